@@ -1,0 +1,30 @@
+//! The `poundlock` command: run a program on scalable locks, and see where it waits.
+//!
+//! A subcommand is one file. It offers `Args` (deriving [`clap::Args`]) and `main(Args) -> ExitCode`; here it takes
+//! one `mod` line, one variant of [`Cmd`] (its doc comment is the help text) and one arm in [`main`].
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod locks;
+mod message;
+
+#[derive(Parser)]
+#[command(name = "poundlock", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    cmd: Cmd,
+}
+
+#[derive(Subcommand)]
+enum Cmd {
+    /// List the locks that a program can run on
+    Locks(locks::Args),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().cmd {
+        Cmd::Locks(args) => locks::main(args),
+    }
+}

@@ -1,0 +1,45 @@
+//! What the command itself has to say: one line on standard error, and the exit status that goes with it.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Exit statuses of our own, as `env`, `timeout` and the shells use them.
+pub(crate) mod status {
+    /// The command line makes no sense (clap's own status for it).
+    pub(crate) const USAGE: u8 = 2;
+    /// Poundlock itself failed; the program was not run.
+    pub(crate) const OURS: u8 = 125;
+    /// The program was found but cannot be run, or not with our locks.
+    pub(crate) const NOT_EXECUTABLE: u8 = 126;
+    /// The program was not found.
+    pub(crate) const NOT_FOUND: u8 = 127;
+}
+
+/// A reason not to go on: its line and its exit status.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The exit status of `poundlock`.
+    pub(crate) status: u8,
+    /// One line, without the `poundlock: ` in front.
+    pub(crate) line: String,
+}
+
+impl Failure {
+    /// A failure with this status and line.
+    pub(crate) fn new(status: u8, line: impl Display) -> Self {
+        Failure { status, line: line.to_string() }
+    }
+
+    /// Prints the line and yields the exit status.
+    pub(crate) fn report(&self) -> ExitCode {
+        say(&self.line);
+        ExitCode::from(self.status)
+    }
+}
+
+/// Prints one line on standard error. Nobody can be told if that fails, so nothing is done about it.
+pub(crate) fn say(line: impl Display) {
+    let line = format!("poundlock: {line}").replace('\n', "\\n");
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
