@@ -7,8 +7,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod launch;
+mod library;
 mod locks;
 mod message;
+mod program;
+mod run;
 
 #[derive(Parser)]
 #[command(name = "poundlock", version, about)]
@@ -19,12 +23,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Cmd {
+    /// Run a program with its pthread locks on one of ours
+    Run(run::Args),
     /// List the locks that a program can run on
     Locks(locks::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().cmd {
+        Cmd::Run(args) => run::main(args),
         Cmd::Locks(args) => locks::main(args),
     }
 }

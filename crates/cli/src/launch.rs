@@ -1,0 +1,202 @@
+//! Starting the command so that it cannot tell the difference, and waiting for it so that nothing is lost.
+//!
+//! The command has to start with the signal mask and dispositions that we were started with. `std` changes one of them
+//! before `main` (it ignores `SIGPIPE`) and resets the mask in its children, so [`inherited`] takes note before `std`
+//! runs, and the child puts it back.
+//!
+//! While the command runs we catch nothing and ignore nothing: the signals that concern it are blocked here and taken
+//! one by one with `sigwaitinfo`. So there is no handler, no race between looking and sleeping, and no moment at which a
+//! signal ends us and leaves the command without a report.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Instant;
+
+use crate::message::{Failure, status};
+use crate::program::{self, reason};
+
+/// The signal state that our parent gave us.
+mod inherited {
+    use std::mem::MaybeUninit;
+    use std::sync::OnceLock;
+
+    /// Signals whose disposition is changed in this process, by `std` or by us.
+    pub(super) const CHANGED: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGCHLD];
+
+    pub(super) struct Inherited {
+        pub(super) mask: libc::sigset_t,
+        pub(super) actions: [libc::sigaction; CHANGED.len()],
+    }
+
+    static INHERITED: OnceLock<Inherited> = OnceLock::new();
+
+    /// Run by the C start-up code, before `std` changes anything.
+    // SAFETY: the section holds pointers to functions that are called with the C convention before `main`; `note` is
+    // one, and needs nothing of `std`'s start-up.
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static NOTE: extern "C" fn() = note;
+
+    extern "C" fn note() {
+        let _ = INHERITED.set(read());
+    }
+
+    fn read() -> Inherited {
+        let mut mask = MaybeUninit::zeroed();
+        // SAFETY: a null new set changes nothing; the old one is written to `mask`.
+        unsafe { libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr()) };
+        let actions = CHANGED.map(|signal| {
+            let mut action = MaybeUninit::zeroed();
+            // SAFETY: a null new action changes nothing; the old one is written to `action`.
+            unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+            // SAFETY: filled in by the call; all zeroes (the default action) would be valid as well.
+            unsafe { action.assume_init() }
+        });
+        // SAFETY: as above; the empty set is all zeroes.
+        Inherited { mask: unsafe { mask.assume_init() }, actions }
+    }
+
+    pub(super) fn get() -> &'static Inherited {
+        INHERITED.get_or_init(read)
+    }
+}
+
+/// How the command ended.
+pub(crate) struct Ended {
+    /// Its process id.
+    pub(crate) pid: u32,
+    /// Its status, as `wait` gave it.
+    pub(crate) status: ExitStatus,
+    /// From its start to its end.
+    pub(crate) wall_ns: u64,
+}
+
+impl Ended {
+    /// The exit status to pass on: the command's own, or 128 + n after signal n.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match (self.status.code(), self.status.signal()) {
+            (Some(code), _) => code as u8,
+            (None, signal) => 128u8.wrapping_add(signal.unwrap_or(0) as u8),
+        }
+    }
+}
+
+/// Runs `program` as `argv`, with some environment variables set (or, where there is no value, removed), and waits for
+/// its end. Signals sent to us go on to it.
+pub(crate) fn run(
+    program: &Path,
+    argv: &[OsString],
+    environment: &[(&OsStr, Option<OsString>)],
+) -> Result<Ended, Failure> {
+    let set = forwarded();
+    // SAFETY: the set is initialised. Blocked from here on, a signal waits for `watch` rather than ending us.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+    // With SIGCHLD ignored, children would vanish unwaited for. Ours is put right; the child gets back what it was.
+    // SAFETY: SIG_DFL is a valid disposition of this signal.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+
+    let mut command = Command::new(program);
+    command.arg0(&argv[0]).args(&argv[1..]);
+    for (name, value) in environment {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let inherited = inherited::get();
+    // SAFETY: the closure makes async-signal-safe calls only, on memory that was there before the fork.
+    unsafe {
+        command.pre_exec(move || {
+            for (signal, action) in inherited::CHANGED.iter().zip(&inherited.actions) {
+                libc::sigaction(*signal, action, std::ptr::null_mut());
+            }
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const inherited.mask, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+    let start = Instant::now();
+    let mut child = command.spawn().map_err(|error| {
+        let code = if error.raw_os_error() == Some(libc::ENOENT) {
+            status::NOT_FOUND
+        } else {
+            status::NOT_EXECUTABLE
+        };
+        Failure::new(code, format_args!("{}: {}", argv[0].display(), reason(&error)))
+    })?;
+    let status = watch(&mut child, &set).map_err(|error| {
+        Failure::new(status::OURS, format_args!("waiting for the command: {}", reason(&error)))
+    })?;
+    let wall_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    Ok(Ended { pid: child.id(), status, wall_ns })
+}
+
+/// The signals that are not for us: all but those which report a fault of our own, those which stop and continue (they
+/// act on us as on the command, so that the shell sees the job stop), and two that glibc keeps for itself.
+fn forwarded() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigfillset initialises the set, and sigdelset takes any signal number.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        for signal in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGTRAP,
+            libc::SIGSYS,
+            libc::SIGTSTP,
+            libc::SIGTTIN,
+            libc::SIGTTOU,
+            libc::SIGCONT,
+            // Ours to ignore, when nobody reads our messages any more.
+            libc::SIGPIPE,
+        ] {
+            libc::sigdelset(set.as_mut_ptr(), signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Waits for the child's end and meanwhile passes signals on to it.
+fn watch(child: &mut Child, set: &libc::sigset_t) -> io::Result<ExitStatus> {
+    let pid = child.id() as libc::pid_t;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: the set is initialised, and the buffer is one `siginfo_t`.
+        let signal = unsafe { libc::sigwaitinfo(set, info.as_mut_ptr()) };
+        if signal < 0 {
+            // Interrupted by a stop and continue.
+            continue;
+        }
+        // SAFETY: the call succeeded and filled it in.
+        let info = unsafe { info.assume_init() };
+        // What the kernel itself sent (^C, ^\ and the hang-up of a terminal) went to the command as well, as a member
+        // of the same process group; only what somebody sent to us has to be passed on.
+        if signal == libc::SIGCHLD || info.si_code > 0 {
+            continue;
+        }
+        // The child has not been waited for, so that its id cannot be another's by now. If it has died meanwhile, the
+        // signal has no addressee and the failure is of no interest.
+        if info.si_code == libc::SI_QUEUE {
+            // SAFETY: for SI_QUEUE the kernel filled in a value.
+            let value = unsafe { info.si_value() };
+            // SAFETY: sigqueue takes numbers and a value that it hands on.
+            unsafe { libc::sigqueue(pid, signal, value) };
+        } else {
+            // SAFETY: kill takes two numbers.
+            unsafe { libc::kill(pid, signal) };
+        }
+    }
+}
+
+/// Finds what `argv` runs; see [`program::find`].
+pub(crate) fn find(argv: &[OsString]) -> Result<std::path::PathBuf, Failure> {
+    program::find(&argv[0])
+}

@@ -1,0 +1,127 @@
+//! The preload library: where it is, and the environment that brings it into a program.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use poundlock_core::names::LockName;
+
+use crate::message::{Failure, status};
+use crate::program::reason;
+
+/// The library's file name.
+const FILE_NAME: &str = "libpoundlock_preload.so";
+
+/// Names a library other than the one that belongs to this command.
+const PATH_VARIABLE: &str = "POUNDLOCK_PRELOAD_LIB";
+
+/// Tells the library which lock to use.
+pub(crate) const LOCK_VARIABLE: &str = "POUNDLOCK_LOCK";
+
+/// Turns statistics on, and tells the library where to leave them.
+pub(crate) const STAT_VARIABLE: &str = "POUNDLOCK_STAT_DIR";
+
+/// What the dynamic loader reads.
+const LD_PRELOAD: &str = "LD_PRELOAD";
+
+/// A change to the environment: a new value, or none for a variable to remove.
+pub(crate) type Change = (&'static OsStr, Option<OsString>);
+
+/// The changes to the environment that run a program on `lock`.
+pub(crate) fn environment(lock: LockName) -> Result<Vec<Change>, Failure> {
+    let library = find()?;
+    let inherited = std::env::var_os(LD_PRELOAD);
+    Ok(vec![
+        (OsStr::new(LD_PRELOAD), Some(prepended(&library, inherited.as_deref()))),
+        (OsStr::new(LOCK_VARIABLE), Some(lock.name().into())),
+    ])
+}
+
+/// The changes to the environment that run a program on its own locks, even if we run on ours.
+pub(crate) fn plain_environment() -> Vec<Change> {
+    let mut changes = vec![(OsStr::new(LOCK_VARIABLE), None)];
+    if let Some(inherited) = std::env::var_os(LD_PRELOAD) {
+        let others = without_ours(&inherited);
+        if others != inherited {
+            changes.push((OsStr::new(LD_PRELOAD), Some(others).filter(|others| !others.is_empty())));
+        }
+    }
+    changes
+}
+
+/// The library's path, absolute: the command may change its directory.
+fn find() -> Result<PathBuf, Failure> {
+    let ours = |line: std::fmt::Arguments| Failure::new(status::OURS, line);
+    let path = if let Some(named) = std::env::var_os(PATH_VARIABLE).filter(|named| !named.is_empty()) {
+        let named = PathBuf::from(named);
+        named
+            .canonicalize()
+            .map_err(|error| ours(format_args!("{PATH_VARIABLE}: {}: {}", named.display(), reason(&error))))?
+    } else {
+        let exe = std::env::current_exe().and_then(|exe| exe.canonicalize());
+        let exe = exe.map_err(|error| ours(format_args!("where this command lies: {}", reason(&error))))?;
+        let dir = exe.parent().unwrap_or(Path::new("/"));
+        let candidates = [dir.join(FILE_NAME), dir.join("../lib/poundlock").join(FILE_NAME)];
+        candidates.iter().find_map(|path| path.canonicalize().ok()).ok_or_else(|| {
+            ours(format_args!(
+                "{FILE_NAME} is neither in {} nor in ../lib/poundlock beside it: build it or set {PATH_VARIABLE}",
+                dir.display()
+            ))
+        })?
+    };
+    match path.as_os_str().as_bytes().iter().find(|&&byte| separates(byte) || byte == b'$') {
+        None => Ok(path),
+        Some(&byte) => Err(ours(format_args!(
+            "{}: LD_PRELOAD cannot hold a path with '{}' in it: move the library or set {PATH_VARIABLE}",
+            path.display(),
+            byte.escape_ascii()
+        ))),
+    }
+}
+
+/// Whether the dynamic loader, or a program that takes LD_PRELOAD apart, ends a path here.
+fn separates(byte: u8) -> bool {
+    byte == b':' || byte.is_ascii_whitespace()
+}
+
+/// Ours in front: the first library that defines a symbol is the one that is used.
+fn prepended(library: &Path, inherited: Option<&OsStr>) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(others) = inherited.map(without_ours).filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    value
+}
+
+/// The list without any library of ours, which another `poundlock` around this one put there.
+fn without_ours(list: &OsStr) -> OsString {
+    let is_ours = |path: &[u8]| Path::new(OsStr::from_bytes(path)).file_name() == Some(OsStr::new(FILE_NAME));
+    let bytes = list.as_bytes();
+    if !bytes.split(|&byte| separates(byte)).any(is_ours) {
+        return list.to_owned();
+    }
+    let others: Vec<&[u8]> =
+        bytes.split(|&byte| separates(byte)).filter(|path| !path.is_empty() && !is_ours(path)).collect();
+    OsString::from_vec(others.join(&b':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::path::Path;
+
+    use super::{prepended, without_ours};
+
+    #[test]
+    fn ours_comes_first_and_once() {
+        let ours = Path::new("/x/libpoundlock_preload.so");
+        let list = |inherited: &str| prepended(ours, Some(OsStr::new(inherited))).into_string().unwrap();
+        assert_eq!(prepended(ours, None), ours.as_os_str());
+        assert_eq!(list(""), "/x/libpoundlock_preload.so");
+        assert_eq!(list("liba.so libb.so"), "/x/libpoundlock_preload.so:liba.so libb.so");
+        assert_eq!(list("/y/libpoundlock_preload.so:/a/b.so"), "/x/libpoundlock_preload.so:/a/b.so");
+        assert_eq!(without_ours(OsStr::new("/y/libpoundlock_preload.so")), "");
+        assert_eq!(without_ours(OsStr::new("a b")), "a b");
+    }
+}

@@ -1,0 +1,41 @@
+//! `poundlock run`: a program on the chosen lock, and nothing else changed.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use poundlock_core::names::LockName;
+
+use crate::message::Failure;
+use crate::{launch, library, locks, program};
+
+/// What to run, and on which lock.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The lock to run on; `poundlock locks` lists them
+    #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
+    pub(crate) lock: String,
+    /// The program to run, and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Runs the command and passes its exit status on.
+pub(crate) fn main(args: Args) -> ExitCode {
+    match run(&args) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(args: &Args) -> Result<u8, Failure> {
+    let lock = locks::parse(&args.lock)?;
+    let program = launch::find(&args.command)?;
+    // The program's own locks need no help of ours: any program has them.
+    let environment = if lock == LockName::Glibc {
+        library::plain_environment()
+    } else {
+        program::check(&program)?;
+        library::environment(lock)?
+    };
+    Ok(launch::run(&program, &args.command, &environment)?.exit_code())
+}
