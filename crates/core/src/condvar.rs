@@ -1,0 +1,345 @@
+//! The condition variable that moves its waiters to the mutex instead of waking them all.
+//!
+//! Waiters queue first-in first-out in the condition variable, under its own small lock. A signal takes the
+//! first out and puts it into the mutex's list of sleepers, asleep as it is; the mutex's unlock wakes it when
+//! its turn comes ("wait morphing", as in OSv's `send_lock` and 4.4BSD's requeue). So a broadcast to a
+//! hundred waiters wakes one thread per unlock, and a signal under the mutex wakes nobody in vain.
+//!
+//! # The words
+//!
+//! `lock` is a [`bitlock`](crate::bitlock); `head` is the list of waiters, which it guards; `epoch` is the
+//! mutex's [`epoch`](crate::mutex) again: in a forked child the waiters of the parent are gone.
+//!
+//! # Invariants
+//!
+//! * **ONE OUTCOME.** A waiter leaves [`state::WAITING`] by one compare-and-swap, a signaller's (the signal is
+//!   consumed) or its own (it timed out, or is to be cancelled). A signal never goes to a waiter that
+//!   reports a time-out while another waits.
+//! * **NO LATE TOUCH.** A signalled waiter does not touch the condition variable again: a signaller may
+//!   destroy it as soon as `signal` or `broadcast` has taken out everybody. A waiter that gave up does,
+//!   to unlink itself; [`RawCondvar::drain`], which a destroyer calls, waits for those.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::bitlock;
+use crate::mutex::{RawMutex, Variant, renew_words};
+use crate::node::{Held, Node, NodeId, list, state};
+use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Waited};
+
+/// How a [`RawCondvar::wait`] ended. The mutex is held again in every case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Signalled; or, as everywhere, for no reason.
+    Signalled,
+    /// The deadline has passed, and no signal was consumed.
+    TimedOut,
+    /// Somebody asked to cancel the thread and it said that it may be; no signal was consumed.
+    Cancelled,
+}
+
+/// The lock under which a waiter waits, as the condition variable needs it.
+pub trait Guarding<P: Platform> {
+    /// The mutex into whose list a signalled waiter goes. `None` if it is to be woken, and to acquire what it
+    /// needs by [`Guarding::acquire`].
+    fn mutex(&self) -> Option<&RawMutex<P>>;
+    /// Releases the lock.
+    fn release(&self);
+    /// Acquires it again, after a wait that was not signalled, or if there is no mutex to be put into.
+    fn acquire(&self);
+    /// Completes the acquisition of [`Guarding::mutex`] from its list of sleepers.
+    fn acquire_requeued(&self, waiter: Requeued);
+}
+
+/// A signalled waiter in a mutex's list of sleepers, on the way to its lock.
+pub struct Requeued(NodeId);
+
+impl Requeued {
+    /// Waits until the mutex is acquired, to whose list the waiter was moved.
+    pub fn lock<P: Platform, V: Variant>(self, mutex: &RawMutex<P>) {
+        mutex.sleep_requeued::<V>(self.0);
+    }
+}
+
+/// A plain mutex guards itself.
+pub struct Plain<'a, P: Platform, V>(&'a RawMutex<P>, core::marker::PhantomData<V>);
+
+impl<'a, P: Platform, V: Variant> Plain<'a, P, V> {
+    /// For a wait under `mutex`.
+    pub fn new(mutex: &'a RawMutex<P>) -> Self {
+        Plain(mutex, core::marker::PhantomData)
+    }
+}
+
+impl<P: Platform, V: Variant> Guarding<P> for Plain<'_, P, V> {
+    fn mutex(&self) -> Option<&RawMutex<P>> {
+        Some(self.0)
+    }
+    fn release(&self) {
+        self.0.unlock::<V>();
+    }
+    fn acquire(&self) {
+        self.0.lock::<V>();
+    }
+    fn acquire_requeued(&self, waiter: Requeued) {
+        waiter.lock::<P, V>(self.0);
+    }
+}
+
+/// The condition variable: 12 bytes, zero when nobody waits.
+///
+/// Waiters that wait at the same time must use the same mutex. No method allocates, panics or unwinds. Not
+/// async-signal-safe.
+#[repr(C)]
+pub struct RawCondvar<P: Platform> {
+    lock: P::U32,
+    head: P::U32,
+    epoch: P::U32,
+}
+
+impl<P: Platform> Default for RawCondvar<P> {
+    fn default() -> Self {
+        RawCondvar { lock: P::U32::new(0), head: P::U32::new(0), epoch: P::U32::new(0) }
+    }
+}
+
+impl<P: Platform> RawCondvar<P>
+where
+    P::U32: ConstAtomic,
+{
+    /// A condition variable on which nobody waits.
+    pub const fn new() -> Self {
+        RawCondvar { lock: P::U32::ZERO, head: P::U32::ZERO, epoch: P::U32::ZERO }
+    }
+}
+
+impl<P: Platform> RawCondvar<P> {
+    /// Releases the lock that the caller holds, waits for a signal, for `deadline`, or for a cancellation that
+    /// `may_cancel` admits, and acquires the lock again. Releasing and starting to wait are one step as far
+    /// as signals of threads that acquire the lock afterwards are concerned.
+    ///
+    /// `may_cancel` is asked, without any lock held, when somebody has called
+    /// [`Record::cancel`](crate::node::Record::cancel) for this thread.
+    pub fn wait(
+        &self,
+        guarding: &impl Guarding<P>,
+        deadline: Option<&Deadline>,
+        mut may_cancel: impl FnMut() -> bool,
+    ) -> Outcome {
+        self.renew();
+        let Some(held) = Held::<P>::take() else {
+            // No node left to wait with: a wake-up for no reason, which every caller must expect. Give
+            // others a chance to make it a reason.
+            guarding.release();
+            P::stall(u32::MAX);
+            guarding.acquire();
+            return if deadline.is_some_and(P::expired) { Outcome::TimedOut } else { Outcome::Signalled };
+        };
+        let node = held.node();
+        let requeue = guarding.mutex().map_or(0, |mutex| core::ptr::from_ref(mutex).expose_provenance());
+        node.mutex.store(requeue, Relaxed);
+        bitlock::lock::<P>(&self.lock);
+        list::push::<P>(&self.head, held.id);
+        node.linked.store(1, Relaxed);
+        node.state.store(state::WAITING, Relaxed);
+        bitlock::unlock::<P>(&self.lock);
+        guarding.release();
+
+        // After WAITING was published: see `Record::cancel`.
+        let mut ask = held.record().cancel_requested();
+        loop {
+            // Acquire: partner of the signaller's and the waker's stores.
+            let now = node.state.load(Acquire);
+            if now & !state::CANCELLED != state::WAITING {
+                break;
+            }
+            if now & state::CANCELLED != 0 {
+                // Remember it, and clear the mark so that the sleep below sleeps.
+                ask = true;
+                let _ = node.state.compare_exchange(now, state::WAITING, AcqRel, Relaxed);
+                continue;
+            }
+            if ask {
+                ask = false;
+                if may_cancel() && self.give_up(held.id, node) {
+                    guarding.acquire();
+                    return Outcome::Cancelled;
+                }
+                continue;
+            }
+            if P::wait(&node.state, now, deadline) == Waited::TimedOut
+                && deadline.is_some()
+                && self.give_up(held.id, node)
+            {
+                guarding.acquire();
+                return Outcome::TimedOut;
+            }
+        }
+        if requeue == 0 {
+            // Not before the signaller's last store to the node, which will be in use again soon.
+            while node.state.load(Acquire) != state::WOKEN {
+                P::wait(&node.state, state::SIGNALLED, None);
+            }
+            node.state.store(state::IDLE, Relaxed);
+            guarding.acquire();
+        } else {
+            guarding.acquire_requeued(Requeued(held.id));
+        }
+        Outcome::Signalled
+    }
+
+    /// Wakes one waiter, if there is one, in the order of their coming. A signal without a waiter is
+    /// forgotten.
+    pub fn signal(&self) {
+        self.take_out(1);
+    }
+
+    /// Wakes all who wait now: all at once onto the mutex's list, from where each unlock wakes one.
+    pub fn broadcast(&self) {
+        self.take_out(u32::MAX);
+    }
+
+    /// Whether nobody waits, as far as can be seen without the lock.
+    pub fn is_idle(&self) -> bool {
+        self.head.load(Relaxed) == 0
+    }
+
+    /// Waits until nobody is in the list: for a destroyer, who knows that nobody waits any more but cannot
+    /// know of a waiter whose deadline passed a moment ago and who is about to unlink itself.
+    pub fn drain(&self) {
+        self.renew();
+        let mut round = 0;
+        loop {
+            bitlock::lock::<P>(&self.lock);
+            let empty = list::first::<P>(&self.head).is_none();
+            bitlock::unlock::<P>(&self.lock);
+            if empty {
+                return;
+            }
+            P::stall(round);
+            round = round.saturating_add(1);
+        }
+    }
+
+    fn renew(&self) {
+        let epoch = P::epoch();
+        // Acquire: as in the mutex.
+        if self.epoch.load(Acquire) != epoch {
+            renew_words::<P>(&self.epoch, epoch, || {
+                self.head.store(0, Relaxed);
+                self.lock.store(0, Relaxed);
+            });
+        }
+    }
+
+    /// A waiter's own way out of the list. False if it was signalled first.
+    fn give_up(&self, id: NodeId, node: &Node<P>) -> bool {
+        let mut seen = node.state.load(Acquire);
+        loop {
+            if seen & !state::CANCELLED != state::WAITING {
+                return false;
+            }
+            // ONE OUTCOME.
+            match node.state.compare_exchange(seen, state::LEAVING, AcqRel, Acquire) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        bitlock::lock::<P>(&self.lock);
+        if node.linked.load(Relaxed) != 0 {
+            node.linked.store(0, Relaxed);
+            list::remove::<P>(&self.head, id);
+        }
+        bitlock::unlock::<P>(&self.lock);
+        node.state.store(state::IDLE, Relaxed);
+        true
+    }
+
+    fn take_out(&self, mut count: u32) {
+        // Nobody to wake, seen without a store to the line. A waiter whom this signal must reach acquired
+        // its lock before the caller changed the condition, so its store of `head` happens before.
+        if self.head.load(Relaxed) == 0 {
+            return;
+        }
+        self.renew();
+        let mut requeued = Chain::default();
+        let mut woken = Chain::default();
+        bitlock::lock::<P>(&self.lock);
+        let mut next = list::first::<P>(&self.head);
+        while let Some(id) = next {
+            next = list::following::<P>(&self.head, id);
+            let node = id.get::<P>();
+            if !claim::<P>(node) {
+                // Leaving: it will unlink itself.
+                continue;
+            }
+            node.linked.store(0, Relaxed);
+            list::remove::<P>(&self.head, id);
+            let chain = if node.mutex.load(Relaxed) != 0 { &mut requeued } else { &mut woken };
+            chain.push::<P>(id);
+            count -= 1;
+            if count == 0 {
+                break;
+            }
+        }
+        bitlock::unlock::<P>(&self.lock);
+        // NO LATE TOUCH: from here on only the waiters' nodes and their mutex, which they need before they
+        // can return.
+        requeued.requeue::<P>();
+        woken.wake::<P>();
+    }
+}
+
+/// ONE OUTCOME, the signaller's side.
+fn claim<P: Platform>(node: &Node<P>) -> bool {
+    let mut seen = node.state.load(Relaxed);
+    while seen & !state::CANCELLED == state::WAITING {
+        // Acquire: the waiter's `mutex` field. Release: what the signaller did happens before the waiter's
+        // return even where the mutex does not order them.
+        match node.state.compare_exchange(seen, state::SIGNALLED, AcqRel, Relaxed) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+    false
+}
+
+/// Signalled waiters, linked through `after`, in the order of their coming.
+#[derive(Default)]
+struct Chain {
+    ends: Option<(NodeId, NodeId)>,
+}
+
+impl Chain {
+    fn push<P: Platform>(&mut self, id: NodeId) {
+        id.get::<P>().after.store(0, Relaxed);
+        self.ends = match self.ends {
+            None => Some((id, id)),
+            Some((first, last)) => {
+                last.get::<P>().after.store(id.raw(), Relaxed);
+                Some((first, id))
+            }
+        };
+    }
+
+    /// Moves them to their mutex's list.
+    fn requeue<P: Platform>(self) {
+        let Some((first, _)) = self.ends else { return };
+        let mutex = core::ptr::with_exposed_provenance::<RawMutex<P>>(first.get::<P>().mutex.load(Relaxed));
+        // SAFETY: the waiters in the chain wait under this mutex and cannot return from the wait before they
+        // own it, which they learn only after `requeue` has put them into its list; so it is alive, and
+        // `requeue` does not touch it after that. Waiters at one time share one mutex.
+        unsafe { &*mutex }.requeue(first);
+    }
+
+    /// Wakes them all.
+    fn wake<P: Platform>(self) {
+        let mut next = self.ends.map(|(first, _)| first);
+        while let Some(id) = next {
+            let node = id.get::<P>();
+            next = NodeId::from_raw(node.after.load(Relaxed));
+            // The node may be in use again as soon as its thread sees this, so its link was read before.
+            node.state.store(state::WOKEN, Release);
+            P::wake(&node.state, 1);
+        }
+    }
+}

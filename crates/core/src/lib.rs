@@ -1,0 +1,22 @@
+//! Scalable lock algorithms, written once against a small [`Platform`] trait.
+//!
+//! The same source runs on Linux threads (`poundlock-linux`), under the loom model checker
+//! (`poundlock-model`), and wherever else somebody implements the trait. Nothing here allocates, panics,
+//! uses a global, or knows Linux.
+//!
+//! * [`mutex`]: the queued adaptive mutex, in four variants.
+//! * [`condvar`]: the condition variable that moves its waiters to the mutex instead of waking them all.
+//! * [`mcs`]: the MCS queue of spinners that a waiter may leave.
+//! * [`node`]: the type-stable records through which threads wait.
+//! * [`names`]: the names by which people choose a lock.
+#![no_std]
+
+mod bitlock;
+pub mod condvar;
+pub mod mcs;
+pub mod mutex;
+pub mod names;
+pub mod node;
+pub mod platform;
+
+pub use platform::Platform;

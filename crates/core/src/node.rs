@@ -1,0 +1,274 @@
+//! The records through which threads wait.
+//!
+//! A thread waits through a [`Node`] of its [`Record`]: other threads link it, pass it on, and wake it.
+//! They may look at it a moment after its owner has gone, so nodes live in records that the platform never
+//! unmaps ("type-stable"), not on stacks. A thread has [`LEVELS`] nodes, because a signal handler may wait
+//! for one lock while the thread it interrupted waits for another.
+//!
+//! Nodes are named by [`NodeId`], 4 bytes, so that a queue's tail fits in a small lock.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+
+use crate::platform::{Atomic, Platform};
+
+/// Nodes a thread has: how deep waits may nest, a thread and the signal handlers upon it.
+pub const LEVELS: u32 = 4;
+
+/// The name of a node: `index * LEVELS + level + 1`; 0 is no node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeId(u32);
+
+impl NodeId {
+    /// The node as it is stored in a word.
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// The node that a word names.
+    pub const fn from_raw(raw: u32) -> Option<NodeId> {
+        if raw == 0 { None } else { Some(NodeId(raw)) }
+    }
+
+    /// The node itself.
+    pub fn get<P: Platform>(self) -> &'static Node<P> {
+        let at = self.0 - 1;
+        &P::record(at / LEVELS).nodes[(at % LEVELS) as usize]
+    }
+}
+
+/// What a [`Node`]'s `state` says. Changed by whom, holding what:
+///
+/// | state | meaning | set by |
+/// | --- | --- | --- |
+/// | `IDLE` | in no sleepers' list | its thread |
+/// | `SLEEPING` | in a mutex's list; wants a wake-up | its thread, or whoever requeues it, under the mutex's wait lock |
+/// | `WOKEN` | in a mutex's list; must try for the lock | an unlocker, under the wait lock |
+/// | `HANDED` | in a mutex's list; owns the lock | an unlocker, under the wait lock |
+/// | `WAITING` | in a condition variable's list | its thread |
+/// | `LEAVING` | gave up; its thread will unlink it | its thread, from `WAITING` |
+/// | `SIGNALLED` | out of the condition variable, not yet in the mutex's list | a signaller, from `WAITING`, under the condition variable's lock |
+///
+/// [`CANCELLED`] may be set on `WAITING` by anyone. `WAITING` is left by compare-and-swap only, so exactly
+/// one of a signal and a time-out wins.
+pub mod state {
+    /// In no list.
+    pub const IDLE: u32 = 0;
+    /// In a mutex's list, asleep or about to be.
+    pub const SLEEPING: u32 = 1;
+    /// In a mutex's list, woken.
+    pub const WOKEN: u32 = 2;
+    /// In a mutex's list, and the owner.
+    pub const HANDED: u32 = 3;
+    /// In a condition variable's list.
+    pub const WAITING: u32 = 4;
+    /// In a condition variable's list, giving up.
+    pub const LEAVING: u32 = 5;
+    /// Signalled, in no list.
+    pub const SIGNALLED: u32 = 6;
+    /// A mark upon `WAITING`: look whether the thread is to be cancelled.
+    pub const CANCELLED: u32 = 1 << 31;
+}
+
+/// One waiter. A cache line of its own, because its owner spins on it.
+#[repr(C, align(64))]
+pub struct Node<P: Platform> {
+    /// Spinners' queue: who is behind. Set by the one behind, taken by the owner ([`crate::mcs`]).
+    pub(crate) next: P::U32,
+    /// Spinners' queue: who is in front. Set by the owner, then by the one in front as it leaves.
+    pub(crate) prev: P::U32,
+    /// Spinners' queue: 1 when this node is its head. Set by the one in front.
+    pub(crate) ready: P::U32,
+    /// Spinners' queue: where the owner was last seen to run; a hint.
+    pub(crate) tag: P::U32,
+
+    /// See [`state`]. The word that a sleeper sleeps on.
+    pub(crate) state: P::U32,
+    /// Sleepers' list, circular. Guarded by the lock of the list that the node is in.
+    pub(crate) after: P::U32,
+    /// Sleepers' list, circular. Guarded by the lock of the list that the node is in.
+    pub(crate) before: P::U32,
+    /// How often it was woken in vain. Guarded by the mutex's wait lock.
+    pub(crate) attempts: P::U32,
+    /// How many unlocks passed it over for a spinner. Guarded by the mutex's wait lock.
+    pub(crate) passed: P::U32,
+    /// 1 while it is linked in a condition variable's list. Guarded by that list's lock.
+    pub(crate) linked: P::U32,
+    /// The mutex that a condition variable's waiter is to get back (its address), 0 if it is to be woken
+    /// instead. Set by the owner before it is linked.
+    pub(crate) mutex: P::Usize,
+}
+
+/// A thread's nodes.
+pub struct Record<P: Platform> {
+    nodes: [Node<P>; LEVELS as usize],
+    /// Nodes in use. Written by the record's own thread only, a signal handler on it included.
+    depth: P::U32,
+    /// Set for good when somebody asked to cancel the record's thread.
+    cancelled: P::U32,
+}
+
+impl<P: Platform> Node<P> {
+    fn new() -> Self {
+        Node {
+            next: P::U32::new(0),
+            prev: P::U32::new(0),
+            ready: P::U32::new(0),
+            tag: P::U32::new(0),
+            state: P::U32::new(0),
+            after: P::U32::new(0),
+            before: P::U32::new(0),
+            attempts: P::U32::new(0),
+            passed: P::U32::new(0),
+            linked: P::U32::new(0),
+            mutex: P::Usize::new(0),
+        }
+    }
+}
+
+impl<P: Platform> Default for Record<P> {
+    fn default() -> Self {
+        Record {
+            nodes: core::array::from_fn(|_| Node::new()),
+            depth: P::U32::new(0),
+            cancelled: P::U32::new(0),
+        }
+    }
+}
+
+impl<P: Platform> Record<P> {
+    /// Makes a recycled record a new thread's. Call it before the thread can wait.
+    pub fn renew(&self) {
+        self.depth.store(0, Relaxed);
+        self.cancelled.store(0, Relaxed);
+    }
+
+    /// Makes the record's thread look, wherever it waits on a condition variable now or later, whether it
+    /// is to be cancelled. Any thread may call it. Async-signal-safe.
+    pub fn cancel(&self) {
+        // SeqCst read-modify-write, partner of the one in `cancel_requested`: either the waiter, which has
+        // published WAITING before, sees the flag, or the loop below sees its WAITING.
+        self.cancelled.swap(1, SeqCst);
+        for node in &self.nodes {
+            let mut seen = node.state.load(SeqCst);
+            while seen == state::WAITING {
+                match node.state.compare_exchange(seen, seen | state::CANCELLED, AcqRel, Acquire) {
+                    Ok(_) => {
+                        P::wake(&node.state, 1);
+                        break;
+                    }
+                    Err(now) => seen = now,
+                }
+            }
+        }
+    }
+
+    /// Whether [`Record::cancel`] was called. Call it after publishing [`state::WAITING`].
+    pub(crate) fn cancel_requested(&self) -> bool {
+        // A read-modify-write, so that it is ordered with the swap in `cancel` even where sequential
+        // consistency of plain accesses is not given: of two such operations on one word one comes first
+        // and the other sees it, along with what was written before.
+        self.cancelled.fetch_or(0, SeqCst) != 0
+    }
+}
+
+/// A node of the calling thread, taken for one wait; given back when dropped.
+pub(crate) struct Held<P: Platform> {
+    /// Which.
+    pub(crate) id: NodeId,
+    index: u32,
+    _platform: PhantomData<P>,
+}
+
+impl<P: Platform> Held<P> {
+    /// Takes the next node of the calling thread; `None` if the thread has no record or all its nodes are
+    /// in use by waits that signal handlers interrupted.
+    pub(crate) fn take() -> Option<Self> {
+        let index = P::current()?;
+        let record = P::record(index);
+        // Only this thread writes `depth`. A handler that runs between the load and the store takes the
+        // same level, and has given it back when it returns.
+        let level = record.depth.load(Relaxed);
+        if level >= LEVELS {
+            return None;
+        }
+        record.depth.store(level + 1, Relaxed);
+        Some(Held { id: NodeId(index * LEVELS + level + 1), index, _platform: PhantomData })
+    }
+
+    /// The node.
+    pub(crate) fn node(&self) -> &'static Node<P> {
+        self.id.get()
+    }
+
+    /// The record that the node belongs to.
+    pub(crate) fn record(&self) -> &'static Record<P> {
+        P::record(self.index)
+    }
+}
+
+impl<P: Platform> Drop for Held<P> {
+    fn drop(&mut self) {
+        let record = self.record();
+        record.depth.store(record.depth.load(Relaxed) - 1, Relaxed);
+    }
+}
+
+/// The sleepers' list: circular, doubly linked through `after` and `before`, entered through a word that
+/// names the first. Every function needs the lock that guards the list; all accesses are relaxed because
+/// that lock orders them.
+pub(crate) mod list {
+    use super::{NodeId, Platform, Relaxed};
+    use crate::platform::Atomic;
+
+    /// The first node.
+    pub(crate) fn first<P: Platform>(head: &P::U32) -> Option<NodeId> {
+        NodeId::from_raw(head.load(Relaxed))
+    }
+
+    /// The node after `id`; `None` if that is the last.
+    pub(crate) fn following<P: Platform>(head: &P::U32, id: NodeId) -> Option<NodeId> {
+        let next = id.get::<P>().after.load(Relaxed);
+        if next == head.load(Relaxed) { None } else { NodeId::from_raw(next) }
+    }
+
+    /// Adds at the end.
+    pub(crate) fn push<P: Platform>(head: &P::U32, id: NodeId) {
+        let node = id.get::<P>();
+        match first::<P>(head) {
+            None => {
+                node.after.store(id.raw(), Relaxed);
+                node.before.store(id.raw(), Relaxed);
+                head.store(id.raw(), Relaxed);
+            }
+            Some(first) => {
+                let front = first.get::<P>();
+                let last = front.before.load(Relaxed);
+                node.after.store(first.raw(), Relaxed);
+                node.before.store(last, Relaxed);
+                front.before.store(id.raw(), Relaxed);
+                if let Some(last) = NodeId::from_raw(last) {
+                    last.get::<P>().after.store(id.raw(), Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Takes out.
+    pub(crate) fn remove<P: Platform>(head: &P::U32, id: NodeId) {
+        let node = id.get::<P>();
+        let after = node.after.load(Relaxed);
+        let before = node.before.load(Relaxed);
+        if after == id.raw() {
+            head.store(0, Relaxed);
+            return;
+        }
+        if let (Some(after), Some(before)) = (NodeId::from_raw(after), NodeId::from_raw(before)) {
+            after.get::<P>().before.store(before.raw(), Relaxed);
+            before.get::<P>().after.store(after.raw(), Relaxed);
+            if head.load(Relaxed) == id.raw() {
+                head.store(after.raw(), Relaxed);
+            }
+        }
+    }
+}

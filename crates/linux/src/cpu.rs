@@ -1,0 +1,69 @@
+//! The CPU that the calling thread runs on, and how many there are for it.
+
+use core::sync::atomic::{AtomicIsize, Ordering::Relaxed};
+
+/// Offset of the restartable-sequences area from the thread pointer; 0 before [`init`], or if there is none.
+static RSEQ: AtomicIsize = AtomicIsize::new(0);
+
+/// Finds glibc's restartable-sequences area. Until it is called, [`tag`] knows nothing.
+pub(crate) fn init() {
+    // Looked up rather than linked, because glibc before 2.35 does not have them.
+    // SAFETY: the names are strings that end in a zero; the lookup has no other precondition.
+    let (offset, size) = unsafe {
+        (
+            libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>(),
+            libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>(),
+        )
+    };
+    if offset.is_null() || size.is_null() {
+        return;
+    }
+    // SAFETY: glibc's constants of these types. A size of 0 says that the area was not registered.
+    let (offset, size) = unsafe { (*offset, *size) };
+    if size != 0 {
+        RSEQ.store(offset, Relaxed);
+    }
+}
+
+/// The CPU's number plus one; 0 if unknown.
+#[inline(always)]
+pub(crate) fn tag() -> u32 {
+    let offset = RSEQ.load(Relaxed);
+    if offset == 0 {
+        return 0;
+    }
+    // The area holds -1 or -2 in a thread for which it is not registered.
+    crate::tls::rseq_cpu(offset).wrapping_add(1).max(0) as u32
+}
+
+/// How many CPUs the calling thread may run on.
+pub(crate) fn allowed() -> usize {
+    let mut set = [0u64; 1024];
+    let written = crate::futex::keeping_errno(|| {
+        // SAFETY: the kernel writes at most the given number of bytes.
+        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&set), set.as_mut_ptr()) }
+    });
+    match written {
+        Ok(_) => set.iter().map(|word| word.count_ones() as usize).sum(),
+        Err(_) => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{allowed, init, tag};
+
+    #[test]
+    fn the_tag_names_the_cpu() {
+        init();
+        // SAFETY: takes no arguments.
+        let cpu = |()| unsafe { libc::sched_getcpu() };
+        // A migration between the two reads is possible, a hundred in a row are not.
+        assert!((0..100).any(|_| tag() as i32 == cpu(()) + 1) || tag() == 0);
+    }
+
+    #[test]
+    fn there_is_a_cpu() {
+        assert!(allowed() >= 1);
+    }
+}

@@ -1,0 +1,135 @@
+//! A number that a forked child does not share with its parent, whatever way it was forked.
+//!
+//! It lies in a page that the kernel wipes in a child (`MADV_WIPEONFORK`, Linux 4.14): zero there means that
+//! this process has not chosen its number yet. Elsewhere [`forked`] has to be called in the child.
+
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+
+/// The page's word: the process's number plus one, or 0 if it has none yet.
+static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// Whether the kernel does not wipe it.
+static KEPT: AtomicBool = AtomicBool::new(false);
+/// Where no page is to be had.
+static STAND_IN: AtomicU32 = AtomicU32::new(0);
+/// The last number chosen by this process or an ancestor, plus one.
+static LAST: AtomicU32 = AtomicU32::new(0);
+
+/// Numbers stay below this.
+const LIMIT: u32 = 1 << 30;
+
+/// See [`Platform::epoch`](poundlock_core::Platform::epoch).
+#[inline]
+pub(crate) fn current() -> u32 {
+    let word = WORD.load(Acquire);
+    if !word.is_null() {
+        // SAFETY: a word in a page that is never unmapped, or the static.
+        let value = unsafe { &*word }.load(Relaxed);
+        if value != 0 {
+            return value - 1;
+        }
+    }
+    choose()
+}
+
+/// Tells the process that it is a new one. Call it in a forked child; it is needed only where the kernel
+/// does not wipe pages.
+pub(crate) fn forked() {
+    let word = WORD.load(Acquire);
+    if KEPT.load(Relaxed) && !word.is_null() {
+        // SAFETY: as in `current`.
+        unsafe { &*word }.store(0, Relaxed);
+    }
+}
+
+#[cold]
+fn choose() -> u32 {
+    let word = word();
+    loop {
+        let value = word.load(Acquire);
+        if value != 0 {
+            return value - 1;
+        }
+        let last = LAST.load(Relaxed);
+        let next = if last >= LIMIT { 1 } else { last + 1 };
+        // Before the word, so that a child forked in between does not choose the same number.
+        LAST.store(next, Relaxed);
+        // A thread that loses this race takes the winner's number.
+        let _ = word.compare_exchange(0, next, Release, Relaxed);
+    }
+}
+
+fn word() -> &'static AtomicU32 {
+    let known = WORD.load(Acquire);
+    if !known.is_null() {
+        // SAFETY: as in `current`.
+        return unsafe { &*known };
+    }
+    let size = 4096;
+    let fresh = crate::futex::keeping_errno(|| {
+        // SAFETY: a new private mapping, at an address of the kernel's choice.
+        let page = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                size,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return -1;
+        }
+        // SAFETY: the page that was just mapped.
+        if unsafe { libc::madvise(page, size, libc::MADV_WIPEONFORK) } != 0 {
+            KEPT.store(true, Relaxed);
+        }
+        page.expose_provenance() as libc::c_long
+    });
+    let fresh = match fresh {
+        Ok(address) => ptr::with_exposed_provenance_mut(address as usize),
+        Err(_) => {
+            KEPT.store(true, Relaxed);
+            ptr::from_ref(&STAND_IN).cast_mut()
+        }
+    };
+    match WORD.compare_exchange(ptr::null_mut(), fresh, Release, Acquire) {
+        // SAFETY: as in `current`.
+        Ok(_) => unsafe { &*fresh },
+        Err(first) => {
+            if !ptr::eq(fresh, &raw const STAND_IN) {
+                // SAFETY: our own page, which nobody else has seen.
+                unsafe { libc::munmap(fresh.cast(), size) };
+            }
+            // SAFETY: as in `current`.
+            unsafe { &*first }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::current;
+
+    #[test]
+    fn a_forked_child_has_a_number_of_its_own() {
+        let before = current();
+        // SAFETY: the child only reads memory and exits.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let own = current();
+            let stable = own == current();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(own == before || !stable)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for our child and writes its status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        assert_eq!(current(), before);
+    }
+}

@@ -1,0 +1,81 @@
+//! Sleeping on a word and waking by address, private to the process. `errno` is left as it was.
+
+use core::ptr;
+
+use poundlock_core::platform::{Clock, Deadline, Waited};
+
+use crate::atomic::U32;
+
+/// Runs a system call and puts `errno` back. Returns the error number of a failed call.
+pub(crate) fn keeping_errno(call: impl FnOnce() -> libc::c_long) -> Result<libc::c_long, libc::c_int> {
+    // SAFETY: the address of the calling thread's errno is always valid for that thread.
+    let errno = unsafe { &mut *libc::__errno_location() };
+    let before = *errno;
+    let result = call();
+    let failed = *errno;
+    *errno = before;
+    if result == -1 { Err(failed) } else { Ok(result) }
+}
+
+fn timespec(deadline: &Deadline) -> libc::timespec {
+    libc::timespec { tv_sec: deadline.seconds as libc::time_t, tv_nsec: deadline.nanoseconds as libc::c_long }
+}
+
+pub(crate) fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
+    // The kernel calls a negative time invalid; it is merely long ago.
+    if deadline.is_some_and(|deadline| deadline.seconds < 0) {
+        return Waited::TimedOut;
+    }
+    // An absolute time needs the bitset form. Without a deadline the two are the same.
+    let mut operation = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
+    if deadline.is_some_and(|deadline| deadline.clock == Clock::Realtime) {
+        operation |= libc::FUTEX_CLOCK_REALTIME;
+    }
+    let time = deadline.map(timespec);
+    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let result = keeping_errno(|| {
+        // SAFETY: the word and the time outlive the call, which reads them; it writes nothing.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                ptr::from_ref(word),
+                operation,
+                expected,
+                time,
+                ptr::null::<u32>(),
+                libc::FUTEX_BITSET_MATCH_ANY,
+            )
+        }
+    });
+    match result {
+        Err(libc::ETIMEDOUT) => Waited::TimedOut,
+        Err(libc::EINTR) => Waited::Interrupted,
+        _ => Waited::Woken,
+    }
+}
+
+pub(crate) fn wake(word: *const U32, count: u32) {
+    // An address that is no longer mapped, or holds something else by now, wakes nobody or somebody for no
+    // reason; neither does harm, so the result does not matter.
+    let count = count.min(i32::MAX as u32);
+    let _ = keeping_errno(|| {
+        // SAFETY: a private futex's wake-up uses the address as a name and does not access it.
+        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, count) }
+    });
+}
+
+pub(crate) fn expired(deadline: &Deadline) -> bool {
+    let clock = match deadline.clock {
+        Clock::Realtime => libc::CLOCK_REALTIME,
+        Clock::Monotonic => libc::CLOCK_MONOTONIC,
+    };
+    let now = now(clock);
+    (now.tv_sec, now.tv_nsec as i64) >= (deadline.seconds as libc::time_t, i64::from(deadline.nanoseconds))
+}
+
+pub(crate) fn now(clock: libc::clockid_t) -> libc::timespec {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes one timespec; these clocks exist on every kernel.
+    unsafe { libc::clock_gettime(clock, &mut now) };
+    now
+}

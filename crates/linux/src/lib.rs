@@ -1,0 +1,31 @@
+//! Poundlock's [`Platform`](poundlock_core::Platform) on Linux threads: futexes, a registry of threads, and
+//! the CPU that a thread runs on as evidence of who does not run.
+//!
+//! ```
+//! use poundlock_core::mutex::{AnyNegative, RawMutex};
+//! use poundlock_linux::Linux;
+//!
+//! static MUTEX: RawMutex<Linux> = RawMutex::new();
+//! MUTEX.lock::<AnyNegative>();
+//! assert!(!MUTEX.try_lock());
+//! MUTEX.unlock::<AnyNegative>();
+//! ```
+
+mod atomic;
+mod cpu;
+mod epoch;
+mod futex;
+mod platform;
+pub mod registry;
+mod spin;
+pub mod tls;
+
+pub use platform::Linux;
+
+/// Finds out about the machine: the restartable-sequences area, the cost of spinning. Otherwise the first
+/// thread that has to wait does. Calling it again is harmless.
+pub fn init() {
+    cpu::init();
+    let _ = spin::budget();
+    let _ = <Linux as poundlock_core::Platform>::epoch();
+}

@@ -1,0 +1,106 @@
+//! How long to spin: about as long as a sleep and a wake-up take.
+//!
+//! Spinning for the cost of the alternative is at most twice as bad as knowing the future (Karlin et al.,
+//! SODA 1990). The cost of one turn of a spin loop differs tenfold between processors, so it is measured
+//! once, when a thread first has to wait.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use poundlock_core::platform::Spin;
+
+/// A futex sleep and wake-up across two CPUs, with the scheduler's share: 5 to 50 microseconds on machines of
+/// the last ten years, the upper end in virtual machines whose CPUs halt when idle.
+const SLEEP_AND_WAKE_NS: u64 = 20_000;
+
+/// Turns in the budget, plus one; 0 before it is measured.
+static BUDGET: AtomicU32 = AtomicU32::new(0);
+
+/// A number of turns.
+#[derive(Debug)]
+pub struct Turns(u32);
+
+impl Spin for Turns {
+    #[inline(always)]
+    fn spin(&mut self) -> bool {
+        if self.0 == 0 {
+            return false;
+        }
+        self.0 -= 1;
+        core::hint::spin_loop();
+        true
+    }
+}
+
+/// A fresh budget.
+#[inline]
+pub(crate) fn budget() -> Turns {
+    match BUDGET.load(Relaxed) {
+        0 => Turns(measure()),
+        turns => Turns(turns - 1),
+    }
+}
+
+#[cold]
+fn measure() -> u32 {
+    const TURNS: u64 = 100;
+    let turns = if crate::cpu::allowed() < 2 {
+        0
+    } else {
+        // The least of three, so that a preemption does not pass for a slow processor.
+        let took = (0..3)
+            .map(|_| {
+                let begin = nanoseconds();
+                let mut turns = Turns(TURNS as u32);
+                while core::hint::black_box(&mut turns).spin() {}
+                nanoseconds().saturating_sub(begin)
+            })
+            .min()
+            .unwrap_or(0);
+        (SLEEP_AND_WAKE_NS * TURNS / took.max(1)).clamp(50, 1_000_000) as u32
+    };
+    BUDGET.store(turns + 1, Relaxed);
+    turns
+}
+
+fn nanoseconds() -> u64 {
+    let now = crate::futex::now(libc::CLOCK_MONOTONIC);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// See [`Platform::stall`](poundlock_core::Platform::stall).
+pub(crate) fn stall(round: u32) {
+    const SPINS: u32 = 100;
+    const YIELDS: u32 = 200;
+    match round {
+        0..SPINS => core::hint::spin_loop(),
+        SPINS..YIELDS => {
+            // SAFETY: takes no arguments.
+            let _ = crate::futex::keeping_errno(|| unsafe { libc::syscall(libc::SYS_sched_yield) });
+        }
+        _ => {
+            // A real-time thread yields only to its equals: sleep, so that anybody can run.
+            let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+            // SAFETY: reads one timespec. The bare system call is not a cancellation point.
+            let _ = crate::futex::keeping_errno(|| unsafe {
+                libc::syscall(libc::SYS_nanosleep, &raw const nap, core::ptr::null::<libc::timespec>())
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use poundlock_core::platform::Spin;
+
+    #[test]
+    fn a_budget_ends() {
+        let mut budget = super::budget();
+        let mut turns = 0u32;
+        while budget.spin() {
+            turns += 1;
+        }
+        assert!(turns <= 1_000_000);
+        assert!(!budget.spin());
+        assert_eq!(turns == 0, crate::cpu::allowed() < 2);
+    }
+}

@@ -1,0 +1,151 @@
+//! The calling thread's few words, one load away.
+//!
+//! A shared library's thread-locals are reached through a function call in the general model; a lock cannot
+//! afford that. These live in a block of their own in the initial-exec model, whose offset from the thread
+//! pointer the dynamic linker fixes at start-up. The compiler offers no stable way to choose the model, so the
+//! block and its access are a few lines of assembly.
+//!
+//! Zero bytes are the state of a thread that has not used a lock. A forked child's only thread keeps its block.
+
+use core::arch::{asm, global_asm};
+
+/// The block. Only its own thread accesses it, signal handlers on that thread included.
+#[repr(C)]
+struct Block {
+    /// The thread's identity, 0 before it is registered: see [`crate::registry`].
+    identity: u32,
+    _pad: u32,
+    /// A word for the user of this crate: see [`stat`].
+    stat: *mut u8,
+}
+
+global_asm!(
+    ".pushsection .tbss.poundlock_thread,\"awT\",@nobits",
+    ".hidden poundlock_thread",
+    ".type poundlock_thread, @object",
+    ".size poundlock_thread, 16",
+    ".balign 16",
+    "poundlock_thread:",
+    ".zero 16",
+    ".popsection",
+);
+
+const _: () = assert!(size_of::<Block>() == 16);
+
+#[inline(always)]
+fn block() -> *mut Block {
+    let block: *mut Block;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads the offset from the GOT and the thread pointer; touches neither stack nor flags' users.
+    unsafe {
+        asm!(
+            "mov {block}, qword ptr fs:[0]",
+            "add {block}, qword ptr [rip + poundlock_thread@GOTTPOFF]",
+            block = out(reg) block,
+            options(pure, readonly, nostack),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads the offset from the GOT and the thread pointer; touches neither stack nor flags.
+    unsafe {
+        asm!(
+            "adrp {offset}, :gottprel:poundlock_thread",
+            "ldr {offset}, [{offset}, :gottprel_lo12:poundlock_thread]",
+            "mrs {block}, tpidr_el0",
+            "add {block}, {block}, {offset}",
+            offset = out(reg) _,
+            block = out(reg) block,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    compile_error!("poundlock-linux knows the thread-local storage of x86-64 and aarch64");
+    block
+}
+
+/// The calling thread's identity; 0 if it has none yet.
+#[inline(always)]
+pub(crate) fn identity() -> u32 {
+    // SAFETY: the block is mapped as long as its thread runs, aligned, and zero at first.
+    unsafe { (*block()).identity }
+}
+
+pub(crate) fn set_identity(identity: u32) {
+    // SAFETY: as above, and only this thread writes.
+    unsafe { (*block()).identity = identity }
+}
+
+/// A pointer that the user of this crate may keep per thread; null in a new thread. Async-signal-safe.
+#[inline(always)]
+pub fn stat() -> *mut u8 {
+    // SAFETY: as in `identity`.
+    unsafe { (*block()).stat }
+}
+
+/// Sets what [`stat`] returns. Async-signal-safe.
+#[inline(always)]
+pub fn set_stat(pointer: *mut u8) {
+    // SAFETY: as in `set_identity`.
+    unsafe { (*block()).stat = pointer }
+}
+
+/// Whether the process has a single thread, by glibc's word (`__libc_single_threaded`, glibc 2.32); false
+/// where there is none.
+#[inline(always)]
+pub(crate) fn single_threaded() -> bool {
+    #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+    {
+        let address: *const u8;
+        // SAFETY: reads an address from the GOT; 0 if the symbol is nowhere defined, since it is weak.
+        unsafe {
+            asm!(
+                ".weak __libc_single_threaded",
+                "mov {address}, qword ptr [rip + __libc_single_threaded@GOTPCREL]",
+                address = out(reg) address,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        // SAFETY: glibc's one-byte variable, written only while no other thread exists.
+        !address.is_null() && unsafe { address.read_volatile() } != 0
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
+    false
+}
+
+/// glibc's restartable-sequences area (glibc 2.35): the CPU that the calling thread runs on, one load away.
+/// `None` if there is none.
+#[inline(always)]
+pub(crate) fn rseq_cpu(offset: isize) -> i32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let cpu: i32;
+        // SAFETY: `offset` is `__rseq_offset`, so the word is the `cpu_id` of this thread's area, which the
+        // kernel keeps current.
+        unsafe {
+            asm!(
+                "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
+                offset = in(reg) offset,
+                cpu = out(reg) cpu,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        cpu
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let cpu: i32;
+        // SAFETY: as above.
+        unsafe {
+            asm!(
+                "mrs {tp}, tpidr_el0",
+                "add {tp}, {tp}, {offset}",
+                "ldr {cpu:w}, [{tp}, #4]",
+                tp = out(reg) _,
+                offset = in(reg) offset,
+                cpu = out(reg) cpu,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        cpu
+    }
+}
