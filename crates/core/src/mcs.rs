@@ -77,10 +77,10 @@ fn abandon<P: Platform>(tail: &P::U32, id: NodeId, node: &Node<P>) -> bool {
     let mut round = 0;
     let front = loop {
         // Acquire: partner of the leaving predecessor's store of `prev` below.
-        if let Some(front) = NodeId::from_raw(node.prev.load(Acquire)) {
-            if front.get::<P>().next.compare_exchange(id.raw(), 0, AcqRel, Relaxed).is_ok() {
-                break front;
-            }
+        if let Some(front) = NodeId::from_raw(node.prev.load(Acquire))
+            && front.get::<P>().next.compare_exchange(id.raw(), 0, AcqRel, Relaxed).is_ok()
+        {
+            break front;
         }
         if node.ready.load(Acquire) != 0 {
             return true;
@@ -110,10 +110,10 @@ fn successor<P: Platform>(tail: &P::U32, id: NodeId, front: u32) -> Option<NodeI
             return None;
         }
         // The load spares a read-modify-write a turn. Acquire: partner of the successor's link.
-        if node.next.load(Relaxed) != 0 {
-            if let Some(next) = NodeId::from_raw(node.next.swap(0, AcqRel)) {
-                return Some(next);
-            }
+        if node.next.load(Relaxed) != 0
+            && let Some(next) = NodeId::from_raw(node.next.swap(0, AcqRel))
+        {
+            return Some(next);
         }
         P::stall(round);
         round += 1;

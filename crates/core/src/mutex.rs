@@ -63,15 +63,16 @@ const CREPT: u32 = 1 << 28;
 /// In `owner`: handed to a sleeper that has not woken yet.
 const HANDED_OVER: u32 = u32::MAX;
 
-/// Which of the source's patches are in force.
+/// Which of the source's patches are in force. Functions rather than constants, so that an implementer may look
+/// a choice up that was made when the program started; slow paths only ask.
 pub trait Variant: 'static {
     /// Read the count before an exchange or a compare-and-swap, and do not issue one that cannot succeed
     /// (patch 2).
-    const CHECK_FIRST: bool;
+    fn checks_first() -> bool;
     /// Queue the spinners (patch 3).
-    const QUEUED: bool;
+    fn queues_spinners() -> bool;
     /// Take any negative count as a sign of waiters, not only -1 (patch 4).
-    const ANY_NEGATIVE: bool;
+    fn takes_any_negative() -> bool;
 }
 
 macro_rules! variants {
@@ -81,9 +82,18 @@ macro_rules! variants {
         pub struct $name;
 
         impl Variant for $name {
-            const CHECK_FIRST: bool = $check;
-            const QUEUED: bool = $queued;
-            const ANY_NEGATIVE: bool = $any;
+            #[inline(always)]
+            fn checks_first() -> bool {
+                $check
+            }
+            #[inline(always)]
+            fn queues_spinners() -> bool {
+                $queued
+            }
+            #[inline(always)]
+            fn takes_any_negative() -> bool {
+                $any
+            }
         }
     )*};
 }
@@ -314,7 +324,7 @@ impl<P: Platform> RawMutex<P> {
         if !self.owner_may_run() {
             return false;
         }
-        if V::QUEUED && !mcs::join::<P>(&self.tail, id, &mut budget) {
+        if V::queues_spinners() && !mcs::join::<P>(&self.tail, id, &mut budget) {
             return false;
         }
         let mut budget = P::spin();
@@ -333,11 +343,11 @@ impl<P: Platform> RawMutex<P> {
             self.publish();
             // DUTY: the unlocker may have left the sleepers to us. Relaxed: the list was changed before the
             // release that our acquisition synchronises with; what is added later announces itself.
-            if V::QUEUED && self.head.load(Relaxed) != 0 {
+            if V::queues_spinners() && self.head.load(Relaxed) != 0 {
                 self.state.fetch_add(1, Relaxed);
             }
         }
-        if V::QUEUED {
+        if V::queues_spinners() {
             mcs::leave::<P>(&self.tail, id);
         }
         acquired
@@ -346,7 +356,7 @@ impl<P: Platform> RawMutex<P> {
     /// One attempt of a spinner.
     #[inline]
     fn grab<V: Variant>(&self) -> bool {
-        let seen = if V::CHECK_FIRST { self.state.load(Relaxed) } else { 0 };
+        let seen = if V::checks_first() { self.state.load(Relaxed) } else { 0 };
         if seen & COUNT != 0 {
             return false;
         }
@@ -432,7 +442,7 @@ impl<P: Platform> RawMutex<P> {
         let node = id.get::<P>();
         // Only its own thread reads and writes `attempts` outside the wait lock's protection of the rest.
         node.attempts.store(node.attempts.load(Relaxed) + 1, Relaxed);
-        V::QUEUED && node.state.load(Relaxed) == state::WOKEN && self.compete::<V>(id)
+        V::queues_spinners() && node.state.load(Relaxed) == state::WOKEN && self.compete::<V>(id)
     }
 
     /// A sleeper's attempt, under the wait lock: the source's exchange of -1. True if the mutex is ours.
@@ -442,8 +452,8 @@ impl<P: Platform> RawMutex<P> {
             return true;
         }
         let seen = self.state.load(Relaxed) & COUNT;
-        let shows_waiter = if V::ANY_NEGATIVE { seen > 1 } else { seen == 2 };
-        if V::CHECK_FIRST && shows_waiter && seen < CREPT {
+        let shows_waiter = if V::takes_any_negative() { seen > 1 } else { seen == 2 };
+        if V::checks_first() && shows_waiter && seen < CREPT {
             return false;
         }
         self.mark(|_| 2) == 0
@@ -493,7 +503,7 @@ impl<P: Platform> RawMutex<P> {
             let passed = node.passed.load(Relaxed);
             // Acquire is not needed: a spinner that shows in `tail` has not attempted yet, or will again
             // before it sleeps, under the wait lock that we hold until the mutex is free.
-            if V::QUEUED && self.tail.load(Relaxed) != 0 && passed < P::TUNING.passes_before_wake {
+            if V::queues_spinners() && self.tail.load(Relaxed) != 0 && passed < P::TUNING.passes_before_wake {
                 node.passed.store(passed + 1, Relaxed);
             } else {
                 node.passed.store(0, Relaxed);

@@ -18,7 +18,7 @@ pub(crate) fn keeping_errno(call: impl FnOnce() -> libc::c_long) -> Result<libc:
 }
 
 fn timespec(deadline: &Deadline) -> libc::timespec {
-    libc::timespec { tv_sec: deadline.seconds as libc::time_t, tv_nsec: deadline.nanoseconds as libc::c_long }
+    libc::timespec { tv_sec: deadline.seconds, tv_nsec: i64::from(deadline.nanoseconds) }
 }
 
 pub(crate) fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
@@ -70,7 +70,7 @@ pub(crate) fn expired(deadline: &Deadline) -> bool {
         Clock::Monotonic => libc::CLOCK_MONOTONIC,
     };
     let now = now(clock);
-    (now.tv_sec, now.tv_nsec as i64) >= (deadline.seconds as libc::time_t, i64::from(deadline.nanoseconds))
+    (now.tv_sec, now.tv_nsec) >= (deadline.seconds, i64::from(deadline.nanoseconds))
 }
 
 pub(crate) fn now(clock: libc::clockid_t) -> libc::timespec {

@@ -21,6 +21,7 @@ struct Block {
 
 global_asm!(
     ".pushsection .tbss.poundlock_thread,\"awT\",@nobits",
+    ".globl poundlock_thread",
     ".hidden poundlock_thread",
     ".type poundlock_thread, @object",
     ".size poundlock_thread, 16",
