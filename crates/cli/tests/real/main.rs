@@ -1,0 +1,68 @@
+//! Real programs on Poundlock's locks: what a distribution ships, unmodified, must do its work and get it right.
+//!
+//! Each program is one module and is run in the same ways (see [`how::How`]): plainly on glibc as the control, under
+//! `run` with every lock, under `stat`, and under `stat --lock glibc`. A run passes if its *results* are right; it fails
+//! if they are not, if the exit status is not the expected one, or if it takes longer than [`LIMIT`], and then shows
+//! what it had written.
+//!
+//! A program that is not installed is reported on standard error and its tests pass; with `POUNDLOCK_REAL=require` in
+//! the environment, as `.ci/run` has it, they fail.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod apache;
+mod how;
+mod java;
+mod memcached;
+mod programs;
+mod python;
+mod report;
+mod stress_ng;
+mod sysbench;
+mod timed_mutex;
+mod xz;
+
+/// Seconds that one command may take. Each takes about a second; only a hang may reach this.
+const LIMIT: u64 = 120;
+
+/// One test for each way to run a program.
+macro_rules! every_way {
+    ($run:path) => {
+        #[test]
+        fn plain() {
+            $run($crate::how::How::Plain);
+        }
+
+        #[test]
+        fn run() {
+            $run($crate::how::How::Run(None));
+        }
+
+        #[test]
+        fn run_baseline() {
+            $run($crate::how::How::Run(Some("baseline")));
+        }
+
+        #[test]
+        fn run_fewer_atomics() {
+            $run($crate::how::How::Run(Some("fewer-atomics")));
+        }
+
+        #[test]
+        fn run_mcs_queue() {
+            $run($crate::how::How::Run(Some("mcs-queue")));
+        }
+
+        #[test]
+        fn stat() {
+            $run($crate::how::How::Stat(None));
+        }
+
+        #[test]
+        fn stat_glibc() {
+            $run($crate::how::How::Stat(Some("glibc")));
+        }
+    };
+}
+pub(crate) use every_way;

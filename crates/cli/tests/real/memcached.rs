@@ -1,0 +1,57 @@
+//! `memcached` with four worker threads under eight connections of `tests/real/memcached_client.c`.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::every_way;
+use crate::how::How;
+use crate::programs::need;
+use crate::support::compile_c;
+
+const SOURCE: &str = include_str!("../../../../tests/real/memcached_client.c");
+
+fn client() -> &'static Path {
+    static CLIENT: OnceLock<PathBuf> = OnceLock::new();
+    CLIENT.get_or_init(|| compile_c(SOURCE, &["-Wall", "-Wextra", "-Werror"]))
+}
+
+fn serve(how: How) {
+    let Some(memcached) = need("memcached", "memcached") else { return };
+    let dir = TempDir::new().expect("a temporary directory can be made");
+    // A relative path: those of sockets are limited to 108 bytes.
+    let mut args = vec!["-s", "socket", "-t", "4", "-m", "64"];
+    // SAFETY: geteuid takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } == 0 {
+        args.extend(["-u", "root"]); // who must be told that it is meant
+    }
+    let mut server = how.launch(&memcached, &args).current_dir(dir.path()).start();
+    server.wait_until("a connection to memcached", || UnixStream::connect(dir.path().join("socket")).ok());
+
+    // `stat` is to report on the server alone; under `run` the client is one more program on these locks.
+    let client_how = match how {
+        How::Run(_) => how,
+        How::Plain | How::Stat(_) => How::Plain,
+    };
+    let checked = client_how.launch(client(), &["socket", "8", "200"]).current_dir(dir.path()).finish();
+    assert_eq!(checked.stdout, "8 threads: 102400 sets, gets and incrs each, all verified\n");
+    assert_eq!(checked.stderr, "");
+
+    // As a service manager ends it. It then takes leave with status 0.
+    server.signal(libc::SIGTERM);
+    let finished = server.finish();
+    assert!(["", "Signal handled: Terminated.\n"].contains(&&*finished.stdout), "{}", finished.stdout);
+    if let Some(report) = finished.report {
+        report.expect_threads(5); // 4 workers, and the main thread that accepts
+        let operations = 3 * 102_400;
+        assert!(
+            report.acquisitions >= operations,
+            "{} acquisitions in {operations} commands",
+            report.acquisitions
+        );
+    }
+}
+
+every_way!(serve);

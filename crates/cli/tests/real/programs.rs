@@ -1,0 +1,43 @@
+//! Where the programs are, and what to say of one that is missing.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// The path of `program`. If it is not installed: `None`, after a line on standard error the first time, and with
+/// `POUNDLOCK_REAL=require` a failed test.
+#[track_caller]
+pub(crate) fn need(program: &str, package: &str) -> Option<PathBuf> {
+    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+    let found = find(program);
+    if found.is_none() {
+        assert!(
+            std::env::var_os("POUNDLOCK_REAL").is_none_or(|value| value != "require"),
+            "POUNDLOCK_REAL=require, and {program} is missing (apt-get install {package})"
+        );
+        if REPORTED.lock().expect("no panic holds this lock").insert(program.to_owned()) {
+            // Not eprintln!: the test harness would keep the line to itself.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: needs {program} (apt-get install {package})");
+        }
+    }
+    found
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    // The distribution's directories first: in PATH may lie a shell script that chooses between versions, and the test
+    // is about the program. Servers lie where PATH does not lead.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    ["/usr/bin", "/usr/sbin"]
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(std::env::split_paths(&path))
+        .map(|dir| dir.join(program))
+        .find(|file| is_executable(file))
+}
+
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}

@@ -1,0 +1,93 @@
+//! The report of `poundlock stat --json`, read and held against what must be true of every report.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+pub(crate) struct Report {
+    pub(crate) threads: u64,
+    pub(crate) acquisitions: u64,
+    pub(crate) contended: u64,
+    /// Every frame of every site of every lock.
+    pub(crate) frames: Vec<String>,
+}
+
+impl Report {
+    /// Reads the report on `command` under `lock` and checks what holds whatever the program is.
+    #[track_caller]
+    pub(crate) fn read(path: &Path, command: &[String], lock: &str) -> Report {
+        let text =
+            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let json: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in\n{text}"));
+
+        let words: Vec<&str> = array(&json["command"]).iter().map(string).collect();
+        assert_eq!(words, command, "the report is on another command");
+        assert_eq!(string(&json["lock"]), lock, "the report is on another lock");
+        assert!(number(&json["wall_ns"]) > 0, "no time passed");
+
+        let mut report =
+            Report { threads: number(&json["threads"]), acquisitions: 0, contended: 0, frames: Vec::new() };
+        for lock in array(&json["locks"]) {
+            report.check_lock(lock);
+        }
+        assert!(report.acquisitions > 0, "no lock was ever taken:\n{text}");
+        report
+    }
+
+    #[track_caller]
+    fn check_lock(&mut self, lock: &Value) {
+        let acquisitions = number(&lock["acquisitions"]);
+        let contended = number(&lock["contended"]);
+        assert!(string(&lock["address"]).starts_with("0x"), "{lock:#}");
+        assert_eq!(string(&lock["kind"]), "mutex", "{lock:#}");
+        assert!(contended <= acquisitions, "more waits than acquisitions: {lock:#}");
+        for times in ["wait_ns", "hold_ns"] {
+            let (total, max) = (number(&lock[times]["total"]), number(&lock[times]["max"]));
+            assert!(max <= total, "the longest {times} is longer than all together: {lock:#}");
+        }
+
+        let mut at_sites = 0;
+        for site in array(&lock["sites"]) {
+            at_sites += number(&site["contended"]);
+            let stack = array(&site["stack"]);
+            assert!(!stack.is_empty(), "a site without a stack: {lock:#}");
+            for frame in stack {
+                let frame = string(frame);
+                let is_bare_number = frame.starts_with("0x") && !frame.contains(' ');
+                assert!(!frame.is_empty() && !is_bare_number, "a frame without a name, {frame:?}: {lock:#}");
+                self.frames.push(frame.to_owned());
+            }
+        }
+        assert!(at_sites <= contended, "the sites waited more often than their lock: {lock:#}");
+        self.acquisitions += acquisitions;
+        self.contended += contended;
+    }
+
+    /// Checks that at least so many threads used a lock.
+    #[track_caller]
+    pub(crate) fn expect_threads(&self, at_least: u64) {
+        assert!(self.threads >= at_least, "{} threads reported, {at_least} used locks", self.threads);
+    }
+
+    /// Checks that somebody waited, and that it is said where.
+    #[track_caller]
+    pub(crate) fn expect_contention(&self) {
+        assert!(self.contended > 0, "{} acquisitions and none contended", self.acquisitions);
+        assert!(!self.frames.is_empty(), "{} waits and no site", self.contended);
+    }
+}
+
+#[track_caller]
+fn array(value: &Value) -> &[Value] {
+    value.as_array().unwrap_or_else(|| panic!("not an array: {value}"))
+}
+
+#[track_caller]
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("not a count: {value}"))
+}
+
+#[track_caller]
+fn string(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("not a string: {value}"))
+}

@@ -1,0 +1,72 @@
+//! `xz -T4`: worker threads that take blocks from a queue and give their output to one writer in order.
+
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::every_way;
+use crate::how::How;
+use crate::programs::need;
+
+const BLOCK: usize = 256 << 10;
+const BLOCKS: usize = 48;
+
+/// Blocks in turn of words and of noise: workers that finish at very different times.
+fn data() -> &'static [u8] {
+    static DATA: OnceLock<Vec<u8>> = OnceLock::new();
+    DATA.get_or_init(|| {
+        let words: [&[u8]; 4] = [b"lock ", b"unlock ", b"wait ", b"wake\n"];
+        let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            noise ^= noise << 13;
+            noise ^= noise >> 7;
+            noise ^= noise << 17;
+            noise
+        };
+        let mut data = Vec::with_capacity(BLOCKS * BLOCK + BLOCK);
+        for block in 1..=BLOCKS {
+            while data.len() < block * BLOCK {
+                let random = next();
+                if block % 2 == 0 {
+                    data.extend_from_slice(&random.to_le_bytes());
+                } else {
+                    data.extend_from_slice(words[(random >> 62) as usize]);
+                }
+            }
+        }
+        data.truncate(BLOCKS * BLOCK);
+        data
+    })
+}
+
+fn round_trip(how: How) {
+    let Some(xz) = need("xz", "xz-utils") else { return };
+    let block_size = format!("--block-size={BLOCK}");
+    let compressed = how.launch(&xz, &["-T4", "-1", &block_size, "-c"]).finish_with_input(data());
+    assert!(compressed.stdout_bytes.len() < data().len() * 3 / 4, "half of the data is text");
+    if let Some(report) = &compressed.report {
+        report.expect_threads(5); // 4 workers, and the main thread that feeds them
+    }
+
+    // Few threads or many, glibc's locks or ours: the same bytes, and nothing else on standard output.
+    static CONTROL: OnceLock<Vec<u8>> = OnceLock::new();
+    let control = CONTROL.get_or_init(|| {
+        How::Plain.launch(&xz, &["-T2", "-1", &block_size, "-c"]).finish_with_input(data()).stdout_bytes
+    });
+    assert!(
+        compressed.stdout_bytes == *control,
+        "the compressed bytes differ from those of two threads on glibc"
+    );
+
+    let dir = TempDir::new().expect("a temporary directory can be made");
+    let file = dir.path().join("data.xz");
+    std::fs::write(&file, &compressed.stdout_bytes).expect("the compressed data can be written");
+    let list = How::Plain.launch(&xz, &["--robot".as_ref(), "--list".as_ref(), file.as_os_str()]).finish();
+    let blocks = list.stdout.lines().find_map(|line| line.strip_prefix("totals\t1\t")?.split('\t').next());
+    assert_eq!(blocks, Some(BLOCKS.to_string().as_str()), "{}", list.stdout);
+
+    let restored = how.launch(&xz, &["-T4", "-dc"]).finish_with_input(&compressed.stdout_bytes);
+    assert!(restored.stdout_bytes == data(), "the restored data differ");
+}
+
+every_way!(round_trip);
