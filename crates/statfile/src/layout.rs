@@ -1,0 +1,428 @@
+//! The layout of the file, shared by its writer and its reader.
+//!
+//! ```text
+//! page 0        magic, version; otherwise zero for ever        (NULL-CHUNK)
+//! page 1        Header
+//! lock table    LockSlot   x lock_capacity                     32 bytes each
+//! by address    u32 x 4    x address_buckets                   lock indices, a hint
+//! stack table   StackSlot  x stack_capacity                    256 bytes each
+//! stack index   u32        x stack_index_size                  stack numbers, open addressing
+//! modules       ModuleSlot x module_capacity                   512 bytes each
+//! arena         pages, handed out in order: thread records, directories, chunks of entries, sites
+//! ```
+//!
+//! All integers are in the byte order of the machine. Where a region lies is in the header; a hole in the
+//! sparse file reads as zero, and zero bytes are a valid empty state of everything.
+//!
+//! Per thread record and lock there is one [`Entry`] of 64 bytes, found in two steps: the record's directory
+//! gives the page of the chunk for `index / 64`, the entry is number `index % 64` in it.
+//!
+//! # Identity of a lock
+//!
+//! A lock carries one 32-bit word of ours, zero at first: `generation << 20 | index` of its slot. Memory is
+//! copied, zeroed and reused under us, so the word is a claim, not a fact. The fact is a [`LockSlot`] in state
+//! [`LIVE`] with that generation and the lock's address. What a thread has once checked it keeps as the
+//! entry's *tag*: word and low half of the address in 64 bits ([`tag`]). One comparison of the tag, which lies
+//! in the cache line that is about to be written anyway, tells the fast path that everything still holds.
+//!
+//! # Invariants
+//!
+//! * ONE-WRITER. Records, their directories, chunks and sites are written only by the thread that holds the
+//!   record (state [`HELD`]); no read-modify-write is needed. Handing a record on synchronises through the free
+//!   list. Counters in a record are sums over all threads that ever held it and only grow (but for RECYCLE).
+//! * NULL-CHUNK. A directory entry of 0 means "no chunk yet" and points at page 0, whose words at the place of
+//!   the tag are zero for ever; no tag is zero. So the fast path needs no test for 0, and never writes to
+//!   page 0.
+//! * TAG. An entry's figures belong to the lock instance of its tag. An entry whose tag is not that of the
+//!   slot's present instance belongs to an earlier one, which nobody ever waited for.
+//! * RECYCLE. The thread that finds such an entry adds it to the record's `recycled` entry and starts it anew;
+//!   until then the reader does the same sum.
+//! * WAITED. A slot whose lock was ever waited for never changes its instance.
+//! * STACKS. A stack slot is immutable once its `ready` is set, and the same stack may be in it twice (two
+//!   threads at once): the reader merges by content.
+//! * APPEND. `next_lock`, `next_stack`, `next_module` and `arena_next` only grow. A slot below them may still
+//!   be unfinished: its state says so.
+
+use core::cell::UnsafeCell;
+use core::mem::{offset_of, size_of};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+
+/// The first eight bytes of a file.
+pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
+/// The version of this layout, at offset 8.
+pub const VERSION: u32 = 1;
+/// Where the version is.
+pub const VERSION_OFFSET: u64 = 8;
+/// The unit of allocation in the file.
+pub const PAGE: u64 = 4096;
+/// Where the [`Header`] is.
+pub const HEADER_OFFSET: u64 = PAGE;
+
+/// How many bits of a lock's word are the index.
+pub const INDEX_BITS: u32 = 20;
+/// The mask of the index.
+pub const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+/// The mask of a generation, once shifted down.
+pub const GENERATION_MASK: u32 = (1 << (32 - INDEX_BITS)) - 1;
+/// The index, and with generation 0 the word, of all locks that found no room.
+pub const OVERFLOW: u32 = 1;
+/// The first index of a lock of its own; 0 is "no index yet".
+pub const FIRST_LOCK: u32 = 2;
+
+/// Entries in a chunk.
+pub const CHUNK_ENTRIES: u32 = 64;
+/// Directory entries inside a record's own page; a larger directory is a run of pages.
+pub const SMALL_DIRECTORY: usize = 944;
+/// Heads of site chains in a record's page of them.
+pub const SITE_HEADS: usize = 1024;
+/// How many return addresses of a stack are kept.
+pub const MAX_FRAMES: usize = 30;
+/// The tag of sites that only remember a stack (of a call that initialised a lock).
+pub const CREATION_TAG: u64 = 2;
+
+/// [`Header::clock`]: ticks are nanoseconds of `CLOCK_MONOTONIC`.
+pub const CLOCK_NANOSECONDS: u32 = 0;
+/// [`Header::clock`]: ticks are of the processor's own counter; the header's pairs give their rate.
+pub const CLOCK_COUNTER: u32 = 1;
+
+/// [`LockSlot::meta`], low byte: nothing there yet, or being filled.
+pub const EMPTY: u64 = 0;
+/// The slot stands for a lock.
+pub const LIVE: u64 = 1;
+/// The lock was destroyed; its figures still count as its own.
+pub const DEAD: u64 = 2;
+
+/// [`Record::state`]: on the free list.
+pub const FREE: u32 = 0;
+/// [`Record::state`]: a thread counts in it.
+pub const HELD: u32 = 1;
+
+/// The tag of the lock at `address` whose word is `word`; never zero.
+#[inline(always)]
+#[must_use]
+pub const fn tag(word: u32, address: u64) -> u64 {
+    (word as u64) << 32 | (address as u32 | 1) as u64
+}
+
+/// [`LockSlot::meta`] from its parts.
+#[must_use]
+pub const fn meta(state: u64, kind: u8, generation: u32) -> u64 {
+    state | (kind as u64) << 8 | (generation as u64) << 32
+}
+
+/// The state in a [`LockSlot::meta`].
+#[must_use]
+pub const fn meta_state(meta: u64) -> u64 {
+    meta & 0xff
+}
+
+/// The kind in a [`LockSlot::meta`].
+#[must_use]
+pub const fn meta_kind(meta: u64) -> u8 {
+    (meta >> 8) as u8
+}
+
+/// The generation in a [`LockSlot::meta`].
+#[must_use]
+pub const fn meta_generation(meta: u64) -> u32 {
+    (meta >> 32) as u32 & GENERATION_MASK
+}
+
+/// The word of the lock in slot `index` with `meta`.
+#[must_use]
+pub const fn word_of(index: u32, meta: u64) -> u32 {
+    meta_generation(meta) << INDEX_BITS | index
+}
+
+/// One moment on both clocks.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct ClockPair {
+    /// The recorder's clock.
+    pub ticks: AtomicU64,
+    /// `CLOCK_MONOTONIC` in nanoseconds.
+    pub ns: AtomicU64,
+}
+
+/// Page 1.
+#[repr(C)]
+pub struct Header {
+    /// 1 once everything else is in place.
+    pub ready: AtomicU32,
+    /// The process.
+    pub pid: AtomicU32,
+    /// [`CLOCK_NANOSECONDS`] or [`CLOCK_COUNTER`].
+    pub clock: AtomicU32,
+    /// How many of `later` were written; the last one is at `(count - 1) % 2`.
+    pub later_count: AtomicU32,
+    /// When recording began.
+    pub start: ClockPair,
+    /// Later moments, for the rate. Written in turn, so that one is whole at any time.
+    pub later: [ClockPair; 2],
+    /// Held (1) by the thread that writes to `later`.
+    pub later_busy: AtomicU32,
+    /// Held (1) by the thread that scans the memory map.
+    pub scan_busy: AtomicU32,
+    /// `CLOCK_MONOTONIC` at the end of the process in nanoseconds, if it had an orderly one.
+    pub end_ns: AtomicU64,
+    /// The file's size.
+    pub size: AtomicU64,
+    /// Offset of the lock table.
+    pub lock_offset: AtomicU64,
+    /// Offset of the buckets by address.
+    pub address_offset: AtomicU64,
+    /// Offset of the stack table.
+    pub stack_offset: AtomicU64,
+    /// Offset of the stack index.
+    pub stack_index_offset: AtomicU64,
+    /// Offset of the modules.
+    pub module_offset: AtomicU64,
+    /// Offset of the arena.
+    pub arena_offset: AtomicU64,
+    /// Slots in the lock table.
+    pub lock_capacity: AtomicU32,
+    /// Buckets by address; a power of two.
+    pub address_buckets: AtomicU32,
+    /// Slots in the stack table.
+    pub stack_capacity: AtomicU32,
+    /// Words in the stack index; a power of two.
+    pub stack_index_size: AtomicU32,
+    /// Slots for modules.
+    pub module_capacity: AtomicU32,
+    /// The next unused lock index.
+    pub next_lock: AtomicU32,
+    /// Lock slots below this have memory behind them.
+    pub locks_backed: AtomicU32,
+    /// The next unused stack number (0 is "unknown").
+    pub next_stack: AtomicU32,
+    /// Stack slots below this have memory behind them.
+    pub stacks_backed: AtomicU32,
+    /// The next unused module slot.
+    pub next_module: AtomicU32,
+    /// Destroyed locks' slots for reuse: `count << 32 | index`, the count against ABA.
+    pub free_locks: AtomicU64,
+    /// Locks that found no room.
+    pub overflow_locks: AtomicU64,
+    /// Offset of the next unused page of the arena.
+    pub arena_next: AtomicU64,
+    /// The arena is accessible up to here.
+    pub arena_open: AtomicU64,
+    /// The page of the newest record: the head of the list of all.
+    pub records: AtomicU32,
+    /// How many threads have used a lock.
+    pub threads: AtomicU32,
+    /// Records for reuse, as in `free_locks`, by page.
+    pub free_records: AtomicU64,
+    /// Ticks that ended threads have lived.
+    pub ended_ticks: AtomicU64,
+    /// Events that could not be counted: in a signal handler that interrupted the recorder, or without memory.
+    pub lost_events: AtomicU64,
+    /// When the memory map was last scanned, in ticks.
+    pub scanned: AtomicU64,
+    /// How long to wait until the next scan, in ticks.
+    pub scan_pause: AtomicU64,
+    /// 1 if an address was seen that no known module covers.
+    pub scan_wanted: AtomicU32,
+    /// Bytes of `lock_name` in use.
+    pub lock_name_len: AtomicU32,
+    /// Bytes of `exe` in use.
+    pub exe_len: AtomicU32,
+    _pad: u32,
+    /// The lock that the process runs on.
+    pub lock_name: Bytes<64>,
+    /// The program.
+    pub exe: Bytes<1024>,
+    /// Room for the scan of the memory map, so that it needs no stack; of no interest to the reader.
+    pub scan_buffer: Bytes<2048>,
+}
+
+/// Bytes that change behind a shared reference.
+#[repr(transparent)]
+pub struct Bytes<const N: usize>(UnsafeCell<[u8; N]>);
+
+// SAFETY: the only access is through `pointer`, and whoever uses that pointer answers for exclusion.
+unsafe impl<const N: usize> Sync for Bytes<N> {}
+
+impl<const N: usize> Bytes<N> {
+    /// Where the bytes are. The writer accesses them while nobody else can: before `ready`, or holding
+    /// `scan_busy`.
+    #[must_use]
+    pub const fn pointer(&self) -> *mut u8 {
+        self.0.get().cast()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        N
+    }
+}
+
+/// A lock's place in the lock table.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct LockSlot {
+    /// State, kind and generation: see [`meta`].
+    pub meta: AtomicU64,
+    /// The lock.
+    pub address: AtomicU64,
+    /// The stack that initialised it; 0 if unknown.
+    pub stack: AtomicU32,
+    /// The next slot on the free list.
+    pub next: AtomicU32,
+    /// 1 once somebody has waited for it.
+    pub waited: AtomicU32,
+    /// 1 while on the free list.
+    pub listed: AtomicU32,
+}
+
+/// A stack.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct StackSlot {
+    /// The hash of the frames.
+    pub hash: AtomicU64,
+    /// How many frames.
+    pub len: AtomicU32,
+    /// 1 once the rest is there.
+    pub ready: AtomicU32,
+    /// Return addresses, innermost first.
+    pub frames: [AtomicU64; MAX_FRAMES],
+}
+
+/// A mapping of a file.
+#[repr(C)]
+pub struct ModuleSlot {
+    /// The first address.
+    pub start: AtomicU64,
+    /// One past the last.
+    pub end: AtomicU64,
+    /// Where in the file it starts.
+    pub offset: AtomicU64,
+    /// Bytes of `path` in use.
+    pub path_len: AtomicU32,
+    /// 1 once the rest is there.
+    pub ready: AtomicU32,
+    /// The file.
+    pub path: Bytes<480>,
+}
+
+/// What one thread record knows about one lock.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct Entry {
+    /// Acquisitions.
+    pub acquisitions: AtomicU64,
+    /// When the present hold began; 0 if there is none.
+    pub hold_start: AtomicU64,
+    /// Ticks held.
+    pub hold_total: AtomicU64,
+    /// The longest hold in ticks.
+    pub hold_max: AtomicU64,
+    /// Waits.
+    pub contended: AtomicU64,
+    /// Ticks waited.
+    pub wait_total: AtomicU64,
+    /// The longest wait in ticks.
+    pub wait_max: AtomicU64,
+    /// Whose figures these are: see [`tag`]. In [`Record::overflow`]: the address of the lock being held.
+    pub tag: AtomicU64,
+}
+
+/// A thread's page: what its fast path needs, then its small directory.
+#[repr(C, align(4096))]
+pub struct Record {
+    /// Where the file is mapped (of no meaning outside the process).
+    pub base: AtomicU64,
+    /// Where the directory is mapped (likewise).
+    pub directory: AtomicU64,
+    /// Entries in the directory.
+    pub directory_len: AtomicU32,
+    /// As in the header.
+    pub clock: AtomicU32,
+    /// When the thread last let go of a lock.
+    pub last_seen: AtomicU64,
+    /// The directory's offset in the file.
+    pub directory_offset: AtomicU64,
+    /// The page of this record.
+    pub page: AtomicU32,
+    /// 1 while the thread is in the recorder's slow paths.
+    pub busy: AtomicU32,
+    /// The next record in the list of all.
+    pub next: AtomicU32,
+    /// The next record on the free list.
+    pub next_free: AtomicU32,
+    /// [`FREE`] or [`HELD`].
+    pub state: AtomicU32,
+    /// How often the thread's destructor has run.
+    pub endings: AtomicU32,
+    /// When the thread first used a lock.
+    pub started: AtomicU64,
+    /// When the wait that the thread is in began; 0 if it is in none.
+    pub wait_began: AtomicU64,
+    /// The tag of the lock it waits for.
+    pub wait_tag: AtomicU64,
+    /// The offset of the site it waits at; 0 if unknown.
+    pub wait_site: AtomicU64,
+    /// Offset of the next unused site.
+    pub site_next: AtomicU64,
+    /// End of the page that it lies in.
+    pub site_end: AtomicU64,
+    /// The page with the heads of the site chains; 0 if there is none yet.
+    pub site_heads: AtomicU32,
+    /// How many sites this record has.
+    pub site_count: AtomicU32,
+    _pad: u64,
+    /// Sums over earlier lock instances: see RECYCLE.
+    pub recycled: Entry,
+    /// Sums over the locks that found no room.
+    pub overflow: Entry,
+    _room: [u64; 8],
+    /// Chunk pages, while `directory_len` is no more than this.
+    pub small_directory: [AtomicU32; SMALL_DIRECTORY],
+}
+
+/// One place from which the holders of a record waited for one lock; also remembers how to recognise the
+/// place again without unwinding.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub struct SiteCell {
+    /// The next cell in the chain, as offset / 128; 0 ends it.
+    pub next: AtomicU32,
+    /// The stack.
+    pub stack: AtomicU32,
+    /// The lock: see [`tag`]; or [`CREATION_TAG`].
+    pub tag: AtomicU64,
+    /// The innermost return address.
+    pub pc: AtomicU64,
+    /// The stack pointer there, last time.
+    pub sp: AtomicU64,
+    /// Waits.
+    pub contended: AtomicU64,
+    /// Ticks waited.
+    pub wait_total: AtomicU64,
+    /// How many of `words` are filled.
+    pub words_len: AtomicU32,
+    /// Where the return address of each outer frame was found, in words above `sp`.
+    pub words: [AtomicU16; MAX_FRAMES],
+    _pad: [u64; 1],
+}
+
+/// Bytes per [`SiteCell`], which its index counts in.
+pub const SITE_SIZE: u64 = 128;
+
+const _: () = {
+    assert!(size_of::<Header>() <= PAGE as usize);
+    assert!(size_of::<LockSlot>() == 32);
+    assert!(size_of::<StackSlot>() == 256);
+    assert!(size_of::<ModuleSlot>() == 512);
+    assert!(size_of::<Entry>() == 64);
+    assert!(size_of::<Record>() == PAGE as usize);
+    assert!(size_of::<SiteCell>() == SITE_SIZE as usize);
+    // One line for all that the fast path reads of a record.
+    assert!(offset_of!(Record, directory_offset) < 64);
+    assert!(offset_of!(Record, recycled) % 64 == 0 && offset_of!(Record, overflow) % 64 == 0);
+    assert!(offset_of!(Record, small_directory) + 4 * SMALL_DIRECTORY == PAGE as usize);
+    // NULL-CHUNK: magic and version end before the tag of the first entry that page 0 would hold.
+    assert!(VERSION_OFFSET as usize + 4 <= offset_of!(Entry, tag));
+};

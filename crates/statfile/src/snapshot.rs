@@ -1,0 +1,162 @@
+//! What a statistics file says, in plain values: the merged view that reports are made from.
+
+use core::fmt;
+
+/// Everything one process recorded about its locks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// The process.
+    pub pid: u32,
+    /// The name of the lock that the process ran on.
+    pub lock: String,
+    /// The path of the program, as the kernel gave it.
+    pub exe: String,
+    /// `CLOCK_MONOTONIC` when recording began, in nanoseconds.
+    pub start_ns: u64,
+    /// How many threads used a lock, over the life of the process.
+    pub threads: u32,
+    /// The sum over those threads of the time from the first use of a lock to the thread's end, or to the
+    /// last moment at which it is known to have lived.
+    pub thread_time_ns: u64,
+    /// Every lock that was acquired or waited for, most waiting first.
+    pub locks: Vec<LockStats>,
+    /// The files that were mapped, in the order in which they were seen. Where two overlap (one was unmapped
+    /// and another took its place) the later one is meant: see [`Snapshot::module_at`].
+    pub modules: Vec<Module>,
+    /// How many locks were counted together, in one entry of kind [`LockKind::Overflow`], because the lock
+    /// table or the file was full.
+    pub dropped_locks: u64,
+}
+
+impl Snapshot {
+    /// The module that `address` lies in.
+    #[must_use]
+    pub fn module_at(&self, address: u64) -> Option<&Module> {
+        self.modules.iter().rev().find(|m| m.start <= address && address < m.end)
+    }
+}
+
+/// The figures of one lock, merged over all threads.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LockStats {
+    /// Where the lock is (or was); 0 for the aggregates [`LockKind::Recycled`] and [`LockKind::Overflow`].
+    pub address: u64,
+    /// What kind of lock it is.
+    pub kind: LockKind,
+    /// The stack of the call that initialised it, innermost first; empty if it was initialised statically or
+    /// nobody knows.
+    pub created_at: Vec<u64>,
+    /// How often it was acquired.
+    pub acquisitions: u64,
+    /// How often a thread had to wait for it, waits that timed out and waits still going on included.
+    pub contended: u64,
+    /// The time spent in those waits.
+    pub wait_total_ns: u64,
+    /// The longest of them.
+    pub wait_max_ns: u64,
+    /// The time it was held.
+    pub hold_total_ns: u64,
+    /// The longest hold.
+    pub hold_max_ns: u64,
+    /// Where threads waited, most waiting first.
+    pub sites: Vec<Site>,
+}
+
+/// What kind of lock an entry is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum LockKind {
+    /// A mutual exclusion lock.
+    #[default]
+    Mutex = 1,
+    /// Not one lock: all destroyed locks that nobody ever waited for and whose place in the table was needed
+    /// for others.
+    Recycled = 254,
+    /// Not one lock: all locks for which there was no room.
+    Overflow = 255,
+}
+
+impl LockKind {
+    /// The kind that is stored as `byte`; an unknown byte reads as a mutex.
+    #[must_use]
+    pub const fn from_byte(byte: u8) -> LockKind {
+        match byte {
+            254 => LockKind::Recycled,
+            255 => LockKind::Overflow,
+            _ => LockKind::Mutex,
+        }
+    }
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            LockKind::Mutex => "mutex",
+            LockKind::Recycled => "destroyed locks, never waited for",
+            LockKind::Overflow => "locks beyond the table",
+        })
+    }
+}
+
+/// One place from which threads waited for a lock.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Site {
+    /// Return addresses, innermost first: the first one is in the code that called the lock function.
+    pub stack: Vec<u64>,
+    /// How often threads waited here.
+    pub contended: u64,
+    /// How long, together.
+    pub wait_ns: u64,
+}
+
+/// A file mapped into the process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Module {
+    /// The first address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// Where in the file `start` is.
+    pub offset: u64,
+    /// The path, as in `/proc/self/maps`.
+    pub path: String,
+}
+
+/// Why a file could not be read.
+#[derive(Debug)]
+pub enum Error {
+    /// The system said so.
+    Io(std::io::Error),
+    /// It is not a statistics file, or its process died before it had written the header.
+    NotAStatFile,
+    /// It was written by another version of Poundlock.
+    Version(u32),
+    /// Its header contradicts itself.
+    Corrupt(&'static str),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io(e) => write!(f, "{e}"),
+            Error::NotAStatFile => write!(f, "not a Poundlock statistics file, or an unfinished one"),
+            Error::Version(v) => write!(f, "written in layout version {v}, which this build does not read"),
+            Error::Corrupt(what) => write!(f, "corrupt: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(e: std::io::Error) -> Self {
+        Error::Io(e)
+    }
+}
