@@ -1,0 +1,240 @@
+//! The C ABI of mutexes, reached as programs reach it: through pointers that the dynamic linker filled in.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use libc::{pthread_mutex_t, pthread_mutexattr_t};
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+type Call = unsafe extern "C" fn(*mut pthread_mutex_t) -> c_int;
+type Init = unsafe extern "C" fn(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> c_int;
+
+/// The kinds of mutex that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// `PTHREAD_MUTEX_DEFAULT`
+    Default,
+    /// `PTHREAD_MUTEX_RECURSIVE`
+    Recursive,
+    /// `PTHREAD_MUTEX_ADAPTIVE_NP`
+    Adaptive,
+}
+
+impl Kind {
+    fn code(self) -> c_int {
+        match self {
+            Self::Default => libc::PTHREAD_MUTEX_DEFAULT,
+            Self::Recursive => libc::PTHREAD_MUTEX_RECURSIVE,
+            Self::Adaptive => libc::PTHREAD_MUTEX_ADAPTIVE_NP,
+        }
+    }
+}
+
+/// A library's mutex functions.
+///
+/// The functions are values, so no call can be inlined or resolved at build time, whoever provides them.
+#[derive(Clone, Copy)]
+pub(crate) struct Abi {
+    pub(crate) lock: Call,
+    pub(crate) trylock: Call,
+    pub(crate) unlock: Call,
+    init: Init,
+    destroy: Call,
+}
+
+impl Abi {
+    /// The C library's own functions, whatever is preloaded.
+    ///
+    /// # Errors
+    /// If the process has no glibc.
+    pub(crate) fn glibc() -> Result<Abi> {
+        Self::open(Path::new("libc.so.6"))
+    }
+
+    /// The functions of the library at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be loaded, or if it leaves one of the functions to another library.
+    pub(crate) fn open(path: &Path) -> Result<Abi> {
+        let problem = |message: String| Error::Library(format!("{}: {message}", path.display()));
+        // SAFETY: the library is the C library, which is initialised long since, or Poundlock's preload
+        // library, whose initialisers may run at any time in any process: it is made to be preloaded.
+        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
+            .map_err(|error| problem(error.to_string()))?;
+        // SAFETY: the types are those that POSIX gives these functions.
+        let abi = unsafe {
+            Abi {
+                lock: symbol(&library, path, c"pthread_mutex_lock")?,
+                trylock: symbol(&library, path, c"pthread_mutex_trylock")?,
+                unlock: symbol(&library, path, c"pthread_mutex_unlock")?,
+                init: symbol(&library, path, c"pthread_mutex_init")?,
+                destroy: symbol(&library, path, c"pthread_mutex_destroy")?,
+            }
+        };
+        // The pointers must stay good to the end of the process.
+        std::mem::forget(library);
+        Ok(abi)
+    }
+
+    /// Functions that do nothing: what the driver costs.
+    pub(crate) fn empty() -> Abi {
+        unsafe extern "C" fn call(_: *mut pthread_mutex_t) -> c_int {
+            0
+        }
+        unsafe extern "C" fn init(_: *mut pthread_mutex_t, _: *const pthread_mutexattr_t) -> c_int {
+            0
+        }
+        // The compiler must not know what is called, as with the others.
+        let call = std::hint::black_box(call as Call);
+        Abi { lock: call, trylock: call, unlock: call, init, destroy: call }
+    }
+}
+
+/// The function `name`, provided by the library at `path` itself.
+///
+/// # Safety
+/// `T` must be the function's type.
+unsafe fn symbol<T: Copy>(library: &Library, path: &Path, name: &CStr) -> Result<T> {
+    let problem = |message: String| Error::Library(format!("{}: {message}", path.display()));
+    // SAFETY: the caller answers for the type.
+    let function =
+        unsafe { library.get::<T>(name.to_bytes_with_nul()) }.map_err(|error| problem(error.to_string()))?;
+    let provided = *function;
+    let address = function.as_raw_ptr();
+    // A search in a library goes on in the libraries it depends on. A preload library that lacks a function
+    // would thus be measured with the C library's, and look just as fast.
+    let home =
+        home_of(address).ok_or_else(|| problem(format!("{} lies in no file", name.to_string_lossy())))?;
+    if home.file_name() != path.file_name() {
+        return Err(problem(format!(
+            "does not provide {}; it would come from {}",
+            name.to_string_lossy(),
+            home.display()
+        )));
+    }
+    Ok(provided)
+}
+
+/// The file that `address` was mapped from.
+fn home_of(address: *mut c_void) -> Option<std::path::PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+
+    let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: `info` has room for the answer; any address may be asked about.
+    if unsafe { libc::dladdr(address, info.as_mut_ptr()) } == 0 {
+        return None;
+    }
+    // SAFETY: the call succeeded and filled it in; zeroes are valid too.
+    let info = unsafe { info.assume_init() };
+    if info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: a string that lives as long as the library is loaded, and we unload none.
+    let name = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some(std::ffi::OsStr::from_bytes(name.to_bytes()).into())
+}
+
+/// A `pthread_mutex_t` with the functions that it belongs to.
+pub(crate) struct CMutex {
+    pub(crate) abi: Abi,
+    mutex: *mut pthread_mutex_t,
+}
+
+/// The mutex has cache lines of its own, adjacent-line prefetching included.
+#[repr(C, align(128))]
+struct Slot(MaybeUninit<pthread_mutex_t>);
+
+// SAFETY: the functions may be called from any thread: they are a mutex's.
+unsafe impl Send for CMutex {}
+// SAFETY: as above.
+unsafe impl Sync for CMutex {}
+
+impl CMutex {
+    /// A mutex of `kind`: zeroes for the default kind, as a static initialiser makes it, else `init`.
+    ///
+    /// # Errors
+    /// If `init` refuses.
+    pub(crate) fn new(abi: Abi, kind: Kind) -> Result<CMutex> {
+        // The allocation is released in `drop`.
+        let mutex = Box::into_raw(Box::new(Slot(MaybeUninit::zeroed()))).cast::<pthread_mutex_t>();
+        let made = CMutex { abi, mutex };
+        if kind != Kind::Default {
+            let mut attributes = MaybeUninit::<pthread_mutexattr_t>::uninit();
+            // SAFETY: the attributes are initialised before use, and the mutex is not in use yet.
+            let rc = unsafe {
+                libc::pthread_mutexattr_init(attributes.as_mut_ptr());
+                libc::pthread_mutexattr_settype(attributes.as_mut_ptr(), kind.code());
+                (abi.init)(mutex, attributes.as_ptr())
+            };
+            if rc != 0 {
+                return Err(Error::System {
+                    what: format!("cannot make a {kind:?} mutex"),
+                    source: std::io::Error::from_raw_os_error(rc),
+                });
+            }
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut pthread_mutex_t {
+        self.mutex
+    }
+}
+
+impl Drop for CMutex {
+    fn drop(&mut self) {
+        // SAFETY: nobody else can hold a mutex whose last owner drops it, and the box came from `new`.
+        unsafe {
+            (self.abi.destroy)(self.mutex);
+            drop(Box::from_raw(self.mutex.cast::<Slot>()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn glibc_is_found_and_locks() {
+        let abi = Abi::glibc().unwrap();
+        let mutex = CMutex::new(abi, Kind::Default).unwrap();
+        // SAFETY: the mutex lives, and this thread unlocks what it locked.
+        unsafe {
+            assert_eq!((abi.lock)(mutex.as_ptr()), 0);
+            assert_eq!((abi.trylock)(mutex.as_ptr()), libc::EBUSY);
+            assert_eq!((abi.unlock)(mutex.as_ptr()), 0);
+        }
+    }
+
+    #[test]
+    fn kinds_are_what_they_say() {
+        let abi = Abi::glibc().unwrap();
+        let mutex = CMutex::new(abi, Kind::Recursive).unwrap();
+        // SAFETY: as above; a recursive mutex is locked twice and unlocked twice.
+        unsafe {
+            assert_eq!((abi.lock)(mutex.as_ptr()), 0);
+            assert_eq!((abi.lock)(mutex.as_ptr()), 0);
+            assert_eq!((abi.unlock)(mutex.as_ptr()), 0);
+            assert_eq!((abi.unlock)(mutex.as_ptr()), 0);
+        }
+    }
+
+    #[test]
+    fn a_library_that_leaves_the_mutex_to_glibc_is_refused() {
+        // The mathematics library depends on the C library, where the search would find the functions.
+        let error = Abi::open(Path::new("libm.so.6")).err().expect("libm has no mutex").to_string();
+        assert!(error.contains("does not provide pthread_mutex_lock"), "{error}");
+    }
+
+    #[test]
+    fn an_absent_library_is_named() {
+        let error = Abi::open(Path::new("/no/such/lib.so")).err().expect("no such file").to_string();
+        assert!(error.contains("/no/such/lib.so"), "{error}");
+    }
+}

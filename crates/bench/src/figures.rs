@@ -1,0 +1,62 @@
+//! Every benchmark in turn, as one page.
+
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::launch::Context;
+use crate::report::{self, Report};
+use crate::{handover, startup, uncontended};
+
+/// The figures of every benchmark.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// What a lock costs that nobody contends for.
+    pub uncontended: uncontended::Figures,
+    /// Throughput of threads that take turns.
+    pub handover: handover::Figures,
+    /// What it costs a program to start on our locks.
+    pub start_up: startup::Figures,
+}
+
+/// The options of every benchmark.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// For [`uncontended::run`].
+    pub uncontended: uncontended::Options,
+    /// For [`handover::run`].
+    pub handover: handover::Options,
+    /// For [`startup::run`].
+    pub start_up: startup::Options,
+}
+
+/// Runs them all.
+///
+/// # Errors
+/// The first that one of them meets.
+pub fn run(context: &Context, options: &Options) -> Result<Figures> {
+    Ok(Figures {
+        uncontended: uncontended::run(context, &options.uncontended)?,
+        handover: handover::run(context, &options.handover)?,
+        start_up: startup::run(context, &options.start_up)?,
+    })
+}
+
+impl Figures {
+    /// The reports, in order.
+    pub fn reports(&self) -> [&dyn Report; 3] {
+        [&self.uncontended, &self.handover, &self.start_up]
+    }
+
+    /// The page.
+    pub fn markdown(&self) -> String {
+        let mut page = format!(
+            "# Figures\n\nWritten by `{}`; do not edit. The figures are this machine's, at this commit: run the \
+             command for yours.\n",
+            self.uncontended.machine.command
+        );
+        for report in self.reports() {
+            page += &format!("\n{}", report::markdown(report));
+        }
+        page
+    }
+}

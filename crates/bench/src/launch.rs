@@ -1,0 +1,213 @@
+//! Starts worker processes and brings their answers home.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::contender::Contender;
+use crate::error::{Error, Result};
+use crate::worker::{Answer, Request, Task};
+
+/// Where the benchmark runs from.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// This executable, which is also the worker's.
+    pub program: PathBuf,
+    /// The arguments that make it call [`crate::worker::serve`].
+    pub worker: Vec<OsString>,
+    /// The preload library, or why it was not found.
+    pub library: std::result::Result<PathBuf, String>,
+    /// The command line, for the record.
+    pub command: String,
+}
+
+/// How much longer than its measurement a worker may take before it counts as hung.
+const GRACE: Duration = Duration::from_secs(30);
+
+impl Context {
+    /// The preload library.
+    ///
+    /// # Errors
+    /// If it was not found.
+    pub fn library(&self) -> Result<&Path> {
+        self.library.as_deref().map_err(|why| Error::Library(why.clone()))
+    }
+
+    /// Has `task` done for `contender` in a process of its own; `takes` is what the measurement takes.
+    pub(crate) fn measure(
+        &self,
+        contender: Contender,
+        stat: bool,
+        task: Task,
+        takes: Duration,
+    ) -> Result<Answer> {
+        let library = if contender.is_ours() { Some(self.library()?.to_owned()) } else { None };
+        let mut command = self.command();
+        if contender.is_ours() {
+            command.env("POUNDLOCK_LOCK", contender.name());
+        }
+        let statistics = if stat {
+            let directory = tempfile::Builder::new()
+                .prefix("poundlock-bench-")
+                .tempdir()
+                .map_err(Error::system("cannot make a directory for statistics"))?;
+            command.env("POUNDLOCK_STAT_DIR", directory.path());
+            Some(directory)
+        } else {
+            None
+        };
+        let answer = ask(&mut command, contender.name(), &Request { library, task }, takes + GRACE)?;
+        if let Some(directory) = statistics {
+            // Statistics that are off would look wonderfully cheap.
+            let written = fs::read_dir(directory.path())
+                .map_err(Error::system("cannot look for statistics"))?
+                .any(|entry| entry.is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "stat")));
+            if !written {
+                return Err(Error::worker(
+                    contender.name(),
+                    "statistics were asked for, and none were written",
+                ));
+            }
+        }
+        Ok(answer)
+    }
+
+    /// The worker's command, in an environment where nothing but the request chooses the lock.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.worker);
+        for variable in ["LD_PRELOAD", "POUNDLOCK_LOCK", "POUNDLOCK_STAT_DIR"] {
+            command.env_remove(variable);
+        }
+        command
+    }
+}
+
+fn ask(command: &mut Command, contender: &str, request: &Request, limit: Duration) -> Result<Answer> {
+    let problem = |message: String| Error::worker(contender, message);
+    let request = serde_json::to_vec(request).map_err(|error| problem(error.to_string()))?;
+    let child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(Error::system("cannot start a worker"))?;
+    let mut child = Killed(child);
+    if let Some(mut stdin) = child.0.stdin.take() {
+        stdin.write_all(&request).map_err(Error::system("cannot ask the worker"))?;
+    }
+    let answer = read_all(&mut child.0, limit).map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => problem(format!("no answer within {} s: it hangs", limit.as_secs())),
+        _ => problem(format!("cannot read the answer: {error}")),
+    })?;
+    // Its output is closed, so it is about to end; if not, `Killed` sees to that.
+    let status = child.0.wait().map_err(Error::system("cannot wait for the worker"))?;
+    match serde_json::from_slice(&answer) {
+        Ok(Answer::Failed(message)) => Err(problem(message)),
+        Ok(answer) if status.success() => Ok(answer),
+        _ => Err(problem(format!("the worker ended without an answer ({status})"))),
+    }
+}
+
+/// A child that does not outlive its handle.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Both fail if it has been waited for already, which is well.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// The child's standard output up to its end.
+fn read_all(child: &mut Child, limit: Duration) -> io::Result<Vec<u8>> {
+    let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let end = Instant::now() + limit;
+    let mut all = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let mut poll = libc::pollfd { fd: stdout.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let milliseconds = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one valid pollfd.
+        match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
+            0 => return Err(io::ErrorKind::TimedOut.into()),
+            1.. => match stdout.read(&mut buffer)? {
+                0 => return Ok(all),
+                n => all.extend_from_slice(&buffer[..n]),
+            },
+            _ => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> Request {
+        use crate::abi::Kind;
+        use crate::worker::handover;
+        Request {
+            library: None,
+            task: Task::Handover(handover::Task {
+                kind: Kind::Default,
+                threads: 1,
+                critical_steps: 1,
+                think_steps: 1,
+                duration_ns: 1,
+                cpus: vec![0],
+            }),
+        }
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_worker_that_hangs_is_ended() {
+        let start = Instant::now();
+        let error =
+            ask(&mut shell("exec sleep 1000"), "x", &request(), Duration::from_millis(50)).unwrap_err();
+        assert!(error.to_string().contains("it hangs"), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(100), "the limit does not limit");
+    }
+
+    #[test]
+    fn a_worker_that_dies_is_reported() {
+        let error = ask(&mut shell("cat >/dev/null; kill -9 $$"), "x", &request(), Duration::from_secs(20))
+            .unwrap_err();
+        assert!(error.to_string().contains("signal: 9"), "{error}");
+    }
+
+    #[test]
+    fn a_failure_keeps_its_words() {
+        let script = r#"cat >/dev/null; echo '{"Failed":"out of luck"}'"#;
+        let error = ask(&mut shell(script), "x", &request(), Duration::from_secs(20)).unwrap_err();
+        assert_eq!(error.to_string(), "x: out of luck");
+    }
+
+    #[test]
+    fn ours_needs_the_library() {
+        let context = Context {
+            program: "/nonexistent".into(),
+            worker: vec![],
+            library: Err("there is no library".to_owned()),
+            command: String::new(),
+        };
+        let error = context.measure(Contender::DEFAULT, false, request().task, Duration::ZERO).unwrap_err();
+        assert_eq!(error.to_string(), "there is no library");
+    }
+}

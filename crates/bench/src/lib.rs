@@ -1,0 +1,38 @@
+//! Lock benchmarks: every contender through one interface, in one run, against glibc.
+//!
+//! * [`uncontended`]: what a lock costs that nobody contends for.
+//! * [`handover`]: throughput of threads that take turns.
+//! * [`startup`]: what it costs a program to start on our locks.
+//! * [`figures`]: all of them, as one page.
+//!
+//! Each measurement runs in a process of its own, which is this executable again ([`worker::serve`]): the
+//! preload library chooses its lock once a process. The processes of all contenders take turns, in rounds and
+//! in random order, so that whatever disturbs the machine disturbs everybody; ratios are taken inside a round.
+//! A measurement that could not mean what it says is an error and not a figure: a lock that does not exclude,
+//! a library that leaves the calls to glibc, statistics that were not on.
+
+mod abi;
+mod affinity;
+mod clock;
+mod contender;
+mod error;
+mod launch;
+mod lock;
+mod machine;
+mod progress;
+mod stats;
+mod work;
+
+pub mod figures;
+pub mod handover;
+pub mod report;
+pub mod startup;
+pub mod uncontended;
+pub mod worker;
+
+pub use contender::Contender;
+pub use error::{Error, Result};
+pub use launch::Context;
+pub use machine::Machine;
+pub use stats::{Summary, jain};
+pub use work::Calibration;

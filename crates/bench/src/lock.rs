@@ -1,0 +1,152 @@
+//! The one interface through which every contender is driven.
+//!
+//! A driver is generic over [`Lock`] and compiled for each. What a lock's own users could inline is inlined
+//! here (the Rust types and the bare atomics); what they call through a pointer is called through a pointer
+//! (everything behind the C ABI).
+
+use std::ffi::c_int;
+use std::hint::black_box;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use poundlock_core::mutex::{RawMutex, Variant};
+use poundlock_linux::Linux;
+
+use crate::abi::CMutex;
+
+/// A lock under test. Each call returns 0, or what a C function returned instead.
+pub(crate) trait Lock: Sync {
+    /// Locks.
+    fn lock(&self) -> c_int;
+    /// Unlocks what the calling thread locked.
+    fn unlock(&self) -> c_int;
+}
+
+impl Lock for CMutex {
+    #[inline(always)]
+    fn lock(&self) -> c_int {
+        // SAFETY: the mutex lives as long as `self`.
+        unsafe { (self.abi.lock)(self.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn unlock(&self) -> c_int {
+        // SAFETY: the mutex lives as long as `self`; the driver unlocks what it locked.
+        unsafe { (self.abi.unlock)(self.as_ptr()) }
+    }
+}
+
+/// Locks by `trylock`, where that must succeed: without contention.
+pub(crate) struct ByTrylock(pub(crate) CMutex);
+
+impl Lock for ByTrylock {
+    #[inline(always)]
+    fn lock(&self) -> c_int {
+        // SAFETY: the mutex lives as long as `self`.
+        unsafe { (self.0.abi.trylock)(self.0.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn unlock(&self) -> c_int {
+        self.0.unlock()
+    }
+}
+
+/// One of our locks as Rust code uses it.
+#[repr(align(128))]
+pub(crate) struct RustType<V>(RawMutex<Linux>, PhantomData<V>);
+
+impl<V> Default for RustType<V> {
+    fn default() -> Self {
+        // Else the first thread that has to wait would find out about the machine.
+        poundlock_linux::init();
+        RustType(RawMutex::new(), PhantomData)
+    }
+}
+
+impl<V: Variant + Sync> Lock for RustType<V> {
+    #[inline(always)]
+    fn lock(&self) -> c_int {
+        self.0.lock::<V>();
+        0
+    }
+
+    #[inline(always)]
+    fn unlock(&self) -> c_int {
+        self.0.unlock::<V>();
+        0
+    }
+}
+
+/// No lock: the loop around one.
+pub(crate) struct Nothing;
+
+impl Lock for Nothing {
+    #[inline(always)]
+    fn lock(&self) -> c_int {
+        0
+    }
+
+    #[inline(always)]
+    fn unlock(&self) -> c_int {
+        0
+    }
+}
+
+/// A compare-and-swap to lock and an exchange to unlock: the least that a lock with sleepers can do.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct BareCasExchange(AtomicU32);
+
+impl Lock for BareCasExchange {
+    #[inline(always)]
+    fn lock(&self) -> c_int {
+        match self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => 0,
+            Err(_) => libc::EBUSY,
+        }
+    }
+
+    #[inline(always)]
+    fn unlock(&self) -> c_int {
+        (self.0.swap(0, Ordering::Release) != 1) as c_int
+    }
+}
+
+/// One atomic addition, in place of a lock and an unlock.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct OneAtomicAdd(AtomicU64);
+
+impl Lock for OneAtomicAdd {
+    #[inline(always)]
+    fn lock(&self) -> c_int {
+        // The result is used, lest the compiler choose an instruction without one.
+        black_box(self.0.fetch_add(1, Ordering::AcqRel));
+        0
+    }
+
+    #[inline(always)]
+    fn unlock(&self) -> c_int {
+        0
+    }
+}
+
+/// One reading of the time stamp counter, in place of a lock and an unlock.
+#[cfg(target_arch = "x86_64")]
+pub(crate) struct OneTimeStamp;
+
+#[cfg(target_arch = "x86_64")]
+impl Lock for OneTimeStamp {
+    #[inline(always)]
+    fn lock(&self) -> c_int {
+        // SAFETY: every x86-64 CPU has the instruction, and Linux lets user space use it.
+        black_box(unsafe { core::arch::x86_64::_rdtsc() });
+        0
+    }
+
+    #[inline(always)]
+    fn unlock(&self) -> c_int {
+        0
+    }
+}

@@ -1,0 +1,188 @@
+//! What a figure was measured on, and how much of the machine others had meanwhile.
+
+use std::ffi::CStr;
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use crate::affinity;
+
+/// The machine, the build and the command behind a set of figures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Machine {
+    /// The CPU's model name.
+    pub cpu: String,
+    /// CPUs that the benchmark could use.
+    pub cpus: usize,
+    /// Whether a hypervisor lies below.
+    pub virtual_machine: bool,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The C library's version.
+    pub glibc: String,
+    /// The commit of the build.
+    pub commit: String,
+    /// Whether the build was optimised: figures of one that was not mean nothing.
+    pub optimised: bool,
+    /// The command line.
+    pub command: String,
+    /// The one-minute load average at the start.
+    pub load_average: f64,
+}
+
+impl Machine {
+    /// Describes this machine; `command` is the command line that asked for the figures.
+    pub fn describe(command: &str) -> Machine {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        Machine {
+            cpu: cpu_model(&cpuinfo),
+            cpus: affinity::allowed().map_or(0, |cpus| cpus.len()),
+            virtual_machine: has_flag(&cpuinfo, "hypervisor"),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
+                .map_or_else(|_| "unknown".to_owned(), |release| release.trim().to_owned()),
+            glibc: glibc_version(),
+            commit: env!("POUNDLOCK_COMMIT").to_owned(),
+            optimised: !cfg!(debug_assertions),
+            command: command.to_owned(),
+            load_average: load_average(),
+        }
+    }
+
+    /// The description as labelled lines.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        let mut lines = vec![
+            (
+                "CPU",
+                format!(
+                    "{}, {} CPU{}{}",
+                    self.cpu,
+                    self.cpus,
+                    if self.cpus == 1 { "" } else { "s" },
+                    if self.virtual_machine { ", virtual machine" } else { "" }
+                ),
+            ),
+            ("Kernel", self.kernel.clone()),
+            ("glibc", self.glibc.clone()),
+            ("Poundlock", self.commit.clone()),
+            ("Command", self.command.clone()),
+            ("Load average at the start", format!("{:.2}", self.load_average)),
+        ];
+        if !self.optimised {
+            lines.push(("Build", "NOT OPTIMISED: these figures mean nothing".to_owned()));
+        }
+        lines
+    }
+}
+
+fn cpu_model(cpuinfo: &str) -> String {
+    let value = |key: &str| {
+        cpuinfo.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            (name.trim() == key).then(|| value.trim().to_owned())
+        })
+    };
+    // x86 names its model; other architectures have less to say.
+    value("model name")
+        .or_else(|| value("Model"))
+        .or_else(|| value("CPU part").map(|part| format!("{} part {part}", std::env::consts::ARCH)))
+        .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+fn has_flag(cpuinfo: &str, flag: &str) -> bool {
+    cpuinfo
+        .lines()
+        .filter(|line| line.starts_with("flags"))
+        .any(|line| line.split_whitespace().any(|word| word == flag))
+}
+
+fn glibc_version() -> String {
+    // SAFETY: the function takes nothing and returns a static string.
+    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+    version.to_string_lossy().into_owned()
+}
+
+fn load_average() -> f64 {
+    fs::read_to_string("/proc/loadavg")
+        .ok()
+        .and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .unwrap_or(f64::NAN)
+}
+
+/// CPU time that all processes of the machine have used so far, in nanoseconds; `None` if it does not say.
+pub(crate) fn busy_ns() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    // SAFETY: a plain query.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    Some(busy_ticks(&stat)? * 1_000_000_000 / u64::try_from(ticks).ok().filter(|&ticks| ticks > 0)?)
+}
+
+/// Ticks of the first line that are neither idle nor waiting for a disk.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<u64> = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        // user, nice, system, idle, iowait, irq, softirq, steal; guest time is part of user time.
+        .take(8)
+        .map(|field| field.parse().ok())
+        .collect::<Option<_>>()?;
+    (fields.len() == 8).then(|| fields.iter().sum::<u64>() - fields[3] - fields[4])
+}
+
+/// Measures the share of the CPUs that went to somebody else.
+pub(crate) struct Others {
+    busy: Option<u64>,
+    start: u64,
+}
+
+impl Others {
+    /// Starts measuring.
+    pub(crate) fn watch() -> Others {
+        Others { busy: busy_ns(), start: crate::clock::now_ns() }
+    }
+
+    /// The share, 0 to 1, given that we used `own_ns` of CPU time since [`Others::watch`]. The kernel counts
+    /// in ticks, so that a short measurement knows it only roughly.
+    pub(crate) fn share(&self, own_ns: u64, cpus: usize) -> Option<f64> {
+        let busy = busy_ns()?.checked_sub(self.busy?)?;
+        let wall = crate::clock::now_ns() - self.start;
+        Some((busy.saturating_sub(own_ns) as f64 / (wall as f64 * cpus.max(1) as f64)).clamp(0.0, 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X86: &str =
+        "processor\t: 0\nmodel\t\t: 2\nmodel name\t: AMD EPYC\nflags\t\t: fpu hypervisor lahf_lm\n";
+
+    #[test]
+    fn reads_an_x86_description() {
+        assert_eq!(cpu_model(X86), "AMD EPYC");
+        assert!(has_flag(X86, "hypervisor"));
+        assert!(!has_flag(X86, "hyper"));
+    }
+
+    #[test]
+    fn an_arm_description_has_a_part_number() {
+        assert!(cpu_model("processor\t: 0\nCPU part\t: 0xd0c\n").ends_with("part 0xd0c"));
+        assert_eq!(cpu_model(""), std::env::consts::ARCH);
+    }
+
+    #[test]
+    fn idle_time_is_not_busy() {
+        assert_eq!(busy_ticks("cpu  10 1 5 1000 50 2 3 4 7 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"), Some(25));
+        assert_eq!(busy_ticks("cpu  10 1 5\n"), None);
+        assert_eq!(busy_ticks(""), None);
+    }
+
+    #[test]
+    fn describes_this_machine() {
+        let machine = Machine::describe("poundlock bench");
+        assert!(machine.cpus >= 1);
+        assert!(machine.glibc.starts_with("2."), "{}", machine.glibc);
+        assert!(!machine.commit.is_empty());
+    }
+}

@@ -1,0 +1,187 @@
+//! Threads that take turns: each locks, works, unlocks and works on its own.
+
+use std::ffi::c_int;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::abi::{Abi, CMutex, Kind};
+use crate::affinity;
+use crate::clock::{self, Usage};
+use crate::error::{Error, Result};
+use crate::lock::Lock;
+use crate::machine::Others;
+use crate::work::work;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) kind: Kind,
+    pub(crate) threads: usize,
+    /// Steps of work inside the critical section.
+    pub(crate) critical_steps: u64,
+    /// Steps of work outside it.
+    pub(crate) think_steps: u64,
+    /// How long the threads keep at it.
+    pub(crate) duration_ns: u64,
+    /// The CPUs they may run on.
+    pub(crate) cpus: Vec<usize>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// How long it really took.
+    pub(crate) elapsed_ns: u64,
+    /// Acquisitions of each thread in that time.
+    pub(crate) counts: Vec<u64>,
+    /// CPU time that the process used in it.
+    pub(crate) cpu_ns: u64,
+    pub(crate) voluntary_switches: u64,
+    pub(crate) involuntary_switches: u64,
+    /// The share of the CPUs that other processes had.
+    pub(crate) others: Option<f64>,
+}
+
+pub(crate) fn run(abi: Abi, task: &Task) -> Result<Answer> {
+    affinity::keep_to(&task.cpus)?;
+    drive(&CMutex::new(abi, task.kind)?, task)
+}
+
+/// Cache lines of its own, adjacent-line prefetching included.
+#[derive(Default)]
+#[repr(align(128))]
+struct Alone<T>(T);
+
+fn drive<L: Lock>(lock: &L, task: &Task) -> Result<Answer> {
+    // What the lock protects, apart from the lock. It is read when the critical section begins and written when
+    // it ends, so that two threads that overlap anywhere in it lose an update.
+    let protected = Alone(AtomicU64::new(0));
+    let counts: Vec<Alone<AtomicU64>> = (0..task.threads).map(|_| Alone::default()).collect();
+    let stop = Alone(AtomicBool::new(false));
+    let start = Barrier::new(task.threads + 1);
+
+    let run = |count: &AtomicU64| -> c_int {
+        let mut acquisitions = 0;
+        start.wait();
+        while !stop.0.load(Ordering::Relaxed) {
+            let rc = lock.lock();
+            if rc != 0 {
+                return rc;
+            }
+            let seen = protected.0.load(Ordering::Relaxed);
+            work(task.critical_steps);
+            protected.0.store(seen + 1, Ordering::Relaxed);
+            let rc = lock.unlock();
+            if rc != 0 {
+                return rc;
+            }
+            acquisitions += 1;
+            count.store(acquisitions, Ordering::Relaxed);
+            work(task.think_steps);
+        }
+        0
+    };
+
+    let (answer, results) = thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for Alone(count) in &counts {
+            let run = &run;
+            // Small stacks: 250 threads should not need half a gigabyte of address space.
+            let thread = thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, move || run(count));
+            match thread {
+                Ok(thread) => threads.push(thread),
+                // Those that wait at the barrier would wait for ever. This process has nothing else to do.
+                Err(error) => fail(&format!("cannot start {} threads: {error}", task.threads)),
+            }
+        }
+        let others = Others::watch();
+        start.wait();
+        let before = Usage::of_this_process();
+        let started = clock::now_ns();
+        thread::sleep(Duration::from_nanos(task.duration_ns));
+        // First the counts, then the end: what the threads do to finish is not part of the figure.
+        let elapsed_ns = clock::now_ns() - started;
+        let at_end = counts.iter().map(|count| count.0.load(Ordering::Relaxed)).collect();
+        let used = Usage::of_this_process().since(&before);
+        let share = others.share(used.cpu_ns, task.cpus.len());
+        stop.0.store(true, Ordering::Relaxed);
+        let answer = Answer {
+            elapsed_ns,
+            counts: at_end,
+            cpu_ns: used.cpu_ns,
+            voluntary_switches: used.voluntary_switches,
+            involuntary_switches: used.involuntary_switches,
+            others: share,
+        };
+        (answer, threads.into_iter().map(|thread| thread.join().unwrap_or(libc::EFAULT)).collect::<Vec<_>>())
+    });
+
+    if let Some(&rc) = results.iter().find(|&&rc| rc != 0) {
+        return Err(Error::System {
+            what: "locking or unlocking failed".to_owned(),
+            source: std::io::Error::from_raw_os_error(rc),
+        });
+    }
+    // A lock that lets two in at once may be very fast.
+    let total: u64 = counts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum();
+    let protected = protected.0.into_inner();
+    if protected != total {
+        return Err(Error::Options(format!(
+            "the lock does not exclude: {total} acquisitions left a count of {protected}"
+        )));
+    }
+    Ok(answer)
+}
+
+/// Ends the process with a line on standard error, without waiting for its threads.
+fn fail(message: &str) -> ! {
+    eprintln!("poundlock bench worker: {message}");
+    std::process::exit(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(threads: usize) -> Task {
+        Task {
+            kind: Kind::Default,
+            threads,
+            critical_steps: 50,
+            think_steps: 20,
+            duration_ns: 20_000_000,
+            cpus: affinity::allowed().unwrap(),
+        }
+    }
+
+    #[test]
+    fn everybody_gets_the_lock() {
+        let task = task(3);
+        let answer = drive(&CMutex::new(Abi::glibc().unwrap(), Kind::Default).unwrap(), &task).unwrap();
+        assert_eq!(answer.counts.len(), 3);
+        assert!(answer.counts.iter().sum::<u64>() > 0);
+        assert!(answer.elapsed_ns >= task.duration_ns);
+    }
+
+    #[test]
+    fn a_lock_that_does_not_exclude_is_found_out() {
+        struct Open;
+        impl Lock for Open {
+            fn lock(&self) -> c_int {
+                0
+            }
+            fn unlock(&self) -> c_int {
+                0
+            }
+        }
+        // Sections so long that even on one CPU some thread is preempted in one.
+        let mut task = task(4);
+        task.critical_steps = 1_000_000;
+        task.duration_ns = 100_000_000;
+        let found = (0..100)
+            .any(|_| drive(&Open, &task).is_err_and(|error| error.to_string().contains("does not exclude")));
+        assert!(found, "lost updates went unnoticed");
+    }
+}

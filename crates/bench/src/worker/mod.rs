@@ -1,0 +1,71 @@
+//! The process in which a contender is measured.
+//!
+//! The preload library chooses its lock once a process, and a process that ever had two threads is not the
+//! same to glibc as one that never had. So each measurement runs in a process of its own: this executable
+//! again, which reads a [`Request`] from standard input and writes an [`Answer`] to standard output.
+
+pub(crate) mod handover;
+pub(crate) mod uncontended;
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+
+use crate::abi::Abi;
+use crate::error::{Error, Result};
+
+/// What a worker is asked to do.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    /// The library whose mutex is measured; `None` for the C library.
+    pub(crate) library: Option<PathBuf>,
+    /// What to measure.
+    pub(crate) task: Task,
+}
+
+/// A measurement.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Task {
+    Uncontended(uncontended::Task),
+    Handover(handover::Task),
+}
+
+/// What a worker answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Uncontended(uncontended::Answer),
+    Handover(handover::Answer),
+    Failed(String),
+}
+
+/// The body of the worker process. Exits with 0 once an answer is written, also if that is a failure.
+pub fn serve() -> ExitCode {
+    let answer = answer().unwrap_or_else(|error| Answer::Failed(error.to_string()));
+    let written = serde_json::to_vec(&answer)
+        .map_err(std::io::Error::from)
+        .and_then(|answer| std::io::stdout().write_all(&answer));
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("poundlock bench worker: cannot answer: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer() -> Result<Answer> {
+    let mut request = String::new();
+    std::io::stdin().read_to_string(&mut request).map_err(Error::system("cannot read the request"))?;
+    let request: Request =
+        serde_json::from_str(&request).map_err(|error| Error::Options(format!("not a request: {error}")))?;
+    let abi = match &request.library {
+        Some(path) => Abi::open(path)?,
+        None => Abi::glibc()?,
+    };
+    match &request.task {
+        Task::Uncontended(task) => uncontended::run(abi, task).map(Answer::Uncontended),
+        Task::Handover(task) => handover::run(abi, task).map(Answer::Handover),
+    }
+}
