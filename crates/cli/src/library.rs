@@ -50,7 +50,7 @@ pub(crate) fn plain_environment() -> Vec<Change> {
 }
 
 /// The library's path, absolute: the command may change its directory.
-fn find() -> Result<PathBuf, Failure> {
+pub(crate) fn find() -> Result<PathBuf, Failure> {
     let ours = |line: std::fmt::Arguments| Failure::new(status::OURS, line);
     let path = if let Some(named) = std::env::var_os(PATH_VARIABLE).filter(|named| !named.is_empty()) {
         let named = PathBuf::from(named);

@@ -7,12 +7,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
 mod launch;
 mod library;
 mod locks;
 mod message;
 mod program;
 mod run;
+mod stat;
 
 #[derive(Parser)]
 #[command(name = "poundlock", version, about)]
@@ -25,13 +27,19 @@ struct Cli {
 enum Cmd {
     /// Run a program with its pthread locks on one of ours
     Run(run::Args),
+    /// Run a program and show which locks it waits for, where, and how long
+    Stat(stat::Args),
     /// List the locks that a program can run on
     Locks(locks::Args),
+    /// Measure our locks against glibc's on this machine
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().cmd {
         Cmd::Run(args) => run::main(args),
+        Cmd::Stat(args) => stat::main(args),
         Cmd::Locks(args) => locks::main(args),
+        Cmd::Bench(args) => bench::main(args),
     }
 }

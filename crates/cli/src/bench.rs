@@ -1,0 +1,289 @@
+//! `poundlock bench`: our locks against glibc's, on this machine.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use poundlock_bench::report::{self, Report};
+use poundlock_bench::{Contender, Context, Error, figures, handover, startup, uncontended, worker};
+use serde::Serialize;
+
+use crate::library;
+use crate::message::{Failure, status};
+
+/// Which benchmark.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    which: Which,
+}
+
+#[derive(Subcommand)]
+enum Which {
+    /// Time of a lock and an unlock that nobody contends for
+    Uncontended(Uncontended),
+    /// Throughput of threads that take turns
+    Handover(Handover),
+    /// Time that a program takes longer to start
+    StartUp(StartUp),
+    /// All of them, as a Markdown page
+    Figures(Figures),
+    /// Measure one contender, as the other benchmarks ask on standard input
+    #[command(hide = true)]
+    Worker,
+}
+
+/// The contenders.
+#[derive(clap::Args)]
+struct Locks {
+    /// Only these locks (glibc always takes part)
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    locks: Vec<String>,
+}
+
+impl Locks {
+    fn parse(&self) -> Result<Vec<Contender>, Error> {
+        self.locks.iter().map(|name| Contender::parse(name)).collect()
+    }
+}
+
+/// Where else the figures go.
+#[derive(clap::Args)]
+struct Json {
+    /// Write the figures to FILE as JSON as well
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct Uncontended {
+    #[command(flatten)]
+    locks: Locks,
+    /// Rounds in which everybody takes part once
+    #[arg(long, value_name = "N", default_value_t = uncontended::Options::default().rounds)]
+    rounds: usize,
+    /// Seconds for each operation of each contender in a round
+    #[arg(long, value_name = "S", default_value_t = uncontended::Options::default().seconds)]
+    seconds: f64,
+    /// The CPU to measure on [default: the last that is allowed]
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+    #[command(flatten)]
+    json: Json,
+}
+
+#[derive(clap::Args)]
+struct Handover {
+    #[command(flatten)]
+    locks: Locks,
+    /// Numbers of threads
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = handover::Options::default().threads)]
+    threads: Vec<usize>,
+    /// Microseconds of work inside the critical section
+    #[arg(long, value_name = "US", default_value_t = handover::Options::default().critical_us)]
+    critical: f64,
+    /// Microseconds of work between two critical sections of a thread
+    #[arg(long, value_name = "US", default_value_t = handover::Options::default().think_us)]
+    think: f64,
+    /// Seconds for each contender and number of threads in a round
+    #[arg(long, value_name = "S", default_value_t = handover::Options::default().seconds)]
+    seconds: f64,
+    /// Rounds in which everybody takes part once
+    #[arg(long, value_name = "N", default_value_t = handover::Options::default().rounds)]
+    rounds: usize,
+    /// Use only that many of the allowed CPUs
+    #[arg(long, value_name = "N")]
+    cpus: Option<usize>,
+    #[command(flatten)]
+    json: Json,
+}
+
+#[derive(clap::Args)]
+struct StartUp {
+    /// The program to start; it should do nothing
+    #[arg(long, value_name = "FILE", default_value_os_t = startup::Options::default().program)]
+    program: PathBuf,
+    /// How often to start it each way
+    #[arg(long, value_name = "N", default_value_t = startup::Options::default().rounds)]
+    rounds: usize,
+    #[command(flatten)]
+    json: Json,
+}
+
+#[derive(clap::Args)]
+struct Figures {
+    #[command(flatten)]
+    locks: Locks,
+    /// Write the page to FILE rather than to standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Multiply every duration: below 1 is quicker and rougher
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    time_factor: f64,
+    #[command(flatten)]
+    json: Json,
+}
+
+/// Runs the benchmark and prints its figures.
+pub(crate) fn main(args: Args) -> ExitCode {
+    let done = match args.which {
+        Which::Worker => return worker::serve(),
+        Which::Uncontended(args) => uncontended(args),
+        Which::Handover(args) => handover(args),
+        Which::StartUp(args) => start_up(args),
+        Which::Figures(args) => all_figures(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn uncontended(args: Uncontended) -> Result<(), Failure> {
+    let options = uncontended::Options {
+        locks: args.locks.parse().map_err(failure)?,
+        rounds: args.rounds,
+        seconds: args.seconds,
+        cpu: args.cpu,
+    };
+    let json = Output::open(args.json.json)?;
+    let figures = uncontended::run(&context()?, &options).map_err(failure)?;
+    finish(&figures, json)
+}
+
+fn handover(args: Handover) -> Result<(), Failure> {
+    let options = handover::Options {
+        locks: args.locks.parse().map_err(failure)?,
+        threads: args.threads,
+        critical_us: args.critical,
+        think_us: args.think,
+        seconds: args.seconds,
+        rounds: args.rounds,
+        cpus: args.cpus,
+    };
+    let json = Output::open(args.json.json)?;
+    let figures = handover::run(&context()?, &options).map_err(failure)?;
+    finish(&figures, json)
+}
+
+fn start_up(args: StartUp) -> Result<(), Failure> {
+    let options = startup::Options { program: args.program, rounds: args.rounds };
+    let json = Output::open(args.json.json)?;
+    let figures = startup::run(&context()?, &options).map_err(failure)?;
+    finish(&figures, json)
+}
+
+fn all_figures(args: Figures) -> Result<(), Failure> {
+    let locks = args.locks.parse().map_err(failure)?;
+    let mut options = figures::Options::default();
+    options.uncontended.locks = locks.clone();
+    options.handover.locks = locks;
+    options.uncontended.seconds *= args.time_factor;
+    options.handover.seconds *= args.time_factor;
+    let json = Output::open(args.json.json)?;
+    let page = Output::open(args.out)?;
+    let figures = figures::run(&context()?, &options).map_err(failure)?;
+    match page {
+        Some(page) => page.write(figures.markdown().as_bytes())?,
+        None => print(&figures.markdown())?,
+    }
+    write_json(&figures, json)
+}
+
+fn finish<R: Report + Serialize>(figures: &R, json: Option<Output>) -> Result<(), Failure> {
+    print(&report::text(figures))?;
+    write_json(figures, json)
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    std::io::stdout()
+        .lock()
+        .write_all(text.as_bytes())
+        .map_err(|error| Failure::new(1, format_args!("standard output: {error}")))
+}
+
+fn write_json(figures: &impl Serialize, json: Option<Output>) -> Result<(), Failure> {
+    let Some(json) = json else { return Ok(()) };
+    let mut text = serde_json::to_vec_pretty(figures).map_err(|error| Failure::new(1, error))?;
+    text.push(b'\n');
+    json.write(&text)
+}
+
+/// A file for results. It is opened before the benchmark: one that cannot be written should not cost a run.
+struct Output {
+    file: File,
+    path: PathBuf,
+}
+
+impl Output {
+    fn open(path: Option<PathBuf>) -> Result<Option<Output>, Failure> {
+        let Some(path) = path else { return Ok(None) };
+        // What was there stays until there is something to put in its place.
+        match File::options().write(true).create(true).truncate(false).open(&path) {
+            Ok(file) => Ok(Some(Output { file, path })),
+            Err(error) => Err(unwritable(&path, &error)),
+        }
+    }
+
+    fn write(mut self, text: &[u8]) -> Result<(), Failure> {
+        let regular = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let truncated = if regular { self.file.set_len(0) } else { Ok(()) };
+        truncated.and_then(|()| self.file.write_all(text)).map_err(|error| unwritable(&self.path, &error))
+    }
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(1, format_args!("{}: {error}", path.display()))
+}
+
+fn failure(error: Error) -> Failure {
+    let status = match error {
+        Error::Options(_) => status::USAGE,
+        _ => status::OURS,
+    };
+    Failure::new(status, error)
+}
+
+fn context() -> Result<Context, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(status::OURS, format_args!("where this command lies: {error}")))?;
+    Ok(Context {
+        program,
+        worker: vec!["bench".into(), "worker".into()],
+        library: library::find().map_err(|failure| failure.line),
+        command: command_line(std::env::args_os().skip(1)),
+    })
+}
+
+/// The command line for the record: without where this command lies and where the JSON goes, which say
+/// nothing about the figures.
+fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
+    let mut line = "poundlock".to_owned();
+    let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
+    while let Some(argument) = arguments.next() {
+        if argument == "--json" {
+            arguments.next();
+        } else if !argument.starts_with("--json=") {
+            line += " ";
+            line += &argument;
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::command_line;
+
+    #[test]
+    fn the_recorded_command_line_says_what_was_measured() {
+        let line = |arguments: &[&str]| command_line(arguments.iter().map(|argument| argument.into()));
+        assert_eq!(line(&["bench", "handover", "--threads", "2"]), "poundlock bench handover --threads 2");
+        assert_eq!(line(&["bench", "--json", "/tmp/x", "start-up"]), "poundlock bench start-up");
+        assert_eq!(line(&["bench", "start-up", "--json=/tmp/x"]), "poundlock bench start-up");
+        assert_eq!(line(&["bench", "start-up", "--json"]), "poundlock bench start-up");
+    }
+}
