@@ -15,6 +15,7 @@ mod message;
 mod program;
 mod run;
 mod stat;
+mod torture;
 
 #[derive(Parser)]
 #[command(name = "poundlock", version, about)]
@@ -33,6 +34,11 @@ enum Cmd {
     Locks(locks::Args),
     /// Measure our locks against glibc's on this machine
     Bench(bench::Args),
+    /// Torture a lock with real threads, signals, cancellation and forks, and check that it stays one
+    Torture(torture::Args),
+    /// The process that `torture` watches
+    #[command(name = torture::BODY, hide = true)]
+    TortureBody(torture::BodyArgs),
 }
 
 fn main() -> ExitCode {
@@ -41,5 +47,7 @@ fn main() -> ExitCode {
         Cmd::Stat(args) => stat::main(args),
         Cmd::Locks(args) => locks::main(args),
         Cmd::Bench(args) => bench::main(args),
+        Cmd::Torture(args) => torture::main(args),
+        Cmd::TortureBody(args) => torture::body(args),
     }
 }

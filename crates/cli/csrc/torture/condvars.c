@@ -1,0 +1,431 @@
+/*
+ * Condition variables: pools of tokens with an account of what each signal owes, and meetings whose condition variable
+ * is destroyed and unmapped right after the broadcast.
+ *
+ * A signal that is given while a thread is blocked must bring at least one blocked thread back. To see that one did,
+ * each pool keeps, under its mutex:
+ *   blocked   threads inside a wait on the condition variable
+ *   owed_min  threads that must still come back for signals given so far
+ *   owed_max  threads that may still come back for them
+ * A signal counts (both go up) only if blocked > owed_max, that is, if somebody is asleep for certain. A return with 0
+ * pays both. A time-out pays owed_min alone: POSIX lets a timed-out waiter swallow the signal it was given at the same
+ * moment. A cancelled waiter pays nothing (it may not swallow a signal that others could use); but nothing is owed to
+ * threads that are not there, so both are capped at `blocked`. Wake-ups without cause are allowed, and can hide a loss
+ * but never fake one.
+ * Now and then the feeder declares the pool quiet: nobody signals until owed_min is down to 0. If that takes longer
+ * than half the patience, a wake-up was lost.
+ */
+#define _GNU_SOURCE
+#include "torture.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define SECOND 1000000000ll
+
+struct pool {
+    const char *name;
+    bool brief; /* waits may time out; elsewhere deadlines are far away, and nobody comes back for them */
+    struct lock *lock;
+    const struct cond_kind *kind;
+    struct cell *cell;
+    /* under the lock */
+    uint64_t tokens, produced, consumed;
+    uint64_t blocked, owed_min, owed_max;
+    bool quiet;
+    uint64_t quiet_since;
+};
+
+static const struct {
+    const char *name, *mutex, *cond;
+    bool brief;
+} pool_kinds[] = {
+    {"pool static", "static", "static", false},
+    {"pool errorcheck", "errorcheck", "monotonic", false},
+    {"pool recursive", "recursive", "default", false},
+    {"pool adaptive", "adaptive", "default", false},
+    {"pool C11", "C11 timed", "C11", false},
+    {"pool brief", "normal", "default", true},
+    {"pool brief monotonic", "errorcheck", "monotonic", true},
+    {"pool priority-inheriting", "priority-inheriting", "static", false},
+    {"pool process-shared", "process-shared", "process-shared", false},
+};
+#define POOLS (sizeof pool_kinds / sizeof *pool_kinds)
+static struct pool pools[POOLS];
+
+/* A meeting's mutex stays; its condition variable comes and goes. */
+struct meeting {
+    struct lock *lock;
+    const struct cond_kind *kind;
+    void *cond; /* NULL while nobody hosts */
+    uint64_t held;
+};
+#define MEETINGS 2
+static struct meeting meetings[MEETINGS];
+
+static struct lock *own_lock(const char *kind, const char *name)
+{
+    struct lock *lock = &world.lock[world.lock_count];
+    lock->index = world.lock_count++;
+    make_lock(lock, kind, name);
+    return lock;
+}
+
+static void expect_zero(const char *call, const char *name, int rc)
+{
+    char number[16];
+    if (rc != 0)
+        violation("%s of %s returned %s", call, name, error_name(rc, number));
+}
+
+void make_pools(void)
+{
+    for (unsigned i = 0; i < POOLS; i++) {
+        struct pool *pool = &pools[i];
+        pool->name = pool_kinds[i].name;
+        pool->brief = pool_kinds[i].brief;
+        pool->kind = cond_kind_named(pool_kinds[i].cond);
+        pool->lock = own_lock(pool_kinds[i].mutex, pool_kinds[i].name);
+        pool->cell = new_cell();
+        expect_zero("init", pool->name, pool->kind->init(pool->cell->object));
+    }
+    static const char *const names[MEETINGS][3] = {{"meeting", "default", "default"},
+                                                   {"meeting errorcheck", "errorcheck", "monotonic"}};
+    for (unsigned i = 0; i < MEETINGS; i++) {
+        meetings[i].lock = own_lock(names[i][1], names[i][0]);
+        meetings[i].kind = cond_kind_named(names[i][2]);
+    }
+}
+
+/* ---- the account ---- */
+
+static void cap(struct pool *pool)
+{
+    if (pool->owed_min > pool->blocked)
+        pool->owed_min = pool->blocked;
+    if (pool->owed_max > pool->blocked)
+        pool->owed_max = pool->blocked;
+}
+
+/* Gives one signal. The lock is held; with `outside` it is let go of first, else it is held on return. */
+static void give_signal(struct pool *pool, bool outside)
+{
+    pool->owed_min++;
+    pool->owed_max++;
+    if (outside)
+        release(pool->lock);
+    doing(SIGNALLING, pool->name, pool->cell->object, pool->kind->size);
+    errno_arm();
+    expect_zero("signal", pool->name, pool->kind->signal(pool->cell->object));
+    errno_check("signal", pool->name);
+    did(DID_SIGNAL);
+    doing(outside ? THINKING : HOLDING, pool->name, NULL, 0);
+}
+
+static void give_broadcast(struct pool *pool, bool outside)
+{
+    pool->owed_min = pool->owed_max = pool->blocked;
+    if (outside)
+        release(pool->lock);
+    doing(BROADCASTING, pool->name, pool->cell->object, pool->kind->size);
+    errno_arm();
+    expect_zero("broadcast", pool->name, pool->kind->broadcast(pool->cell->object));
+    errno_check("broadcast", pool->name);
+    did(DID_BROADCAST);
+    doing(outside ? THINKING : HOLDING, pool->name, NULL, 0);
+}
+
+/* ---- waiting ---- */
+
+struct waiting {
+    struct pool *pool;
+    _Atomic int inside; /* in the call that is a cancellation point */
+};
+
+/* Cleanup handler of a cancelled waiter: it holds the mutex again. */
+static void cancelled(void *arg)
+{
+    struct waiting *waiting = arg;
+    struct pool *pool = waiting->pool;
+    struct lock *lock = pool->lock;
+    char number[16];
+    if (!waiting->inside)
+        violation("thread %u was cancelled outside of pthread_cond_wait, in %s", self->number, pool->name);
+    enter(lock);
+    self->entries[lock->index]++;
+    doing_lock(HOLDING, lock);
+    int rc = lock->kind->trylock(lock->cell->object);
+    if (lock->kind->traits & RECURSIVE) {
+        expect_zero("trylock by a cancelled waiter, which holds it,", lock->name, rc);
+        expect_zero("unlock by a cancelled waiter", lock->name, lock->kind->unlock(lock->cell->object));
+    } else if (rc != EBUSY) {
+        violation("trylock of %s by a cancelled waiter, which must hold it, returned %s", lock->name,
+                  error_name(rc, number));
+    }
+    pool->blocked--;
+    cap(pool);
+    did(DID_CANCEL);
+    release(lock);
+}
+
+/* One wait. The lock is held before and after; what it returned is checked and accounted for. */
+static int wait_once(struct pool *pool, bool cancellable)
+{
+    struct lock *lock = pool->lock;
+    void *cond = pool->cell->object, *mutex = lock->cell->object;
+    const struct cond_kind *kind = pool->kind;
+    struct waiting waiting = {pool, 0};
+    struct timespec deadline;
+    struct wait_began began;
+    unsigned way = pool->brief ? 1 + below(kind->clockwait ? 2 : 1) : below(kind->clockwait ? 3 : 2);
+    clockid_t clock = way == 2 && chance(500) ? CLOCK_MONOTONIC : way == 2 ? CLOCK_REALTIME : kind->clock;
+    char number[16];
+    int rc;
+
+    if (way != 0) {
+        int64_t ahead = 3600 * SECOND;
+        if (pool->brief)
+            ahead = chance(100) ? -1 : (int64_t)below(chance(200) ? 5000000 : 500000);
+        deadline = deadline_after(clock, ahead);
+        began = wait_begins(clock, deadline);
+    }
+    pool->blocked++;
+    doing(cancellable ? CANCELLABLE_WAITING : way ? TIMED_WAITING : WAITING, pool->name, cond, kind->size);
+    leave(lock);
+    if (cancellable) {
+        pthread_cleanup_push(cancelled, &waiting);
+        atomic_store(&self->cancellable, 1);
+        pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+        waiting.inside = 1;
+        rc = way == 0   ? kind->wait(cond, mutex)
+             : way == 1 ? kind->timedwait(cond, mutex, &deadline)
+                        : kind->clockwait(cond, mutex, clock, &deadline);
+        waiting.inside = 0;
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+        atomic_store(&self->cancellable, 0);
+        pthread_cleanup_pop(0);
+    } else {
+        errno_arm();
+        rc = way == 0   ? kind->wait(cond, mutex)
+             : way == 1 ? kind->timedwait(cond, mutex, &deadline)
+                        : kind->clockwait(cond, mutex, clock, &deadline);
+        errno_check("wait", pool->name);
+    }
+    enter(lock);
+    self->entries[lock->index]++;
+    doing_lock(HOLDING, lock);
+
+    if (rc == ETIMEDOUT && way != 0) {
+        must_have_timed_out(&began, "timed wait", pool->name);
+        if (pool->owed_min > 0)
+            pool->owed_min--;
+        did(DID_WAIT_TIMED_OUT);
+    } else if (rc != 0) {
+        violation("%s on %s returned %s", way ? "timed wait" : "wait", pool->name, error_name(rc, number));
+    } else {
+        if (pool->owed_max > 0)
+            pool->owed_max--;
+        else
+            did(DID_WAIT_SPURIOUS);
+        if (pool->owed_min > 0)
+            pool->owed_min--;
+        did(DID_WAIT);
+    }
+    pool->blocked--;
+    cap(pool);
+    return rc;
+}
+
+static struct pool *pick_pool(bool brief)
+{
+    for (;;) {
+        struct pool *pool = &pools[below(POOLS)];
+        if (pool->brief == brief)
+            return pool;
+    }
+}
+
+static void consume(struct pool *pool, bool cancellable, unsigned tries)
+{
+    if (!acquire(pool->lock, BY_WHATEVER, true))
+        return;
+    while (pool->tokens == 0 && tries-- > 0 && !atomic_load_explicit(&world.stopping, memory_order_relaxed))
+        wait_once(pool, cancellable);
+    if (pool->tokens > 0) {
+        pool->tokens--;
+        pool->consumed++;
+    }
+    release(pool->lock);
+}
+
+void act_consume(void) { consume(pick_pool(false), false, 1000); }
+void act_consume_timed(void) { consume(pick_pool(true), false, 2); }
+void act_consume_cancellable(void) { consume(pick_pool(chance(100)), true, 10); }
+
+void act_produce(void)
+{
+    struct pool *pool = &pools[below(POOLS)];
+    if (!acquire(pool->lock, BY_WHATEVER, true))
+        return;
+    bool outside = chance(500);
+    if (pool->quiet || pool->tokens > world.threads) {
+        release(pool->lock);
+    } else if (pool->blocked > pool->owed_max) {
+        pool->tokens++;
+        pool->produced++;
+        give_signal(pool, outside);
+        if (!outside)
+            release(pool->lock);
+    } else if (pool->blocked == 0 && chance(200)) {
+        /* A signal that nobody waits for: no later waiter may come back for it. Nothing is owed. */
+        give_signal(pool, false);
+        pool->owed_min = pool->owed_max = 0;
+        self->did[DID_SIGNAL]--;
+        did(DID_SIGNAL_NOBODY);
+        release(pool->lock);
+    } else {
+        pool->tokens++;
+        pool->produced++;
+        release(pool->lock);
+    }
+}
+
+/* ---- the feeder ---- */
+
+static void feed(struct pool *pool, bool stopping)
+{
+    if (!acquire(pool->lock, BY_LOCK, true))
+        return;
+    uint64_t now = atomic_load(&world.tick);
+    if (pool->quiet) {
+        if (pool->owed_min == 0) {
+            pool->quiet = false;
+            did(DID_QUIET);
+        } else if (now - pool->quiet_since > world.patience / 2) {
+            violation("lost wake-up: %s owes %lu of %lu waiters their return for signals given more than %.1f s ago",
+                      pool->name, (unsigned long)pool->owed_min, (unsigned long)pool->blocked,
+                      (double)(world.patience / 2) * TICK_MS / 1000);
+        } else {
+            release(pool->lock);
+            return;
+        }
+    }
+    bool outside = chance(500);
+    if (pool->blocked > pool->owed_max) {
+        uint64_t asleep = pool->blocked - pool->owed_max;
+        if (stopping || chance(150)) {
+            uint64_t extra = below((unsigned)asleep + 1);
+            pool->tokens += extra;
+            pool->produced += extra;
+            give_broadcast(pool, outside);
+        } else {
+            unsigned some = 1 + below((unsigned)asleep);
+            pool->tokens += some;
+            pool->produced += some;
+            for (unsigned i = 1; i < some; i++)
+                give_signal(pool, false);
+            give_signal(pool, outside);
+        }
+        if (outside)
+            return;
+    }
+    if (chance(stopping ? 500 : 50)) {
+        pool->quiet = true;
+        pool->quiet_since = now;
+    }
+    release(pool->lock);
+}
+
+void *feeder_main(void *slot)
+{
+    self = slot;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    while (!atomic_load(&world.workers_gone)) {
+        bool stopping = atomic_load(&world.stopping);
+        for (unsigned i = 0; i < POOLS; i++)
+            feed(&pools[i], stopping);
+        doing(THINKING, NULL, NULL, 0);
+        nap(200 + below(1500));
+    }
+    doing(EXITING, NULL, NULL, 0);
+    return NULL;
+}
+
+/* Nobody is left: every token made was consumed or is still there, and nothing is owed to anybody. */
+void audit_pools(void)
+{
+    for (unsigned i = 0; i < POOLS; i++) {
+        struct pool *pool = &pools[i];
+        if (pool->produced != pool->consumed + pool->tokens)
+            violation("%s: %lu tokens were made, but %lu consumed and %lu are left", pool->name,
+                      (unsigned long)pool->produced, (unsigned long)pool->consumed, (unsigned long)pool->tokens);
+        if (pool->blocked != 0)
+            violation("%s: %lu threads ended without leaving their wait", pool->name, (unsigned long)pool->blocked);
+        check_guards(pool->cell, pool->name);
+        expect_zero("destroy", pool->name, pool->kind->destroy(pool->cell->object));
+    }
+    for (unsigned i = 0; i < MEETINGS; i++)
+        if (meetings[i].cond)
+            violation("%s was left open", meetings[i].lock->name);
+}
+
+/* ---- meetings ---- */
+
+static void host(struct meeting *meeting)
+{
+    struct lock *lock = meeting->lock;
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        release(lock);
+        return;
+    }
+    void *cond = (char *)page + 16 * below(100);
+    expect_zero("init", lock->name, meeting->kind->init(cond));
+    meeting->cond = cond;
+    release(lock);
+    nap(below(400));
+    if (!acquire(lock, BY_WHATEVER, true))
+        violation("torture itself: %s could not be closed", lock->name);
+    meeting->cond = NULL;
+    meeting->held++;
+    doing(BROADCASTING, lock->name, NULL, 0);
+    expect_zero("broadcast", lock->name, meeting->kind->broadcast(cond));
+    did(DID_BROADCAST);
+    /* Every waiter has been unblocked: POSIX allows the condition variable to be destroyed at once. */
+    bool under_lock = chance(300);
+    if (!under_lock)
+        release(lock);
+    doing(DESTROYING, lock->name, NULL, 0);
+    expect_zero("destroy", lock->name, meeting->kind->destroy(cond));
+    if (munmap(page, 4096) != 0)
+        violation("torture itself: munmap failed");
+    did(DID_COND_UNMAPPED);
+    if (under_lock)
+        release(lock);
+    doing(THINKING, NULL, NULL, 0);
+}
+
+void act_meeting(void)
+{
+    struct meeting *meeting = &meetings[below(MEETINGS)];
+    struct lock *lock = meeting->lock;
+    if (!acquire(lock, BY_WHATEVER, true))
+        return;
+    void *cond = meeting->cond;
+    if (!cond) {
+        host(meeting);
+        return;
+    }
+    uint64_t held = meeting->held;
+    while (meeting->held == held) {
+        /* The object's bytes are not named: it may be unmapped when the monitor looks. */
+        doing(WAITING, lock->name, NULL, 0);
+        leave(lock);
+        expect_zero("wait", lock->name, meeting->kind->wait(cond, lock->cell->object));
+        enter(lock);
+        self->entries[lock->index]++;
+        did(DID_WAIT);
+    }
+    release(lock);
+}

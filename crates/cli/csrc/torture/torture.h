@@ -1,0 +1,305 @@
+/*
+ * poundlock torture: the part that runs inside the process under test.
+ *
+ * It is C because cancellation is: pthread_cleanup_push is a macro, and the forced unwinding that follows
+ * pthread_cancel and pthread_exit must pass through no Rust frame. It calls the pthread and C11 symbols as any
+ * program does; which locks stand behind them is decided by what was preloaded.
+ *
+ * Threads:
+ *   main     the monitor (body.c): keeps the clock, looks for threads that make no progress, audits at the end.
+ *            It takes none of the locks under test until every other thread is gone.
+ *   warden   creates and joins the workers, cancels them, sends them signals. Takes none of the locks either.
+ *   feeder   keeps the condition variables' waiters supplied, and calls in their debts (condvars.c).
+ *   workers  everything else, one slot each.
+ *
+ * How a further kind of lock is added: an entry in `kinds` (subjects.c). An operation that a kind lacks is NULL,
+ * and the actions look before they call. Kinds that admit several holders will want a second pair of
+ * enter()/leave() beside the exclusive one (check.c).
+ */
+#ifndef POUNDLOCK_TORTURE_H
+#define POUNDLOCK_TORTURE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#define MAX_SLOTS 4096u
+#define MAX_LOCKS 40u
+#define OBJECT_BYTES 64u
+#define TICK_MS 50u
+
+/* ---- subjects.c: what is tortured ---- */
+
+enum trait {
+    RECURSIVE = 1 << 0,    /* the owner may lock again */
+    CHECKS_OWNER = 1 << 1, /* unlock by another thread is EPERM */
+    ERRORCHECK = 1 << 2,   /* relock by the owner is EDEADLK */
+    FORKS = 1 << 3,        /* a forked child may go on with the lock its forking thread held */
+    FREEABLE = 1 << 4,     /* may be destroyed and unmapped as soon as the last unlock let go of it */
+    C11 = 1 << 5,          /* results other than success and time-out carry no error number */
+    KERNEL_DEADLINE = 1 << 6, /* the kernel judges deadlines: one before 1970 is EINVAL */
+};
+
+/* A kind of lock. Every call returns 0 or an error number. */
+struct kind {
+    const char *name;
+    unsigned traits;
+    size_t size;
+    int (*init)(void *object);
+    int (*lock)(void *object);
+    int (*trylock)(void *object);
+    int (*timedlock)(void *object, const struct timespec *deadline);
+    int (*clocklock)(void *object, clockid_t clock, const struct timespec *deadline);
+    int (*unlock)(void *object);
+    int (*destroy)(void *object);
+};
+
+/* A kind of condition variable. `clock` is the one that timedwait goes by. */
+struct cond_kind {
+    const char *name;
+    clockid_t clock;
+    size_t size;
+    int (*init)(void *object);
+    int (*wait)(void *object, void *lock);
+    int (*timedwait)(void *object, void *lock, const struct timespec *deadline);
+    int (*clockwait)(void *object, void *lock, clockid_t clock, const struct timespec *deadline);
+    int (*signal)(void *object);
+    int (*broadcast)(void *object);
+    int (*destroy)(void *object);
+};
+
+extern const struct kind kinds[];
+extern const unsigned kind_count;
+extern const struct cond_kind cond_kinds[];
+extern const char *const symbols[];
+const struct kind *kind_named(const char *name);
+const struct cond_kind *cond_kind_named(const char *name);
+
+/* ---- check.c: the checker ---- */
+
+#define GUARD_WORDS 8u
+#define GUARD 0x5bd1e995a5c39f17u
+
+/* An object under test between guard words: a lock may not write past its size. */
+struct cell {
+    uint64_t before[GUARD_WORDS];
+    _Alignas(16) unsigned char object[OBJECT_BYTES];
+    uint64_t after[GUARD_WORDS];
+};
+
+/*
+ * A lock and what it protects. `first`, `second` and `entries` are deliberately not atomic: the lock under test is all
+ * that orders them. Outside a critical section first == second.
+ */
+struct lock {
+    const struct kind *kind;
+    const char *name;
+    unsigned index;
+    struct cell *cell;
+    volatile uint64_t first;
+    volatile uint32_t owner; /* slot number + 1, 0 when free */
+    char apart[64];          /* the two witnesses lie in different cache lines */
+    volatile uint64_t second;
+    volatile uint64_t entries;
+};
+
+enum what {
+    STARTING, THINKING, LOCKING, TRYING, TIMED_LOCKING, HOLDING, UNLOCKING, WAITING, TIMED_WAITING, CANCELLABLE_WAITING,
+    SIGNALLING, BROADCASTING, DESTROYING, FORKING, AWAITING_CHILD, JOINING, CREATING, CHECKING_RESULTS, EXITING, WHATS
+};
+
+#define COUNTERS(X) \
+    X(LOCK, "lock") X(TRY_OK, "trylock, acquired") X(TRY_BUSY, "trylock, busy") \
+    X(TIMED_OK, "timedlock and clocklock, acquired") X(TIMED_OUT, "timedlock and clocklock, timed out") \
+    X(TIMED_PAST, "timedlock and clocklock, deadline already passed") X(RECURSION, "recursive acquisitions") \
+    X(NESTED, "two locks held together") X(SLEPT, "sleeps while holding") \
+    X(MISUSE, "misuse answered with the right error") X(RESULTS, "rounds of single-threaded results") \
+    X(WAIT, "condition waits, woken") X(WAIT_TIMED_OUT, "condition waits, timed out") \
+    X(WAIT_SPURIOUS, "condition waits, woken with no signal outstanding") \
+    X(SIGNAL, "signals to a waiter") X(SIGNAL_NOBODY, "signals to nobody") X(BROADCAST, "broadcasts") \
+    X(QUIET, "times that all signals owed were called in") X(CANCEL, "threads cancelled in a condition wait") \
+    X(EXIT_HOLDING, "threads exited from inside a critical section") X(THREADS, "threads started") \
+    X(UNMAPPED, "mutexes unmapped right after the last unlock") \
+    X(POISONED, "mutexes overwritten right after the last unlock") \
+    X(COND_UNMAPPED, "condition variables unmapped right after the broadcast") \
+    X(HANDLER, "signal handlers run") X(HANDLER_LOCKED, "locks taken in a signal handler") \
+    X(FORK, "forks by a thread that holds locks") X(FORK_THREADS, "forked children that went multi-threaded") \
+    X(VFORK, "vforks by a thread that holds a lock") X(SPAWN, "posix_spawns by a thread that holds a lock") \
+    X(DESTRUCTOR, "locks taken in a thread-specific destructor")
+
+enum counter {
+#define X(name, text) DID_##name,
+    COUNTERS(X)
+#undef X
+    COUNTER_COUNT
+};
+
+/* One worker (or the warden, or the feeder) and what is known of it. The monitor reads the atomics at any time. */
+struct slot {
+    unsigned number;
+    pthread_t thread;
+    _Atomic int phase;        /* enum phase */
+    _Atomic int cancellable;  /* is waiting, or about to, with cancellation enabled */
+    _Atomic int tid;
+    _Atomic unsigned what;    /* enum what */
+    _Atomic(const char *) name;
+    _Atomic(const void *) object;
+    _Atomic size_t object_size;
+    _Atomic uint64_t since;   /* tick at which `what` began */
+    _Atomic uint64_t beats;   /* goes up with every change of `what` */
+    bool cancel_sent;         /* the warden's */
+    uint64_t generation;
+    uint64_t random;
+    uint64_t lives;           /* actions left before the thread ends */
+    uint64_t did[COUNTER_COUNT];
+    uint64_t entries[MAX_LOCKS];
+    _Atomic uint64_t handler_did[2];             /* DID_HANDLER, DID_HANDLER_LOCKED: a handler may nest on itself */
+    _Atomic uint64_t handler_entries[MAX_LOCKS];
+};
+
+enum phase { EMPTY, RUNNING, LEAVING };
+
+struct epoch {
+    unsigned hot;          /* index of the lock that most go for */
+    unsigned hot_permille;
+    unsigned hold;         /* hold profile */
+};
+
+struct world {
+    uint64_t seed;
+    unsigned threads;      /* workers; slots [0, threads) */
+    unsigned slots;        /* workers, warden and feeder */
+    uint64_t patience;     /* ticks */
+    struct slot *slot;
+    struct lock lock[MAX_LOCKS];
+    unsigned lock_count;
+    unsigned ordinary;     /* locks [0, ordinary) are for any action; the rest belong to somebody */
+    _Atomic uint64_t tick; /* the monitor's clock: does not run while the machine is suspended or the monitor starved */
+    _Atomic int stopping;  /* workers: finish */
+    _Atomic int workers_gone;
+    _Atomic uint64_t epoch;/* packed struct epoch */
+    struct note *notes;    /* one a slot, shared with forked children */
+};
+
+/* Where a forked child says what it does and what went wrong. */
+struct note {
+    volatile char step[64];
+    char text[512];
+    volatile uint64_t crowds;
+};
+
+extern struct world world;
+extern _Thread_local struct slot *self;
+extern struct note *child_note; /* set in a forked child */
+
+/* The first caller's line is reported; nobody who calls comes back. */
+_Noreturn void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void describe(char *into, size_t room, const struct slot *slot);
+void dump_threads(void);
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+const char *error_name(int error, char into[16]);
+
+static inline void did(enum counter counter) { self->did[counter]++; }
+
+static inline void doing(enum what what, const char *name, const void *object, size_t size)
+{
+    atomic_store_explicit(&self->name, name, memory_order_relaxed);
+    atomic_store_explicit(&self->object, object, memory_order_relaxed);
+    atomic_store_explicit(&self->object_size, size, memory_order_relaxed);
+    atomic_store_explicit(&self->what, what, memory_order_relaxed);
+    atomic_store_explicit(&self->since, atomic_load_explicit(&world.tick, memory_order_relaxed), memory_order_relaxed);
+    atomic_store_explicit(&self->beats, atomic_load_explicit(&self->beats, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+static inline void doing_lock(enum what what, const struct lock *lock)
+{
+    doing(what, lock->name, lock->cell->object, lock->kind->size);
+}
+
+struct cell *new_cell(void);
+void check_guards(const struct cell *cell, const char *name);
+void make_lock(struct lock *lock, const char *kind, const char *name);
+
+/* enter: right after the lock was acquired for the first time. leave: right before it is let go of. */
+void enter(struct lock *lock);
+void leave(struct lock *lock);
+/* The lock must be held, by this thread, after enter(). */
+void must_hold(const struct lock *lock, const char *when);
+
+/* ---- random choices: reproducible for each slot and generation from the seed ---- */
+
+uint64_t mix(uint64_t x);
+static inline uint64_t draw(void)
+{
+    self->random += 0x9e3779b97f4a7c15u;
+    return mix(self->random);
+}
+static inline unsigned below(unsigned n) { return (unsigned)((draw() >> 33) % n); }
+static inline bool chance(unsigned permille) { return below(1000) < permille; }
+
+/* ---- mutexes.c ---- */
+
+enum how { BY_LOCK, BY_TRYLOCK, BY_TIMEDLOCK, BY_CLOCKLOCK, BY_WHATEVER };
+
+/* Acquires, checks the result, enters. False: busy or timed out. `patient`: only deadlines that are far away. */
+bool acquire(struct lock *lock, enum how how, bool patient);
+void release(struct lock *lock);
+void hold(void);
+void think(void);
+void spin(unsigned turns);
+void nap(unsigned microseconds);
+struct lock *pick_lock(void);
+struct timespec deadline_after(clockid_t clock, int64_t ns);
+/* A time-out was reported for `deadline`, of a call made at `began`: it must have passed. */
+struct wait_began {
+    clockid_t clock;
+    struct timespec deadline;
+    int64_t remaining_ns;
+    int64_t monotonic_ns;
+};
+struct wait_began wait_begins(clockid_t clock, struct timespec deadline);
+void must_have_timed_out(const struct wait_began *began, const char *call, const char *name);
+/* `errno` is not these calls' to touch: set before, compared after. */
+void errno_arm(void);
+void errno_check(const char *call, const char *name);
+
+void act_plain(void);
+void act_nested(void);
+void act_misuse(void);
+void act_results(void);
+
+/* ---- condvars.c ---- */
+
+void make_pools(void);
+void act_consume(void);
+void act_consume_timed(void);
+void act_consume_cancellable(void);
+void act_produce(void);
+void act_meeting(void);
+void *feeder_main(void *slot);
+void audit_pools(void);
+uint64_t pool_signals(void);
+
+/* ---- ephemeral.c ---- */
+
+void act_ephemeral(void);
+void drain_ephemeral(void);
+
+/* ---- processes.c ---- */
+
+void make_notes(void);
+void act_fork(void);
+void act_vfork(void);
+void act_spawn(void);
+bool permit(_Atomic uint64_t *next, uint64_t ticks);
+
+/* ---- signals.c ---- */
+
+void make_handlers(void);
+void pester(const struct slot *slot, uint64_t random);
+uint64_t handler_entries(unsigned lock);
+
+#endif
