@@ -1,0 +1,10 @@
+//! Link options of the preload library.
+
+fn main() {
+    // Waiters' records, thread-locals and the fork handler point into the library for good: it must not be
+    // unloaded even where it was opened rather than preloaded.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // Bind everything at start-up: a lock must not enter the dynamic linker at its first use.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,now");
+    println!("cargo::rerun-if-changed=build.rs");
+}

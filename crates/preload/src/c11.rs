@@ -1,0 +1,176 @@
+//! C11's `mtx_*` and `cnd_*`: the same objects, other names and other results.
+
+use core::ffi::c_int;
+
+use libc::{EBUSY, ENOMEM, ETIMEDOUT, pthread_cond_t, pthread_mutex_t, timespec};
+
+use crate::cond;
+use crate::entry::{CANCEL, export, export_wait};
+use crate::mode;
+use crate::mutex::{self, Patience, lock_checked};
+use crate::object::Mutex;
+use crate::stat::{self, Caller};
+
+/// `thrd_*`, as glibc numbers them.
+mod thrd {
+    use core::ffi::c_int;
+    pub(super) const SUCCESS: c_int = 0;
+    pub(super) const BUSY: c_int = 1;
+    pub(super) const ERROR: c_int = 2;
+    pub(super) const NOMEM: c_int = 3;
+    pub(super) const TIMEDOUT: c_int = 4;
+}
+
+/// `mtx_recursive`; `mtx_plain` is 0 and `mtx_timed` 2.
+const RECURSIVE: c_int = 1;
+const TIMED: c_int = 2;
+
+fn result(error: c_int) -> c_int {
+    match error {
+        0 => thrd::SUCCESS,
+        EBUSY => thrd::BUSY,
+        ENOMEM => thrd::NOMEM,
+        ETIMEDOUT => thrd::TIMEDOUT,
+        CANCEL => CANCEL,
+        _ => thrd::ERROR,
+    }
+}
+
+export! {
+    /// Initialises a mutex.
+    mtx_init(*mut pthread_mutex_t, c_int) -> init, caller in "rdx", "rcx"
+}
+export! {
+    /// Acquires a mutex.
+    mtx_lock(*mut pthread_mutex_t) -> lock, caller in "rsi", "rdx"
+}
+export! {
+    /// Acquires a mutex if it is free.
+    mtx_trylock(*mut pthread_mutex_t) -> try_lock, caller in "rsi", "rdx"
+}
+export! {
+    /// Acquires a mutex, giving up at a time of the real-time clock.
+    mtx_timedlock(*mut pthread_mutex_t, *const timespec) -> timed_lock, caller in "rdx", "rcx"
+}
+export_wait! {
+    /// Waits for a signal.
+    cnd_wait(*mut pthread_cond_t, *mut pthread_mutex_t), cond::prepare_wait, wait, finish
+}
+export_wait! {
+    /// Waits for a signal until a time of the real-time clock.
+    cnd_timedwait(*mut pthread_cond_t, *mut pthread_mutex_t, *const timespec),
+    cond::prepare_timed_wait, timed_wait, finish
+}
+
+/// Releases a mutex.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mtx_unlock(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's mutex.
+    result(unsafe { mutex::pthread_mutex_unlock(mutex) })
+}
+
+/// Destroys a mutex.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn mtx_destroy(mutex: *mut pthread_mutex_t) {
+    // SAFETY: the caller's mutex.
+    unsafe { mutex::pthread_mutex_destroy(mutex) };
+}
+
+/// Initialises a condition variable.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cnd_init(cond: *mut pthread_cond_t) -> c_int {
+    // SAFETY: the caller's memory.
+    result(unsafe { cond::pthread_cond_init(cond, core::ptr::null()) })
+}
+
+/// Destroys a condition variable.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cnd_destroy(cond: *mut pthread_cond_t) {
+    // SAFETY: the caller's condition variable.
+    unsafe { cond::pthread_cond_destroy(cond) };
+}
+
+/// Wakes a waiter.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cnd_signal(cond: *mut pthread_cond_t) -> c_int {
+    // SAFETY: the caller's condition variable.
+    result(unsafe { cond::pthread_cond_signal(cond) })
+}
+
+/// Wakes all waiters.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn cnd_broadcast(cond: *mut pthread_cond_t) -> c_int {
+    // SAFETY: the caller's condition variable.
+    result(unsafe { cond::pthread_cond_broadcast(cond) })
+}
+
+unsafe extern "C" fn init(mutex: *mut pthread_mutex_t, kind: c_int, address: usize, stack: usize) -> c_int {
+    if kind & !(RECURSIVE | TIMED) != 0 {
+        return thrd::ERROR;
+    }
+    let mode = mode::get();
+    // SAFETY: the caller's memory for a mutex. What is set is also glibc's mutex of that kind.
+    let object = unsafe { Mutex::at(mutex) };
+    object.init(kind & RECURSIVE != 0);
+    if mode.counted() {
+        stat::created(object.stat(mode.glibc()), mutex.addr(), Caller { address, stack });
+    }
+    thrd::SUCCESS
+}
+
+unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
+    // SAFETY: the caller's mutex.
+    result(unsafe { lock_checked(mutex, Patience::Forever, Caller { address, stack }) })
+}
+
+unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
+    // SAFETY: the caller's mutex.
+    result(unsafe { lock_checked(mutex, Patience::None, Caller { address, stack }) })
+}
+
+unsafe extern "C" fn timed_lock(
+    mutex: *mut pthread_mutex_t,
+    time: *const timespec,
+    address: usize,
+    stack: usize,
+) -> c_int {
+    // SAFETY: the caller's mutex and time.
+    result(unsafe { mutex::timed_lock(mutex, time, address, stack) })
+}
+
+unsafe extern "C" fn wait(cond: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's objects.
+    result(unsafe { cond::wait(cond, mutex) })
+}
+
+unsafe extern "C" fn timed_wait(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    time: *const timespec,
+) -> c_int {
+    // SAFETY: the caller's objects.
+    result(unsafe { cond::timed_wait(cond, mutex, time) })
+}
+
+unsafe extern "C" fn finish(mutex: *mut pthread_mutex_t, error: c_int) -> c_int {
+    // SAFETY: the caller's mutex.
+    result(unsafe { cond::finish(mutex, error) })
+}

@@ -1,0 +1,401 @@
+//! `pthread_cond_*`, and `pthread_cancel`, which must be able to end our waits.
+//!
+//! # Whose a condition variable is
+//!
+//! One that waits under our mutexes is ours, one that waits under glibc's (robust, priority-inheriting, ...) or
+//! that is process-shared is glibc's, and neither looks into the other's. Static initialisers do not tell, so it
+//! is decided by the first wait, and again by a wait under a mutex of the other sort, which may only happen when
+//! nobody waits. The waiter holds the mutex, so of several first waiters one decides.
+//!
+//! # Cancellation
+//!
+//! glibc interrupts a blocked thread only where it knows that the thread is blocked. So `pthread_cancel` is
+//! exported too: after glibc has noted the request, it marks the waits of the target thread. A marked waiter
+//! that has not been signalled gives up its place, acquires the mutex, and calls `pthread_testcancel` from a
+//! frame that may be unwound ([`crate::entry`]); one that has been signalled returns, with the request pending,
+//! so that no signal is lost.
+
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use libc::{
+    EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, pthread_t,
+    timespec,
+};
+use poundlock_core::condvar::{Guarding, Outcome, Requeued};
+use poundlock_core::mutex::RawMutex;
+use poundlock_core::platform::{Clock, Deadline};
+use poundlock_linux::{Linux, registry};
+
+use crate::entry::{CANCEL, export_wait};
+use crate::mode::{self, Chosen};
+use crate::object::{Cond, Kind, Mutex};
+use crate::{abi, real, stat};
+
+export_wait! {
+    /// Waits for a signal.
+    pthread_cond_wait(*mut pthread_cond_t, *mut pthread_mutex_t), prepare_wait, wait, finish
+}
+export_wait! {
+    /// Waits for a signal until a time of the condition variable's clock.
+    pthread_cond_timedwait(*mut pthread_cond_t, *mut pthread_mutex_t, *const timespec),
+    prepare_timed_wait, timed_wait, finish
+}
+export_wait! {
+    /// Waits for a signal until a time of a clock.
+    pthread_cond_clockwait(*mut pthread_cond_t, *mut pthread_mutex_t, clockid_t, *const timespec),
+    prepare_clock_wait, clock_wait, finish
+}
+
+/// Initialises a condition variable.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_cond_init(
+    cond: *mut pthread_cond_t,
+    attributes: *const pthread_condattr_t,
+) -> c_int {
+    let mut shared = libc::PTHREAD_PROCESS_PRIVATE;
+    let mut clock = libc::CLOCK_REALTIME;
+    if !attributes.is_null() {
+        // SAFETY: the caller's attributes, and our two words.
+        unsafe {
+            libc::pthread_condattr_getpshared(attributes, &mut shared);
+            libc::pthread_condattr_getclock(attributes, &mut clock);
+        }
+    }
+    if mode::get().glibc() || shared != libc::PTHREAD_PROCESS_PRIVATE {
+        // SAFETY: the caller's memory and attributes.
+        return unsafe { real::pthread_cond_init(cond, attributes) };
+    }
+    // SAFETY: the caller's memory for a condition variable.
+    unsafe { Cond::at(cond) }.init(clock == libc::CLOCK_MONOTONIC);
+    0
+}
+
+/// Destroys a condition variable.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_cond_destroy(cond: *mut pthread_cond_t) -> c_int {
+    // SAFETY: the caller's condition variable.
+    let object = unsafe { Cond::at(cond) };
+    if mode::get().glibc() || !object.is_ours() {
+        // SAFETY: as above.
+        return unsafe { real::pthread_cond_destroy(cond) };
+    }
+    object.raw.drain();
+    0
+}
+
+/// Wakes a waiter.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_cond_signal(cond: *mut pthread_cond_t) -> c_int {
+    // SAFETY: the caller's condition variable.
+    let object = unsafe { Cond::at(cond) };
+    if object.is_ours() {
+        object.raw.signal();
+        return 0;
+    }
+    // SAFETY: as above. One that nobody has waited on yet may be either's: glibc finds nobody in it.
+    unsafe { real::pthread_cond_signal(cond) }
+}
+
+/// Wakes all waiters.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_cond_broadcast(cond: *mut pthread_cond_t) -> c_int {
+    // SAFETY: the caller's condition variable.
+    let object = unsafe { Cond::at(cond) };
+    if object.is_ours() {
+        object.raw.broadcast();
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { real::pthread_cond_broadcast(cond) }
+}
+
+/// Asks a thread to end at its next cancellation point.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
+    // SAFETY: the caller's thread.
+    let result = unsafe { real::pthread_cancel(thread) };
+    if result == 0 {
+        registry::cancel(thread as usize);
+    }
+    result
+}
+
+pub(crate) unsafe extern "C" fn prepare_wait(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+) -> *mut c_void {
+    // SAFETY: the caller's objects.
+    unsafe { prepare(cond, mutex, &real::COND_WAIT) }
+}
+
+pub(crate) unsafe extern "C" fn prepare_timed_wait(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+) -> *mut c_void {
+    // SAFETY: the caller's objects.
+    unsafe { prepare(cond, mutex, &real::COND_TIMEDWAIT) }
+}
+
+unsafe extern "C" fn prepare_clock_wait(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+) -> *mut c_void {
+    // SAFETY: the caller's objects.
+    unsafe { prepare(cond, mutex, &real::COND_CLOCKWAIT) }
+}
+
+/// Decides whose the condition variable is, and counts the release of the mutex if glibc will do it. The thread
+/// is registered, so that a request to cancel it finds it.
+unsafe fn prepare(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    glibc: &'static real::Real,
+) -> *mut c_void {
+    let mode = mode::get();
+    // SAFETY: the caller's objects.
+    let (cond_object, mutex_object) = unsafe { (Cond::at(cond), Mutex::at(mutex)) };
+    if mutex_object.is_ours() {
+        registry::identity();
+        if !cond_object.is_ours() {
+            // SAFETY: as above; the caller holds the mutex.
+            unsafe { make_ours(cond, cond_object) };
+        }
+        return ptr::null_mut();
+    }
+    if !mode.glibc() && cond_object.is_ours() {
+        // SAFETY: as above; the caller holds the mutex.
+        unsafe { make_glibc(cond, cond_object) };
+    }
+    if mode.counted() && mutex_object.kind() != Kind::Foreign {
+        stat::released(stat::slot(mutex_object.stat(true), mutex.addr()));
+    }
+    glibc.address()
+}
+
+/// After a wait of glibc's.
+pub(crate) unsafe extern "C" fn finish(mutex: *mut pthread_mutex_t, result: c_int) -> c_int {
+    if mode::get().counted() {
+        // SAFETY: the caller's mutex, which it holds.
+        let object = unsafe { Mutex::at(mutex) };
+        if object.kind() != Kind::Foreign {
+            stat::acquired(stat::slot(object.stat(true), mutex.addr()));
+        }
+    }
+    result
+}
+
+/// A condition variable of glibc's, or an unused one, on which nobody waits, becomes ours.
+unsafe fn make_ours(cond: *mut pthread_cond_t, object: &Cond) {
+    if object.is_unused() {
+        object.init(false);
+        return;
+    }
+    let monotonic = object.word(flags_offset()) & glibc_flag() != 0;
+    // Waits until its last waiters have left it.
+    // SAFETY: the caller's condition variable, which glibc has used.
+    unsafe { real::pthread_cond_destroy(cond) };
+    object.init(monotonic);
+}
+
+/// One of ours, on which nobody waits, becomes glibc's.
+unsafe fn make_glibc(cond: *mut pthread_cond_t, object: &Cond) {
+    object.raw.drain();
+    let monotonic = object.is_monotonic();
+    object.clear();
+    if monotonic {
+        // SAFETY: the caller's memory.
+        unsafe { init_monotonic(cond) };
+    }
+}
+
+/// Initialises a condition variable of glibc's, with the monotonic clock.
+unsafe fn init_monotonic(cond: *mut pthread_cond_t) {
+    let mut attributes = MaybeUninit::<pthread_condattr_t>::uninit();
+    // SAFETY: attributes of our own, and the caller's memory.
+    unsafe {
+        libc::pthread_condattr_init(attributes.as_mut_ptr());
+        libc::pthread_condattr_setclock(attributes.as_mut_ptr(), libc::CLOCK_MONOTONIC);
+        real::pthread_cond_init(cond, attributes.as_ptr());
+        libc::pthread_condattr_destroy(attributes.as_mut_ptr());
+    }
+}
+
+/// Where this glibc notes the clock, plus one, and how: found by looking at one that it has initialised.
+static FLAGS: AtomicU32 = AtomicU32::new(0);
+static FLAG: AtomicU32 = AtomicU32::new(0);
+
+fn flags_offset() -> usize {
+    if FLAGS.load(Relaxed) == 0 {
+        let mut sample = MaybeUninit::<pthread_cond_t>::zeroed();
+        // SAFETY: memory of our own.
+        unsafe { init_monotonic(sample.as_mut_ptr()) };
+        // SAFETY: initialised just now.
+        let object = unsafe { Cond::at(sample.as_mut_ptr()) };
+        let offset = (0..size_of::<Cond>()).step_by(4).find(|&offset| object.word(offset) != 0);
+        let offset = offset.unwrap_or(0);
+        FLAG.store(object.word(offset), Relaxed);
+        FLAGS.store(offset as u32 + 1, Relaxed);
+    }
+    FLAGS.load(Relaxed) as usize - 1
+}
+
+fn glibc_flag() -> u32 {
+    FLAG.load(Relaxed)
+}
+
+pub(crate) unsafe extern "C" fn wait(cond: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's objects.
+    unsafe { wait_until(cond, mutex, None) }
+}
+
+pub(crate) unsafe extern "C" fn timed_wait(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    time: *const timespec,
+) -> c_int {
+    // SAFETY: the caller's objects.
+    let object = unsafe { Cond::at(cond) };
+    let clock = if object.is_monotonic() { Clock::Monotonic } else { Clock::Realtime };
+    // SAFETY: the caller's time.
+    match unsafe { abi::deadline(clock, time) } {
+        // SAFETY: the caller's objects.
+        Ok(deadline) => unsafe { wait_until(cond, mutex, Some(&deadline)) },
+        Err(error) => error,
+    }
+}
+
+unsafe extern "C" fn clock_wait(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    clock: clockid_t,
+    time: *const timespec,
+) -> c_int {
+    let Some(clock) = abi::clock(clock) else { return EINVAL };
+    // SAFETY: the caller's time.
+    match unsafe { abi::deadline(clock, time) } {
+        // SAFETY: the caller's objects.
+        Ok(deadline) => unsafe { wait_until(cond, mutex, Some(&deadline)) },
+        Err(error) => error,
+    }
+}
+
+/// A wait on a condition variable of ours under a mutex of ours.
+unsafe fn wait_until(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    deadline: Option<&Deadline>,
+) -> c_int {
+    // SAFETY: the caller's objects.
+    let (cond, mutex) = unsafe { (Cond::at(cond), Mutex::at(mutex)) };
+    let owner = match mutex.kind() {
+        Kind::Recursive | Kind::ErrorCheck => {
+            let own = registry::identity();
+            if own == 0 || mutex.owner.load(Relaxed) != own {
+                return EPERM;
+            }
+            own
+        }
+        Kind::Plain | Kind::Foreign => 0,
+    };
+    match cond.raw.wait(&Held { mutex, owner }, deadline, may_cancel) {
+        Outcome::Signalled => 0,
+        Outcome::TimedOut => ETIMEDOUT,
+        Outcome::Cancelled => CANCEL,
+    }
+}
+
+/// Whether the calling thread acts on requests to cancel it.
+fn may_cancel() -> bool {
+    unsafe extern "C" {
+        fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+    }
+    /// `PTHREAD_CANCEL_ENABLE`, `PTHREAD_CANCEL_DISABLE`.
+    const ENABLE: c_int = 0;
+    const DISABLE: c_int = 1;
+    let mut state = DISABLE;
+    // SAFETY: sets this thread's state and puts it back; neither is a cancellation point.
+    unsafe {
+        pthread_setcancelstate(DISABLE, &mut state);
+        if state == ENABLE {
+            // Only when it was enabled, so that nothing changes otherwise.
+            pthread_setcancelstate(ENABLE, ptr::null_mut());
+        }
+    }
+    state == ENABLE
+}
+
+/// The program's mutex as the condition variable sees it.
+struct Held<'a> {
+    mutex: &'a Mutex,
+    /// The owner's identity, for the kinds that check; else 0.
+    owner: u32,
+}
+
+impl Held<'_> {
+    /// A recursive mutex that its owner has more than once stays locked while it waits, as with glibc.
+    fn stays_locked(&self) -> bool {
+        self.owner != 0 && self.mutex.depth.load(Relaxed) > 1
+    }
+
+    /// The mutex was acquired.
+    fn own(&self) {
+        if self.owner != 0 {
+            self.mutex.owner.store(self.owner, Relaxed);
+            self.mutex.depth.store(1, Relaxed);
+        }
+        if mode::get().counted() {
+            stat::acquired(stat::slot(self.mutex.stat(false), ptr::from_ref(self.mutex).addr()));
+        }
+    }
+}
+
+impl Guarding<Linux> for Held<'_> {
+    fn mutex(&self) -> Option<&RawMutex<Linux>> {
+        if self.stays_locked() { None } else { Some(&self.mutex.raw) }
+    }
+
+    fn release(&self) {
+        if self.stays_locked() {
+            return;
+        }
+        if mode::get().counted() {
+            stat::released(stat::slot(self.mutex.stat(false), ptr::from_ref(self.mutex).addr()));
+        }
+        if self.owner != 0 {
+            self.mutex.owner.store(0, Relaxed);
+        }
+        self.mutex.raw.unlock::<Chosen>();
+    }
+
+    fn acquire(&self) {
+        // While it waited, `depth` was nobody else's to change.
+        if self.owner != 0 && self.mutex.owner.load(Relaxed) == self.owner {
+            return;
+        }
+        self.mutex.raw.lock::<Chosen>();
+        self.own();
+    }
+
+    fn acquire_requeued(&self, waiter: Requeued) {
+        waiter.lock::<Linux, Chosen>(&self.mutex.raw);
+        self.own();
+    }
+}

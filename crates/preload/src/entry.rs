@@ -1,0 +1,95 @@
+//! The shape of the exported symbols.
+//!
+//! An exported lock function is one jump into its Rust body, which gets two more arguments than C passes: the
+//! return address and the stack pointer of the caller, to tell call sites apart when they are counted.
+//!
+//! An exported wait is a cancellation point, so a frame of it may be unwound by force, which no Rust frame may
+//! be. Its frame is these few instructions; the Rust functions that it calls have returned by then.
+
+/// Exports `$name`, which passes its arguments, the return address in `$ret` and the caller's stack pointer in
+/// `$sp`, the registers of the two arguments after C's own, to `$body`.
+macro_rules! export {
+    ($(#[$doc:meta])* $name:ident($($arg:ty),*) -> $body:path, caller in $ret:literal, $sp:literal) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As C's function of that name.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
+            ::core::arch::naked_asm!(
+                ".cfi_startproc",
+                concat!("mov ", $ret, ", qword ptr [rsp]"),
+                concat!("lea ", $sp, ", [rsp + 8]"),
+                "jmp {body}",
+                ".cfi_endproc",
+                body = sym $body,
+            )
+        }
+    };
+}
+
+/// What the body of a wait returns if the thread is to be cancelled; no error number.
+pub(crate) const CANCEL: libc::c_int = -1;
+
+/// Exports `$name`, a cancellable wait of up to four arguments. In turn: `$prepare(arguments)` registers the
+/// thread and returns null if the wait is ours, else glibc's function; a request to cancel that came before is
+/// acted on; then either `$body(arguments)`, and cancellation if it says so, or glibc's function between
+/// `$prepare` and `$finish(mutex, result)`.
+macro_rules! export_wait {
+    ($(#[$doc:meta])* $name:ident($($arg:ty),*), $prepare:path, $body:path, $finish:path) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As C's function of that name.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
+            ::core::arch::naked_asm!(
+                ".cfi_startproc",
+                "sub rsp, 40",
+                ".cfi_adjust_cfa_offset 40",
+                "mov qword ptr [rsp], rdi",
+                "mov qword ptr [rsp + 8], rsi",
+                "mov qword ptr [rsp + 16], rdx",
+                "mov qword ptr [rsp + 24], rcx",
+                "call {prepare}",
+                "mov qword ptr [rsp + 32], rax",
+                "test rax, rax",
+                "jnz 2f",
+                "call qword ptr [rip + pthread_testcancel@GOTPCREL]",
+                "mov rdi, qword ptr [rsp]",
+                "mov rsi, qword ptr [rsp + 8]",
+                "mov rdx, qword ptr [rsp + 16]",
+                "mov rcx, qword ptr [rsp + 24]",
+                "call {body}",
+                "cmp eax, {cancel}",
+                "jne 3f",
+                "call qword ptr [rip + pthread_testcancel@GOTPCREL]",
+                // Cancelled after all by nobody: a wake-up for no reason.
+                "xor eax, eax",
+                "jmp 3f",
+                "2:",
+                "mov rdi, qword ptr [rsp]",
+                "mov rsi, qword ptr [rsp + 8]",
+                "mov rdx, qword ptr [rsp + 16]",
+                "mov rcx, qword ptr [rsp + 24]",
+                "call qword ptr [rsp + 32]",
+                "mov rdi, qword ptr [rsp + 8]",
+                "mov esi, eax",
+                "call {finish}",
+                "3:",
+                "add rsp, 40",
+                ".cfi_adjust_cfa_offset -40",
+                "ret",
+                ".cfi_endproc",
+                prepare = sym $prepare,
+                body = sym $body,
+                finish = sym $finish,
+                cancel = const $crate::entry::CANCEL,
+            )
+        }
+    };
+}
+
+pub(crate) use {export, export_wait};

@@ -1,0 +1,45 @@
+//! The library that `LD_PRELOAD` puts under an unmodified program: its pthread and C11 mutexes and condition
+//! variables run on Poundlock's.
+//!
+//! This crate translates calling conventions and decides nothing about locking. Its state lies in the
+//! program's own objects ([`object`]); what is not ours to run (robust, priority-inheriting,
+//! priority-protected and process-shared objects) goes to glibc ([`real`]) and is never touched.
+//!
+//! Nothing here allocates, writes to the program's streams, or unwinds. A call may come before the library's
+//! constructor, inside `malloc`, or in a forked child.
+//!
+//! | environment | meaning |
+//! | --- | --- |
+//! | `POUNDLOCK_LOCK` | the lock to run on: see [`poundlock_core::names`]; the default if absent or unknown |
+//! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
+compile_error!("the preload library knows the calling conventions of x86-64 Linux with glibc only");
+
+mod abi;
+mod c11;
+mod cond;
+mod entry;
+mod mode;
+mod mutex;
+mod object;
+mod real;
+mod stat;
+
+/// Runs as early as the dynamic linker lets it. Everything also works before it has run.
+extern "C" fn start() {
+    mode::get();
+    poundlock_linux::init();
+    // SAFETY: registers a function that stays loaded: the library is linked so that it cannot be unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}
+
+/// In a forked child, before the program's own handlers for the child if ours was registered first.
+extern "C" fn forked() {
+    poundlock_linux::registry::forked();
+}
+
+/// The dynamic linker calls what it finds in this section.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;

@@ -1,0 +1,106 @@
+//! What the environment asked for, found out once.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use poundlock_core::mutex::Variant;
+use poundlock_core::names::LockName;
+
+/// How the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Mode {
+    /// On our locks: what the fast paths compare with.
+    Ours = 1,
+    /// On our locks, counted.
+    OursCounted = 2,
+    /// On glibc's.
+    Glibc = 3,
+    /// On glibc's, counted.
+    GlibcCounted = 4,
+}
+
+impl Mode {
+    /// Whether the program's ordinary locks are glibc's.
+    pub(crate) fn glibc(self) -> bool {
+        matches!(self, Mode::Glibc | Mode::GlibcCounted)
+    }
+
+    /// Whether they are counted.
+    pub(crate) fn counted(self) -> bool {
+        matches!(self, Mode::OursCounted | Mode::GlibcCounted)
+    }
+}
+
+/// A [`Mode`], or 0 before it is known.
+static MODE: AtomicU8 = AtomicU8::new(0);
+/// The [`LockName`], valid once `MODE` is.
+static LOCK: AtomicU8 = AtomicU8::new(LockName::DEFAULT as u8);
+
+/// Whether the mode is known to be [`Mode::Ours`].
+#[inline(always)]
+pub(crate) fn ours() -> bool {
+    MODE.load(Relaxed) == Mode::Ours as u8
+}
+
+/// The mode; finds it out if need be.
+#[inline]
+pub(crate) fn get() -> Mode {
+    match MODE.load(Relaxed) {
+        1 => Mode::Ours,
+        2 => Mode::OursCounted,
+        3 => Mode::Glibc,
+        4 => Mode::GlibcCounted,
+        _ => find_out(),
+    }
+}
+
+/// Two threads may do this at once, and come to the same result.
+#[cold]
+fn find_out() -> Mode {
+    let lock = variable(c"POUNDLOCK_LOCK")
+        .and_then(|name| name.to_str().ok())
+        .and_then(LockName::parse)
+        .unwrap_or(LockName::DEFAULT);
+    LOCK.store(lock as u8, Relaxed);
+    let counted = crate::stat::init(lock.name());
+    let mode = match (lock == LockName::Glibc, counted) {
+        (false, false) => Mode::Ours,
+        (false, true) => Mode::OursCounted,
+        (true, false) => Mode::Glibc,
+        (true, true) => Mode::GlibcCounted,
+    };
+    MODE.store(mode as u8, Relaxed);
+    mode
+}
+
+/// A variable of the environment.
+pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: `name` ends in a zero. The result is a string of the environment; programs that change these
+    // variables while they start other threads have that race with glibc itself.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if value.is_null() { None } else { Some(CStr::from_ptr(value)) }
+    }
+}
+
+/// The variant that the environment chose, asked for in slow paths only.
+pub(crate) struct Chosen;
+
+impl Chosen {
+    fn is(lock: LockName) -> bool {
+        LOCK.load(Relaxed) == lock as u8
+    }
+}
+
+impl Variant for Chosen {
+    fn checks_first() -> bool {
+        !Self::is(LockName::Baseline)
+    }
+    fn queues_spinners() -> bool {
+        Self::is(LockName::McsQueue) || Self::is(LockName::AnyNegative)
+    }
+    fn takes_any_negative() -> bool {
+        Self::is(LockName::AnyNegative)
+    }
+}

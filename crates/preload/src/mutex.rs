@@ -1,0 +1,371 @@
+//! `pthread_mutex_*`.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+
+use libc::{
+    EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_mutex_t, pthread_mutexattr_t,
+    timespec,
+};
+use poundlock_core::platform::{Clock, Deadline};
+use poundlock_linux::registry;
+
+use crate::entry::export;
+use crate::mode::{self, Chosen};
+use crate::object::{Kind, Mutex};
+use crate::stat::{self, Caller};
+use crate::{abi, real};
+
+/// What a lock call is willing to do if the mutex is held.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience {
+    /// Nothing: `trylock`.
+    None,
+    /// Wait until then; the time may turn out to be invalid only if it is needed.
+    Until(Result<Deadline, c_int>),
+    /// Wait.
+    Forever,
+}
+
+export! {
+    /// Acquires the mutex.
+    pthread_mutex_lock(*mut pthread_mutex_t) -> lock, caller in "rsi", "rdx"
+}
+export! {
+    /// Acquires the mutex if it is free.
+    pthread_mutex_trylock(*mut pthread_mutex_t) -> try_lock, caller in "rsi", "rdx"
+}
+export! {
+    /// Acquires the mutex, giving up at a time of the real-time clock.
+    pthread_mutex_timedlock(*mut pthread_mutex_t, *const timespec) -> timed_lock, caller in "rdx", "rcx"
+}
+export! {
+    /// Acquires the mutex, giving up at a time of a clock.
+    pthread_mutex_clocklock(*mut pthread_mutex_t, clockid_t, *const timespec) -> clock_lock,
+        caller in "rcx", "r8"
+}
+export! {
+    /// Initialises the mutex.
+    pthread_mutex_init(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> init, caller in "rdx", "rcx"
+}
+// The names by which libraries of old reach the same functions.
+export! {
+    /// Another name of `pthread_mutex_lock`.
+    __pthread_mutex_lock(*mut pthread_mutex_t) -> lock, caller in "rsi", "rdx"
+}
+export! {
+    /// Another name of `pthread_mutex_trylock`.
+    __pthread_mutex_trylock(*mut pthread_mutex_t) -> try_lock, caller in "rsi", "rdx"
+}
+export! {
+    /// Another name of `pthread_mutex_init`.
+    __pthread_mutex_init(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> init, caller in "rdx", "rcx"
+}
+
+/// Releases the mutex.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's mutex.
+    let object = unsafe { Mutex::at(mutex) };
+    if mode::ours() && object.plain() {
+        object.raw.unlock::<Chosen>();
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { unlock_checked(mutex) }
+}
+
+/// Another name of `pthread_mutex_unlock`.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { pthread_mutex_unlock(mutex) }
+}
+
+/// Destroys the mutex.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_t) -> c_int {
+    let mode = mode::get();
+    // SAFETY: the caller's mutex.
+    let object = unsafe { Mutex::at(mutex) };
+    let counted = mode.counted() && object.kind() != Kind::Foreign;
+    let result = if object.is_ours() {
+        if object.raw.is_locked() {
+            return EBUSY;
+        }
+        object.destroy();
+        0
+    } else {
+        // SAFETY: the caller's mutex, which glibc initialised.
+        unsafe { real::pthread_mutex_destroy(mutex) }
+    };
+    if counted && result == 0 {
+        stat::destroyed(object.stat(mode.glibc()));
+    }
+    result
+}
+
+/// Another name of `pthread_mutex_destroy`.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn __pthread_mutex_destroy(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { pthread_mutex_destroy(mutex) }
+}
+
+unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
+    // SAFETY: the caller's mutex.
+    let object = unsafe { Mutex::at(mutex) };
+    if mode::ours() && object.plain() {
+        object.raw.lock::<Chosen>();
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { lock_other(mutex, address, stack) }
+}
+
+/// Apart, so that the fast path above needs no stack frame.
+#[cold]
+#[inline(never)]
+unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
+    // SAFETY: the caller's mutex.
+    unsafe { lock_checked(mutex, Patience::Forever, Caller { address, stack }) }
+}
+
+unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
+    // SAFETY: the caller's mutex.
+    let object = unsafe { Mutex::at(mutex) };
+    if mode::ours() && object.plain() {
+        return if object.raw.try_lock() { 0 } else { EBUSY };
+    }
+    // SAFETY: as above.
+    unsafe { lock_checked(mutex, Patience::None, Caller { address, stack }) }
+}
+
+pub(crate) unsafe extern "C" fn timed_lock(
+    mutex: *mut pthread_mutex_t,
+    time: *const timespec,
+    address: usize,
+    stack: usize,
+) -> c_int {
+    // SAFETY: the caller's mutex and time.
+    unsafe { clock_lock(mutex, libc::CLOCK_REALTIME, time, address, stack) }
+}
+
+unsafe extern "C" fn clock_lock(
+    mutex: *mut pthread_mutex_t,
+    clock: clockid_t,
+    time: *const timespec,
+    address: usize,
+    stack: usize,
+) -> c_int {
+    // SAFETY: the caller's mutex.
+    let object = unsafe { Mutex::at(mutex) };
+    if !mode::get().counted() && !object.is_ours() {
+        // Nothing to count and nothing of ours: glibc also judges the clock.
+        // SAFETY: the caller's mutex and time.
+        return unsafe { real::pthread_mutex_clocklock(mutex, clock, time) };
+    }
+    let Some(clock) = abi::clock(clock) else { return EINVAL };
+    // SAFETY: the caller's mutex and time.
+    unsafe {
+        let patience = Patience::Until(abi::deadline(clock, time));
+        lock_checked(mutex, patience, Caller { address, stack })
+    }
+}
+
+unsafe extern "C" fn init(
+    mutex: *mut pthread_mutex_t,
+    attributes: *const pthread_mutexattr_t,
+    address: usize,
+    stack: usize,
+) -> c_int {
+    let mode = mode::get();
+    // SAFETY: the caller's memory for a mutex.
+    let object = unsafe { Mutex::at(mutex) };
+    if attributes.is_null() && !mode.glibc() {
+        object.init(false);
+    } else {
+        // glibc judges the attributes and sets the kind; the rest of what it sets is zero.
+        // SAFETY: the caller's memory and attributes.
+        let result = unsafe { real::pthread_mutex_init(mutex, attributes) };
+        if result != 0 {
+            return result;
+        }
+    }
+    if mode.counted() && object.kind() != Kind::Foreign {
+        stat::created(object.stat(mode.glibc()), mutex.addr(), Caller { address, stack });
+    }
+    0
+}
+
+/// Any kind of mutex, in any mode.
+///
+/// # Safety
+/// `mutex` is the caller's.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn lock_checked(mutex: *mut pthread_mutex_t, patience: Patience, caller: Caller) -> c_int {
+    // SAFETY: the caller's mutex.
+    let object = unsafe { Mutex::at(mutex) };
+    let mode = mode::get();
+    let kind = object.kind();
+    if kind == Kind::Foreign {
+        // SAFETY: as above.
+        return unsafe { glibc_lock(mutex, patience) };
+    }
+    if !mode.counted() {
+        // SAFETY: as above.
+        return unsafe { acquire(mutex, mode.glibc(), patience) };
+    }
+    let slot = stat::slot(object.stat(mode.glibc()), mutex.addr());
+    // SAFETY: as above.
+    let mut result = unsafe { acquire(mutex, mode.glibc(), Patience::None) };
+    match patience {
+        Patience::None => {}
+        _ if result == 0 => {}
+        _ => {
+            let began = stat::wait_begin();
+            // SAFETY: as above.
+            result = unsafe { acquire(mutex, mode.glibc(), patience) };
+            match result {
+                0 => stat::acquired_after_wait(slot, began, caller),
+                ETIMEDOUT => stat::abandoned_wait(slot, began, caller),
+                // Refused without a wait: EDEADLK, EINVAL, EAGAIN.
+                _ => {}
+            }
+            return result;
+        }
+    }
+    if result == 0 {
+        stat::acquired(slot);
+    }
+    result
+}
+
+/// Acquires a mutex that is not foreign, on our lock or on glibc's.
+unsafe fn acquire(mutex: *mut pthread_mutex_t, glibc: bool, patience: Patience) -> c_int {
+    if glibc {
+        // SAFETY: the caller's mutex.
+        return unsafe { glibc_lock(mutex, patience) };
+    }
+    // SAFETY: the caller's mutex.
+    let object = unsafe { Mutex::at(mutex) };
+    let kind = object.kind();
+    if kind == Kind::Plain {
+        return raw_lock(object, patience);
+    }
+    let own = registry::identity();
+    if own == 0 {
+        // More threads than there are identities: it cannot be told apart from others.
+        return EAGAIN;
+    }
+    if object.owner.load(Relaxed) == own {
+        if kind == Kind::ErrorCheck {
+            return if matches!(patience, Patience::None) { EBUSY } else { EDEADLK };
+        }
+        let depth = object.depth.load(Relaxed);
+        if depth == u32::MAX {
+            return EAGAIN;
+        }
+        object.depth.store(depth + 1, Relaxed);
+        return 0;
+    }
+    let result = raw_lock(object, patience);
+    if result == 0 {
+        object.owner.store(own, Relaxed);
+        object.depth.store(1, Relaxed);
+    }
+    result
+}
+
+fn raw_lock(object: &Mutex, patience: Patience) -> c_int {
+    match patience {
+        Patience::Forever => {
+            object.raw.lock::<Chosen>();
+            0
+        }
+        _ if object.raw.try_lock() => 0,
+        Patience::None => EBUSY,
+        Patience::Until(Err(invalid)) => invalid,
+        Patience::Until(Ok(deadline)) => match object.raw.lock_until::<Chosen>(&deadline) {
+            Ok(()) => 0,
+            Err(_) => ETIMEDOUT,
+        },
+    }
+}
+
+unsafe fn glibc_lock(mutex: *mut pthread_mutex_t, patience: Patience) -> c_int {
+    // SAFETY: the caller's mutex, in all four.
+    unsafe {
+        match patience {
+            Patience::None => real::pthread_mutex_trylock(mutex),
+            Patience::Forever => real::pthread_mutex_lock(mutex),
+            Patience::Until(Err(_)) => {
+                // Let glibc find out, if it comes to that.
+                let never = timespec { tv_sec: 0, tv_nsec: -1 };
+                real::pthread_mutex_timedlock(mutex, &never)
+            }
+            Patience::Until(Ok(deadline)) => {
+                let time = timespec { tv_sec: deadline.seconds, tv_nsec: i64::from(deadline.nanoseconds) };
+                match deadline.clock {
+                    Clock::Realtime => real::pthread_mutex_timedlock(mutex, &time),
+                    Clock::Monotonic => real::pthread_mutex_clocklock(mutex, libc::CLOCK_MONOTONIC, &time),
+                }
+            }
+        }
+    }
+}
+
+/// Any kind of mutex, in any mode.
+#[cold]
+#[inline(never)]
+unsafe fn unlock_checked(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the caller's mutex.
+    let object = unsafe { Mutex::at(mutex) };
+    let mode = mode::get();
+    let kind = object.kind();
+    if kind == Kind::Foreign {
+        // SAFETY: as above.
+        return unsafe { real::pthread_mutex_unlock(mutex) };
+    }
+    if !mode.glibc() && kind != Kind::Plain {
+        if object.owner.load(Relaxed) != registry::identity() {
+            return EPERM;
+        }
+        let depth = object.depth.load(Relaxed) - 1;
+        object.depth.store(depth, Relaxed);
+        if depth > 0 {
+            count_release(object, mode);
+            return 0;
+        }
+        object.owner.store(0, Relaxed);
+    }
+    // Before the release: afterwards the object may be gone, or another's.
+    count_release(object, mode);
+    if mode.glibc() {
+        // SAFETY: as above.
+        return unsafe { real::pthread_mutex_unlock(mutex) };
+    }
+    object.raw.unlock::<Chosen>();
+    0
+}
+
+#[inline]
+fn count_release(object: &Mutex, mode: mode::Mode) {
+    if mode.counted() {
+        let word = object.stat(mode.glibc());
+        stat::released(stat::slot(word, core::ptr::from_ref(object).addr()));
+    }
+}

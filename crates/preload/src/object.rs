@@ -1,0 +1,202 @@
+//! Our state inside the program's objects.
+//!
+//! A `pthread_mutex_t` is 40 bytes, of which glibc's static initialisers set one word, the kind, at offset 16;
+//! zero bytes elsewhere are an unlocked mutex, for glibc and for us. Its kind stays where glibc has it, so that
+//! functions which we do not export (`pthread_mutex_consistent`, `pthread_mutex_getprioceiling`, ...) still
+//! understand the object.
+//!
+//! A `pthread_cond_t` is 48 bytes, zero in the static initialiser. Our words are at its start, and a mark is in
+//! its last word, which glibc uses last of all: see [`Cond`].
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use poundlock_core::condvar::RawCondvar;
+use poundlock_core::mutex::RawMutex;
+use poundlock_linux::Linux;
+
+/// A `pthread_mutex_t` (and a `mtx_t`).
+#[repr(C)]
+pub(crate) struct Mutex {
+    /// Recursive and error-checking ones: the identity of the thread that holds it, else 0. Written by that
+    /// thread only; another reads it to learn that it is not the owner, for which any value but its own will
+    /// do.
+    pub(crate) owner: AtomicU32,
+    /// Recursive ones: how often the owner has it. Accessed by the owner only.
+    pub(crate) depth: AtomicU32,
+    /// Counted programs on our locks: the lock's slot in the statistics.
+    stat: AtomicU32,
+    _unused: u32,
+    /// glibc's kind: type, flags, all ones once destroyed.
+    kind: AtomicU32,
+    /// The lock.
+    pub(crate) raw: RawMutex<Linux>,
+}
+
+const _: () = {
+    assert!(size_of::<Mutex>() == 40 && size_of::<libc::pthread_mutex_t>() == 40);
+    assert!(core::mem::offset_of!(Mutex, kind) == 16);
+    assert!(core::mem::offset_of!(Mutex, raw) == 20);
+};
+
+/// What a mutex is to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// No checks (also glibc's adaptive kind: ours all are).
+    Plain,
+    /// `PTHREAD_MUTEX_RECURSIVE`.
+    Recursive,
+    /// `PTHREAD_MUTEX_ERRORCHECK`.
+    ErrorCheck,
+    /// glibc's business: robust, priority-inheriting, priority-protected, process-shared, destroyed, or
+    /// nothing that we know.
+    Foreign,
+}
+
+/// The bits of a kind that concern hardware lock elision only.
+const ELISION: u32 = 0x300;
+const RECURSIVE: u32 = libc::PTHREAD_MUTEX_RECURSIVE as u32;
+const ERROR_CHECK: u32 = libc::PTHREAD_MUTEX_ERRORCHECK as u32;
+/// `PTHREAD_MUTEX_ADAPTIVE_NP`.
+const ADAPTIVE: u32 = 3;
+/// What glibc leaves in a destroyed mutex.
+const DESTROYED: u32 = u32::MAX;
+
+impl Mutex {
+    /// The object at `mutex`.
+    ///
+    /// # Safety
+    /// `mutex` points to a `pthread_mutex_t` that lives for `'a` as far as the caller's use of it goes.
+    #[inline(always)]
+    pub(crate) unsafe fn at<'a>(mutex: *mut libc::pthread_mutex_t) -> &'a Mutex {
+        // SAFETY: the caller's; any bytes are a valid `Mutex`.
+        unsafe { &*mutex.cast() }
+    }
+
+    /// Whether it is of the kind that has no checks, without elision's bits: the fast paths' question.
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> bool {
+        self.kind.load(Relaxed) & !ELISION == 0
+    }
+
+    /// What it is.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        match self.kind.load(Relaxed) & !ELISION {
+            0 | ADAPTIVE => Kind::Plain,
+            RECURSIVE => Kind::Recursive,
+            ERROR_CHECK => Kind::ErrorCheck,
+            _ => Kind::Foreign,
+        }
+    }
+
+    /// Whether the calls on it are ours to answer.
+    pub(crate) fn is_ours(&self) -> bool {
+        !crate::mode::get().glibc() && self.kind() != Kind::Foreign
+    }
+
+    /// Makes it an unlocked mutex of this kind.
+    pub(crate) fn init(&self, recursive: bool) {
+        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
+        for word in 0..size_of::<Mutex>() / 4 {
+            // SAFETY: within the object, which is made of 32-bit atomics.
+            unsafe { &*words.add(word) }.store(0, Relaxed);
+        }
+        self.kind.store(if recursive { RECURSIVE } else { 0 }, Relaxed);
+    }
+
+    /// Makes every later call on it an error, as glibc does.
+    pub(crate) fn destroy(&self) {
+        self.kind.store(DESTROYED, Relaxed);
+    }
+
+    /// The word for the lock's slot in the statistics: in ours where glibc keeps the owner's thread id, in
+    /// glibc's in the links of the list of robust mutexes, which it does not use for others.
+    pub(crate) fn stat(&self, glibc: bool) -> &AtomicU32 {
+        if glibc {
+            let words = core::ptr::from_ref(self).cast::<AtomicU32>();
+            // SAFETY: the ninth of ten words of the object, which is made of 32-bit atomics.
+            unsafe { &*words.add(8) }
+        } else {
+            &self.stat
+        }
+    }
+}
+
+/// A `pthread_cond_t` (and a `cnd_t`): ours if its mark says so, unused if it is all zero, else glibc's.
+///
+/// Which it is changes only in a wait, whose caller holds the mutex, and only while nobody waits: see
+/// [`crate::cond`]. Our words lie where glibc counts waiters that have come; the words in which it looks for
+/// waiters that are there, wherever this version of it has them, stay zero in ours, so that a call of glibc's
+/// on one of ours, from a thread that saw it before it was marked, finds nobody and does nothing.
+#[repr(C)]
+pub(crate) struct Cond {
+    /// The condition variable.
+    pub(crate) raw: RawCondvar<Linux>,
+    _zero: [AtomicU32; 8],
+    mark: AtomicU32,
+}
+
+const _: () = {
+    assert!(size_of::<Cond>() == 48 && size_of::<libc::pthread_cond_t>() == 48);
+    assert!(core::mem::offset_of!(Cond, mark) == 44);
+};
+
+/// In the mark of ours. glibc counts signals in that word, two a signal, and resets it.
+const OURS: u32 = 0x504c_4b00;
+/// In the mark of ours: the clock of timed waits is the monotonic one.
+const MONOTONIC: u32 = 1;
+
+impl Cond {
+    /// As [`Mutex::at`].
+    ///
+    /// # Safety
+    /// As [`Mutex::at`].
+    #[inline(always)]
+    pub(crate) unsafe fn at<'a>(cond: *mut libc::pthread_cond_t) -> &'a Cond {
+        // SAFETY: the caller's; any bytes are a valid `Cond`.
+        unsafe { &*cond.cast() }
+    }
+
+    /// Whether it is marked as ours.
+    #[inline]
+    pub(crate) fn is_ours(&self) -> bool {
+        self.mark.load(Relaxed) & !MONOTONIC == OURS
+    }
+
+    /// Whether it is as its static initialiser left it.
+    pub(crate) fn is_unused(&self) -> bool {
+        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
+        // SAFETY: within the object, which is made of 32-bit atomics.
+        (0..size_of::<Cond>() / 4).all(|word| unsafe { &*words.add(word) }.load(Relaxed) == 0)
+    }
+
+    /// Whether its timed waits use the monotonic clock; ours only.
+    pub(crate) fn is_monotonic(&self) -> bool {
+        self.mark.load(Relaxed) & MONOTONIC != 0
+    }
+
+    /// Makes it ours, unused.
+    pub(crate) fn init(&self, monotonic: bool) {
+        self.clear();
+        self.mark.store(OURS | u32::from(monotonic), Relaxed);
+    }
+
+    /// Makes it all zero.
+    pub(crate) fn clear(&self) {
+        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
+        for word in (0..size_of::<Cond>() / 4).rev() {
+            // SAFETY: as in `is_unused`.
+            unsafe { &*words.add(word) }.store(0, Relaxed);
+        }
+    }
+
+    /// Any word of it.
+    pub(crate) fn word(&self, offset: usize) -> u32 {
+        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
+        if offset / 4 >= size_of::<Cond>() / 4 {
+            return 0;
+        }
+        // SAFETY: as in `is_unused`; the offset was checked.
+        unsafe { &*words.add(offset / 4) }.load(Relaxed)
+    }
+}

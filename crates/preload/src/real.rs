@@ -1,0 +1,86 @@
+//! glibc's functions under the names that this library exports: the next definition in the link order.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, pthread_t, timespec};
+
+/// A function that is looked up when it is first needed. The lookup neither allocates nor locks anything that
+/// a caller inside `malloc` could hold, when the name exists.
+pub(crate) struct Real {
+    name: &'static CStr,
+    found: AtomicPtr<c_void>,
+}
+
+impl Real {
+    const fn new(name: &'static CStr) -> Self {
+        Real { name, found: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The function's address; null if this glibc does not have it.
+    pub(crate) fn address(&self) -> *mut c_void {
+        let known = self.found.load(Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: the name ends in a zero.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.found.store(found, Relaxed);
+        found
+    }
+}
+
+/// A [`Real`] named after its function.
+macro_rules! address {
+    ($name:ident) => {{
+        const NAME: &str = concat!(stringify!($name), "\0");
+        match CStr::from_bytes_with_nul(NAME.as_bytes()) {
+            Ok(name) => Real::new(name),
+            Err(_) => panic!("a name without its zero"),
+        }
+    }};
+}
+
+/// `pthread_cond_wait`: called from a frame that may be unwound, so only its address is had here.
+pub(crate) static COND_WAIT: Real = address!(pthread_cond_wait);
+/// `pthread_cond_timedwait`.
+pub(crate) static COND_TIMEDWAIT: Real = address!(pthread_cond_timedwait);
+/// `pthread_cond_clockwait`.
+pub(crate) static COND_CLOCKWAIT: Real = address!(pthread_cond_clockwait);
+
+macro_rules! calls {
+    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
+        #[doc = concat!("glibc's `", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        /// As the function itself.
+        pub(crate) unsafe fn $name($($arg: $type),*) -> c_int {
+            static ADDRESS: Real = address!($name);
+            let found = ADDRESS.address();
+            if found.is_null() {
+                return libc::ENOSYS;
+            }
+            // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
+            unsafe {
+                let call: unsafe extern "C" fn($($type),*) -> c_int = core::mem::transmute(found);
+                call($($arg),*)
+            }
+        }
+    )*};
+}
+
+calls! {
+    pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const libc::pthread_mutexattr_t);
+    pthread_mutex_destroy(mutex: *mut pthread_mutex_t);
+    pthread_mutex_lock(mutex: *mut pthread_mutex_t);
+    pthread_mutex_trylock(mutex: *mut pthread_mutex_t);
+    pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, time: *const timespec);
+    pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, time: *const timespec);
+    pthread_mutex_unlock(mutex: *mut pthread_mutex_t);
+    pthread_cond_init(cond: *mut pthread_cond_t, attributes: *const libc::pthread_condattr_t);
+    pthread_cond_destroy(cond: *mut pthread_cond_t);
+    pthread_cond_signal(cond: *mut pthread_cond_t);
+    pthread_cond_broadcast(cond: *mut pthread_cond_t);
+    pthread_cancel(thread: pthread_t);
+}
