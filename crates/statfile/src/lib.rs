@@ -8,6 +8,7 @@
 pub mod layout;
 mod reader;
 mod snapshot;
+pub mod writer;
 
 pub use reader::read;
 pub use snapshot::{Error, LockKind, LockStats, Module, Site, Snapshot};

@@ -1,0 +1,304 @@
+//! The mapped file: where its parts are, and memory for them.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::sys;
+use crate::layout::{self, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot};
+
+/// How large a file is and what fits in it.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Logical sizes to try, largest first; the file is sparse.
+    pub sizes: &'static [u64],
+    /// Locks with figures of their own, 3 at least; at most 2^20.
+    pub locks: u32,
+    /// Different stacks.
+    pub stacks: u32,
+    /// Mappings of files.
+    pub modules: u32,
+    /// Slots of destroyed locks are left alone until this many slots are in use.
+    pub recycle_after: u32,
+    /// Use `CLOCK_MONOTONIC` even where the processor has a better clock.
+    pub plain_clock: bool,
+}
+
+impl Options {
+    /// What a measured program gets.
+    pub const DEFAULT: Options = Options {
+        sizes: &[4 << 30, 1 << 30, 256 << 20, 96 << 20],
+        locks: 1 << layout::INDEX_BITS,
+        stacks: 1 << 16,
+        modules: 4096,
+        // As many chunks per thread as the small directory can hold would be 60,000; a fourth of it keeps what
+        // a thread that touches all of them needs at 1 MiB.
+        recycle_after: 1 << 14,
+        plain_clock: false,
+    };
+}
+
+/// Where the regions lie.
+struct Regions {
+    locks: u64,
+    addresses: u64,
+    buckets: u32,
+    stacks: u64,
+    stack_index: u64,
+    stack_index_size: u32,
+    modules: u64,
+    arena: u64,
+}
+
+impl Regions {
+    fn of(options: &Options) -> Regions {
+        let pages = |bytes: u64| bytes.next_multiple_of(PAGE);
+        let buckets = (options.locks / 2).max(1).next_power_of_two();
+        let stack_index_size = (options.stacks * 2).next_power_of_two();
+        let locks = layout::HEADER_OFFSET + PAGE;
+        let addresses = locks + pages(u64::from(options.locks) * size_of::<LockSlot>() as u64);
+        let stacks = addresses + pages(u64::from(buckets) * 16);
+        let stack_index = stacks + pages(u64::from(options.stacks) * size_of::<StackSlot>() as u64);
+        let modules = stack_index + pages(u64::from(stack_index_size) * 4);
+        let arena = modules + pages(u64::from(options.modules) * size_of::<ModuleSlot>() as u64);
+        Regions { locks, addresses, buckets, stacks, stack_index, stack_index_size, modules, arena }
+    }
+}
+
+/// The mapped file. As long as anybody has a `Map`, the mapping is there: it is taken down only in a forked
+/// child, two forks later.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Map {
+    base: *mut u8,
+}
+
+/// How much more of the arena is opened at a time.
+const ARENA_STEP: u64 = 16 << 20;
+
+impl Map {
+    /// # Safety
+    /// `base` is what [`Map::base`] gave, of a mapping that is still there.
+    pub(super) const unsafe fn from_base(base: *mut u8) -> Map {
+        Map { base }
+    }
+
+    pub(super) const fn base(self) -> *mut u8 {
+        self.base
+    }
+
+    /// Maps `file`, still empty, in the largest size that the system admits.
+    pub(super) fn create(file: &sys::Fd, options: &Options) -> Result<Map, core::ffi::c_int> {
+        let regions = Regions::of(options);
+        let limit = sys::file_size_limit();
+        let mut error = libc::EFBIG;
+        for size in options.sizes.iter().copied().filter(|size| *size <= limit && *size > regions.arena) {
+            match file.set_len(size).and_then(|()| file.map(size as usize)) {
+                Ok(base) => {
+                    let map = Map { base };
+                    // SAFETY: the range is that of the mapping just made.
+                    let usable = unsafe {
+                        sys::allow_access(base, regions.arena as usize) && sys::back(base, 2 * PAGE as usize)
+                    };
+                    if !usable {
+                        error = libc::ENOSPC;
+                        // SAFETY: nobody else has seen it.
+                        unsafe { sys::unmap(base, size as usize) };
+                        continue;
+                    }
+                    map.describe(size, &regions, options);
+                    return Ok(map);
+                }
+                Err(e) => error = e,
+            }
+        }
+        Err(error)
+    }
+
+    fn describe(self, size: u64, regions: &Regions, options: &Options) {
+        let header = self.header();
+        header.size.store(size, Relaxed);
+        header.lock_offset.store(regions.locks, Relaxed);
+        header.address_offset.store(regions.addresses, Relaxed);
+        header.stack_offset.store(regions.stacks, Relaxed);
+        header.stack_index_offset.store(regions.stack_index, Relaxed);
+        header.module_offset.store(regions.modules, Relaxed);
+        header.arena_offset.store(regions.arena, Relaxed);
+        header.lock_capacity.store(options.locks, Relaxed);
+        header.address_buckets.store(regions.buckets, Relaxed);
+        header.stack_capacity.store(options.stacks, Relaxed);
+        header.stack_index_size.store(regions.stack_index_size, Relaxed);
+        header.module_capacity.store(options.modules, Relaxed);
+        header.next_lock.store(layout::FIRST_LOCK, Relaxed);
+        header.next_stack.store(1, Relaxed);
+        header.arena_next.store(regions.arena, Relaxed);
+        header.arena_open.store(regions.arena, Relaxed);
+        // SAFETY: page 0 is ours alone until `ready`, and large enough.
+        unsafe {
+            self.base.cast::<[u8; 8]>().write(layout::MAGIC);
+            self.base.add(layout::VERSION_OFFSET as usize).cast::<u32>().write(layout::VERSION);
+        }
+    }
+
+    /// The typed thing at `offset`.
+    ///
+    /// # Safety
+    /// A `T` lies there, within the mapping and aligned; `T` consists of atomics and [`layout::Bytes`], so
+    /// that any bytes are a value and shared references are sound.
+    unsafe fn at<T>(self, offset: u64) -> &'static T {
+        // SAFETY: the caller vouches for place and type; the mapping outlives every use (see the type).
+        unsafe { &*self.base.add(offset as usize).cast::<T>() }
+    }
+
+    pub(super) fn header(self) -> &'static Header {
+        // SAFETY: it lies there in every file.
+        unsafe { self.at(layout::HEADER_OFFSET) }
+    }
+
+    /// The slot of lock `index`, if there is one.
+    pub(super) fn lock(self, index: u32) -> Option<&'static LockSlot> {
+        let header = self.header();
+        let used = header.next_lock.load(Acquire).min(header.lock_capacity.load(Relaxed));
+        if index < layout::FIRST_LOCK || index >= used {
+            return None;
+        }
+        let offset = header.lock_offset.load(Relaxed) + u64::from(index) * size_of::<LockSlot>() as u64;
+        // SAFETY: within the lock table.
+        Some(unsafe { self.at(offset) })
+    }
+
+    /// The bucket for `address`. `None` if there is no memory for it.
+    pub(super) fn bucket(self, address: u64) -> Option<&'static [AtomicU32; 4]> {
+        let header = self.header();
+        let hash = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let bucket = hash & u64::from(header.address_buckets.load(Relaxed) - 1);
+        let offset = header.address_offset.load(Relaxed) + bucket * 16;
+        // SAFETY: within the buckets, whose number is a power of two.
+        self.back_page(offset).then(|| unsafe { self.at(offset) })
+    }
+
+    /// Stack number `number`, if it was given out.
+    pub(super) fn stack(self, number: u32) -> Option<&'static StackSlot> {
+        let header = self.header();
+        let used = header.next_stack.load(Acquire).min(header.stack_capacity.load(Relaxed));
+        if number == 0 || number >= used {
+            return None;
+        }
+        let offset = header.stack_offset.load(Relaxed) + u64::from(number) * size_of::<StackSlot>() as u64;
+        // SAFETY: within the stack table.
+        Some(unsafe { self.at(offset) })
+    }
+
+    /// The word of the stack index at `position`, which wraps round. `None` if there is no memory for it.
+    pub(super) fn stack_index(self, position: u64) -> Option<&'static AtomicU32> {
+        let header = self.header();
+        let position = position & u64::from(header.stack_index_size.load(Relaxed) - 1);
+        let offset = header.stack_index_offset.load(Relaxed) + position * 4;
+        // SAFETY: within the index, whose size is a power of two.
+        self.back_page(offset).then(|| unsafe { self.at(offset) })
+    }
+
+    /// Module number `number`, if it is below the capacity.
+    pub(super) fn module(self, number: u32) -> Option<&'static ModuleSlot> {
+        let header = self.header();
+        if number >= header.module_capacity.load(Relaxed) {
+            return None;
+        }
+        let offset = header.module_offset.load(Relaxed) + u64::from(number) * size_of::<ModuleSlot>() as u64;
+        // SAFETY: within the modules.
+        Some(unsafe { self.at(offset) })
+    }
+
+    /// Sees to it that module slot `number` has memory.
+    pub(super) fn back_module(self, number: u32) -> bool {
+        let offset = u64::from(number) * size_of::<ModuleSlot>() as u64;
+        self.back_page(self.header().module_offset.load(Relaxed) + offset)
+    }
+
+    /// The record at `page`.
+    ///
+    /// # Safety
+    /// There is one.
+    pub(super) unsafe fn record(self, page: u32) -> &'static Record {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.at(u64::from(page) * PAGE) }
+    }
+
+    /// Site `index`.
+    ///
+    /// # Safety
+    /// There is one.
+    pub(super) unsafe fn site(self, index: u32) -> &'static SiteCell {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.at(u64::from(index) * layout::SITE_SIZE) }
+    }
+
+    /// A run of words in the arena.
+    ///
+    /// # Safety
+    /// `len` words at `offset` were allocated to be words.
+    pub(super) unsafe fn words(self, offset: u64, len: usize) -> &'static [AtomicU32] {
+        // SAFETY: the caller vouches for the place; any bytes are atomics.
+        unsafe { core::slice::from_raw_parts(self.base.add(offset as usize).cast(), len) }
+    }
+
+    fn back_page(self, offset: u64) -> bool {
+        // SAFETY: callers pass offsets within the fixed regions, which are open.
+        unsafe { sys::back(self.base.add((offset & !(PAGE - 1)) as usize), PAGE as usize) }
+    }
+
+    /// Takes the next number from `next`, below `capacity`, and sees to it that slot `number` of `size` bytes
+    /// at `offset` has memory. `backed` is how far that is known.
+    pub(super) fn take_number(
+        self,
+        next: &AtomicU32,
+        capacity: u32,
+        backed: &AtomicU32,
+        offset: u64,
+        size: usize,
+    ) -> Option<u32> {
+        // Memory first, number second: so a number below `next` always has memory.
+        const STEP: u32 = 512;
+        let number = next.fetch_update(AcqRel, Relaxed, |number| {
+            if number >= capacity {
+                return None;
+            }
+            if number >= backed.load(Acquire) {
+                let end = (number + STEP).min(capacity);
+                let start = (offset + u64::from(number) * size as u64) & !(PAGE - 1);
+                let stop = (offset + u64::from(end) * size as u64).next_multiple_of(PAGE);
+                // SAFETY: within a fixed region, which is open and whole pages long.
+                if !unsafe { sys::back(self.base.add(start as usize), (stop - start) as usize) } {
+                    return None;
+                }
+                backed.fetch_max(end, AcqRel);
+            }
+            Some(number + 1)
+        });
+        number.ok()
+    }
+
+    /// Zeroed pages from the arena: their offset. `None` if the file or the memory is used up.
+    pub(super) fn allocate(self, pages: u64) -> Option<u64> {
+        let header = self.header();
+        let (size, len) = (header.size.load(Relaxed), pages * PAGE);
+        let take = |next: u64| next.checked_add(len).filter(|end| *end <= size);
+        let offset = header.arena_next.fetch_update(AcqRel, Relaxed, take).ok()?;
+        // Not open from the start, so that a program that locks its memory does not lock all of ours. Each
+        // thread opens what it needs itself before it touches it: nobody relies on another's `arena_open`
+        // being ahead of the deed.
+        if offset + len > header.arena_open.load(Acquire) {
+            let start = header.arena_offset.load(Relaxed);
+            let open = (offset + len - start).next_multiple_of(ARENA_STEP).min(size - start);
+            // SAFETY: within the mapping.
+            if !unsafe { sys::allow_access(self.base.add(start as usize), open as usize) } {
+                return None;
+            }
+            fetch_max(&header.arena_open, start + open);
+        }
+        // SAFETY: within the mapping, and open.
+        unsafe { sys::back(self.base.add(offset as usize), len as usize) }.then_some(offset)
+    }
+}
+
+fn fetch_max(word: &AtomicU64, value: u64) {
+    word.fetch_max(value, AcqRel);
+}

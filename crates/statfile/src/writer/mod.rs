@@ -1,0 +1,730 @@
+//! The recorder: what a process under measurement calls at each lock operation.
+//!
+//! No call allocates from the heap, takes a lock, panics or unwinds, and `errno` stays as it is, so all of them
+//! may be made before `main`, from inside `malloc`, from signal handlers and in forked children. Nothing
+//! blocks; in one case a thread yields to another: when both are the first in a forked child.
+//!
+//! The uncontended pair [`Recorder::acquired`] and [`Recorder::released`] is a few loads, stores to one line
+//! that no other thread writes, and a look at the clock; everything else is out of line. Slow paths mark the
+//! record busy. A signal handler that interrupts one, or a lock taken by the unwinder in the middle of one, is
+//! not counted (but counted as lost) if it needs a slow path itself.
+
+mod clock;
+mod locks;
+mod map;
+mod modules;
+mod stacks;
+mod sys;
+mod threads;
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_void};
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+
+pub use map::Options;
+
+use crate::LockKind;
+use crate::layout::{self, CHUNK_ENTRIES, Entry, INDEX_MASK, PAGE, Record, SiteCell};
+use map::Map;
+
+/// What the recorder needs from the process it is in.
+///
+/// # Safety
+/// [`Host::word`] returns what the calling thread last passed to [`Host::set_word`], and null before that;
+/// both are async-signal-safe. A forked child's thread keeps its word.
+pub unsafe trait Host: Sized + 'static {
+    /// The calling thread's word.
+    fn word() -> *mut u8;
+    /// Sets the calling thread's word.
+    fn set_word(word: *mut u8);
+    /// The recorder that uses these words: always the same one.
+    fn recorder() -> &'static Recorder<Self>;
+}
+
+/// A lock, as the recorder sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct LockRef<'a> {
+    /// A word of the lock's own memory that belongs to the recorder; zero in a statically initialised lock.
+    pub word: &'a AtomicU32,
+    /// The lock's address, for the report.
+    pub address: usize,
+    /// What it is.
+    pub kind: LockKind,
+}
+
+/// The place in the program that called a lock function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallSite {
+    /// The return address into the program; 0 if unknown, and then no stack is recorded.
+    pub pc: usize,
+    /// The stack pointer on entry to the called function (where the return address lies, on x86-64) or after
+    /// its return.
+    pub sp: usize,
+}
+
+/// A wait that has begun: see [`Recorder::wait_begin`].
+#[derive(Debug)]
+#[must_use]
+pub struct Wait {
+    began: u64,
+    record: *const Record,
+    cell: *const SiteCell,
+    /// Whether this is the wait that the record shows as going on. One in a signal handler is not.
+    shown: bool,
+}
+
+/// Room for the path of a file, its end included.
+const PATH: usize = 1024;
+
+/// A process's recorder. Make one `static`.
+pub struct Recorder<H> {
+    state: AtomicU32,
+    /// The thread-exit key plus one; 0 if there is none.
+    key: AtomicU32,
+    base: AtomicPtr<u8>,
+    /// The mapping before the last fork.
+    previous: AtomicPtr<u8>,
+    unwind: AtomicU32,
+    setup: UnsafeCell<Setup>,
+    _host: PhantomData<fn() -> H>,
+}
+
+struct Setup {
+    options: Options,
+    /// The directory, then the name of the last file made in it, then 0.
+    path: [u8; PATH],
+    directory_len: usize,
+}
+
+// SAFETY: `setup` is written only by the thread that moved `state` to STARTING, and `options` in it only before
+// ON is first reached; everything else is atomic.
+unsafe impl<H> Sync for Recorder<H> {}
+
+/// No figures are taken.
+const OFF: u32 = 0;
+/// One thread is making the file.
+const STARTING: u32 = 1;
+/// The file is there.
+const ON: u32 = 2;
+/// In a forked child: the mapping is still the parent's. The first event makes a file of our own, so that a
+/// child that goes on to `exec` makes none.
+const FORKED: u32 = 3;
+
+/// Stands for a thread's record while it gets one. Never written to.
+static ATTACHING: Empty = Empty([0; 8]);
+/// Stands for the record of a thread that has given it back. Never written to.
+static GONE: Empty = Empty([0; 8]);
+
+/// A record's first line with an empty directory, which sends the fast path away.
+#[repr(align(64))]
+struct Empty([u64; 8]);
+
+impl Empty {
+    const fn word(&'static self) -> *mut u8 {
+        self.0.as_ptr().cast_mut().cast()
+    }
+}
+
+/// A counter that only this thread writes.
+#[inline(always)]
+fn add(counter: &AtomicU64, amount: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(amount), Relaxed);
+}
+
+#[inline(always)]
+fn raise(maximum: &AtomicU64, value: u64) {
+    if value > maximum.load(Relaxed) {
+        maximum.store(value, Relaxed);
+    }
+}
+
+/// The calling thread's record and entry for the lock, if all is as it was last time.
+#[inline(always)]
+fn find<H: Host>(lock: LockRef<'_>) -> Option<(&'static Record, &'static Entry)> {
+    let record = H::word().cast_const().cast::<Record>();
+    if record.is_null() {
+        return None;
+    }
+    let word = lock.word.load(Relaxed);
+    let chunk = (word & INDEX_MASK) / CHUNK_ENTRIES;
+    // SAFETY: the word holds a record, or an `Empty`, which has the fields up to the directory's length.
+    unsafe {
+        let len = (&raw const (*record).directory_len).cast::<AtomicU32>();
+        if chunk >= (*len).load(Relaxed) {
+            return None;
+        }
+    }
+    // SAFETY: only a record has a length above 0.
+    let record = unsafe { &*record };
+    let directory = record.directory.load(Relaxed) as *const AtomicU32;
+    // SAFETY: within the directory; pages in it lie in the mapping (NULL-CHUNK for 0).
+    let entry = unsafe {
+        let page = (*directory.add(chunk as usize)).load(Relaxed) as usize;
+        let entry = record.base.load(Relaxed) as *const u8;
+        &*entry.add(page * PAGE as usize).cast::<Entry>().add((word % CHUNK_ENTRIES) as usize)
+    };
+    (entry.tag.load(Relaxed) == layout::tag(word, lock.address as u64)).then_some((record, entry))
+}
+
+impl<H: Host> Recorder<H> {
+    /// A recorder that does nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Recorder {
+            state: AtomicU32::new(OFF),
+            key: AtomicU32::new(0),
+            base: AtomicPtr::new(core::ptr::null_mut()),
+            previous: AtomicPtr::new(core::ptr::null_mut()),
+            unwind: AtomicU32::new(0),
+            setup: UnsafeCell::new(Setup { options: Options::DEFAULT, path: [0; PATH], directory_len: 0 }),
+            _host: PhantomData,
+        }
+    }
+
+    /// Begins recording into a new file in `directory`. Returns whether it did; if not, one line on standard
+    /// error says why, and all other calls do nothing. To be called once.
+    pub fn init(&'static self, directory: &CStr, lock_name: &[u8], options: Options) -> bool {
+        let _errno = sys::Errno::keep();
+        if self.state.compare_exchange(OFF, STARTING, AcqRel, Acquire).is_err() {
+            return false;
+        }
+        // A signal handler that comes now finds us at it, and does not wait for us.
+        let before = H::word();
+        H::set_word(ATTACHING.word());
+        let bytes = directory.to_bytes();
+        // SAFETY: STARTING is ours.
+        let setup = unsafe { &mut *self.setup.get() };
+        setup.options = options;
+        setup.directory_len = bytes.len();
+        let made = if bytes.len() + 32 > PATH {
+            Err(libc::ENAMETOOLONG)
+        } else {
+            setup.path[..bytes.len()].copy_from_slice(bytes);
+            self.make_key();
+            self.unwind.store(u32::from(stacks::unwinder_is_lock_free()), Relaxed);
+            make_file(setup)
+        };
+        match made {
+            Ok(map) => {
+                let header = map.header();
+                let (name, len) = (header.lock_name.pointer(), lock_name.len().min(64));
+                // SAFETY: in the header, which nobody else uses before `ready`.
+                unsafe { core::ptr::copy_nonoverlapping(lock_name.as_ptr(), name, len) };
+                header.lock_name_len.store(len as u32, Relaxed);
+                modules::scan(map);
+                clock::calibrate_first(map);
+                self.go_on(map);
+            }
+            Err(error) => {
+                self.state.store(OFF, Release);
+                complain_about(bytes, error);
+            }
+        }
+        H::set_word(before);
+        made.is_ok()
+    }
+
+    /// To be called first thing in a forked child, by its only thread.
+    pub fn fork_child(&'static self) {
+        if self.state.load(Relaxed) != OFF {
+            let orphaned = self.state.load(Relaxed) == STARTING;
+            self.state.store(if orphaned { OFF } else { FORKED }, Relaxed);
+            H::set_word(core::ptr::null_mut());
+        }
+    }
+
+    /// At the process's orderly end.
+    pub fn finish(&'static self) {
+        let _errno = sys::Errno::keep();
+        if self.state.load(Acquire) == ON {
+            let map = self.current();
+            modules::scan_at_end(map);
+            clock::calibrate(map);
+            map.header().end_ns.store(clock::nanoseconds(), Relaxed);
+        }
+    }
+
+    /// The calling thread has acquired the lock without waiting. Of a lock that it can acquire again while it
+    /// holds it, only the first time.
+    #[inline(always)]
+    pub fn acquired(&'static self, lock: LockRef<'_>) {
+        match find::<H>(lock) {
+            Some((record, entry)) => {
+                add(&entry.acquisitions, 1);
+                entry.hold_start.store(clock::ticks(record.clock.load(Relaxed)), Relaxed);
+            }
+            None => self.acquired_slowly(lock, None),
+        }
+    }
+
+    /// The calling thread is about to release the lock. It must still hold it: afterwards the lock's memory may
+    /// be gone.
+    #[inline(always)]
+    pub fn released(&'static self, lock: LockRef<'_>) {
+        match find::<H>(lock) {
+            Some((record, entry)) => {
+                let now = clock::ticks(record.clock.load(Relaxed));
+                hold_ended(entry, now);
+                record.last_seen.store(now, Relaxed);
+            }
+            None => self.released_slowly(lock),
+        }
+    }
+
+    /// The calling thread will have to wait for the lock. To be called before it queues up, and to be followed
+    /// by [`Recorder::acquired_after_wait`] or [`Recorder::abandoned_wait`].
+    #[cold]
+    #[inline(never)]
+    pub fn wait_begin(&'static self, lock: LockRef<'_>, site: CallSite) -> Wait {
+        let mut wait = Wait { began: 0, record: core::ptr::null(), cell: core::ptr::null(), shown: false };
+        if let Some(visit) = self.enter() {
+            let map = visit.map;
+            // SAFETY: set once, before ON.
+            let options = unsafe { &(*self.setup.get()).options };
+            let word = locks::word(map, lock, options);
+            let tag = if word == layout::OVERFLOW {
+                layout::tag(word, 0)
+            } else {
+                locks::waited(map, word);
+                layout::tag(word, lock.address as u64)
+            };
+            // A borrowed record is handed back before the wait ends: no site in it.
+            if !visit.borrowed {
+                let unwind = self.unwind.load(Relaxed) != 0;
+                let cell = stacks::cell(map, visit.record, tag, site, unwind);
+                wait.record = visit.record;
+                wait.cell = cell.map_or(core::ptr::null(), |cell| &raw const *cell);
+                wait.shown = visit.record.wait_began.load(Relaxed) == 0;
+            }
+            wait.began = clock::ticks(visit.record.clock.load(Relaxed));
+            if wait.shown {
+                let offset = if wait.cell.is_null() { 0 } else { wait.cell as u64 - map.base() as u64 };
+                visit.record.wait_tag.store(tag, Relaxed);
+                visit.record.wait_site.store(offset, Relaxed);
+                visit.record.wait_began.store(wait.began, Release);
+            }
+            clock::calibrate_sometimes(map, wait.began);
+            modules::scan_sometimes(map, wait.began);
+        }
+        wait
+    }
+
+    /// The wait ended with the lock acquired.
+    #[inline]
+    pub fn acquired_after_wait(&'static self, lock: LockRef<'_>, wait: Wait) {
+        match find::<H>(lock) {
+            Some((record, entry)) if wait.began != 0 => {
+                let now = clock::ticks(record.clock.load(Relaxed));
+                wait_ended(record, entry, &wait, now);
+                add(&entry.acquisitions, 1);
+                entry.hold_start.store(now, Relaxed);
+            }
+            _ => self.acquired_slowly(lock, Some(wait)),
+        }
+    }
+
+    /// The wait ended without the lock: its time was up.
+    #[cold]
+    #[inline(never)]
+    pub fn abandoned_wait(&'static self, lock: LockRef<'_>, wait: Wait) {
+        if let Some(visit) = self.enter().filter(|_| wait.began != 0) {
+            let now = clock::ticks(visit.record.clock.load(Relaxed));
+            let (entry, _) = self.entry(&visit, lock);
+            wait_ended(visit.record, entry, &wait, now);
+        }
+    }
+
+    /// The lock is initialised, by a call from `site`. Its word may have any value before.
+    #[cold]
+    #[inline(never)]
+    pub fn created(&'static self, lock: LockRef<'_>, site: CallSite) {
+        lock.word.store(0, Relaxed);
+        if let Some(visit) = self.enter() {
+            let map = visit.map;
+            let unwind = self.unwind.load(Relaxed) != 0;
+            let cell = stacks::cell(map, visit.record, layout::CREATION_TAG, site, unwind);
+            let stack = cell.map_or(0, |cell| cell.stack.load(Relaxed));
+            // SAFETY: set once, before ON.
+            let options = unsafe { &(*self.setup.get()).options };
+            locks::created(map, lock, stack, options);
+            modules::want(map, lock.address as u64);
+            let now = clock::ticks(visit.record.clock.load(Relaxed));
+            clock::calibrate_sometimes(map, now);
+            modules::scan_sometimes(map, now);
+        }
+    }
+
+    /// The lock is destroyed; nobody holds it or waits for it.
+    #[cold]
+    #[inline(never)]
+    pub fn destroyed(&'static self, lock: LockRef<'_>) {
+        if self.state.load(Acquire) == ON {
+            locks::destroyed(self.current(), lock);
+        } else {
+            lock.word.store(0, Relaxed);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn acquired_slowly(&'static self, lock: LockRef<'_>, wait: Option<Wait>) {
+        if let Some(visit) = self.enter() {
+            let record = visit.record;
+            let now = clock::ticks(record.clock.load(Relaxed));
+            let (entry, shared) = self.entry(&visit, lock);
+            if let Some(wait) = wait.filter(|wait| wait.began != 0) {
+                wait_ended(record, entry, &wait, now);
+            }
+            add(&entry.acquisitions, 1);
+            if !visit.borrowed {
+                entry.hold_start.store(now, Relaxed);
+                if shared {
+                    entry.tag.store(lock.address as u64, Relaxed);
+                }
+            }
+            clock::calibrate_sometimes(visit.map, now);
+            modules::scan_sometimes(visit.map, now);
+        }
+    }
+
+    /// The thread has no entry for a lock that it releases: either it acquired it before there was one, or the
+    /// lock is one of those counted together, of which the last one acquired is timed.
+    #[cold]
+    #[inline(never)]
+    fn released_slowly(&'static self, lock: LockRef<'_>) {
+        let word = H::word();
+        if word.is_null() || word == ATTACHING.word() || word == GONE.word() {
+            return;
+        }
+        // SAFETY: anything else is a record.
+        let record = unsafe { &*word.cast_const().cast::<Record>() };
+        if record.overflow.tag.load(Relaxed) == lock.address as u64 {
+            let now = clock::ticks(record.clock.load(Relaxed));
+            hold_ended(&record.overflow, now);
+            record.last_seen.store(now, Relaxed);
+        }
+    }
+
+    /// The entry for the lock, and whether it is the one for all that found no room.
+    fn entry(&'static self, visit: &Visit<H>, lock: LockRef<'_>) -> (&'static Entry, bool) {
+        // SAFETY: set once, before ON.
+        let options = unsafe { &(*self.setup.get()).options };
+        let word = locks::word(visit.map, lock, options);
+        let own = if word == layout::OVERFLOW {
+            None
+        } else {
+            threads::entry(visit.map, visit.record, word, lock.address as u64)
+        };
+        own.map_or((&visit.record.overflow, true), |entry| (entry, false))
+    }
+
+    /// Enters a slow path: the thread's record, taken now if it has none. `None` if this event cannot be
+    /// counted.
+    fn enter(&'static self) -> Option<Visit<H>> {
+        let errno = sys::Errno::keep();
+        let word = H::word();
+        if word == ATTACHING.word() {
+            self.lost();
+            return None;
+        }
+        if word.is_null() || word == GONE.word() {
+            // From here on, whatever comes in between finds us at it.
+            H::set_word(ATTACHING.word());
+            let found = self.map().and_then(|map| Some((map, threads::take(map)?)));
+            let Some((map, record)) = found else {
+                H::set_word(word);
+                self.lost();
+                return None;
+            };
+            if word.is_null() {
+                map.header().threads.fetch_add(1, Relaxed);
+                record.busy.store(1, Relaxed);
+                H::set_word((&raw const *record).cast_mut().cast());
+                self.arm();
+            }
+            return Some(Visit { map, record, borrowed: !word.is_null(), _errno: errno, _host: PhantomData });
+        }
+        // SAFETY: anything else is a record, of this process: `fork_child` clears the word.
+        let record = unsafe { &*word.cast_const().cast::<Record>() };
+        if record.busy.load(Relaxed) != 0 {
+            self.lost();
+            return None;
+        }
+        record.busy.store(1, Relaxed);
+        // SAFETY: the record's own mapping.
+        let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
+        Some(Visit { map, record, borrowed: false, _errno: errno, _host: PhantomData })
+    }
+
+    #[cold]
+    fn lost(&'static self) {
+        if self.state.load(Acquire) == ON {
+            self.current().header().lost_events.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn current(&'static self) -> Map {
+        // SAFETY: only called in state ON, in which `base` is the mapping.
+        unsafe { Map::from_base(self.base.load(Acquire)) }
+    }
+
+    /// The file, made now if this is a forked child that has none yet.
+    fn map(&'static self) -> Option<Map> {
+        loop {
+            match self.state.load(Acquire) {
+                ON => return Some(self.current()),
+                FORKED => {
+                    if self.state.compare_exchange(FORKED, STARTING, AcqRel, Acquire).is_ok() {
+                        self.begin_again();
+                    }
+                }
+                STARTING => sys::yield_now(),
+                _ => return None,
+            }
+        }
+    }
+
+    /// A file for a forked child. Without one (it may have given up the rights to the directory) the child is
+    /// not measured; it is not for us to write to what may be its standard error.
+    fn begin_again(&'static self) {
+        // SAFETY: STARTING is ours.
+        let setup = unsafe { &mut *self.setup.get() };
+        // SAFETY: the mapping of the time before the fork.
+        let parents = unsafe { Map::from_base(self.base.load(Relaxed)) };
+        let Ok(map) = make_file(setup) else {
+            self.state.store(OFF, Release);
+            return;
+        };
+        let (old, new) = (parents.header(), map.header());
+        // SAFETY: both in their headers; the parent's name no longer changes.
+        unsafe { core::ptr::copy_nonoverlapping(old.lock_name.pointer(), new.lock_name.pointer(), 64) };
+        new.lock_name_len.store(old.lock_name_len.load(Relaxed), Relaxed);
+        modules::scan(map);
+        stacks::carry_over(parents, map);
+        locks::carry_over(parents, map);
+        clock::calibrate_first(map);
+        // The mapping of before the fork stays, for a signal handler that forked and now returns to what it
+        // interrupted. The one of before the fork before that is not in use by anybody.
+        let oldest = self.previous.swap(parents.base(), Relaxed);
+        if !oldest.is_null() {
+            // SAFETY: its header is in it; nobody uses it any more.
+            unsafe { sys::unmap(oldest, Map::from_base(oldest).header().size.load(Relaxed) as usize) };
+        }
+        self.go_on(map);
+    }
+
+    fn go_on(&'static self, map: Map) {
+        map.header().ready.store(1, Release);
+        self.base.store(map.base(), Release);
+        self.state.store(ON, Release);
+    }
+
+    /// Asks for a call at the end of each thread.
+    fn make_key(&'static self) {
+        let mut key = 0;
+        // SAFETY: fills our own variable; the destructor is a plain function.
+        if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends::<H>)) } == 0 {
+            self.key.store(key + 1, Relaxed);
+        }
+    }
+
+    /// Has the destructor called for this thread.
+    fn arm(&'static self) {
+        // From this key on, setting a value may call `malloc`. We are one of the first to ask for a key; if
+        // not, records are not handed on.
+        const FIRST_WITH_MALLOC: u32 = 32;
+        if let Some(key) = self.key.load(Relaxed).checked_sub(1)
+            && key < FIRST_WITH_MALLOC
+        {
+            // SAFETY: our key; the value is never looked at, only that it is not null.
+            unsafe { libc::pthread_setspecific(key, self.key.as_ptr().cast::<c_void>()) };
+        }
+    }
+
+    fn thread_ends(&'static self) {
+        // Destructors of other keys may use locks too: most of them in the first round of calls, so we let that
+        // pass. What comes later borrows a record for each event.
+        const ROUNDS: u32 = 2;
+        let word = H::word();
+        if word.is_null() || word == ATTACHING.word() || word == GONE.word() {
+            return;
+        }
+        // SAFETY: anything else is a record.
+        let record = unsafe { &*word.cast_const().cast::<Record>() };
+        let rounds = record.endings.load(Relaxed) + 1;
+        record.endings.store(rounds, Relaxed);
+        if rounds < ROUNDS {
+            self.arm();
+            return;
+        }
+        H::set_word(GONE.word());
+        // SAFETY: the record's own mapping.
+        let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
+        threads::give_back(map, record);
+    }
+}
+
+impl<H: Host> Default for Recorder<H> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+extern "C" fn thread_ends<H: Host>(_: *mut c_void) {
+    // The value is of no use: in a forked child it was set by the parent's thread.
+    let _errno = sys::Errno::keep();
+    H::recorder().thread_ends();
+}
+
+/// A stay in the slow paths.
+struct Visit<H: Host> {
+    map: Map,
+    record: &'static Record,
+    /// The thread has no record any more; this one is for this event only.
+    borrowed: bool,
+    _errno: sys::Errno,
+    _host: PhantomData<fn() -> H>,
+}
+
+impl<H: Host> Drop for Visit<H> {
+    fn drop(&mut self) {
+        if self.borrowed {
+            threads::give_back(self.map, self.record);
+            H::set_word(GONE.word());
+        } else {
+            self.record.busy.store(0, Relaxed);
+        }
+    }
+}
+
+#[inline(always)]
+fn hold_ended(entry: &Entry, now: u64) {
+    let start = entry.hold_start.load(Relaxed);
+    if start != 0 {
+        // A thread that moved between processors whose counters differ by a hair may see time stand still.
+        let held = now.saturating_sub(start);
+        add(&entry.hold_total, held);
+        raise(&entry.hold_max, held);
+        entry.hold_start.store(0, Relaxed);
+    }
+}
+
+#[inline(always)]
+fn wait_ended(record: &Record, entry: &Entry, wait: &Wait, now: u64) {
+    let waited = now.saturating_sub(wait.began);
+    add(&entry.contended, 1);
+    add(&entry.wait_total, waited);
+    raise(&entry.wait_max, waited);
+    // Not so if the process was forked meanwhile, by a signal handler.
+    if core::ptr::eq(record, wait.record) {
+        if wait.shown {
+            record.wait_began.store(0, Relaxed);
+        }
+        if !wait.cell.is_null() {
+            // SAFETY: a cell of this thread's record.
+            let cell = unsafe { &*wait.cell };
+            add(&cell.contended, 1);
+            add(&cell.wait_total, waited);
+        }
+    }
+}
+
+/// Makes and maps `<directory>/<pid>.<n>.stat` with the first free `n`, and fills the header up to `ready`.
+fn make_file(setup: &mut Setup) -> Result<Map, i32> {
+    let pid = sys::pid();
+    let mut n = 0;
+    let file = loop {
+        let path = name(setup, pid, n);
+        match sys::Fd::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL) {
+            Ok(file) => break file,
+            Err(libc::EEXIST) if n < 1 << 20 => n += 1,
+            Err(error) => return Err(error),
+        }
+    };
+    let map = match Map::create(&file, &setup.options) {
+        Ok(map) => map,
+        Err(error) => {
+            sys::unlink(name(setup, pid, n));
+            return Err(error);
+        }
+    };
+    let header = map.header();
+    let clock = if setup.options.plain_clock { layout::CLOCK_NANOSECONDS } else { clock::choose() };
+    let (ticks, ns) = clock::pair(clock);
+    header.clock.store(clock, Relaxed);
+    header.start.ticks.store(ticks, Relaxed);
+    header.start.ns.store(ns, Relaxed);
+    header.pid.store(pid, Relaxed);
+    // SAFETY: in the header, which nobody else uses before `ready`.
+    let len = unsafe { sys::read_link(c"/proc/self/exe", header.exe.pointer(), header.exe.capacity()) };
+    header.exe_len.store(len as u32, Relaxed);
+    if n > 0 {
+        end_previous(name(setup, pid, n - 1), ns);
+    }
+    Ok(map)
+}
+
+/// The process has been here before: it came to this program by `exec`, which takes down the mapping without a
+/// word. That was the end of the program before, unless it had one already.
+fn end_previous(path: &CStr, ns: u64) {
+    const END: u64 = layout::HEADER_OFFSET + core::mem::offset_of!(layout::Header, end_ns) as u64;
+    if let Ok(file) = sys::Fd::open(path, libc::O_RDWR)
+        && file.read_u64_at(END) == Some(0)
+    {
+        file.write_u64_at(END, ns);
+    }
+}
+
+fn name(setup: &mut Setup, pid: u32, n: u32) -> &CStr {
+    let mut text = Text { to: &mut setup.path[setup.directory_len..], len: 0 };
+    text.push(b"/");
+    text.push_number(pid);
+    text.push(b".");
+    text.push_number(n);
+    text.push(b".stat\0");
+    CStr::from_bytes_until_nul(&setup.path).unwrap_or_default()
+}
+
+/// Text put together in place; what does not fit is left out.
+struct Text<'a> {
+    to: &'a mut [u8],
+    len: usize,
+}
+
+impl Text<'_> {
+    fn push(&mut self, bytes: &[u8]) {
+        for (to, byte) in self.to[self.len..].iter_mut().zip(bytes) {
+            *to = *byte;
+            self.len += 1;
+        }
+    }
+
+    fn push_number(&mut self, number: u32) {
+        let mut digits = [0; 10];
+        let mut at = digits.len();
+        let mut rest = number;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.push(&digits[at..]);
+    }
+}
+
+fn complain_about(directory: &[u8], error: i32) {
+    let mut line = [0; 512];
+    let mut text = Text { to: &mut line, len: 0 };
+    text.push(b"poundlock: no statistics of this process: ");
+    text.push(&directory[..directory.len().min(384)]);
+    text.push(b": error ");
+    text.push_number(error.unsigned_abs());
+    text.push(b"\n");
+    let len = text.len;
+    sys::complain(&line[..len]);
+}

@@ -1,0 +1,294 @@
+//! Stacks: unwound once per place, recognised from then on.
+//!
+//! A thread that waits at a place again finds its [`SiteCell`] by the return address, the stack pointer and the
+//! lock. That the callers further out are the same as well is then read off the stack: each cell remembers
+//! where the unwinder found the outer return addresses, and they must all be there still. Reading is safe,
+//! frame by frame from the inside: up to the first difference the stack *is* the one that was unwound, so the
+//! next return address lies where it lay then.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::map::Map;
+use super::{CallSite, modules};
+use crate::layout::{self, MAX_FRAMES, PAGE, Record, SITE_SIZE, SiteCell, StackSlot};
+
+/// How many places one record knows. Waits at more of them are counted, but not told apart.
+const MAX_SITES: u32 = 1 << 16;
+
+/// Whether unwinding takes no lock: libgcc then asks `_dl_find_object`, not `dl_iterate_phdr`, whose lock
+/// another thread may hold while it waits for a lock that we hold.
+pub(super) fn unwinder_is_lock_free() -> bool {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: returns a C string constant such as "2.36".
+        let version = unsafe { core::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+        let mut parts = version.to_bytes().split(|byte| *byte == b'.').map(|digits| {
+            digits.iter().take_while(|b| b.is_ascii_digit()).fold(0u32, |n, b| n * 10 + u32::from(b - b'0'))
+        });
+        (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (2, 35)
+    }
+    #[cfg(not(target_env = "gnu"))]
+    false
+}
+
+/// The cell for waits for the lock with `tag` at this place. `None` without memory, or for a place unknown.
+pub(super) fn cell(
+    map: Map,
+    record: &Record,
+    tag: u64,
+    site: CallSite,
+    unwind: bool,
+) -> Option<&'static SiteCell> {
+    if site.pc == 0 {
+        return None;
+    }
+    let head = head(map, record, tag, site)?;
+    let cells = || {
+        let mut index = head.load(Relaxed);
+        let chain = core::iter::from_fn(move || {
+            // SAFETY: chains hold indices of cells.
+            let cell = (index != 0).then(|| unsafe { map.site(index) })?;
+            index = cell.next.load(Relaxed);
+            Some(cell)
+        });
+        chain.filter(|cell| cell.tag.load(Relaxed) == tag && cell.pc.load(Relaxed) == site.pc as u64)
+    };
+    if let Some(cell) = cells().find(|cell| still_there(map, cell, site)) {
+        return Some(cell);
+    }
+
+    let mut trace = Trace::start(site);
+    if unwind {
+        trace.unwind();
+    }
+    let stack = intern(map, trace.frames());
+    if let Some(cell) = cells().find(|cell| cell.stack.load(Relaxed) == stack) {
+        trace.remember(cell);
+        return Some(cell);
+    }
+    let index = new_cell(map, record)?;
+    // SAFETY: just allocated.
+    let cell = unsafe { map.site(index) };
+    cell.tag.store(tag, Relaxed);
+    cell.pc.store(site.pc as u64, Relaxed);
+    cell.stack.store(stack, Relaxed);
+    trace.remember(cell);
+    cell.next.store(head.load(Relaxed), Relaxed);
+    // Release: a reader of the running process finds the cell only when it is whole.
+    head.store(index, Release);
+    Some(cell)
+}
+
+/// The head of the chain that such a cell is in.
+fn head(map: Map, record: &Record, tag: u64, site: CallSite) -> Option<&'static AtomicU32> {
+    if record.site_heads.load(Relaxed) == 0 {
+        record.site_heads.store((map.allocate(1)? / PAGE) as u32, Relaxed);
+    }
+    let page = u64::from(record.site_heads.load(Relaxed)) * PAGE;
+    // SAFETY: the page of heads.
+    let heads = unsafe { map.words(page, layout::SITE_HEADS) };
+    let hash = (tag ^ (site.pc as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+    Some(&heads[hash as usize % layout::SITE_HEADS])
+}
+
+fn new_cell(map: Map, record: &Record) -> Option<u32> {
+    let count = record.site_count.load(Relaxed);
+    if count >= MAX_SITES {
+        return None;
+    }
+    if record.site_next.load(Relaxed) == record.site_end.load(Relaxed) {
+        let page = map.allocate(1)?;
+        record.site_next.store(page, Relaxed);
+        record.site_end.store(page + PAGE, Relaxed);
+    }
+    let offset = record.site_next.load(Relaxed);
+    record.site_next.store(offset + SITE_SIZE, Relaxed);
+    record.site_count.store(count + 1, Relaxed);
+    Some((offset / SITE_SIZE) as u32)
+}
+
+/// Whether the thread is at the cell's place, by the same callers.
+fn still_there(map: Map, cell: &SiteCell, site: CallSite) -> bool {
+    if cell.sp.load(Relaxed) != site.sp as u64 {
+        return false;
+    }
+    let known = cell.words_len.load(Relaxed) as usize;
+    if known == 0 {
+        return true;
+    }
+    let Some(stack) = map.stack(cell.stack.load(Relaxed)) else { return false };
+    let outer = stack.frames[1..].iter().zip(&cell.words).take(known);
+    outer.into_iter().all(|(frame, word)| {
+        let place = site.sp as *const u64;
+        // SAFETY: part of this thread's own stack: see the head of the file. Volatile, as it belongs to frames
+        // of functions that the compiler knows nothing of.
+        let now = unsafe { place.add(usize::from(word.load(Relaxed))).read_volatile() };
+        now == frame.load(Relaxed)
+    })
+}
+
+/// A stack being taken.
+struct Trace {
+    site: CallSite,
+    frames: [u64; MAX_FRAMES],
+    len: usize,
+    words: [u16; MAX_FRAMES],
+    words_len: usize,
+}
+
+impl Trace {
+    fn start(site: CallSite) -> Trace {
+        let mut frames = [0; MAX_FRAMES];
+        frames[0] = site.pc as u64;
+        Trace { site, frames, len: 1, words: [0; MAX_FRAMES], words_len: 0 }
+    }
+
+    fn frames(&self) -> &[u64] {
+        &self.frames[..self.len]
+    }
+
+    /// Adds the frames outside of the one that holds `pc`.
+    fn unwind(&mut self) {
+        // SAFETY: `frame` takes a `Trace`, and keeps to `_Unwind_Backtrace`'s contract.
+        unsafe { _Unwind_Backtrace(frame, (&raw mut *self).cast()) };
+    }
+
+    fn add(&mut self, pc: u64, frame_address: usize) -> bool {
+        // Our own frames lie below the caller's stack pointer; the caller's own is frames[0]. It is given
+        // either at the return address or just above it.
+        if frame_address <= self.site.sp + size_of::<usize>() {
+            return true;
+        }
+        if pc == 0 || self.len == MAX_FRAMES {
+            return false;
+        }
+        self.frames[self.len] = pc;
+        // Where the return address lies can be said, and checked, on x86-64: just below the frame address.
+        if cfg!(target_arch = "x86_64") && self.words_len + 1 == self.len && self.site.sp.is_multiple_of(8) {
+            let place = frame_address - 8;
+            let word = (place - self.site.sp) / 8;
+            // SAFETY: in the stack of this thread, between two frames that the unwinder walked.
+            let found = unsafe { (place as *const u64).read_volatile() };
+            if let Ok(word) = u16::try_from(word)
+                && found == pc
+            {
+                self.words[self.words_len] = word;
+                self.words_len += 1;
+            }
+        }
+        self.len += 1;
+        true
+    }
+
+    /// What `still_there` needs.
+    fn remember(&self, cell: &SiteCell) {
+        cell.sp.store(self.site.sp as u64, Relaxed);
+        for (place, word) in cell.words.iter().zip(&self.words[..self.words_len]) {
+            place.store(*word, Relaxed);
+        }
+        cell.words_len.store(self.words_len as u32, Relaxed);
+    }
+}
+
+unsafe extern "C" fn frame(context: *mut c_void, trace: *mut c_void) -> c_int {
+    const CONTINUE: c_int = 0;
+    const END_OF_STACK: c_int = 5;
+    // SAFETY: the `Trace` passed in `unwind`, which is not used meanwhile.
+    let trace = unsafe { &mut *trace.cast::<Trace>() };
+    // SAFETY: the context is the unwinder's own.
+    let (pc, frame_address) = unsafe { (_Unwind_GetIP(context), _Unwind_GetCFA(context)) };
+    if trace.add(pc as u64, frame_address) { CONTINUE } else { END_OF_STACK }
+}
+
+#[link(name = "gcc_s")]
+unsafe extern "C" {
+    fn _Unwind_Backtrace(
+        trace: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn _Unwind_GetIP(context: *mut c_void) -> usize;
+    fn _Unwind_GetCFA(context: *mut c_void) -> usize;
+}
+
+/// The number of the stack with these frames; 0 if there is no room for it.
+pub(super) fn intern(map: Map, frames: &[u64]) -> u32 {
+    const PROBES: u64 = 64;
+    let hash = frames.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, frame| {
+        (hash ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    });
+    let mut ours = 0;
+    for probe in 0..PROBES {
+        let Some(place) = map.stack_index((hash >> 20).wrapping_add(probe)) else { return 0 };
+        let mut number = place.load(Acquire);
+        if number == 0 {
+            if ours == 0 {
+                ours = new_stack(map, frames, hash);
+                if ours == 0 {
+                    return 0;
+                }
+            }
+            // Release: the index names a stack only once it is ready (STACKS).
+            match place.compare_exchange(0, ours, AcqRel, Acquire) {
+                Ok(_) => return ours,
+                Err(other) => number = other,
+            }
+        }
+        if map.stack(number).is_some_and(|stack| is(stack, frames, hash)) {
+            return number;
+        }
+    }
+    ours
+}
+
+fn is(stack: &StackSlot, frames: &[u64], hash: u64) -> bool {
+    stack.hash.load(Relaxed) == hash
+        && stack.len.load(Relaxed) as usize == frames.len()
+        && stack.frames.iter().zip(frames).all(|(a, b)| a.load(Relaxed) == *b)
+}
+
+fn new_stack(map: Map, frames: &[u64], hash: u64) -> u32 {
+    let header = map.header();
+    let number = map.take_number(
+        &header.next_stack,
+        header.stack_capacity.load(Relaxed),
+        &header.stacks_backed,
+        header.stack_offset.load(Relaxed),
+        size_of::<StackSlot>(),
+    );
+    let Some((number, stack)) = number.and_then(|number| Some((number, map.stack(number)?))) else {
+        return 0;
+    };
+    stack.hash.store(hash, Relaxed);
+    stack.len.store(frames.len() as u32, Relaxed);
+    for (place, frame) in stack.frames.iter().zip(frames) {
+        place.store(*frame, Relaxed);
+        modules::want(map, *frame);
+    }
+    stack.ready.store(1, Release);
+    number
+}
+
+/// In a forked child: its parent's stacks, under the same numbers.
+pub(super) fn carry_over(from: Map, to: Map) {
+    let (old, new) = (from.header(), to.header());
+    for number in 1..old.next_stack.load(Acquire).min(new.stack_capacity.load(Relaxed)) {
+        let Some(source) = from.stack(number) else { break };
+        let mut frames = [0; MAX_FRAMES];
+        for (place, frame) in frames.iter_mut().zip(&source.frames) {
+            *place = frame.load(Relaxed);
+        }
+        let len = (source.len.load(Acquire) as usize).min(MAX_FRAMES);
+        let hash = source.hash.load(Relaxed);
+        if new_stack(to, &frames[..len], hash) != number {
+            break;
+        }
+        for probe in 0..64 {
+            let Some(place) = to.stack_index((hash >> 20).wrapping_add(probe)) else { break };
+            if place.compare_exchange(0, number, AcqRel, Relaxed).is_ok() {
+                break;
+            }
+        }
+    }
+}

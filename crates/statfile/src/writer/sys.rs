@@ -1,0 +1,158 @@
+//! The few system calls that the recorder makes.
+//!
+//! All of them go through `syscall`: the C library's `open`, `read` and `close` are cancellation points, and a
+//! thread must not be cancelled inside of `pthread_mutex_lock`. They set `errno`; callers keep it with
+//! [`Errno`].
+
+use core::ffi::{CStr, c_int, c_long};
+
+/// Puts `errno` back when dropped.
+pub(super) struct Errno(c_int);
+
+impl Errno {
+    pub(super) fn keep() -> Errno {
+        Errno(errno())
+    }
+}
+
+impl Drop for Errno {
+    fn drop(&mut self) {
+        // SAFETY: the calling thread's own errno.
+        unsafe { *libc::__errno_location() = self.0 }
+    }
+}
+
+pub(super) fn errno() -> c_int {
+    // SAFETY: the calling thread's own errno.
+    unsafe { *libc::__errno_location() }
+}
+
+fn check(result: c_long) -> Result<usize, c_int> {
+    usize::try_from(result).map_err(|_| errno())
+}
+
+/// An open file, closed when dropped.
+pub(super) struct Fd(c_int);
+
+impl Fd {
+    pub(super) fn open(path: &CStr, flags: c_int) -> Result<Fd, c_int> {
+        let flags = flags | libc::O_CLOEXEC;
+        // SAFETY: `path` is a C string; the call touches nothing else.
+        let fd = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600) };
+        check(fd).map(|fd| Fd(fd as c_int))
+    }
+
+    /// Reads into the `len` bytes at `buffer`; 0 at the end.
+    ///
+    /// # Safety
+    /// The buffer is valid for writes and nobody else uses it meanwhile.
+    pub(super) unsafe fn read(&self, buffer: *mut u8, len: usize) -> Result<usize, c_int> {
+        loop {
+            // SAFETY: the caller vouches for the buffer.
+            match check(unsafe { libc::syscall(libc::SYS_read, self.0, buffer, len) }) {
+                Err(libc::EINTR) => {}
+                result => return result,
+            }
+        }
+    }
+
+    pub(super) fn read_u64_at(&self, offset: u64) -> Option<u64> {
+        let mut value = 0u64;
+        // SAFETY: eight bytes of our own.
+        let n = unsafe { libc::syscall(libc::SYS_pread64, self.0, &raw mut value, 8usize, offset) };
+        (n == 8).then_some(value)
+    }
+
+    pub(super) fn write_u64_at(&self, offset: u64, value: u64) {
+        // SAFETY: eight bytes of our own. A failure leaves the file as it was, which is a valid state.
+        unsafe { libc::syscall(libc::SYS_pwrite64, self.0, &raw const value, 8usize, offset) };
+    }
+
+    pub(super) fn set_len(&self, len: u64) -> Result<(), c_int> {
+        // SAFETY: no memory involved.
+        check(unsafe { libc::syscall(libc::SYS_ftruncate, self.0, len) }).map(drop)
+    }
+
+    /// Maps the first `len` bytes, shared and without access.
+    pub(super) fn map(&self, len: usize) -> Result<*mut u8, c_int> {
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let at =
+            unsafe { libc::mmap(core::ptr::null_mut(), len, libc::PROT_NONE, libc::MAP_SHARED, self.0, 0) };
+        if at == libc::MAP_FAILED { Err(errno()) } else { Ok(at.cast()) }
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        // SAFETY: our own descriptor, which nobody else knows.
+        unsafe { libc::syscall(libc::SYS_close, self.0) };
+    }
+}
+
+pub(super) fn unlink(path: &CStr) {
+    // SAFETY: `path` is a C string.
+    unsafe { libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0) };
+}
+
+/// Makes part of a mapping of ours readable and writable.
+///
+/// # Safety
+/// The range lies in a mapping made by [`Fd::map`].
+pub(super) unsafe fn allow_access(at: *mut u8, len: usize) -> bool {
+    // SAFETY: the caller vouches for the range.
+    unsafe { libc::mprotect(at.cast(), len, libc::PROT_READ | libc::PROT_WRITE) == 0 }
+}
+
+/// Gives memory to part of a mapping now, so that lack of it is an answer here and not a `SIGBUS` later.
+/// Kernels before 5.14 do not know the request; there the risk stays.
+///
+/// # Safety
+/// The range lies in a mapping of ours that [`allow_access`] has opened.
+pub(super) unsafe fn back(at: *mut u8, len: usize) -> bool {
+    // SAFETY: the caller vouches for the range; the contents do not change.
+    let result = unsafe { libc::madvise(at.cast(), len, libc::MADV_POPULATE_WRITE) };
+    result == 0 || errno() == libc::EINVAL
+}
+
+/// # Safety
+/// Nothing refers to the mapping any more.
+pub(super) unsafe fn unmap(at: *mut u8, len: usize) {
+    // SAFETY: the caller vouches for it.
+    unsafe { libc::munmap(at.cast(), len) };
+}
+
+pub(super) fn pid() -> u32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::syscall(libc::SYS_getpid) as u32 }
+}
+
+pub(super) fn yield_now() {
+    // SAFETY: always succeeds.
+    unsafe { libc::syscall(libc::SYS_sched_yield) };
+}
+
+/// The largest file that may be made without a `SIGXFSZ`.
+pub(super) fn file_size_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: fills our own variable.
+    match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } {
+        0 => limit.rlim_cur,
+        _ => u64::MAX,
+    }
+}
+
+/// The target of the symbolic link `path`; how many bytes of `buffer` it took.
+///
+/// # Safety
+/// `buffer` is valid for writing `len` bytes and nobody else uses it meanwhile.
+pub(super) unsafe fn read_link(path: &CStr, buffer: *mut u8, len: usize) -> usize {
+    // SAFETY: the caller vouches for the buffer.
+    check(unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path.as_ptr(), buffer, len) })
+        .unwrap_or(0)
+}
+
+/// Writes to standard error, in one piece if it can.
+pub(super) fn complain(text: &[u8]) {
+    // SAFETY: `text` is valid; if nobody listens, nobody listens.
+    unsafe { libc::syscall(libc::SYS_write, 2, text.as_ptr(), text.len()) };
+}

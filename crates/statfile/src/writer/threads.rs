@@ -1,0 +1,136 @@
+//! Thread records: taken by a thread at its first use of a lock, handed on at its end.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::map::Map;
+use super::{add, clock};
+use crate::layout::{self, CHUNK_ENTRIES, Entry, FREE, HELD, PAGE, Record, SMALL_DIRECTORY};
+
+/// A record for the calling thread; a used one if there is any. Its figures go on from where they are: they
+/// are sums over all holders.
+pub(super) fn take(map: Map) -> Option<&'static Record> {
+    let header = map.header();
+    let next = |head: u64| {
+        let page = head as u32;
+        // SAFETY: the list holds pages of records, and records stay records.
+        let next = (page != 0).then(|| unsafe { map.record(page) }.next_free.load(Relaxed))?;
+        Some(((head >> 32).wrapping_add(1) << 32) | u64::from(next))
+    };
+    let record = match header.free_records.fetch_update(AcqRel, Acquire, next) {
+        // SAFETY: as above; and now it is ours.
+        Ok(head) => unsafe { map.record(head as u32) },
+        Err(_) => make(map)?,
+    };
+    let now = clock::ticks(header.clock.load(Relaxed));
+    record.started.store(now, Relaxed);
+    record.last_seen.store(now, Relaxed);
+    record.wait_began.store(0, Relaxed);
+    record.endings.store(0, Relaxed);
+    record.busy.store(0, Relaxed);
+    record.state.store(HELD, Relaxed);
+    Some(record)
+}
+
+fn make(map: Map) -> Option<&'static Record> {
+    let header = map.header();
+    let page = (map.allocate(1)? / PAGE) as u32;
+    // SAFETY: zero bytes, whole pages: an empty record.
+    let record = unsafe { map.record(page) };
+    let chunks = header.lock_capacity.load(Relaxed).div_ceil(CHUNK_ENTRIES);
+    record.base.store(map.base() as u64, Relaxed);
+    record.directory.store(record.small_directory.as_ptr() as u64, Relaxed);
+    record.directory_len.store(chunks.min(SMALL_DIRECTORY as u32), Relaxed);
+    record.clock.store(header.clock.load(Relaxed), Relaxed);
+    record.page.store(page, Relaxed);
+    let _ = header.records.fetch_update(AcqRel, Acquire, |head| {
+        record.next.store(head, Relaxed);
+        Some(page)
+    });
+    Some(record)
+}
+
+/// Hands `record` back: its thread ends.
+pub(super) fn give_back(map: Map, record: &Record) {
+    let header = map.header();
+    let lived = clock::ticks(header.clock.load(Relaxed)).saturating_sub(record.started.load(Relaxed));
+    record.state.store(FREE, Relaxed);
+    header.ended_ticks.fetch_add(lived, Relaxed);
+    let page = record.page.load(Relaxed);
+    // Release: the next holder sees all that this one wrote.
+    let _ = header.free_records.fetch_update(AcqRel, Acquire, |head| {
+        record.next_free.store(head as u32, Relaxed);
+        Some(((head >> 32).wrapping_add(1) << 32) | u64::from(page))
+    });
+}
+
+/// The entry of the lock that `word` and `address` have been found to name, made ready for it. `None` without
+/// memory.
+pub(super) fn entry(map: Map, record: &Record, word: u32, address: u64) -> Option<&'static Entry> {
+    let index = word & layout::INDEX_MASK;
+    let chunk = index / CHUNK_ENTRIES;
+    if chunk >= record.directory_len.load(Relaxed) {
+        grow_directory(map, record)?;
+    }
+    // SAFETY: the record's directory, of that length.
+    let directory = unsafe {
+        core::slice::from_raw_parts(
+            record.directory.load(Relaxed) as *const core::sync::atomic::AtomicU32,
+            record.directory_len.load(Relaxed) as usize,
+        )
+    };
+    let place = directory.get(chunk as usize)?;
+    if place.load(Relaxed) == 0 {
+        place.store((map.allocate(1)? / PAGE) as u32, Relaxed);
+    }
+    let offset = u64::from(place.load(Relaxed)) * PAGE + u64::from(index % CHUNK_ENTRIES) * 64;
+    // SAFETY: an entry of a chunk.
+    let entry = unsafe { &*map.base().add(offset as usize).cast::<Entry>() };
+    let tag = layout::tag(word, address);
+    let old = entry.tag.load(Relaxed);
+    if old != tag {
+        if old != 0 {
+            recycle(entry, &record.recycled);
+        }
+        entry.tag.store(tag, Relaxed);
+    }
+    Some(entry)
+}
+
+/// RECYCLE. A process that is killed in the middle loses the figures on the way; they are those of one lock
+/// that is gone and that nobody waited for.
+fn recycle(entry: &Entry, sum: &Entry) {
+    let move_to = |from: &core::sync::atomic::AtomicU64, to: &core::sync::atomic::AtomicU64| {
+        let value = from.load(Relaxed);
+        from.store(0, Relaxed);
+        add(to, value);
+    };
+    move_to(&entry.acquisitions, &sum.acquisitions);
+    move_to(&entry.hold_total, &sum.hold_total);
+    move_to(&entry.contended, &sum.contended);
+    move_to(&entry.wait_total, &sum.wait_total);
+    for (from, to) in [(&entry.hold_max, &sum.hold_max), (&entry.wait_max, &sum.wait_max)] {
+        to.store(to.load(Relaxed).max(from.load(Relaxed)), Relaxed);
+        from.store(0, Relaxed);
+    }
+    entry.hold_start.store(0, Relaxed);
+}
+
+/// From the directory in the record's page to one for all locks there can be.
+fn grow_directory(map: Map, record: &Record) -> Option<()> {
+    let chunks = map.header().lock_capacity.load(Relaxed).div_ceil(CHUNK_ENTRIES);
+    if record.directory_len.load(Relaxed) >= chunks {
+        return None;
+    }
+    let offset = map.allocate((u64::from(chunks) * 4).div_ceil(PAGE))?;
+    // SAFETY: just allocated.
+    let large = unsafe { map.words(offset, chunks as usize) };
+    for (to, from) in large.iter().zip(&record.small_directory) {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+    record.directory_offset.store(offset, Relaxed);
+    record.directory.store(large.as_ptr() as u64, Relaxed);
+    // Last: a signal handler in between goes by the old length, which is good for both. The compiler must not
+    // turn the two round, which `Release` on the second sees to.
+    record.directory_len.store(chunks, core::sync::atomic::Ordering::Release);
+    Some(())
+}
