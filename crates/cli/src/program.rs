@@ -141,13 +141,13 @@ fn check_interpreted(path: &Path, depth: usize) -> Result<(), Failure> {
     };
     let interpreter = Path::new(&line.interpreter);
     check_interpreted_by(path, interpreter, depth)?;
-    if interpreter.file_name() == Some(OsStr::new("env")) {
-        if let Some(program) = env_program(line.argument.as_deref()) {
-            let found = find(&program).map_err(|failure| {
-                Failure::new(failure.status, format_args!("{shown}: its #! line asks for {}", failure.line))
-            })?;
-            check_interpreted_by(path, &found, depth)?;
-        }
+    if interpreter.file_name() == Some(OsStr::new("env"))
+        && let Some(program) = env_program(line.argument.as_deref())
+    {
+        let found = find(&program).map_err(|failure| {
+            Failure::new(failure.status, format_args!("{shown}: its #! line asks for {}", failure.line))
+        })?;
+        check_interpreted_by(path, &found, depth)?;
     }
     Ok(())
 }

@@ -1,0 +1,152 @@
+//! The report as JSON.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use tempfile::NamedTempFile;
+
+use super::report::Report;
+use crate::message::{Failure, status};
+use crate::program::reason;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    command: &'a [String],
+    lock: &'a str,
+    wall_ns: u64,
+    threads: u64,
+    processes: usize,
+    thread_time_ns: u64,
+    ending: &'a str,
+    dropped_locks: u64,
+    locks: Vec<Lock<'a>>,
+}
+
+#[derive(Serialize)]
+struct Lock<'a> {
+    pid: u32,
+    address: String,
+    kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variable: Option<&'a str>,
+    created_at: &'a str,
+    acquisitions: u64,
+    contended: u64,
+    wait_ns: Time,
+    hold_ns: Time,
+    share: f64,
+    sites: Vec<Site<'a>>,
+}
+
+#[derive(Serialize)]
+struct Time {
+    total: u64,
+    max: u64,
+}
+
+#[derive(Serialize)]
+struct Site<'a> {
+    stack: &'a [String],
+    contended: u64,
+    wait_ns: u64,
+}
+
+/// A file that is known to be writable.
+pub(super) enum Output {
+    /// Written beside its final place and moved there when it is complete, so that no reader sees half of it.
+    Replace { temporary: NamedTempFile, path: PathBuf },
+    /// A pipe or device, which must not be replaced by a file.
+    Stream { file: File, path: PathBuf },
+}
+
+impl Output {
+    /// Makes sure that the report can be written to `path`.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        Self::try_open(path).map_err(|error| failure(path, &error))
+    }
+
+    fn try_open(path: &Path) -> io::Result<Self> {
+        // Through a symbolic link it is the file behind it that is replaced.
+        let target = match path.canonicalize() {
+            Ok(target) => target,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_path_buf(),
+            Err(error) => return Err(error),
+        };
+        match target.metadata() {
+            Ok(meta) if meta.is_dir() => return Err(io::Error::from(io::ErrorKind::IsADirectory)),
+            Ok(meta) if !meta.is_file() => {
+                let file = OpenOptions::new().write(true).open(&target)?;
+                return Ok(Output::Stream { file, path: path.to_path_buf() });
+            }
+            // It would be replaced whatever its mode says; but a file that its owner made read-only is meant to stay.
+            Ok(_) => drop(OpenOptions::new().append(true).open(&target)?),
+            Err(_) => {}
+        }
+        let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let temporary = tempfile::Builder::new()
+            .prefix(".poundlock-stat-")
+            .suffix(".json")
+            // Less what the umask takes away, as for any new file.
+            .permissions(std::fs::Permissions::from_mode(0o666))
+            .tempfile_in(dir)?;
+        Ok(Output::Replace { temporary, path: target })
+    }
+
+    /// Writes the report.
+    pub(super) fn write(self, report: &Report) -> Result<(), Failure> {
+        let mut text = serde_json::to_vec(&document(report))
+            .map_err(|error| Failure::new(status::OURS, format_args!("the report as JSON: {error}")))?;
+        text.push(b'\n');
+        match self {
+            Output::Stream { mut file, path } => {
+                file.write_all(&text).map_err(|error| failure(&path, &error))
+            }
+            Output::Replace { mut temporary, path } => {
+                temporary.write_all(&text).map_err(|error| failure(&path, &error))?;
+                temporary.persist(&path).map_err(|error| failure(&path, &error.error))?;
+                Ok(())
+            }
+        }
+    }
+}
+
+fn failure(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(
+        status::OURS,
+        format_args!("the report cannot be written to {}: {}", path.display(), reason(error)),
+    )
+}
+
+fn document(report: &Report) -> Document<'_> {
+    let locks = report.locks.iter().map(|lock| Lock {
+        pid: lock.pid,
+        address: format!("{:#x}", lock.address),
+        kind: lock.kind.to_string(),
+        variable: lock.variable.as_deref(),
+        created_at: &lock.created_at,
+        acquisitions: lock.acquisitions,
+        contended: lock.contended,
+        wait_ns: Time { total: lock.wait_total_ns, max: lock.wait_max_ns },
+        hold_ns: Time { total: lock.hold_total_ns, max: lock.hold_max_ns },
+        share: report.share(lock),
+        sites: lock
+            .sites
+            .iter()
+            .map(|site| Site { stack: &site.stack, contended: site.contended, wait_ns: site.wait_ns })
+            .collect(),
+    });
+    Document {
+        command: &report.command,
+        lock: report.lock.name(),
+        wall_ns: report.wall_ns,
+        threads: report.threads,
+        processes: report.processes,
+        thread_time_ns: report.thread_time_ns,
+        ending: &report.ending,
+        dropped_locks: report.dropped_locks,
+        locks: locks.collect(),
+    }
+}

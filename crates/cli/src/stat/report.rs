@@ -1,0 +1,219 @@
+//! The figures of one run, with names in place of addresses: what the table and the JSON both show.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+
+use poundlock_core::names::LockName;
+use poundlock_statfile::{LockKind, LockStats, Snapshot};
+
+use super::symbols::{Frame, Space, Symbols};
+use crate::launch::Ended;
+
+/// One run.
+pub(super) struct Report {
+    pub(super) command: Vec<String>,
+    pub(super) lock: LockName,
+    pub(super) wall_ns: u64,
+    /// How the command ended, in words.
+    pub(super) ending: String,
+    /// Threads that used a lock, over all processes.
+    pub(super) threads: u64,
+    pub(super) processes: usize,
+    /// The time that those threads lived, together.
+    pub(super) thread_time_ns: u64,
+    /// Locks for which there was no room, counted together.
+    pub(super) dropped_locks: u64,
+    /// Most waiting first.
+    pub(super) locks: Vec<Lock>,
+}
+
+/// One lock.
+pub(super) struct Lock {
+    pub(super) pid: u32,
+    pub(super) kind: LockKind,
+    pub(super) address: u64,
+    /// A variable of that address, if the lock is one.
+    pub(super) variable: Option<String>,
+    /// Where it was initialised or, for a variable, declared. Empty where that is not known.
+    pub(super) created_at: String,
+    pub(super) acquisitions: u64,
+    pub(super) contended: u64,
+    pub(super) wait_total_ns: u64,
+    pub(super) wait_max_ns: u64,
+    pub(super) hold_total_ns: u64,
+    pub(super) hold_max_ns: u64,
+    /// Most waiting first.
+    pub(super) sites: Vec<Site>,
+}
+
+/// One place where threads waited.
+pub(super) struct Site {
+    /// Innermost first.
+    pub(super) stack: Vec<String>,
+    /// So many of the frames are of interest: the last ones are how the C library starts a thread.
+    pub(super) interesting: usize,
+    pub(super) contended: u64,
+    pub(super) wait_ns: u64,
+}
+
+impl Report {
+    /// Merges the processes' figures. Only the first `named` locks get names.
+    pub(super) fn new(
+        command: &[OsString],
+        lock: LockName,
+        ended: &Ended,
+        snapshots: &[Snapshot],
+        symbols: &Symbols,
+        named: usize,
+    ) -> Self {
+        let mut pids: Vec<u32> = snapshots.iter().map(|snapshot| snapshot.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        let mut raw: Vec<(usize, &LockStats)> = snapshots
+            .iter()
+            .enumerate()
+            .flat_map(|(index, snapshot)| snapshot.locks.iter().map(move |lock| (index, lock)))
+            .collect();
+        raw.sort_by_key(|(index, lock)| {
+            use std::cmp::Reverse;
+            (Reverse((lock.wait_total_ns, lock.contended, lock.acquisitions)), *index, lock.address)
+        });
+        let spaces: Vec<Space> = snapshots.iter().map(|snapshot| symbols.space(snapshot)).collect();
+        let locks = raw.into_iter().enumerate().map(|(rank, (index, lock))| {
+            let space = (rank < named).then(|| &spaces[index]);
+            Lock::new(snapshots[index].pid, lock, space)
+        });
+        Report {
+            command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            lock,
+            wall_ns: ended.wall_ns,
+            ending: ending(ended),
+            threads: snapshots.iter().map(|snapshot| u64::from(snapshot.threads)).sum(),
+            processes: pids.len(),
+            thread_time_ns: snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum(),
+            dropped_locks: snapshots.iter().map(|snapshot| snapshot.dropped_locks).sum(),
+            locks: locks.collect(),
+        }
+    }
+
+    /// What part of the threads' time went into waiting for this lock.
+    pub(super) fn share(&self, lock: &Lock) -> f64 {
+        ratio(lock.wait_total_ns, self.thread_time_ns)
+    }
+
+    /// Whether locks of more than one process are shown, so that an address alone does not tell which one it is.
+    pub(super) fn several_processes(&self) -> bool {
+        self.locks.iter().any(|lock| lock.pid != self.locks[0].pid)
+    }
+}
+
+/// a / b, and 0 where there was nothing.
+pub(super) fn ratio(a: u64, b: u64) -> f64 {
+    if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
+impl Lock {
+    fn new(pid: u32, stats: &LockStats, space: Option<&Space>) -> Self {
+        let mut variable = None;
+        let mut created_at = String::new();
+        if let Some(space) = space.filter(|_| stats.address != 0) {
+            if stats.created_at.is_empty() {
+                if let Some(found) = space.variable(stats.address) {
+                    variable = Some(found.name);
+                    created_at = found.declared_at.unwrap_or_default();
+                }
+            } else {
+                created_at = creation(&stats.created_at, space);
+            }
+        }
+        Lock {
+            pid,
+            kind: stats.kind,
+            address: stats.address,
+            variable,
+            created_at,
+            acquisitions: stats.acquisitions,
+            contended: stats.contended,
+            wait_total_ns: stats.wait_total_ns,
+            wait_max_ns: stats.wait_max_ns,
+            hold_total_ns: stats.hold_total_ns,
+            hold_max_ns: stats.hold_max_ns,
+            sites: space.map(|space| sites(stats, space)).unwrap_or_default(),
+        }
+    }
+}
+
+/// The line that initialised a lock. One in a library says little by itself: then the line of the program that led
+/// there is given as well.
+fn creation(stack: &[u64], space: &Space) -> String {
+    let innermost = space.call(stack[0]);
+    let mut text = innermost.first().map(|frame| frame.text.clone()).unwrap_or_default();
+    if !space.in_program(stack[0]) {
+        let outer = stack.iter().find(|&&address| space.in_program(address));
+        if let Some(frame) = outer.and_then(|&address| space.call(address).first().cloned()) {
+            text += ", via ";
+            text += &frame.text;
+        }
+    }
+    text
+}
+
+/// The places where threads waited. Two of the same names (two return addresses in one line) are one place.
+fn sites(stats: &LockStats, space: &Space) -> Vec<Site> {
+    let mut sites: Vec<Site> = Vec::new();
+    let mut known: HashMap<Vec<String>, usize> = HashMap::new();
+    for raw in &stats.sites {
+        let frames: Vec<Frame> = raw.stack.iter().flat_map(|&address| space.call(address).to_vec()).collect();
+        let uninteresting = frames.iter().rev().take_while(|frame| frame.is_start_up).count();
+        // A lock used by the start-up code itself is shown with all of it.
+        let interesting =
+            if uninteresting == frames.len() { frames.len() } else { frames.len() - uninteresting };
+        let stack: Vec<String> = frames.into_iter().map(|frame| frame.text).collect();
+        let index = *known.entry(stack.clone()).or_insert_with(|| {
+            sites.push(Site { stack, interesting, contended: 0, wait_ns: 0 });
+            sites.len() - 1
+        });
+        sites[index].contended += raw.contended;
+        sites[index].wait_ns += raw.wait_ns;
+    }
+    sites.sort_by_key(|site| std::cmp::Reverse((site.wait_ns, site.contended)));
+    sites
+}
+
+fn ending(ended: &Ended) -> String {
+    match ended.status.signal() {
+        None => format!("exit status {}", ended.status.code().unwrap_or_default()),
+        Some(signal) => {
+            let core = if ended.status.core_dumped() { ", core dumped" } else { "" };
+            match signal_name(signal) {
+                Some(name) => format!("killed by {name}{core}"),
+                None => format!("killed by signal {signal}{core}"),
+            }
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGUSR1 => "SIGUSR1",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGUSR2 => "SIGUSR2",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
+        libc::SIGSYS => "SIGSYS",
+        _ => return None,
+    })
+}

@@ -1,0 +1,567 @@
+//! From addresses in a process that is gone to functions, lines and variables.
+//!
+//! An address in a process becomes one in a file by the mapping it lies in: `address - start + offset` is a place in the
+//! file, and the file's program headers say which of its own addresses that place has. Debug information and symbol
+//! tables speak of the latter.
+
+use std::borrow::Cow;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use addr2line::Loader;
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, SymbolKind, elf};
+use poundlock_statfile::{Module, Snapshot};
+
+use super::variables::{self, Declared};
+
+/// Where distributions put debug information that they ship apart from the program.
+const DEBUG_DIR: &str = "/usr/lib/debug";
+
+/// The files that were mapped into the processes of a run. Each is read at most once.
+pub(super) struct Symbols {
+    files: RefCell<HashMap<PathBuf, Option<Rc<ElfFile>>>>,
+    current_dir: Option<PathBuf>,
+}
+
+impl Symbols {
+    pub(super) fn new() -> Self {
+        Symbols { files: RefCell::default(), current_dir: std::env::current_dir().ok() }
+    }
+
+    /// The addresses of one process.
+    pub(super) fn space<'a>(&'a self, snapshot: &'a Snapshot) -> Space<'a> {
+        Space { symbols: self, snapshot, calls: RefCell::default(), images: OnceCell::new() }
+    }
+
+    fn file(&self, path: &str) -> Option<Rc<ElfFile>> {
+        let path = Path::new(path);
+        let mut files = self.files.borrow_mut();
+        if let Some(known) = files.get(path) {
+            return known.clone();
+        }
+        // A path that is none ("[heap]", "/memfd:x (deleted)") cannot be opened, and something else that was mapped,
+        // a locale say, is no ELF file.
+        let file = ElfFile::open(path).map(Rc::new);
+        files.insert(path.to_path_buf(), file.clone());
+        file
+    }
+
+    /// A source file as it is best shown: relative if it lies below the current directory.
+    fn shown_path<'p>(&self, path: &'p str) -> Cow<'p, str> {
+        let short = self.current_dir.as_ref().and_then(|dir| Path::new(path).strip_prefix(dir).ok());
+        match short {
+            Some(short) => short.to_string_lossy(),
+            None => Cow::Borrowed(path),
+        }
+    }
+
+    fn line(&self, file: &str, line: Option<u32>) -> String {
+        let file = self.shown_path(file);
+        match line {
+            Some(line) => format!("{file}:{line}"),
+            None => file.into_owned(),
+        }
+    }
+}
+
+/// One function on a stack.
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
+    /// `function (file:line)`, or as much of it as is known.
+    pub(super) text: String,
+    /// It belongs to the way in which the C library starts a thread or a program.
+    pub(super) is_start_up: bool,
+}
+
+/// A variable that a lock lies in.
+pub(super) struct Variable {
+    /// Its name and the file that defines it: `queue_lock (in server)`.
+    pub(super) name: String,
+    /// `file:line`
+    pub(super) declared_at: Option<String>,
+}
+
+/// The address space of one process.
+pub(super) struct Space<'a> {
+    symbols: &'a Symbols,
+    snapshot: &'a Snapshot,
+    calls: RefCell<HashMap<u64, Rc<[Frame]>>>,
+    images: OnceCell<Vec<Image>>,
+}
+
+/// An ELF file loaded at a place: its addresses plus `bias` are the process's.
+struct Image {
+    file: Rc<ElfFile>,
+    bias: u64,
+}
+
+impl Space<'_> {
+    /// The function that a return address goes back to, preceded by those that were inlined into it there.
+    pub(super) fn call(&self, return_address: u64) -> Rc<[Frame]> {
+        if let Some(known) = self.calls.borrow().get(&return_address) {
+            return known.clone();
+        }
+        let frames: Rc<[Frame]> = self.resolve(return_address).into();
+        self.calls.borrow_mut().insert(return_address, frames.clone());
+        frames
+    }
+
+    fn resolve(&self, return_address: u64) -> Vec<Frame> {
+        // The call is the instruction before. Its last byte will do: a call that never returns may be the last
+        // instruction of its function, and what follows another one.
+        let address = return_address.wrapping_sub(1);
+        let unknown = |text: String| vec![Frame { text, is_start_up: false }];
+        let Some(module) = self.snapshot.module_at(address) else {
+            return unknown(format!("{return_address:#x}"));
+        };
+        let name = file_name(&module.path);
+        let offset = address - module.start + module.offset;
+        let is_libc = is_libc(&name);
+        let Some((file, vaddr)) =
+            self.symbols.file(&module.path).and_then(|file| file.code_at(offset).map(|vaddr| (file, vaddr)))
+        else {
+            return unknown(format!("{name}+{:#x}", offset + 1));
+        };
+        let mut frames: Vec<Frame> = file
+            .functions(vaddr)
+            .into_iter()
+            .map(|function| {
+                let is_start_up = is_libc || function.name == "_start";
+                let line = function.file.map(|file| self.symbols.line(&file, function.line));
+                let line = line.unwrap_or_else(|| format!("in {name}"));
+                Frame { text: format!("{} ({line})", function.name), is_start_up }
+            })
+            .collect();
+        if frames.is_empty() {
+            let text = match file.symbol(vaddr) {
+                Some(symbol) => format!("{}+{:#x} (in {name})", symbol.name, vaddr + 1 - symbol.address),
+                None => format!("{name}+{:#x}", vaddr + 1),
+            };
+            let is_start_up = is_libc || text.starts_with("_start+");
+            frames.push(Frame { text, is_start_up });
+        }
+        frames
+    }
+
+    /// Whether a return address lies in the program itself rather than in a library.
+    pub(super) fn in_program(&self, return_address: u64) -> bool {
+        self.snapshot.module_at(return_address.wrapping_sub(1)).is_some_and(|module| self.is_program(module))
+    }
+
+    fn is_program(&self, module: &Module) -> bool {
+        let exe = Path::new(&self.snapshot.exe);
+        let path = Path::new(&module.path);
+        path == exe || exe.canonicalize().is_ok_and(|exe| path == exe)
+    }
+
+    /// The variable that `address` lies in, if it lies in the data of a loaded file.
+    pub(super) fn variable(&self, address: u64) -> Option<Variable> {
+        let images = self.images.get_or_init(|| self.find_images());
+        images.iter().find_map(|image| {
+            let vaddr = address.checked_sub(image.bias)?;
+            image.file.holds_data(vaddr).then_some(())?;
+            let in_file = file_name(&image.file.path);
+            let Some(symbol) = image.file.data_symbol(vaddr) else {
+                return Some(Variable { name: format!("{in_file}+{vaddr:#x}"), declared_at: None });
+            };
+            let declared = image.file.declared(symbol.address);
+            let member = declared.and_then(|declared| declared.member(vaddr - symbol.address));
+            let member = match (member, vaddr - symbol.address) {
+                (Some(member), _) => member,
+                (None, 0) => String::new(),
+                (None, offset) => format!("+{offset:#x}"),
+            };
+            let declared_at = declared.map(|declared| self.symbols.line(&declared.file, Some(declared.line)));
+            Some(Variable { name: format!("{}{member} (in {in_file})", symbol.name), declared_at })
+        })
+    }
+
+    /// Where the files are loaded. Needed for variables only: most of them (.bss) lie in memory that is no longer part of
+    /// the file's mappings, so that mapping and program header have to be matched first.
+    fn find_images(&self) -> Vec<Image> {
+        let mut paths: Vec<&str> = self.snapshot.modules.iter().map(|module| module.path.as_str()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        let mut images = Vec::new();
+        for path in paths {
+            let Some(file) = self.symbols.file(path) else { continue };
+            // A mapping may fit more than one program header, as two of them can share a page of the file. The place
+            // that explains most mappings is the right one; of a file loaded twice there are two such places.
+            let mut votes: HashMap<u64, usize> = HashMap::new();
+            for module in self.snapshot.modules.iter().filter(|module| module.path == path) {
+                for segment in &file.segments {
+                    if let Some(bias) = segment.bias_if_mapped_by(module) {
+                        *votes.entry(bias).or_default() += 1;
+                    }
+                }
+            }
+            let most = votes.values().copied().max().unwrap_or(0);
+            let mut biases: Vec<u64> =
+                votes.into_iter().filter(|&(_, n)| n == most).map(|(bias, _)| bias).collect();
+            biases.sort_unstable();
+            images.extend(biases.into_iter().map(|bias| Image { file: file.clone(), bias }));
+        }
+        images
+    }
+}
+
+fn file_name(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn is_libc(name: &str) -> bool {
+    name.starts_with("libc.so") || name.starts_with("libc-2.") || name.starts_with("libpthread")
+}
+
+/// A part of the file that is loaded.
+struct Segment {
+    file_offset: u64,
+    file_size: u64,
+    address: u64,
+    memory_size: u64,
+    executable: bool,
+    writable: bool,
+}
+
+const PAGE: u64 = 4096;
+
+impl Segment {
+    /// Where the file is loaded, if `module` is a mapping of this segment.
+    fn bias_if_mapped_by(&self, module: &Module) -> Option<u64> {
+        let first = self.file_offset & !(PAGE - 1);
+        let end = self.file_offset + self.file_size;
+        (first..end).contains(&module.offset).then(|| {
+            let address = self.address.wrapping_sub(self.file_offset).wrapping_add(module.offset);
+            module.start.wrapping_sub(address)
+        })
+    }
+}
+
+/// A function at an address.
+struct Function {
+    name: String,
+    file: Option<String>,
+    line: Option<u32>,
+}
+
+/// A symbol table's entry.
+#[derive(Debug)]
+struct Symbol {
+    address: u64,
+    size: u64,
+    name: String,
+}
+
+/// One ELF file, with its debug information, which may be in another.
+struct ElfFile {
+    path: PathBuf,
+    /// The separate file of debug information, and the one that several of them share.
+    debug_path: Option<PathBuf>,
+    shared_debug_path: Option<PathBuf>,
+    has_lines: bool,
+    segments: Vec<Segment>,
+    loader: OnceCell<Option<Loader>>,
+    /// Functions and variables, each by address.
+    symbols: OnceCell<[Vec<Symbol>; 2]>,
+    declared: OnceCell<HashMap<u64, Declared>>,
+}
+
+impl ElfFile {
+    fn open(path: &Path) -> Option<Self> {
+        // Opened without waiting: a mapped path may by now be a pipe.
+        if !path.metadata().ok()?.is_file() {
+            return None;
+        }
+        let data = object::ReadCache::new(File::open(path).ok()?);
+        let file = object::File::parse(&data).ok()?;
+        let segments = file.segments().filter_map(|segment| {
+            let SegmentFlags::Elf { p_flags, .. } = segment.flags() else { return None };
+            let (file_offset, file_size) = segment.file_range();
+            Some(Segment {
+                file_offset,
+                file_size,
+                address: segment.address(),
+                memory_size: segment.size(),
+                executable: p_flags.contains(elf::PF_X),
+                writable: p_flags.contains(elf::PF_W),
+            })
+        });
+        let segments = segments.collect();
+        let has_lines = has_section(&file, ".debug_info");
+        let debug_path =
+            if has_lines { None } else { file.build_id().ok().flatten().and_then(separate_debug_file) };
+        let shared_debug_path = shared_debug_file(debug_path.as_deref().unwrap_or(path));
+        Some(ElfFile {
+            path: path.to_path_buf(),
+            debug_path,
+            shared_debug_path,
+            has_lines,
+            segments,
+            loader: OnceCell::new(),
+            symbols: OnceCell::new(),
+            declared: OnceCell::new(),
+        })
+    }
+
+    /// The address of the code at that place in the file.
+    fn code_at(&self, file_offset: u64) -> Option<u64> {
+        let segment = self.segments.iter().find(|segment| {
+            segment.executable
+                && (segment.file_offset..segment.file_offset + segment.file_size).contains(&file_offset)
+        })?;
+        Some(file_offset - segment.file_offset + segment.address)
+    }
+
+    /// Whether variables can be at that address.
+    fn holds_data(&self, vaddr: u64) -> bool {
+        self.segments.iter().any(|segment| {
+            segment.writable && (segment.address..segment.address + segment.memory_size).contains(&vaddr)
+        })
+    }
+
+    /// The functions at an address by the debug information, innermost first; none if that says nothing.
+    fn functions(&self, vaddr: u64) -> Vec<Function> {
+        let loader = self.loader.get_or_init(|| {
+            let path = self.debug_path.as_deref().unwrap_or(&self.path);
+            (self.has_lines || self.debug_path.is_some()).then_some(())?;
+            Loader::new_with_sup(path, self.shared_debug_path.as_deref()).ok()
+        });
+        let Some(mut frames) = loader.as_ref().and_then(|loader| loader.find_frames(vaddr).ok()) else {
+            return Vec::new();
+        };
+        let mut functions = Vec::new();
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame.function.as_ref().and_then(|name| name.demangle().ok().map(Cow::into_owned));
+            let (file, line) = match &frame.location {
+                Some(location) => (location.file.map(str::to_string), location.line),
+                None => (None, None),
+            };
+            // Debug information of lines only (-g1) does not name every function; the symbol table does.
+            let name = name.or_else(|| self.symbol(vaddr).map(|symbol| symbol.name.clone()));
+            match name {
+                Some(name) => functions.push(Function { name, file, line }),
+                None if file.is_some() => functions.push(Function { name: "??".to_string(), file, line }),
+                None => {}
+            }
+        }
+        functions
+    }
+
+    /// The function's entry in the symbol table.
+    fn symbol(&self, vaddr: u64) -> Option<&Symbol> {
+        containing(&self.symbols()[0], vaddr)
+    }
+
+    /// The variable's entry in the symbol table.
+    fn data_symbol(&self, vaddr: u64) -> Option<&Symbol> {
+        containing(&self.symbols()[1], vaddr)
+    }
+
+    fn symbols(&self) -> &[Vec<Symbol>; 2] {
+        self.symbols.get_or_init(|| {
+            let mut tables = [Vec::new(), Vec::new()];
+            for path in [Some(&self.path), self.debug_path.as_ref()].into_iter().flatten() {
+                read_symbols(path, &mut tables);
+            }
+            for table in &mut tables {
+                // Of several names for one address the longest extent wins, and then the one without underscores.
+                table.sort_by(|a, b| {
+                    let rank = |s: &Symbol| (s.address, std::cmp::Reverse(s.size), s.name.starts_with('_'));
+                    rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
+                });
+                table.dedup_by_key(|symbol| symbol.address);
+            }
+            tables
+        })
+    }
+
+    /// The declaration of the variable that starts at this address.
+    fn declared(&self, vaddr: u64) -> Option<&Declared> {
+        let declared = self.declared.get_or_init(|| {
+            variables::read(self.debug_path.as_deref().unwrap_or(&self.path)).unwrap_or_default()
+        });
+        declared.get(&vaddr)
+    }
+}
+
+/// The entry that covers an address, in a table that is sorted by address.
+fn containing(table: &[Symbol], vaddr: u64) -> Option<&Symbol> {
+    let index = table.partition_point(|symbol| symbol.address <= vaddr).checked_sub(1)?;
+    // An entry inside another (a label, an alias of its end) must not hide the one around it.
+    table[..=index].iter().rev().take(4).find(|symbol| vaddr - symbol.address < symbol.size.max(1))
+}
+
+fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
+    let data = object::ReadCache::new(File::open(path).ok()?);
+    let file = object::File::parse(&data).ok()?;
+    for symbol in file.symbols().chain(file.dynamic_symbols()) {
+        let table = match symbol.kind() {
+            SymbolKind::Text => &mut tables[0],
+            SymbolKind::Data => &mut tables[1],
+            _ => continue,
+        };
+        if symbol.is_undefined() || symbol.address() == 0 {
+            continue;
+        }
+        let Ok(name) = symbol.name() else { continue };
+        let name = addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned();
+        table.push(Symbol { address: symbol.address(), size: symbol.size(), name });
+    }
+    Some(())
+}
+
+fn has_section<'data>(file: &impl object::Object<'data>, name: &str) -> bool {
+    file.section_by_name(name).is_some()
+}
+
+/// Where distributions keep the debug information of the file with this build id.
+fn separate_debug_file(id: &[u8]) -> Option<PathBuf> {
+    let (first, rest) = id.split_first()?;
+    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = PathBuf::from(format!("{DEBUG_DIR}/.build-id/{first:02x}/{rest}.debug"));
+    path.is_file().then_some(path)
+}
+
+/// What `dwz` moved out of several files of debug information into one that they share.
+fn shared_debug_file(path: &Path) -> Option<PathBuf> {
+    let data = object::ReadCache::new(File::open(path).ok()?);
+    let file = object::File::parse(&data).ok()?;
+    let (name, id) = file.gnu_debugaltlink().ok()??;
+    let named = path.parent()?.join(std::ffi::OsStr::from_bytes(name));
+    if named.is_file() { Some(named) } else { separate_debug_file(id) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use poundlock_statfile::{Module, Snapshot};
+
+    use super::{Segment, Space, Symbol, Symbols, containing};
+
+    /// This process, as the library would describe it.
+    fn this_process() -> Snapshot {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let modules = maps.lines().filter_map(|line| {
+            let mut fields = line.split_ascii_whitespace();
+            let (start, end) = fields.next()?.split_once('-')?;
+            let offset = fields.nth(1)?;
+            let path = fields.nth(2)?;
+            let number = |text| u64::from_str_radix(text, 16).unwrap();
+            Some(Module {
+                start: number(start),
+                end: number(end),
+                offset: number(offset),
+                path: path.to_string(),
+            })
+        });
+        let exe = std::env::current_exe().unwrap().to_str().unwrap().to_string();
+        Snapshot { exe, modules: modules.collect(), ..Snapshot::default() }
+    }
+
+    struct Pair {
+        _first: AtomicU64,
+        second: AtomicU64,
+    }
+
+    /// All zeroes: in .bss, which no mapping of the file covers.
+    static PAIRS_IN_BSS: [Pair; 4096] =
+        [const { Pair { _first: AtomicU64::new(0), second: AtomicU64::new(0) } }; 4096];
+    static VALUE_IN_DATA: AtomicU64 = AtomicU64::new(7);
+
+    #[inline(never)]
+    fn probed_function() -> u32 {
+        black_box(line!())
+    }
+
+    /// The first frame of a return address, and how many frames there are.
+    fn first(space: &Space, address: u64) -> (String, usize) {
+        let frames = space.call(address);
+        (frames[0].text.clone(), frames.len())
+    }
+
+    #[test]
+    fn an_address_of_code_becomes_function_and_line() {
+        let snapshot = this_process();
+        let symbols = Symbols::new();
+        let space = symbols.space(&snapshot);
+        // As a return address its call lies one byte before; here, in the function's first instruction.
+        let address = probed_function as *const () as u64 + 1;
+        // What is inlined there comes before it.
+        let text = space.call(address).last().unwrap().text.clone();
+        assert!(text.contains("probed_function") && text.contains("stat/symbols.rs:"), "{text}");
+        let line: u32 = text.rsplit_once(':').unwrap().1.trim_end_matches(')').parse().unwrap();
+        assert!((line..line + 3).contains(&probed_function()), "{text}");
+        assert!(space.in_program(address));
+        let libc = libc::abs as *const () as u64 + 1;
+        let (text, _) = first(&space, libc);
+        assert!(text.starts_with("abs") || text.starts_with("libc.so.6+0x"), "{text}");
+        assert!(!space.in_program(libc));
+        assert_eq!(first(&space, 0x10), ("0x10".to_string(), 1));
+    }
+
+    #[test]
+    fn an_address_of_data_becomes_a_variable() {
+        let snapshot = this_process();
+        let symbols = Symbols::new();
+        let space = symbols.space(&snapshot);
+        VALUE_IN_DATA.fetch_add(1, Ordering::Relaxed);
+        PAIRS_IN_BSS[3000].second.fetch_add(1, Ordering::Relaxed);
+        let in_data = space.variable((&raw const VALUE_IN_DATA) as u64).unwrap();
+        assert!(
+            in_data.name.contains("VALUE_IN_DATA") && in_data.name.contains(" (in poundlock"),
+            "{}",
+            in_data.name
+        );
+        let declared_at = in_data.declared_at.unwrap();
+        assert!(declared_at.contains("stat/symbols.rs:"), "{declared_at}");
+        let in_bss = space.variable((&raw const PAIRS_IN_BSS[3000].second) as u64).unwrap();
+        assert!(in_bss.name.contains("PAIRS_IN_BSS[3000].second"), "{}", in_bss.name);
+        let on_stack = 0u64;
+        assert!(space.variable((&raw const on_stack) as u64).is_none());
+        let on_heap = Box::new(0u64);
+        assert!(space.variable((&raw const *on_heap) as u64).is_none());
+    }
+
+    fn symbol(address: u64, size: u64, name: &str) -> Symbol {
+        Symbol { address, size, name: name.to_string() }
+    }
+
+    #[test]
+    fn symbols_cover_their_extent_and_no_more() {
+        let table = [symbol(0x100, 0x40, "outer"), symbol(0x110, 0, "label"), symbol(0x200, 8, "next")];
+        let name = |vaddr| containing(&table, vaddr).map(|symbol| symbol.name.as_str());
+        assert_eq!(name(0xff), None);
+        assert_eq!(name(0x100), Some("outer"));
+        assert_eq!(name(0x110), Some("label"));
+        assert_eq!(name(0x13f), Some("outer"));
+        assert_eq!(name(0x140), None);
+        assert_eq!(name(0x207), Some("next"));
+        assert_eq!(name(0x208), None);
+    }
+
+    #[test]
+    fn a_mapping_tells_where_its_segment_is_loaded() {
+        // .data as linkers lay it out: the last bytes of one page in the file, loaded one page further on.
+        let data = Segment {
+            file_offset: 0x2dd0,
+            file_size: 0x260,
+            address: 0x3dd0,
+            memory_size: 0x5000,
+            executable: false,
+            writable: true,
+        };
+        let module = |start, offset| Module { start, end: start + 0x1000, offset, path: String::new() };
+        assert_eq!(data.bias_if_mapped_by(&module(0x5555_5555_7000, 0x2000)), Some(0x5555_5555_4000));
+        // The second page, which mprotect split off the first.
+        assert_eq!(data.bias_if_mapped_by(&module(0x5555_5555_8000, 0x3000)), Some(0x5555_5555_4000));
+        assert_eq!(data.bias_if_mapped_by(&module(0x5555_5555_5000, 0x1000)), None);
+        assert_eq!(data.bias_if_mapped_by(&module(0x5555_5555_5000, 0x4000)), None);
+    }
+}
