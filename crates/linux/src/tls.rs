@@ -8,6 +8,7 @@
 //! Zero bytes are the state of a thread that has not used a lock. A forked child's only thread keeps its block.
 
 use core::arch::{asm, global_asm};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The block. Only its own thread accesses it, signal handlers on that thread included.
 #[repr(C)]
@@ -90,10 +91,31 @@ pub fn set_stat(pointer: *mut u8) {
     unsafe { (*block()).stat = pointer }
 }
 
-/// Whether the process has a single thread, by glibc's word (`__libc_single_threaded`, glibc 2.32); false
-/// where there is none.
+/// Whether the process may have a single thread: until [`threads_exist`] has seen a second one. A word of our
+/// own, because glibc's is two dependent loads away, which a multi-threaded program would pay for between its
+/// atomics.
+static MAY_BE_SINGLE: AtomicBool = AtomicBool::new(true);
+
+/// Whether the process has a single thread. Once it had more, the answer stays false.
 #[inline(always)]
 pub(crate) fn single_threaded() -> bool {
+    // Relaxed: a thread that reads an old value goes on to ask glibc.
+    MAY_BE_SINGLE.load(Relaxed) && !threads_exist()
+}
+
+/// Asks glibc, and remembers that there is more than one thread.
+#[inline(always)]
+fn threads_exist() -> bool {
+    let exist = !libc_single_threaded();
+    if exist {
+        MAY_BE_SINGLE.store(false, Relaxed);
+    }
+    exist
+}
+
+/// glibc's word (`__libc_single_threaded`, glibc 2.32); false where there is none.
+#[inline(always)]
+fn libc_single_threaded() -> bool {
     #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
     {
         let address: *const u8;

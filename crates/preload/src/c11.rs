@@ -9,7 +9,7 @@ use crate::entry::{CANCEL, export, export_wait};
 use crate::mode;
 use crate::mutex::{self, Patience, lock_checked};
 use crate::object::Mutex;
-use crate::stat::{self, Caller};
+use crate::stat::{self, CallSite};
 
 /// `thrd_*`, as glibc numbers them.
 mod thrd {
@@ -131,19 +131,19 @@ unsafe extern "C" fn init(mutex: *mut pthread_mutex_t, kind: c_int, address: usi
     let object = unsafe { Mutex::at(mutex) };
     object.init(kind & RECURSIVE != 0);
     if mode.counted() {
-        stat::created(object.stat(mode.glibc()), mutex.addr(), Caller { address, stack });
+        stat::created(object.counted(mode.glibc()), CallSite { pc: address, sp: stack });
     }
     thrd::SUCCESS
 }
 
 unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
-    result(unsafe { lock_checked(mutex, Patience::Forever, Caller { address, stack }) })
+    result(unsafe { lock_checked(mutex, Patience::Forever, CallSite { pc: address, sp: stack }) })
 }
 
 unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
-    result(unsafe { lock_checked(mutex, Patience::None, Caller { address, stack }) })
+    result(unsafe { lock_checked(mutex, Patience::None, CallSite { pc: address, sp: stack }) })
 }
 
 unsafe extern "C" fn timed_lock(

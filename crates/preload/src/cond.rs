@@ -184,8 +184,8 @@ unsafe fn prepare(
         // SAFETY: as above; the caller holds the mutex.
         unsafe { make_glibc(cond, cond_object) };
     }
-    if mode.counted() && mutex_object.kind() != Kind::Foreign {
-        stat::released(stat::slot(mutex_object.stat(true), mutex.addr()));
+    if mode.counted() && mutex_object.kind() != Kind::Foreign && mutex_object.is_outermost() {
+        stat::released(mutex_object.counted(true));
     }
     glibc.address()
 }
@@ -195,8 +195,8 @@ pub(crate) unsafe extern "C" fn finish(mutex: *mut pthread_mutex_t, result: c_in
     if mode::get().counted() {
         // SAFETY: the caller's mutex, which it holds.
         let object = unsafe { Mutex::at(mutex) };
-        if object.kind() != Kind::Foreign {
-            stat::acquired(stat::slot(object.stat(true), mutex.addr()));
+        if object.kind() != Kind::Foreign && object.is_outermost() {
+            stat::acquired(object.counted(true));
         }
     }
     result
@@ -362,7 +362,7 @@ impl Held<'_> {
             self.mutex.depth.store(1, Relaxed);
         }
         if mode::get().counted() {
-            stat::acquired(stat::slot(self.mutex.stat(false), ptr::from_ref(self.mutex).addr()));
+            stat::acquired(self.mutex.counted(false));
         }
     }
 }
@@ -377,7 +377,7 @@ impl Guarding<Linux> for Held<'_> {
             return;
         }
         if mode::get().counted() {
-            stat::released(stat::slot(self.mutex.stat(false), ptr::from_ref(self.mutex).addr()));
+            stat::released(self.mutex.counted(false));
         }
         if self.owner != 0 {
             self.mutex.owner.store(0, Relaxed);

@@ -37,9 +37,24 @@ extern "C" fn start() {
 /// In a forked child, before the program's own handlers for the child if ours was registered first.
 extern "C" fn forked() {
     poundlock_linux::registry::forked();
+    if mode::get().counted() {
+        stat::fork_child();
+    }
+}
+
+/// At the process's orderly end.
+extern "C" fn end() {
+    if mode::get().counted() {
+        stat::finish();
+    }
 }
 
 /// The dynamic linker calls what it finds in this section.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
+
+/// ... and in this one.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;

@@ -13,7 +13,7 @@ use poundlock_linux::registry;
 use crate::entry::export;
 use crate::mode::{self, Chosen};
 use crate::object::{Kind, Mutex};
-use crate::stat::{self, Caller};
+use crate::stat::{self, CallSite};
 use crate::{abi, real};
 
 /// What a lock call is willing to do if the mutex is held.
@@ -109,7 +109,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
         unsafe { real::pthread_mutex_destroy(mutex) }
     };
     if counted && result == 0 {
-        stat::destroyed(object.stat(mode.glibc()));
+        stat::destroyed(object.counted(mode.glibc()));
     }
     result
 }
@@ -140,7 +140,7 @@ unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: us
 #[inline(never)]
 unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
-    unsafe { lock_checked(mutex, Patience::Forever, Caller { address, stack }) }
+    unsafe { lock_checked(mutex, Patience::Forever, CallSite { pc: address, sp: stack }) }
 }
 
 unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
@@ -150,7 +150,7 @@ unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack
         return if object.raw.try_lock() { 0 } else { EBUSY };
     }
     // SAFETY: as above.
-    unsafe { lock_checked(mutex, Patience::None, Caller { address, stack }) }
+    unsafe { lock_checked(mutex, Patience::None, CallSite { pc: address, sp: stack }) }
 }
 
 pub(crate) unsafe extern "C" fn timed_lock(
@@ -181,7 +181,7 @@ unsafe extern "C" fn clock_lock(
     // SAFETY: the caller's mutex and time.
     unsafe {
         let patience = Patience::Until(abi::deadline(clock, time));
-        lock_checked(mutex, patience, Caller { address, stack })
+        lock_checked(mutex, patience, CallSite { pc: address, sp: stack })
     }
 }
 
@@ -205,7 +205,7 @@ unsafe extern "C" fn init(
         }
     }
     if mode.counted() && object.kind() != Kind::Foreign {
-        stat::created(object.stat(mode.glibc()), mutex.addr(), Caller { address, stack });
+        stat::created(object.counted(mode.glibc()), CallSite { pc: address, sp: stack });
     }
     0
 }
@@ -216,7 +216,7 @@ unsafe extern "C" fn init(
 /// `mutex` is the caller's.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn lock_checked(mutex: *mut pthread_mutex_t, patience: Patience, caller: Caller) -> c_int {
+pub(crate) unsafe fn lock_checked(mutex: *mut pthread_mutex_t, patience: Patience, site: CallSite) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
     let mode = mode::get();
@@ -229,27 +229,22 @@ pub(crate) unsafe fn lock_checked(mutex: *mut pthread_mutex_t, patience: Patienc
         // SAFETY: as above.
         return unsafe { acquire(mutex, mode.glibc(), patience) };
     }
-    let slot = stat::slot(object.stat(mode.glibc()), mutex.addr());
+    let counted = object.counted(mode.glibc());
     // SAFETY: as above.
     let mut result = unsafe { acquire(mutex, mode.glibc(), Patience::None) };
-    match patience {
-        Patience::None => {}
-        _ if result == 0 => {}
-        _ => {
-            let began = stat::wait_begin();
-            // SAFETY: as above.
-            result = unsafe { acquire(mutex, mode.glibc(), patience) };
-            match result {
-                0 => stat::acquired_after_wait(slot, began, caller),
-                ETIMEDOUT => stat::abandoned_wait(slot, began, caller),
-                // Refused without a wait: EDEADLK, EINVAL, EAGAIN.
-                _ => {}
-            }
-            return result;
-        }
-    }
     if result == 0 {
-        stat::acquired(slot);
+        if object.is_outermost() {
+            stat::acquired(counted);
+        }
+    } else if result == EBUSY && !matches!(patience, Patience::None) {
+        let wait = stat::wait_begin(counted, site);
+        // SAFETY: as above.
+        result = unsafe { acquire(mutex, mode.glibc(), patience) };
+        if result == 0 {
+            stat::acquired_after_wait(counted, wait);
+        } else {
+            stat::abandoned_wait(counted, wait);
+        }
     }
     result
 }
@@ -344,10 +339,9 @@ unsafe fn unlock_checked(mutex: *mut pthread_mutex_t) -> c_int {
         if object.owner.load(Relaxed) != registry::identity() {
             return EPERM;
         }
-        let depth = object.depth.load(Relaxed) - 1;
-        object.depth.store(depth, Relaxed);
-        if depth > 0 {
-            count_release(object, mode);
+        let depth = object.depth.load(Relaxed);
+        if depth > 1 {
+            object.depth.store(depth - 1, Relaxed);
             return 0;
         }
         object.owner.store(0, Relaxed);
@@ -364,8 +358,7 @@ unsafe fn unlock_checked(mutex: *mut pthread_mutex_t) -> c_int {
 
 #[inline]
 fn count_release(object: &Mutex, mode: mode::Mode) {
-    if mode.counted() {
-        let word = object.stat(mode.glibc());
-        stat::released(stat::slot(word, core::ptr::from_ref(object).addr()));
+    if mode.counted() && object.is_outermost() {
+        stat::released(object.counted(mode.glibc()));
     }
 }

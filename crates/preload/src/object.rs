@@ -13,6 +13,8 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use poundlock_core::condvar::RawCondvar;
 use poundlock_core::mutex::RawMutex;
 use poundlock_linux::Linux;
+use poundlock_statfile::LockKind;
+use poundlock_statfile::writer::LockRef;
 
 /// A `pthread_mutex_t` (and a `mtx_t`).
 #[repr(C)]
@@ -109,16 +111,22 @@ impl Mutex {
         self.kind.store(DESTROYED, Relaxed);
     }
 
-    /// The word for the lock's slot in the statistics: in ours where glibc keeps the owner's thread id, in
-    /// glibc's in the links of the list of robust mutexes, which it does not use for others.
-    pub(crate) fn stat(&self, glibc: bool) -> &AtomicU32 {
-        if glibc {
+    /// Whether the caller, who holds it, holds it once. glibc counts a recursive mutex's depth where we do.
+    pub(crate) fn is_outermost(&self) -> bool {
+        self.kind() != Kind::Recursive || self.depth.load(Relaxed) == 1
+    }
+
+    /// The lock for the statistics, ours or glibc's. Its slot lies in ours where glibc keeps the owner's thread
+    /// id, in glibc's in the links of the list of robust mutexes, which it does not use for others.
+    pub(crate) fn counted(&self, glibc: bool) -> LockRef<'_> {
+        let word = if glibc {
             let words = core::ptr::from_ref(self).cast::<AtomicU32>();
             // SAFETY: the ninth of ten words of the object, which is made of 32-bit atomics.
             unsafe { &*words.add(8) }
         } else {
             &self.stat
-        }
+        };
+        LockRef { word, address: core::ptr::from_ref(self).addr(), kind: LockKind::Mutex }
     }
 }
 

@@ -10,13 +10,14 @@
 //! | lock initialised by a call / destroyed | [`created`] / [`destroyed`] |
 //! | acquired without waiting (recursive: outermost only) | [`acquired`] |
 //! | about to wait, before queueing | [`wait_begin`] |
-//! | ... and then holding the lock / having given up | [`acquired_after_wait`] / [`abandoned_wait`] |
+//! | ... and then holding the lock / having run out of time | [`acquired_after_wait`] / [`abandoned_wait`] |
+//! | ... and then refused without a wait | drop the [`Wait`] |
 //! | about to release (outermost), still holding the lock | [`released`] |
 
 use core::ffi::CStr;
 
-use poundlock_statfile::writer::{Host, Options, Recorder};
 pub(crate) use poundlock_statfile::writer::{CallSite, LockRef, Wait};
+use poundlock_statfile::writer::{Host, Options, Recorder};
 
 struct Process;
 

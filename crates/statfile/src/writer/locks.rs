@@ -55,11 +55,10 @@ pub(super) fn created(map: Map, lock: LockRef<'_>, stack: u32, options: &Options
 pub(super) fn destroyed(map: Map, lock: LockRef<'_>) {
     let claim = lock.word.swap(0, Relaxed);
     let index = claim & layout::INDEX_MASK;
-    if let Some(slot) = map.lock(index)
-        && slot.address.load(Acquire) == lock.address as u64
-    {
+    if let Some(slot) = map.lock(index) {
         let old = slot.meta.load(Acquire);
-        if word_of(index, old) == claim {
+        // A copy of another lock's word is not that lock.
+        if word_of(index, old) == claim && slot.address.load(Relaxed) == lock.address as u64 {
             bury(map, index, slot, old);
         }
     }

@@ -64,7 +64,7 @@ pub struct CallSite {
     pub sp: usize,
 }
 
-/// A wait that has begun: see [`Recorder::wait_begin`].
+/// A wait that has begun: see [`Recorder::wait_begin`]. One that is dropped was none: the lock refused.
 #[derive(Debug)]
 #[must_use]
 pub struct Wait {
@@ -73,6 +73,16 @@ pub struct Wait {
     cell: *const SiteCell,
     /// Whether this is the wait that the record shows as going on. One in a signal handler is not.
     shown: bool,
+}
+
+impl Drop for Wait {
+    #[inline]
+    fn drop(&mut self) {
+        if self.shown {
+            // SAFETY: the thread's record, if no fork came in between; records and mappings of before stay.
+            unsafe { (*self.record).wait_began.store(0, Relaxed) };
+        }
+    }
 }
 
 /// Room for the path of a file, its end included.
@@ -274,7 +284,8 @@ impl<H: Host> Recorder<H> {
     }
 
     /// The calling thread will have to wait for the lock. To be called before it queues up, and to be followed
-    /// by [`Recorder::acquired_after_wait`] or [`Recorder::abandoned_wait`].
+    /// by [`Recorder::acquired_after_wait`] or [`Recorder::abandoned_wait`]; or by neither if the lock is refused
+    /// without a wait after all.
     #[cold]
     #[inline(never)]
     pub fn wait_begin(&'static self, lock: LockRef<'_>, site: CallSite) -> Wait {
@@ -617,17 +628,12 @@ fn wait_ended(record: &Record, entry: &Entry, wait: &Wait, now: u64) {
     add(&entry.contended, 1);
     add(&entry.wait_total, waited);
     raise(&entry.wait_max, waited);
-    // Not so if the process was forked meanwhile, by a signal handler.
-    if core::ptr::eq(record, wait.record) {
-        if wait.shown {
-            record.wait_began.store(0, Relaxed);
-        }
-        if !wait.cell.is_null() {
-            // SAFETY: a cell of this thread's record.
-            let cell = unsafe { &*wait.cell };
-            add(&cell.contended, 1);
-            add(&cell.wait_total, waited);
-        }
+    // Another record if the process was forked meanwhile, by a signal handler.
+    if core::ptr::eq(record, wait.record) && !wait.cell.is_null() {
+        // SAFETY: a cell of this thread's record.
+        let cell = unsafe { &*wait.cell };
+        add(&cell.contended, 1);
+        add(&cell.wait_total, waited);
     }
 }
 
