@@ -1,0 +1,245 @@
+// What every program in this directory shares: checks that name the first wrong result and stop there.
+//
+// A program prints nothing on standard output, exits 0 when every result was right, and otherwise writes one line to
+// standard error and exits 1 (or 99 when its own time limit ran out). Nothing here uses stdio: its locks and buffers
+// would come between the program and what it tests.
+#ifndef DROPIN_CHECK_H
+#define DROPIN_CHECK_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define UNUSED __attribute__((unused))
+
+// errno holds this before every checked call, and has to hold it afterwards.
+enum { ERRNO_SENTINEL = 12345 };
+
+// What the program is doing, for the message when its time runs out.
+static const char *volatile current_stage UNUSED = "start";
+
+// What varies within a stage (a type of mutex, say); part of every failure's message.
+static const char *volatile current_case UNUSED = "";
+
+UNUSED __attribute__((noreturn, format(printf, 3, 4))) static void die(const char *file, int line, const char *format,
+                                                                       ...) {
+    char text[600];
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    dprintf(2, "%s:%d: [%s%s%s] %.*s\n", file, line, current_stage, *current_case ? ": " : "", current_case, length,
+            text);
+    _exit(1);
+}
+
+#define FAIL(...) die(__FILE__, __LINE__, __VA_ARGS__)
+
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        if (!(condition)) FAIL(__VA_ARGS__);                                                                           \
+    } while (0)
+
+#define STR_(x) #x
+
+// `call` returns `want` and leaves errno alone.
+#define CALL(call, want)                                                                                               \
+    do {                                                                                                               \
+        errno = ERRNO_SENTINEL;                                                                                        \
+        int got_ = (call);                                                                                             \
+        int errno_ = errno;                                                                                            \
+        int want_ = (want);                                                                                            \
+        if (got_ != want_)                                                                                             \
+            FAIL("%s: got %d (%s), expected %d (%s)", #call, got_, strerror(got_), want_, strerror(want_));            \
+        if (errno_ != ERRNO_SENTINEL) FAIL("%s: changed errno to %d (%s)", #call, errno_, strerror(errno_));           \
+    } while (0)
+
+#define OK(call) CALL(call, 0)
+
+// For calls that are not under test and may set errno.
+#define MUST(call)                                                                                                     \
+    do {                                                                                                               \
+        int got_ = (call);                                                                                             \
+        if (got_ != 0) FAIL("%s: got %d (%s), expected 0", #call, got_, strerror(got_));                               \
+    } while (0)
+
+#define SYS(call)                                                                                                      \
+    do {                                                                                                               \
+        if ((call) == -1) FAIL("%s: %s", #call, strerror(errno));                                                      \
+    } while (0)
+
+#define STAGE(text) (current_stage = (text))
+#define CASE(text) (current_case = (text))
+
+UNUSED static void out_of_time(int signal_number) {
+    (void)signal_number;
+    char text[400];
+    // Not async-signal-safe by the letter; the program is lost already.
+    int length = snprintf(text, sizeof text, "hang in stage [%s%s%s]\n", current_stage, *current_case ? ": " : "",
+                          current_case);
+    if (write(2, text, (size_t)length) < 0) _exit(98);
+    _exit(99);
+}
+
+// The program's own limit, below the harness's: it says where the hang was.
+UNUSED static void limit_seconds(unsigned seconds) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = out_of_time;
+    sigaction(SIGALRM, &action, NULL);
+    alarm(seconds);
+}
+
+UNUSED static struct timespec now(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t;
+}
+
+UNUSED static struct timespec after_us(clockid_t clock, long us) {
+    struct timespec t = now(clock);
+    t.tv_sec += us / 1000000;
+    t.tv_nsec += us % 1000000 * 1000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_nsec -= 1000000000;
+        t.tv_sec += 1;
+    }
+    return t;
+}
+
+UNUSED static struct timespec after_ms(clockid_t clock, long ms) { return after_us(clock, ms * 1000); }
+
+// A deadline that no correct run reaches: used where only a lost wake-up would wait for it.
+UNUSED static struct timespec far_away(clockid_t clock) { return after_ms(clock, 3600 * 1000L); }
+
+// A time that every clock has passed, on one that started at boot too.
+UNUSED static struct timespec in_the_past(void) {
+    struct timespec t = {0, 1};
+    return t;
+}
+
+UNUSED static int reached(clockid_t clock, struct timespec deadline) {
+    struct timespec t = now(clock);
+    return t.tv_sec > deadline.tv_sec || (t.tv_sec == deadline.tv_sec && t.tv_nsec >= deadline.tv_nsec);
+}
+
+UNUSED static pthread_t spawn(void *(*body)(void *), void *argument) {
+    pthread_t thread;
+    MUST(pthread_create(&thread, NULL, body, argument));
+    return thread;
+}
+
+UNUSED static void *join(pthread_t thread) {
+    void *result;
+    MUST(pthread_join(thread, &result));
+    return result;
+}
+
+UNUSED static pid_t thread_id(void) { return (pid_t)syscall(SYS_gettid); }
+
+UNUSED static void sem_down(sem_t *sem) {
+    while (sem_wait(sem) != 0) CHECK(errno == EINTR, "sem_wait: %s", strerror(errno));
+}
+
+// Waits until the thread, which announced itself just before a call that has to block, sleeps in the kernel.
+// A waiter that never sleeps runs into the program's time limit.
+UNUSED static void await_asleep(volatile pid_t *announced) {
+    while (__atomic_load_n(announced, __ATOMIC_ACQUIRE) == 0) usleep(200);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)__atomic_load_n(announced, __ATOMIC_ACQUIRE));
+    for (int seen = 0; seen < 3;) {
+        char text[512];
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        CHECK(fd >= 0, "open %s: %s", path, strerror(errno));
+        ssize_t length = read(fd, text, sizeof text - 1);
+        close(fd);
+        CHECK(length > 0, "read %s: %s", path, strerror(errno));
+        text[length] = 0;
+        char *state = strrchr(text, ')');
+        CHECK(state != NULL, "no state in %s", path);
+        seen = state[2] == 'S' ? seen + 1 : 0;
+        usleep(200);
+    }
+}
+
+UNUSED static void announce(volatile pid_t *place) { __atomic_store_n(place, thread_id(), __ATOMIC_RELEASE); }
+
+// The child has to leave with status 0.
+UNUSED static void await_child(pid_t child) {
+    int status;
+    while (waitpid(child, &status, 0) == -1) CHECK(errno == EINTR, "waitpid: %s", strerror(errno));
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child %d: %s %d", (int)child,
+          WIFSIGNALED(status) ? "killed by signal" : "exit status",
+          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+// fork; the child has a time limit of its own, because alarms are not inherited.
+UNUSED static pid_t fork_limited(unsigned seconds) {
+    pid_t child = fork();
+    SYS(child);
+    if (child == 0) alarm(seconds);
+    return child;
+}
+
+// The types of mutex that are Poundlock's business, each with the ways to make one.
+enum make { MAKE_STATIC, MAKE_ATTRIBUTE, MAKE_PLAIN_ATTRIBUTE, MAKE_NULL };
+
+struct mutex_kind {
+    const char *name;
+    int type;
+    enum make make;
+};
+
+UNUSED static const struct mutex_kind mutex_kinds[] = {
+    {"default, static", PTHREAD_MUTEX_DEFAULT, MAKE_STATIC},
+    {"default, no attribute", PTHREAD_MUTEX_DEFAULT, MAKE_NULL},
+    {"default, untouched attribute", PTHREAD_MUTEX_DEFAULT, MAKE_PLAIN_ATTRIBUTE},
+    {"normal, attribute", PTHREAD_MUTEX_NORMAL, MAKE_ATTRIBUTE},
+    {"recursive, static", PTHREAD_MUTEX_RECURSIVE, MAKE_STATIC},
+    {"recursive, attribute", PTHREAD_MUTEX_RECURSIVE, MAKE_ATTRIBUTE},
+    {"errorcheck, static", PTHREAD_MUTEX_ERRORCHECK, MAKE_STATIC},
+    {"errorcheck, attribute", PTHREAD_MUTEX_ERRORCHECK, MAKE_ATTRIBUTE},
+    {"adaptive, static", PTHREAD_MUTEX_ADAPTIVE_NP, MAKE_STATIC},
+    {"adaptive, attribute", PTHREAD_MUTEX_ADAPTIVE_NP, MAKE_ATTRIBUTE},
+};
+
+enum { MUTEX_KINDS = sizeof mutex_kinds / sizeof mutex_kinds[0] };
+
+UNUSED static void make_mutex(pthread_mutex_t *mutex, const struct mutex_kind *kind) {
+    static const pthread_mutex_t normal = PTHREAD_MUTEX_INITIALIZER;
+    static const pthread_mutex_t recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    static const pthread_mutex_t errorcheck = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+    static const pthread_mutex_t adaptive = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+    if (kind->make == MAKE_STATIC) {
+        const pthread_mutex_t *image = kind->type == PTHREAD_MUTEX_RECURSIVE    ? &recursive
+                                       : kind->type == PTHREAD_MUTEX_ERRORCHECK ? &errorcheck
+                                       : kind->type == PTHREAD_MUTEX_ADAPTIVE_NP ? &adaptive
+                                                                                : &normal;
+        memcpy(mutex, image, sizeof *mutex);
+        return;
+    }
+    // Garbage: init may rely on nothing that was there before.
+    memset(mutex, 0xa5, sizeof *mutex);
+    if (kind->make == MAKE_NULL) {
+        OK(pthread_mutex_init(mutex, NULL));
+        return;
+    }
+    pthread_mutexattr_t attribute;
+    OK(pthread_mutexattr_init(&attribute));
+    if (kind->make == MAKE_ATTRIBUTE) OK(pthread_mutexattr_settype(&attribute, kind->type));
+    OK(pthread_mutex_init(mutex, &attribute));
+    OK(pthread_mutexattr_destroy(&attribute));
+}
+
+#endif

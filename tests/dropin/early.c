@@ -1,0 +1,53 @@
+// Locks before main, at the earliest moments there are: in .preinit_array, which runs before every library's
+// constructor, and in the constructor of a library that the program is linked with (early_lib.c; linked once as it is
+// and once with -z initfirst), which also starts threads that contend.
+#include "check.h"
+
+extern int early_state;
+extern pthread_mutex_t early_mutex;
+
+static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER, e = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
+static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
+static int preinit_done;
+
+static void preinit(void) {
+    STAGE(".preinit_array");
+    struct timespec past = in_the_past();
+    OK(pthread_mutex_lock(&e));
+    CALL(pthread_mutex_lock(&e), EDEADLK);
+    CALL(pthread_mutex_destroy(&e), EBUSY);
+    OK(pthread_mutex_lock(&m));
+    CALL(pthread_mutex_trylock(&m), EBUSY);
+    CALL(pthread_mutex_timedlock(&m, &past), ETIMEDOUT);
+    CALL(pthread_cond_timedwait(&c, &m, &past), ETIMEDOUT);
+    OK(pthread_cond_signal(&c));
+    // `m` and `e` stay locked until main.
+    preinit_done = 1;
+}
+
+__attribute__((section(".preinit_array"), used)) static void (*const preinit_entry)(void) = preinit;
+
+static void *unlocks(void *mutex) {
+    return (void *)(long)pthread_mutex_unlock((pthread_mutex_t *)mutex);
+}
+
+static void *trylock(void *mutex) { return (void *)(long)pthread_mutex_trylock((pthread_mutex_t *)mutex); }
+
+int main(void) {
+    limit_seconds(20);
+    STAGE("main");
+    CHECK(preinit_done && early_state == 1, "the early functions did not run: %d %d", preinit_done, early_state);
+    // What was locked before the constructors is the same thread's afterwards.
+    CALL(pthread_mutex_lock(&e), EDEADLK);
+    CHECK(join(spawn(unlocks, &e)) == (void *)(long)EPERM, "another thread could unlock it");
+    OK(pthread_mutex_unlock(&e));
+    CALL(pthread_mutex_unlock(&e), EPERM);
+    CHECK(join(spawn(trylock, &m)) == (void *)(long)EBUSY, "the lock taken in .preinit_array is gone");
+    OK(pthread_mutex_unlock(&m));
+    CHECK(join(spawn(trylock, &early_mutex)) == (void *)(long)EBUSY, "the lock taken in a constructor is gone");
+    OK(pthread_mutex_unlock(&early_mutex));
+    OK(pthread_mutex_destroy(&m));
+    OK(pthread_mutex_destroy(&e));
+    OK(pthread_mutex_destroy(&early_mutex));
+    return 0;
+}

@@ -1,0 +1,98 @@
+// Every name under which a program can reach these calls leads to one library: the one whose file name is the first
+// argument. By direct reference, by pointer, by dlsym, and by dlvsym with each version that glibc has of it.
+#include "check.h"
+#include <dlfcn.h>
+#include <threads.h>
+
+struct symbol {
+    const char *name;
+    void *direct;
+    const char *versions[3];
+};
+
+#define NEW "GLIBC_2.34"
+#if defined __x86_64__
+#define FIRST "GLIBC_2.2.5"
+#define COND "GLIBC_2.3.2"
+#else
+#define FIRST "GLIBC_2.17"
+#define COND "GLIBC_2.17"
+#endif
+
+static const struct symbol symbols[] = {
+    {"pthread_mutex_init", (void *)pthread_mutex_init, {FIRST}},
+    {"pthread_mutex_destroy", (void *)pthread_mutex_destroy, {FIRST}},
+    {"pthread_mutex_lock", (void *)pthread_mutex_lock, {FIRST}},
+    {"pthread_mutex_unlock", (void *)pthread_mutex_unlock, {FIRST}},
+    {"pthread_mutex_trylock", (void *)pthread_mutex_trylock, {FIRST, NEW}},
+    {"pthread_mutex_timedlock", (void *)pthread_mutex_timedlock, {FIRST, NEW}},
+    {"pthread_mutex_clocklock", (void *)pthread_mutex_clocklock, {"GLIBC_2.30", NEW}},
+    {"pthread_cond_init", (void *)pthread_cond_init, {COND, FIRST}},
+    {"pthread_cond_destroy", (void *)pthread_cond_destroy, {COND, FIRST}},
+    {"pthread_cond_wait", (void *)pthread_cond_wait, {COND, FIRST}},
+    {"pthread_cond_timedwait", (void *)pthread_cond_timedwait, {COND, FIRST}},
+    {"pthread_cond_clockwait", (void *)pthread_cond_clockwait, {"GLIBC_2.30", NEW}},
+    {"pthread_cond_signal", (void *)pthread_cond_signal, {COND, FIRST}},
+    {"pthread_cond_broadcast", (void *)pthread_cond_broadcast, {COND, FIRST}},
+    {"mtx_init", (void *)mtx_init, {"GLIBC_2.28", NEW}},
+    {"mtx_destroy", (void *)mtx_destroy, {"GLIBC_2.28", NEW}},
+    {"mtx_lock", (void *)mtx_lock, {"GLIBC_2.28", NEW}},
+    {"mtx_trylock", (void *)mtx_trylock, {"GLIBC_2.28", NEW}},
+    {"mtx_timedlock", (void *)mtx_timedlock, {"GLIBC_2.28", NEW}},
+    {"mtx_unlock", (void *)mtx_unlock, {"GLIBC_2.28", NEW}},
+    {"cnd_init", (void *)cnd_init, {"GLIBC_2.28", NEW}},
+    {"cnd_destroy", (void *)cnd_destroy, {"GLIBC_2.28", NEW}},
+    {"cnd_wait", (void *)cnd_wait, {"GLIBC_2.28", NEW}},
+    {"cnd_timedwait", (void *)cnd_timedwait, {"GLIBC_2.28", NEW}},
+    {"cnd_signal", (void *)cnd_signal, {"GLIBC_2.28", NEW}},
+    {"cnd_broadcast", (void *)cnd_broadcast, {"GLIBC_2.28", NEW}},
+    {"__pthread_mutex_init", NULL, {FIRST}},
+    {"__pthread_mutex_destroy", NULL, {FIRST}},
+    {"__pthread_mutex_lock", NULL, {FIRST}},
+    {"__pthread_mutex_trylock", NULL, {FIRST}},
+    {"__pthread_mutex_unlock", NULL, {FIRST}},
+};
+
+static int wrong;
+
+// Reports every one that is wrong, not the first alone: the list is what somebody wants to see.
+static void in_library(const char *name, const char *how, const char *version, void *address, const char *library) {
+    Dl_info info;
+    const char *file = "(not found)";
+    if (address != NULL) {
+        CHECK(dladdr(address, &info) != 0, "%s: dladdr knows nothing about %p", name, address);
+        const char *slash = strrchr(info.dli_fname, '/');
+        file = slash ? slash + 1 : info.dli_fname;
+    }
+    if (strcmp(file, library) == 0) return;
+    dprintf(2, "%s%s%s, by %s: in %s, expected in %s\n", name, *version ? "@" : "", version, how, file, library);
+    wrong++;
+}
+
+int main(int argc, char **argv) {
+    limit_seconds(10);
+    CHECK(argc == 2, "usage: symbols LIBRARY");
+    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
+        const struct symbol *s = &symbols[i];
+        if (s->direct != NULL) in_library(s->name, "reference", "", s->direct, argv[1]);
+        const struct {
+            const char *how;
+            void *address;
+        } unversioned[] = {{"dlsym(RTLD_DEFAULT)", dlsym(RTLD_DEFAULT, s->name)},
+                           {"dlsym(RTLD_NEXT) from the program", dlsym(RTLD_NEXT, s->name)},
+                           {"dlsym on the program", dlsym(dlopen(NULL, RTLD_NOW), s->name)}};
+        for (int i = 0; i < 3; i++) {
+            // glibc hides its underscored names from those who name no version.
+            if (s->direct == NULL && unversioned[i].address == NULL) continue;
+            in_library(s->name, unversioned[i].how, "", unversioned[i].address, argv[1]);
+        }
+        for (int v = 0; v < 3 && s->versions[v] != NULL; v++) {
+            in_library(s->name, "dlvsym(RTLD_DEFAULT)", s->versions[v],
+                       dlvsym(RTLD_DEFAULT, s->name, s->versions[v]), argv[1]);
+            in_library(s->name, "dlvsym(RTLD_NEXT) from the program", s->versions[v],
+                       dlvsym(RTLD_NEXT, s->name, s->versions[v]), argv[1]);
+        }
+    }
+    CHECK(wrong == 0, "%d symbols are not in %s", wrong, argv[1]);
+    return 0;
+}
