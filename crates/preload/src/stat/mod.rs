@@ -41,7 +41,7 @@ unsafe impl Host for Process {
 }
 
 /// Begins recording if `POUNDLOCK_STAT_DIR` names a directory where that is possible. Returns whether it did.
-/// To be called once.
+/// Two threads may call it at once: one does it.
 pub(crate) fn init(lock_name: &str) -> bool {
     // SAFETY: a C string constant; the result is used before anything can change the environment.
     let directory = unsafe { libc::getenv(c"POUNDLOCK_STAT_DIR".as_ptr()) };

@@ -193,12 +193,12 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// Begins recording into a new file in `directory`. Returns whether it did; if not, one line on standard
-    /// error says why, and all other calls do nothing. To be called once.
+    /// Begins recording into a new file in `directory`. Returns whether it did, or another thread is at it; if
+    /// not, one line on standard error says why, and all other calls do nothing.
     pub fn init(&'static self, directory: &CStr, lock_name: &[u8], options: Options) -> bool {
         let _errno = sys::Errno::keep();
         if self.state.compare_exchange(OFF, STARTING, AcqRel, Acquire).is_err() {
-            return false;
+            return true;
         }
         // A signal handler that comes now finds us at it, and does not wait for us.
         let before = H::word();
