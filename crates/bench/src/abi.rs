@@ -1,8 +1,10 @@
 //! The C ABI of mutexes, reached as programs reach it: through pointers that the dynamic linker filled in.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{pthread_mutex_t, pthread_mutexattr_t};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -83,15 +85,62 @@ impl Abi {
 
     /// Functions that do nothing: what the driver costs.
     pub(crate) fn empty() -> Abi {
-        unsafe extern "C" fn call(_: *mut pthread_mutex_t) -> c_int {
+        unsafe extern "C" fn nothing(_: *mut pthread_mutex_t) -> c_int {
             0
         }
+        Self::of(nothing, nothing)
+    }
+
+    /// Functions that do a compare-and-swap and an exchange and nothing else: the floor of a mutex of two
+    /// atomics behind the C ABI.
+    pub(crate) fn bare() -> Abi {
+        unsafe extern "C" fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
+            // SAFETY: as in `bare_lock`.
+            (unsafe { word(mutex) }.swap(0, Ordering::Release) != 1) as c_int
+        }
+        Self::of(bare_lock, unlock)
+    }
+
+    /// Functions that do a compare-and-swap and a plain store and nothing else: the floor of a mutex of one
+    /// atomic. No mutex whose waiters sleep can be had so cheaply without help from elsewhere: the unlocker
+    /// does not learn of waiters.
+    pub(crate) fn bare_store() -> Abi {
+        unsafe extern "C" fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
+            // SAFETY: as in `bare_lock`.
+            unsafe { word(mutex) }.store(0, Ordering::Release);
+            0
+        }
+        Self::of(bare_lock, unlock)
+    }
+
+    /// Functions of this file. The compiler must not know which, as with the others.
+    fn of(lock: Call, unlock: Call) -> Abi {
         unsafe extern "C" fn init(_: *mut pthread_mutex_t, _: *const pthread_mutexattr_t) -> c_int {
             0
         }
-        // The compiler must not know what is called, as with the others.
-        let call = std::hint::black_box(call as Call);
-        Abi { lock: call, trylock: call, unlock: call, init, destroy: call }
+        unsafe extern "C" fn destroy(_: *mut pthread_mutex_t) -> c_int {
+            0
+        }
+        let (lock, unlock) = black_box((lock, unlock));
+        Abi { lock, trylock: lock, unlock, init, destroy }
+    }
+}
+
+/// The first word of a mutex.
+///
+/// # Safety
+/// The mutex must live, and everybody must use it through this function.
+unsafe fn word<'a>(mutex: *mut pthread_mutex_t) -> &'a AtomicU32 {
+    // SAFETY: the caller answers for it; a mutex is large and aligned enough.
+    unsafe { AtomicU32::from_ptr(mutex.cast()) }
+}
+
+/// A compare-and-swap. To be called on a zeroed mutex that lives.
+unsafe extern "C" fn bare_lock(mutex: *mut pthread_mutex_t) -> c_int {
+    // SAFETY: the mutex belongs to one of the ABIs made of these functions, so that all access is atomic.
+    match unsafe { word(mutex) }.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed) {
+        Ok(_) => 0,
+        Err(_) => libc::EBUSY,
     }
 }
 

@@ -120,7 +120,7 @@ fn plan(locks: &[Contender]) -> Vec<Run> {
     if cfg!(target_arch = "x86_64") {
         operations.push(TimeStamp);
     }
-    operations.extend([EmptyLoop, EmptyCalls]);
+    operations.extend([EmptyLoop, BareCalls, BareStoreCalls, EmptyCalls]);
     runs.push(Run { lock: None, threads: Threads::Two, stat: false, operations });
     runs
 }

@@ -38,6 +38,11 @@ pub enum Operation {
     RustAnyNegative,
     /// Two calls of empty functions through the same pointers: the driver's share in the above.
     EmptyCalls,
+    /// A compare-and-swap and an exchange, each in a function called through the same pointers: the floor of
+    /// a mutex of two atomics behind the C ABI.
+    BareCalls,
+    /// A compare-and-swap and a plain store, likewise: the floor of a mutex of one atomic.
+    BareStoreCalls,
     /// A compare-and-swap and an exchange, inlined.
     BareCasExchange,
     /// One atomic addition, inlined.
@@ -71,6 +76,8 @@ impl Operation {
             Self::RustMcsQueue => "Rust type, mcs-queue",
             Self::RustAnyNegative => "Rust type, any-negative",
             Self::EmptyCalls => "two empty calls (driver of the C functions)",
+            Self::BareCalls => "two calls: compare-and-swap, exchange",
+            Self::BareStoreCalls => "two calls: compare-and-swap, plain store",
             Self::BareCasExchange => "compare-and-swap + exchange",
             Self::AtomicAdd => "one atomic add",
             Self::TimeStamp => "one rdtsc",
@@ -155,6 +162,8 @@ fn timer(abi: Abi, kind: Kind, operation: Operation) -> Result<Timer> {
         Operation::RustMcsQueue => of(RustType::<mutex::McsQueue>::default()),
         Operation::RustAnyNegative => of(RustType::<mutex::AnyNegative>::default()),
         Operation::EmptyCalls => of(CMutex::new(Abi::empty(), Kind::Default)?),
+        Operation::BareCalls => of(CMutex::new(Abi::bare(), Kind::Default)?),
+        Operation::BareStoreCalls => of(CMutex::new(Abi::bare_store(), Kind::Default)?),
         Operation::BareCasExchange => of(BareCasExchange::default()),
         Operation::AtomicAdd => of(OneAtomicAdd::default()),
         #[cfg(target_arch = "x86_64")]
@@ -260,6 +269,8 @@ mod tests {
             Operation::RecursiveLockUnlock,
             Operation::RustAnyNegative,
             Operation::EmptyCalls,
+            Operation::BareCalls,
+            Operation::BareStoreCalls,
             Operation::BareCasExchange,
             Operation::AtomicAdd,
             Operation::EmptyLoop,

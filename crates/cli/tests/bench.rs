@@ -1,0 +1,260 @@
+//! `poundlock bench`, with durations too short for good figures: what is measured and reported, never how fast.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{LIMIT, poundlock, poundlock_bare, run_limited};
+
+const OURS: [&str; 4] = ["any-negative", "mcs-queue", "fewer-atomics", "baseline"];
+
+/// Runs a benchmark that succeeds; returns its standard output and its JSON.
+#[track_caller]
+fn measured(command: &mut Command, arguments: &[&str]) -> (String, Value) {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("figures.json");
+    // What was there before must be gone, however long it was.
+    std::fs::write(&json, "x".repeat(1 << 20)).unwrap();
+    command.arg("bench").args(arguments).arg("--json").arg(&json);
+    let output = run_limited(command, 2 * LIMIT);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{stderr}", output.status);
+    assert_eq!(stderr, "", "{command:?}");
+    (String::from_utf8(output.stdout).unwrap(), read(&json))
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Runs a benchmark that fails; returns its exit status and its line.
+#[track_caller]
+fn refused(command: &mut Command, arguments: &[&str]) -> (i32, String) {
+    command.arg("bench").args(arguments);
+    let output = run_limited(command, LIMIT);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{command:?} printed figures");
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// A summary that holds together.
+#[track_caller]
+fn check_summary(summary: &Value, n: u64) {
+    let figure = |name: &str| summary[name].as_f64().unwrap_or_else(|| panic!("no {name} in {summary}"));
+    assert!(figure("min") <= figure("q1") && figure("q1") <= figure("median"), "{summary}");
+    assert!(figure("median") <= figure("q3") && figure("q3") <= figure("max"), "{summary}");
+    assert_eq!(summary["n"], n, "{summary}");
+}
+
+#[track_caller]
+fn check_machine(machine: &Value, command: &str) {
+    assert!(machine["cpus"].as_u64().unwrap() >= 1);
+    for name in ["cpu", "kernel", "glibc", "commit"] {
+        assert_ne!(machine[name].as_str().unwrap(), "", "{name}");
+    }
+    assert_eq!(machine["command"], command);
+}
+
+#[test]
+fn handover_of_glibc_needs_no_library() {
+    let (text, json) = measured(
+        &mut poundlock_bare(),
+        &["handover", "--locks", "glibc-adaptive", "--threads", "1,3", "--seconds", "0.01", "--rounds", "3"],
+    );
+    let command = "poundlock bench handover --locks glibc-adaptive --threads 1,3 --seconds 0.01 --rounds 3";
+    check_machine(&json["machine"], command);
+    assert!(text.contains(command), "{text}");
+    let rows = json["rows"].as_array().unwrap();
+    let who: Vec<_> =
+        rows.iter().map(|row| (row["threads"].as_u64().unwrap(), row["lock"].as_str().unwrap())).collect();
+    // glibc's default mutex is the reference, asked for or not.
+    assert_eq!(who, [(1, "glibc"), (1, "glibc-adaptive"), (3, "glibc"), (3, "glibc-adaptive")]);
+    for row in rows {
+        for figure in ["throughput", "of_glibc", "of_ideal", "jain", "cpu_ns", "voluntary", "involuntary"] {
+            check_summary(&row[figure], 3);
+        }
+        assert!(row["throughput"]["min"].as_f64().unwrap() > 0.0);
+        assert!(row["jain"]["max"].as_f64().unwrap() <= 1.0);
+        assert_eq!(row["of_own_two"], Value::Null, "2 threads were not measured");
+        assert_eq!(row["rounds"].as_array().unwrap().len(), 3);
+    }
+    assert!(rows.iter().filter(|row| row["lock"] == "glibc").all(|row| row["of_glibc"]["median"] == 1.0));
+    assert_eq!(json["targets"], Value::Array(vec![]), "there are no targets for glibc");
+}
+
+#[test]
+fn handover_measures_every_lock() {
+    let (text, json) =
+        measured(&mut poundlock(), &["handover", "--threads", "2,5", "--seconds", "0.01", "--rounds", "2"]);
+    let rows = json["rows"].as_array().unwrap();
+    for threads in [2, 5] {
+        for lock in ["glibc", "glibc-adaptive"].into_iter().chain(OURS) {
+            let row = rows.iter().find(|row| row["threads"] == threads && row["lock"] == lock);
+            let row = row.unwrap_or_else(|| panic!("{lock} with {threads} threads is missing"));
+            check_summary(&row["of_own_two"], 2);
+        }
+    }
+    for lock in OURS {
+        assert!(text.contains(lock), "{text}");
+    }
+    // The targets are about 2 CPUs.
+    let targets = json["targets"].as_array().unwrap();
+    let on_two = json["cpus"] == 2;
+    assert_eq!(targets.len(), usize::from(on_two), "2 threads are the only case with a target");
+    for result in targets.iter().flat_map(|target| target["results"].as_array().unwrap()) {
+        let reached = result["value"].as_f64().unwrap() >= 1.5;
+        assert_eq!(result["reached"], reached, "{result}");
+    }
+}
+
+#[test]
+fn uncontended_measures_every_lock_with_and_without_statistics() {
+    let (text, json) = measured(&mut poundlock(), &["uncontended", "--seconds", "0.001", "--rounds", "2"]);
+    let rows = json["rows"].as_array().unwrap();
+    let find = |lock: &str, threads: &str, operation: &str, stat: bool| {
+        rows.iter()
+            .find(|row| {
+                row["lock"] == lock
+                    && row["threads"] == threads
+                    && row["operation"] == operation
+                    && row["stat"] == stat
+            })
+            .unwrap_or_else(|| panic!("{lock}, {threads}, {operation}, statistics {stat}: missing"))
+    };
+    for lock in ["glibc"].into_iter().chain(OURS) {
+        for threads in ["one", "two"] {
+            for operation in ["lock-unlock", "trylock-unlock", "recursive-lock-unlock"] {
+                let row = find(lock, threads, operation, false);
+                check_summary(&row["ns"], 2);
+                check_summary(&row["of_glibc"], 2);
+                assert!(row["ns"]["min"].as_f64().unwrap() > 0.0);
+            }
+        }
+    }
+    for lock in OURS {
+        check_summary(&find(lock, "two", "lock-unlock", true)["stat_adds_ns"], 2);
+        let rust = rows.iter().find(|row| row["operation"] == format!("rust-{lock}"));
+        check_summary(&rust.unwrap_or_else(|| panic!("no Rust type of {lock}"))["of_bare"], 2);
+    }
+    for floor in ["bare-cas-exchange", "atomic-add", "empty-loop", "empty-calls", "bare-calls"] {
+        assert!(rows.iter().any(|row| row["operation"] == floor), "no {floor}");
+    }
+    let targets = json["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), 4);
+    for target in targets {
+        assert_eq!(target["results"].as_array().unwrap().len(), OURS.len(), "{target}");
+    }
+    assert!(text.contains("at most 0.85") && text.contains("at most 15 ns"), "{text}");
+}
+
+#[test]
+fn start_up_measures_every_way() {
+    let (text, json) = measured(&mut poundlock(), &["start-up", "--rounds", "5"]);
+    let ways: Vec<_> =
+        json["rows"].as_array().unwrap().iter().map(|row| row["way"].as_str().unwrap()).collect();
+    assert_eq!(ways, ["plain", "preloaded", "preloaded-stat", "run"]);
+    check_summary(&json["rows"][1]["adds_ms"], 5);
+    assert_eq!(json["targets"][0]["limit"]["at_most"], 3.0);
+    assert!(text.contains("start-up time added by the library"), "{text}");
+}
+
+#[test]
+fn figures_are_one_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let page = directory.path().join("FIGURES.md");
+    let (text, json) = measured(
+        poundlock().current_dir(directory.path()),
+        &["figures", "--locks", "any-negative", "--time-factor", "0.01", "--out", "FIGURES.md"],
+    );
+    assert_eq!(text, "", "the page went to a file");
+    let page = std::fs::read_to_string(page).unwrap();
+    for heading in ["# Figures", "## Uncontended", "## Handover", "## Start-up", "### Targets"] {
+        assert!(page.lines().any(|line| line.starts_with(heading)), "no {heading} in\n{page}");
+    }
+    // The machine and the command stand beside each set of figures.
+    for label in ["- CPU:", "- Kernel:", "- glibc:", "- Poundlock:", "- Command: `poundlock bench figures"] {
+        assert_eq!(page.lines().filter(|line| line.starts_with(label)).count(), 3, "{label} in\n{page}");
+    }
+    for name in ["uncontended", "handover", "start_up"] {
+        check_machine(
+            &json[name]["machine"],
+            "poundlock bench figures --locks any-negative --time-factor 0.01 --out FIGURES.md",
+        );
+    }
+}
+
+#[test]
+fn a_missing_library_is_one_line_and_no_figures() {
+    for benchmark in ["uncontended", "handover", "start-up", "figures"] {
+        let mut command = poundlock_bare();
+        command.env("POUNDLOCK_PRELOAD_LIB", "/no/such/library.so");
+        let (status, line) = refused(&mut command, &[benchmark]);
+        assert_eq!(status, 125, "{line}");
+        assert!(line.contains("/no/such/library.so") && line.lines().count() == 1, "{line}");
+    }
+}
+
+#[test]
+fn a_library_without_the_functions_gives_no_figures() {
+    // It depends on the C library, where a search for the functions would end.
+    let mut command = poundlock_bare();
+    command.env("POUNDLOCK_PRELOAD_LIB", mathematics_library());
+    let (status, line) = refused(&mut command, &["handover", "--seconds", "0.01", "--rounds", "1"]);
+    assert_eq!(status, 125, "{line}");
+    assert!(line.contains("does not provide pthread_mutex_lock"), "{line}");
+}
+
+/// Some shared library that is not ours, from those that this process's dynamic linker knows.
+fn mathematics_library() -> String {
+    let output =
+        run_limited(Command::new("ldconfig").arg("-p").env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin"), LIMIT);
+    let list = String::from_utf8(output.stdout).unwrap();
+    let line =
+        list.lines().find(|line| line.contains("libm.so.6 ")).expect("glibc has a mathematics library");
+    line.rsplit_once("=> ").expect("ldconfig gives paths").1.to_owned()
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_named() {
+    for (arguments, named) in [
+        (&["handover", "--locks", "qspin"][..], "'qspin'"),
+        (&["handover", "--locks", "glibc", "--threads", "0"], "--threads"),
+        (&["handover", "--locks", "glibc", "--threads", "two"], "--threads"),
+        (&["handover", "--locks", "glibc", "--rounds", "0"], "round"),
+        (&["handover", "--locks", "glibc", "--seconds", "-1"], "-1"),
+        (&["handover", "--locks", "glibc", "--seconds", "nan"], "--seconds"),
+        (&["handover", "--locks", "glibc", "--critical=-2"], "--critical"),
+        (&["handover", "--locks", "glibc", "--think", "1e300"], "--think"),
+        (&["handover", "--locks", "glibc", "--cpus", "0"], "CPU"),
+        (&["handover", "--locks", "glibc", "--cpus", "100000"], "--cpus 100000"),
+        (&["uncontended", "--locks", "glibc", "--cpu", "100000"], "CPU 100000"),
+        (&["uncontended", "--locks", "glibc", "--seconds", "0"], "--seconds"),
+        (&["sideways"], "sideways"),
+        (&[], "uncontended"),
+    ] {
+        let (status, line) = refused(&mut poundlock_bare(), arguments);
+        assert_eq!(status, 2, "{arguments:?}: {line}");
+        assert!(line.contains(named), "{arguments:?}: {line}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_costs_no_run() {
+    // An hour's run: only a check before it can be in time.
+    let (status, line) = refused(
+        &mut poundlock_bare(),
+        &["handover", "--locks", "glibc", "--seconds", "3600", "--json", "/no/such/directory/x.json"],
+    );
+    assert_eq!(status, 1, "{line}");
+    assert!(line.contains("/no/such/directory/x.json"), "{line}");
+}
+
+#[test]
+fn a_worker_that_is_asked_nonsense_says_so() {
+    let mut command = poundlock_bare();
+    command.args(["bench", "worker"]);
+    let output = support::run_limited_with_input(&mut command, b"{\"how\": \"much\"}", LIMIT);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(answer["Failed"].as_str().unwrap().contains("not a request"), "{answer}");
+}
