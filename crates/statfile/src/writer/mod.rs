@@ -265,7 +265,7 @@ impl<H: Host> Recorder<H> {
                 add(&entry.acquisitions, 1);
                 entry.hold_start.store(clock::ticks(record.clock.load(Relaxed)), Relaxed);
             }
-            None => self.acquired_slowly(lock, None),
+            None => self.acquired_slowly(lock.word, lock.address, lock.kind),
         }
     }
 
@@ -279,7 +279,7 @@ impl<H: Host> Recorder<H> {
                 hold_ended(entry, now);
                 record.last_seen.store(now, Relaxed);
             }
-            None => self.released_slowly(lock),
+            None => self.released_slowly(lock.address),
         }
     }
 
@@ -332,7 +332,7 @@ impl<H: Host> Recorder<H> {
                 add(&entry.acquisitions, 1);
                 entry.hold_start.store(now, Relaxed);
             }
-            _ => self.acquired_slowly(lock, Some(wait)),
+            _ => self.count_acquired(lock, Some(wait)),
         }
     }
 
@@ -378,9 +378,16 @@ impl<H: Host> Recorder<H> {
         }
     }
 
+    /// Takes a [`LockRef`] apart, so that its parts travel in registers and the fast path needs no frame.
     #[cold]
     #[inline(never)]
-    fn acquired_slowly(&'static self, lock: LockRef<'_>, wait: Option<Wait>) {
+    fn acquired_slowly(&'static self, word: &AtomicU32, address: usize, kind: LockKind) {
+        self.count_acquired(LockRef { word, address, kind }, None);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_acquired(&'static self, lock: LockRef<'_>, wait: Option<Wait>) {
         if let Some(visit) = self.enter() {
             let record = visit.record;
             let now = clock::ticks(record.clock.load(Relaxed));
@@ -404,14 +411,14 @@ impl<H: Host> Recorder<H> {
     /// lock is one of those counted together, of which the last one acquired is timed.
     #[cold]
     #[inline(never)]
-    fn released_slowly(&'static self, lock: LockRef<'_>) {
+    fn released_slowly(&'static self, address: usize) {
         let word = H::word();
         if word.is_null() || word == ATTACHING.word() || word == GONE.word() {
             return;
         }
         // SAFETY: anything else is a record.
         let record = unsafe { &*word.cast_const().cast::<Record>() };
-        if record.overflow.tag.load(Relaxed) == lock.address as u64 {
+        if record.overflow.tag.load(Relaxed) == address as u64 {
             let now = clock::ticks(record.clock.load(Relaxed));
             hold_ended(&record.overflow, now);
             record.last_seen.store(now, Relaxed);
