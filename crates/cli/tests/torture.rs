@@ -1,0 +1,273 @@
+//! `poundlock torture`: sound locks pass, and each way of being broken that the checker claims to see is seen.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use support::{compile_c, expect_status, poundlock, poundlock_bare, run_limited};
+
+/// Far more than any of these takes, on a machine far slower than any.
+const LIMIT: u64 = 120;
+
+/// One torture at a time: each has more threads than there are CPUs already.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The number in front of `what` in the report.
+#[track_caller]
+fn count(report: &str, what: &str) -> u64 {
+    let line = report
+        .lines()
+        .find(|line| line.trim_start().split_once("  ").is_some_and(|(_, text)| text.trim() == what));
+    let line = line.unwrap_or_else(|| panic!("no line for {what:?} in\n{report}"));
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Runs it, and checks that it passed, that it was the library's locks that did, and that it was torture.
+#[track_caller]
+fn passes(cmd: &mut Command) {
+    let _alone = alone();
+    let output = run_limited(cmd, LIMIT);
+    expect_status(&output, 0);
+    let report = stdout(&output);
+    assert!(report.contains("no violation"), "{report}");
+    assert!(report.contains("seed 0x5eed"), "{report}");
+    for what in [
+        "critical sections, of which on",
+        "lock",
+        "trylock, busy",
+        "timedlock and clocklock, acquired",
+        "timedlock and clocklock, timed out",
+        "recursive acquisitions",
+        "condition waits, woken",
+        "condition waits, timed out",
+        "broadcasts",
+        "threads started",
+        "threads cancelled in a condition wait",
+        "locks taken in a signal handler",
+        "forks by a thread that holds locks",
+        "forked children that went multi-threaded",
+        "mutexes unmapped right after the last unlock",
+        "condition variables unmapped right after the broadcast",
+    ] {
+        assert!(count(&report, what) > 0, "nothing was done of {what:?}:\n{report}");
+    }
+    assert_eq!(stderr(&output), "");
+}
+
+const SHORT: [&str; 4] = ["--seconds", "2", "--seed", "0x5eed"];
+
+#[test]
+fn glibc_passes() {
+    passes(poundlock_bare().args(["torture", "--lock", "glibc"]).args(SHORT));
+}
+
+#[test]
+fn baseline_passes() {
+    passes(poundlock().args(["torture", "--lock", "baseline"]).args(SHORT));
+}
+
+#[test]
+fn fewer_atomics_passes() {
+    passes(poundlock().args(["torture", "--lock", "fewer-atomics"]).args(SHORT));
+}
+
+#[test]
+fn mcs_queue_passes() {
+    passes(poundlock().args(["torture", "--lock", "mcs-queue"]).args(SHORT));
+}
+
+#[test]
+fn any_negative_passes() {
+    passes(poundlock().args(["torture", "--lock", "any-negative"]).args(SHORT));
+}
+
+/// The library that breaks glibc's locks.
+fn broken() -> &'static Path {
+    static LIBRARY: OnceLock<std::path::PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| compile_c(include_str!("torture/broken.c"), &["-shared", "-fPIC", "-ldl"]))
+}
+
+/// Runs torture on locks that are broken in this way, and checks that it names the damage in its first line. It would
+/// run for a minute if it saw none.
+#[track_caller]
+fn is_caught(how: &str, named: &[&str]) {
+    let library = broken();
+    let _alone = alone();
+    let mut cmd = poundlock_bare();
+    cmd.args(["torture", "--lock", "glibc", "--seconds", "60", "--patience", "2", "--threads", "11"]);
+    cmd.env("LD_PRELOAD", library).env("BROKEN", how);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 1);
+    let text = stderr(&output);
+    let first = text.lines().find(|line| line.contains("torture: ")).unwrap_or_default();
+    assert!(first.starts_with("poundlock: torture: violation: "), "{text}");
+    assert!(first.contains("lock glibc, 11 threads") && first.contains("seed 0x"), "{text}");
+    assert!(named.iter().any(|named| first.contains(named)), "{how} was caught as\n{text}");
+    assert_eq!(stdout(&output), "");
+}
+
+/// The shim by itself breaks nothing: what is caught below is caught for what it does.
+#[test]
+fn unbroken_shim_passes() {
+    let library = broken();
+    passes(poundlock_bare().args(["torture", "--lock", "glibc"]).args(SHORT).env("LD_PRELOAD", library));
+}
+
+#[test]
+fn a_trylock_that_lies_is_caught() {
+    is_caught("trylock-lies", &["mutual exclusion", "instead of EBUSY", "unlock of"]);
+}
+
+#[test]
+fn two_inside_are_caught() {
+    is_caught("two-in", &["mutual exclusion", "unlock of", "returned EDEADLK"]);
+}
+
+#[test]
+fn a_lost_signal_is_caught() {
+    is_caught("signal-lost", &["lost wake-up"]);
+}
+
+#[test]
+fn a_broadcast_to_one_is_caught() {
+    is_caught("broadcast-wakes-one", &["lost wake-up", "no progress"]);
+}
+
+#[test]
+fn a_remembered_signal_is_caught() {
+    is_caught("remembers", &["a signal to nobody was remembered"]);
+}
+
+#[test]
+fn a_thread_never_served_is_caught() {
+    is_caught("never-served", &["no progress", "hung"]);
+}
+
+#[test]
+fn a_lost_unlock_is_caught() {
+    is_caught("unlock-forgotten", &["no progress", "hung", "instead of", "returned EBUSY"]);
+}
+
+#[test]
+fn an_early_time_out_is_caught() {
+    is_caught("timed-early", &["timed out"]);
+}
+
+#[test]
+fn a_write_after_unlock_is_caught() {
+    is_caught("late-write", &["was written to after its last unlock", "SIGSEGV"]);
+}
+
+#[test]
+fn a_read_after_unlock_is_caught() {
+    is_caught("late-read", &["SIGSEGV"]);
+}
+
+#[test]
+fn a_wait_cancelled_without_the_mutex_is_caught() {
+    is_caught("cancelled-without-mutex", &["mutual exclusion", "by a cancelled waiter"]);
+}
+
+#[test]
+fn a_wait_timed_out_without_the_mutex_is_caught() {
+    is_caught("timedwait-without-mutex", &["mutual exclusion", "unlock of", "timed out", "instead of"]);
+}
+
+#[test]
+fn a_forked_child_that_hangs_is_caught() {
+    is_caught("child-keeps-lock", &["a child of fork hung", "in a forked child"]);
+}
+
+#[test]
+fn an_unlock_by_a_stranger_is_caught() {
+    is_caught("anybody-unlocks", &["by a thread that does not hold it returned 0", "instead of EPERM"]);
+}
+
+#[test]
+fn a_changed_errno_is_caught() {
+    is_caught("errno", &["changed errno to EAGAIN"]);
+}
+
+#[test]
+fn an_interrupted_lock_is_caught() {
+    is_caught("eintr", &["returned EINTR"]);
+}
+
+#[test]
+fn a_write_past_the_object_is_caught() {
+    let library = broken();
+    let _alone = alone();
+    let mut cmd = poundlock_bare();
+    cmd.args(["torture", "--lock", "glibc", "--seconds", "0.5"])
+        .env("LD_PRELOAD", library)
+        .env("BROKEN", "too-big");
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 1);
+    assert!(stderr(&output).contains("memory be"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_crash_is_caught() {
+    is_caught("crash", &["SIGSEGV at address 0x10"]);
+}
+
+#[test]
+fn a_process_that_stops_is_caught() {
+    is_caught("stops", &["no sign of life"]);
+}
+
+#[test]
+fn a_process_that_ends_is_caught() {
+    is_caught("ends", &["the process ended early, with exit status 0"]);
+}
+
+#[test]
+fn output_of_the_lock_is_caught() {
+    is_caught("prints", &["something wrote on the process's standard output: \"locks: contention seen\""]);
+}
+
+/// A lock whose library does not reach every call would be tested in part only.
+#[test]
+fn a_call_that_escapes_is_caught() {
+    let partial = compile_c("int pthread_mutex_lock(void *m) { (void)m; return 0; }", &["-shared", "-fPIC"]);
+    // Under the name that the library has, in a directory of its own.
+    let library = support::scratch().join("libpoundlock_preload.so");
+    std::fs::copy(&partial, &library).expect("the library can be copied");
+    let _alone = alone();
+    let mut cmd = poundlock_bare();
+    cmd.args(["torture", "--seconds", "60"]).env("POUNDLOCK_PRELOAD_LIB", &library);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 1);
+    let text = stderr(&output);
+    assert!(text.contains("is bound to ") && text.contains(", not to libpoundlock_preload"), "{text}");
+}
+
+#[test]
+fn nonsense_is_a_usage_error() {
+    for arguments in [
+        &["--lock", "nonesuch"][..],
+        &["--seconds", "0"],
+        &["--seconds", "soon"],
+        &["--threads", "1"],
+        &["--threads", "5000"],
+        &["--seed", "0xhello"],
+        &["extra"],
+    ] {
+        let output = run_limited(poundlock_bare().arg("torture").args(arguments), LIMIT);
+        expect_status(&output, 2);
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+    }
+}

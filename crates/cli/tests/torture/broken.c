@@ -1,0 +1,167 @@
+/*
+ * A library that is preloaded to break glibc's locks in one way, named by the variable BROKEN: the checker of
+ * `poundlock torture` must notice each.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *broken = "";
+static pid_t first_process;
+static _Atomic unsigned long calls;
+
+static int (*real_init)(pthread_mutex_t *, const pthread_mutexattr_t *);
+static int (*real_lock)(pthread_mutex_t *);
+static int (*real_trylock)(pthread_mutex_t *);
+static int (*real_timedlock)(pthread_mutex_t *, const struct timespec *);
+static int (*real_unlock)(pthread_mutex_t *);
+static int (*real_wait)(pthread_cond_t *, pthread_mutex_t *);
+static int (*real_timedwait)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
+static int (*real_signal)(pthread_cond_t *);
+static int (*real_broadcast)(pthread_cond_t *);
+
+__attribute__((constructor)) static void begin(void)
+{
+    const char *name = getenv("BROKEN");
+    broken = name ? name : "";
+    first_process = getpid();
+    *(void **)&real_init = dlsym(RTLD_NEXT, "pthread_mutex_init");
+    *(void **)&real_lock = dlsym(RTLD_NEXT, "pthread_mutex_lock");
+    *(void **)&real_trylock = dlsym(RTLD_NEXT, "pthread_mutex_trylock");
+    *(void **)&real_timedlock = dlsym(RTLD_NEXT, "pthread_mutex_timedlock");
+    *(void **)&real_unlock = dlsym(RTLD_NEXT, "pthread_mutex_unlock");
+    *(void **)&real_wait = dlsym(RTLD_NEXT, "pthread_cond_wait");
+    *(void **)&real_timedwait = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+    *(void **)&real_signal = dlsym(RTLD_NEXT, "pthread_cond_signal");
+    *(void **)&real_broadcast = dlsym(RTLD_NEXT, "pthread_cond_broadcast");
+}
+
+static int is(const char *how) { return strcmp(broken, how) == 0; }
+static int every(unsigned long n) { return atomic_fetch_add(&calls, 1) % n == n - 1; }
+
+int pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *a)
+{
+    int rc = real_init(m, a);
+    if (is("too-big"))
+        memset(m + 1, 0, 8);
+    return rc;
+}
+
+int pthread_mutex_lock(pthread_mutex_t *m)
+{
+    if (is("two-in") && every(1000) && real_trylock(m) != 0)
+        return 0;
+    if (is("never-served") && every(2000))
+        for (;;)
+            pause();
+    if (is("crash") && every(2000))
+        *(volatile int *)16 = 1;
+    if (is("stops") && every(2000))
+        kill(getpid(), SIGSTOP);
+    if (is("ends") && every(2000))
+        _exit(0);
+    if (is("prints") && every(2000)) {
+        static const char line[] = "locks: contention seen\n";
+        if (write(STDOUT_FILENO, line, sizeof line - 1) < 0)
+            _exit(1);
+    }
+    if (is("eintr") && every(2000))
+        return EINTR;
+    return real_lock(m);
+}
+
+int pthread_mutex_trylock(pthread_mutex_t *m)
+{
+    int rc = real_trylock(m);
+    return rc == EBUSY && is("trylock-lies") && every(50) ? 0 : rc;
+}
+
+int pthread_mutex_timedlock(pthread_mutex_t *m, const struct timespec *t)
+{
+    int rc = real_trylock(m);
+    if (rc == EBUSY && is("timed-early"))
+        return ETIMEDOUT;
+    return rc == EBUSY ? real_timedlock(m, t) : rc;
+}
+
+int pthread_mutex_unlock(pthread_mutex_t *m)
+{
+    if (is("unlock-forgotten") && every(2000))
+        return 0;
+    if (is("child-keeps-lock") && getpid() != first_process)
+        return 0;
+    int rc = real_unlock(m);
+    if (rc == EPERM && is("anybody-unlocks"))
+        return 0;
+    if (is("late-write")) {
+        for (int i = 0; i < 20; i++)
+            __builtin_ia32_pause();
+        ((volatile char *)m)[35]++;
+    }
+    if (is("late-read")) {
+        for (int i = 0; i < 20; i++)
+            __builtin_ia32_pause();
+        (void)((volatile char *)m)[35];
+    }
+    if (is("errno") && every(100))
+        errno = EAGAIN;
+    return rc;
+}
+
+/* Remembered signals and sleepers, by address: collisions matter to nobody who is broken on purpose. */
+static _Atomic long remembered[4096], asleep[4096];
+static unsigned place(pthread_cond_t *c) { return (unsigned)((uintptr_t)c / 16 % 4096); }
+
+static void let_go(void *m) { real_unlock(m); }
+
+int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
+{
+    int rc;
+    if (is("cancelled-without-mutex")) {
+        pthread_cleanup_push(let_go, m);
+        rc = real_wait(c, m);
+        pthread_cleanup_pop(0);
+        return rc;
+    }
+    atomic_fetch_add(&asleep[place(c)], 1);
+    rc = real_wait(c, m);
+    atomic_fetch_sub(&asleep[place(c)], 1);
+    return rc;
+}
+
+int pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *t)
+{
+    if (is("timedwait-without-mutex") && every(200)) {
+        real_unlock(m);
+        return ETIMEDOUT;
+    }
+    if (is("remembers") && atomic_load(&remembered[place(c)]) > 0) {
+        atomic_fetch_sub(&remembered[place(c)], 1);
+        return 0;
+    }
+    atomic_fetch_add(&asleep[place(c)], 1);
+    int rc = real_timedwait(c, m, t);
+    atomic_fetch_sub(&asleep[place(c)], 1);
+    return rc;
+}
+
+int pthread_cond_signal(pthread_cond_t *c)
+{
+    if (is("signal-lost") && every(1000))
+        return 0;
+    if (is("remembers") && atomic_load(&asleep[place(c)]) == 0)
+        atomic_fetch_add(&remembered[place(c)], 1);
+    return real_signal(c);
+}
+
+int pthread_cond_broadcast(pthread_cond_t *c)
+{
+    return is("broadcast-wakes-one") ? real_signal(c) : real_broadcast(c);
+}
