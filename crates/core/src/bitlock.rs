@@ -45,32 +45,8 @@ pub(crate) fn lock<P: Platform>(word: &P::U32) {
 
 /// Releases the lock, leaving the other bits alone.
 pub(crate) fn unlock<P: Platform>(word: &P::U32) {
-    let seen = word.fetch_and(!BITS, Release);
-    wake::<P>(word, seen);
-}
-
-/// Releases the lock and, in the same store, sets the other bits to what `next` makes of them. Returns them
-/// as they were.
-pub(crate) fn unlock_with<P: Platform>(word: &P::U32, mut next: impl FnMut(u32) -> u32) -> u32 {
-    let mut seen = word.load(Relaxed);
-    loop {
-        // Release: what was done under the lock, and in the critical section of the lock that the other
-        // bits are, happens before whoever acquires either. Acquire is not needed: the holder of the lock
-        // learns nothing from the other bits but their value.
-        match word.compare_exchange(seen, next(seen & !BITS), Release, Relaxed) {
-            Ok(_) => {
-                wake::<P>(word, seen);
-                return seen & !BITS;
-            }
-            Err(now) => seen = now,
-        }
-    }
-}
-
-/// After the release: `word` may be gone, so only its address is used.
-#[inline]
-fn wake<P: Platform>(word: &P::U32, seen: u32) {
-    if seen & CONTENDED != 0 {
+    if word.fetch_and(!BITS, Release) & CONTENDED != 0 {
+        // The word may be gone by now: only its address is used.
         P::wake(word, 1);
     }
 }

@@ -7,30 +7,50 @@
 //!
 //! # The words
 //!
-//! `state` holds the source's `count`, turned round so that zero bytes are an unlocked mutex, and the wait
-//! lock, so that releasing the mutex and the wait lock is one store:
+//! `count` is the source's, turned round so that zero bytes are an unlocked mutex:
 //!
-//! | bits | source | meaning | who changes it |
+//! | `count` | source | meaning | who changes it |
 //! | --- | --- | --- | --- |
-//! | 0..30 = 0 | `count` 1 | free | the owner, releasing |
-//! | 0..30 = 1 | `count` 0 | held | whoever takes it from 0 |
-//! | 0..30 > 1 | `count` < 0 | held, and somebody may sleep | lockers (+1); the wait lock's holder (to 2, 1 or 0) |
-//! | 30, 31 | `wait_lock` | [`bitlock`](crate::bitlock) | |
+//! | 0 | 1 | free | the owner, releasing |
+//! | 1 | 0 | held | whoever takes it from 0; the wait lock's holder |
+//! | > 1 | < 0 | held, and somebody may sleep | lockers (+1); the wait lock's holder (to 2 or 1) |
 //!
-//! `owner` is the owner's tag ([`Platform::tag`]), a hint for spinners: 0 while nobody has published
-//! one, [`HANDED_OVER`] from a hand-off until the sleeper has woken. `tail` is the queue of spinners
-//! ([`crate::mcs`]), `head` the list of sleepers, guarded by the wait lock. `epoch` is the
-//! [`Platform::epoch`] in which the wait lock, `tail` and `head` were last used: in a forked child they may
-//! name threads that do not exist there, so whoever enters a slow path first clears them ([`RawMutex::renew`]).
+//! `guard` is the source's wait lock and what else guards the slow path:
+//!
+//! | bits | meaning | who changes it |
+//! | --- | --- | --- |
+//! | 31, 30 | the wait lock: [`bitlock`](crate::bitlock) | |
+//! | [`STABLE`] | threads may sleep here: every release is a read-modify-write | set once by a sleeper |
+//! | [`ASKED`] | about to become so | set once by a sleeper |
+//! | [`CLEARING`] | somebody clears `tail` and `head` for this epoch | [`RawMutex::renew`] |
+//! | the rest | the [`Platform::epoch`] in which the slow path was last used | [`RawMutex::renew`] |
+//!
+//! `owner` is the owner's tag ([`Platform::tag`]), a hint for spinners: 0 while nobody has published one,
+//! [`HANDED_OVER`] from a hand-off until the sleeper has woken. `tail` is the queue of spinners
+//! ([`crate::mcs`]), `head` the list of sleepers, guarded by the wait lock. In a forked child the wait lock,
+//! `tail` and `head` may name threads that do not exist there; the epoch tells, and whoever enters a slow path
+//! first clears them.
+//!
+//! # Releasing without a read-modify-write
+//!
+//! While nobody has ever slept in a mutex, `guard` is 0 and its owner need not look for sleepers: a plain store
+//! of 0 releases it ([`Platform::release`], if the platform has it). It may wipe out newcomers' increments;
+//! each newcomer is on its way to an attempt of its own. Who is about to sleep here for the first time sets
+//! [`ASKED`], so that no later release takes that way, waits until those under way are over
+//! ([`Platform::expel`]), and sets [`STABLE`]. From then on a count above 1 stays until the owner acts on it.
+//! So a mutex pays for this once, at its first sleep, and before that an unlock costs a store.
 //!
 //! # Invariants
 //!
 //! * **EXCLUSION.** Only a read-modify-write that takes the count from 0 acquires the mutex, except that an
-//!   unlocker may leave the count as it is and make the first sleeper the owner ([`state::HANDED`]).
+//!   unlocker may leave the count as it is and make the first sleeper the owner ([`state::HANDED`]). Only the
+//!   owner sets the count to 0.
+//! * **QUIET.** The list of sleepers is changed, other than to take a node out, only while [`STABLE`] is set.
 //! * **DUTY.** If the list of sleepers is not empty and the count is 0 or 1, then some thread still owes an
-//!   attempt: the first sleeper is [`state::WOKEN`], or a spinner is queued. Whoever attempts in vain from
-//!   the list sets the count above 1 before it sleeps, and a spinner that acquires while the list is not
-//!   empty does too. So every owner that leaves sleepers without such a thread finds a count above 1, and
+//!   attempt: the first sleeper is [`state::WOKEN`], a spinner is queued, or an owner is between its look at
+//!   the list and its release, and will look again if the count is not 1 then. Whoever attempts in vain from
+//!   the list sets the count above 1 before it sleeps or leaves, and a spinner that acquires while the list is
+//!   not empty does too. So every owner that leaves sleepers without such a thread finds a count above 1, and
 //!   its unlock goes through the slow path, which wakes one.
 //! * **LAST TOUCH.** The store that releases the mutex is the unlocker's last access to it. Whatever it needs
 //!   afterwards (whom to wake) it took before, and wakes by address, in type-stable memory.
@@ -41,23 +61,31 @@
 //! # What differs from the source
 //!
 //! * The source releases the mutex and then takes the wait lock to find whom to wake; a kernel mutex may
-//!   therefore not be freed by the next owner. Here the wait lock is taken first, and one store releases both.
-//! * Unlock's fast path is a compare-and-swap 1 -> 0 rather than an increment: an increment would turn the
-//!   unlock of an unlocked mutex, which programs get away with elsewhere, into a mutex locked for ever.
+//!   therefore not be freed by the next owner. Here the wait lock is taken and released first, and the release
+//!   fails if an attempt came in between.
+//! * Unlock's fast path is a plain store (above) or a compare-and-swap 1 -> 0 rather than an increment: an
+//!   increment would turn the unlock of an unlocked mutex, which programs get away with elsewhere, into a mutex
+//!   locked for ever.
 //! * An unlock does not wake a sleeper while a queued spinner is about to take the mutex (within bounds), nor
 //!   one that was woken and has not run yet; a woken sleeper that finds the mutex taken spins in the queue
 //!   before it sleeps again. In a kernel waking is cheap and prompt; here it is two system calls.
 //! * Sleepers are served by hand-off after too many vain attempts.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::bitlock;
 use crate::mcs;
 use crate::node::{Held, NodeId, list, state};
 use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
 
-/// The bits of `state` that count.
-const COUNT: u32 = !bitlock::BITS;
+/// In `guard`: threads may sleep here.
+const STABLE: u32 = 1 << 29;
+/// In `guard`: a thread is about to sleep here for the first time.
+const ASKED: u32 = 1 << 28;
+/// In `guard`: `tail` and `head` are being cleared.
+const CLEARING: u32 = 1 << 27;
+/// In `guard`: the epoch.
+const EPOCH: u32 = CLEARING - 1;
 /// Far more lockers than there can be threads; a count beyond it has crept up through time-outs.
 const CREPT: u32 = 1 << 28;
 /// In `owner`: handed to a sleeper that has not woken yet.
@@ -132,21 +160,21 @@ struct Patience<'a> {
 /// async-signal-safe with respect to the same mutex, all are with respect to others.
 #[repr(C)]
 pub struct RawMutex<P: Platform> {
-    state: P::U32,
+    count: P::U32,
+    guard: P::U32,
     owner: P::U32,
     tail: P::U32,
     head: P::U32,
-    epoch: P::U32,
 }
 
 impl<P: Platform> Default for RawMutex<P> {
     fn default() -> Self {
         RawMutex {
-            state: P::U32::new(0),
+            count: P::U32::new(0),
+            guard: P::U32::new(0),
             owner: P::U32::new(0),
             tail: P::U32::new(0),
             head: P::U32::new(0),
-            epoch: P::U32::new(0),
         }
     }
 }
@@ -158,11 +186,11 @@ where
     /// An unlocked mutex.
     pub const fn new() -> Self {
         RawMutex {
-            state: P::U32::ZERO,
+            count: P::U32::ZERO,
+            guard: P::U32::ZERO,
             owner: P::U32::ZERO,
             tail: P::U32::ZERO,
             head: P::U32::ZERO,
-            epoch: P::U32::ZERO,
         }
     }
 }
@@ -207,21 +235,18 @@ impl<P: Platform> RawMutex<P> {
     /// Acquires the mutex if it is free; false if it is held. Synchronises as [`RawMutex::lock`] when true.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        let mut seen = self.state.load(Relaxed);
-        while seen & COUNT == 0 {
-            if P::single_threaded() {
-                self.state.store(seen + 1, Relaxed);
-                return true;
-            }
-            match self.state.compare_exchange(seen, seen + 1, Acquire, Relaxed) {
-                Ok(_) => {
-                    self.publish();
-                    return true;
-                }
-                Err(now) => seen = now,
-            }
+        if self.count.load(Relaxed) != 0 {
+            return false;
         }
-        false
+        if P::single_threaded() {
+            self.count.store(1, Relaxed);
+            return true;
+        }
+        let acquired = self.count.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+        if acquired {
+            self.publish();
+        }
+        acquired
     }
 
     /// Releases the mutex, which the caller holds. What the caller did happens before the next acquisition.
@@ -229,35 +254,40 @@ impl<P: Platform> RawMutex<P> {
     /// mutex that is free does nothing.
     #[inline]
     pub fn unlock<V: Variant>(&self) {
-        if P::single_threaded() && self.state.load(Relaxed) == 1 {
-            self.state.store(0, Relaxed);
+        if P::single_threaded() && self.count.load(Relaxed) == 1 {
+            self.count.store(0, Relaxed);
             return;
         }
         self.owner.store(0, Relaxed);
-        if self.state.compare_exchange(1, 0, Release, Relaxed).is_err() {
+        if !P::release(&self.count, &self.guard)
+            && self.count.compare_exchange(1, 0, Release, Relaxed).is_err()
+        {
             self.unlock_slow::<V>();
         }
     }
 
     /// Whether somebody holds the mutex at this moment.
     pub fn is_locked(&self) -> bool {
-        self.state.load(Relaxed) & COUNT != 0
+        self.count.load(Relaxed) != 0
     }
 
     /// Whether nobody holds it and nobody is queued or asleep in it.
     pub fn is_idle(&self) -> bool {
-        self.state.load(Acquire) == 0 && self.tail.load(Relaxed) == 0 && self.head.load(Relaxed) == 0
+        self.count.load(Acquire) == 0
+            && self.guard.load(Acquire) & (bitlock::BITS | CLEARING) == 0
+            && self.tail.load(Relaxed) == 0
+            && self.head.load(Relaxed) == 0
     }
 
     /// The fast path: one atomic decrement of the source's count, 1 -> 0.
     #[inline(always)]
     fn take(&self) -> bool {
-        if P::single_threaded() && self.state.load(Relaxed) == 0 {
+        if P::single_threaded() && self.count.load(Relaxed) == 0 {
             // No other thread: neither atomicity nor a tag for spinners is needed.
-            self.state.store(1, Relaxed);
+            self.count.store(1, Relaxed);
             return true;
         }
-        if self.state.fetch_add(1, Acquire) & COUNT == 0 {
+        if self.count.fetch_add(1, Acquire) == 0 {
             self.publish();
             return true;
         }
@@ -270,18 +300,54 @@ impl<P: Platform> RawMutex<P> {
         self.owner.store(P::tag(), Relaxed);
     }
 
-    /// Makes the slow path's words this process's own. See the module's documentation on `epoch`.
+    /// Makes the slow path's words this process's own. See the module's documentation on `guard`.
     #[inline]
     fn renew(&self) {
-        let epoch = P::epoch();
-        // Acquire: partner of the release below; whoever sees the epoch sees the words cleared.
-        if self.epoch.load(Acquire) != epoch {
-            renew_words::<P>(&self.epoch, epoch, || {
+        let epoch = P::epoch() & EPOCH;
+        // Acquire: partner of the release in `clear`; whoever sees the epoch sees the words cleared.
+        if self.guard.load(Acquire) & (EPOCH | CLEARING) != epoch {
+            self.clear(epoch);
+        }
+    }
+
+    #[cold]
+    fn clear(&self, epoch: u32) {
+        let mut round = 0;
+        loop {
+            let seen = self.guard.load(Acquire);
+            if seen & (EPOCH | CLEARING) == epoch {
+                return;
+            }
+            // Of another epoch, perhaps left behind by a fork in the middle of clearing: ours to clear. The
+            // wait lock is nobody's in this epoch, since everybody comes through here first.
+            let claim = epoch | CLEARING | seen & (STABLE | ASKED);
+            if seen & EPOCH != epoch && self.guard.compare_exchange(seen, claim, Acquire, Relaxed).is_ok() {
                 self.tail.store(0, Relaxed);
                 self.head.store(0, Relaxed);
-                self.state.fetch_and(COUNT, Relaxed);
-            });
+                self.guard.fetch_and(!CLEARING, Release);
+                return;
+            }
+            P::stall(round);
+            round = round.saturating_add(1);
         }
+    }
+
+    /// QUIET: after this no plain release is under way, nor will one be.
+    #[inline]
+    fn quieten(&self) {
+        // Acquire: whoever sees STABLE comes after the expulsion.
+        if self.guard.load(Acquire) & STABLE == 0 {
+            self.first_sleep();
+        }
+    }
+
+    #[cold]
+    fn first_sleep(&self) {
+        // Sequentially consistent: before the expulsion, and before whatever the platform reads to learn
+        // whether anybody releases that way at all.
+        self.guard.fetch_or(ASKED, SeqCst);
+        P::expel();
+        self.guard.fetch_or(STABLE, SeqCst);
     }
 
     #[cold]
@@ -297,7 +363,8 @@ impl<P: Platform> RawMutex<P> {
         let node = held.node();
         node.attempts.store(0, Relaxed);
         node.passed.store(0, Relaxed);
-        bitlock::lock::<P>(&self.state);
+        self.quieten();
+        bitlock::lock::<P>(&self.guard);
         list::push::<P>(&self.head, held.id);
         self.sleep::<V>(held.id, patience)
     }
@@ -344,7 +411,7 @@ impl<P: Platform> RawMutex<P> {
             // DUTY: the unlocker may have left the sleepers to us. Relaxed: the list was changed before the
             // release that our acquisition synchronises with; what is added later announces itself.
             if V::queues_spinners() && self.head.load(Relaxed) != 0 {
-                self.state.fetch_add(1, Relaxed);
+                self.count.fetch_add(1, Relaxed);
             }
         }
         if V::queues_spinners() {
@@ -356,12 +423,8 @@ impl<P: Platform> RawMutex<P> {
     /// One attempt of a spinner.
     #[inline]
     fn grab<V: Variant>(&self) -> bool {
-        let seen = if V::checks_first() { self.state.load(Relaxed) } else { 0 };
-        if seen & COUNT != 0 {
-            return false;
-        }
-        // With the wait lock's bits as they were seen: taking the mutex does not disturb them.
-        self.state.compare_exchange(seen, seen + 1, Acquire, Relaxed).is_ok()
+        (!V::checks_first() || self.count.load(Relaxed) == 0)
+            && self.count.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
     }
 
     #[inline]
@@ -387,31 +450,33 @@ impl<P: Platform> RawMutex<P> {
                 // DUTY: the attempt found the mutex held and left the count above 1, so the owner will wake
                 // whoever is first then.
                 list::remove::<P>(&self.head, id);
-                let alone = list::first::<P>(&self.head).is_none();
                 node.state.store(state::IDLE, Relaxed);
-                bitlock::unlock_with::<P>(&self.state, |count| if alone { count.min(1) } else { count });
+                if list::first::<P>(&self.head).is_none() {
+                    self.mark(|count| count.min(1));
+                }
+                bitlock::unlock::<P>(&self.guard);
                 return Err(failure);
             }
             node.state.store(state::SLEEPING, Relaxed);
-            bitlock::unlock::<P>(&self.state);
+            bitlock::unlock::<P>(&self.guard);
             failed = self.doze(id, patience);
             if self.compete_woken::<V>(id) {
-                bitlock::lock::<P>(&self.state);
+                bitlock::lock::<P>(&self.guard);
                 self.settle(id);
                 return Ok(());
             }
-            bitlock::lock::<P>(&self.state);
+            bitlock::lock::<P>(&self.guard);
         }
     }
 
-    /// Takes up the wait of a condition variable's waiter whom a signaller put into the list. Returns with
+    /// Takes up the wait of a condition variable's waiter whom a signaller puts into the list. Returns with
     /// the mutex held.
     pub(crate) fn sleep_requeued<V: Variant>(&self, id: NodeId) {
         let patience = Patience::default();
         self.doze(id, patience);
-        let woken = self.compete_woken::<V>(id);
-        bitlock::lock::<P>(&self.state);
-        if woken {
+        let acquired = self.compete_woken::<V>(id);
+        bitlock::lock::<P>(&self.guard);
+        if acquired {
             self.settle(id);
         } else {
             // Without patience it cannot fail.
@@ -419,7 +484,8 @@ impl<P: Platform> RawMutex<P> {
         }
     }
 
-    /// Sleeps until woken or handed the mutex, or patience ends.
+    /// Sleeps until there is a reason to attempt again: woken, handed the mutex, awake for no reason, or out
+    /// of patience.
     fn doze(&self, id: NodeId, patience: Patience<'_>) -> Option<Failure> {
         let node = id.get::<P>();
         loop {
@@ -428,11 +494,13 @@ impl<P: Platform> RawMutex<P> {
             if now == state::WOKEN || now == state::HANDED {
                 return None;
             }
-            match P::wait(&node.state, now, patience.deadline) {
-                Waited::Woken => {}
+            let waited = P::wait(&node.state, now, patience.deadline);
+            match waited {
                 Waited::TimedOut if patience.deadline.is_some() => return Some(Failure::TimedOut),
                 Waited::Interrupted if patience.interruptible => return Some(Failure::Interrupted),
-                Waited::TimedOut | Waited::Interrupted => {}
+                // Not in the list yet: whoever signalled us puts us there.
+                _ if now == state::SIGNALLED => {}
+                _ => return None,
             }
         }
     }
@@ -440,9 +508,12 @@ impl<P: Platform> RawMutex<P> {
     /// A woken sleeper that finds the mutex taken spins for it like anyone else, still in the list.
     fn compete_woken<V: Variant>(&self, id: NodeId) -> bool {
         let node = id.get::<P>();
-        // Only its own thread reads and writes `attempts` outside the wait lock's protection of the rest.
+        if node.state.load(Relaxed) != state::WOKEN {
+            return false;
+        }
+        // Only this thread writes it while it is in the list.
         node.attempts.store(node.attempts.load(Relaxed) + 1, Relaxed);
-        V::queues_spinners() && node.state.load(Relaxed) == state::WOKEN && self.compete::<V>(id)
+        V::queues_spinners() && self.compete::<V>(id)
     }
 
     /// A sleeper's attempt, under the wait lock: the source's exchange of -1. True if the mutex is ours.
@@ -451,29 +522,22 @@ impl<P: Platform> RawMutex<P> {
         if node.state.load(Relaxed) == state::HANDED {
             return true;
         }
-        let seen = self.state.load(Relaxed) & COUNT;
+        let seen = self.count.load(Relaxed);
         let shows_waiter = if V::takes_any_negative() { seen > 1 } else { seen == 2 };
         if V::checks_first() && shows_waiter && seen < CREPT {
             return false;
         }
-        self.mark(|_| 2) == 0
+        self.count.swap(2, Acquire) == 0
     }
 
-    /// Under the wait lock: sets the count, keeps the wait lock's bits, returns the count before.
-    fn mark(&self, mut count: impl FnMut(u32) -> u32) -> u32 {
-        let mut seen = self.state.load(Relaxed);
-        loop {
-            // Acquire: this acquires the mutex if the count was 0.
-            match self.state.compare_exchange(
-                seen,
-                (seen & bitlock::BITS) | count(seen & COUNT),
-                Acquire,
-                Relaxed,
-            ) {
-                Ok(_) => return seen & COUNT,
-                Err(now) => seen = now,
-            }
+    /// Under the wait lock: changes the count of a mutex that is held.
+    fn mark(&self, mut next: impl FnMut(u32) -> u32) -> u32 {
+        let mut seen = self.count.load(Relaxed);
+        // Relaxed: whoever makes it 0, or takes it from 0, orders; this does neither.
+        while let Err(now) = self.count.compare_exchange(seen, next(seen), Relaxed, Relaxed) {
+            seen = now;
         }
+        seen
     }
 
     /// The caller has the mutex, the wait lock, and a node in the list: takes the node out, sets the count
@@ -482,42 +546,49 @@ impl<P: Platform> RawMutex<P> {
         list::remove::<P>(&self.head, id);
         id.get::<P>().state.store(state::IDLE, Relaxed);
         self.publish();
-        let count = if list::first::<P>(&self.head).is_some() { 2 } else { 1 };
-        bitlock::unlock_with::<P>(&self.state, |_| count);
+        self.mark(|_| if list::first::<P>(&self.head).is_some() { 2 } else { 1 });
+        bitlock::unlock::<P>(&self.guard);
     }
 
     #[cold]
     #[inline(never)]
     fn unlock_slow<V: Variant>(&self) {
         self.renew();
-        if self.state.load(Relaxed) & COUNT == 0 {
-            return;
-        }
-        bitlock::lock::<P>(&self.state);
-        let mut sleeper = None;
-        if let Some(first) = list::first::<P>(&self.head) {
-            let node = first.get::<P>();
-            if node.attempts.load(Relaxed) >= P::TUNING.handoff_after {
-                return self.hand_over(first);
-            }
-            let passed = node.passed.load(Relaxed);
-            // Acquire is not needed: a spinner that shows in `tail` has not attempted yet, or will again
-            // before it sleeps, under the wait lock that we hold until the mutex is free.
-            if V::queues_spinners() && self.tail.load(Relaxed) != 0 && passed < P::TUNING.passes_before_wake {
-                node.passed.store(passed + 1, Relaxed);
-            } else {
-                node.passed.store(0, Relaxed);
-                // Release: partner of the load in `doze`.
-                if node.state.swap(state::WOKEN, Release) == state::SLEEPING {
-                    sleeper = Some(node);
+        while self.count.load(Relaxed) != 0 {
+            bitlock::lock::<P>(&self.guard);
+            let mut sleeper = None;
+            if let Some(first) = list::first::<P>(&self.head) {
+                let node = first.get::<P>();
+                if node.attempts.load(Relaxed) >= P::TUNING.handoff_after {
+                    return self.hand_over(first);
+                }
+                let passed = node.passed.load(Relaxed);
+                if V::queues_spinners()
+                    && self.tail.load(Relaxed) != 0
+                    && passed < P::TUNING.passes_before_wake
+                {
+                    node.passed.store(passed + 1, Relaxed);
+                } else {
+                    node.passed.store(0, Relaxed);
+                    // Release: partner of the load in `doze`.
+                    if node.state.swap(state::WOKEN, Release) == state::SLEEPING {
+                        sleeper = Some(node);
+                    }
                 }
             }
-        }
-        // LAST TOUCH. Newcomers' increments are dropped with the count: each of them is on its way to an
-        // attempt of its own.
-        bitlock::unlock_with::<P>(&self.state, |_| 0);
-        if let Some(node) = sleeper {
-            P::wake(&node.state, 1);
+            // DUTY. From here on an attempt in vain, which takes the wait lock, leaves a count above 1; if
+            // there is none, whoever owes one now (the first sleeper, the spinner that shows in `tail`) will
+            // find the mutex free. Newcomers' increments go, as they are on their way to attempts.
+            self.mark(|_| 1);
+            bitlock::unlock::<P>(&self.guard);
+            // LAST TOUCH, if it succeeds.
+            let released = self.count.compare_exchange(1, 0, Release, Relaxed).is_ok();
+            if let Some(node) = sleeper {
+                P::wake(&node.state, 1);
+            }
+            if released {
+                return;
+            }
         }
     }
 
@@ -527,7 +598,7 @@ impl<P: Platform> RawMutex<P> {
         self.owner.store(HANDED_OVER, Relaxed);
         // Release: the new owner's acquisition goes through this store, and through the wait lock.
         node.state.store(state::HANDED, Release);
-        bitlock::unlock::<P>(&self.state);
+        bitlock::unlock::<P>(&self.guard);
         P::wake(&node.state, 1);
     }
 
@@ -535,7 +606,8 @@ impl<P: Platform> RawMutex<P> {
     /// list of sleepers, and wakes the first sleeper if the mutex is free.
     pub(crate) fn requeue(&self, chain: NodeId) {
         self.renew();
-        bitlock::lock::<P>(&self.state);
+        self.quieten();
+        bitlock::lock::<P>(&self.guard);
         let mut next = Some(chain);
         while let Some(id) = next {
             let node = id.get::<P>();
@@ -545,21 +617,12 @@ impl<P: Platform> RawMutex<P> {
             list::push::<P>(&self.head, id);
             node.state.store(state::SLEEPING, Release);
         }
-        let mut sleeper = None;
-        let first = list::first::<P>(&self.head);
-        bitlock::unlock_with::<P>(&self.state, |count| {
-            if count != 0 {
-                // Held: its owner's unlock shall find them.
-                return 2;
-            }
-            if let Some(first) = first {
-                let node = first.get::<P>();
-                if node.state.swap(state::WOKEN, Release) == state::SLEEPING {
-                    sleeper = Some(node);
-                }
-            }
-            0
-        });
+        // Held: its owner's unlock shall find them (DUTY). Free: the first one is to try.
+        let held = self.mark(|count| if count == 0 { 0 } else { 2 }) != 0;
+        let sleeper = list::first::<P>(&self.head)
+            .map(NodeId::get::<P>)
+            .filter(|node| !held && node.state.swap(state::WOKEN, Release) == state::SLEEPING);
+        bitlock::unlock::<P>(&self.guard);
         if let Some(node) = sleeper {
             P::wake(&node.state, 1);
         }

@@ -141,9 +141,23 @@ pub trait Platform: Sized + 'static {
     /// Whether the thread that published `tag` runs. A wrong answer costs time, never correctness.
     fn running(tag: u32) -> Running;
 
-    /// A number below 2^30 that differs in a forked child from its parent's, and is 0 in a process that
+    /// A number below 2^27 that differs in a forked child from its parent's, and is 0 in a process that
     /// was not forked under this platform.
     fn epoch() -> u32;
+
+    /// Stores 0 to `count`, with release ordering, if `guard` is 0; returns whether it did. Cheaper than a
+    /// read-modify-write, and not one: other threads' accesses may come between the look at `guard` and the
+    /// store. Only [`Platform::expel`] does not. A platform that cannot promise that always returns false.
+    #[inline(always)]
+    fn release(_count: &Self::U32, _guard: &Self::U32) -> bool {
+        false
+    }
+
+    /// Returns when no thread is between the look and the store of a [`Platform::release`] any more: one that
+    /// was there has stored, or looks again, and then sees what the caller wrote before the call. What those
+    /// threads stored happens before the return.
+    #[inline(always)]
+    fn expel() {}
 
     /// True only if no other thread exists, so that plain loads and stores will do.
     #[inline(always)]

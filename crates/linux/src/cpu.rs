@@ -22,7 +22,14 @@ pub(crate) fn init() {
     let (offset, size) = unsafe { (*offset, *size) };
     if size != 0 {
         RSEQ.store(offset, Relaxed);
+        crate::rseq::init();
     }
+}
+
+/// Where the area is; 0 if there is none.
+#[inline(always)]
+pub(crate) fn rseq_offset() -> isize {
+    RSEQ.load(Relaxed)
 }
 
 /// The CPU's number plus one; 0 if unknown.

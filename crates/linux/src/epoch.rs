@@ -18,7 +18,7 @@ static STAND_IN: AtomicU32 = AtomicU32::new(0);
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 /// Numbers stay below this.
-const LIMIT: u32 = 1 << 30;
+const LIMIT: u32 = (1 << 27) - 1;
 
 /// See [`Platform::epoch`](poundlock_core::Platform::epoch).
 #[inline]

@@ -21,6 +21,19 @@ fn timespec(deadline: &Deadline) -> libc::timespec {
     libc::timespec { tv_sec: deadline.seconds, tv_nsec: i64::from(deadline.nanoseconds) }
 }
 
+/// Where wake-ups may be lost, a sleeper looks after this long.
+#[cold]
+fn patrol() -> libc::timespec {
+    const NANOSECONDS: i64 = 10_000_000;
+    let mut time = now(libc::CLOCK_MONOTONIC);
+    time.tv_nsec += NANOSECONDS;
+    if time.tv_nsec >= 1_000_000_000 {
+        time.tv_nsec -= 1_000_000_000;
+        time.tv_sec += 1;
+    }
+    time
+}
+
 pub(crate) fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
     // The kernel calls a negative time invalid; it is merely long ago.
     if deadline.is_some_and(|deadline| deadline.seconds < 0) {
@@ -31,7 +44,8 @@ pub(crate) fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Wa
     if deadline.is_some_and(|deadline| deadline.clock == Clock::Realtime) {
         operation |= libc::FUTEX_CLOCK_REALTIME;
     }
-    let time = deadline.map(timespec);
+    let patrol = (deadline.is_none() && crate::rseq::broken()).then(patrol);
+    let time = deadline.map(timespec).or(patrol);
     let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
     let result = keeping_errno(|| {
         // SAFETY: the word and the time outlive the call, which reads them; it writes nothing.
@@ -48,6 +62,7 @@ pub(crate) fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Wa
         }
     });
     match result {
+        Err(libc::ETIMEDOUT) if patrol.is_some() => Waited::Woken,
         Err(libc::ETIMEDOUT) => Waited::TimedOut,
         Err(libc::EINTR) => Waited::Interrupted,
         _ => Waited::Woken,

@@ -17,6 +17,7 @@ mod epoch;
 mod futex;
 mod platform;
 pub mod registry;
+mod rseq;
 mod spin;
 pub mod tls;
 

@@ -4,7 +4,7 @@ use poundlock_core::node::Record;
 use poundlock_core::platform::{Deadline, Platform, Running, Tuning, Waited};
 
 use crate::atomic::{U32, Usize};
-use crate::{cpu, epoch, futex, registry, spin, tls};
+use crate::{cpu, epoch, futex, registry, rseq, spin, tls};
 
 /// Linux threads. Needs x86-64 or aarch64; uses glibc's restartable-sequences area (2.35) and single-thread
 /// flag (2.32) where they are.
@@ -71,6 +71,15 @@ impl Platform for Linux {
     #[inline]
     fn epoch() -> u32 {
         epoch::current()
+    }
+
+    #[inline(always)]
+    fn release(count: &U32, guard: &U32) -> bool {
+        rseq::release(count, guard)
+    }
+
+    fn expel() {
+        rseq::expel();
     }
 
     #[inline(always)]
