@@ -20,6 +20,7 @@ mod abi;
 mod c11;
 mod cond;
 mod entry;
+mod loader;
 mod mode;
 mod mutex;
 mod object;

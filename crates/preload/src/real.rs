@@ -48,6 +48,10 @@ pub(crate) static COND_WAIT: Real = address!(pthread_cond_wait);
 pub(crate) static COND_TIMEDWAIT: Real = address!(pthread_cond_timedwait);
 /// `pthread_cond_clockwait`.
 pub(crate) static COND_CLOCKWAIT: Real = address!(pthread_cond_clockwait);
+/// `dlopen`: jumped to.
+pub(crate) static DLOPEN: Real = address!(dlopen);
+/// `dlvsym`: jumped to.
+pub(crate) static DLVSYM: Real = address!(dlvsym);
 
 macro_rules! calls {
     ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(

@@ -1,0 +1,134 @@
+//! The dynamic linker's ways around an interposed symbol.
+//!
+//! * A library opened with `RTLD_DEEPBIND` binds to glibc before it looks at what was preloaded: its lock calls
+//!   and the program's would not exclude each other. `dlopen` is exported to drop that flag.
+//! * `dlvsym` with a version skips a library that has none, such as this one. It is exported to give out our
+//!   functions for the versions of glibc's that they replace; the condition variables of before glibc 2.3.2,
+//!   whose objects are different ones, are glibc's still.
+//!
+//! Both go on to glibc's function by a jump, so that it sees its true caller, whose search path it uses.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
+
+use crate::real;
+
+/// Opens a library, without `RTLD_DEEPBIND`.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn dlopen(_: *const c_char, _: c_int) -> *mut c_void {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {real}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "and esi, {keep}",
+        "jmp rax",
+        ".cfi_endproc",
+        real = sym real_dlopen,
+        keep = const !libc::RTLD_DEEPBIND,
+    )
+}
+
+/// Looks up a version of a symbol.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn dlvsym(_: *mut c_void, _: *const c_char, _: *const c_char) -> *mut c_void {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "sub rsp, 24",
+        ".cfi_adjust_cfa_offset 24",
+        "mov qword ptr [rsp], rdi",
+        "mov qword ptr [rsp + 8], rsi",
+        "mov qword ptr [rsp + 16], rdx",
+        "call {own}",
+        "test rax, rax",
+        "jnz 2f",
+        "call {real}",
+        "mov rdi, qword ptr [rsp]",
+        "mov rsi, qword ptr [rsp + 8]",
+        "mov rdx, qword ptr [rsp + 16]",
+        "add rsp, 24",
+        ".cfi_adjust_cfa_offset -24",
+        "jmp rax",
+        "2:",
+        ".cfi_adjust_cfa_offset 24",
+        "add rsp, 24",
+        ".cfi_adjust_cfa_offset -24",
+        "ret",
+        ".cfi_endproc",
+        own = sym own,
+        real = sym real_dlvsym,
+    )
+}
+
+extern "C" fn real_dlopen() -> *mut c_void {
+    real::DLOPEN.address()
+}
+
+extern "C" fn real_dlvsym() -> *mut c_void {
+    real::DLVSYM.address()
+}
+
+/// Our function of that name, if the question is for the first or the next one in the link order.
+unsafe extern "C" fn own(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void {
+    if (handle != libc::RTLD_DEFAULT && handle != libc::RTLD_NEXT) || name.is_null() || version.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: the caller's strings.
+    let (name, version) = unsafe { (CStr::from_ptr(name).to_bytes(), CStr::from_ptr(version).to_bytes()) };
+    if name.starts_with(b"pthread_cond_") && version == b"GLIBC_2.2.5" {
+        return ptr::null_mut();
+    }
+    EXPORTS
+        .iter()
+        .find(|export| export.name.as_bytes() == name)
+        .map_or(ptr::null_mut(), |export| export.function)
+}
+
+struct Export {
+    name: &'static str,
+    function: *mut c_void,
+}
+
+// SAFETY: addresses of functions, which anybody may have.
+unsafe impl Sync for Export {}
+
+macro_rules! exports {
+    ($($module:ident: $($name:ident)*;)*) => {
+        static EXPORTS: &[Export] =
+            &[$($(Export { name: stringify!($name), function: crate::$module::$name as *mut c_void }),*),*];
+    };
+}
+
+exports! {
+    mutex:
+        pthread_mutex_init pthread_mutex_destroy pthread_mutex_lock pthread_mutex_trylock
+        pthread_mutex_timedlock pthread_mutex_clocklock pthread_mutex_unlock
+        __pthread_mutex_init __pthread_mutex_destroy __pthread_mutex_lock __pthread_mutex_trylock
+        __pthread_mutex_unlock;
+    cond:
+        pthread_cond_init pthread_cond_destroy pthread_cond_wait pthread_cond_timedwait
+        pthread_cond_clockwait pthread_cond_signal pthread_cond_broadcast pthread_cancel;
+    c11:
+        mtx_init mtx_destroy mtx_lock mtx_trylock mtx_timedlock mtx_unlock
+        cnd_init cnd_destroy cnd_wait cnd_timedwait cnd_signal cnd_broadcast;
+    loader:
+        dlopen dlvsym;
+}
