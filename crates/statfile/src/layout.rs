@@ -38,8 +38,8 @@
 //! * RECYCLE. The thread that finds such an entry adds it to the record's `recycled` entry and starts it anew;
 //!   until then the reader does the same sum.
 //! * WAITED. A slot whose lock was ever waited for never changes its instance.
-//! * STACKS. A stack slot is immutable once its `ready` is set, and the same stack may be in it twice (two
-//!   threads at once): the reader merges by content.
+//! * STACKS. A stack slot is immutable once its `ready` is set, and the index names only such. So a stack has
+//!   one number; a second slot, made by a thread that lost the race for the index, is named by nobody.
 //! * APPEND. `next_lock`, `next_stack`, `next_module` and `arena_next` only grow. A slot below them may still
 //!   be unfinished: its state says so.
 

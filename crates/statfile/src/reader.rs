@@ -252,6 +252,7 @@ impl Reader {
             locks,
             modules: self.modules()?,
             dropped_locks: header.u64(offset_of!(Header, overflow_locks)),
+            lost_events: header.u64(offset_of!(Header, lost_events)),
         })
     }
 
@@ -426,18 +427,11 @@ impl Reader {
 }
 
 fn finish(lock: Lock, stacks: &[Vec<u64>], clock: &Clock) -> LockStats {
-    // Two threads that met a stack at once have it twice in the table: what counts is what is in it.
-    let mut by_content: HashMap<&[u64], (u64, u64)> = HashMap::new();
-    for (stack, (contended, ticks)) in &lock.sites {
-        let frames = stacks.get(*stack as usize).map_or(&[][..], Vec::as_slice);
-        let site = by_content.entry(frames).or_default();
-        site.0 = site.0.saturating_add(*contended);
-        site.1 = site.1.saturating_add(*ticks);
-    }
-    let mut sites: Vec<Site> = by_content
+    let mut sites: Vec<Site> = lock
+        .sites
         .into_iter()
-        .map(|(frames, (contended, ticks))| Site {
-            stack: frames.to_vec(),
+        .map(|(stack, (contended, ticks))| Site {
+            stack: stacks.get(stack as usize).cloned().unwrap_or_default(),
             contended,
             wait_ns: clock.span(ticks),
         })

@@ -26,6 +26,9 @@ pub struct Snapshot {
     /// How many locks were counted together, in one entry of kind [`LockKind::Overflow`], because the lock
     /// table or the file was full.
     pub dropped_locks: u64,
+    /// How many operations were not counted: in a signal handler that interrupted the recorder, or without
+    /// memory for them.
+    pub lost_events: u64,
 }
 
 impl Snapshot {

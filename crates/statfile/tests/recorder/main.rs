@@ -1,0 +1,4 @@
+//! The recorder and the reader, together: one writes while the other reads, in one process and in several.
+
+mod common;
+mod counting;
