@@ -22,13 +22,22 @@ static struct {
 
 /* ---- workers ---- */
 
+/* Weights in the different mixes: of everything, locks almost alone, condition variables, ends of lives. */
+#define MIXES 4
 static const struct {
-    unsigned weight;
+    unsigned weight[MIXES];
     void (*act)(void);
 } actions[] = {
-    {560, act_plain},           {80, act_nested},  {110, act_produce}, {80, act_consume},
-    {60, act_consume_timed},    {12, act_misuse},  {5, act_results},   {60, act_ephemeral},
-    {5, act_consume_cancellable}, {6, act_meeting},
+    {{560, 2000, 200, 200}, act_plain},
+    {{80, 100, 10, 20}, act_nested},
+    {{110, 1, 600, 60}, act_produce},
+    {{80, 1, 300, 40}, act_consume},
+    {{60, 1, 150, 40}, act_consume_timed},
+    {{5, 1, 10, 40}, act_consume_cancellable},
+    {{12, 12, 1, 1}, act_misuse},
+    {{5, 1, 1, 10}, act_results},
+    {{60, 2, 10, 500}, act_ephemeral},
+    {{6, 1, 10, 60}, act_meeting},
 };
 
 static void act(void)
@@ -45,16 +54,16 @@ static void act(void)
         act_spawn();
         return;
     }
-    unsigned total = 0;
+    unsigned total = 0, mix = epoch().mix % MIXES;
     for (unsigned i = 0; i < sizeof actions / sizeof *actions; i++)
-        total += actions[i].weight;
+        total += actions[i].weight[mix];
     unsigned r = below(total);
     for (unsigned i = 0;; i++) {
-        if (r < actions[i].weight) {
+        if (r < actions[i].weight[mix]) {
             actions[i].act();
             return;
         }
-        r -= actions[i].weight;
+        r -= actions[i].weight[mix];
     }
 }
 
@@ -247,10 +256,16 @@ static void look_for_hangs(void)
 
 static void next_epoch(uint64_t number)
 {
-    static const unsigned hot[] = {0, 300, 600, 900, 1000};
+    static const uint16_t hot[] = {0, 300, 600, 900, 1000};
     uint64_t random = mix(world.seed + number * 0x9e3779b97f4a7c15u);
-    uint64_t permille = hot[random % 5];
-    atomic_store(&world.epoch, (random >> 8 & 0xffff) | permille << 16 | (random >> 40 & 3) << 32);
+    struct epoch epoch = {
+        .hot = (uint16_t)(random >> 8),
+        .hot_permille = hot[random % 5],
+        .hold = (uint8_t)(random >> 24),
+        .think = (uint8_t)(random >> 32),
+        .mix = (uint8_t)(random >> 40),
+    };
+    atomic_store(&world.epoch, epoch);
 }
 
 /* Ticks until `until` (in ms of the monitor's own clock) or until the workers are gone. */

@@ -9,9 +9,11 @@
  *   owed_max  threads that may still come back for them
  * A signal counts (both go up) only if blocked > owed_max, that is, if somebody is asleep for certain. A return with 0
  * pays both. A time-out pays owed_min alone: POSIX lets a timed-out waiter swallow the signal it was given at the same
- * moment. A cancelled waiter pays nothing (it may not swallow a signal that others could use); but nothing is owed to
- * threads that are not there, so both are capped at `blocked`. Wake-ups without cause are allowed, and can hide a loss
- * but never fake one.
+ * moment. A cancelled waiter may not swallow a signal that others could use: it pays only what nobody else can be owed.
+ * Others who could certainly have used it are the `elders`, those who have been blocked since before owed_min last left
+ * 0; somebody who began to wait later may have come after the cancelled waiter had passed its signal on to nobody.
+ * Nothing is owed to threads that are not there. Wake-ups without cause are allowed, and can hide a loss but never fake
+ * one.
  * Now and then the feeder declares the pool quiet: nobody signals until owed_min is down to 0. If that takes longer
  * than half the patience, a wake-up was lost.
  */
@@ -33,6 +35,8 @@ struct pool {
     /* under the lock */
     uint64_t tokens, produced, consumed;
     uint64_t blocked, owed_min, owed_max;
+    uint64_t period; /* goes up when owed_min leaves 0 */
+    uint64_t elders; /* of the blocked, those from before the period */
     bool quiet;
     uint64_t quiet_since;
 };
@@ -100,8 +104,21 @@ void make_pools(void)
 
 /* ---- the account ---- */
 
-static void cap(struct pool *pool)
+/* Before a signal: whoever is blocked now is an elder if this one opens a period. */
+static void open_period(struct pool *pool)
 {
+    if (pool->owed_min == 0) {
+        pool->period++;
+        pool->elders = pool->blocked;
+    }
+}
+
+/* A thread that began to wait in `period` comes back. */
+static void come_back(struct pool *pool, uint64_t period)
+{
+    pool->blocked--;
+    if (period < pool->period)
+        pool->elders--;
     if (pool->owed_min > pool->blocked)
         pool->owed_min = pool->blocked;
     if (pool->owed_max > pool->blocked)
@@ -111,6 +128,7 @@ static void cap(struct pool *pool)
 /* Gives one signal. The lock is held; with `outside` it is let go of first, else it is held on return. */
 static void give_signal(struct pool *pool, bool outside)
 {
+    open_period(pool);
     pool->owed_min++;
     pool->owed_max++;
     if (outside)
@@ -125,6 +143,7 @@ static void give_signal(struct pool *pool, bool outside)
 
 static void give_broadcast(struct pool *pool, bool outside)
 {
+    open_period(pool);
     pool->owed_min = pool->owed_max = pool->blocked;
     if (outside)
         release(pool->lock);
@@ -140,6 +159,7 @@ static void give_broadcast(struct pool *pool, bool outside)
 
 struct waiting {
     struct pool *pool;
+    uint64_t period;
     _Atomic int inside; /* in the call that is a cancellation point */
 };
 
@@ -163,8 +183,9 @@ static void cancelled(void *arg)
         violation("trylock of %s by a cancelled waiter, which must hold it, returned %s", lock->name,
                   error_name(rc, number));
     }
-    pool->blocked--;
-    cap(pool);
+    come_back(pool, waiting->period);
+    if (pool->owed_min > pool->elders)
+        pool->owed_min = pool->elders;
     did(DID_CANCEL);
     release(lock);
 }
@@ -175,7 +196,7 @@ static int wait_once(struct pool *pool, bool cancellable)
     struct lock *lock = pool->lock;
     void *cond = pool->cell->object, *mutex = lock->cell->object;
     const struct cond_kind *kind = pool->kind;
-    struct waiting waiting = {pool, 0};
+    struct waiting waiting = {pool, pool->period, 0};
     struct timespec deadline;
     struct wait_began began;
     unsigned way = pool->brief ? 1 + below(kind->clockwait ? 2 : 1) : below(kind->clockwait ? 3 : 2);
@@ -232,15 +253,15 @@ static int wait_once(struct pool *pool, bool cancellable)
             pool->owed_min--;
         did(DID_WAIT);
     }
-    pool->blocked--;
-    cap(pool);
+    come_back(pool, waiting.period);
     return rc;
 }
 
 static struct pool *pick_pool(bool brief)
 {
     for (;;) {
-        struct pool *pool = &pools[below(POOLS)];
+        struct epoch now = epoch();
+        struct pool *pool = &pools[chance(now.hot_permille / 2) ? now.hot % POOLS : below(POOLS)];
         if (pool->brief == brief)
             return pool;
     }
@@ -265,7 +286,7 @@ void act_consume_cancellable(void) { consume(pick_pool(chance(100)), true, 10); 
 
 void act_produce(void)
 {
-    struct pool *pool = &pools[below(POOLS)];
+    struct pool *pool = pick_pool(chance(250));
     if (!acquire(pool->lock, BY_WHATEVER, true))
         return;
     bool outside = chance(500);

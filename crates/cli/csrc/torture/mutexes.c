@@ -64,19 +64,16 @@ void nap(unsigned microseconds)
     nanosleep(&t, NULL); /* a signal may cut it short: so be it */
 }
 
-static struct epoch epoch(void)
-{
-    uint64_t packed = atomic_load_explicit(&world.epoch, memory_order_relaxed);
-    return (struct epoch){(unsigned)(packed & 0xffff), (unsigned)(packed >> 16 & 0xffff), (unsigned)(packed >> 32)};
-}
-
 /* Thresholds in permille for: nothing, a short spin, a long spin, a yield; what remains is a sleep. */
-static const unsigned hold_profile[][4] = {
+static const unsigned profiles[][4] = {
     {500, 850, 950, 990},
     {900, 990, 995, 999},
     {100, 300, 800, 980},
     {400, 600, 700, 850},
+    {300, 900, 1000, 1000},
+    {1000, 1000, 1000, 1000},
 };
+#define PROFILES (sizeof profiles / sizeof *profiles)
 
 static bool pass_time(const unsigned profile[4])
 {
@@ -98,11 +95,11 @@ static bool pass_time(const unsigned profile[4])
 
 void hold(void)
 {
-    if (pass_time(hold_profile[epoch().hold % 4]))
+    if (pass_time(profiles[epoch().hold % PROFILES]))
         did(DID_SLEPT);
 }
 
-void think(void) { pass_time(hold_profile[(epoch().hold + 1) % 4]); }
+void think(void) { pass_time(profiles[epoch().think % PROFILES]); }
 
 struct lock *pick_lock(void)
 {

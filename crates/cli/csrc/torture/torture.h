@@ -162,10 +162,12 @@ struct slot {
 
 enum phase { EMPTY, RUNNING, LEAVING };
 
+/* A tenth of a second or so with a character of its own. */
 struct epoch {
-    unsigned hot;          /* index of the lock that most go for */
-    unsigned hot_permille;
-    unsigned hold;         /* hold profile */
+    uint16_t hot;          /* the lock that most go for; also picks a pool */
+    uint16_t hot_permille;
+    uint8_t hold, think;   /* how long */
+    uint8_t mix;           /* of actions */
 };
 
 struct world {
@@ -180,7 +182,7 @@ struct world {
     _Atomic uint64_t tick; /* the monitor's clock: does not run while the machine is suspended or the monitor starved */
     _Atomic int stopping;  /* workers: finish */
     _Atomic int workers_gone;
-    _Atomic uint64_t epoch;/* packed struct epoch */
+    _Atomic(struct epoch) epoch;
     struct note *notes;    /* one a slot, shared with forked children */
 };
 
@@ -252,6 +254,7 @@ void think(void);
 void spin(unsigned turns);
 void nap(unsigned microseconds);
 struct lock *pick_lock(void);
+static inline struct epoch epoch(void) { return atomic_load_explicit(&world.epoch, memory_order_relaxed); }
 struct timespec deadline_after(clockid_t clock, int64_t ns);
 /* A time-out was reported for `deadline`, of a call made at `began`: it must have passed. */
 struct wait_began {
