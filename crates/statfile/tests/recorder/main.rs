@@ -2,3 +2,5 @@
 
 mod common;
 mod counting;
+mod damage;
+mod processes;
