@@ -105,6 +105,9 @@ fn plan(locks: &[Contender]) -> Vec<Run> {
             if contender != Contender::GlibcAdaptive {
                 operations.push(RecursiveLockUnlock);
             }
+            if threads == Threads::Two {
+                operations.push(SleptLockUnlock);
+            }
             runs.push(Run { lock, threads, stat: false, operations });
             if contender.is_ours() && threads == Threads::Two {
                 runs.push(Run { lock, threads, stat: true, operations: vec![LockUnlock] });
@@ -390,9 +393,9 @@ mod tests {
     #[test]
     fn every_measured_operation_has_a_row_and_statistics_only_ours() {
         let rows = made_up();
-        // Per thread count 3 operations for glibc and ours; statistics; floors and one Rust type.
+        // For glibc and ours 3 operations with each number of threads and one only with two; statistics.
         let floors = rows.iter().filter(|row| row.lock.is_none()).count();
-        assert_eq!(rows.len() - floors, 2 * 6 + 1);
+        assert_eq!(rows.len() - floors, 2 * (2 * 3 + 1) + 1);
         assert!(rows.iter().filter(|row| row.stat).all(|row| row.lock == Some(OURS)));
     }
 

@@ -132,6 +132,9 @@ fn uncontended_measures_every_lock_with_and_without_statistics() {
             }
         }
     }
+    for lock in ["glibc", "glibc-adaptive"].into_iter().chain(OURS) {
+        check_summary(&find(lock, "two", "slept-lock-unlock", false)["of_glibc"], 2);
+    }
     for lock in OURS {
         check_summary(&find(lock, "two", "lock-unlock", true)["stat_adds_ns"], 2);
         let rust = rows.iter().find(|row| row["operation"] == format!("rust-{lock}"));

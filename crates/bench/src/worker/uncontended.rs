@@ -28,6 +28,8 @@ pub enum Operation {
     TrylockUnlock,
     /// `lock` and `unlock` of a recursive mutex that is free.
     RecursiveLockUnlock,
+    /// `lock` and `unlock` of a mutex in which a thread has slept before: a lock may do less as long as none has.
+    SleptLockUnlock,
     /// `lock` and `unlock` of the Rust type of one of our locks, inlined.
     RustBaseline,
     /// The same for `fewer-atomics`.
@@ -71,6 +73,7 @@ impl Operation {
             Self::LockUnlock => "lock + unlock",
             Self::TrylockUnlock => "trylock + unlock",
             Self::RecursiveLockUnlock => "recursive lock + unlock",
+            Self::SleptLockUnlock => "lock + unlock, once slept in",
             Self::RustBaseline => "Rust type, baseline",
             Self::RustFewerAtomics => "Rust type, fewer-atomics",
             Self::RustMcsQueue => "Rust type, mcs-queue",
@@ -157,6 +160,11 @@ fn timer(abi: Abi, kind: Kind, operation: Operation) -> Result<Timer> {
         Operation::LockUnlock => of(CMutex::new(abi, kind)?),
         Operation::TrylockUnlock => of(ByTrylock(CMutex::new(abi, kind)?)),
         Operation::RecursiveLockUnlock => of(CMutex::new(abi, Kind::Recursive)?),
+        Operation::SleptLockUnlock => {
+            let mutex = CMutex::new(abi, kind)?;
+            let_a_thread_sleep_in(&mutex)?;
+            of(mutex)
+        }
         Operation::RustBaseline => of(RustType::<mutex::Baseline>::default()),
         Operation::RustFewerAtomics => of(RustType::<mutex::FewerAtomics>::default()),
         Operation::RustMcsQueue => of(RustType::<mutex::McsQueue>::default()),
@@ -231,14 +239,8 @@ impl Sleeper {
             })
             .map_err(Error::system("cannot start a second thread"))?;
         let id = receive.recv().map_err(|_| Error::Options("the second thread died".to_owned()))?;
-        // Asleep for certain, so that it disturbs nothing: the scheduler says so.
-        let limit = Instant::now() + Duration::from_secs(5);
-        while !is_asleep(id) {
-            if Instant::now() > limit {
-                return Err(Error::Options("the second thread does not come to rest".to_owned()));
-            }
-            thread::yield_now();
-        }
+        // So that it disturbs nothing.
+        await_sleep(id)?;
         Ok(Sleeper { end, thread })
     }
 
@@ -250,6 +252,43 @@ impl Sleeper {
         drop(self.end);
         self.thread.join().map_err(|_| Error::Options("the second thread died".to_owned()))
     }
+}
+
+/// Has a thread wait for `mutex`, asleep, and acquire it. Nobody holds it afterwards.
+fn let_a_thread_sleep_in(mutex: &CMutex) -> Result<()> {
+    let failed = |rc| if rc == 0 { Ok(()) } else { Err(failed(Operation::SleptLockUnlock, rc)) };
+    failed(mutex.lock())?;
+    thread::scope(|scope| {
+        let (send, receive) = mpsc::channel();
+        let sleeper = thread::Builder::new()
+            .spawn_scoped(scope, move || {
+                // SAFETY: no arguments, no effect.
+                _ = send.send(unsafe { libc::gettid() });
+                // From here on it can sleep in the mutex only.
+                mutex.lock() | mutex.unlock()
+            })
+            .map_err(Error::system("cannot start a thread"));
+        let asleep = receive
+            .recv()
+            .map_err(|_| Error::Options("the thread to sleep died".to_owned()))
+            .and_then(await_sleep);
+        // Whatever went wrong, the thread must get the mutex, or this scope does not end.
+        let unlocked = failed(mutex.unlock());
+        let slept = failed(sleeper?.join().unwrap_or(libc::EFAULT));
+        asleep.and(unlocked).and(slept)
+    })
+}
+
+/// Waits until the scheduler says that a thread of this process is asleep.
+fn await_sleep(thread: libc::pid_t) -> Result<()> {
+    let limit = Instant::now() + Duration::from_secs(10);
+    while !is_asleep(thread) {
+        if Instant::now() > limit {
+            return Err(Error::Options("a thread does not come to rest".to_owned()));
+        }
+        thread::yield_now();
+    }
+    Ok(())
 }
 
 fn is_asleep(thread: libc::pid_t) -> bool {
@@ -267,6 +306,7 @@ mod tests {
             Operation::LockUnlock,
             Operation::TrylockUnlock,
             Operation::RecursiveLockUnlock,
+            Operation::SleptLockUnlock,
             Operation::RustAnyNegative,
             Operation::EmptyCalls,
             Operation::BareCalls,
