@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -52,7 +52,7 @@ fn serve(how: How) {
     // SAFETY: kill takes two numbers; the process is our descendant and alive until it gets this signal.
     assert_eq!(unsafe { libc::kill(master, libc::SIGWINCH) }, 0, "kill: {}", std::io::Error::last_os_error());
     let finished = server.finish();
-    assert_eq!(finished.stdout, "");
+    assert_eq!(finished.text(), "");
 
     let log = fs::read_to_string(dir.path().join("access.log")).expect("apache2 wrote an access log");
     let answered = log.lines().filter(|line| *line == "200").count();
@@ -141,30 +141,42 @@ fn page(size: usize) -> Vec<u8> {
 
 /// One client: requests on a connection that is kept for as long as the server allows, each answer compared.
 fn request_pages(me: usize, address: SocketAddrV4, pages: &[Vec<u8>]) {
-    let mut connection = None;
+    let mut kept = None;
     for i in 0..REQUESTS {
         let which = (me + i) % pages.len();
-        let mut stream = connection.take().unwrap_or_else(|| connect(address));
-        // In one write: each of several would wait for the acknowledgement of the one before.
-        let request = format!("GET /{which} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        stream.get_mut().write_all(request.as_bytes()).expect("a request can be sent");
-        let (headers, body) = answer(&mut stream);
+        // A server short of threads may close a connection between two requests: then a new one must do.
+        let (stream, headers, body) = kept
+            .take()
+            .and_then(|stream| request(stream, which))
+            .or_else(|| request(connect(address), which))
+            .expect("an answer on a new connection");
         assert!(body == pages[which], "page {which} came with other bytes");
         if headers.get("connection").map(String::as_str) != Some("close") {
-            connection = Some(stream);
+            kept = Some(stream);
         }
     }
 }
 
-fn connect(address: SocketAddrV4) -> BufReader<TcpStream> {
+fn connect(address: SocketAddrV4) -> Stream {
     let stream = TcpStream::connect(address).expect("the server listens");
     stream.set_read_timeout(Some(Duration::from_secs(LIMIT))).expect("a read may be limited");
     BufReader::new(stream)
 }
 
-fn answer(stream: &mut BufReader<TcpStream>) -> (HashMap<String, String>, Vec<u8>) {
+type Stream = BufReader<TcpStream>;
+type Headers = HashMap<String, String>;
+
+/// Requests a page. `None` if the connection was closed before the first byte of an answer.
+fn request(mut stream: Stream, which: usize) -> Option<(Stream, Headers, Vec<u8>)> {
+    // In one write: each of several would wait for the acknowledgement of the one before.
+    let request = format!("GET /{which} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    stream.get_mut().write_all(request.as_bytes()).ok()?;
     let mut line = String::new();
-    stream.read_line(&mut line).expect("a status line");
+    match stream.read_line(&mut line) {
+        Ok(0) => return None,
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+        result => result.expect("a status line"),
+    };
     assert_eq!(line, "HTTP/1.1 200 OK\r\n");
     let mut headers = HashMap::new();
     loop {
@@ -176,7 +188,7 @@ fn answer(stream: &mut BufReader<TcpStream>) -> (HashMap<String, String>, Vec<u8
     let size = headers["content-length"].parse().expect("a length");
     let mut body = vec![0; size];
     stream.read_exact(&mut body).expect("a body");
-    (headers, body)
+    Some((stream, headers, body))
 }
 
 every_way!(serve);

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -34,11 +34,18 @@ pub(crate) struct Launch {
 
 /// What a finished command leaves.
 pub(crate) struct Finished {
-    pub(crate) stdout: String,
-    pub(crate) stdout_bytes: Vec<u8>,
+    pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
     /// From `stat` only; already checked for sanity.
     pub(crate) report: Option<Report>,
+}
+
+impl Finished {
+    /// Standard output, where it is text.
+    #[track_caller]
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.stdout).expect("standard output is text")
+    }
 }
 
 /// A command that runs. Killed, with all it started, if the test ends without [`Running::finish`].
@@ -94,22 +101,15 @@ impl Launch {
         self
     }
 
-    /// Runs to the end, with `input` as standard input; fails if it does not exit with status 0 in time.
-    #[track_caller]
-    pub(crate) fn finish_with_input(mut self, input: &[u8]) -> Finished {
-        let output = support::run_limited_with_input(&mut self.command, input, LIMIT);
-        self.finished(output)
-    }
-
-    /// As [`Launch::finish_with_input`], with empty input.
+    /// Runs to the end; fails if it does not exit with status 0 in time.
     #[track_caller]
     pub(crate) fn finish(self) -> Finished {
-        self.finish_with_input(b"")
+        self.start().finish()
     }
 
     #[track_caller]
     pub(crate) fn start(mut self) -> Running {
-        let started = support::start(&mut self.command);
+        let started = support::start(self.command.stdin(Stdio::null()));
         Running { inner: Some((self, started)) }
     }
 
@@ -121,14 +121,10 @@ impl Launch {
         if let How::Stat(lock) = self.how {
             let lock = lock.unwrap_or("any-negative");
             report = Some(Report::read(&self.dir.path().join("report.json"), &self.words, lock));
-            assert!(stderr.contains("acquisitions"), "no table on standard error:\n{stderr}");
+            let table = format!("\nlock {lock}, ");
+            assert!(stderr.contains(&table), "no table on standard error:\n{stderr}");
         }
-        Finished {
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stdout_bytes: output.stdout,
-            stderr,
-            report,
-        }
+        Finished { stdout: output.stdout, stderr, report }
     }
 }
 
@@ -147,19 +143,11 @@ impl Running {
             if let Some(value) = ready() {
                 return value;
             }
-            let ended = self.has_ended();
-            if ended || Instant::now() > deadline {
-                let (launch, started) = self.inner.take().expect("not finished");
-                if !ended {
-                    started.kill_group(libc::SIGKILL);
-                }
-                let output = started.finish(LIMIT);
-                panic!(
-                    "{:?} {}: {what} never came about\n{}",
-                    launch.how,
-                    launch.words[0],
-                    transcript(&output)
-                );
+            if self.has_ended() {
+                self.fail(&format!("ended before {what}"));
+            }
+            if Instant::now() > deadline {
+                self.fail(&format!("no {what} after {LIMIT} s"));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -168,14 +156,36 @@ impl Running {
     /// Waits for the end; fails if that is not exit status 0 in time.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Finished {
+        let deadline = Instant::now() + Duration::from_secs(LIMIT);
+        while !self.has_ended() {
+            if Instant::now() > deadline {
+                self.fail(&format!("did not end within {LIMIT} s"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
         let (launch, started) = self.inner.take().expect("finished once");
         launch.finished(started.finish(LIMIT))
     }
 
+    /// Kills the command and fails with all there is to know: what it wrote, and where its threads stood.
+    #[track_caller]
+    fn fail(&mut self, why: &str) -> ! {
+        let (launch, started) = self.inner.take().expect("not finished");
+        let stacks = if ended(started.id()) { String::new() } else { stacks(started.id()) };
+        started.kill_group(libc::SIGKILL);
+        let output = started.finish(LIMIT);
+        panic!(
+            "{:?} {}: {why}; {}\n--- stdout\n{}\n--- stderr\n{}\n{stacks}",
+            launch.how,
+            launch.words.join(" "),
+            support::ending(output.status),
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+
     fn has_ended(&self) -> bool {
-        // Field 3, behind the name in parentheses, which may hold anything. A zombie's id is still its own.
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.started().id())).unwrap_or_default();
-        stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('Z'))
+        ended(self.started().id())
     }
 
     fn started(&self) -> &Started {
@@ -191,11 +201,27 @@ impl Drop for Running {
     }
 }
 
-fn transcript(output: &Output) -> String {
-    format!(
-        "{}\n--- stdout\n{}\n--- stderr\n{}",
-        support::ending(output.status),
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
+/// Whether a child of ours has ended. It has not been waited for, so that its id is still its own.
+fn ended(id: i32) -> bool {
+    process_fields(id).is_none_or(|(state, _)| state == "Z")
+}
+
+/// State and process group of a process: fields 3 and 5, behind the name in parentheses, which may hold anything.
+fn process_fields(id: i32) -> Option<(String, i32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.to_owned(), fields.nth(1)?.parse().ok()?))
+}
+
+/// The stacks of all threads of the processes of a group, where gdb is installed.
+fn stacks(group: i32) -> String {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter(|&id| process_fields(id).is_some_and(|(_, its_group)| its_group == group))
+        .filter_map(|id| {
+            let args = ["-batch", "-nx", "-ex", "thread apply all backtrace 12", "-p", &id.to_string()];
+            let output = Command::new("timeout").arg("60").arg("gdb").args(args).output().ok()?;
+            Some(format!("--- stacks of {id}\n{}\n", String::from_utf8_lossy(&output.stdout)))
+        })
+        .collect()
 }

@@ -38,7 +38,7 @@ fn compile_and_run(how: How) {
     // The concurrent collector with several threads, on a machine of any size.
     let options = ["-Xmx256m", "-XX:+UseG1GC", "-XX:ParallelGCThreads=4", "-cp", classes, "bank.Main"];
     let ran = how.launch(&java, &options).finish();
-    assert_eq!(ran.stdout, EXPECTED, "{}", ran.stderr);
+    assert_eq!(ran.text(), EXPECTED, "{}", ran.stderr);
 
     match (compiled.report, ran.report) {
         (Some(compiler), Some(program)) => {

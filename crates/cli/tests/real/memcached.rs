@@ -36,13 +36,13 @@ fn serve(how: How) {
         How::Plain | How::Stat(_) => How::Plain,
     };
     let checked = client_how.launch(client(), &["socket", "8", "200"]).current_dir(dir.path()).finish();
-    assert_eq!(checked.stdout, "8 threads: 102400 sets, gets and incrs each, all verified\n");
+    assert_eq!(checked.text(), "8 threads: 102400 sets, gets and incrs each, all verified\n");
     assert_eq!(checked.stderr, "");
 
     // As a service manager ends it. It then takes leave with status 0.
     server.signal(libc::SIGTERM);
     let finished = server.finish();
-    assert!(["", "Signal handled: Terminated.\n"].contains(&&*finished.stdout), "{}", finished.stdout);
+    assert!(["", "Signal handled: Terminated.\n"].contains(&finished.text()), "{}", finished.text());
     if let Some(report) = finished.report {
         report.expect_threads(5); // 4 workers, and the main thread that accepts
         let operations = 3 * 102_400;

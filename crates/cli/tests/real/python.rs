@@ -21,7 +21,7 @@ time-outs ok
 fn threads(how: How) {
     let Some(python) = need("python3", "python3") else { return };
     let finished = how.launch(&python, &[Path::new(SCRIPT)]).finish();
-    assert_eq!(finished.stdout, EXPECTED);
+    assert_eq!(finished.text(), EXPECTED);
     match finished.report {
         Some(report) => report.expect_threads(8),
         None => assert_eq!(finished.stderr, ""),

@@ -12,8 +12,8 @@ fn sysbench(how: How, test: &str, options: &[&str], events: u64) -> Option<Finis
     args.extend(options);
     args.push("run");
     let finished = how.launch(&program, &args).finish();
-    assert_eq!(field(&finished.stdout, "Number of threads:"), THREADS, "{}", finished.stdout);
-    assert_eq!(field(&finished.stdout, "total number of events:"), events, "{}", finished.stdout);
+    assert_eq!(field(finished.text(), "Number of threads:"), THREADS, "{}", finished.text());
+    assert_eq!(field(finished.text(), "total number of events:"), events, "{}", finished.text());
     if let Some(report) = &finished.report {
         report.expect_threads(THREADS);
     } else {

@@ -31,7 +31,7 @@ fn program() -> Option<&'static Path> {
 fn timed_mutex(how: How) {
     let Some(program) = program() else { return };
     let finished = how.launch::<&str>(program, &[]).finish();
-    assert_eq!(finished.stdout, EXPECTED, "{}", finished.stderr);
+    assert_eq!(finished.text(), EXPECTED, "{}", finished.stderr);
     match finished.report {
         Some(report) => {
             report.expect_threads(8);

@@ -41,32 +41,34 @@ fn data() -> &'static [u8] {
 
 fn round_trip(how: How) {
     let Some(xz) = need("xz", "xz-utils") else { return };
+    let dir = TempDir::new().expect("a temporary directory can be made");
+    let path = |name: &str| dir.path().join(name).to_str().expect("a plain name").to_owned();
+    let (original, compressed) = (path("data"), path("data.xz"));
+    std::fs::write(&original, data()).expect("the data can be written");
     let block_size = format!("--block-size={BLOCK}");
-    let compressed = how.launch(&xz, &["-T4", "-1", &block_size, "-c"]).finish_with_input(data());
-    assert!(compressed.stdout_bytes.len() < data().len() * 3 / 4, "half of the data is text");
-    if let Some(report) = &compressed.report {
-        report.expect_threads(5); // 4 workers, and the main thread that feeds them
-    }
+    let compress = |how: How, threads| {
+        let finished = how.launch(&xz, &[threads, "-1", &block_size, "--stdout", &original]).finish();
+        if let Some(report) = finished.report {
+            report.expect_threads(5); // 4 workers, and the main thread that feeds them
+        }
+        finished.stdout
+    };
 
+    let bytes = compress(how, "-T4");
+    assert!(bytes.len() < data().len() * 3 / 4, "half of the data is text");
     // Few threads or many, glibc's locks or ours: the same bytes, and nothing else on standard output.
     static CONTROL: OnceLock<Vec<u8>> = OnceLock::new();
-    let control = CONTROL.get_or_init(|| {
-        How::Plain.launch(&xz, &["-T2", "-1", &block_size, "-c"]).finish_with_input(data()).stdout_bytes
-    });
-    assert!(
-        compressed.stdout_bytes == *control,
-        "the compressed bytes differ from those of two threads on glibc"
-    );
+    let control = CONTROL.get_or_init(|| compress(How::Plain, "-T2"));
+    assert!(bytes == *control, "the compressed bytes differ from those of two threads on glibc");
 
-    let dir = TempDir::new().expect("a temporary directory can be made");
-    let file = dir.path().join("data.xz");
-    std::fs::write(&file, &compressed.stdout_bytes).expect("the compressed data can be written");
-    let list = How::Plain.launch(&xz, &["--robot".as_ref(), "--list".as_ref(), file.as_os_str()]).finish();
-    let blocks = list.stdout.lines().find_map(|line| line.strip_prefix("totals\t1\t")?.split('\t').next());
-    assert_eq!(blocks, Some(BLOCKS.to_string().as_str()), "{}", list.stdout);
+    std::fs::write(&compressed, &bytes).expect("the compressed data can be written");
+    let list = How::Plain.launch(&xz, &["--robot", "--list", &compressed]).finish();
+    let list = list.text();
+    let blocks = list.lines().find_map(|line| line.strip_prefix("totals\t1\t")?.split('\t').next());
+    assert_eq!(blocks, Some(BLOCKS.to_string().as_str()), "{list}");
 
-    let restored = how.launch(&xz, &["-T4", "-dc"]).finish_with_input(&compressed.stdout_bytes);
-    assert!(restored.stdout_bytes == data(), "the restored data differ");
+    let restored = how.launch(&xz, &["-T4", "--decompress", "--stdout", &compressed]).finish();
+    assert!(restored.stdout == data(), "the restored data differ");
 }
 
 every_way!(round_trip);
