@@ -1,12 +1,17 @@
 //! The CPU that the calling thread runs on, and how many there are for it.
 
-use core::sync::atomic::{AtomicIsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Offset of the restartable-sequences area from the thread pointer; 0 before [`init`], or if there is none.
-static RSEQ: AtomicIsize = AtomicIsize::new(0);
+use crate::tls::words;
 
 /// Finds glibc's restartable-sequences area. Until it is called, [`tag`] knows nothing.
+///
+/// The first call enters the dynamic linker; better at start-up than under a lock.
 pub(crate) fn init() {
+    static LOOKED: AtomicBool = AtomicBool::new(false);
+    if LOOKED.swap(true, Relaxed) {
+        return;
+    }
     // Looked up rather than linked, because glibc before 2.35 does not have them.
     // SAFETY: the names are strings that end in a zero; the lookup has no other precondition.
     let (offset, size) = unsafe {
@@ -21,21 +26,15 @@ pub(crate) fn init() {
     // SAFETY: glibc's constants of these types. A size of 0 says that the area was not registered.
     let (offset, size) = unsafe { (*offset, *size) };
     if size != 0 {
-        RSEQ.store(offset, Relaxed);
+        words().rseq.store(offset, Relaxed);
         crate::rseq::init();
     }
-}
-
-/// Where the area is; 0 if there is none.
-#[inline(always)]
-pub(crate) fn rseq_offset() -> isize {
-    RSEQ.load(Relaxed)
 }
 
 /// The CPU's number plus one; 0 if unknown.
 #[inline(always)]
 pub(crate) fn tag() -> u32 {
-    let offset = RSEQ.load(Relaxed);
+    let offset = words().rseq.load(Relaxed);
     if offset == 0 {
         return 0;
     }

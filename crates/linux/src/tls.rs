@@ -8,7 +8,7 @@
 //! Zero bytes are the state of a thread that has not used a lock. A forked child's only thread keeps its block.
 
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering::Relaxed};
 
 /// The block. Only its own thread accesses it, signal handlers on that thread included.
 #[repr(C)]
@@ -31,6 +31,59 @@ global_asm!(
     ".zero 16",
     ".popsection",
 );
+
+/// Words of the process that fast paths read, written once or twice. A shared library reaches a static of another
+/// crate through the global offset table; these are one instruction away for the same reason as the block.
+#[repr(C)]
+pub(crate) struct Words {
+    /// Offset of the restartable-sequences area from the thread pointer; 0 if there is none, or none known.
+    pub(crate) rseq: AtomicIsize,
+    /// Whether [`crate::rseq::release`] stores.
+    pub(crate) stores: AtomicBool,
+    /// Whether there has been a second thread.
+    pub(crate) multi: AtomicBool,
+}
+
+global_asm!(
+    ".pushsection .bss.poundlock_words,\"aw\",@nobits",
+    ".globl poundlock_words",
+    ".hidden poundlock_words",
+    ".type poundlock_words, @object",
+    ".size poundlock_words, 16",
+    ".balign 64",
+    "poundlock_words:",
+    ".zero 64",
+    ".popsection",
+);
+
+const _: () = assert!(size_of::<Words>() == 16);
+
+/// The process's words.
+#[inline(always)]
+pub(crate) fn words() -> &'static Words {
+    let words: *const Words;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: computes an address.
+    unsafe {
+        asm!(
+            "lea {words}, [rip + poundlock_words]",
+            words = out(reg) words,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: computes an address.
+    unsafe {
+        asm!(
+            "adrp {words}, poundlock_words",
+            "add {words}, {words}, :lo12:poundlock_words",
+            words = out(reg) words,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    // SAFETY: the object above: zero bytes, aligned, never unmapped before the code that gets here.
+    unsafe { &*words }
+}
 
 const _: () = assert!(size_of::<Block>() == 16);
 
@@ -91,26 +144,20 @@ pub fn set_stat(pointer: *mut u8) {
     unsafe { (*block()).stat = pointer }
 }
 
-/// Whether the process may have a single thread: until [`threads_exist`] has seen a second one. A word of our
-/// own, because glibc's is two dependent loads away, which a multi-threaded program would pay for between its
-/// atomics.
-static MAY_BE_SINGLE: AtomicBool = AtomicBool::new(true);
-
-/// Whether the process has a single thread. Once it had more, the answer stays false.
+/// Whether the process has a single thread. Once it had more, the answer stays false: glibc's word is two
+/// dependent loads away, which a multi-threaded program would pay for between its atomics.
 #[inline(always)]
 pub(crate) fn single_threaded() -> bool {
+    let multi = &words().multi;
     // Relaxed: a thread that reads an old value goes on to ask glibc.
-    MAY_BE_SINGLE.load(Relaxed) && !threads_exist()
-}
-
-/// Asks glibc, and remembers that there is more than one thread.
-#[inline(always)]
-fn threads_exist() -> bool {
-    let exist = !libc_single_threaded();
-    if exist {
-        MAY_BE_SINGLE.store(false, Relaxed);
+    if multi.load(Relaxed) {
+        return false;
     }
-    exist
+    let single = libc_single_threaded();
+    if !single {
+        multi.store(true, Relaxed);
+    }
+    single
 }
 
 /// glibc's word (`__libc_single_threaded`, glibc 2.32); false where there is none.

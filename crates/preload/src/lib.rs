@@ -30,6 +30,7 @@ mod stat;
 /// Runs as early as the dynamic linker lets it. Everything also works before it has run.
 extern "C" fn start() {
     mode::get();
+    real::find_all();
     poundlock_linux::init();
     // SAFETY: registers a function that stays loaded: the library is linked so that it cannot be unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };

@@ -54,14 +54,29 @@ pub(crate) static DLOPEN: Real = address!(dlopen);
 pub(crate) static DLVSYM: Real = address!(dlvsym);
 
 macro_rules! calls {
-    ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
+    ($($name:ident($($arg:ident: $type:ty),*);)*) => {
+        #[expect(non_upper_case_globals, reason = "each is named after its function")]
+        mod found {
+            use super::{CStr, Real};
+            $(pub(super) static $name: Real = address!($name);)*
+        }
+
+        /// Looks up everything. The dynamic linker's lock is held while a library's constructor runs, so a
+        /// thread for which that constructor waits must not be the first to look something up.
+        pub(crate) fn find_all() {
+            $(found::$name.address();)*
+            for other in [&COND_WAIT, &COND_TIMEDWAIT, &COND_CLOCKWAIT, &DLOPEN, &DLVSYM] {
+                other.address();
+            }
+        }
+
+        $(
         #[doc = concat!("glibc's `", stringify!($name), "`.")]
         ///
         /// # Safety
         /// As the function itself.
         pub(crate) unsafe fn $name($($arg: $type),*) -> c_int {
-            static ADDRESS: Real = address!($name);
-            let found = ADDRESS.address();
+            let found = found::$name.address();
             if found.is_null() {
                 return libc::ENOSYS;
             }
@@ -71,7 +86,8 @@ macro_rules! calls {
                 call($($arg),*)
             }
         }
-    )*};
+        )*
+    };
 }
 
 calls! {
