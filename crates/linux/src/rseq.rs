@@ -1,0 +1,163 @@
+//! Releasing a lock by a plain store, with restartable sequences.
+//!
+//! "If nobody may sleep here, store 0" has to be one step with respect to a thread that is about to sleep, or
+//! the sleeper could announce itself between the look and the store and never be woken. A restartable sequence
+//! makes it one: the kernel sends a thread that was interrupted in the middle (preempted, migrated, or
+//! signalled) back to its beginning, and `membarrier` (`PRIVATE_EXPEDITED_RSEQ`, Linux 5.10) does that to every
+//! thread of the process at once. So after [`expel`] every look at the guard has been followed by its store or
+//! is made again. The store costs a nanosecond where a locked instruction costs five; the system call is made
+//! once in the life of a lock, when a thread first sleeps in it.
+//!
+//! It needs glibc 2.35, which registers the area in which a thread names its sequence. Where it, the system
+//! call, or the architecture is missing, [`release`] returns false and nothing is lost but time.
+//!
+//! A program that later forbids itself the system call gets an error from it here, and sleeps with a time limit
+//! from then on ([`crate::futex`]); one that is killed by its own filter for it is beyond help.
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
+
+use crate::atomic::U32;
+use crate::futex::keeping_errno;
+use crate::tls::words;
+
+/// Whether [`expel`] has failed, so that sleepers must look now and then.
+static BROKEN: AtomicBool = AtomicBool::new(false);
+
+const EXPEDITED: libc::c_long = 1 << 7;
+const REGISTER: libc::c_long = 1 << 8;
+
+fn membarrier(command: libc::c_long) -> Result<libc::c_long, libc::c_int> {
+    // SAFETY: the call touches no memory of ours.
+    keeping_errno(|| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) })
+}
+
+/// To be called once the area is known to be registered.
+pub(crate) fn init() {
+    if cfg!(target_arch = "x86_64") && membarrier(REGISTER).is_ok() && membarrier(EXPEDITED).is_ok() {
+        // Set once, before which no thread can be in a sequence of ours.
+        words().stores.store(true, SeqCst);
+    }
+}
+
+/// See [`Platform::expel`](poundlock_core::Platform::expel).
+pub(crate) fn expel() {
+    // The caller's announcement, a sequentially consistent read-modify-write, comes before this load. If it
+    // reads false, whoever reads true comes later, and so does that thread's look at the guard, which the
+    // announcement has changed.
+    if !words().stores.load(SeqCst) {
+        return;
+    }
+    // A forked child may have to register anew.
+    if membarrier(EXPEDITED).is_err() && (membarrier(REGISTER).is_err() || membarrier(EXPEDITED).is_err()) {
+        BROKEN.store(true, SeqCst);
+    }
+}
+
+/// Whether a wake-up may be lost.
+#[inline]
+pub(crate) fn broken() -> bool {
+    BROKEN.load(Relaxed)
+}
+
+/// See [`Platform::release`](poundlock_core::Platform::release).
+#[inline(always)]
+pub(crate) fn release(count: &U32, guard: &U32) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let words = words();
+        let offset = words.rseq.load(Relaxed);
+        // A thread for which the area is not registered has a negative CPU in it.
+        if !words.stores.load(Relaxed) || crate::tls::rseq_cpu(offset) < 0 {
+            return false;
+        }
+        let mut held_back: u32;
+        // SAFETY: `offset` is that of this thread's registered area. The sequence from 3 to 4 has no side effect
+        // but its last instruction, the store, and may be started over at any point before it. On x86-64 a
+        // plain store is a release. The descriptor and the abort handler are the library's, which is never
+        // unloaded; the handler is preceded by the signature with which glibc registers.
+        unsafe {
+            core::arch::asm!(
+                "2:",
+                "lea {at}, [rip + 77f]",
+                "mov qword ptr fs:[{offset} + 8], {at}",
+                "3:",
+                "mov {held_back:e}, dword ptr [{guard}]",
+                "test {held_back:e}, {held_back:e}",
+                "jnz 5f",
+                "mov dword ptr [{count}], 0",
+                "4:",
+                "5:",
+                ".pushsection .data.rel.ro.poundlock_rseq,\"aw\",@progbits",
+                ".balign 32",
+                "77:",
+                ".long 0, 0",
+                ".quad 3b, 4b - 3b, 6f",
+                ".popsection",
+                ".pushsection .text.poundlock_rseq,\"ax\",@progbits",
+                // An instruction that traps, with the signature as its operand.
+                ".byte 0x0f, 0xb9, 0x3d",
+                ".long 0x53053053",
+                "6:",
+                "jmp 2b",
+                ".popsection",
+                at = out(reg) _,
+                offset = in(reg) offset,
+                held_back = out(reg) held_back,
+                guard = in(reg) guard,
+                count = in(reg) count,
+                options(nostack),
+            );
+        }
+        held_back == 0
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = (count, guard);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{expel, release};
+    use crate::atomic::U32;
+    use poundlock_core::platform::Atomic;
+    use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+    #[test]
+    fn stores_unless_guarded() {
+        crate::init();
+        let (count, guard) = (U32::new(3), U32::new(0));
+        let able = release(&count, &guard);
+        assert_eq!(count.load(Relaxed), if able { 0 } else { 3 });
+        guard.store(1, Relaxed);
+        count.store(7, Relaxed);
+        assert!(!release(&count, &guard));
+        assert_eq!(count.load(Relaxed), 7);
+    }
+
+    /// The promise of `expel`: a store that is seen after it was made by a look before it.
+    #[test]
+    fn nothing_is_stored_after_an_expulsion() {
+        crate::init();
+        for _ in 0..200 {
+            let (count, guard) = (U32::new(0), U32::new(0));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while guard.load(Relaxed) == 0 {
+                        count.store(1, Relaxed);
+                        release(&count, &guard);
+                    }
+                });
+                guard.fetch_or(1, SeqCst);
+                expel();
+                // The other thread may still store a 1 once, but no 0 over it.
+                count.swap(2, SeqCst);
+                for _ in 0..1000 {
+                    assert_ne!(count.load(Relaxed), 0);
+                    std::hint::spin_loop();
+                }
+            });
+        }
+    }
+}
