@@ -47,9 +47,7 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     let mut environment = library::environment(lock)?;
     // Before the program has run for an hour is the time to find that its report cannot be written.
     let json = args.json.as_deref().map(json::Output::open).transpose()?;
-    let dir = tempfile::Builder::new().prefix("poundlock-stat-").tempdir().map_err(|error| {
-        Failure::new(status::OURS, format_args!("a directory for the figures: {}", reason(&error)))
-    })?;
+    let dir = figures_dir()?;
     environment.push((OsStr::new(library::STAT_VARIABLE), Some(dir.path().into())));
 
     let ended = launch::run(&program, &args.run.command, &environment)?;
@@ -87,6 +85,16 @@ fn report(
     // Standard error being closed is no reason to fail a command that has succeeded.
     let _ = table;
     Ok(())
+}
+
+/// A directory of our own for the processes' files: in memory, since every counter that is touched is a page of a
+/// file, which a disk's file system would have to find blocks for; elsewhere if there is no such place.
+fn figures_dir() -> Result<tempfile::TempDir, Failure> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("poundlock-stat-");
+    builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir()).map_err(|error| {
+        Failure::new(status::OURS, format_args!("a directory for the figures: {}", reason(&error)))
+    })
 }
 
 /// Reads what every process left, in the order in which they started.
