@@ -442,11 +442,19 @@ void act_meeting(void)
     while (meeting->held == held) {
         /* The object's bytes are not named: it may be unmapped when the monitor looks. */
         doing(WAITING, lock->name, NULL, 0);
+        bool timed = chance(400);
+        struct timespec deadline = deadline_after(meeting->kind->clock, timed ? below(400000) : 0);
         leave(lock);
-        expect_zero("wait", lock->name, meeting->kind->wait(cond, lock->cell->object));
+        int rc = timed ? meeting->kind->timedwait(cond, lock->cell->object, &deadline)
+                       : meeting->kind->wait(cond, lock->cell->object);
         enter(lock);
         self->entries[lock->index]++;
-        did(DID_WAIT);
+        if (timed && rc == ETIMEDOUT)
+            did(DID_WAIT_TIMED_OUT);
+        else {
+            expect_zero("wait", lock->name, rc);
+            did(DID_WAIT);
+        }
     }
     release(lock);
 }

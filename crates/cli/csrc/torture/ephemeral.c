@@ -105,8 +105,34 @@ static void lock_parcel(struct parcel *parcel)
     enter(&parcel->lock);
 }
 
+/* A young mutex has paths of its own (a first sleeper, a first time-out), which one that has lived a while does not
+ * take any more: so some are used more than once before they go. */
 static void use(struct parcel *parcel)
 {
+    struct lock *lock = &parcel->lock;
+    for (unsigned i = chance(400) ? below(12) : 0; i > 0; i--) {
+        if (lock->kind->timedlock && chance(300)) {
+            struct timespec soon = deadline_after(CLOCK_REALTIME, below(100000));
+            doing(TIMED_LOCKING, lock->kind->name, NULL, 0);
+            int rc = lock->kind->timedlock(parcel->cell.object, &soon);
+            if (rc == ETIMEDOUT)
+                continue;
+            if (rc != 0)
+                unexpected("timedlock", lock->kind, rc);
+            enter(lock);
+        } else {
+            lock_parcel(parcel);
+        }
+        if (chance(20))
+            nap(below(100));
+        else
+            spin(below(chance(100) ? 2000 : 100));
+        leave(lock);
+        doing(UNLOCKING, lock->kind->name, NULL, 0);
+        int rc = lock->kind->unlock(parcel->cell.object);
+        if (rc != 0)
+            unexpected("unlock", lock->kind, rc);
+    }
     lock_parcel(parcel);
     spin(below(100));
     drop(parcel);
