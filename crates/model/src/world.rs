@@ -1,0 +1,459 @@
+//! What surrounds the threads of one execution: the sleepers and the timers of the kernel, the memory that
+//! may die, and the planted fault.
+//!
+//! loom runs all threads of an execution as coroutines of one operating-system thread and switches only on
+//! entering one of its own operations. So plain cells can hold this state, provided that every access that
+//! another thread's could change comes right after an operation on a loom object which both perform
+//! ([`World::enter`]): loom's partial-order reduction sees conflicts on its own objects only.
+
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::Ordering::Relaxed;
+use std::rc::Rc;
+
+use loom::sync::atomic::AtomicU32;
+use loom::thread::{JoinHandle, Thread};
+use poundlock_core::platform::{Clock, Deadline, Waited};
+
+use crate::atomic::{Operation, U32};
+
+/// Threads a model may have, the main one included: loom's limit.
+pub const THREADS: usize = loom::MAX_THREADS;
+
+/// Something planted for a model to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// The `n`th wake-up of an execution, from 0, is lost.
+    LoseWake(u32),
+    /// A wait compares the word, and falls asleep a step later.
+    TornWait,
+    /// No operation releases.
+    WeakRelease,
+    /// No operation acquires.
+    WeakAcquire,
+    /// This operation is relaxed, whatever was asked for.
+    Weaken(Operation),
+    /// Each thread's `n`th failing compare-and-swap, from 0, reports success.
+    Lie(u32),
+    /// After each store that releases, the word is read once more.
+    TouchAfterRelease,
+}
+
+/// How a model's world is furnished.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How many threads there are, the main one included.
+    pub threads: usize,
+    /// Turns in a spin budget.
+    pub spins: u32,
+    /// The tag that each thread publishes. A thread knows that who published its own tag does not run.
+    pub tags: [u32; THREADS],
+    /// How many of each thread's waits return at once, for no reason.
+    pub restless: u32,
+    /// The number that distinguishes this process from its parent.
+    pub epoch: u32,
+    /// Threads that have no record, as a bit set: they may not queue.
+    pub unregistered: u32,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            threads: 2,
+            spins: 1,
+            tags: [0; THREADS],
+            restless: 0,
+            epoch: 0,
+            unregistered: 0,
+            fault: Fault::None,
+        }
+    }
+}
+
+/// What happened in all executions of a model, so that a model can show that it reached what it is about.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// Executions.
+    pub executions: u64,
+    /// Waits that fell asleep.
+    pub sleeps: u64,
+    /// Sleepers that were woken.
+    pub woken: u64,
+    /// Waits that a deadline ended.
+    pub timed_out: u64,
+    /// Sleeps that a signal handler ended.
+    pub interrupted: u64,
+    /// Whatever the model counts with [`World::reached`].
+    pub reached: [u64; 4],
+}
+
+/// A thread in [`wait`](World::wait).
+struct Sleeper {
+    word: usize,
+    thread: u32,
+    timer: Option<usize>,
+    handle: Thread,
+    ended: Cell<Option<Waited>>,
+}
+
+/// Memory that will be destroyed while the model runs.
+pub(crate) struct Plot {
+    begin: usize,
+    end: usize,
+    dead: Cell<bool>,
+    /// Read by each access, written by the destroyer: loom reports an access that is not ordered before the
+    /// destruction, whether or not it came first in this execution.
+    token: loom::cell::UnsafeCell<()>,
+}
+
+impl Plot {
+    pub(crate) fn touch(&self) {
+        self.token.with(|_| ());
+    }
+
+    pub(crate) fn inspect(&self) {
+        assert!(!self.dead.get(), "late touch: the lock was destroyed before this access");
+    }
+}
+
+/// See the module's documentation.
+pub struct World {
+    settings: Settings,
+    /// The object whose operations stand for the kernel's state.
+    kernel: AtomicU32,
+    sleepers: RefCell<Vec<Rc<Sleeper>>>,
+    expired: Cell<u32>,
+    wakes: Cell<u32>,
+    restless: [Cell<u32>; THREADS],
+    failures: [Cell<u32>; THREADS],
+    plots: RefCell<Vec<Rc<Plot>>>,
+    blind: Cell<Option<(usize, *const U32)>>,
+    watched: RefCell<Vec<Watch>>,
+}
+
+/// Counts what happens to a word.
+struct Watch {
+    word: usize,
+    place: usize,
+    event: Event,
+}
+
+enum Event {
+    Stored(Box<dyn Fn(u32) -> bool>),
+    Slept,
+}
+
+std::thread_local! {
+    static CURRENT: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
+    static REPORT: Cell<Report> = Cell::new(Report::default());
+}
+
+loom::thread_local! {
+    static INDEX: Cell<u32> = Cell::new(0);
+}
+
+impl World {
+    /// The world of the execution that runs on this operating-system thread.
+    ///
+    /// # Panics
+    /// Outside a model.
+    pub(crate) fn current() -> Rc<World> {
+        CURRENT.with_borrow(|world| world.clone().expect("a lock is used outside a model"))
+    }
+
+    /// A new world for a new execution.
+    pub(crate) fn begin(settings: Settings) -> Rc<World> {
+        let world = Rc::new(World {
+            settings,
+            kernel: AtomicU32::new(0),
+            sleepers: RefCell::default(),
+            expired: Cell::new(0),
+            wakes: Cell::new(0),
+            restless: Default::default(),
+            failures: Default::default(),
+            plots: RefCell::default(),
+            blind: Cell::new(None),
+            watched: RefCell::default(),
+        });
+        CURRENT.set(Some(world.clone()));
+        world
+    }
+
+    /// The execution is over.
+    pub(crate) fn end(&self) {
+        assert!(self.sleepers.borrow().is_empty(), "a thread sleeps beyond the model's end");
+        self.tally(|report| report.executions += 1);
+        CURRENT.set(None);
+    }
+
+    pub(crate) fn reset_report() {
+        REPORT.set(Report::default());
+    }
+
+    pub(crate) fn report() -> Report {
+        REPORT.get()
+    }
+
+    fn tally(&self, note: impl FnOnce(&mut Report)) {
+        let mut report = REPORT.get();
+        note(&mut report);
+        REPORT.set(report);
+    }
+
+    /// Counts that the model has come to a place, for [`Report::reached`].
+    pub fn reached(&self, place: usize) {
+        self.tally(|report| report.reached[place] += 1);
+    }
+
+    /// Counts as [`World::reached`] whenever a value is stored in `word` for which `when` holds.
+    pub fn watch(&self, word: &U32, place: usize, when: impl Fn(u32) -> bool + 'static) {
+        let word = core::ptr::from_ref(word).addr();
+        self.watched.borrow_mut().push(Watch { word, place, event: Event::Stored(Box::new(when)) });
+    }
+
+    /// Counts as [`World::reached`] whenever a thread falls asleep on `word`.
+    pub fn watch_sleep(&self, word: &U32, place: usize) {
+        let word = core::ptr::from_ref(word).addr();
+        self.watched.borrow_mut().push(Watch { word, place, event: Event::Slept });
+    }
+
+    pub(crate) fn stored(&self, address: usize, value: u32) {
+        for watch in self.watched.borrow().iter().filter(|watch| watch.word == address) {
+            if matches!(&watch.event, Event::Stored(when) if when(value)) {
+                self.reached(watch.place);
+            }
+        }
+    }
+
+    fn slept(&self, address: usize) {
+        self.tally(|report| report.sleeps += 1);
+        for watch in self.watched.borrow().iter().filter(|watch| watch.word == address) {
+            if matches!(watch.event, Event::Slept) {
+                self.reached(watch.place);
+            }
+        }
+    }
+
+    /// Starts thread number `index`; the main thread is number 0.
+    pub fn spawn<T: 'static>(&self, index: u32, body: impl FnOnce(&World) -> T + 'static) -> JoinHandle<T> {
+        loom::thread::spawn(move || {
+            INDEX.with(|own| own.set(index));
+            body(&World::current())
+        })
+    }
+
+    /// The calling thread's number.
+    pub fn index(&self) -> u32 {
+        INDEX.with(Cell::get)
+    }
+
+    /// Whether the calling thread has a record.
+    pub(crate) fn registered(&self) -> bool {
+        self.settings.unregistered & (1 << self.index()) == 0
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn tag(&self) -> u32 {
+        self.settings.tags[self.index() as usize]
+    }
+
+    /// A step that conflicts with every other such step. Relaxed: the kernel's help orders nothing else.
+    fn enter(&self) {
+        self.kernel.fetch_add(1, Relaxed);
+    }
+
+    // Deadlines.
+
+    /// A deadline that passes when [`World::expire`] is called with the same number.
+    pub fn timer(&self, number: u32) -> Deadline {
+        Deadline { clock: Clock::Monotonic, seconds: i64::from(number), nanoseconds: 0 }
+    }
+
+    /// A deadline in the past.
+    pub fn past(&self) -> Deadline {
+        Deadline { clock: Clock::Monotonic, seconds: -1, nanoseconds: 0 }
+    }
+
+    /// Lets the deadlines of a timer pass. Called by a thread of its own, this happens at any moment.
+    pub fn expire(&self, number: u32) {
+        self.enter();
+        self.expired.set(self.expired.get() | 1 << number);
+        self.rouse(usize::MAX, Waited::TimedOut, |sleeper| sleeper.timer == Some(number as usize));
+    }
+
+    /// Runs a signal handler upon a thread: ends its sleep, if it sleeps.
+    pub fn interrupt(&self, thread: u32) {
+        self.enter();
+        self.rouse(usize::MAX, Waited::Interrupted, |sleeper| sleeper.thread == thread);
+    }
+
+    fn has_passed(&self, deadline: &Deadline) -> bool {
+        deadline.seconds < 0 || self.expired.get() & (1 << deadline.seconds) != 0
+    }
+
+    pub(crate) fn expired(&self, deadline: &Deadline) -> bool {
+        self.enter();
+        self.has_passed(deadline)
+    }
+
+    // Sleeping.
+
+    pub(crate) fn wait(&self, word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
+        let index = self.index() as usize;
+        if self.restless[index].get() < self.settings.restless {
+            self.restless[index].set(self.restless[index].get() + 1);
+            loom::thread::yield_now();
+            return Waited::Woken;
+        }
+        self.enter();
+        // From here to the end of the comparison no other thread runs.
+        loom::stop_exploring();
+        let newest = word.newest();
+        loom::explore();
+        if newest != expected {
+            // After a yield loom no longer lets this thread read the value that it has seen; nor does a
+            // kernel that has compared a newer one.
+            loom::thread::yield_now();
+            return Waited::Woken;
+        }
+        if self.fault() == Fault::TornWait {
+            self.enter();
+        }
+        if deadline.is_some_and(|deadline| self.has_passed(deadline)) {
+            self.tally(|report| report.timed_out += 1);
+            return Waited::TimedOut;
+        }
+        let sleeper = Rc::new(Sleeper {
+            word: core::ptr::from_ref(word).addr(),
+            thread: self.index(),
+            timer: deadline.map(|deadline| deadline.seconds as usize),
+            handle: loom::thread::current(),
+            ended: Cell::new(None),
+        });
+        self.sleepers.borrow_mut().push(sleeper.clone());
+        self.slept(sleeper.word);
+        loop {
+            if let Some(ended) = sleeper.ended.get() {
+                return ended;
+            }
+            loom::thread::park();
+        }
+    }
+
+    pub(crate) fn wake(&self, word: *const U32, count: u32) {
+        self.enter();
+        let number = self.wakes.get();
+        self.wakes.set(number + 1);
+        if self.fault() == Fault::LoseWake(number) {
+            return;
+        }
+        self.rouse(count as usize, Waited::Woken, |sleeper| sleeper.word == word.addr());
+    }
+
+    fn rouse(&self, count: usize, how: Waited, which: impl Fn(&Sleeper) -> bool) {
+        let mut roused = Vec::new();
+        self.sleepers.borrow_mut().retain(|sleeper| {
+            let stays = roused.len() >= count || !which(sleeper);
+            if !stays {
+                roused.push(sleeper.clone());
+            }
+            stays
+        });
+        for sleeper in roused {
+            self.tally(|report| match how {
+                Waited::Woken => report.woken += 1,
+                Waited::TimedOut => report.timed_out += 1,
+                Waited::Interrupted => report.interrupted += 1,
+            });
+            sleeper.ended.set(Some(how));
+            sleeper.handle.unpark();
+        }
+    }
+
+    // Faults.
+
+    pub(crate) fn fault(&self) -> Fault {
+        self.settings.fault
+    }
+
+    /// Whether the failure of a compare-and-swap is to be reported as a success.
+    pub(crate) fn lies(&self) -> bool {
+        let Fault::Lie(nth) = self.fault() else { return false };
+        let failures = &self.failures[self.index() as usize];
+        failures.set(failures.get() + 1);
+        failures.get() == nth + 1
+    }
+
+    /// Plants a fault: loads of `word` see 0 unless the top bit of `unless` is set.
+    pub fn make_blind(&self, word: &U32, unless: &U32) {
+        self.blind.set(Some((core::ptr::from_ref(word).addr(), unless)));
+    }
+
+    pub(crate) fn blind(&self, address: usize) -> bool {
+        match self.blind.get() {
+            // SAFETY: the models that plant this fault keep the lock of which both words are a part until
+            // the execution ends, and the fault ends with the world.
+            Some((word, unless)) if word == address => unsafe { &*unless }.peek() >> 31 == 0,
+            _ => false,
+        }
+    }
+
+    // Mortal memory.
+
+    pub(crate) fn bury<T>(&self, thing: &T) -> Rc<Plot> {
+        let begin = core::ptr::from_ref(thing).addr();
+        let plot = Rc::new(Plot {
+            begin,
+            end: begin + size_of::<T>(),
+            dead: Cell::new(false),
+            token: loom::cell::UnsafeCell::new(()),
+        });
+        self.plots.borrow_mut().push(plot.clone());
+        plot
+    }
+
+    pub(crate) fn plot(&self, address: usize) -> Option<Rc<Plot>> {
+        self.plots.borrow().iter().find(|plot| (plot.begin..plot.end).contains(&address)).cloned()
+    }
+}
+
+/// Something that is destroyed while the model runs: a destruction that is not ordered after every access to
+/// its atomics fails the model. The memory itself lasts until the execution ends.
+pub struct Mortal<T> {
+    thing: Rc<T>,
+    plot: Rc<Plot>,
+}
+
+impl<T> Clone for Mortal<T> {
+    fn clone(&self) -> Self {
+        Mortal { thing: self.thing.clone(), plot: self.plot.clone() }
+    }
+}
+
+impl<T> Mortal<T> {
+    /// Something alive.
+    pub fn new(world: &World, thing: T) -> Self {
+        let thing = Rc::new(thing);
+        let plot = world.bury(&*thing);
+        Mortal { thing, plot }
+    }
+
+    /// Destroys it.
+    pub fn destroy(&self) {
+        self.plot.token.with_mut(|_| ());
+        self.plot.dead.set(true);
+    }
+}
+
+impl<T> core::ops::Deref for Mortal<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.thing
+    }
+}

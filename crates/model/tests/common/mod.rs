@@ -1,0 +1,63 @@
+//! What the models share.
+
+use std::rc::Rc;
+
+use loom::cell::UnsafeCell;
+use poundlock_core::mutex::RawMutex;
+use poundlock_model::Modelled;
+
+/// A mutex and what it protects. Two accesses to that which the mutex does not order, whatever order they came
+/// in, fail the model.
+pub(crate) struct Guarded<P: Modelled> {
+    pub(crate) mutex: RawMutex<P>,
+    value: UnsafeCell<u32>,
+}
+
+impl<P: Modelled> Guarded<P> {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::new(Self::unshared())
+    }
+
+    pub(crate) fn unshared() -> Self {
+        Guarded { mutex: RawMutex::default(), value: UnsafeCell::new(0) }
+    }
+
+    /// The critical section. Returns how many there were before.
+    pub(crate) fn section(&self) -> u32 {
+        // SAFETY: loom checks what makes this sound, and fails the model otherwise.
+        self.value.with_mut(|value| unsafe {
+            *value += 1;
+            *value - 1
+        })
+    }
+
+    /// At the end, when all threads have been joined.
+    pub(crate) fn finish(&self, sections: u32) {
+        assert_eq!(self.section(), sections, "an entry was lost");
+        assert!(self.mutex.is_idle(), "something is left in the mutex");
+    }
+}
+
+/// Instantiates a generic model for the four variants.
+macro_rules! for_each_variant {
+    ($($model:ident),* $(,)?) => {
+        for_each_variant!(@ baseline Baseline $($model)*);
+        for_each_variant!(@ fewer_atomics FewerAtomics $($model)*);
+        for_each_variant!(@ mcs_queue McsQueue $($model)*);
+        for_each_variant!(@ any_negative AnyNegative $($model)*);
+    };
+    (@ $module:ident $variant:ident $($model:ident)*) => {
+        mod $module {
+            $(
+                #[test]
+                fn $model() {
+                    super::$model::<poundlock_core::mutex::$variant>(concat!(
+                        stringify!($model), " ", stringify!($module)
+                    ));
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use for_each_variant;
