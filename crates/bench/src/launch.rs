@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::clock;
 use crate::contender::Contender;
 use crate::error::{Error, Result};
 use crate::worker::{Answer, Request, Task};
@@ -62,16 +63,7 @@ impl Context {
         };
         let answer = ask(&mut command, contender.name(), &Request { library, task }, takes + GRACE)?;
         if let Some(directory) = statistics {
-            // Statistics that are off would look wonderfully cheap.
-            let written = fs::read_dir(directory.path())
-                .map_err(Error::system("cannot look for statistics"))?
-                .any(|entry| entry.is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "stat")));
-            if !written {
-                return Err(Error::worker(
-                    contender.name(),
-                    "statistics were asked for, and none were written",
-                ));
-            }
+            counted(contender.name(), directory.path(), &answer)?;
         }
         Ok(answer)
     }
@@ -85,6 +77,34 @@ impl Context {
         }
         command
     }
+}
+
+/// Makes sure that the statistics in `directory` are those of the measurement: were they off, or another lock's,
+/// they would look wonderfully cheap.
+fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
+    let acquired = match answer {
+        Answer::Uncontended(answer) => answer.acquisitions,
+        Answer::Handover(answer) => answer.counts.iter().sum(),
+        Answer::Failed(_) => 0,
+    };
+    let mut counted = 0;
+    for entry in fs::read_dir(directory).map_err(Error::system("cannot look for statistics"))? {
+        let path = entry.map_err(Error::system("cannot look for statistics"))?.path();
+        if path.extension().is_none_or(|extension| extension != "stat") {
+            continue;
+        }
+        let snapshot = poundlock_statfile::read(&path, clock::now_ns())
+            .map_err(|error| Error::worker(lock, format!("its statistics are unreadable: {error}")))?;
+        if snapshot.lock != lock {
+            return Err(Error::worker(lock, format!("the library used {} instead", snapshot.lock)));
+        }
+        counted += snapshot.locks.iter().map(|lock| lock.acquisitions).sum::<u64>();
+    }
+    if counted < acquired {
+        let message = format!("{acquired} acquisitions, of which the statistics know {counted}");
+        return Err(Error::worker(lock, message));
+    }
+    Ok(())
 }
 
 fn ask(command: &mut Command, contender: &str, request: &Request, limit: Duration) -> Result<Answer> {
@@ -209,5 +229,19 @@ mod tests {
         };
         let error = context.measure(Contender::DEFAULT, false, request().task, Duration::ZERO).unwrap_err();
         assert_eq!(error.to_string(), "there is no library");
+    }
+
+    #[test]
+    fn statistics_that_do_not_know_of_the_acquisitions_are_found_out() {
+        use crate::worker::uncontended;
+        let directory = tempfile::tempdir().unwrap();
+        let answer =
+            |acquisitions| Answer::Uncontended(uncontended::Answer { results: vec![], acquisitions });
+        let error = counted("x", directory.path(), &answer(7)).unwrap_err();
+        assert_eq!(error.to_string(), "x: 7 acquisitions, of which the statistics know 0");
+        counted("x", directory.path(), &answer(0)).unwrap();
+        fs::write(directory.path().join("1.0.stat"), "what is this").unwrap();
+        let error = counted("x", directory.path(), &answer(0)).unwrap_err();
+        assert!(error.to_string().contains("unreadable"), "{error}");
     }
 }

@@ -109,6 +109,8 @@ pub(crate) struct Task {
 pub(crate) struct Answer {
     /// For each operation, nanoseconds a pair: the median over the slices and their spread.
     pub(crate) results: Vec<(Operation, Summary)>,
+    /// Timed pairs of all operations together.
+    pub(crate) acquisitions: u64,
 }
 
 pub(crate) fn run(abi: Abi, task: &Task) -> Result<Answer> {
@@ -139,7 +141,7 @@ pub(crate) fn run(abi: Abi, task: &Task) -> Result<Answer> {
         .zip(samples)
         .filter_map(|((operation, _), samples)| Some((*operation, Summary::of(samples)?)))
         .collect();
-    Ok(Answer { results })
+    Ok(Answer { results, acquisitions: lengths.iter().sum::<u64>() * u64::from(task.slices) })
 }
 
 fn failed(operation: Operation, rc: c_int) -> Error {
@@ -327,6 +329,7 @@ mod tests {
         let answer = run(Abi::glibc().unwrap(), &task).unwrap();
         let names: Vec<_> = answer.results.iter().map(|(operation, _)| *operation).collect();
         assert_eq!(names, operations);
+        assert!(answer.acquisitions >= 3 * 1000 * operations.len() as u64);
         for (operation, ns) in &answer.results {
             assert!(ns.median > 0.0 && ns.n == 3, "{operation:?}: {ns:?}");
         }
