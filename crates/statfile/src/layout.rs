@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! page 0        magic, version; otherwise zero for ever        (NULL-CHUNK)
-//! page 1        Header
+//! pages 1, 2    Header
 //! lock table    LockSlot   x lock_capacity                     32 bytes each
 //! by address    u32 x 4    x address_buckets                   lock indices, a hint
 //! stack table   StackSlot  x stack_capacity                    256 bytes each
@@ -57,6 +57,10 @@ pub const VERSION_OFFSET: u64 = 8;
 pub const PAGE: u64 = 4096;
 /// Where the [`Header`] is.
 pub const HEADER_OFFSET: u64 = PAGE;
+/// Room for it.
+pub const HEADER_SIZE: u64 = 2 * PAGE;
+/// How many pages there can be before the arena.
+pub const BACKED_PAGES: usize = 1 << 14;
 
 /// How many bits of a lock's word are the index.
 pub const INDEX_BITS: u32 = 20;
@@ -144,7 +148,7 @@ pub struct ClockPair {
     pub ns: AtomicU64,
 }
 
-/// Page 1.
+/// Pages 1 and 2.
 #[repr(C)]
 pub struct Header {
     /// 1 once everything else is in place.
@@ -233,7 +237,9 @@ pub struct Header {
     /// The program.
     pub exe: Bytes<1024>,
     /// Room for the scan of the memory map, so that it needs no stack; of no interest to the reader.
-    pub scan_buffer: Bytes<2048>,
+    pub scan_buffer: Bytes<2560>,
+    /// One bit for each page of the regions before the arena: set once the page is known to have memory.
+    pub backed: [AtomicU64; BACKED_PAGES / 64],
 }
 
 /// Bytes that change behind a shared reference.
@@ -412,7 +418,7 @@ pub struct SiteCell {
 pub const SITE_SIZE: u64 = 128;
 
 const _: () = {
-    assert!(size_of::<Header>() <= PAGE as usize);
+    assert!(size_of::<Header>() <= HEADER_SIZE as usize);
     assert!(size_of::<LockSlot>() == 32);
     assert!(size_of::<StackSlot>() == 256);
     assert!(size_of::<ModuleSlot>() == 512);

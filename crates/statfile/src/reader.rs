@@ -149,7 +149,8 @@ struct Reader {
 impl Reader {
     fn open(path: &Path) -> Result<Reader, Error> {
         let file = File::open(path)?;
-        let mut reader = Reader { file, header: Block(Vec::new()), size: 2 * PAGE };
+        let mut reader =
+            Reader { file, header: Block(Vec::new()), size: layout::HEADER_OFFSET + layout::HEADER_SIZE };
         let first = reader.block(0, PAGE).ok_or(Error::NotAStatFile)?;
         if !first.0.starts_with(&layout::MAGIC) {
             return Err(Error::NotAStatFile);
@@ -158,7 +159,8 @@ impl Reader {
         if version != layout::VERSION {
             return Err(Error::Version(version));
         }
-        reader.header = reader.block(layout::HEADER_OFFSET, PAGE).ok_or(Error::NotAStatFile)?;
+        reader.header =
+            reader.block(layout::HEADER_OFFSET, layout::HEADER_SIZE).ok_or(Error::NotAStatFile)?;
         if reader.header.u32(offset_of!(Header, ready)) != 1 {
             return Err(Error::NotAStatFile);
         }

@@ -54,7 +54,7 @@ impl Regions {
         let pages = |bytes: u64| bytes.next_multiple_of(PAGE);
         let buckets = (options.locks / 2).max(1).next_power_of_two();
         let stack_index_size = (options.stacks * 2).next_power_of_two();
-        let locks = layout::HEADER_OFFSET + PAGE;
+        let locks = layout::HEADER_OFFSET + layout::HEADER_SIZE;
         let addresses = locks + pages(u64::from(options.locks) * size_of::<LockSlot>() as u64);
         let stacks = addresses + pages(u64::from(buckets) * 16);
         let stack_index = stacks + pages(u64::from(options.stacks) * size_of::<StackSlot>() as u64);
@@ -88,6 +88,9 @@ impl Map {
     /// Maps `file`, still empty, in the largest size that the system admits.
     pub(super) fn create(file: &sys::Fd, options: &Options) -> Result<Map, core::ffi::c_int> {
         let regions = Regions::of(options);
+        if regions.arena > PAGE * layout::BACKED_PAGES as u64 {
+            return Err(libc::EINVAL);
+        }
         let limit = sys::file_size_limit();
         let mut error = libc::EFBIG;
         for size in options.sizes.iter().copied().filter(|size| *size <= limit && *size > regions.arena) {
@@ -96,7 +99,8 @@ impl Map {
                     let map = Map { base };
                     // SAFETY: the range is that of the mapping just made.
                     let usable = unsafe {
-                        sys::allow_access(base, regions.arena as usize) && sys::back(base, 2 * PAGE as usize)
+                        sys::allow_access(base, regions.arena as usize)
+                            && sys::back(base, regions.locks as usize)
                     };
                     if !usable {
                         error = libc::ENOSPC;
@@ -240,9 +244,19 @@ impl Map {
         unsafe { core::slice::from_raw_parts(self.base.add(offset as usize).cast(), len) }
     }
 
+    /// Sees to it that the page of the fixed regions that `offset` is in has memory.
     fn back_page(self, offset: u64) -> bool {
+        let page = offset / PAGE;
+        let (word, bit) = (&self.header().backed[page as usize / 64], 1u64 << (page % 64));
+        if word.load(Relaxed) & bit != 0 {
+            return true;
+        }
         // SAFETY: callers pass offsets within the fixed regions, which are open.
-        unsafe { sys::back(self.base.add((offset & !(PAGE - 1)) as usize), PAGE as usize) }
+        let backed = unsafe { sys::back(self.base.add((page * PAGE) as usize), PAGE as usize) };
+        if backed {
+            word.fetch_or(bit, Relaxed);
+        }
+        backed
     }
 
     /// Takes the next number from `next`, below `capacity`, and sees to it that slot `number` of `size` bytes

@@ -301,6 +301,33 @@ fn slots_of_destroyed_locks_are_used_again() {
 }
 
 #[test]
+fn a_lock_made_again_while_its_slot_is_for_the_taking() {
+    host!(Again);
+    let directory = tempfile::tempdir().expect("a directory");
+    let recorder = start::<Again>(directory.path(), Options { recycle_after: 0, ..SMALL });
+    let site = here();
+    let word = AtomicU32::new(0);
+    let first = at(&word, 0x1000);
+    // Given up, taken back, given up again, taken back again: listed once all the while.
+    for _ in 0..2 {
+        recorder.created(first, site);
+        pair::<Again>(first);
+        recorder.destroyed(first);
+    }
+    recorder.created(first, site);
+    let others: Vec<AtomicU32> = (0..50).map(|_| AtomicU32::new(0)).collect();
+    for (n, word) in others.iter().enumerate() {
+        recorder.created(at(word, 0x2000 + 64 * n), site);
+        pair::<Again>(at(word, 0x2000 + 64 * n));
+    }
+    pair::<Again>(first);
+    let found = snapshot(directory.path());
+    assert_eq!(found.locks.len(), 51);
+    assert_eq!(of(&found, 0x1000).acquisitions, 3);
+    assert!(found.locks.iter().all(|lock| lock.address == 0x1000 || lock.acquisitions == 1));
+}
+
+#[test]
 fn recycling_by_many_threads_loses_nothing() {
     host!(Churn);
     let directory = tempfile::tempdir().expect("a directory");

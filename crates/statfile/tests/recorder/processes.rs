@@ -25,6 +25,13 @@ fn child(name: &str, directory: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a name"));
     command.args(["--exact", "--nocapture", "--test-threads=1"]).arg(format!("processes::{name}"));
     command.env(DIRECTORY, directory).stdout(Stdio::piped());
+    let limit_time = || {
+        // SAFETY: always succeeds. A child that hangs is ended by the signal; the alarm lasts through `exec`.
+        unsafe { libc::alarm(60) };
+        Ok(())
+    };
+    // SAFETY: `alarm` may be called between fork and exec.
+    unsafe { command.pre_exec(limit_time) };
     command
 }
 
@@ -229,6 +236,52 @@ fn a_forked_child_has_a_file_of_its_own() {
     assert_eq!(of(child, held.address()).acquisitions, 1);
 }
 
+/// The child copies the lock table at its first event. Until then the parent may have destroyed locks that live
+/// on in the child.
+#[test]
+fn a_lock_that_the_parent_destroyed_lives_on_in_the_child() {
+    host!(Outlived);
+    let directory = tempfile::tempdir().expect("a directory");
+    let recorder = start::<Outlived>(directory.path(), Options { recycle_after: 0, ..SMALL });
+    let lock = Lock::default();
+    recorder.created(lock.seen(), here());
+    // Page shared with the child: 1 once the lock is destroyed.
+    // SAFETY: a new mapping, large enough and zero.
+    let destroyed = unsafe {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        let page = libc::mmap(std::ptr::null_mut(), 4096, access, kind, -1, 0);
+        assert_ne!(page, libc::MAP_FAILED);
+        &*page.cast::<AtomicU32>()
+    };
+    // SAFETY: the child does only what a forked child may.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        recorder.fork_child();
+        while destroyed.load(Relaxed) == 0 {
+            // SAFETY: always succeeds.
+            unsafe { libc::sched_yield() };
+        }
+        pair::<Outlived>(lock.seen());
+        // These would take its slot.
+        for n in 0..10 {
+            let word = AtomicU32::new(0);
+            recorder.created(at(&word, 0x10_0000 + 64 * n), here());
+            pair::<Outlived>(at(&word, 0x10_0000 + 64 * n));
+        }
+        pair::<Outlived>(lock.seen());
+        recorder.finish();
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(0) };
+    }
+    recorder.destroyed(lock.seen());
+    destroyed.store(1, Relaxed);
+    assert_eq!(wait_for(pid), 0);
+    let all = read_all(directory.path());
+    let child = all.iter().find(|found| found.pid == pid as u32).expect("the child's");
+    assert_eq!(of(child, lock.address()).acquisitions, 2);
+    assert_eq!(child.locks.len(), 11);
+}
+
 #[test]
 fn a_forked_child_that_uses_no_lock_makes_no_file() {
     host!(Quiet);
@@ -303,6 +356,7 @@ fn work_until_killed(directory: &Path) {
     host!(Killed);
     static WORDS: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
     static DONE: AtomicU64 = AtomicU64::new(0);
+    static STUCK: Barrier = Barrier::new(2);
     start::<Killed>(directory, SMALL);
     for _ in 0..3 {
         thread::spawn(|| {
@@ -316,12 +370,13 @@ fn work_until_killed(directory: &Path) {
     thread::spawn(|| {
         pair::<Killed>(at(&WORDS[1], 0x2000));
         let wait = Killed::recorder().wait_begin(at(&WORDS[2], 0x3000), here());
+        STUCK.wait();
         loop {
             thread::park();
             std::hint::black_box(&wait);
         }
     });
-    // The fifth thread; it sees the others begin.
+    STUCK.wait();
     contended_pair::<Killed>(at(&WORDS[0], 0x1000), here());
     loop {
         println!("done {}", DONE.load(Relaxed));
@@ -340,13 +395,18 @@ fn exec_ends_the_program_before() {
         assert_eq!((all.len(), all[0].pid), (2, all[1].pid));
         // One thread each: its time is that of the program, up to where the next one began.
         let later = poundlock_statfile::read(&files(directory.path())[0], u64::MAX).expect("a good file");
-        assert!(later.thread_time_ns <= all[1].start_ns - all[0].start_ns);
+        let lived = all[1].start_ns - all[0].start_ns;
+        assert!(later.thread_time_ns <= lived, "{} of {lived}", later.thread_time_ns);
+        let waited: u64 = later.locks.iter().map(|lock| lock.wait_total_ns).sum();
+        assert!(0 < waited && waited <= lived, "{waited} of {lived}");
         return;
     };
     host!(Executed);
     let recorder = start::<Executed>(&directory, SMALL);
     pair::<Executed>(Lock::default().seen());
     if std::env::var_os(STAGE).is_none() {
+        // Ends with the program; without its end on record it would seem to go on.
+        std::mem::forget(recorder.wait_begin(Lock::default().seen(), here()));
         panic!("no exec: {}", child(name, &directory).env(STAGE, "second").stdout(Stdio::inherit()).exec());
     }
     recorder.finish();
