@@ -1,0 +1,94 @@
+//! What drop-in means: each program of `tests/dropin` is compiled with the system's compiler and run on plain glibc,
+//! as the control, and then under `poundlock run` with each lock. It has to end by itself, with status 0 and nothing
+//! on standard output, each time. The programs say what they test; only `symbols.c` is told whose symbols to expect.
+//!
+//! Heavy programs, whose subject does not depend on the algorithm, run with the default lock alone.
+
+mod support;
+
+#[path = "dropin/program.rs"]
+mod program;
+#[path = "dropin/symbols.rs"]
+mod symbols;
+#[path = "dropin/valgrind.rs"]
+mod valgrind;
+
+use program::{Locks, Program};
+
+/// One test a program: it is what fails.
+macro_rules! programs {
+    ($($name:ident: $source:literal, $locks:ident $(, $method:ident($($argument:expr),*))*;)*) => {$(
+        #[test]
+        fn $name() {
+            Program::compile($source, &[])$(.$method($($argument),*))*.check(Locks::$locks);
+        }
+    )*};
+}
+
+programs! {
+    results_of_every_call_on_every_mutex: "mutex_results.c", All;
+    results_at_the_recursion_limit: "recursion_limit.c", All;
+    waiters_that_leave_the_queue: "mutex_queue.c", All;
+    exclusion_between_every_call: "exclusion.c", All;
+    what_glibc_tolerates: "tolerance.c", All;
+    results_of_every_call_on_condition_variables: "cond_results.c", All;
+    who_is_woken: "cond_wake.c", All;
+    robust_inheriting_protected_and_shared_objects: "foreign.c", All;
+    objects_shared_between_processes: "pshared.c", All;
+    c11_locks: "c11.c", All;
+    destroyed_and_unmapped_by_another_thread: "destroy_unmap.c", All;
+    destroyed_and_freed_by_another_thread: "destroy_free.c", All;
+    cancellation: "cancel.c", All;
+    cancellation_beside_a_signal: "cancel_race.c", All;
+    cpp_locks_and_exceptions: "cxx_wait.cpp", All;
+    cpp_forced_unwinding: "cxx_cancel.cpp", All;
+    fork_with_locks_held: "fork_locks.c", All;
+    fork_a_thousand_times: "fork_storm.c", All;
+    spawn_and_exec: "exec.c", All;
+    ends_of_threads_and_of_the_process: "thread_exit.cpp", All;
+    signals_and_real_time: "signals.c", All;
+    twenty_thousand_short_threads: "short_threads.c", Default;
+    four_thousand_live_threads: "live_threads.c", All;
+    no_memory_beyond_the_objects: "memory.c", Default;
+    symbol_versions_of_old: "old_versions.c", All;
+}
+
+/// With `-fexceptions` cleanup handlers are run by the unwinder, frame by frame, rather than by long jumps.
+#[test]
+fn cancellation_with_exceptions() {
+    Program::compile("cancel.c", &["-fexceptions"]).check(Locks::All);
+}
+
+#[test]
+fn dlopened_libraries() {
+    let program = Program::compile("dlopen.c", &[]).library("dlopen_lib", &[]);
+    let directory = program.directory();
+    program.argument(&directory).check(Locks::All);
+}
+
+#[test]
+fn dlopened_library_bound_to_its_own_dependencies() {
+    let program = Program::compile("dlopen.c", &[]).library("dlopen_lib", &[]);
+    let directory = program.directory();
+    program.argument(&directory).argument("deepbind").check(Locks::All);
+}
+
+#[test]
+fn locks_before_our_constructor() {
+    for flags in [&[][..], &["-Wl,-z,initfirst"]] {
+        Program::link("early.c", &[], "early_lib", flags).check(Locks::All);
+    }
+}
+
+#[test]
+fn allocator_that_locks_linked() {
+    Program::link("malloc_user.c", &["-Wl,--no-as-needed"], "malloc_lib", &[]).check(Locks::All);
+}
+
+/// The allocator is preloaded by the user: it is under the command itself too, and behind our library in the program.
+#[test]
+fn allocator_that_locks_preloaded() {
+    let program = Program::compile("malloc_user.c", &[]).library("malloc_lib", &[]);
+    let library = program.library_path("malloc_lib");
+    program.environment("LD_PRELOAD", library).check(Locks::All);
+}

@@ -1,0 +1,169 @@
+//! A program of `tests/dropin`: how it is built, and how it is run with each lock.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::support::{ending, poundlock, run_limited, scratch};
+
+/// The programs limit themselves to less than this, and say where they were; this is for those that cannot.
+const LIMIT: u64 = 120;
+
+const FLAGS: &[&str] = &["-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+
+/// The directory of the programs' sources.
+pub(crate) fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/dropin")
+        .canonicalize()
+        .expect("tests/dropin exists")
+}
+
+/// The locks that a program is tried with.
+#[derive(Clone, Copy)]
+pub(crate) enum Locks {
+    /// Each one.
+    All,
+    /// The one that is used if none is named.
+    Default,
+}
+
+impl Locks {
+    /// The names to give to `--lock`; none for the default.
+    fn names(self) -> Vec<Option<&'static str>> {
+        match self {
+            Locks::All => {
+                let ours = poundlock_core::names::LockName::ALL.iter().copied();
+                ours.filter(|&lock| lock != poundlock_core::names::LockName::Glibc)
+                    .map(|lock| Some(lock.name()))
+                    .collect()
+            }
+            Locks::Default => vec![None],
+        }
+    }
+}
+
+/// A compiled program.
+pub(crate) struct Program {
+    source: String,
+    directory: PathBuf,
+    executable: PathBuf,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Program {
+    /// Compiles a program by itself.
+    #[track_caller]
+    pub(crate) fn compile(source: &str, flags: &[&str]) -> Self {
+        let program = Self::new(source);
+        build(&program.executable, source, flags);
+        program
+    }
+
+    /// Compiles a library and a program that is linked with it.
+    #[track_caller]
+    pub(crate) fn link(source: &str, flags: &[&str], library: &str, library_flags: &[&str]) -> Self {
+        let program = Self::new(source).library(library, library_flags);
+        let directory = program.directory();
+        let directory = directory.to_str().expect("the scratch directory's name is UTF-8");
+        let path = format!("-Wl,-rpath,{directory}");
+        let place = format!("-L{directory}");
+        let name = format!("-l{library}");
+        let mut all = flags.to_vec();
+        all.extend([place.as_str(), &name, &path]);
+        build(&program.executable, source, &all);
+        program
+    }
+
+    fn new(source: &str) -> Self {
+        let directory = scratch();
+        let executable = directory.join(Path::new(source).file_stem().expect("a source has a name"));
+        Program {
+            source: source.to_string(),
+            directory,
+            executable,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// Compiles a shared library into the program's directory.
+    #[track_caller]
+    pub(crate) fn library(self, name: &str, flags: &[&str]) -> Self {
+        let mut all = vec!["-shared", "-fPIC"];
+        all.extend(flags);
+        build(&self.library_path(name), &format!("{name}.c"), &all);
+        self
+    }
+
+    pub(crate) fn library_path(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("lib{name}.so"))
+    }
+
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.directory.clone()
+    }
+
+    pub(crate) fn executable(&self) -> &Path {
+        &self.executable
+    }
+
+    pub(crate) fn argument(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.arguments.push(argument.as_ref().to_owned());
+        self
+    }
+
+    pub(crate) fn environment(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Runs it on plain glibc and with each lock.
+    #[track_caller]
+    pub(crate) fn check(&self, locks: Locks) {
+        self.expect_success("plain glibc", &mut self.finished(Command::new(&self.executable)));
+        for lock in locks.names() {
+            let mut cmd = poundlock();
+            cmd.arg("run");
+            if let Some(lock) = lock {
+                cmd.args(["--lock", lock]);
+            }
+            cmd.arg("--").arg(&self.executable);
+            self.expect_success(lock.unwrap_or("the default lock"), &mut self.finished(cmd));
+        }
+    }
+
+    fn finished(&self, mut cmd: Command) -> Command {
+        cmd.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        cmd
+    }
+
+    #[track_caller]
+    fn expect_success(&self, lock: &str, cmd: &mut Command) {
+        let output = run_limited(cmd, LIMIT);
+        expect_silent_success(&format!("{} on {lock}", self.source), &output);
+    }
+}
+
+/// Status 0, and nothing on either stream: the programs write only what is wrong, and the library nothing at all.
+#[track_caller]
+pub(crate) fn expect_silent_success(what: &str, output: &Output) {
+    assert!(
+        output.status.success() && output.stdout.is_empty() && output.stderr.is_empty(),
+        "{what}: {}\n--- stdout\n{}\n--- stderr\n{}",
+        ending(output.status),
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Compiles C or C++, by the source's extension. Libraries among the flags come after the source.
+#[track_caller]
+fn build(target: &Path, source: &str, flags: &[&str]) {
+    let mut cmd = if source.ends_with(".cpp") { Command::new("c++") } else { Command::new("cc") };
+    cmd.arg(if source.ends_with(".cpp") { "-std=c++17" } else { "-std=gnu11" });
+    cmd.args(FLAGS).arg("-o").arg(target).arg(sources().join(source)).args(flags);
+    let output = run_limited(&mut cmd, LIMIT);
+    assert!(output.status.success(), "{cmd:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,103 @@
+//! No call escapes: not to a symbol that the library forgot, not to a version that it does not answer to.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::program::{Program, expect_silent_success};
+use crate::support::{expect_status, poundlock, preload_library, run_limited};
+
+/// Whether calls of this name work on the state of a mutex or a condition variable, rather than on attributes.
+fn is_ours_to_answer(name: &str) -> bool {
+    let plain = name.trim_start_matches('_');
+    let family =
+        ["pthread_mutex_", "pthread_cond_", "mtx_", "cnd_"].iter().any(|family| plain.starts_with(family));
+    // They ask for the kind alone, which our objects keep where glibc has it, and end with EINVAL for every mutex
+    // that is not glibc's own business: tested by results.
+    let by_kind = ["pthread_mutex_consistent", "pthread_mutex_consistent_np"].contains(&plain)
+        || plain.ends_with("prioceiling");
+    family && !by_kind
+}
+
+/// The functions that a shared object defines for others, without their versions.
+fn defined(object: &Path) -> BTreeSet<String> {
+    let mut cmd = Command::new("nm");
+    cmd.args(["--dynamic", "--defined-only", "--without-symbol-versions"]).arg(object);
+    let output = run_limited(&mut cmd, 60);
+    expect_status(&output, 0);
+    let text = String::from_utf8(output.stdout).expect("symbols are ASCII");
+    text.lines().filter_map(|line| Some(line.split(' ').nth(2)?.to_string())).collect()
+}
+
+/// The C library of this test binary, which is every program's here.
+fn libc_path() -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
+    let line =
+        maps.lines().find(|line| line.ends_with("/libc.so.6")).expect("this test is linked with glibc");
+    PathBuf::from(&line[line.find('/').expect("a path")..])
+}
+
+#[test]
+fn every_name_that_glibc_has_is_exported() {
+    let glibc: BTreeSet<_> =
+        defined(&libc_path()).into_iter().filter(|name| is_ours_to_answer(name)).collect();
+    assert!(glibc.len() >= 26, "glibc's list was not understood: {glibc:?}");
+    let ours: BTreeSet<_> =
+        defined(preload_library()).into_iter().filter(|name| is_ours_to_answer(name)).collect();
+    let missing: Vec<_> = glibc.difference(&ours).collect();
+    assert!(missing.is_empty(), "not exported: {missing:?}");
+    let unknown: Vec<_> = ours.difference(&glibc).collect();
+    assert!(unknown.is_empty(), "exported, but glibc knows no such thing: {unknown:?}");
+}
+
+/// What the program sees of the preload library is the interface: nothing of Rust's, or of a helper's, may come before
+/// the program's own symbols.
+#[test]
+fn nothing_else_is_exported() {
+    let wrappers = ["pthread_cancel", "dlopen", "dlvsym"];
+    let others: Vec<_> = defined(preload_library())
+        .into_iter()
+        .filter(|name| !is_ours_to_answer(name) && !wrappers.contains(&name.as_str()))
+        .collect();
+    assert!(others.is_empty(), "exported beside the lock calls: {others:?}");
+}
+
+#[test]
+fn every_way_to_a_symbol_leads_to_one_library() {
+    let program = Program::compile("symbols.c", &[]);
+    let mut cmd = Command::new(program.executable());
+    expect_silent_success("symbols.c on glibc", &run_limited(cmd.arg("libc.so.6"), 60));
+    let mut cmd = poundlock();
+    cmd.arg("run").arg("--").arg(program.executable()).arg(preload_library().file_name().expect("a file"));
+    expect_silent_success("symbols.c under run", &run_limited(&mut cmd, 60));
+}
+
+/// The dynamic linker's own account of every binding, in a C and in a C++ program, and in all that they load.
+#[test]
+fn the_linker_binds_every_object_to_the_library() {
+    for source in ["mutex_results.c", "c11.c", "cxx_wait.cpp"] {
+        let program = Program::compile(source, &[]);
+        let mut cmd = poundlock();
+        cmd.args(["run", "--"]).args(["env", "LD_DEBUG=bindings", "LD_BIND_NOW=1"]).arg(program.executable());
+        let output = run_limited(&mut cmd, 60);
+        assert!(output.status.success(), "{source} failed");
+        let text = String::from_utf8_lossy(&output.stderr);
+        let mut seen = 0;
+        for line in text.lines() {
+            // binding file FROM [0] to TO [0]: normal symbol `NAME' [VERSION]
+            let Some((from, rest)) =
+                line.split_once("binding file ").and_then(|(_, rest)| rest.split_once(" [0] to "))
+            else {
+                continue;
+            };
+            let Some((to, symbol)) = rest.split_once(" [0]: normal symbol `") else { continue };
+            let name = symbol.split('\'').next().expect("split gives one");
+            if !is_ours_to_answer(name) || from.ends_with("libpoundlock_preload.so") {
+                continue;
+            }
+            seen += 1;
+            assert!(to.ends_with("libpoundlock_preload.so"), "{from} is bound to {to} for {symbol}");
+        }
+        assert!(seen >= 10, "{source}: only {seen} bindings were understood");
+    }
+}

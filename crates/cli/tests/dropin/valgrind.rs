@@ -1,0 +1,44 @@
+//! The first rule of all locks, under a memory checker: unlock does not touch the mutex once another thread may have
+//! freed it.
+
+use std::process::Command;
+
+use crate::program::{Program, expect_silent_success};
+use crate::support::{poundlock, run_limited};
+
+/// Memcheck as it was installed, or none: then the unmapping program, which needs no checker, stands alone.
+fn memcheck(program: &Program, rounds: &str) -> Option<[Command; 2]> {
+    let version = Command::new("valgrind").arg("--version").output();
+    if !version.is_ok_and(|output| output.status.success()) {
+        eprintln!("valgrind is not installed: skipped");
+        return None;
+    }
+    // Fair scheduling: otherwise one thread can keep valgrind's one lock for very long.
+    let flags = ["--quiet", "--error-exitcode=42", "--fair-sched=yes", "--leak-check=no"];
+    let mut plain = Command::new("valgrind");
+    plain.args(flags).arg(program.executable()).arg(rounds);
+    let mut ours = poundlock();
+    ours.args(["run", "--", "valgrind"]).args(flags).arg(program.executable()).arg(rounds);
+    Some([plain, ours])
+}
+
+#[test]
+fn freed_by_another_thread() {
+    for (source, rounds) in [("destroy_free.c", "300"), ("destroy_unmap.c", "60")] {
+        let Some([mut plain, mut ours]) = memcheck(&Program::compile(source, &[]), rounds) else { return };
+        expect_silent_success(&format!("{source} on glibc under memcheck"), &run_limited(&mut plain, 120));
+        expect_silent_success(&format!("{source} under run and memcheck"), &run_limited(&mut ours, 120));
+    }
+}
+
+/// The checker can fail: a mutex that is touched after it was freed is reported, through the preloaded symbol too.
+#[test]
+fn memcheck_sees_a_touch_after_free() {
+    let Some(commands) = memcheck(&Program::compile("touch_after_free.c", &[]), "1") else { return };
+    for mut cmd in commands {
+        let output = run_limited(&mut cmd, 120);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(42), "{cmd:?}: no error was reported\n{text}");
+        assert!(text.contains("Invalid"), "{cmd:?}: another error\n{text}");
+    }
+}
