@@ -103,10 +103,9 @@ fn successor<P: Platform>(tail: &P::U32, id: NodeId, front: u32) -> Option<NodeI
     let node = id.get::<P>();
     let mut round = 0;
     loop {
-        // Release: whoever joins next finds `front` as we leave it. Acquire is not needed: on success
-        // nothing of another thread is read.
-        if tail.load(Relaxed) == id.raw() && tail.compare_exchange(id.raw(), front, Release, Relaxed).is_ok()
-        {
+        // Release: whoever joins next finds `front` as we leave it. Acquire: if the tail named us because the one
+        // behind us left, its last store to our `next` happens before our next use of the node.
+        if tail.load(Relaxed) == id.raw() && tail.compare_exchange(id.raw(), front, AcqRel, Relaxed).is_ok() {
             return None;
         }
         // The load spares a read-modify-write a turn. Acquire: partner of the successor's link.
