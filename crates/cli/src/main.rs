@@ -51,3 +51,13 @@ fn main() -> ExitCode {
         Cmd::TortureBody(args) => torture::body(args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -10,6 +10,7 @@ use crate::{launch, library, locks, program};
 
 /// What to run, and on which lock.
 #[derive(clap::Args)]
+#[group(id = "run")]
 pub(crate) struct Args {
     /// The lock to run on; `poundlock locks` lists them
     #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]

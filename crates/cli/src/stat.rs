@@ -7,6 +7,8 @@ mod table;
 mod variables;
 
 use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -92,7 +94,11 @@ fn report(
 fn figures_dir() -> Result<tempfile::TempDir, Failure> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("poundlock-stat-");
-    builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir()).map_err(|error| {
+    let dir = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir());
+    // A server that we start as root and that then becomes another user has to make files here as well. Like everybody
+    // else it may do that, but not see or remove those of others.
+    let writable = |dir: &tempfile::TempDir| std::fs::set_permissions(dir, Permissions::from_mode(0o1733));
+    dir.and_then(|dir| writable(&dir).map(|()| dir)).map_err(|error| {
         Failure::new(status::OURS, format_args!("a directory for the figures: {}", reason(&error)))
     })
 }
@@ -109,7 +115,9 @@ fn read(dir: &Path, now_ns: u64) -> Vec<Snapshot> {
     let mut snapshots = Vec::new();
     for entry in entries.flatten() {
         let path = entry.path();
-        if path.extension() != Some(OsStr::new("stat")) {
+        // Others may have put something here: a pipe, say, would keep us waiting.
+        let is_file = entry.file_type().is_ok_and(|file_type| file_type.is_file());
+        if path.extension() != Some(OsStr::new("stat")) || !is_file {
             continue;
         }
         match poundlock_statfile::read(&path, now_ns) {

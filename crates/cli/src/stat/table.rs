@@ -13,7 +13,7 @@ const SITES: usize = 5;
 const FRAMES: usize = 8;
 
 /// The widest that the first column gets.
-const NAME_WIDTH: usize = 48;
+const NAME_WIDTH: usize = 40;
 
 /// Prints the report, with the first `shown` locks.
 pub(super) fn print(report: &Report, shown: usize) -> io::Result<()> {
@@ -82,6 +82,11 @@ fn table(report: &Report, locks: &[Lock], several: bool) -> String {
         ];
         table.add_row(cells.into_iter().enumerate().map(|(column, text)| aligned(column, text)));
     }
+    for column in 0..header.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_padding((if column.index == 0 { 0 } else { 2 }, 0));
+        }
+    }
     table.trim_fmt()
 }
 
@@ -135,13 +140,13 @@ fn wrapped(lines: &[String]) -> String {
 }
 
 fn write_sites(out: &mut String, lock: &Lock, several: bool) -> std::fmt::Result {
-    let waits = counted(lock.contended, "time");
-    writeln!(out, "\n{}: waited for {waits}, {}", name(lock, several), duration(lock.wait_total_ns))?;
+    let waits = counted(lock.contended, "wait");
+    writeln!(out, "\n{}: {} in {waits}", name(lock, several), duration(lock.wait_total_ns))?;
     let total: u64 = lock.sites.iter().map(|site| site.wait_ns).sum();
     for site in lock.sites.iter().take(SITES) {
         let share = percent(ratio(site.wait_ns, total));
-        let times = counted(site.contended, "time");
-        writeln!(out, "  {share:>6}  {} in {times}, at", duration(site.wait_ns))?;
+        let waits = counted(site.contended, "wait");
+        writeln!(out, "  {share:>6}  {} in {waits}, at", duration(site.wait_ns))?;
         let frames = &site.stack[..site.interesting];
         for frame in frames.iter().take(FRAMES) {
             writeln!(out, "          {frame}")?;

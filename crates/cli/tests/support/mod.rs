@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 /// The time that a child gets unless the test has a reason for another limit. Generous: the machine may be busy, and
 /// only a hang is to fail.
-pub const LIMIT: u64 = 60;
+pub(crate) const LIMIT: u64 = 60;
 
 /// `poundlock`, with an environment that finds the preload library and holds nothing else of ours.
-pub fn poundlock() -> Command {
+pub(crate) fn poundlock() -> Command {
     let mut cmd = poundlock_bare();
     cmd.env("POUNDLOCK_PRELOAD_LIB", preload_library());
     cmd
 }
 
 /// `poundlock` for tests that need no preload library: it is not built for them.
-pub fn poundlock_bare() -> Command {
+pub(crate) fn poundlock_bare() -> Command {
     let mut cmd = Command::new(env!("CARGO_BIN_EXE_poundlock"));
     for name in ["LD_PRELOAD", "POUNDLOCK_PRELOAD_LIB", "POUNDLOCK_LOCK", "POUNDLOCK_STAT_DIR"] {
         cmd.env_remove(name);
@@ -33,7 +33,7 @@ pub fn poundlock_bare() -> Command {
 
 /// The preload library, of the profile that this test was built in. Built at most once a test binary; cargo's own lock
 /// keeps several test binaries apart.
-pub fn preload_library() -> &'static Path {
+pub(crate) fn preload_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let exe = Path::new(env!("CARGO_BIN_EXE_poundlock"));
@@ -57,13 +57,13 @@ pub fn preload_library() -> &'static Path {
 /// Runs `cmd` with its output caught. Kills it, with all that it started, after `secs` seconds and then fails the test
 /// with what it had written so far.
 #[track_caller]
-pub fn run_limited(cmd: &mut Command, secs: u64) -> Output {
+pub(crate) fn run_limited(cmd: &mut Command, secs: u64) -> Output {
     run_limited_with_input(cmd, b"", secs)
 }
 
 /// As [`run_limited`], with standard input.
 #[track_caller]
-pub fn run_limited_with_input(cmd: &mut Command, input: &[u8], secs: u64) -> Output {
+pub(crate) fn run_limited_with_input(cmd: &mut Command, input: &[u8], secs: u64) -> Output {
     cmd.stdin(Stdio::piped());
     let mut child = start(cmd);
     let mut stdin = child.child.stdin.take().expect("piped");
@@ -76,7 +76,7 @@ pub fn run_limited_with_input(cmd: &mut Command, input: &[u8], secs: u64) -> Out
 }
 
 /// A child in a process group of its own, whose output is being read.
-pub struct Started {
+pub(crate) struct Started {
     child: std::process::Child,
     what: String,
     stdout: Reader,
@@ -85,7 +85,7 @@ pub struct Started {
 
 /// Starts `cmd` with its output caught, for tests that act on it while it runs.
 #[track_caller]
-pub fn start(cmd: &mut Command) -> Started {
+pub(crate) fn start(cmd: &mut Command) -> Started {
     let what = format!("{cmd:?}");
     let mut child = cmd
         .stdout(Stdio::piped())
@@ -100,25 +100,25 @@ pub fn start(cmd: &mut Command) -> Started {
 
 impl Started {
     /// The process id of the command itself.
-    pub fn id(&self) -> i32 {
+    pub(crate) fn id(&self) -> i32 {
         i32::try_from(self.child.id()).expect("a process id is positive")
     }
 
     /// Sends a signal to the command alone.
-    pub fn kill(&self, signal: i32) {
+    pub(crate) fn kill(&self, signal: i32) {
         // SAFETY: kill takes two numbers; the child has not been waited for, so that its id is still its own.
         assert_eq!(unsafe { libc::kill(self.id(), signal) }, 0, "kill: {}", std::io::Error::last_os_error());
     }
 
     /// Sends a signal to the command's whole process group, as a terminal does.
-    pub fn kill_group(&self, signal: i32) {
+    pub(crate) fn kill_group(&self, signal: i32) {
         // SAFETY: as in `kill`; the group has the child's id.
         assert_eq!(unsafe { libc::kill(-self.id(), signal) }, 0, "kill: {}", std::io::Error::last_os_error());
     }
 
     /// Waits until standard output holds `text`.
     #[track_caller]
-    pub fn wait_for_output(&mut self, text: &str, secs: u64) {
+    pub(crate) fn wait_for_output(&mut self, text: &str, secs: u64) {
         let deadline = Instant::now() + Duration::from_secs(secs);
         while !String::from_utf8_lossy(&self.stdout.so_far()).contains(text) {
             if Instant::now() > deadline {
@@ -130,7 +130,7 @@ impl Started {
 
     /// Waits for the end of the command; see [`run_limited`].
     #[track_caller]
-    pub fn finish(mut self, secs: u64) -> Output {
+    pub(crate) fn finish(mut self, secs: u64) -> Output {
         let deadline = Instant::now() + Duration::from_secs(secs);
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("wait") {
@@ -194,7 +194,7 @@ impl Reader {
 }
 
 /// How the command ended, in words that an assertion can print.
-pub fn ending(status: ExitStatus) -> String {
+pub(crate) fn ending(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
@@ -204,7 +204,7 @@ pub fn ending(status: ExitStatus) -> String {
 
 /// Checks that the command ended with this exit status, and shows what it wrote if not.
 #[track_caller]
-pub fn expect_status(output: &Output, code: i32) {
+pub(crate) fn expect_status(output: &Output, code: i32) {
     assert_eq!(
         output.status.code(),
         Some(code),
@@ -216,7 +216,7 @@ pub fn expect_status(output: &Output, code: i32) {
 }
 
 /// A directory that lasts as long as the test binary's build does: cargo makes it for integration tests.
-pub fn scratch() -> PathBuf {
+pub(crate) fn scratch() -> PathBuf {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.{serial}", std::process::id()));
@@ -227,13 +227,13 @@ pub fn scratch() -> PathBuf {
 /// Compiles C source text with the system's `cc`, debug information and threads. The flags come after the source, so
 /// that libraries may be among them.
 #[track_caller]
-pub fn compile_c(source: &str, extra_flags: &[&str]) -> PathBuf {
+pub(crate) fn compile_c(source: &str, extra_flags: &[&str]) -> PathBuf {
     compile("cc", "program.c", source, extra_flags)
 }
 
 /// Compiles C++ source text; see [`compile_c`].
 #[track_caller]
-pub fn compile_cpp(source: &str, extra_flags: &[&str]) -> PathBuf {
+pub(crate) fn compile_cpp(source: &str, extra_flags: &[&str]) -> PathBuf {
     compile("c++", "program.cpp", source, extra_flags)
 }
 
