@@ -70,9 +70,14 @@ export! {
 pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() && object.plain() {
-        object.raw.unlock::<Chosen>();
-        return 0;
+    if mode::ours() {
+        if object.is_plain() {
+            object.raw.unlock::<Chosen>();
+            return 0;
+        }
+        if object.is_owned() {
+            return unlock_owned(object);
+        }
     }
     // SAFETY: as above.
     unsafe { unlock_checked(mutex) }
@@ -127,12 +132,23 @@ pub(crate) unsafe extern "C" fn __pthread_mutex_destroy(mutex: *mut pthread_mute
 unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() && object.plain() {
-        object.raw.lock::<Chosen>();
-        return 0;
+    if mode::ours() {
+        if object.is_plain() {
+            object.raw.lock::<Chosen>();
+            return 0;
+        }
+        if object.is_owned() {
+            return lock_owned(object);
+        }
     }
     // SAFETY: as above.
     unsafe { lock_other(mutex, address, stack) }
+}
+
+/// A recursive or error-checking mutex on our lock, not counted.
+#[inline(never)]
+fn lock_owned(object: &Mutex) -> c_int {
+    acquire_ours(object, Patience::Forever)
 }
 
 /// Apart, so that the fast path above needs no stack frame.
@@ -146,8 +162,13 @@ unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) 
 unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() && object.plain() {
-        return if object.raw.try_lock() { 0 } else { EBUSY };
+    if mode::ours() {
+        if object.is_plain() {
+            return if object.raw.try_lock() { 0 } else { EBUSY };
+        }
+        if object.is_owned() {
+            return acquire_ours(object, Patience::None);
+        }
     }
     // SAFETY: as above.
     unsafe { lock_checked(mutex, Patience::None, CallSite { pc: address, sp: stack }) }
@@ -256,7 +277,12 @@ unsafe fn acquire(mutex: *mut pthread_mutex_t, glibc: bool, patience: Patience) 
         return unsafe { glibc_lock(mutex, patience) };
     }
     // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
+    acquire_ours(unsafe { Mutex::at(mutex) }, patience)
+}
+
+/// Acquires a mutex that is not foreign, on our lock.
+#[inline]
+fn acquire_ours(object: &Mutex, patience: Patience) -> c_int {
     let kind = object.kind();
     if kind == Kind::Plain {
         return raw_lock(object, patience);
@@ -336,15 +362,11 @@ unsafe fn unlock_checked(mutex: *mut pthread_mutex_t) -> c_int {
         return unsafe { real::pthread_mutex_unlock(mutex) };
     }
     if !mode.glibc() && kind != Kind::Plain {
-        if object.owner.load(Relaxed) != registry::identity() {
-            return EPERM;
+        match disown(object) {
+            Ok(true) => {}
+            Ok(false) => return 0,
+            Err(error) => return error,
         }
-        let depth = object.depth.load(Relaxed);
-        if depth > 1 {
-            object.depth.store(depth - 1, Relaxed);
-            return 0;
-        }
-        object.owner.store(0, Relaxed);
     }
     // Before the release: afterwards the object may be gone, or another's.
     count_release(object, mode);
@@ -354,6 +376,38 @@ unsafe fn unlock_checked(mutex: *mut pthread_mutex_t) -> c_int {
     }
     object.raw.unlock::<Chosen>();
     0
+}
+
+/// The owner of a mutex that knows it gives it up once; whether that was the last time.
+///
+/// # Errors
+/// `EPERM` if the caller is not the owner.
+#[inline]
+fn disown(object: &Mutex) -> Result<bool, c_int> {
+    let own = registry::identity();
+    if own == 0 || object.owner.load(Relaxed) != own {
+        return Err(EPERM);
+    }
+    let depth = object.depth.load(Relaxed);
+    if depth > 1 {
+        object.depth.store(depth - 1, Relaxed);
+        return Ok(false);
+    }
+    object.owner.store(0, Relaxed);
+    Ok(true)
+}
+
+/// A recursive or error-checking mutex on our lock, not counted.
+#[inline(never)]
+fn unlock_owned(object: &Mutex) -> c_int {
+    match disown(object) {
+        Ok(true) => {
+            object.raw.unlock::<Chosen>();
+            0
+        }
+        Ok(false) => 0,
+        Err(error) => error,
+    }
 }
 
 #[inline]

@@ -76,8 +76,14 @@ impl Mutex {
 
     /// Whether it is of the kind that has no checks, without elision's bits: the fast paths' question.
     #[inline(always)]
-    pub(crate) fn plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.kind.load(Relaxed) & !ELISION == 0
+    }
+
+    /// Whether it is of a kind that knows its owner, without elision's bits.
+    #[inline(always)]
+    pub(crate) fn is_owned(&self) -> bool {
+        matches!(self.kind.load(Relaxed), RECURSIVE | ERROR_CHECK)
     }
 
     /// What it is.
