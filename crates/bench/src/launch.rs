@@ -52,10 +52,7 @@ impl Context {
             command.env("POUNDLOCK_LOCK", contender.name());
         }
         let statistics = if stat {
-            let directory = tempfile::Builder::new()
-                .prefix("poundlock-bench-")
-                .tempdir()
-                .map_err(Error::system("cannot make a directory for statistics"))?;
+            let directory = statistics_directory()?;
             command.env("POUNDLOCK_STAT_DIR", directory.path());
             Some(directory)
         } else {
@@ -77,6 +74,16 @@ impl Context {
         }
         command
     }
+}
+
+/// A directory for statistics, in memory where there is one, as `poundlock stat` has it.
+pub(crate) fn statistics_directory() -> Result<tempfile::TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("poundlock-bench-");
+    builder
+        .tempdir_in("/dev/shm")
+        .or_else(|_| builder.tempdir())
+        .map_err(Error::system("cannot make a directory for statistics"))
 }
 
 /// Makes sure that the statistics in `directory` are those of the measurement: were they off, or another lock's,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::clock;
 use crate::contender::Contender;
 use crate::error::{Error, Result};
-use crate::launch::Context;
+use crate::launch::{self, Context};
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::report::{Limit, Report, Table, Target, median, spread};
@@ -92,10 +92,7 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
     let library = context.library()?;
     let machine = Machine::describe(&context.command);
     loads(&options.program, library)?;
-    let statistics = tempfile::Builder::new()
-        .prefix("poundlock-bench-")
-        .tempdir()
-        .map_err(Error::system("cannot make a directory for statistics"))?;
+    let statistics = launch::statistics_directory()?;
 
     let mut samples = [const { Vec::new() }; Way::ALL.len()];
     let progress = Progress::new(options.rounds);

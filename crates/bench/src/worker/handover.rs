@@ -54,6 +54,29 @@ pub(crate) fn run(abi: Abi, task: &Task) -> Result<Answer> {
 #[repr(align(128))]
 struct Alone<T>(T);
 
+/// How often each thread had acquired the lock at some moment.
+struct Reading {
+    at_ns: u64,
+    counts: Vec<u64>,
+}
+
+impl Reading {
+    fn take(counts: &[Alone<AtomicU64>]) -> Reading {
+        // If this thread is preempted in the middle, the counts belong to no moment.
+        const PROMPT_NS: u64 = 100_000;
+        let mut tries = 0;
+        loop {
+            let before = clock::now_ns();
+            let values = counts.iter().map(|count| count.0.load(Ordering::Relaxed)).collect();
+            let after = clock::now_ns();
+            tries += 1;
+            if after - before < PROMPT_NS || tries == 100 {
+                return Reading { at_ns: before + (after - before) / 2, counts: values };
+            }
+        }
+    }
+}
+
 fn drive<L: Lock>(lock: &L, task: &Task) -> Result<Answer> {
     // What the lock protects, apart from the lock. It is read when the critical section begins and written when
     // it ends, so that two threads that overlap anywhere in it lose an update.
@@ -98,18 +121,18 @@ fn drive<L: Lock>(lock: &L, task: &Task) -> Result<Answer> {
         }
         let others = Others::watch();
         start.wait();
+        // The threads may be well under way before this one runs again, above all where there are many of them:
+        // what counts is what they do between two readings of the counts.
         let before = Usage::of_this_process();
-        let started = clock::now_ns();
+        let first = Reading::take(&counts);
         thread::sleep(Duration::from_nanos(task.duration_ns));
-        // First the counts, then the end: what the threads do to finish is not part of the figure.
-        let elapsed_ns = clock::now_ns() - started;
-        let at_end = counts.iter().map(|count| count.0.load(Ordering::Relaxed)).collect();
+        let last = Reading::take(&counts);
         let used = Usage::of_this_process().since(&before);
         let share = others.share(used.cpu_ns, task.cpus.len());
         stop.0.store(true, Ordering::Relaxed);
         let answer = Answer {
-            elapsed_ns,
-            counts: at_end,
+            elapsed_ns: last.at_ns - first.at_ns,
+            counts: last.counts.iter().zip(&first.counts).map(|(last, first)| last - first).collect(),
             cpu_ns: used.cpu_ns,
             voluntary_switches: used.voluntary_switches,
             involuntary_switches: used.involuntary_switches,
