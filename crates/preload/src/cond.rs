@@ -18,7 +18,10 @@
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use libc::{
     EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, pthread_t,
@@ -243,7 +246,7 @@ static FLAGS: AtomicU32 = AtomicU32::new(0);
 static FLAG: AtomicU32 = AtomicU32::new(0);
 
 fn flags_offset() -> usize {
-    if FLAGS.load(Relaxed) == 0 {
+    if FLAGS.load(Acquire) == 0 {
         let mut sample = MaybeUninit::<pthread_cond_t>::zeroed();
         // SAFETY: memory of our own.
         unsafe { init_monotonic(sample.as_mut_ptr()) };
@@ -252,7 +255,8 @@ fn flags_offset() -> usize {
         let offset = (0..size_of::<Cond>()).step_by(4).find(|&offset| object.word(offset) != 0);
         let offset = offset.unwrap_or(0);
         FLAG.store(object.word(offset), Relaxed);
-        FLAGS.store(offset as u32 + 1, Relaxed);
+        // Release: whoever sees the place sees the flag.
+        FLAGS.store(offset as u32 + 1, Release);
     }
     FLAGS.load(Relaxed) as usize - 1
 }

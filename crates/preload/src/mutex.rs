@@ -75,8 +75,8 @@ pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t
             object.raw.unlock::<Chosen>();
             return 0;
         }
-        if object.is_owned() {
-            return unlock_owned(object);
+        if object.is_native() {
+            return unlock_ours(object);
         }
     }
     // SAFETY: as above.
@@ -137,17 +137,17 @@ unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: us
             object.raw.lock::<Chosen>();
             return 0;
         }
-        if object.is_owned() {
-            return lock_owned(object);
+        if object.is_native() {
+            return lock_ours(object);
         }
     }
     // SAFETY: as above.
     unsafe { lock_other(mutex, address, stack) }
 }
 
-/// A recursive or error-checking mutex on our lock, not counted.
+/// Any mutex that is not foreign, on our lock, not counted.
 #[inline(never)]
-fn lock_owned(object: &Mutex) -> c_int {
+fn lock_ours(object: &Mutex) -> c_int {
     acquire_ours(object, Patience::Forever)
 }
 
@@ -166,7 +166,7 @@ unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack
         if object.is_plain() {
             return if object.raw.try_lock() { 0 } else { EBUSY };
         }
-        if object.is_owned() {
+        if object.is_native() {
             return acquire_ours(object, Patience::None);
         }
     }
@@ -261,10 +261,11 @@ pub(crate) unsafe fn lock_checked(mutex: *mut pthread_mutex_t, patience: Patienc
         let wait = stat::wait_begin(counted, site);
         // SAFETY: as above.
         result = unsafe { acquire(mutex, mode.glibc(), patience) };
-        if result == 0 {
-            stat::acquired_after_wait(counted, wait);
-        } else {
-            stat::abandoned_wait(counted, wait);
+        match result {
+            0 => stat::acquired_after_wait(counted, wait),
+            ETIMEDOUT => stat::abandoned_wait(counted, wait),
+            // Refused at once: no wait at all.
+            _ => drop(wait),
         }
     }
     result
@@ -397,10 +398,10 @@ fn disown(object: &Mutex) -> Result<bool, c_int> {
     Ok(true)
 }
 
-/// A recursive or error-checking mutex on our lock, not counted.
+/// Any mutex that is not foreign, on our lock, not counted.
 #[inline(never)]
-fn unlock_owned(object: &Mutex) -> c_int {
-    match disown(object) {
+fn unlock_ours(object: &Mutex) -> c_int {
+    match if object.kind() == Kind::Plain { Ok(true) } else { disown(object) } {
         Ok(true) => {
             object.raw.unlock::<Chosen>();
             0

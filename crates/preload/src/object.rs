@@ -60,6 +60,7 @@ const RECURSIVE: u32 = libc::PTHREAD_MUTEX_RECURSIVE as u32;
 const ERROR_CHECK: u32 = libc::PTHREAD_MUTEX_ERRORCHECK as u32;
 /// `PTHREAD_MUTEX_ADAPTIVE_NP`.
 const ADAPTIVE: u32 = 3;
+const _: () = assert!(RECURSIVE | ERROR_CHECK == ADAPTIVE);
 /// What glibc leaves in a destroyed mutex.
 const DESTROYED: u32 = u32::MAX;
 
@@ -80,10 +81,10 @@ impl Mutex {
         self.kind.load(Relaxed) & !ELISION == 0
     }
 
-    /// Whether it is of a kind that knows its owner, without elision's bits.
+    /// Whether it is of a kind that is not foreign.
     #[inline(always)]
-    pub(crate) fn is_owned(&self) -> bool {
-        matches!(self.kind.load(Relaxed), RECURSIVE | ERROR_CHECK)
+    pub(crate) fn is_native(&self) -> bool {
+        self.kind.load(Relaxed) & !(ELISION | RECURSIVE | ERROR_CHECK) == 0
     }
 
     /// What it is.
