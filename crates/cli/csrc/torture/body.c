@@ -174,6 +174,9 @@ static void *warden_main(void *arg)
                     spin(below(3000));
                 pthread_cancel(slot->thread);
                 slot->cancel_sent = true;
+                /* Its way out is interrupted too. */
+                if (chance(500))
+                    pester(slot, draw());
             }
             all_gone = all_gone && atomic_load(&slot->phase) == EMPTY;
         }
@@ -264,6 +267,7 @@ static void next_epoch(uint64_t number)
         .hold = (uint8_t)(random >> 24),
         .think = (uint8_t)(random >> 32),
         .mix = (uint8_t)(random >> 40),
+        .step = random >> 48 & 1 ? (uint8_t)(random >> 56 & 31) : 0,
     };
     atomic_store(&world.epoch, epoch);
 }
@@ -392,6 +396,7 @@ void poundlock_torture_body(const char *library, unsigned threads, uint64_t mill
     world.ordinary = world.lock_count;
     make_pools();
     make_handlers();
+    make_stepping();
     make_notes();
     pthread_key_create(&at_exit, destructor);
     pthread_attr_init(&small);

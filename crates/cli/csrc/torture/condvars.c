@@ -14,8 +14,9 @@
  * 0; somebody who began to wait later may have come after the cancelled waiter had passed its signal on to nobody.
  * Nothing is owed to threads that are not there. Wake-ups without cause are allowed, and can hide a loss but never fake
  * one.
- * Now and then the feeder declares the pool quiet: nobody signals until owed_min is down to 0. If that takes longer
- * than half the patience, a wake-up was lost.
+ * Now and then the feeder declares the pool quiet with the signals it gives: nobody signals, and nobody but the waiters
+ * that come back so much as touches the mutex (which might set right what went wrong), until owed_min is down to 0. If
+ * that takes longer than half the patience, a wake-up was lost.
  */
 #define _GNU_SOURCE
 #include "torture.h"
@@ -37,8 +38,8 @@ struct pool {
     uint64_t blocked, owed_min, owed_max;
     uint64_t period; /* goes up when owed_min leaves 0 */
     uint64_t elders; /* of the blocked, those from before the period */
-    bool quiet;
     uint64_t quiet_since;
+    _Atomic int quiet; /* set and reset by the feeder; those who see it stay away even from the mutex */
 };
 
 static const struct {
@@ -135,7 +136,10 @@ static void give_signal(struct pool *pool, bool outside)
         release(pool->lock);
     doing(SIGNALLING, pool->name, pool->cell->object, pool->kind->size);
     errno_arm();
-    expect_zero("signal", pool->name, pool->kind->signal(pool->cell->object));
+    step_begin(epoch().step);
+    int rc = pool->kind->signal(pool->cell->object);
+    step_end();
+    expect_zero("signal", pool->name, rc);
     errno_check("signal", pool->name);
     did(DID_SIGNAL);
     doing(outside ? THINKING : HOLDING, pool->name, NULL, 0);
@@ -149,7 +153,10 @@ static void give_broadcast(struct pool *pool, bool outside)
         release(pool->lock);
     doing(BROADCASTING, pool->name, pool->cell->object, pool->kind->size);
     errno_arm();
-    expect_zero("broadcast", pool->name, pool->kind->broadcast(pool->cell->object));
+    step_begin(epoch().step);
+    int rc = pool->kind->broadcast(pool->cell->object);
+    step_end();
+    expect_zero("broadcast", pool->name, rc);
     errno_check("broadcast", pool->name);
     did(DID_BROADCAST);
     doing(outside ? THINKING : HOLDING, pool->name, NULL, 0);
@@ -183,6 +190,7 @@ static void cancelled(void *arg)
         violation("trylock of %s by a cancelled waiter, which must hold it, returned %s", lock->name,
                   error_name(rc, number));
     }
+    step_end();
     come_back(pool, waiting->period);
     if (pool->owed_min > pool->elders)
         pool->owed_min = pool->elders;
@@ -219,18 +227,22 @@ static int wait_once(struct pool *pool, bool cancellable)
         atomic_store(&self->cancellable, 1);
         pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
         waiting.inside = 1;
+        step_begin(epoch().step);
         rc = way == 0   ? kind->wait(cond, mutex)
              : way == 1 ? kind->timedwait(cond, mutex, &deadline)
                         : kind->clockwait(cond, mutex, clock, &deadline);
+        step_end();
         waiting.inside = 0;
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
         atomic_store(&self->cancellable, 0);
         pthread_cleanup_pop(0);
     } else {
         errno_arm();
+        step_begin(epoch().step);
         rc = way == 0   ? kind->wait(cond, mutex)
              : way == 1 ? kind->timedwait(cond, mutex, &deadline)
                         : kind->clockwait(cond, mutex, clock, &deadline);
+        step_end();
         errno_check("wait", pool->name);
     }
     enter(lock);
@@ -257,19 +269,21 @@ static int wait_once(struct pool *pool, bool cancellable)
     return rc;
 }
 
+/* One that is not quiet, or NULL. */
 static struct pool *pick_pool(bool brief)
 {
-    for (;;) {
+    for (unsigned tries = 0; tries < 20; tries++) {
         struct epoch now = epoch();
         struct pool *pool = &pools[chance(now.hot_permille / 2) ? now.hot % POOLS : below(POOLS)];
-        if (pool->brief == brief)
+        if (pool->brief == brief && !atomic_load_explicit(&pool->quiet, memory_order_relaxed))
             return pool;
     }
+    return NULL;
 }
 
 static void consume(struct pool *pool, bool cancellable, unsigned tries)
 {
-    if (!acquire(pool->lock, BY_WHATEVER, true))
+    if (!pool || !acquire(pool->lock, BY_WHATEVER, true))
         return;
     while (pool->tokens == 0 && tries-- > 0 && !atomic_load_explicit(&world.stopping, memory_order_relaxed))
         wait_once(pool, cancellable);
@@ -287,10 +301,10 @@ void act_consume_cancellable(void) { consume(pick_pool(chance(100)), true, 10); 
 void act_produce(void)
 {
     struct pool *pool = pick_pool(chance(250));
-    if (!acquire(pool->lock, BY_WHATEVER, true))
+    if (!pool || !acquire(pool->lock, BY_WHATEVER, true))
         return;
     bool outside = chance(500);
-    if (pool->quiet || pool->tokens > world.threads) {
+    if (atomic_load(&pool->quiet) || pool->tokens > world.threads) {
         release(pool->lock);
     } else if (pool->blocked > pool->owed_max) {
         pool->tokens++;
@@ -314,48 +328,54 @@ void act_produce(void)
 
 /* ---- the feeder ---- */
 
+/* Still quiet? Looks without the mutex. */
+static bool still_quiet(struct pool *pool)
+{
+    if (!atomic_load(&pool->quiet))
+        return false;
+    uint64_t owed = __atomic_load_n(&pool->owed_min, __ATOMIC_RELAXED);
+    if (owed == 0) {
+        atomic_store(&pool->quiet, 0);
+        did(DID_QUIET);
+        return false;
+    }
+    if (atomic_load(&world.tick) - pool->quiet_since > world.patience / 2)
+        violation("lost wake-up: %s owes %lu of %lu waiters their return for signals given more than %.1f s ago",
+                  pool->name, (unsigned long)owed, (unsigned long)__atomic_load_n(&pool->blocked, __ATOMIC_RELAXED),
+                  (double)(world.patience / 2) * TICK_MS / 1000);
+    return true;
+}
+
 static void feed(struct pool *pool, bool stopping)
 {
-    if (!acquire(pool->lock, BY_LOCK, true))
+    if (still_quiet(pool))
         return;
-    uint64_t now = atomic_load(&world.tick);
-    if (pool->quiet) {
-        if (pool->owed_min == 0) {
-            pool->quiet = false;
-            did(DID_QUIET);
-        } else if (now - pool->quiet_since > world.patience / 2) {
-            violation("lost wake-up: %s owes %lu of %lu waiters their return for signals given more than %.1f s ago",
-                      pool->name, (unsigned long)pool->owed_min, (unsigned long)pool->blocked,
-                      (double)(world.patience / 2) * TICK_MS / 1000);
-        } else {
+    bool quiet = chance(stopping ? 500 : 150), outside = chance(500);
+    if (quiet) {
+        pool->quiet_since = atomic_load(&world.tick);
+        atomic_store(&pool->quiet, 1);
+    }
+    acquire(pool->lock, BY_LOCK, true);
+    uint64_t asleep = pool->blocked - pool->owed_max;
+    if (asleep == 0) {
+        release(pool->lock);
+    } else if (stopping || chance(150)) {
+        uint64_t extra = below((unsigned)asleep + 1);
+        pool->tokens += extra;
+        pool->produced += extra;
+        give_broadcast(pool, outside);
+        if (!outside)
             release(pool->lock);
-            return;
-        }
+    } else {
+        unsigned some = chance(500) ? 1 : 1 + below((unsigned)asleep);
+        pool->tokens += some;
+        pool->produced += some;
+        for (unsigned i = 1; i < some; i++)
+            give_signal(pool, false);
+        give_signal(pool, outside);
+        if (!outside)
+            release(pool->lock);
     }
-    bool outside = chance(500);
-    if (pool->blocked > pool->owed_max) {
-        uint64_t asleep = pool->blocked - pool->owed_max;
-        if (stopping || chance(150)) {
-            uint64_t extra = below((unsigned)asleep + 1);
-            pool->tokens += extra;
-            pool->produced += extra;
-            give_broadcast(pool, outside);
-        } else {
-            unsigned some = 1 + below((unsigned)asleep);
-            pool->tokens += some;
-            pool->produced += some;
-            for (unsigned i = 1; i < some; i++)
-                give_signal(pool, false);
-            give_signal(pool, outside);
-        }
-        if (outside)
-            return;
-    }
-    if (chance(stopping ? 500 : 50)) {
-        pool->quiet = true;
-        pool->quiet_since = now;
-    }
-    release(pool->lock);
 }
 
 void *feeder_main(void *slot)
@@ -445,8 +465,10 @@ void act_meeting(void)
         bool timed = chance(400);
         struct timespec deadline = deadline_after(meeting->kind->clock, timed ? below(400000) : 0);
         leave(lock);
+        step_begin(30);
         int rc = timed ? meeting->kind->timedwait(cond, lock->cell->object, &deadline)
                        : meeting->kind->wait(cond, lock->cell->object);
+        step_end();
         enter(lock);
         self->entries[lock->index]++;
         if (timed && rc == ETIMEDOUT)

@@ -70,7 +70,9 @@ static void drop(struct parcel *parcel)
     bool last = --parcel->references == 0;
     leave(lock);
     doing(UNLOCKING, kind->name, NULL, 0);
+    step_begin(150);
     int rc = kind->unlock(object);
+    step_end();
     /* Unless this was the last reference, the page may be gone. */
     if (rc != 0)
         unexpected("unlock", kind, rc);
@@ -97,8 +99,11 @@ static void lock_parcel(struct parcel *parcel)
         }
         break;
     }
-    if (rc == EBUSY)
+    if (rc == EBUSY) {
+        step_begin(10);
         rc = kind->lock(object);
+        step_end();
+    }
     if (rc != 0)
         unexpected("lock", kind, rc);
     doing(HOLDING, kind->name, NULL, 0);
@@ -129,7 +134,9 @@ static void use(struct parcel *parcel)
             spin(below(chance(100) ? 2000 : 100));
         leave(lock);
         doing(UNLOCKING, lock->kind->name, NULL, 0);
+        step_begin(30);
         int rc = lock->kind->unlock(parcel->cell.object);
+        step_end();
         if (rc != 0)
             unexpected("unlock", lock->kind, rc);
     }

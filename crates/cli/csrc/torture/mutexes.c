@@ -128,7 +128,7 @@ static struct timespec some_deadline(clockid_t clock, bool patient, bool before_
     case 3:
         return deadline_after(clock, 3600 * SECOND);
     default:
-        return deadline_after(clock, below(below(4) == 0 ? 3000000 : 100000));
+        return deadline_after(clock, below(epoch().hot % 4 == 0 ? 20000000 : below(4) == 0 ? 3000000 : 100000));
     }
 }
 
@@ -140,8 +140,10 @@ static bool acquire_timed(struct lock *lock, enum how how, bool patient)
     struct wait_began began = wait_begins(clock, deadline);
     doing_lock(TIMED_LOCKING, lock);
     errno_arm();
+    step_begin(epoch().step);
     int rc = how == BY_TIMEDLOCK ? lock->kind->timedlock(lock->cell->object, &deadline)
                                  : lock->kind->clocklock(lock->cell->object, clock, &deadline);
+    step_end();
     errno_check(call, lock->name);
     if (began.remaining_ns <= 0)
         did(DID_TIMED_PAST);
@@ -170,7 +172,9 @@ bool acquire(struct lock *lock, enum how how, bool patient)
     if (how == BY_LOCK) {
         doing_lock(LOCKING, lock);
         errno_arm();
+        step_begin(epoch().step);
         int rc = kind->lock(lock->cell->object);
+        step_end();
         errno_check("lock", lock->name);
         if (rc != 0)
             unexpected("lock", lock, rc);
@@ -178,7 +182,9 @@ bool acquire(struct lock *lock, enum how how, bool patient)
     } else if (how == BY_TRYLOCK) {
         doing_lock(TRYING, lock);
         errno_arm();
+        step_begin(epoch().step);
         int rc = kind->trylock(lock->cell->object);
+        step_end();
         errno_check("trylock", lock->name);
         if (rc == EBUSY) {
             did(DID_TRY_BUSY);
@@ -199,7 +205,9 @@ bool acquire(struct lock *lock, enum how how, bool patient)
 static void unlock_once(struct lock *lock)
 {
     errno_arm();
+    step_begin(epoch().step);
     int rc = lock->kind->unlock(lock->cell->object);
+    step_end();
     /* Not the lock's name through the lock's memory: it may be gone by now. */
     errno_check("unlock", "a mutex");
     if (rc != 0)

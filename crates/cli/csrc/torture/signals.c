@@ -40,7 +40,7 @@ static void take(struct lock *lock)
     atomic_store_explicit(&self->beats, beats, memory_order_relaxed);
 }
 
-static void on_signal(int signal)
+static void on_signal(int signal, siginfo_t *info, void *context)
 {
     int before, error = errno;
     if (!self || child_note)
@@ -49,7 +49,15 @@ static void on_signal(int signal)
      * is no place for that. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     atomic_fetch_add_explicit(&self->handler_did[0], 1, memory_order_relaxed);
+    (void)info;
     take(signal == SIGUSR1 ? handlers_own : shared_with_workers);
+    uint64_t random = atomic_fetch_add_explicit(&self->handler_random, 0x9e3779b97f4a7c15u, memory_order_relaxed);
+    random = mix(random + world.seed + self->number);
+    enum what what = atomic_load_explicit(&self->what, memory_order_relaxed);
+    bool in_call = what == LOCKING || what == TRYING || what == TIMED_LOCKING || what == UNLOCKING || what == WAITING ||
+                   what == TIMED_WAITING || what == CANCELLABLE_WAITING || what == SIGNALLING || what == BROADCASTING;
+    if (in_call && random >> 60 < 4)
+        step_interrupted(context, random);
     errno = error;
     pthread_setcancelstate(before, NULL);
 }
@@ -73,7 +81,7 @@ void make_handlers(void)
     make_lock(handlers_own, "normal", "signal handlers' own");
     shared_with_workers = &world.lock[0];
 
-    struct sigaction action = {.sa_handler = on_signal};
+    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);
     sigaction(SIGUSR1, &action, NULL);
     sigaction(SIGUSR2, &action, NULL);

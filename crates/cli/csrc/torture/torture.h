@@ -126,6 +126,7 @@ enum what {
     X(POISONED, "mutexes overwritten right after the last unlock") \
     X(COND_UNMAPPED, "condition variables unmapped right after the broadcast") \
     X(HANDLER, "signal handlers run") X(HANDLER_LOCKED, "locks taken in a signal handler") \
+    X(STEPPED, "calls stopped at a random instruction") \
     X(FORK, "forks by a thread that holds locks") X(FORK_THREADS, "forked children that went multi-threaded") \
     X(VFORK, "vforks by a thread that holds a lock") X(SPAWN, "posix_spawns by a thread that holds a lock") \
     X(DESTRUCTOR, "locks taken in a thread-specific destructor")
@@ -154,8 +155,10 @@ struct slot {
     uint64_t generation;
     uint64_t random;
     uint64_t lives;           /* actions left before the thread ends */
+    volatile unsigned steps, pause_us; /* stepping.c */
     uint64_t did[COUNTER_COUNT];
     uint64_t entries[MAX_LOCKS];
+    _Atomic uint64_t handler_random;
     _Atomic uint64_t handler_did[2];             /* DID_HANDLER, DID_HANDLER_LOCKED: a handler may nest on itself */
     _Atomic uint64_t handler_entries[MAX_LOCKS];
 };
@@ -168,6 +171,7 @@ struct epoch {
     uint16_t hot_permille;
     uint8_t hold, think;   /* how long */
     uint8_t mix;           /* of actions */
+    uint8_t step;          /* permille of calls that are stopped at a random instruction */
 };
 
 struct world {
@@ -206,8 +210,12 @@ const char *error_name(int error, char into[16]);
 
 static inline void did(enum counter counter) { self->did[counter]++; }
 
+void step_end(void);
+
 static inline void doing(enum what what, const char *name, const void *object, size_t size)
 {
+    if (self->steps > 0)
+        step_end();
     atomic_store_explicit(&self->name, name, memory_order_relaxed);
     atomic_store_explicit(&self->object, object, memory_order_relaxed);
     atomic_store_explicit(&self->object_size, size, memory_order_relaxed);
@@ -273,6 +281,14 @@ void act_plain(void);
 void act_nested(void);
 void act_misuse(void);
 void act_results(void);
+
+/* ---- stepping.c ---- */
+
+void make_stepping(void);
+/* Between the two, with this chance, the thread is stopped at some instruction; or, from a handler, in what it
+ * interrupted. Only in calls on the objects under test: elsewhere libc may have blocked the trap's signal. */
+void step_begin(unsigned permille);
+void step_interrupted(void *context, uint64_t random);
 
 /* ---- condvars.c ---- */
 
