@@ -65,7 +65,7 @@ static void *cancels(void *argument) {
 
 int main(int argc, char **argv) {
     limit_seconds(60);
-    int rounds = argc > 1 ? atoi(argv[1]) : 6000, cancelled = 0;
+    int rounds = argc > 1 ? atoi(argv[1]) : 4000, cancelled = 0;
     STAGE("a signal beside a cancellation");
     pthread_t b = spawn(second, NULL);
     for (int i = 0; i < rounds; i++) {

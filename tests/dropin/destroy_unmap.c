@@ -180,7 +180,7 @@ static void cond_unmapped(int n) {
 int main(int argc, char **argv) {
     limit_seconds(100);
     // Fewer under a memory checker, which runs one thread at a time.
-    int most_rounds = argc > 1 ? atoi(argv[1]) : 3000;
+    int most_rounds = argc > 1 ? atoi(argv[1]) : 1500;
     pthread_t ids[MOST];
     sem_init(&handed, 0, 0);
     sem_init(&taken, 0, 0);

@@ -4,7 +4,8 @@
 #include "check.h"
 
 extern int early_state;
-extern pthread_mutex_t early_mutex;
+extern pthread_mutex_t early_mutex, early_fork_mutex;
+extern int early_in_child;
 
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER, e = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
@@ -33,6 +34,49 @@ static void *unlocks(void *mutex) {
 
 static void *trylock(void *mutex) { return (void *)(long)pthread_mutex_trylock((pthread_mutex_t *)mutex); }
 
+static volatile int stop;
+static long passes;
+
+static void *hammers(void *unused) {
+    while (!stop) {
+        OK(pthread_mutex_lock(&early_fork_mutex));
+        passes++;
+        OK(pthread_mutex_unlock(&early_fork_mutex));
+    }
+    return unused;
+}
+
+static void *passes_on(void *unused) {
+    for (int i = 0; i < 50; i++) {
+        OK(pthread_mutex_lock(&early_fork_mutex));
+        passes++;
+        if (i % 10 == 0) sched_yield();
+        OK(pthread_mutex_unlock(&early_fork_mutex));
+    }
+    return unused;
+}
+
+static void forks(void) {
+    STAGE("fork handlers registered early");
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) threads[i] = spawn(hammers, NULL);
+    for (int i = 0; i < 100; i++) {
+        pid_t pid = fork_limited(15);
+        if (pid == 0) {
+            CHECK(early_in_child, "the early handler did not run");
+            long before = passes;
+            pthread_t one = spawn(passes_on, NULL), other = spawn(passes_on, NULL);
+            join(one);
+            join(other);
+            CHECK(passes == before + 100, "%ld of 100 passes", passes - before);
+            _exit(0);
+        }
+        await_child(pid);
+    }
+    stop = 1;
+    for (int i = 0; i < 4; i++) join(threads[i]);
+}
+
 int main(void) {
     limit_seconds(20);
     STAGE("main");
@@ -49,5 +93,6 @@ int main(void) {
     OK(pthread_mutex_destroy(&m));
     OK(pthread_mutex_destroy(&e));
     OK(pthread_mutex_destroy(&early_mutex));
+    forks();
     return 0;
 }

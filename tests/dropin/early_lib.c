@@ -28,6 +28,20 @@ static void *answers(void *unused) {
     return unused;
 }
 
+// fork handlers that were registered before those of a preloaded library, and so run before them in the child.
+pthread_mutex_t early_fork_mutex = PTHREAD_MUTEX_INITIALIZER;
+int early_in_child;
+
+static void prepare(void) { OK(pthread_mutex_lock(&early_fork_mutex)); }
+static void parent(void) { OK(pthread_mutex_unlock(&early_fork_mutex)); }
+static void child(void) {
+    // Others wait for it in the parent, none of them here.
+    OK(pthread_mutex_unlock(&early_fork_mutex));
+    OK(pthread_mutex_lock(&early_fork_mutex));
+    OK(pthread_mutex_unlock(&early_fork_mutex));
+    early_in_child = 1;
+}
+
 __attribute__((constructor(101))) static void constructor(void) {
     STAGE("constructor of a linked library");
     OK(pthread_mutex_lock(&m));
@@ -52,6 +66,7 @@ __attribute__((constructor(101))) static void constructor(void) {
     }
     OK(pthread_mutex_unlock(&m));
     join(one);
+    MUST(pthread_atfork(prepare, parent, child));
     // Held from here on into main, across every other constructor.
     OK(pthread_mutex_lock(&early_mutex));
     early_state = 1;

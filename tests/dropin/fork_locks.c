@@ -104,7 +104,15 @@ static void *waits_on_cond(void *unused) {
     return unused;
 }
 
-static void fork_holding(int waiters, int on_cond) {
+// Without the handlers of pthread_atfork, so that nobody is told.
+static pid_t fork_untold(unsigned seconds) {
+    pid_t child = _Fork();
+    SYS(child);
+    if (child == 0) alarm(seconds);
+    return child;
+}
+
+static void fork_holding(int waiters, int on_cond, int untold) {
     int levels = kind->type == PTHREAD_MUTEX_RECURSIVE ? 3 : 1;
     STAGE("parent: set up");
     make_mutex(&m, kind);
@@ -120,7 +128,7 @@ static void fork_holding(int waiters, int on_cond) {
     for (long i = 0; i < waiters; i++) threads[i] = spawn(waits, (void *)i);
     for (int i = 0; i < waiters; i++) await_asleep(&ids[i]);
     STAGE("parent: fork");
-    pid_t child = fork_limited(20);
+    pid_t child = untold ? fork_untold(20) : fork_limited(20);
     if (child == 0) {
         pid_t grandchild = fork_limited(15);
         use_in_child(levels, grandchild == 0 ? 2 : 1);
@@ -148,7 +156,7 @@ static void fork_holding(int waiters, int on_cond) {
 
 // fork from a thread that is not the first, with the mutex held by it: the child's first thread is that one.
 static void *forks(void *unused) {
-    fork_holding(WAITERS, 1);
+    fork_holding(WAITERS, 1, 0);
     return unused;
 }
 
@@ -158,10 +166,11 @@ int main(void) {
         kind = &mutex_kinds[k];
         if (kind->make != MAKE_STATIC) continue;
         CASE(kind->name);
-        fork_holding(0, 0);
-        fork_holding(1, 0);
-        fork_holding(WAITERS, 0);
-        fork_holding(WAITERS, 1);
+        fork_holding(0, 0, 0);
+        fork_holding(1, 0, 0);
+        fork_holding(WAITERS, 0, 0);
+        fork_holding(WAITERS, 1, 0);
+        fork_holding(WAITERS, 0, 1);
         join(spawn(forks, NULL));
     }
     CASE("");

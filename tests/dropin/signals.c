@@ -10,6 +10,7 @@ static volatile int handled, stop, told, way;
 static volatile long inner;
 static volatile pid_t waiter_id;
 static volatile int in_wait;
+enum { AT_ANY_MOMENT = 100 };
 
 static void handler(int number) {
     (void)number;
@@ -19,14 +20,17 @@ static void handler(int number) {
     for (volatile int i = 0; i < 100; i++) continue;
     inner = v + 1;
     OK(pthread_mutex_unlock(&b));
-    if (way < 3) {
+    if (way == AT_ANY_MOMENT) {
+        if (pthread_mutex_trylock(&a) == 0) OK(pthread_mutex_unlock(&a));
+    } else if (way < 3) {
         // The lock that the interrupted call waits for is held elsewhere.
         CALL(pthread_mutex_trylock(&a), EBUSY);
         struct timespec past = in_the_past();
         CALL(pthread_mutex_clocklock(&a, CLOCK_MONOTONIC, &past), ETIMEDOUT);
     }
     if (pthread_mutex_trylock(&b) == 0) OK(pthread_mutex_unlock(&b));
-    handled++;
+    // Two threads may be in the handler at once.
+    __atomic_fetch_add(&handled, 1, __ATOMIC_RELAXED);
     errno = saved;
 }
 
@@ -93,6 +97,44 @@ static void interrupted(int signals) {
     CHECK(handled == signals, "%d of %d signals handled", handled, signals);
 }
 
+// --- at any moment --------------------------------------------------------------------------------------------------
+
+static long by_threads;
+
+// Interrupted wherever it happens to be: before a wait, in the queue, on the way out of unlock.
+static void *locks_all_the_time(void *with_cond) {
+    while (!stop) {
+        OK(pthread_mutex_lock(&a));
+        by_threads++;
+        if (with_cond && by_threads % 64 == 0) {
+            struct timespec soon = after_us(CLOCK_MONOTONIC, 30);
+            int result = pthread_cond_clockwait(&c, &a, CLOCK_MONOTONIC, &soon);
+            CHECK(result == 0 || result == ETIMEDOUT, "clockwait: %d", result);
+        }
+        OK(pthread_cond_signal(&c));
+        OK(pthread_mutex_unlock(&a));
+    }
+    return NULL;
+}
+
+static void at_any_moment(int signals) {
+    stop = handled = 0;
+    inner = by_threads = 0;
+    pthread_t threads[3], other = spawn(contends, NULL);
+    for (long i = 0; i < 3; i++) threads[i] = spawn(locks_all_the_time, i ? (void *)1L : NULL);
+    for (int i = 0; i < signals; i++) {
+        MUST(pthread_kill(threads[i % 2], SIGRTMIN + 1 + i % 2));
+        int spins = i * 7919 % 3000;
+        for (volatile int spin = 0; spin < spins; spin++) continue;
+        while (i % 8 == 7 && __atomic_load_n(&handled, __ATOMIC_RELAXED) <= i) sched_yield();
+    }
+    while (handled < signals) sched_yield();
+    stop = 1;
+    for (int i = 0; i < 3; i++) join(threads[i]);
+    long made = (long)join(other);
+    CHECK(inner == made + handled, "%ld counted, %ld + %d made", inner, made, handled);
+}
+
 // --- real time ------------------------------------------------------------------------------------------------------
 
 static volatile long first, second;
@@ -145,6 +187,10 @@ int main(void) {
                 STAGE(names[way]);
                 interrupted(200);
             }
+            STAGE("at any moment");
+            way = AT_ANY_MOMENT;
+            // glibc's handler could not take a recursive or errorcheck mutex that its own thread is just taking.
+            if (mutex_kinds[k].type == PTHREAD_MUTEX_NORMAL) at_any_moment(1200);
             OK(pthread_mutex_destroy(&a));
         }
     }
