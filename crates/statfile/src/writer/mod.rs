@@ -97,6 +97,8 @@ pub struct Recorder<H> {
     /// The mapping before the last fork.
     previous: AtomicPtr<u8>,
     unwind: AtomicU32,
+    /// A word that reads 0 in a forked child; null where the kernel cannot provide it.
+    here: AtomicPtr<u32>,
     setup: UnsafeCell<Setup>,
     _host: PhantomData<fn() -> H>,
 }
@@ -188,6 +190,7 @@ impl<H: Host> Recorder<H> {
             base: AtomicPtr::new(core::ptr::null_mut()),
             previous: AtomicPtr::new(core::ptr::null_mut()),
             unwind: AtomicU32::new(0),
+            here: AtomicPtr::new(core::ptr::null_mut()),
             setup: UnsafeCell::new(Setup { options: Options::DEFAULT, path: [0; PATH], directory_len: 0 }),
             _host: PhantomData,
         }
@@ -213,6 +216,7 @@ impl<H: Host> Recorder<H> {
         } else {
             setup.path[..bytes.len()].copy_from_slice(bytes);
             self.make_key();
+            self.here.store(sys::wiped_on_fork(), Relaxed);
             self.unwind.store(u32::from(stacks::unwinder_is_lock_free()), Relaxed);
             make_file(setup)
         };
@@ -236,19 +240,35 @@ impl<H: Host> Recorder<H> {
         made.is_ok()
     }
 
-    /// To be called first thing in a forked child, by its only thread.
+    /// To be called first thing in a forked child, by its only thread. A child that was made behind the C
+    /// library's back is noticed at its first slow path; up to there it may spoil its parent's counters.
     pub fn fork_child(&'static self) {
         if self.state.load(Relaxed) != OFF {
             let orphaned = self.state.load(Relaxed) == STARTING;
             self.state.store(if orphaned { OFF } else { FORKED }, Relaxed);
             H::set_word(core::ptr::null_mut());
+            self.mark_here();
         }
+    }
+
+    fn mark_here(&'static self) {
+        let here = self.here.load(Relaxed);
+        if !here.is_null() {
+            // SAFETY: a word of our own page, which stays.
+            unsafe { here.write_volatile(1) };
+        }
+    }
+
+    fn is_forked(&'static self) -> bool {
+        let here = self.here.load(Relaxed);
+        // SAFETY: as above.
+        !here.is_null() && unsafe { here.read_volatile() } == 0
     }
 
     /// At the process's orderly end.
     pub fn finish(&'static self) {
         let _errno = sys::Errno::keep();
-        if self.state.load(Acquire) == ON {
+        if self.state.load(Acquire) == ON && !self.is_forked() {
             let map = self.current();
             modules::scan_at_end(map);
             clock::calibrate(map);
@@ -371,7 +391,7 @@ impl<H: Host> Recorder<H> {
     #[cold]
     #[inline(never)]
     pub fn destroyed(&'static self, lock: LockRef<'_>) {
-        if self.state.load(Acquire) == ON {
+        if self.state.load(Acquire) == ON && !self.is_forked() {
             locks::destroyed(self.current(), lock);
         } else {
             lock.word.store(0, Relaxed);
@@ -442,6 +462,9 @@ impl<H: Host> Recorder<H> {
     /// counted.
     fn enter(&'static self) -> Option<Visit<H>> {
         let errno = sys::Errno::keep();
+        if self.is_forked() {
+            self.fork_child();
+        }
         let word = H::word();
         if word == ATTACHING.word() {
             self.lost();
@@ -534,6 +557,7 @@ impl<H: Host> Recorder<H> {
     }
 
     fn go_on(&'static self, map: Map) {
+        self.mark_here();
         map.header().ready.store(1, Release);
         self.base.store(map.base(), Release);
         self.state.store(ON, Release);
@@ -566,7 +590,7 @@ impl<H: Host> Recorder<H> {
         // pass. What comes later borrows a record for each event.
         const ROUNDS: u32 = 2;
         let word = H::word();
-        if word.is_null() || word == ATTACHING.word() || word == GONE.word() {
+        if word.is_null() || word == ATTACHING.word() || word == GONE.word() || self.is_forked() {
             return;
         }
         // SAFETY: anything else is a record.

@@ -53,6 +53,8 @@ pub(super) fn cell(
             index = cell.next.load(Relaxed);
             Some(cell)
         });
+        // Bounded, should a child forked behind our back have written to its parent's chain.
+        let chain = chain.take(MAX_SITES as usize);
         chain.filter(|cell| cell.tag.load(Relaxed) == tag && cell.pc.load(Relaxed) == site.pc as u64)
     };
     if let Some(cell) = cells().find(|cell| still_there(map, cell, site)) {

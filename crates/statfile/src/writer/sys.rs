@@ -121,6 +121,25 @@ pub(super) unsafe fn unmap(at: *mut u8, len: usize) {
     unsafe { libc::munmap(at.cast(), len) };
 }
 
+/// A word, 0 now, that becomes 0 again in a forked child. Null if the kernel is older than 4.14.
+pub(super) fn wiped_on_fork() -> *mut u32 {
+    const PAGE: usize = 4096;
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at a place of the kernel's choice.
+    let page = unsafe { libc::mmap(core::ptr::null_mut(), PAGE, access, kind, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return core::ptr::null_mut();
+    }
+    // SAFETY: that mapping, which nobody else knows.
+    unsafe {
+        if libc::madvise(page, PAGE, libc::MADV_WIPEONFORK) != 0 {
+            libc::munmap(page, PAGE);
+            return core::ptr::null_mut();
+        }
+    }
+    page.cast()
+}
+
 pub(super) fn pid() -> u32 {
     // SAFETY: always succeeds.
     unsafe { libc::syscall(libc::SYS_getpid) as u32 }

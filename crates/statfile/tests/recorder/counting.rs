@@ -104,6 +104,30 @@ fn times_are_true_by_the_plain_clock() {
 }
 
 #[test]
+fn the_time_of_ended_threads_is_theirs() {
+    host!(Lives);
+    let directory = tempfile::tempdir().expect("a directory");
+    start::<Lives>(directory.path(), SMALL);
+    let lock = Lock::default();
+    let (mut least, mut most) = (Duration::ZERO, Duration::ZERO);
+    for _ in 0..3 {
+        let start = Instant::now();
+        let body = || {
+            pair::<Lives>(lock.seen());
+            let start = Instant::now();
+            thread::sleep(Duration::from_millis(5));
+            start.elapsed()
+        };
+        least += thread::scope(|scope| scope.spawn(body).join().expect("no panic"));
+        most += start.elapsed();
+    }
+    let found = snapshot(directory.path());
+    let (least, most) = (least.as_nanos() as u64, most.as_nanos() as u64);
+    let lived = found.thread_time_ns;
+    assert!(lived >= least - least / 200 && lived <= most + most / 200, "{least} <= {lived} <= {most}");
+}
+
+#[test]
 fn a_wait_without_the_lock_counts_and_a_refusal_does_not() {
     host!(Timeouts);
     let directory = tempfile::tempdir().expect("a directory");
@@ -242,17 +266,18 @@ fn an_initialised_lock_shows_where() {
 fn modules_hold_code_and_data() {
     host!(Modules);
     static DATA: AtomicU32 = AtomicU32::new(7);
-    static ZERO: AtomicU32 = AtomicU32::new(0);
+    // Larger than a page, so that most of it lies behind what the file holds.
+    static ZERO: [AtomicU32; 1 << 16] = [const { AtomicU32::new(0) }; 1 << 16];
     let directory = tempfile::tempdir().expect("a directory");
     start::<Modules>(directory.path(), SMALL);
     let found = snapshot(directory.path());
     let path_of = |address: usize| found.module_at(address as u64).map(|module| module.path.clone());
     assert_eq!(path_of(modules_hold_code_and_data as *const () as usize), Some(found.exe.clone()));
     assert_eq!(path_of(&raw const DATA as usize), Some(found.exe.clone()));
-    assert_eq!(path_of(&raw const ZERO as usize), Some(found.exe.clone()));
+    assert_eq!(path_of(&raw const ZERO[1 << 15] as usize), Some(found.exe.clone()));
     assert!(path_of(libc::getpid as *const () as usize).expect("libc is mapped").contains("libc"));
     assert_eq!(path_of(&raw const found as usize), None, "the stack is no file's");
-    DATA.store(ZERO.load(Relaxed), Relaxed);
+    DATA.store(ZERO[DATA.load(Relaxed) as usize].load(Relaxed), Relaxed);
 }
 
 #[test]

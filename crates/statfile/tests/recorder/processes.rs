@@ -236,6 +236,37 @@ fn a_forked_child_has_a_file_of_its_own() {
     assert_eq!(of(child, held.address()).acquisitions, 1);
 }
 
+/// As by `_Fork`, or the system call: no handler is called in the child.
+#[test]
+fn a_child_forked_behind_our_back_is_noticed() {
+    host!(Behind);
+    let directory = tempfile::tempdir().expect("a directory");
+    start::<Behind>(directory.path(), SMALL);
+    let lock = Lock::default();
+    pair::<Behind>(lock.seen());
+    let pid = {
+        let (stack, no_pointer) = (0usize, 0usize);
+        // SAFETY: a fork; the child does only what a forked child may.
+        unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, stack, no_pointer, no_pointer, no_pointer) }
+    };
+    if pid == 0 {
+        contended_pair::<Behind>(lock.seen(), here());
+        pair::<Behind>(lock.seen());
+        Behind::recorder().finish();
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(0) };
+    }
+    assert_eq!(wait_for(pid as libc::pid_t), 0);
+    pair::<Behind>(lock.seen());
+    let all = read_all(directory.path());
+    assert_eq!(all.len(), 2);
+    for found in &all {
+        let stats = of(found, lock.address());
+        let waits = u64::from(found.pid == pid as u32);
+        assert_eq!((stats.acquisitions, stats.contended, found.threads), (2, waits, 1));
+    }
+}
+
 /// The child copies the lock table at its first event. Until then the parent may have destroyed locks that live
 /// on in the child.
 #[test]
@@ -356,10 +387,12 @@ fn work_until_killed(directory: &Path) {
     host!(Killed);
     static WORDS: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
     static DONE: AtomicU64 = AtomicU64::new(0);
-    static STUCK: Barrier = Barrier::new(2);
+    static BEGUN: Barrier = Barrier::new(5);
     start::<Killed>(directory, SMALL);
     for _ in 0..3 {
         thread::spawn(|| {
+            pair::<Killed>(at(&WORDS[0], 0x1000));
+            BEGUN.wait();
             loop {
                 pair::<Killed>(at(&WORDS[0], 0x1000));
                 contended_pair::<Killed>(at(&WORDS[0], 0x1000), here());
@@ -370,13 +403,13 @@ fn work_until_killed(directory: &Path) {
     thread::spawn(|| {
         pair::<Killed>(at(&WORDS[1], 0x2000));
         let wait = Killed::recorder().wait_begin(at(&WORDS[2], 0x3000), here());
-        STUCK.wait();
+        BEGUN.wait();
         loop {
             thread::park();
             std::hint::black_box(&wait);
         }
     });
-    STUCK.wait();
+    BEGUN.wait();
     contended_pair::<Killed>(at(&WORDS[0], 0x1000), here());
     loop {
         println!("done {}", DONE.load(Relaxed));
