@@ -32,10 +32,14 @@ macro_rules! export {
 /// What the body of a wait returns if the thread is to be cancelled; no error number.
 pub(crate) const CANCEL: libc::c_int = -1;
 
-/// Exports `$name`, a cancellable wait of up to four arguments. In turn: `$prepare(arguments)` registers the
-/// thread and returns null if the wait is ours, else glibc's function; a request to cancel that came before is
-/// acted on; then either `$body(arguments)`, and cancellation if it says so, or glibc's function between
-/// `$prepare` and `$finish(mutex, result)`.
+/// `PTHREAD_CANCEL_DEFERRED`.
+pub(crate) const DEFERRED: libc::c_int = 0;
+
+/// Exports `$name`, a cancellable wait of up to four arguments. In turn: cancellation is made to wait for a
+/// cancellation point, should the thread have chosen otherwise; `$prepare(arguments)` registers the thread and
+/// returns null if the wait is ours, else glibc's function; a request to cancel that came before is acted on;
+/// then either `$body(arguments)`, and cancellation if it says so, or glibc's function between `$prepare` and
+/// `$finish(mutex, result)`; and the thread's choice is restored, upon which it may be cancelled, mutex in hand.
 macro_rules! export_wait {
     ($(#[$doc:meta])* $name:ident($($arg:ty),*), $prepare:path, $body:path, $finish:path) => {
         $(#[$doc])*
@@ -47,12 +51,17 @@ macro_rules! export_wait {
         pub(crate) unsafe extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
             ::core::arch::naked_asm!(
                 ".cfi_startproc",
-                "sub rsp, 40",
-                ".cfi_adjust_cfa_offset 40",
+                "sub rsp, 56",
+                ".cfi_adjust_cfa_offset 56",
                 "mov qword ptr [rsp], rdi",
                 "mov qword ptr [rsp + 8], rsi",
                 "mov qword ptr [rsp + 16], rdx",
                 "mov qword ptr [rsp + 24], rcx",
+                "mov edi, {deferred}",
+                "lea rsi, [rsp + 40]",
+                "call qword ptr [rip + pthread_setcanceltype@GOTPCREL]",
+                "mov rdi, qword ptr [rsp]",
+                "mov rsi, qword ptr [rsp + 8]",
                 "call {prepare}",
                 "mov qword ptr [rsp + 32], rax",
                 "test rax, rax",
@@ -63,11 +72,12 @@ macro_rules! export_wait {
                 "mov rdx, qword ptr [rsp + 16]",
                 "mov rcx, qword ptr [rsp + 24]",
                 "call {body}",
+                "mov dword ptr [rsp + 48], eax",
                 "cmp eax, {cancel}",
                 "jne 3f",
                 "call qword ptr [rip + pthread_testcancel@GOTPCREL]",
                 // Cancelled after all by nobody: a wake-up for no reason.
-                "xor eax, eax",
+                "mov dword ptr [rsp + 48], 0",
                 "jmp 3f",
                 "2:",
                 "mov rdi, qword ptr [rsp]",
@@ -78,15 +88,21 @@ macro_rules! export_wait {
                 "mov rdi, qword ptr [rsp + 8]",
                 "mov esi, eax",
                 "call {finish}",
+                "mov dword ptr [rsp + 48], eax",
                 "3:",
-                "add rsp, 40",
-                ".cfi_adjust_cfa_offset -40",
+                "mov edi, dword ptr [rsp + 40]",
+                "xor esi, esi",
+                "call qword ptr [rip + pthread_setcanceltype@GOTPCREL]",
+                "mov eax, dword ptr [rsp + 48]",
+                "add rsp, 56",
+                ".cfi_adjust_cfa_offset -56",
                 "ret",
                 ".cfi_endproc",
                 prepare = sym $prepare,
                 body = sym $body,
                 finish = sym $finish,
                 cancel = const $crate::entry::CANCEL,
+                deferred = const $crate::entry::DEFERRED,
             )
         }
     };
