@@ -125,8 +125,15 @@ fn drive<L: Lock>(lock: &L, task: &Task) -> Result<Answer> {
         // what counts is what they do between two readings of the counts.
         let before = Usage::of_this_process();
         let first = Reading::take(&counts);
-        thread::sleep(Duration::from_nanos(task.duration_ns));
-        let last = Reading::take(&counts);
+        let last = loop {
+            thread::sleep(Duration::from_nanos(task.duration_ns));
+            let last = Reading::take(&counts);
+            // A busy machine may not have let the threads run at all. If the lock hangs, the parent's patience
+            // ends.
+            if last.counts != first.counts {
+                break last;
+            }
+        };
         let used = Usage::of_this_process().since(&before);
         let share = others.share(used.cpu_ns, task.cpus.len());
         stop.0.store(true, Ordering::Relaxed);
