@@ -136,6 +136,23 @@ mod tests {
         assert_eq!(count.load(Relaxed), 7);
     }
 
+    #[test]
+    fn a_forked_child_can_expel() {
+        crate::init();
+        // SAFETY: the child makes system calls only, and exits.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            expel();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(super::broken())) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for our child and writes its status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+
     /// The promise of `expel`: a store that is seen after it was made by a look before it.
     #[test]
     fn nothing_is_stored_after_an_expulsion() {
