@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::Value;
-use support::{LIMIT, compile_c, expect_status, poundlock, run_limited, scratch};
+use support::{LIMIT, compile_c, compile_cpp, expect_status, poundlock, run_limited, scratch};
 
 const LOCKS: [&str; 3] = ["any-negative", "baseline", "glibc"];
 
@@ -245,6 +245,72 @@ fn every_figure_of_a_known_program_is_right() {
             std::fs::read_dir(json.parent().expect("a directory")).expect("it is there").collect();
         assert_eq!(names.len(), 1, "{names:?}");
     }
+}
+
+#[test]
+fn a_lock_inside_templates_is_shown_at_the_programs_own_line() {
+    let source = r#"
+        #include <atomic>
+        #include <cstdio>
+        #include <cstring>
+        #include <mutex>
+        #include <thread>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        namespace app {
+        template <class T> struct Store {
+            T value;
+            std::mutex lock;
+            __attribute__((noinline)) void put(T v) {
+                std::lock_guard<std::mutex> guard(lock); // WAIT
+                value = v;
+            }
+        };
+        Store<long> stores[4];
+        }
+        static std::atomic<int> tid;
+        static bool sleeps(int tid) {
+            char name[64], text[512] = "";
+            snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
+            FILE *file = fopen(name, "r");
+            if (!file) return false;
+            char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : nullptr;
+            fclose(file);
+            return end && end[2] == 'S';
+        }
+        int main() {
+            app::stores[2].lock.lock();
+            std::thread waiter([] { tid = syscall(SYS_gettid); app::stores[2].put(1); });
+            for (int seen = 0; seen < 2; usleep(1000)) seen = tid && sleeps(tid) ? seen + 1 : 0;
+            app::stores[2].lock.unlock();
+            waiter.join();
+        }
+    "#;
+    let line = source.lines().position(|line| line.contains("// WAIT")).expect("marked") + 1;
+    let program = compile_cpp(source, &[]);
+    let json = json_path();
+    let mut cmd = poundlock();
+    cmd.args(["stat", "--json"]).arg(&json).arg("--").arg(&program);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    let document = parsed(&json);
+    check_schema(&document);
+    let lock = only(&document, "app::stores[2].lock", variable_is("app::stores[2].lock"));
+    assert_eq!(number(lock, "contended"), 1);
+    let stack: Vec<&str> =
+        lock["sites"][0]["stack"].as_array().expect("checked").iter().filter_map(Value::as_str).collect();
+    let own = stack.iter().position(|frame| frame.starts_with("app::Store<long>::put(long) ("));
+    let own = own.unwrap_or_else(|| panic!("{stack:#?}"));
+    assert!(stack[own].ends_with(&format!("program.cpp:{line})")), "{stack:#?}");
+    assert!(own > 0, "what was inlined into it comes before it: {stack:#?}");
+    // In the table it comes first.
+    let table = stderr(&output);
+    let after = table.lines().skip_while(|line| !line.ends_with("in 1 wait, at")).nth(1);
+    assert!(
+        after.is_some_and(|frame| frame.trim_start().starts_with("app::Store<long>::put(long) (")),
+        "{table}"
+    );
+    assert!(!table.contains("lock_guard"), "{table}");
 }
 
 #[test]

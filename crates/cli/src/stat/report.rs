@@ -51,8 +51,8 @@ pub(super) struct Lock {
 pub(super) struct Site {
     /// Innermost first.
     pub(super) stack: Vec<String>,
-    /// So many of the frames are of interest: the last ones are how the C library starts a thread.
-    pub(super) interesting: usize,
+    /// The frames that are of interest: indices into the stack. All of them where none is.
+    pub(super) interesting: Vec<usize>,
     pub(super) contended: u64,
     pub(super) wait_ns: u64,
 }
@@ -118,12 +118,11 @@ impl Lock {
         let mut variable = None;
         let mut created_at = String::new();
         if let Some(space) = space.filter(|_| stats.address != 0) {
-            if stats.created_at.is_empty() {
-                if let Some(found) = space.variable(stats.address) {
-                    variable = Some(found.name);
-                    created_at = found.declared_at.unwrap_or_default();
-                }
-            } else {
+            if let Some(found) = space.variable(stats.address) {
+                variable = Some(found.name);
+                created_at = found.declared_at.unwrap_or_default();
+            }
+            if !stats.created_at.is_empty() {
                 created_at = creation(&stats.created_at, space);
             }
         }
@@ -150,8 +149,10 @@ fn creation(stack: &[u64], space: &Space) -> String {
     let innermost = space.call(stack[0]);
     let mut text = innermost.first().map(|frame| frame.text.clone()).unwrap_or_default();
     if !space.in_program(stack[0]) {
-        let outer = stack.iter().find(|&&address| space.in_program(address));
-        if let Some(frame) = outer.and_then(|&address| space.call(address).first().cloned()) {
+        let mut outer = stack.iter().filter(|&&address| space.in_program(address));
+        if let Some(frame) =
+            outer.find_map(|&address| space.call(address).iter().find(|f| !f.is_plumbing).cloned())
+        {
             text += ", via ";
             text += &frame.text;
         }
@@ -165,10 +166,11 @@ fn sites(stats: &LockStats, space: &Space) -> Vec<Site> {
     let mut known: HashMap<Vec<String>, usize> = HashMap::new();
     for raw in &stats.sites {
         let frames: Vec<Frame> = raw.stack.iter().flat_map(|&address| space.call(address).to_vec()).collect();
-        let uninteresting = frames.iter().rev().take_while(|frame| frame.is_start_up).count();
-        // A lock used by the start-up code itself is shown with all of it.
-        let interesting =
-            if uninteresting == frames.len() { frames.len() } else { frames.len() - uninteresting };
+        let mut interesting: Vec<usize> =
+            (0..frames.len()).filter(|&index| !frames[index].is_plumbing).collect();
+        if interesting.is_empty() {
+            interesting = (0..frames.len()).collect();
+        }
         let stack: Vec<String> = frames.into_iter().map(|frame| frame.text).collect();
         let index = *known.entry(stack.clone()).or_insert_with(|| {
             sites.push(Site { stack, interesting, contended: 0, wait_ns: 0 });

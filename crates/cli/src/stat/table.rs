@@ -147,9 +147,9 @@ fn write_sites(out: &mut String, lock: &Lock, several: bool) -> std::fmt::Result
         let share = percent(ratio(site.wait_ns, total));
         let waits = counted(site.contended, "wait");
         writeln!(out, "  {share:>6}  {} in {waits}, at", duration(site.wait_ns))?;
-        let frames = &site.stack[..site.interesting];
+        let frames = &site.interesting;
         for frame in frames.iter().take(FRAMES) {
-            writeln!(out, "          {frame}")?;
+            writeln!(out, "          {}", site.stack[*frame])?;
         }
         if frames.len() > FRAMES {
             writeln!(out, "          and {} above", counted((frames.len() - FRAMES) as u64, "frame"))?;
