@@ -126,6 +126,7 @@ static void start(struct slot *slot)
     slot->generation++;
     slot->random = mix(world.seed ^ mix((uint64_t)slot->number << 32 | slot->generation));
     slot->cancel_sent = false;
+    slot->pestered = chance(500);
     atomic_store(&slot->cancellable, 0);
     atomic_store(&slot->tid, 0);
     atomic_store(&slot->name, NULL);
@@ -185,7 +186,7 @@ static void *warden_main(void *arg)
         for (unsigned i = below(4); i > 0; i--) {
             struct slot *slot = &world.slot[below(world.threads)];
             int phase = atomic_load(&slot->phase);
-            if (phase == RUNNING || phase == LEAVING)
+            if (slot->pestered && (phase == RUNNING || phase == LEAVING))
                 pester(slot, draw());
         }
         nap(20 + below(200));
@@ -269,6 +270,13 @@ static void next_epoch(uint64_t number)
         .mix = (uint8_t)(random >> 40),
         .step = random >> 48 & 1 ? (uint8_t)(random >> 56 & 31) : 0,
     };
+    /* Everybody at one lock, again and again: those who sleep are overtaken until they must be helped. */
+    if ((random >> 52 & 3) == 0) {
+        epoch.hot_permille = 1000;
+        epoch.hold = 4;
+        epoch.think = 5;
+        epoch.mix = 1;
+    }
     atomic_store(&world.epoch, epoch);
 }
 

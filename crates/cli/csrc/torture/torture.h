@@ -152,6 +152,7 @@ struct slot {
     _Atomic uint64_t since;   /* tick at which `what` began */
     _Atomic uint64_t beats;   /* goes up with every change of `what` */
     bool cancel_sent;         /* the warden's */
+    bool pestered;            /* the warden's: a signal may wake who was forgotten, so some get none */
     uint64_t generation;
     uint64_t random;
     uint64_t lives;           /* actions left before the thread ends */
