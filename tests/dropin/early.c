@@ -60,7 +60,7 @@ static void forks(void) {
     STAGE("fork handlers registered early");
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) threads[i] = spawn(hammers, NULL);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 50; i++) {
         pid_t pid = fork_limited(15);
         if (pid == 0) {
             CHECK(early_in_child, "the early handler did not run");

@@ -98,6 +98,6 @@ fn the_linker_binds_every_object_to_the_library() {
             seen += 1;
             assert!(to.ends_with("libpoundlock_preload.so"), "{from} is bound to {to} for {symbol}");
         }
-        assert!(seen >= 10, "{source}: only {seen} bindings were understood");
+        assert!(seen >= 8, "{source}: only {seen} bindings were understood");
     }
 }
