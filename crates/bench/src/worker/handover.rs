@@ -119,10 +119,10 @@ fn drive<L: Lock>(lock: &L, task: &Task) -> Result<Answer> {
                 Err(error) => fail(&format!("cannot start {} threads: {error}", task.threads)),
             }
         }
-        let others = Others::watch();
         start.wait();
         // The threads may be well under way before this one runs again, above all where there are many of them:
         // what counts is what they do between two readings of the counts.
+        let others = Others::watch();
         let before = Usage::of_this_process();
         let first = Reading::take(&counts);
         let last = loop {
