@@ -282,33 +282,32 @@ fn check_privileges(path: &Path) -> Result<(), Failure> {
         );
         Err(Failure::new(status::NOT_EXECUTABLE, line))
     };
-    if privileges_are_not_gained(path) {
+    if is_mounted_nosuid(path) {
         return Ok(());
     }
     let Ok(meta) = std::fs::metadata(path) else { return Ok(()) };
     // SAFETY: both calls only return a number.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
-    if meta.mode() & libc::S_ISUID != 0 && meta.uid() != uid {
+    // A process that may gain no privileges any more keeps its ids.
+    // SAFETY: this option takes no pointers; its unused arguments have to be zero.
+    let ids_can_change = unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) } != 1;
+    if ids_can_change && meta.mode() & libc::S_ISUID != 0 && meta.uid() != uid {
         return refuse("set-user-id");
     }
     // Without the group's x bit the bit means mandatory locking, and changes no group.
     let set_group_id = libc::S_ISGID | libc::S_IXGRP;
-    if meta.mode() & set_group_id == set_group_id && meta.gid() != gid {
+    if ids_can_change && meta.mode() & set_group_id == set_group_id && meta.gid() != gid {
         return refuse("set-group-id");
     }
-    // For root a file's capabilities are no gain.
+    // For root a file's capabilities are no gain. For others the loader is told to beware even where none is gained.
     if uid != 0 && has_capabilities(path) {
         return refuse("given file capabilities");
     }
     Ok(())
 }
 
-/// Whether set-user-id bits have no effect here: a `nosuid` mount, or we may gain no privileges any more.
-fn privileges_are_not_gained(path: &Path) -> bool {
-    // SAFETY: this option takes no pointers; its unused arguments have to be zero.
-    if unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) } == 1 {
-        return true;
-    }
+/// Whether set-user-id bits and capabilities have no effect on the file system that the program is on.
+fn is_mounted_nosuid(path: &Path) -> bool {
     let path = c_string(path.as_os_str());
     let mut fs = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: the path ends in a zero, and the buffer is one `statvfs`, written by the call.

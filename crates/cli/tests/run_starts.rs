@@ -5,6 +5,7 @@ mod support;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -49,7 +50,7 @@ fn leaves_a_file(flags: &[&str]) -> PathBuf {
         int main(int argc, char **argv) {
             pthread_mutex_lock(&lock);
             pthread_mutex_unlock(&lock);
-            return argc < 2 || creat(argv[1], 0600) < 0;
+            return argc > 1 && creat(argv[1], 0600) < 0;
         }
         "#,
         flags,
@@ -289,6 +290,60 @@ fn a_program_that_gains_privileges_is_refused() {
     let output = run_limited(poundlock().args(["run", "--"]).arg(&program).arg(&trace), LIMIT);
     expect_status(&output, 0);
     assert!(trace.exists());
+}
+
+#[test]
+fn a_program_with_file_capabilities_is_refused_to_others_than_root() {
+    // SAFETY: returns a number.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("SKIPPED: giving a program capabilities takes root");
+        return;
+    }
+    // Where the other user can reach all of it, which the build's directories may not be.
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let [exe, library, program] =
+        ["poundlock", "libpoundlock_preload.so", "program"].map(|name| dir.path().join(name));
+    std::fs::copy(env!("CARGO_BIN_EXE_poundlock"), &exe).expect("it can be copied");
+    std::fs::copy(preload_library(), &library).expect("it can be copied");
+    std::fs::copy(leaves_a_file(&[]), &program).expect("it can be copied");
+    for path in [&exe, &library, &program] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let as_other = |privileges: fn()| {
+        let mut cmd = Command::new(&exe);
+        cmd.args(["run", "--"]).arg(&program).uid(12345).gid(12345).env_remove("LD_PRELOAD");
+        // SAFETY: the functions passed here make one system call.
+        unsafe {
+            cmd.pre_exec(move || {
+                privileges();
+                Ok(())
+            });
+        }
+        run_limited(&mut cmd, LIMIT)
+    };
+    fn as_ever() {}
+    fn no_new_privileges() {
+        // SAFETY: this option takes no pointers.
+        unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    }
+    expect_status(&as_other(as_ever), 0);
+
+    // CAP_NET_RAW, permitted and effective, in the layout of `struct vfs_cap_data`, revision 2.
+    let value: Vec<u8> =
+        [0x0200_0001u32, 1 << 13, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let path = std::ffi::CString::new(program.as_os_str().as_bytes()).expect("no zero in it");
+    // SAFETY: both strings end in a zero, and the value is as long as is said.
+    let result = unsafe {
+        libc::setxattr(path.as_ptr(), c"security.capability".as_ptr(), value.as_ptr().cast(), value.len(), 0)
+    };
+    if result != 0 {
+        eprintln!("SKIPPED: no file capabilities here: {}", std::io::Error::last_os_error());
+        return;
+    }
+    for privileges in [as_ever as fn(), no_new_privileges] {
+        expect_refusal(&as_other(privileges), 126, &["capabilities"]);
+    }
 }
 
 #[test]
