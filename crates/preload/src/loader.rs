@@ -3,8 +3,7 @@
 //! * A library opened with `RTLD_DEEPBIND` binds to glibc before it looks at what was preloaded: its lock calls
 //!   and the program's would not exclude each other. `dlopen` is exported to drop that flag.
 //! * `dlvsym` with a version skips a library that has none, such as this one. It is exported to give out our
-//!   functions for the versions of glibc's that they replace; the condition variables of before glibc 2.3.2,
-//!   whose objects are different ones, are glibc's still.
+//!   functions for whatever version of glibc's; a reference in a binary, whatever its version, gets ours anyway.
 //!
 //! Both go on to glibc's function by a jump, so that it sees its true caller, whose search path it uses.
 
@@ -87,15 +86,12 @@ extern "C" fn real_dlvsym() -> *mut c_void {
 }
 
 /// Our function of that name, if the question is for the first or the next one in the link order.
-unsafe extern "C" fn own(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void {
-    if (handle != libc::RTLD_DEFAULT && handle != libc::RTLD_NEXT) || name.is_null() || version.is_null() {
+unsafe extern "C" fn own(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    if (handle != libc::RTLD_DEFAULT && handle != libc::RTLD_NEXT) || name.is_null() {
         return ptr::null_mut();
     }
-    // SAFETY: the caller's strings.
-    let (name, version) = unsafe { (CStr::from_ptr(name).to_bytes(), CStr::from_ptr(version).to_bytes()) };
-    if name.starts_with(b"pthread_cond_") && version == b"GLIBC_2.2.5" {
-        return ptr::null_mut();
-    }
+    // SAFETY: the caller's string.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     EXPORTS
         .iter()
         .find(|export| export.name.as_bytes() == name)
