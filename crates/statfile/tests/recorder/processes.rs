@@ -139,6 +139,7 @@ fn many_live_threads() {
     start::<Live>(directory.path(), SMALL);
     let lock = Lock::default();
     let barrier = Barrier::new(THREADS + 1);
+    let mut all_alive = None;
     thread::scope(|scope| {
         for _ in 0..THREADS {
             let body = || {
@@ -150,18 +151,14 @@ fn many_live_threads() {
             thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, body).expect("a thread");
         }
         barrier.wait();
-        let found = snapshot(directory.path());
-        assert_eq!(
-            (found.threads, of(&found, lock.address()).acquisitions),
-            (THREADS as u32, THREADS as u64)
-        );
+        all_alive = Some(snapshot(directory.path()));
         barrier.wait();
     });
-    let found = snapshot(directory.path());
-    assert_eq!(
-        (found.threads, of(&found, lock.address()).acquisitions),
-        (THREADS as u32, 2 * THREADS as u64)
-    );
+    let check = |found: &Snapshot, acquisitions| {
+        assert_eq!((found.threads, of(found, lock.address()).acquisitions), (THREADS as u32, acquisitions));
+    };
+    check(&all_alive.expect("taken"), THREADS as u64);
+    check(&snapshot(directory.path()), 2 * THREADS as u64);
 }
 
 /// Forks; `in_child` runs in the child, which then ends at once.
