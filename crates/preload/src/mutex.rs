@@ -70,17 +70,12 @@ export! {
 pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() {
-        if object.is_plain() {
-            object.raw.unlock::<Chosen>();
-            return 0;
-        }
-        if object.is_native() {
-            return unlock_ours(object);
-        }
+    if mode::ours() && object.is_plain() {
+        object.raw.unlock::<Chosen>();
+        return 0;
     }
     // SAFETY: as above.
-    unsafe { unlock_checked(mutex) }
+    unsafe { unlock_other(mutex) }
 }
 
 /// Another name of `pthread_mutex_unlock`.
@@ -132,43 +127,31 @@ pub(crate) unsafe extern "C" fn __pthread_mutex_destroy(mutex: *mut pthread_mute
 unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() {
-        if object.is_plain() {
-            object.raw.lock::<Chosen>();
-            return 0;
-        }
-        if object.is_native() {
-            return lock_ours(object);
-        }
+    if mode::ours() && object.is_plain() {
+        object.raw.lock::<Chosen>();
+        return 0;
     }
     // SAFETY: as above.
     unsafe { lock_other(mutex, address, stack) }
 }
 
-/// Any mutex that is not foreign, on our lock, not counted.
-#[inline(never)]
-fn lock_ours(object: &Mutex) -> c_int {
-    acquire_ours(object, Patience::Forever)
-}
-
-/// Apart, so that the fast path above needs no stack frame.
-#[cold]
+/// Apart, so that the fast path above needs neither a stack frame nor a jump.
 #[inline(never)]
 unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
+    let object = unsafe { Mutex::at(mutex) };
+    if mode::ours() && object.is_native() {
+        return acquire_ours(object, Patience::Forever);
+    }
+    // SAFETY: as above.
     unsafe { lock_checked(mutex, Patience::Forever, CallSite { pc: address, sp: stack }) }
 }
 
 unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() {
-        if object.is_plain() {
-            return if object.raw.try_lock() { 0 } else { EBUSY };
-        }
-        if object.is_native() {
-            return acquire_ours(object, Patience::None);
-        }
+    if mode::ours() && object.is_native() {
+        return acquire_ours(object, Patience::None);
     }
     // SAFETY: as above.
     unsafe { lock_checked(mutex, Patience::None, CallSite { pc: address, sp: stack }) }
@@ -351,66 +334,56 @@ unsafe fn glibc_lock(mutex: *mut pthread_mutex_t, patience: Patience) -> c_int {
 }
 
 /// Any kind of mutex, in any mode.
-#[cold]
 #[inline(never)]
-unsafe fn unlock_checked(mutex: *mut pthread_mutex_t) -> c_int {
+unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    let mode = mode::get();
-    let kind = object.kind();
-    if kind == Kind::Foreign {
-        // SAFETY: as above.
-        return unsafe { real::pthread_mutex_unlock(mutex) };
-    }
-    if !mode.glibc() && kind != Kind::Plain {
-        match disown(object) {
-            Ok(true) => {}
-            Ok(false) => return 0,
-            Err(error) => return error,
+    if mode::ours() && object.is_native() {
+        if let Some(result) = disown(object) {
+            return result;
         }
+        object.raw.unlock::<Chosen>();
+        return 0;
     }
-    // Before the release: afterwards the object may be gone, or another's.
-    count_release(object, mode);
-    if mode.glibc() {
+    let mode = mode::get();
+    if object.kind() == Kind::Foreign {
         // SAFETY: as above.
         return unsafe { real::pthread_mutex_unlock(mutex) };
     }
+    if mode.glibc() {
+        count_release(object, mode);
+        // SAFETY: as above.
+        return unsafe { real::pthread_mutex_unlock(mutex) };
+    }
+    if let Some(result) = disown(object) {
+        return result;
+    }
+    count_release(object, mode);
     object.raw.unlock::<Chosen>();
     0
 }
 
-/// The owner of a mutex that knows it gives it up once; whether that was the last time.
-///
-/// # Errors
-/// `EPERM` if the caller is not the owner.
+/// A mutex of ours that knows its owner is given up by it once. What the unlock returns if that does not release
+/// it: 0 if it has been locked more often, `EPERM` if the caller is not the owner.
 #[inline]
-fn disown(object: &Mutex) -> Result<bool, c_int> {
+fn disown(object: &Mutex) -> Option<c_int> {
+    if object.kind() == Kind::Plain {
+        return None;
+    }
     let own = registry::identity();
     if own == 0 || object.owner.load(Relaxed) != own {
-        return Err(EPERM);
+        return Some(EPERM);
     }
     let depth = object.depth.load(Relaxed);
     if depth > 1 {
         object.depth.store(depth - 1, Relaxed);
-        return Ok(false);
+        return Some(0);
     }
     object.owner.store(0, Relaxed);
-    Ok(true)
+    None
 }
 
-/// Any mutex that is not foreign, on our lock, not counted.
-#[inline(never)]
-fn unlock_ours(object: &Mutex) -> c_int {
-    match if object.kind() == Kind::Plain { Ok(true) } else { disown(object) } {
-        Ok(true) => {
-            object.raw.unlock::<Chosen>();
-            0
-        }
-        Ok(false) => 0,
-        Err(error) => error,
-    }
-}
-
+/// Before the release: afterwards the object may be gone, or another's.
 #[inline]
 fn count_release(object: &Mutex, mode: mode::Mode) {
     if mode.counted() && object.is_outermost() {
