@@ -25,7 +25,7 @@ const PROGRAM: &str = r#"
 #include <unistd.h>
 
 static pthread_mutex_t static_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { int id; struct { int n; pthread_mutex_t lock; } part[8]; } parts;
+static struct { int id; union { struct { int n; pthread_mutex_t lock; }; char bytes[64]; } part[2][3]; } parts;
 static pthread_mutex_t *heap_lock;
 static int waiter_tid;
 
@@ -70,8 +70,8 @@ static int sleeps(int tid) {
 int main(int argc, char **argv) {
     pthread_t thread[4];
     make_heap_lock();
-    pthread_mutex_lock(&parts.part[5].lock);
-    pthread_mutex_unlock(&parts.part[5].lock);
+    pthread_mutex_lock(&parts.part[1][2].lock);
+    pthread_mutex_unlock(&parts.part[1][2].lock);
     for (int i = 0; i < 4; i++) pthread_create(&thread[i], NULL, many, NULL);
     for (int i = 0; i < 4; i++) pthread_join(thread[i], NULL);
 
@@ -208,7 +208,7 @@ fn check_program(document: &Value, lock: &str) {
     });
     assert_eq!(number(made, "acquisitions"), HEAP_ACQUISITIONS);
 
-    let part = only(document, "a part", variable_is("parts.part[5].lock"));
+    let part = only(document, "a part", variable_is("parts.part[1][2].lock"));
     assert_eq!((number(part, "acquisitions"), number(part, "contended")), (1, 0));
 }
 
@@ -233,7 +233,7 @@ fn every_figure_of_a_known_program_is_right() {
         let table = stderr(&output);
         for expected in [
             "static_lock (in program)",
-            "parts.part[5].lock (in program)",
+            "parts.part[1][2].lock (in program)",
             "make_heap_lock (",
             "4002",
             "wait_for_it (",
@@ -323,7 +323,7 @@ fn the_table_is_as_long_as_it_was_asked_for_and_the_json_is_whole() {
     expect_status(&output, 0);
     let table = stderr(&output);
     assert!(table.contains("static_lock (in program)"), "{table}");
-    assert!(!table.contains("parts.part[5].lock"), "{table}");
+    assert!(!table.contains("parts.part[1][2].lock"), "{table}");
     let document = parsed(&json);
     check_program(&document, "any-negative");
     let more = locks(&document).len() - 1;
@@ -331,7 +331,7 @@ fn the_table_is_as_long_as_it_was_asked_for_and_the_json_is_whole() {
 
     let all = run_limited(poundlock().args(["stat", "--top", "0", "--"]).arg(&program), LIMIT);
     assert!(
-        stderr(&all).contains("parts.part[5].lock") && !stderr(&all).contains(" more lock"),
+        stderr(&all).contains("parts.part[1][2].lock") && !stderr(&all).contains(" more lock"),
         "{}",
         stderr(&all)
     );

@@ -16,7 +16,7 @@ use addr2line::Loader;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SegmentFlags, SymbolKind, elf};
 use poundlock_statfile::{Module, Snapshot};
 
-use super::variables::{self, Declared};
+use super::variables::{Declared, Variables};
 
 /// Where distributions put debug information that they ship apart from the program.
 const DEBUG_DIR: &str = "/usr/lib/debug";
@@ -171,13 +171,11 @@ impl Space<'_> {
             let Some(symbol) = image.file.data_symbol(vaddr) else {
                 return Some(Variable { name: format!("{in_file}+{vaddr:#x}"), declared_at: None });
             };
-            let declared = image.file.declared(symbol.address);
-            let member = declared.and_then(|declared| declared.member(vaddr - symbol.address));
-            let member = match (member, vaddr - symbol.address) {
-                (Some(member), _) => member,
-                (None, 0) => String::new(),
-                (None, offset) => format!("+{offset:#x}"),
-            };
+            let offset = vaddr - symbol.address;
+            let declared = image.file.declared(symbol.address, offset);
+            let member = declared.as_ref().and_then(|declared| declared.member.clone());
+            let member =
+                member.unwrap_or_else(|| if offset == 0 { String::new() } else { format!("+{offset:#x}") });
             let declared_at = declared.map(|declared| self.symbols.line(&declared.file, Some(declared.line)));
             Some(Variable { name: format!("{}{member} (in {in_file})", symbol.name), declared_at })
         })
@@ -276,7 +274,7 @@ struct ElfFile {
     loader: OnceCell<Option<Loader>>,
     /// Functions and variables, each by address.
     symbols: OnceCell<[Vec<Symbol>; 2]>,
-    declared: OnceCell<HashMap<u64, Declared>>,
+    variables: OnceCell<Option<Variables>>,
 }
 
 impl ElfFile {
@@ -312,7 +310,7 @@ impl ElfFile {
             segments,
             loader: OnceCell::new(),
             symbols: OnceCell::new(),
-            declared: OnceCell::new(),
+            variables: OnceCell::new(),
         })
     }
 
@@ -388,12 +386,10 @@ impl ElfFile {
         })
     }
 
-    /// The declaration of the variable that starts at this address.
-    fn declared(&self, vaddr: u64) -> Option<&Declared> {
-        let declared = self.declared.get_or_init(|| {
-            variables::read(self.debug_path.as_deref().unwrap_or(&self.path)).unwrap_or_default()
-        });
-        declared.get(&vaddr)
+    /// The declaration of the variable that starts at this address, and the part of it that is `offset` further on.
+    fn declared(&self, vaddr: u64, offset: u64) -> Option<Declared> {
+        let path = self.debug_path.as_deref().unwrap_or(&self.path);
+        self.variables.get_or_init(|| Variables::read(path)).as_ref()?.declared(vaddr, offset)
     }
 }
 

@@ -1,19 +1,18 @@
 //! Where the variables of a program are declared, and which member of a variable an address is, by the debug
 //! information (DWARF).
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-use gimli::{AttributeValue, EndianSlice, RunTimeEndian, UnitOffset};
+use gimli::{AttributeValue, DebugInfoOffset, EndianSlice, RunTimeEndian, SectionId, UnitOffset};
 use object::{Object as _, ObjectSection as _};
 
 /// Debug information larger than this is not searched for variables: it would take longer than a reader waits.
 const LARGEST: u64 = 64 << 20;
 
-/// As many members within members are named.
-const DEEPEST: usize = 8;
+/// Types and declarations refer to others; in damaged debug information perhaps in a circle. No sound chain is longer.
+const DEEPEST: usize = 16;
 
 type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Unit<'a> = gimli::Unit<Slice<'a>>;
@@ -24,111 +23,83 @@ type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 pub(super) struct Declared {
     pub(super) file: String,
     pub(super) line: u32,
-    layout: Layout,
+    /// The part of the variable that was asked about, as it is written in C: `[3].lock`. None if it has no such part.
+    pub(super) member: Option<String>,
 }
 
-/// As much of a type as it takes to name its parts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Layout {
-    /// Has no parts, or none that are of interest: the insides of a lock are its own.
-    Plain,
-    /// Offset and size of each member.
-    Struct(Vec<(u64, u64, String, Layout)>),
-    /// Dimensions, size of an element.
-    Array(Vec<u64>, u64, Box<Layout>),
+/// The variables of static storage that a file's debug information describes.
+pub(super) struct Variables {
+    sections: gimli::DwarfSections<Vec<u8>>,
+    endian: RunTimeEndian,
+    /// Where each is described: the unit, and the entry in it. By the variable's address in the file.
+    entries: HashMap<u64, (DebugInfoOffset, UnitOffset)>,
 }
 
-impl Declared {
-    /// The part of the variable at this offset, as it is written in C: `[3].lock`. None if it has no such part.
-    pub(super) fn member(&self, offset: u64) -> Option<String> {
-        let mut text = String::new();
-        let rest = self.layout.part(offset, &mut text);
-        // Not the beginning of a part: its name would be a guess.
-        (rest == 0).then_some(text)
-    }
-}
-
-impl Layout {
-    /// Appends the part's name, and returns how far into it the offset is.
-    fn part(&self, offset: u64, text: &mut String) -> u64 {
-        match self {
-            Layout::Plain => offset,
-            Layout::Struct(members) => {
-                // Of an empty member and the one that follows it at the same place, the latter is meant.
-                let member =
-                    members.iter().find(|(start, size, ..)| (*start..*start + *size).contains(&offset));
-                let Some((start, _, name, layout)) = member else { return offset };
-                // The members of an anonymous union or struct are named as if they were the outer one's.
-                if !name.is_empty() {
-                    text.push('.');
-                    text.push_str(name);
-                }
-                layout.part(offset - start, text)
+impl Variables {
+    /// Finds them, if the file has debug information at all.
+    pub(super) fn read(path: &Path) -> Option<Self> {
+        let data = object::ReadCache::new(File::open(path).ok()?);
+        let object = object::File::parse(&data).ok()?;
+        if object.section_by_name(".debug_info")?.size() > LARGEST {
+            return None;
+        }
+        let endian = if object.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+        let load = |id: SectionId| -> Result<Vec<u8>, object::Error> {
+            // Large ones that say nothing about variables are left where they are.
+            if matches!(id, SectionId::DebugLoc | SectionId::DebugLocLists | SectionId::DebugAranges) {
+                return Ok(Vec::new());
             }
-            Layout::Array(dimensions, size, element) => {
-                if *size == 0 {
-                    return offset;
+            let section = object.section_by_name(id.name());
+            section.map_or(Ok(Vec::new()), |section| Ok(section.uncompressed_data()?.into_owned()))
+        };
+        let sections = gimli::DwarfSections::load(load).ok()?;
+        let mut variables = Variables { sections, endian, entries: HashMap::new() };
+        variables.entries = variables.find();
+        Some(variables)
+    }
+
+    fn dwarf(&self) -> gimli::Dwarf<Slice<'_>> {
+        self.sections.borrow(|section| EndianSlice::new(section, self.endian))
+    }
+
+    fn find(&self) -> HashMap<u64, (DebugInfoOffset, UnitOffset)> {
+        let dwarf = self.dwarf();
+        let mut found = HashMap::new();
+        let mut headers = dwarf.units();
+        // What is damaged or of a newer version is passed over: the report is better without it than not there.
+        while let Ok(Some(header)) = headers.next() {
+            let Some(offset) = header.debug_info_offset() else { continue };
+            let Ok(unit) = dwarf.unit(header) else { continue };
+            let reader = Reader { dwarf: &dwarf, unit: &unit };
+            let mut entries = unit.entries();
+            while let Ok(Some(entry)) = entries.next_dfs() {
+                if entry.tag() == gimli::DW_TAG_variable
+                    && let Some(address) = reader.address(entry)
+                {
+                    found.entry(address).or_insert((offset, entry.offset()));
                 }
-                let mut index = offset / size;
-                let mut indices = Vec::new();
-                for dimension in dimensions.iter().rev() {
-                    let dimension = (*dimension).max(1);
-                    indices.push(index % dimension);
-                    index /= dimension;
-                }
-                for index in indices.iter().rev() {
-                    text.push_str(&format!("[{index}]"));
-                }
-                element.part(offset % size, text)
             }
         }
+        found
     }
-}
 
-/// The variables of static storage that the file's debug information declares, by their addresses in the file.
-pub(super) fn read(path: &Path) -> Option<HashMap<u64, Declared>> {
-    let data = object::ReadCache::new(File::open(path).ok()?);
-    let object = object::File::parse(&data).ok()?;
-    let info = object.section_by_name(".debug_info")?;
-    if info.size() > LARGEST {
-        return None;
+    /// What is declared for the variable at `address`, and which part of it is `offset` further on.
+    pub(super) fn declared(&self, address: u64, offset: u64) -> Option<Declared> {
+        let (unit, entry) = *self.entries.get(&address)?;
+        let dwarf = self.dwarf();
+        let unit = dwarf.unit(dwarf.debug_info.header_from_offset(unit).ok()?).ok()?;
+        let reader = Reader { dwarf: &dwarf, unit: &unit };
+        let (file, line, of) = reader.declaration(&unit.entry(entry).ok()?, 0)?;
+        let mut member = String::new();
+        // In the middle of a part, its name would be a guess.
+        let rest = of.map_or(offset, |of| reader.part(of, offset, &mut member, 0).unwrap_or(offset));
+        Some(Declared { file, line, member: (rest == 0).then_some(member) })
     }
-    let endian = if object.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
-    let load = |id: gimli::SectionId| -> Result<Cow<[u8]>, object::Error> {
-        object
-            .section_by_name(id.name())
-            .map_or(Ok(Cow::Borrowed(&[][..])), |section| section.uncompressed_data())
-    };
-    let sections = gimli::DwarfSections::load(load).ok()?;
-    let dwarf = sections.borrow(|section| EndianSlice::new(section, endian));
-    let mut declared = HashMap::new();
-    let mut headers = dwarf.units();
-    // What is damaged or of a newer version is passed over: the report is better without it than not there.
-    while let Ok(Some(header)) = headers.next() {
-        if let Ok(unit) = dwarf.unit(header) {
-            let _ = read_unit(&Reader { dwarf: &dwarf, unit: &unit }, &mut declared);
-        }
-    }
-    Some(declared)
 }
 
 struct Reader<'r, 'a> {
     dwarf: &'r gimli::Dwarf<Slice<'a>>,
     unit: &'r Unit<'a>,
-}
-
-fn read_unit(reader: &Reader, declared: &mut HashMap<u64, Declared>) -> gimli::Result<()> {
-    let mut entries = reader.unit.entries();
-    while let Some(entry) = entries.next_dfs()? {
-        if entry.tag() != gimli::DW_TAG_variable {
-            continue;
-        }
-        let Some(address) = reader.address(entry) else { continue };
-        if let Some(variable) = reader.declaration(entry, 0) {
-            declared.entry(address).or_insert(variable);
-        }
-    }
-    Ok(())
 }
 
 impl<'a> Reader<'_, 'a> {
@@ -147,33 +118,33 @@ impl<'a> Reader<'_, 'a> {
         operations.next().ok()?.is_none().then_some(address)
     }
 
-    /// Where the variable is declared. A definition apart from its declaration refers to that.
-    fn declaration(&self, entry: &Entry<'a>, depth: usize) -> Option<Declared> {
+    /// Where the variable is declared, and its type. A definition apart from its declaration refers to that.
+    fn declaration(
+        &self,
+        entry: &Entry<'a>,
+        depth: usize,
+    ) -> Option<(String, u32, Option<AttributeValue<Slice<'a>>>)> {
+        let file = match entry.attr_value(gimli::DW_AT_decl_file) {
+            Some(AttributeValue::FileIndex(index)) => self.file(index),
+            _ => None,
+        };
+        let line = entry.attr_value(gimli::DW_AT_decl_line).and_then(|value| value.udata_value());
+        let of = entry.attr_value(gimli::DW_AT_type);
+        let here = file.zip(line.and_then(|line| u32::try_from(line).ok()));
+        if let (Some((file, line)), Some(of)) = (&here, of) {
+            return Some((file.clone(), *line, Some(of)));
+        }
         let origin = || {
             let value = entry
                 .attr_value(gimli::DW_AT_specification)
                 .or_else(|| entry.attr_value(gimli::DW_AT_abstract_origin))?;
-            let AttributeValue::UnitRef(offset) = value else { return None };
-            if depth >= DEEPEST {
-                return None;
-            }
-            self.declaration(&self.unit.entry(offset).ok()?, depth + 1)
+            let (_, origin) = self.entry(value)?;
+            if depth < DEEPEST { self.declaration(&origin, depth + 1) } else { None }
         };
-        let line = entry.attr_value(gimli::DW_AT_decl_line).and_then(|value| value.udata_value());
-        let file = match entry.attr_value(gimli::DW_AT_decl_file) {
-            Some(AttributeValue::FileIndex(index)) => Some(index),
-            _ => None,
-        };
-        let layout =
-            entry.attr_value(gimli::DW_AT_type).map(|of| self.layout(of, 0).unwrap_or(Layout::Plain));
-        let here = || Some((self.file(file?)?, u32::try_from(line?).ok()?));
-        match (here(), layout) {
-            (Some((file, line)), Some(layout)) => Some(Declared { file, line, layout }),
-            (place, layout) => {
-                let origin = origin()?;
-                let (file, line) = place.unwrap_or((origin.file, origin.line));
-                Some(Declared { file, line, layout: layout.unwrap_or(origin.layout) })
-            }
+        match (here, origin()) {
+            (Some((file, line)), Some((.., of))) => Some((file, line, of)),
+            (Some((file, line)), None) => Some((file, line, of)),
+            (None, origin) => origin,
         }
     }
 
@@ -205,61 +176,87 @@ impl<'a> Reader<'_, 'a> {
         Some((offset, self.unit.entry(offset).ok()?))
     }
 
-    fn layout(&self, of: AttributeValue<Slice<'a>>, depth: usize) -> Option<Layout> {
-        if depth >= DEEPEST {
-            return None;
-        }
-        let (offset, entry) = self.entry(of)?;
+    /// Appends the name of the part of a type that an offset is in, and returns how far into that it is.
+    fn part(
+        &self,
+        of: AttributeValue<Slice<'a>>,
+        offset: u64,
+        text: &mut String,
+        depth: usize,
+    ) -> Option<u64> {
+        let (at, entry) = self.entry(of).filter(|_| depth < DEEPEST)?;
         match entry.tag() {
             gimli::DW_TAG_typedef | gimli::DW_TAG_const_type | gimli::DW_TAG_volatile_type => {
-                let name = self.name(&entry);
                 // These are unions of an internal struct: whoever reads the report knows them by these names only.
-                if name.as_deref().is_some_and(|name| name.starts_with("pthread_") || name == "mtx_t") {
-                    return Some(Layout::Plain);
+                let name = self.name(&entry).unwrap_or_default();
+                if name.starts_with("pthread_") || name == "mtx_t" {
+                    return Some(offset);
                 }
-                self.layout(entry.attr_value(gimli::DW_AT_type)?, depth + 1)
+                self.part(entry.attr_value(gimli::DW_AT_type)?, offset, text, depth + 1)
             }
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type => {
-                self.members(offset, depth).map(Layout::Struct)
+                let Some((start, name, of)) = self.member(at, offset) else { return Some(offset) };
+                let offset = offset - start;
+                match name {
+                    // Names like this are kept for the implementation: `std::mutex` is known by its own name, not by
+                    // its `_M_mutex`.
+                    Some(name) if name.starts_with('_') => return Some(offset),
+                    Some(name) => {
+                        text.push('.');
+                        text.push_str(&name);
+                    }
+                    // The members of an anonymous struct, or of a base class, are named as if they were the outer one's.
+                    None => {}
+                }
+                Some(self.part(of, offset, text, depth + 1).unwrap_or(offset))
             }
             gimli::DW_TAG_array_type => {
                 let element = entry.attr_value(gimli::DW_AT_type)?;
-                let size = self.size(element, depth + 1)?;
-                let layout = self.layout(element, depth + 1).unwrap_or(Layout::Plain);
-                Some(Layout::Array(self.dimensions(offset)?, size, Box::new(layout)))
+                let size = self.size(element, 0).filter(|&size| size > 0)?;
+                let mut index = offset / size;
+                let mut indices = Vec::new();
+                for dimension in self.dimensions(at)?.into_iter().rev() {
+                    indices.push(index % dimension.max(1));
+                    index /= dimension.max(1);
+                }
+                for index in indices.iter().rev() {
+                    text.push_str(&format!("[{index}]"));
+                }
+                Some(self.part(element, offset % size, text, depth + 1).unwrap_or(offset % size))
             }
-            _ => Some(Layout::Plain),
+            _ => Some(offset),
         }
     }
 
-    fn members(&self, offset: UnitOffset, depth: usize) -> Option<Vec<(u64, u64, String, Layout)>> {
-        let mut tree = self.unit.entries_tree(Some(offset)).ok()?;
+    /// The member of a struct that an offset is in: where it starts, its name and its type.
+    fn member(
+        &self,
+        at: UnitOffset,
+        offset: u64,
+    ) -> Option<(u64, Option<String>, AttributeValue<Slice<'a>>)> {
+        let mut tree = self.unit.entries_tree(Some(at)).ok()?;
         let mut children = tree.root().ok()?.children();
-        let mut members = Vec::new();
         while let Ok(Some(child)) = children.next() {
             let entry = child.entry();
-            if entry.tag() != gimli::DW_TAG_member && entry.tag() != gimli::DW_TAG_inheritance {
+            let is_base = entry.tag() == gimli::DW_TAG_inheritance;
+            // A static member is no part of the object.
+            let is_elsewhere =
+                entry.attr(gimli::DW_AT_external).is_some() || entry.attr(gimli::DW_AT_declaration).is_some();
+            if !(is_base || entry.tag() == gimli::DW_TAG_member) || is_elsewhere {
                 continue;
             }
             let Some(of) = entry.attr_value(gimli::DW_AT_type) else { continue };
-            // A union's members have no place; a static member has neither place nor extent in the object.
-            if entry.attr(gimli::DW_AT_external).is_some() || entry.attr(gimli::DW_AT_declaration).is_some() {
-                continue;
-            }
+            // A union's members have no place: they are all at its beginning.
             let start =
                 entry.attr_value(gimli::DW_AT_data_member_location).and_then(|value| value.udata_value());
-            let Some(size) = self.size(of, depth + 1) else { continue };
-            // A base class is, like an anonymous struct, named by its members only.
-            let name = if entry.tag() == gimli::DW_TAG_member { self.name(entry) } else { None };
-            // Names like this are kept for the implementation: `std::mutex` is known by its own name, not by `_M_mutex`.
-            if name.as_deref().is_some_and(|name| name.starts_with('_')) {
-                members.push((start.unwrap_or(0), size, String::new(), Layout::Plain));
-                continue;
+            let start = start.unwrap_or(0);
+            let Some(size) = self.size(of, 0) else { continue };
+            // Of an empty member and the one that follows it at the same place, the latter is meant.
+            if (start..start.saturating_add(size)).contains(&offset) {
+                return Some((start, if is_base { None } else { self.name(entry) }, of));
             }
-            let layout = self.layout(of, depth + 1).unwrap_or(Layout::Plain);
-            members.push((start.unwrap_or(0), size, name.unwrap_or_default(), layout));
         }
-        Some(members)
+        None
     }
 
     fn dimensions(&self, offset: UnitOffset) -> Option<Vec<u64>> {
@@ -278,7 +275,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     fn size(&self, of: AttributeValue<Slice<'a>>, depth: usize) -> Option<u64> {
-        if depth >= 2 * DEEPEST {
+        if depth >= DEEPEST {
             return None;
         }
         let (offset, entry) = self.entry(of)?;
@@ -300,27 +297,5 @@ impl<'a> Reader<'_, 'a> {
     fn name(&self, entry: &Entry<'a>) -> Option<String> {
         let value = entry.attr_value(gimli::DW_AT_name)?;
         Some(self.dwarf.attr_string(self.unit, value).ok()?.to_string_lossy().into_owned())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Declared, Layout};
-
-    #[test]
-    fn members_are_named_as_in_c() {
-        // struct { int id; struct { char pad[4]; pthread_mutex_t lock; } part[2][3]; } at 8, 44 bytes a part
-        let pad = (0, 4, "pad".to_string(), Layout::Array(vec![4], 1, Box::new(Layout::Plain)));
-        let lock = (4, 40, "lock".to_string(), Layout::Plain);
-        let part = Layout::Array(vec![2, 3], 44, Box::new(Layout::Struct(vec![pad, lock])));
-        let members = vec![(0, 4, "id".to_string(), Layout::Plain), (8, 264, "part".to_string(), part)];
-        let variable = Declared { file: String::new(), line: 1, layout: Layout::Struct(members) };
-        let member = |offset| variable.member(offset);
-        assert_eq!(member(0).as_deref(), Some(".id"));
-        assert_eq!(member(8 + 4).as_deref(), Some(".part[0][0].lock"));
-        assert_eq!(member(8 + 44 * 5 + 4).as_deref(), Some(".part[1][2].lock"));
-        assert_eq!(member(8 + 2).as_deref(), Some(".part[0][0].pad[2]"));
-        assert_eq!(member(8 + 5), None, "the middle of a lock");
-        assert_eq!(member(6), None, "padding");
     }
 }
