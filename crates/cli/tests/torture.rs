@@ -158,7 +158,10 @@ fn a_thread_never_served_is_caught() {
 
 #[test]
 fn a_lost_unlock_is_caught() {
-    is_caught("unlock-forgotten", &["no progress", "hung", "instead of", "returned EBUSY", "returned EDEADLK"]);
+    is_caught(
+        "unlock-forgotten",
+        &["no progress", "hung", "instead of", "returned EBUSY", "returned EDEADLK"],
+    );
 }
 
 #[test]

@@ -242,9 +242,10 @@ static void look_for_hangs(void)
         last_change = now;
     } else if (now - last_change > world.patience) {
         const struct slot *longest = NULL;
-        for (unsigned i = 0; i < world.slots; i++) {
+        for (unsigned i = 0; i < world.threads; i++) {
             const struct slot *slot = &world.slot[i];
-            if (atomic_load(&slot->phase) != EMPTY && atomic_load(&slot->object) &&
+            unsigned what = atomic_load(&slot->what);
+            if (atomic_load(&slot->phase) != EMPTY && what != THINKING && what != HOLDING &&
                 (!longest || atomic_load(&slot->since) < atomic_load(&longest->since)))
                 longest = slot;
         }

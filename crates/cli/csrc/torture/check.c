@@ -53,10 +53,20 @@ void say(const char *format, ...)
 
 const char *error_name(int error, char into[16])
 {
-    const char *name = strerrorname_np(error);
-    if (name)
-        return name;
-    snprintf(into, 16, "%d", error);
+    static const struct {
+        int error;
+        const char *name;
+    } names[] = {
+        {0, "0"},
+#define NAME(error) {error, #error}
+        NAME(EAGAIN), NAME(EBUSY), NAME(EDEADLK), NAME(EFAULT), NAME(EINTR), NAME(EINVAL), NAME(ENOMEM), NAME(ENOSYS),
+        NAME(EOWNERDEAD), NAME(EPERM), NAME(ESRCH), NAME(ETIMEDOUT),
+#undef NAME
+    };
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].error == error)
+            return names[i].name;
+    snprintf(into, 16, "error %d", error);
     return into;
 }
 

@@ -204,7 +204,7 @@ static void await_child(pid_t pid, const char *how, const struct note *note)
         if (got == pid)
             break;
         if (got < 0 && errno != EINTR)
-            violation("torture itself: waitpid: %s", strerrorname_np(errno));
+            violation("torture itself: waitpid failed");
         if (atomic_load(&world.tick) - began > world.patience) {
             char step[sizeof note->step] = "starting";
             for (unsigned i = 0; note && i < sizeof step; i++)

@@ -70,7 +70,12 @@ static void on_fault(int signal, siginfo_t *info, void *context)
     sigaction(signal, &fall_back, NULL); /* a fault in here ends the process, and the watchdog says so */
     if (self)
         describe(doing_what, sizeof doing_what, self);
-    violation("SIG%s at address %p in thread %d, which was %s", sigabbrev_np(signal),
+    const char *name = signal == SIGSEGV  ? "SIGSEGV"
+                       : signal == SIGBUS ? "SIGBUS"
+                       : signal == SIGILL ? "SIGILL"
+                       : signal == SIGFPE ? "SIGFPE"
+                                          : "SIGABRT";
+    violation("%s at address %p in thread %d, which was %s", name,
               signal == SIGABRT ? NULL : info->si_addr, self ? (int)self->number : -1, doing_what);
 }
 

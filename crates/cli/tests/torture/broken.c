@@ -43,6 +43,12 @@ __attribute__((constructor)) static void begin(void)
     *(void **)&real_broadcast = dlsym(RTLD_NEXT, "pthread_cond_broadcast");
 }
 
+static void linger(void)
+{
+    for (volatile int i = 0; i < 200; i++) {
+    }
+}
+
 static int is(const char *how) { return strcmp(broken, how) == 0; }
 static int every(unsigned long n) { return atomic_fetch_add(&calls, 1) % n == n - 1; }
 
@@ -101,13 +107,11 @@ int pthread_mutex_unlock(pthread_mutex_t *m)
     if (rc == EPERM && is("anybody-unlocks"))
         return 0;
     if (is("late-write")) {
-        for (int i = 0; i < 20; i++)
-            __builtin_ia32_pause();
+        linger();
         ((volatile char *)m)[35]++;
     }
     if (is("late-read")) {
-        for (int i = 0; i < 20; i++)
-            __builtin_ia32_pause();
+        linger();
         (void)((volatile char *)m)[35];
     }
     if (is("errno") && every(100))
