@@ -53,6 +53,33 @@ programs! {
     symbol_versions_of_old: "old_versions.c", All;
 }
 
+/// Counting changes no result: the programs that go through every result, and those where counting has most to follow.
+#[test]
+fn counted() {
+    let sources = [
+        "mutex_results.c",
+        "recursion_limit.c",
+        "cond_results.c",
+        "tolerance.c",
+        "foreign.c",
+        "c11.c",
+        "cancel.c",
+        "cxx_cancel.cpp",
+        "exclusion.c",
+        "destroy_unmap.c",
+        "fork_locks.c",
+        "fork_storm.c",
+        "exec.c",
+        "short_threads.c",
+        "thread_exit.cpp",
+    ];
+    for source in sources {
+        Program::compile(source, &[]).check_counted();
+    }
+    Program::link("early.c", &[], "early_lib", &[]).check_counted();
+    Program::link("malloc_user.c", &["-Wl,--no-as-needed"], "malloc_lib", &[]).check_counted();
+}
+
 /// With `-fexceptions` cleanup handlers are run by the unwinder, frame by frame, rather than by long jumps.
 #[test]
 fn cancellation_with_exceptions() {

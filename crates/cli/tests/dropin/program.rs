@@ -4,6 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use poundlock_core::names::LockName;
+
 use crate::support::{ending, poundlock, run_limited, scratch};
 
 /// The programs limit themselves to less than this, and say where they were; this is for those that cannot.
@@ -33,10 +35,8 @@ impl Locks {
     fn names(self) -> Vec<Option<&'static str>> {
         match self {
             Locks::All => {
-                let ours = poundlock_core::names::LockName::ALL.iter().copied();
-                ours.filter(|&lock| lock != poundlock_core::names::LockName::Glibc)
-                    .map(|lock| Some(lock.name()))
-                    .collect()
+                let ours = LockName::ALL.into_iter().filter(|&lock| lock != LockName::Glibc);
+                ours.map(|lock| Some(lock.name())).collect()
             }
             Locks::Default => vec![None],
         }
@@ -131,6 +131,26 @@ impl Program {
             }
             cmd.arg("--").arg(&self.executable);
             self.expect_success(lock.unwrap_or("the default lock"), &mut self.finished(cmd));
+        }
+    }
+
+    /// Runs it with its locks counted, on the default lock and on glibc's: the same paths, with a measurement at each
+    /// step. The report is for standard error, so only the rest of the outcome is judged.
+    #[track_caller]
+    pub(crate) fn check_counted(&self) {
+        for lock in [LockName::DEFAULT, LockName::Glibc] {
+            let mut cmd = poundlock();
+            cmd.args(["stat", "--lock", lock.name(), "--"]).arg(&self.executable);
+            let output = run_limited(&mut self.finished(cmd), LIMIT);
+            assert!(
+                output.status.success() && output.stdout.is_empty(),
+                "{} on {}, counted: {}\n--- stdout\n{}\n--- stderr\n{}",
+                self.source,
+                lock.name(),
+                ending(output.status),
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
     }
 
