@@ -231,7 +231,8 @@ pub struct Header {
     pub lock_name_len: AtomicU32,
     /// Bytes of `exe` in use.
     pub exe_len: AtomicU32,
-    _pad: u32,
+    /// 1 once the file system or the memory has had no more for us: nothing is asked for again.
+    pub exhausted: AtomicU32,
     /// The lock that the process runs on.
     pub lock_name: Bytes<64>,
     /// The program.

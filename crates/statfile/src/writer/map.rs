@@ -244,6 +244,23 @@ impl Map {
         unsafe { core::slice::from_raw_parts(self.base.add(offset as usize).cast(), len) }
     }
 
+    /// Gives memory to a range, if there is any: asking in vain is slow, so it is done once.
+    ///
+    /// # Safety
+    /// The range is whole pages of the file that are open.
+    unsafe fn back(self, offset: u64, len: u64) -> bool {
+        let exhausted = &self.header().exhausted;
+        if exhausted.load(Relaxed) != 0 {
+            return false;
+        }
+        // SAFETY: the caller vouches for the range.
+        let backed = unsafe { sys::back(self.base.add(offset as usize), len as usize) };
+        if !backed {
+            exhausted.store(1, Relaxed);
+        }
+        backed
+    }
+
     /// Sees to it that the page of the fixed regions that `offset` is in has memory.
     fn back_page(self, offset: u64) -> bool {
         let page = offset / PAGE;
@@ -252,7 +269,7 @@ impl Map {
             return true;
         }
         // SAFETY: callers pass offsets within the fixed regions, which are open.
-        let backed = unsafe { sys::back(self.base.add((page * PAGE) as usize), PAGE as usize) };
+        let backed = unsafe { self.back(page * PAGE, PAGE) };
         if backed {
             word.fetch_or(bit, Relaxed);
         }
@@ -270,17 +287,17 @@ impl Map {
         size: usize,
     ) -> Option<u32> {
         // Memory first, number second: so a number below `next` always has memory.
-        const STEP: u32 = 512;
+        let step = (4 * PAGE as usize / size) as u32;
         let number = next.fetch_update(AcqRel, Relaxed, |number| {
             if number >= capacity {
                 return None;
             }
             if number >= backed.load(Acquire) {
-                let end = (number + STEP).min(capacity);
+                let end = (number + step).min(capacity);
                 let start = (offset + u64::from(number) * size as u64) & !(PAGE - 1);
                 let stop = (offset + u64::from(end) * size as u64).next_multiple_of(PAGE);
                 // SAFETY: within a fixed region, which is open and whole pages long.
-                if !unsafe { sys::back(self.base.add(start as usize), (stop - start) as usize) } {
+                if !unsafe { self.back(start, stop - start) } {
                     return None;
                 }
                 backed.fetch_max(end, AcqRel);
@@ -309,7 +326,7 @@ impl Map {
             fetch_max(&header.arena_open, start + open);
         }
         // SAFETY: within the mapping, and open.
-        unsafe { sys::back(self.base.add(offset as usize), len as usize) }.then_some(offset)
+        unsafe { self.back(offset, len) }.then_some(offset)
     }
 }
 

@@ -759,8 +759,20 @@ fn complain_about(directory: &[u8], error: i32) {
     let mut text = Text { to: &mut line, len: 0 };
     text.push(b"poundlock: no statistics of this process: ");
     text.push(&directory[..directory.len().min(384)]);
-    text.push(b": error ");
-    text.push_number(error.unsigned_abs());
+    text.push(b": ");
+    match error {
+        libc::ENOENT | libc::ENOTDIR => text.push(b"no such directory"),
+        libc::EACCES | libc::EPERM | libc::EROFS => text.push(b"not permitted"),
+        libc::ENOSPC | libc::EDQUOT => text.push(b"no space left"),
+        libc::EFBIG => text.push(b"the limit on file sizes is too low"),
+        libc::ENOMEM => text.push(b"no memory, or the limit on address space is too low"),
+        libc::ENAMETOOLONG => text.push(b"the path is too long"),
+        libc::EMFILE | libc::ENFILE => text.push(b"too many open files"),
+        _ => {
+            text.push(b"error ");
+            text.push_number(error.unsigned_abs());
+        }
+    }
     text.push(b"\n");
     let len = text.len;
     sys::complain(&line[..len]);
