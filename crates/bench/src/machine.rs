@@ -28,6 +28,11 @@ pub struct Machine {
     pub command: String,
     /// The one-minute load average at the start.
     pub load_average: f64,
+    /// The nice value of the command.
+    pub nice: i32,
+    /// The nice value of its autogroup, where the kernel schedules by those: against other sessions it is this
+    /// one that counts.
+    pub autogroup_nice: Option<i32>,
 }
 
 impl Machine {
@@ -45,6 +50,11 @@ impl Machine {
             optimised: !cfg!(debug_assertions),
             command: command.to_owned(),
             load_average: load_average(),
+            // SAFETY: a plain query about the calling process.
+            nice: unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) },
+            autogroup_nice: fs::read_to_string("/proc/self/autogroup")
+                .ok()
+                .and_then(|line| autogroup_nice(&line)),
         }
     }
 
@@ -67,6 +77,11 @@ impl Machine {
             ("Command", self.command.clone()),
             ("Load average at the start", format!("{:.2}", self.load_average)),
         ];
+        if self.nice != 0 || self.autogroup_nice.is_some_and(|nice| nice != 0) {
+            let autogroup =
+                self.autogroup_nice.map_or_else(String::new, |nice| format!(", its autogroup {nice}"));
+            lines.push(("Nice", format!("{}{autogroup}", self.nice)));
+        }
         if !self.optimised {
             lines.push(("Build", "NOT OPTIMISED: these figures mean nothing".to_owned()));
         }
@@ -99,6 +114,11 @@ fn glibc_version() -> String {
     // SAFETY: the function takes nothing and returns a static string.
     let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
     version.to_string_lossy().into_owned()
+}
+
+/// The number at the end of, for example, `/autogroup-14 nice 0`.
+fn autogroup_nice(line: &str) -> Option<i32> {
+    line.trim().rsplit_once(" nice ")?.1.parse().ok()
 }
 
 fn load_average() -> f64 {
@@ -169,6 +189,22 @@ mod tests {
     fn an_arm_description_has_a_part_number() {
         assert!(cpu_model("processor\t: 0\nCPU part\t: 0xd0c\n").ends_with("part 0xd0c"));
         assert_eq!(cpu_model(""), std::env::consts::ARCH);
+    }
+
+    #[test]
+    fn more_weight_than_others_is_shown() {
+        assert_eq!(autogroup_nice("/autogroup-14 nice -20\n"), Some(-20));
+        assert_eq!(autogroup_nice(""), None);
+        let mut machine = Machine::describe("x");
+        let shown = |machine: &Machine| {
+            machine.lines().iter().find(|(label, _)| *label == "Nice").map(|(_, value)| value.clone())
+        };
+        (machine.nice, machine.autogroup_nice) = (0, Some(0));
+        assert_eq!(shown(&machine), None);
+        machine.autogroup_nice = Some(-20);
+        assert_eq!(shown(&machine).as_deref(), Some("0, its autogroup -20"));
+        (machine.nice, machine.autogroup_nice) = (-5, None);
+        assert_eq!(shown(&machine).as_deref(), Some("-5"));
     }
 
     #[test]
