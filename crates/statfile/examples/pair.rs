@@ -1,5 +1,6 @@
 //! What recording adds to an uncontended lock and unlock: the same compare-and-swap and exchange, with and
-//! without it, in turn, the best of many rounds each.
+//! without it, in turn, the best of many rounds each. And what it adds to a wait at a place that is known
+//! already, less the waiting.
 //!
 //! `cargo run --release -p poundlock-statfile --example pair [LOCKS]`
 
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
 use poundlock_statfile::LockKind;
-use poundlock_statfile::writer::{Host, LockRef, Options, Recorder};
+use poundlock_statfile::writer::{CallSite, Host, LockRef, Options, Recorder};
 
 struct Bench;
 
@@ -66,6 +67,25 @@ fn unlock<const RECORDED: bool>(lock: &Lock) {
     lock.state.swap(0, Release);
 }
 
+/// A wait that is over at once.
+#[inline(never)]
+fn wait(lock: &Lock) {
+    // In this function, and in its frame.
+    let (pc, place) = (wait as *const () as usize, black_box(0u8));
+    let sp = black_box(&raw const place) as usize & !7;
+    let wait = RECORDER.wait_begin(lock.seen(), CallSite { pc, sp });
+    RECORDER.acquired_after_wait(lock.seen(), wait);
+    RECORDER.released(lock.seen());
+}
+
+fn waits(locks: &[Lock]) -> Duration {
+    let start = Instant::now();
+    for (_, l) in (0..PAIRS).zip(locks.iter().cycle()) {
+        wait(black_box(l));
+    }
+    start.elapsed()
+}
+
 /// Short rounds, many of them: the best is one that nothing interrupted.
 const PAIRS: u32 = 20_000;
 
@@ -86,13 +106,20 @@ fn main() {
     let name = CString::new(directory.as_os_str().as_bytes()).expect("a path");
     assert!(RECORDER.init(&name, b"pair", Options::DEFAULT));
 
-    let (mut bare, mut recorded) = (Duration::MAX, Duration::MAX);
+    let (mut bare, mut recorded, mut waited) = (Duration::MAX, Duration::MAX, Duration::MAX);
     for _ in 0..1000 {
         bare = bare.min(round::<false>(&locks));
         recorded = recorded.min(round::<true>(&locks));
     }
+    for _ in 0..100 {
+        waited = waited.min(waits(&locks));
+    }
     let ns = |time: Duration| time.as_secs_f64() * 1e9 / f64::from(PAIRS);
     println!("{count} locks: pair {:.1} ns, recorded {:.1} ns", ns(bare), ns(recorded));
-    println!("recording adds {:.1} ns", ns(recorded) - ns(bare));
+    println!(
+        "recording adds {:.1} ns; a wait, its acquisition and its release {:.1} ns",
+        ns(recorded) - ns(bare),
+        ns(waited)
+    );
     std::fs::remove_dir_all(&directory).expect("the directory goes");
 }

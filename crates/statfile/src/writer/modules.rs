@@ -181,3 +181,25 @@ fn add(map: Map, line: &Line<'_>, previous: Option<u32>) -> Option<u32> {
     header.next_module.store(count + 1, Release);
     Some(count)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Line;
+
+    #[test]
+    fn lines_of_the_memory_map() {
+        let line =
+            b"7f12a000-7f12c000 rw-p 0001f000 103:02 1234567                    /opt/a b/lib c.so (deleted)";
+        let line = Line::parse(line).expect("a good line");
+        assert_eq!(
+            (line.start, line.end, line.offset, line.writable),
+            (0x7f12_a000, 0x7f12_c000, 0x1f000, true)
+        );
+        assert_eq!(line.path, b"/opt/a b/lib c.so (deleted)");
+        let line = Line::parse(b"7ffd1000-ffffffffff601000 r-xp 00000000 00:00 0 ").expect("a good line");
+        assert_eq!((line.end, line.writable, line.path), (0xffff_ffff_ff60_1000, false, &b""[..]));
+        let broken: [&[u8]; 5] =
+            [b"", b" ", b"/path of a line cut in two", b"12-zz rw-p 0 0:0 0", b"-1 rw-p 0 0:0 0 /x"];
+        assert!(broken.iter().all(|line| Line::parse(line).is_none()));
+    }
+}

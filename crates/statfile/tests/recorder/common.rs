@@ -119,11 +119,23 @@ pub(crate) fn aggregate(snapshot: &Snapshot, kind: LockKind) -> Option<&LockStat
 #[inline(always)]
 pub(crate) fn here() -> CallSite {
     let (pc, sp): (usize, usize);
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: reads two registers.
     unsafe {
         std::arch::asm!(
             "lea {pc}, [rip]",
             "mov {sp}, rsp",
+            pc = out(reg) pc,
+            sp = out(reg) sp,
+            options(nomem, nostack, preserves_flags)
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads two registers.
+    unsafe {
+        std::arch::asm!(
+            "adr {pc}, .",
+            "mov {sp}, sp",
             pc = out(reg) pc,
             sp = out(reg) sp,
             options(nomem, nostack, preserves_flags)
