@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::map::Map;
+#[cfg(target_arch = "x86_64")]
 use super::sys;
 use crate::layout::{CLOCK_COUNTER, CLOCK_NANOSECONDS};
 
@@ -107,14 +108,12 @@ fn kernel_trusts_counter() -> bool {
 #[cfg(target_arch = "aarch64")]
 pub(super) fn choose() -> u32 {
     // The architecture's counter is the same on all processors and does not stop.
-    let _ = sys::pid;
     CLOCK_COUNTER
 }
 
 /// Which clock to use in this process.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(super) fn choose() -> u32 {
-    let _ = sys::pid;
     CLOCK_NANOSECONDS
 }
 
