@@ -51,6 +51,8 @@ programs! {
     four_thousand_live_threads: "live_threads.c", All;
     no_memory_beyond_the_objects: "memory.c", Default;
     symbol_versions_of_old: "old_versions.c", All;
+    system_calls_refused_in_mid_life: "sandbox.c", All;
+    system_calls_refused_early: "sandbox.c", Default, argument("early");
 }
 
 /// Counting changes no result: the programs that go through every result, and those where counting has most to follow.
@@ -78,6 +80,15 @@ fn counted() {
     }
     Program::link("early.c", &[], "early_lib", &[]).check_counted();
     Program::link("malloc_user.c", &["-Wl,--no-as-needed"], "malloc_lib", &[]).check_counted();
+}
+
+/// glibc registers no restartable sequences if it is told so, and leaves them to the program.
+#[test]
+fn without_restartable_sequences() {
+    for source in ["exclusion.c", "mutex_queue.c", "cond_wake.c", "destroy_unmap.c", "fork_locks.c"] {
+        let program = Program::compile(source, &[]);
+        program.environment("GLIBC_TUNABLES", "glibc.pthread.rseq=0").check(Locks::Default);
+    }
 }
 
 /// With `-fexceptions` cleanup handlers are run by the unwinder, frame by frame, rather than by long jumps.
