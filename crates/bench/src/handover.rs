@@ -33,6 +33,9 @@ pub struct Options {
     pub rounds: usize,
     /// How many of the allowed CPUs to use; all if not given.
     pub cpus: Option<usize>,
+    /// Keep each thread on one CPU, in turn. Where others use the machine, the scheduler may keep two threads on
+    /// one CPU for a whole round, and then they never contend.
+    pub pin: bool,
 }
 
 impl Default for Options {
@@ -45,6 +48,7 @@ impl Default for Options {
             seconds: 0.5,
             rounds: 5,
             cpus: None,
+            pin: false,
         }
     }
 }
@@ -182,6 +186,7 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
                 think_steps: calibration.steps(options.think_us),
                 duration_ns: (options.seconds * 1e9) as u64,
                 cpus: cpus.clone(),
+                pin: options.pin,
             };
             let takes = Duration::from_secs_f64(options.seconds);
             let Answer::Handover(answer) =
@@ -293,7 +298,7 @@ impl Report for Figures {
     fn method(&self) -> String {
         format!(
             "Threads that each lock, work {} microseconds, unlock, and work {} microseconds on their own, on {} \
-             CPU{}. The work is a chain of multiplications whose length was measured once for all contenders \
+             CPU{}{}. The work is a chain of multiplications whose length was measured once for all contenders \
              ({:.3} ns a step before the rounds, {:.3} ns after them). Everybody is called through pointers \
              from the dynamic linker, in processes of their own; that the lock excludes is checked. {} rounds of \
              {} s, in each of which every contender takes part once with every number of threads, in random order. \
@@ -305,6 +310,7 @@ impl Report for Figures {
             self.options.think_us,
             self.cpus,
             if self.cpus == 1 { "" } else { "s" },
+            if self.options.pin { ", each thread kept on one of them" } else { "" },
             self.calibration.ns_per_step,
             self.calibration_after.ns_per_step,
             self.options.rounds,

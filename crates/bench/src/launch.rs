@@ -193,6 +193,7 @@ mod tests {
                 think_steps: 1,
                 duration_ns: 1,
                 cpus: vec![0],
+                pin: false,
             }),
         }
     }

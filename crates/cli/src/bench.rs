@@ -97,6 +97,9 @@ struct Handover {
     /// Use only that many of the allowed CPUs
     #[arg(long, value_name = "N")]
     cpus: Option<usize>,
+    /// Keep each thread on one CPU: on a machine that others use as well, threads may else share one and not contend
+    #[arg(long)]
+    pin: bool,
     #[command(flatten)]
     json: Json,
 }
@@ -123,6 +126,9 @@ struct Figures {
     /// Multiply every duration: below 1 is quicker and rougher
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     time_factor: f64,
+    /// Keep each thread of `handover` on one CPU
+    #[arg(long)]
+    pin: bool,
     #[command(flatten)]
     json: Json,
 }
@@ -163,6 +169,7 @@ fn handover(args: Handover) -> Result<(), Failure> {
         seconds: args.seconds,
         rounds: args.rounds,
         cpus: args.cpus,
+        pin: args.pin,
     };
     let json = Output::open(args.json.json)?;
     let figures = handover::run(&context()?, &options).map_err(failure)?;
@@ -182,6 +189,7 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
     options.uncontended.locks = locks.clone();
     options.handover.locks = locks;
     options.uncontended.seconds *= args.time_factor;
+    options.handover.pin = args.pin;
     options.handover.seconds *= args.time_factor;
     let json = Output::open(args.json.json)?;
     let page = Output::open(args.out)?;

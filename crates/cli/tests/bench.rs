@@ -85,8 +85,10 @@ fn handover_of_glibc_needs_no_library() {
 
 #[test]
 fn handover_measures_every_lock() {
-    let (text, json) =
-        measured(&mut poundlock(), &["handover", "--threads", "2,5", "--seconds", "0.01", "--rounds", "2"]);
+    let (text, json) = measured(
+        &mut poundlock(),
+        &["handover", "--pin", "--threads", "2,5", "--seconds", "0.01", "--rounds", "2"],
+    );
     let rows = json["rows"].as_array().unwrap();
     for threads in [2, 5] {
         for lock in ["glibc", "glibc-adaptive"].into_iter().chain(OURS) {
@@ -98,6 +100,8 @@ fn handover_measures_every_lock() {
     for lock in OURS {
         assert!(text.contains(lock), "{text}");
     }
+    assert_eq!(json["options"]["pin"], true);
+    assert!(text.contains("each thread kept on one of them"), "{text}");
     // The targets are about 2 CPUs.
     let targets = json["targets"].as_array().unwrap();
     let on_two = json["cpus"] == 2;

@@ -28,6 +28,8 @@ pub(crate) struct Task {
     pub(crate) duration_ns: u64,
     /// The CPUs they may run on.
     pub(crate) cpus: Vec<usize>,
+    /// Whether each thread stays on one of them, in turn.
+    pub(crate) pin: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,6 +47,9 @@ pub(crate) struct Answer {
 }
 
 pub(crate) fn run(abi: Abi, task: &Task) -> Result<Answer> {
+    if task.cpus.is_empty() {
+        return Err(Error::Options("there is no CPU to run on".to_owned()));
+    }
     affinity::keep_to(&task.cpus)?;
     drive(&CMutex::new(abi, task.kind)?, task)
 }
@@ -85,9 +90,14 @@ fn drive<L: Lock>(lock: &L, task: &Task) -> Result<Answer> {
     let stop = Alone(AtomicBool::new(false));
     let start = Barrier::new(task.threads + 1);
 
-    let run = |count: &AtomicU64| -> c_int {
+    let run = |index: usize, count: &AtomicU64| -> c_int {
+        let cpu = task.cpus[index % task.cpus.len()];
+        let pinned = if task.pin { affinity::keep_to(&[cpu]) } else { Ok(()) };
         let mut acquisitions = 0;
         start.wait();
+        if pinned.is_err() {
+            return libc::EINVAL;
+        }
         while !stop.0.load(Ordering::Relaxed) {
             let rc = lock.lock();
             if rc != 0 {
@@ -109,10 +119,11 @@ fn drive<L: Lock>(lock: &L, task: &Task) -> Result<Answer> {
 
     let (answer, results) = thread::scope(|scope| {
         let mut threads = Vec::new();
-        for Alone(count) in &counts {
+        for (index, Alone(count)) in counts.iter().enumerate() {
             let run = &run;
             // Small stacks: 250 threads should not need half a gigabyte of address space.
-            let thread = thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, move || run(count));
+            let thread =
+                thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, move || run(index, count));
             match thread {
                 Ok(thread) => threads.push(thread),
                 // Those that wait at the barrier would wait for ever. This process has nothing else to do.
@@ -183,14 +194,21 @@ mod tests {
             think_steps: 20,
             duration_ns: 20_000_000,
             cpus: affinity::allowed().unwrap(),
+            pin: threads == 4,
         }
     }
 
     #[test]
     fn everybody_gets_the_lock() {
-        let task = task(3);
+        for threads in [3, 4] {
+            check_threads(threads);
+        }
+    }
+
+    fn check_threads(threads: usize) {
+        let task = task(threads);
         let answer = drive(&CMutex::new(Abi::glibc().unwrap(), Kind::Default).unwrap(), &task).unwrap();
-        assert_eq!(answer.counts.len(), 3);
+        assert_eq!(answer.counts.len(), threads);
         assert!(answer.counts.iter().sum::<u64>() > 0);
         assert!(answer.elapsed_ns >= task.duration_ns);
     }
