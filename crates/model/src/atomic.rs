@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqC
 use std::sync::atomic::AtomicUsize as Shadow;
 use std::thread::panicking;
 
+use loom::sync::atomic::AtomicU64;
 use poundlock_core::platform::Atomic;
 
 use crate::world::{Fault, World};
@@ -59,12 +60,16 @@ fn releases(order: Ordering) -> bool {
     matches!(order, Release | AcqRel | SeqCst)
 }
 
+/// A value that no cell holds.
+const NEVER: u64 = u64::MAX;
+
 macro_rules! cell {
-    ($name:ident, $value:ty, $inner:ty, $doc:literal) => {
+    ($name:ident, $value:ty, $doc:literal) => {
         #[doc = $doc]
         #[derive(Debug)]
         pub struct $name {
-            inner: $inner,
+            /// Wider than the value, so that there is one that it never has.
+            inner: AtomicU64,
             /// The newest value, for destructors that run while a failed model unwinds: loom may not be
             /// entered then.
             shadow: Shadow,
@@ -73,6 +78,24 @@ macro_rules! cell {
         impl $name {
             fn address(&self) -> usize {
                 core::ptr::from_ref(self).addr()
+            }
+
+            /// The newest value, read as a read-modify-write reads, without writing.
+            ///
+            /// loom keeps a partial order of the stores to a cell, and does not know that a store which a
+            /// read-modify-write did not read comes after it. A thread that has looked at the newest value
+            /// stores behind it. So with this before every plain store the order is that of the execution,
+            /// all of which loom explores, and neither synchronisation nor a release sequence is added.
+            fn look(&self) -> $value {
+                match self.inner.compare_exchange(NEVER, NEVER, Relaxed, Relaxed) {
+                    Ok(seen) | Err(seen) => seen as $value,
+                }
+            }
+
+            /// Stores behind the newest value. The caller sees to it that no other thread runs meanwhile, or
+            /// comes here after `look`.
+            fn put(&self, value: $value, order: Ordering) {
+                self.inner.store(value as u64, order);
             }
 
             /// Runs one operation of the algorithm. `run` must enter loom once.
@@ -108,7 +131,7 @@ macro_rules! cell {
 
         impl Atomic<$value> for $name {
             fn new(value: $value) -> Self {
-                $name { inner: <$inner>::new(value), shadow: Shadow::new(value as usize) }
+                $name { inner: AtomicU64::new(value as u64), shadow: Shadow::new(value as usize) }
             }
 
             fn load(&self, order: Ordering) -> $value {
@@ -116,7 +139,7 @@ macro_rules! cell {
                     return self.shadow.load(Relaxed) as $value;
                 }
                 self.act(|world| {
-                    let value = self.inner.load(planted(world.fault(), Operation::Load, order));
+                    let value = self.inner.load(planted(world.fault(), Operation::Load, order)) as $value;
                     if world.blind(self.address()) { 0 } else { value }
                 })
             }
@@ -126,7 +149,11 @@ macro_rules! cell {
                     return self.shadow.store(value as usize, Relaxed);
                 }
                 self.act(|world| {
-                    self.inner.store(value, planted(world.fault(), Operation::Store, order));
+                    // Others come in before the look, not after it.
+                    let _ = self.look();
+                    world.unexplored(|| {
+                        self.put(value, planted(world.fault(), Operation::Store, order));
+                    });
                     self.stored(world, value, order);
                 });
             }
@@ -136,7 +163,8 @@ macro_rules! cell {
                     return self.shadow.swap(value as usize, Relaxed) as $value;
                 }
                 self.act(|world| {
-                    let before = self.inner.swap(value, planted(world.fault(), Operation::Swap, order));
+                    let before = self.inner.swap(value as u64, planted(world.fault(), Operation::Swap, order))
+                        as $value;
                     self.stored(world, value, order);
                     before
                 })
@@ -161,7 +189,11 @@ macro_rules! cell {
                 self.act(|world| {
                     let success = planted(world.fault(), Operation::CompareExchange, success);
                     let failure = planted(world.fault(), Operation::Load, failure);
-                    let result = self.inner.compare_exchange(current, new, success, failure);
+                    let result = self
+                        .inner
+                        .compare_exchange(current as u64, new as u64, success, failure)
+                        .map(|seen| seen as $value)
+                        .map_err(|seen| seen as $value);
                     match result {
                         Ok(_) => self.stored(world, new, success),
                         Err(_) if world.lies() => return Ok(current),
@@ -176,9 +208,10 @@ macro_rules! cell {
                     return self.shadow.fetch_add(value as usize, Relaxed) as $value;
                 }
                 self.act(|world| {
-                    let before =
-                        self.inner.fetch_add(value, planted(world.fault(), Operation::FetchAdd, order));
-                    self.stored(world, before.wrapping_add(value), order);
+                    let order = planted(world.fault(), Operation::FetchAdd, order);
+                    let before = self.inner.fetch_add(value as u64, order) as $value;
+                    let after = before.checked_add(value).expect("a model does not wrap");
+                    self.stored(world, after, order);
                     before
                 })
             }
@@ -188,8 +221,8 @@ macro_rules! cell {
                     return self.shadow.fetch_and(value as usize, Relaxed) as $value;
                 }
                 self.act(|world| {
-                    let before =
-                        self.inner.fetch_and(value, planted(world.fault(), Operation::FetchAnd, order));
+                    let order = planted(world.fault(), Operation::FetchAnd, order);
+                    let before = self.inner.fetch_and(value as u64, order) as $value;
                     self.stored(world, before & value, order);
                     before
                 })
@@ -200,8 +233,8 @@ macro_rules! cell {
                     return self.shadow.fetch_or(value as usize, Relaxed) as $value;
                 }
                 self.act(|world| {
-                    let before =
-                        self.inner.fetch_or(value, planted(world.fault(), Operation::FetchOr, order));
+                    let order = planted(world.fault(), Operation::FetchOr, order);
+                    let before = self.inner.fetch_or(value as u64, order) as $value;
                     self.stored(world, before | value, order);
                     before
                 })
@@ -210,18 +243,22 @@ macro_rules! cell {
     };
 }
 
-cell!(U32, u32, loom::sync::atomic::AtomicU32, "A 32-bit atomic under loom.");
-cell!(Usize, usize, loom::sync::atomic::AtomicUsize, "A pointer-sized atomic under loom.");
+cell!(U32, u32, "A 32-bit atomic under loom.");
+cell!(Usize, usize, "A pointer-sized atomic under loom.");
 
 impl U32 {
-    /// The value as a futex call sees it: the newest in the order of the execution. The load tells loom of
-    /// the conflict with the stores; what it reads may be old. (A read-modify-write would read the newest,
-    /// but loom does not order its store before later plain ones.)
+    /// The value as a futex call sees it: the newest, without ordering the caller's other accesses.
     pub(crate) fn newest(&self) -> u32 {
-        self.act(|_| {
-            let _ = self.inner.load(Relaxed);
-            self.shadow.load(Relaxed) as u32
-        })
+        self.act(|_| self.look())
+    }
+
+    /// A plain store, within [`World::unexplored`].
+    pub(crate) fn store_alone(&self, value: u32, order: Ordering) {
+        self.act(|world| {
+            let _ = self.look();
+            self.put(value, planted(world.fault(), Operation::Store, order));
+            self.stored(world, value, order);
+        });
     }
 
     /// The newest value, for a model to decide by: no step of the algorithm.

@@ -1,5 +1,6 @@
 //! Running a model.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use poundlock_core::condvar::RawCondvar;
@@ -9,31 +10,53 @@ use crate::atomic::U32;
 use crate::platform::Modelled;
 use crate::world::{Report, Settings, World};
 
-/// Explores every execution of `body`, or those with at most so many preemptions, and tells how many there
-/// were. The body runs in the main thread, number 0, and joins the threads that it starts.
+/// Executions after which a bound counts as explored, unless [`VARIABLE`] says otherwise.
+const EXECUTIONS: u64 = 5_000;
+/// Set it to explore further: to a number of executions for each bound of each model.
+const VARIABLE: &str = "POUNDLOCK_MODEL_EXECUTIONS";
+
+/// Explores the executions of `body` without a preemption, then those with one, and so on up to `preemptions`;
+/// prints how many there were, and whether that was all. (A yield, and falling asleep, are no preemptions.) The
+/// body runs in the main thread, number 0, and joins the threads that it starts.
 ///
 /// # Panics
 /// If an execution fails: an assertion, a deadlock (a lost wake-up), accesses that nothing orders, a late
 /// touch.
 pub fn explore<P: Modelled>(
     name: &str,
-    preemptions: Option<usize>,
+    preemptions: usize,
     settings: Settings,
     body: impl Fn(&World) + Send + Sync + 'static,
 ) -> Report {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = preemptions;
-    builder.max_branches = 20_000;
-    World::reset_report();
+    let limit: u64 = match std::env::var(VARIABLE) {
+        Ok(number) => number.parse().unwrap_or_else(|_| panic!("{VARIABLE} is not a number: {number}")),
+        Err(_) => EXECUTIONS,
+    };
+    let body = Arc::new(body);
     let begun = Instant::now();
-    builder.check(move || {
-        let world = World::begin(settings);
-        P::prepare();
-        body(&world);
-        world.end();
-    });
+    let mut counts = Vec::new();
+    World::reset_report();
+    for bound in 0..=preemptions {
+        let before = World::report().executions;
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(bound);
+        builder.max_branches = 20_000;
+        // loom looks at the one only at multiples of the other.
+        builder.checkpoint_interval = limit as usize;
+        builder.max_permutations = Some(limit as usize);
+        let body = body.clone();
+        builder.check(move || {
+            let world = World::begin(settings);
+            P::prepare();
+            body(&world);
+            world.end();
+        });
+        let executions = World::report().executions - before;
+        let all = if executions + 1 < limit { "all" } else { "the first" };
+        counts.push(format!("{bound} preemptions: {all} {executions}"));
+    }
     let report = World::report();
-    println!("model {name}: {} ms, {report:?}", begun.elapsed().as_millis());
+    println!("model {name}: {}; {} ms; {report:?}", counts.join(", "), begun.elapsed().as_millis());
     report
 }
 

@@ -1,4 +1,41 @@
-//! The loom platform and the models of every slow path.
+//! The loom platform and, in `tests/models`, the models of every slow path.
+//!
+//! The locks of `poundlock-core` are generic over [`Platform`](poundlock_core::Platform); [`Model`] is one under
+//! [loom](https://docs.rs/loom), which runs a body of code once for each order in which its threads can come and
+//! for each value that the memory model lets a load return. So what runs here is the shipped source, line for
+//! line, and needs no `--cfg loom`: the models are ordinary tests.
+//!
+//! # What fails a model
+//!
+//! * **A lost wake-up**: sleepers really sleep ([`World`] is the kernel), so loom reports a deadlock.
+//! * **Broken exclusion, or a missing happens-before**: what a lock protects is a loom `UnsafeCell`, and two
+//!   accesses that nothing orders fail the model even where they did not overlap in that execution.
+//! * **A late touch**: a [`Mortal`] lock is destroyed by its next owner, and any access to it that is not ordered
+//!   before the destruction fails the model.
+//! * **Something left behind**: the models look at the end whether the lock is idle.
+//!
+//! Deadlines pass when a thread says so, hence at any moment; the same holds for signal handlers and
+//! cancellation. Tunings are small and spin budgets a turn or none, so that rare paths run. [`Report`] counts
+//! what was reached, and the models assert that it was. Bugs are planted through the platform ([`Fault`]): a
+//! model that does not find its own is none.
+//!
+//! # What loom cannot show
+//!
+//! * It explores executions with a bounded number of preemptions: [`explore`] goes from none upwards, and stops
+//!   at a number of executions for each bound, printing whether that was all of them. Set
+//!   `POUNDLOCK_MODEL_EXECUTIONS` to explore further.
+//! * Sequentially consistent accesses count as acquire and release. The one place where that is too little,
+//!   cancellation, uses read-modify-writes.
+//! * No load reads a value that is stored later in the execution (load buffering), and here the stores to one
+//!   cell are ordered as they were executed. An execution of hardware in which two unordered stores to a cell
+//!   take effect the other way round is covered only if loom also executes them the other way round.
+//! * A wake-up orders what came before it before the return from the wait, as a kernel's locks do in effect. The
+//!   locks do not rely on that; settings with [`Settings::restless`] threads show it where the wait returns
+//!   without one.
+//! * After a turn of spinning another thread takes a step, if one can. Budgets of no turns cover the rest.
+//! * The plain release of a mutex ([`Platform::release`](poundlock_core::Platform::release)) is a restartable
+//!   sequence here; that the Linux platform's is one is for its own tests.
+//! * At most five threads, a few operations each: nothing about starvation in the long run or about time.
 
 mod atomic;
 mod explore;

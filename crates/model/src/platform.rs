@@ -107,6 +107,14 @@ macro_rules! platforms {
                 if tag != 0 && tag == World::current().tag() { Running::No } else { Running::Unknown }
             }
 
+            fn release(count: &U32, guard: &U32) -> bool {
+                World::current().release(count, guard)
+            }
+
+            fn expel() {
+                World::current().expel();
+            }
+
             fn epoch() -> u32 {
                 World::current().settings().epoch
             }

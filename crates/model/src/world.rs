@@ -7,12 +7,12 @@
 //! ([`World::enter`]): loom's partial-order reduction sees conflicts on its own objects only.
 
 use core::cell::{Cell, RefCell};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use std::rc::Rc;
 
 use loom::sync::atomic::AtomicU32;
 use loom::thread::{JoinHandle, Thread};
-use poundlock_core::platform::{Clock, Deadline, Waited};
+use poundlock_core::platform::{Atomic as _, Clock, Deadline, Waited};
 
 use crate::atomic::{Operation, U32};
 
@@ -34,6 +34,8 @@ pub enum Fault {
     WeakAcquire,
     /// This operation is relaxed, whatever was asked for.
     Weaken(Operation),
+    /// An expulsion does not make a release start over.
+    Unexpelled,
     /// Each thread's `n`th failing compare-and-swap, from 0, reports success.
     Lie(u32),
     /// After each store that releases, the word is read once more.
@@ -53,23 +55,31 @@ pub struct Settings {
     pub restless: u32,
     /// The number that distinguishes this process from its parent.
     pub epoch: u32,
+    /// Whether a mutex in which nobody has slept is released by a plain store.
+    pub plain_release: bool,
     /// Threads that have no record, as a bit set: they may not queue.
     pub unregistered: u32,
     /// What is wrong.
     pub fault: Fault,
 }
 
+impl Settings {
+    /// Two threads, a spin budget of one turn, no evidence who runs, no faults.
+    pub const DEFAULT: Settings = Settings {
+        threads: 2,
+        spins: 1,
+        tags: [0; THREADS],
+        restless: 0,
+        epoch: 0,
+        plain_release: false,
+        unregistered: 0,
+        fault: Fault::None,
+    };
+}
+
 impl Default for Settings {
     fn default() -> Self {
-        Settings {
-            threads: 2,
-            spins: 1,
-            tags: [0; THREADS],
-            restless: 0,
-            epoch: 0,
-            unregistered: 0,
-            fault: Fault::None,
-        }
+        Settings::DEFAULT
     }
 }
 
@@ -86,6 +96,8 @@ pub struct Report {
     pub timed_out: u64,
     /// Sleeps that a signal handler ended.
     pub interrupted: u64,
+    /// Plain releases that had to start over.
+    pub expelled: u64,
     /// Whatever the model counts with [`World::reached`].
     pub reached: [u64; 4],
 }
@@ -97,6 +109,17 @@ struct Sleeper {
     timer: Option<usize>,
     handle: Thread,
     ended: Cell<Option<Waited>>,
+}
+
+/// How far a thread is in [`World::release`].
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Releasing {
+    #[default]
+    No,
+    /// Between the look and the store.
+    Looked,
+    /// To look again.
+    Expelled,
 }
 
 /// Memory that will be destroyed while the model runs.
@@ -129,6 +152,11 @@ pub struct World {
     wakes: Cell<u32>,
     restless: [Cell<u32>; THREADS],
     failures: [Cell<u32>; THREADS],
+    /// Each thread's part in [`World::expel`].
+    barriers: Vec<AtomicU32>,
+    releasing: [Cell<Releasing>; THREADS],
+    /// How many [`World::unexplored`] are under way.
+    unexplored: Cell<u32>,
     plots: RefCell<Vec<Rc<Plot>>>,
     blind: Cell<Option<(usize, *const U32)>>,
     watched: RefCell<Vec<Watch>>,
@@ -174,6 +202,13 @@ impl World {
             wakes: Cell::new(0),
             restless: Default::default(),
             failures: Default::default(),
+            barriers: if settings.plain_release {
+                (0..settings.threads).map(|_| AtomicU32::new(0)).collect()
+            } else {
+                Vec::new()
+            },
+            releasing: Default::default(),
+            unexplored: Cell::new(0),
             plots: RefCell::default(),
             blind: Cell::new(None),
             watched: RefCell::default(),
@@ -268,6 +303,26 @@ impl World {
         self.kernel.fetch_add(1, Relaxed);
     }
 
+    /// Runs `body` without exploring what else could have happened meanwhile.
+    pub fn unexplored<R>(&self, body: impl FnOnce() -> R) -> R {
+        let depth = self.unexplored.get();
+        self.unexplored.set(depth + 1);
+        if depth == 0 {
+            loom::stop_exploring();
+        }
+        let result = body();
+        self.unexplored.set(self.unexplored.get() - 1);
+        if depth == 0 {
+            loom::explore();
+        }
+        result
+    }
+
+    /// A point at which any other thread may run.
+    pub fn pause(&self) {
+        self.enter();
+    }
+
     // Deadlines.
 
     /// A deadline that passes when [`World::expire`] is called with the same number.
@@ -293,6 +348,17 @@ impl World {
         self.rouse(usize::MAX, Waited::Interrupted, |sleeper| sleeper.thread == thread);
     }
 
+    /// Returns when a thread sleeps.
+    pub fn await_sleep(&self, thread: u32) {
+        loop {
+            self.enter();
+            if self.sleepers.borrow().iter().any(|sleeper| sleeper.thread == thread) {
+                return;
+            }
+            loom::thread::yield_now();
+        }
+    }
+
     fn has_passed(&self, deadline: &Deadline) -> bool {
         deadline.seconds < 0 || self.expired.get() & (1 << deadline.seconds) != 0
     }
@@ -313,13 +379,8 @@ impl World {
         }
         self.enter();
         // From here to the end of the comparison no other thread runs.
-        loom::stop_exploring();
-        let newest = word.newest();
-        loom::explore();
+        let newest = self.unexplored(|| word.newest());
         if newest != expected {
-            // After a yield loom no longer lets this thread read the value that it has seen; nor does a
-            // kernel that has compared a newer one.
-            loom::thread::yield_now();
             return Waited::Woken;
         }
         if self.fault() == Fault::TornWait {
@@ -373,6 +434,53 @@ impl World {
             });
             sleeper.ended.set(Some(how));
             sleeper.handle.unpark();
+        }
+    }
+
+    // Releasing without a read-modify-write.
+
+    /// A restartable sequence: a look at `guard` and a store to `count`, which others may come between, but
+    /// no [`World::expel`].
+    pub(crate) fn release(&self, count: &U32, guard: &U32) -> bool {
+        if !self.settings.plain_release {
+            return false;
+        }
+        let index = self.index() as usize;
+        let (barrier, stage) = (&self.barriers[index], &self.releasing[index]);
+        loop {
+            // What the one who expelled us wrote before is there now.
+            barrier.fetch_add(1, AcqRel);
+            stage.set(Releasing::Looked);
+            if guard.load(Relaxed) != 0 {
+                stage.set(Releasing::No);
+                return false;
+            }
+            // The last point at which an expulsion finds us in the sequence: from here to the end of the
+            // store no other thread runs. It does not stay in a store
+            // buffer, which delays it as a later step of this thread would, for as long as this thread does
+            // not read anything but by read-modify-writes before an expulsion empties the buffer.
+            barrier.fetch_add(1, AcqRel);
+            if self.fault() != Fault::Unexpelled && stage.get() == Releasing::Expelled {
+                continue;
+            }
+            self.unexplored(|| {
+                count.store_alone(0, Release);
+                barrier.fetch_add(1, AcqRel);
+            });
+            stage.set(Releasing::No);
+            return true;
+        }
+    }
+
+    /// Makes the others' restartable sequences start over, with a full barrier in each thread.
+    pub(crate) fn expel(&self) {
+        let own = self.index() as usize;
+        for (index, barrier) in self.barriers.iter().enumerate().filter(|(index, _)| *index != own) {
+            barrier.fetch_add(1, AcqRel);
+            if self.releasing[index].get() == Releasing::Looked {
+                self.releasing[index].set(Releasing::Expelled);
+                self.tally(|report| report.expelled += 1);
+            }
         }
     }
 

@@ -1,0 +1,10 @@
+//! The models. See the library's documentation on what they can show. Each prints how many executions it explored:
+//! `cargo test -p poundlock-model -- --nocapture`.
+
+mod common;
+mod condvar;
+mod fork;
+mod last_touch;
+mod mcs;
+mod mutex;
+mod planted;
