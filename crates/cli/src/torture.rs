@@ -373,9 +373,13 @@ fn backtrace(pid: u32, file: &std::path::Path) {
         "-ex".into(),
         "thread apply all bt".into(),
     ];
-    match Command::new("gdb").args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output() {
+    // Without what was preloaded into us: those may be the locks that are broken.
+    let mut gdb = Command::new("gdb");
+    gdb.args(arguments).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    match gdb.output() {
         Ok(output) => {
-            if let Err(error) = std::fs::write(file, output.stdout) {
+            // What it complained about explains what is missing.
+            if let Err(error) = std::fs::write(file, [output.stdout, output.stderr].concat()) {
                 say(format_args!("torture: {}: {error}", file.display()));
             }
         }

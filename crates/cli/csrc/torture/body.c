@@ -108,6 +108,7 @@ static void *worker_main(void *arg)
     for (slot->lives = 1 + below(1u << below(13)); slot->lives-- > 0;) {
         if (atomic_load_explicit(&world.stopping, memory_order_relaxed))
             break;
+        halt_if_violated();
         act();
         think();
     }
@@ -160,6 +161,7 @@ static void *warden_main(void *arg)
         bool stopping = atomic_load(&world.stopping), all_gone = true;
         unsigned begun = 0;
         doing(THINKING, NULL, NULL, 0);
+        halt_if_violated();
         /* A share of the slots each time, so that with thousands of threads the rest is still done often. */
         for (unsigned i = 0; i < world.threads && (i < 64 || stopping); i++) {
             struct slot *slot = &world.slot[next];
@@ -291,6 +293,7 @@ static void watch(uint64_t until)
         last = monotonic_ms();
     while (elapsed < until && !atomic_load(&world.workers_gone)) {
         nap(TICK_MS * 1000);
+        halt_if_violated();
         int64_t now = monotonic_ms();
         int64_t step = now - last;
         last = now;

@@ -13,7 +13,7 @@ struct world world;
 _Thread_local struct slot *self;
 struct note *child_note;
 
-static _Atomic int violated;
+_Atomic int violated;
 
 uint64_t mix(uint64_t x)
 {
@@ -23,14 +23,23 @@ uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
+/* The parent process ends this one: until then a debugger finds every thread where it was. */
+_Noreturn void halt(void)
+{
+    for (;;)
+        pause();
+}
+
 static void put(const char *text, size_t length)
 {
     while (length > 0) {
         ssize_t n = write(STDOUT_FILENO, text, length);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0)
-            _exit(4); /* the watchdog is gone */
+        if (n <= 0) {
+            halt_if_violated(); /* the watchdog has heard enough */
+            _exit(4);           /* it is gone */
+        }
         text += n;
         length -= (size_t)n;
     }
@@ -143,9 +152,7 @@ _Noreturn void violation(const char *format, ...)
         dump_threads();
         say("end");
     }
-    /* The parent process ends this one: until then a debugger finds every thread where it was. */
-    for (;;)
-        pause();
+    halt();
 }
 
 struct cell *new_cell(void)

@@ -384,6 +384,7 @@ void *feeder_main(void *slot)
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     while (!atomic_load(&world.workers_gone)) {
         bool stopping = atomic_load(&world.stopping);
+        halt_if_violated();
         for (unsigned i = 0; i < POOLS; i++)
             feed(&pools[i], stopping);
         doing(THINKING, NULL, NULL, 0);

@@ -204,6 +204,13 @@ extern struct note *child_note; /* set in a forked child */
 
 /* The first caller's line is reported; nobody who calls comes back. */
 _Noreturn void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
+extern _Atomic int violated;
+_Noreturn void halt(void);
+static inline void halt_if_violated(void)
+{
+    if (atomic_load_explicit(&violated, memory_order_relaxed))
+        halt();
+}
 void describe(char *into, size_t room, const struct slot *slot);
 void dump_threads(void);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
