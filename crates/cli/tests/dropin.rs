@@ -6,6 +6,8 @@
 
 mod support;
 
+#[path = "dropin/planted.rs"]
+mod planted;
 #[path = "dropin/program.rs"]
 mod program;
 #[path = "dropin/symbols.rs"]

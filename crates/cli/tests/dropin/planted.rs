@@ -1,0 +1,29 @@
+//! The programs can fail: each planted bug is put under one of them, on plain glibc, and is found for what it is.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use crate::program::Program;
+use crate::support::{ending, run_limited};
+
+#[test]
+fn bugs_are_found() {
+    let bugs = [
+        ("planted_trylock", "exclusion.c", "] way "),
+        ("planted_touch", "destroy_unmap.c", "signal 11"),
+        ("planted_memory", "cond_wake.c", "a signal is remembered"),
+        ("planted_herd", "cond_wake.c", "300 signals woke"),
+        ("planted_errno", "mutex_results.c", "changed errno to 11"),
+    ];
+    for (bug, source, found) in bugs {
+        let program = Program::compile(source, &[]).library(bug, &[]);
+        let mut cmd = Command::new(program.executable());
+        let output = run_limited(cmd.env("LD_PRELOAD", program.library_path(bug)), 110);
+        let text = format!("{}{}", ending(output.status), String::from_utf8_lossy(&output.stderr));
+        assert!(
+            !output.status.success() && (output.status.signal().is_some() || output.status.code() == Some(1)),
+            "{source} did not stop at {bug}: {text}"
+        );
+        assert!(text.contains(found), "{source} stopped at something else than {bug}: {text}");
+    }
+}
