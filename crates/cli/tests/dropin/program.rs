@@ -1,6 +1,7 @@
 //! A program of `tests/dropin`: how it is built, and how it is run with each lock.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -19,6 +20,31 @@ pub(crate) fn sources() -> PathBuf {
         .join("../../tests/dropin")
         .canonicalize()
         .expect("tests/dropin exists")
+}
+
+/// Whether a tool that some tests need is there. If not, they say SKIPPED and pass; with `POUNDLOCK_REAL=require` in the
+/// environment they fail.
+#[track_caller]
+pub(crate) fn installed(tool: &str, package: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        assert!(
+            std::env::var_os("POUNDLOCK_REAL").is_none_or(|value| value != "require"),
+            "POUNDLOCK_REAL=require, and {tool} is missing (apt-get install {package})"
+        );
+        // Not eprintln!: the test harness would keep the line to itself.
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED: needs {tool} (Debian and Ubuntu: apt-get install {package})"
+        );
+    }
+    found
+}
+
+/// Whether there is a compiler for this source. C's is taken for granted.
+#[track_caller]
+pub(crate) fn compilable(source: &str) -> bool {
+    !source.ends_with(".cpp") || installed("c++", "g++")
 }
 
 /// The locks that a program is tried with.

@@ -3,14 +3,12 @@
 
 use std::process::Command;
 
-use crate::program::{Program, expect_silent_success};
+use crate::program::{Program, expect_silent_success, installed};
 use crate::support::{poundlock, run_limited};
 
 /// Memcheck as it was installed, or none: then the unmapping program, which needs no checker, stands alone.
 fn memcheck(program: &Program, rounds: &str) -> Option<[Command; 2]> {
-    let version = Command::new("valgrind").arg("--version").output();
-    if !version.is_ok_and(|output| output.status.success()) {
-        eprintln!("valgrind is not installed: skipped");
+    if !installed("valgrind", "valgrind") {
         return None;
     }
     // Fair scheduling: otherwise one thread can keep valgrind's one lock for very long.
