@@ -11,7 +11,7 @@ use crate::platform::Modelled;
 use crate::world::{Report, Settings, World};
 
 /// Executions after which a bound counts as explored, unless [`VARIABLE`] says otherwise.
-const EXECUTIONS: u64 = 5_000;
+const EXECUTIONS: u64 = 10_000;
 /// Set it to explore further: to a number of executions for each bound of each model.
 const VARIABLE: &str = "POUNDLOCK_MODEL_EXECUTIONS";
 

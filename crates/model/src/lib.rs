@@ -24,6 +24,9 @@
 //! * It explores executions with a bounded number of preemptions: [`explore`] goes from none upwards, and stops
 //!   at a number of executions for each bound, printing whether that was all of them. Set
 //!   `POUNDLOCK_MODEL_EXECUTIONS` to explore further.
+//! * Of two threads' accesses to a cell it remembers the last one, whoever's it was: where a thread reads a cell
+//!   between another's read and its own store, it may miss that the store could have come first. The models
+//!   therefore run both sides first where that matters.
 //! * Sequentially consistent accesses count as acquire and release. The one place where that is too little,
 //!   cancellation, uses read-modify-writes.
 //! * No load reads a value that is stored later in the execution (load buffering), and here the stores to one

@@ -227,6 +227,8 @@ pub(crate) fn one_outcome<V: Variant>(
         tokens.give::<V>(1);
         tokens.condvar.signal();
         if give_first {
+            // The one that was signalled goes first, so that loom sees the conflicts of what follows with it.
+            loom::thread::yield_now();
             end();
         }
         let ended = fickle.join().unwrap();
