@@ -342,7 +342,8 @@ impl ElfFile {
         };
         let mut functions = Vec::new();
         while let Ok(Some(frame)) = frames.next() {
-            let name = frame.function.as_ref().and_then(|name| name.demangle().ok().map(Cow::into_owned));
+            let name =
+                frame.function.as_ref().and_then(|name| name.raw_name().ok().map(|name| readable(&name)));
             let (file, line) = match &frame.location {
                 Some(location) => (location.file.map(str::to_string), location.line),
                 None => (None, None),
@@ -413,10 +414,19 @@ fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
             continue;
         }
         let Ok(name) = symbol.name() else { continue };
-        let name = addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned();
-        table.push(Symbol { address: symbol.address(), size: symbol.size(), name });
+        table.push(Symbol { address: symbol.address(), size: symbol.size(), name: readable(name) });
     }
     Some(())
+}
+
+/// The name as it stands in the source. Only what is mangled is demangled: a plain `w` or `m` is a C name, though
+/// it is also how C++ abbreviates a built-in type.
+fn readable(name: &str) -> String {
+    if name.starts_with("_Z") || name.starts_with("_R") {
+        addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
+    } else {
+        name.to_string()
+    }
 }
 
 fn has_section<'data>(file: &impl object::Object<'data>, name: &str) -> bool {
@@ -447,7 +457,16 @@ mod tests {
 
     use poundlock_statfile::{Module, Snapshot};
 
-    use super::{Segment, Space, Symbol, Symbols, containing};
+    use super::{Segment, Space, Symbol, Symbols, containing, readable};
+
+    #[test]
+    fn only_mangled_names_are_demangled() {
+        assert_eq!(readable("w"), "w");
+        assert_eq!(readable("m"), "m");
+        assert_eq!(readable("_start"), "_start");
+        assert_eq!(readable("_Z3hitv"), "hit()");
+        assert_eq!(readable("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE"), "core::fmt::Formatter::pad");
+    }
 
     /// This process, as the library would describe it.
     fn this_process() -> Snapshot {
