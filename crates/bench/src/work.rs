@@ -21,7 +21,7 @@ pub(crate) fn work(steps: u64) {
     black_box(value);
 }
 
-/// How long a step of [`work`] takes.
+/// How long a step of `work` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// Nanoseconds a step.

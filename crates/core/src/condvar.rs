@@ -7,7 +7,7 @@
 //!
 //! # The words
 //!
-//! `lock` is a [`bitlock`](crate::bitlock); `head` is the list of waiters, which it guards; `epoch` is the
+//! `lock` is a `bitlock`; `head` is the list of waiters, which it guards; `epoch` is the
 //! mutex's [`epoch`](crate::mutex) again: in a forked child the waiters of the parent are gone.
 //!
 //! # Invariants

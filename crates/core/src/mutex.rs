@@ -19,14 +19,14 @@
 //!
 //! | bits | meaning | who changes it |
 //! | --- | --- | --- |
-//! | 31, 30 | the wait lock: [`bitlock`](crate::bitlock) | |
-//! | [`STABLE`] | threads may sleep here: every release is a read-modify-write | set once by a sleeper |
-//! | [`ASKED`] | about to become so | set once by a sleeper |
-//! | [`CLEARING`] | somebody clears `tail` and `head` for this epoch | [`RawMutex::renew`] |
-//! | the rest | the [`Platform::epoch`] in which the slow path was last used | [`RawMutex::renew`] |
+//! | 31, 30 | the wait lock: `bitlock` | |
+//! | `STABLE` | threads may sleep here: every release is a read-modify-write | set once by a sleeper |
+//! | `ASKED` | about to become so | set once by a sleeper |
+//! | `CLEARING` | somebody clears `tail` and `head` for this epoch | `RawMutex::renew` |
+//! | the rest | the [`Platform::epoch`] in which the slow path was last used | `RawMutex::renew` |
 //!
 //! `owner` is the owner's tag ([`Platform::tag`]), a hint for spinners: 0 while nobody has published one,
-//! [`HANDED_OVER`] from a hand-off until the sleeper has woken. `tail` is the queue of spinners
+//! `HANDED_OVER` from a hand-off until the sleeper has woken. `tail` is the queue of spinners
 //! ([`crate::mcs`]), `head` the list of sleepers, guarded by the wait lock. In a forked child the wait lock,
 //! `tail` and `head` may name threads that do not exist there; the epoch tells, and whoever enters a slow path
 //! first clears them.
@@ -36,8 +36,8 @@
 //! While nobody has ever slept in a mutex, `guard` is 0 and its owner need not look for sleepers: a plain store
 //! of 0 releases it ([`Platform::release`], if the platform has it). It may wipe out newcomers' increments;
 //! each newcomer is on its way to an attempt of its own. Who is about to sleep here for the first time sets
-//! [`ASKED`], so that no later release takes that way, waits until those under way are over
-//! ([`Platform::expel`]), and sets [`STABLE`]. From then on a count above 1 stays until the owner acts on it.
+//! `ASKED`, so that no later release takes that way, waits until those under way are over
+//! ([`Platform::expel`]), and sets `STABLE`. From then on a count above 1 stays until the owner acts on it.
 //! So a mutex pays for this once, at its first sleep, and before that an unlock costs a store.
 //!
 //! # Invariants
@@ -45,7 +45,7 @@
 //! * **EXCLUSION.** Only a read-modify-write that takes the count from 0 acquires the mutex, except that an
 //!   unlocker may leave the count as it is and make the first sleeper the owner ([`state::HANDED`]). Only the
 //!   owner sets the count to 0.
-//! * **QUIET.** The list of sleepers is changed, other than to take a node out, only while [`STABLE`] is set.
+//! * **QUIET.** The list of sleepers is changed, other than to take a node out, only while `STABLE` is set.
 //! * **DUTY.** If the list of sleepers is not empty and the count is 0 or 1, then some thread still owes an
 //!   attempt: the first sleeper is [`state::WOKEN`], a spinner is queued, or an owner is between its look at
 //!   the list and its release, and will look again if the count is not 1 then. Whoever attempts in vain from

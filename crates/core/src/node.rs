@@ -49,7 +49,7 @@ impl NodeId {
 /// | `LEAVING` | gave up; its thread will unlink it | its thread, from `WAITING` |
 /// | `SIGNALLED` | out of the condition variable, not yet in the mutex's list | a signaller, from `WAITING`, under the condition variable's lock |
 ///
-/// [`CANCELLED`] may be set on `WAITING` by anyone. `WAITING` is left by compare-and-swap only, so exactly
+/// [`state::CANCELLED`] may be set on `WAITING` by anyone. `WAITING` is left by compare-and-swap only, so exactly
 /// one of a signal and a time-out wins.
 pub mod state {
     /// In no list.

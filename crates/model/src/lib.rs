@@ -21,7 +21,7 @@
 //!
 //! # What loom cannot show
 //!
-//! * It explores executions with a bounded number of preemptions: [`explore`] goes from none upwards, and stops
+//! * It explores executions with a bounded number of preemptions: `explore` goes from none upwards, and stops
 //!   at a number of executions for each bound, printing whether that was all of them. Set
 //!   `POUNDLOCK_MODEL_EXECUTIONS` to explore further.
 //! * Of two threads' accesses to a cell it remembers the last one, whoever's it was: where a thread reads a cell

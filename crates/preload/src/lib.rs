@@ -2,8 +2,8 @@
 //! variables run on Poundlock's.
 //!
 //! This crate translates calling conventions and decides nothing about locking. Its state lies in the
-//! program's own objects ([`object`]); what is not ours to run (robust, priority-inheriting,
-//! priority-protected and process-shared objects) goes to glibc ([`real`]) and is never touched.
+//! program's own objects (`object`); what is not ours to run (robust, priority-inheriting,
+//! priority-protected and process-shared objects) goes to glibc (`real`) and is never touched.
 //!
 //! Nothing here allocates, writes to the program's streams, or unwinds. A call may come before the library's
 //! constructor, inside `malloc`, or in a forked child.

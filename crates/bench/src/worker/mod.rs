@@ -2,7 +2,7 @@
 //!
 //! The preload library chooses its lock once a process, and a process that ever had two threads is not the
 //! same to glibc as one that never had. So each measurement runs in a process of its own: this executable
-//! again, which reads a [`Request`] from standard input and writes an [`Answer`] to standard output.
+//! again, which reads a `Request` from standard input and writes an `Answer` to standard output.
 
 pub(crate) mod handover;
 pub(crate) mod uncontended;
