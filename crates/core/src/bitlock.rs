@@ -1,4 +1,4 @@
-//! The small lock that guards a sleepers' list: two bits of a word that others use too.
+//! The small lock that guards a sleepers' list: two bits of a word, in which the epoch of its last use is noted too.
 //!
 //! [`LOCKED`] is the lock; [`CONTENDED`] says that somebody may sleep for it, on the same word. The critical
 //! sections are a few dozen instructions, so a waiter spins first; it sleeps because the holder may have
@@ -7,6 +7,12 @@
 //! Whoever clears [`LOCKED`] clears [`CONTENDED`] with it and, if it was set, wakes one thread *after* that
 //! store, by address. A thread that slept sets [`CONTENDED`] again as it takes the lock, since others may
 //! sleep behind it.
+//!
+//! # Forks
+//!
+//! In a forked child the lock may be held by, and the words that it guards may name, threads that do not exist
+//! there. The [`EPOCH`] bits hold the [`Platform::epoch`] in which they were last used, and whoever is about to use
+//! them calls [`renew`] first, which clears them once if that was another.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -18,6 +24,43 @@ pub(crate) const LOCKED: u32 = 1 << 31;
 pub(crate) const CONTENDED: u32 = 1 << 30;
 /// Both bits.
 pub(crate) const BITS: u32 = LOCKED | CONTENDED;
+
+/// The guarded words are being cleared for this epoch.
+pub(crate) const CLEARING: u32 = 1 << 27;
+/// The epoch. Bits 28 and 29 are the user's.
+const EPOCH: u32 = CLEARING - 1;
+
+/// Makes the lock and the words that it guards this process's own: if they are of another epoch, one thread
+/// releases the lock and calls `clear`, and the others wait for that. Of the user's bits, those in `keep` stay.
+#[inline]
+pub(crate) fn renew<P: Platform>(word: &P::U32, keep: u32, clear: impl FnOnce()) {
+    let epoch = P::epoch() & EPOCH;
+    // Acquire: partner of the release in `renew_slow`; whoever sees the epoch sees the words cleared.
+    if word.load(Acquire) & (EPOCH | CLEARING) != epoch {
+        renew_slow::<P>(word, epoch, keep, clear);
+    }
+}
+
+#[cold]
+fn renew_slow<P: Platform>(word: &P::U32, epoch: u32, keep: u32, clear: impl FnOnce()) {
+    let mut round = 0;
+    loop {
+        let seen = word.load(Acquire);
+        if seen & (EPOCH | CLEARING) == epoch {
+            return;
+        }
+        // Of another epoch, perhaps left behind by a fork in the middle of clearing: ours to clear. The lock is
+        // nobody's in this epoch, since everybody comes through here first.
+        let claim = epoch | CLEARING | seen & keep;
+        if seen & EPOCH != epoch && word.compare_exchange(seen, claim, Acquire, Relaxed).is_ok() {
+            clear();
+            word.fetch_and(!CLEARING, Release);
+            return;
+        }
+        P::stall(round);
+        round = round.saturating_add(1);
+    }
+}
 
 /// Takes the lock, whatever the other bits of `word` are.
 pub(crate) fn lock<P: Platform>(word: &P::U32) {

@@ -7,8 +7,8 @@
 //!
 //! # The words
 //!
-//! `lock` is a `bitlock`; `head` is the list of waiters, which it guards; `epoch` is the
-//! mutex's [`epoch`](crate::mutex) again: in a forked child the waiters of the parent are gone.
+//! `guard` is a `bitlock`, with the epoch of its last use, as in the mutex: in a forked child the waiters of the parent
+//! are gone. `head` is the list of waiters, which it guards.
 //!
 //! # Invariants
 //!
@@ -22,7 +22,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::bitlock;
-use crate::mutex::{RawMutex, Variant, renew_words};
+use crate::mutex::{RawMutex, Variant};
 use crate::node::{Held, Node, NodeId, list, state};
 use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Waited};
 
@@ -85,20 +85,19 @@ impl<P: Platform, V: Variant> Guarding<P> for Plain<'_, P, V> {
     }
 }
 
-/// The condition variable: 12 bytes, zero when nobody waits.
+/// The condition variable: 8 bytes, zero when nobody waits.
 ///
 /// Waiters that wait at the same time must use the same mutex. No method allocates, panics or unwinds. Not
 /// async-signal-safe.
 #[repr(C)]
 pub struct RawCondvar<P: Platform> {
-    lock: P::U32,
+    guard: P::U32,
     head: P::U32,
-    epoch: P::U32,
 }
 
 impl<P: Platform> Default for RawCondvar<P> {
     fn default() -> Self {
-        RawCondvar { lock: P::U32::new(0), head: P::U32::new(0), epoch: P::U32::new(0) }
+        RawCondvar { guard: P::U32::new(0), head: P::U32::new(0) }
     }
 }
 
@@ -108,7 +107,7 @@ where
 {
     /// A condition variable on which nobody waits.
     pub const fn new() -> Self {
-        RawCondvar { lock: P::U32::ZERO, head: P::U32::ZERO, epoch: P::U32::ZERO }
+        RawCondvar { guard: P::U32::ZERO, head: P::U32::ZERO }
     }
 }
 
@@ -137,11 +136,11 @@ impl<P: Platform> RawCondvar<P> {
         let node = held.node();
         let requeue = guarding.mutex().map_or(0, |mutex| core::ptr::from_ref(mutex).expose_provenance());
         node.mutex.store(requeue, Relaxed);
-        bitlock::lock::<P>(&self.lock);
+        bitlock::lock::<P>(&self.guard);
         list::push::<P>(&self.head, held.id);
         node.linked.store(1, Relaxed);
         node.state.store(state::WAITING, Relaxed);
-        bitlock::unlock::<P>(&self.lock);
+        bitlock::unlock::<P>(&self.guard);
         guarding.release();
 
         // After WAITING was published: see `Record::cancel`.
@@ -209,9 +208,9 @@ impl<P: Platform> RawCondvar<P> {
         self.renew();
         let mut round = 0;
         loop {
-            bitlock::lock::<P>(&self.lock);
+            bitlock::lock::<P>(&self.guard);
             let empty = list::first::<P>(&self.head).is_none();
-            bitlock::unlock::<P>(&self.lock);
+            bitlock::unlock::<P>(&self.guard);
             if empty {
                 return;
             }
@@ -221,14 +220,7 @@ impl<P: Platform> RawCondvar<P> {
     }
 
     fn renew(&self) {
-        let epoch = P::epoch();
-        // Acquire: as in the mutex.
-        if self.epoch.load(Acquire) != epoch {
-            renew_words::<P>(&self.epoch, epoch, || {
-                self.head.store(0, Relaxed);
-                self.lock.store(0, Relaxed);
-            });
-        }
+        bitlock::renew::<P>(&self.guard, 0, || self.head.store(0, Relaxed));
     }
 
     /// A waiter's own way out of the list. False if it was signalled first.
@@ -244,12 +236,12 @@ impl<P: Platform> RawCondvar<P> {
                 Err(now) => seen = now,
             }
         }
-        bitlock::lock::<P>(&self.lock);
+        bitlock::lock::<P>(&self.guard);
         if node.linked.load(Relaxed) != 0 {
             node.linked.store(0, Relaxed);
             list::remove::<P>(&self.head, id);
         }
-        bitlock::unlock::<P>(&self.lock);
+        bitlock::unlock::<P>(&self.guard);
         node.state.store(state::IDLE, Relaxed);
         true
     }
@@ -263,7 +255,7 @@ impl<P: Platform> RawCondvar<P> {
         self.renew();
         let mut requeued = Chain::default();
         let mut woken = Chain::default();
-        bitlock::lock::<P>(&self.lock);
+        bitlock::lock::<P>(&self.guard);
         let mut next = list::first::<P>(&self.head);
         while let Some(id) = next {
             next = list::following::<P>(&self.head, id);
@@ -281,7 +273,7 @@ impl<P: Platform> RawCondvar<P> {
                 break;
             }
         }
-        bitlock::unlock::<P>(&self.lock);
+        bitlock::unlock::<P>(&self.guard);
         // NO LATE TOUCH: from here on only the waiters' nodes and their mutex, which they need before they
         // can return.
         requeued.requeue::<P>();

@@ -74,7 +74,7 @@ pub fn leave<P: Platform>(tail: &P::U32, id: NodeId) {
 
 /// Takes a node that is not the head out of the queue. Returns true if it became the head after all.
 fn abandon<P: Platform>(tail: &P::U32, id: NodeId, node: &Node<P>) -> bool {
-    let mut round = 0;
+    let mut round = 0u32;
     let front = loop {
         // Acquire: partner of the leaving predecessor's store of `prev` below.
         if let Some(front) = NodeId::from_raw(node.prev.load(Acquire))
@@ -86,7 +86,7 @@ fn abandon<P: Platform>(tail: &P::U32, id: NodeId, node: &Node<P>) -> bool {
             return true;
         }
         P::stall(round);
-        round += 1;
+        round = round.saturating_add(1);
     };
     if let Some(next) = successor::<P>(tail, id, front.raw()) {
         // Release, both: `next` finds the new predecessor whole, and the predecessor a successor that
@@ -101,7 +101,7 @@ fn abandon<P: Platform>(tail: &P::U32, id: NodeId, node: &Node<P>) -> bool {
 /// itself yet. If there is none, moves the tail from the node to `front` and returns `None`.
 fn successor<P: Platform>(tail: &P::U32, id: NodeId, front: u32) -> Option<NodeId> {
     let node = id.get::<P>();
-    let mut round = 0;
+    let mut round = 0u32;
     loop {
         // Release: whoever joins next finds `front` as we leave it. Acquire: if the tail named us because the one
         // behind us left, its last store to our `next` happens before our next use of the node.
@@ -115,6 +115,6 @@ fn successor<P: Platform>(tail: &P::U32, id: NodeId, front: u32) -> Option<NodeI
             return Some(next);
         }
         P::stall(round);
-        round += 1;
+        round = round.saturating_add(1);
     }
 }

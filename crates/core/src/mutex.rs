@@ -82,10 +82,6 @@ use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Wa
 const STABLE: u32 = 1 << 29;
 /// In `guard`: a thread is about to sleep here for the first time.
 const ASKED: u32 = 1 << 28;
-/// In `guard`: `tail` and `head` are being cleared.
-const CLEARING: u32 = 1 << 27;
-/// In `guard`: the epoch.
-const EPOCH: u32 = CLEARING - 1;
 /// Far more lockers than there can be threads; a count beyond it has crept up through time-outs.
 const CREPT: u32 = 1 << 28;
 /// In `owner`: handed to a sleeper that has not woken yet.
@@ -274,7 +270,7 @@ impl<P: Platform> RawMutex<P> {
     /// Whether nobody holds it and nobody is queued or asleep in it.
     pub fn is_idle(&self) -> bool {
         self.count.load(Acquire) == 0
-            && self.guard.load(Acquire) & (bitlock::BITS | CLEARING) == 0
+            && self.guard.load(Acquire) & (bitlock::BITS | bitlock::CLEARING) == 0
             && self.tail.load(Relaxed) == 0
             && self.head.load(Relaxed) == 0
     }
@@ -303,33 +299,10 @@ impl<P: Platform> RawMutex<P> {
     /// Makes the slow path's words this process's own. See the module's documentation on `guard`.
     #[inline]
     fn renew(&self) {
-        let epoch = P::epoch() & EPOCH;
-        // Acquire: partner of the release in `clear`; whoever sees the epoch sees the words cleared.
-        if self.guard.load(Acquire) & (EPOCH | CLEARING) != epoch {
-            self.clear(epoch);
-        }
-    }
-
-    #[cold]
-    fn clear(&self, epoch: u32) {
-        let mut round = 0;
-        loop {
-            let seen = self.guard.load(Acquire);
-            if seen & (EPOCH | CLEARING) == epoch {
-                return;
-            }
-            // Of another epoch, perhaps left behind by a fork in the middle of clearing: ours to clear. The
-            // wait lock is nobody's in this epoch, since everybody comes through here first.
-            let claim = epoch | CLEARING | seen & (STABLE | ASKED);
-            if seen & EPOCH != epoch && self.guard.compare_exchange(seen, claim, Acquire, Relaxed).is_ok() {
-                self.tail.store(0, Relaxed);
-                self.head.store(0, Relaxed);
-                self.guard.fetch_and(!CLEARING, Release);
-                return;
-            }
-            P::stall(round);
-            round = round.saturating_add(1);
-        }
+        bitlock::renew::<P>(&self.guard, STABLE | ASKED, || {
+            self.tail.store(0, Relaxed);
+            self.head.store(0, Relaxed);
+        });
     }
 
     /// QUIET: after this no plain release is under way, nor will one be.
@@ -626,26 +599,5 @@ impl<P: Platform> RawMutex<P> {
         if let Some(node) = sleeper {
             P::wake(&node.state, 1);
         }
-    }
-}
-
-/// Clears words that belong to another epoch, once: `epoch` goes from whatever it was to a claim on the new
-/// value (its top bit set) by one thread, which clears and then publishes; the others wait for that. A claim
-/// that a fork left behind is of another epoch, and is claimed again.
-pub(crate) fn renew_words<P: Platform>(word: &P::U32, epoch: u32, clear: impl FnOnce()) {
-    const CLAIM: u32 = 1 << 31;
-    let mut round = 0;
-    loop {
-        let seen = word.load(Acquire);
-        if seen == epoch {
-            return;
-        }
-        if seen != epoch | CLAIM && word.compare_exchange(seen, epoch | CLAIM, Acquire, Relaxed).is_ok() {
-            clear();
-            word.store(epoch, Release);
-            return;
-        }
-        P::stall(round);
-        round += 1;
     }
 }

@@ -83,9 +83,9 @@ pub fn mutex_words<P: Modelled>(mutex: &RawMutex<P>) -> MutexWords<'_> {
     MutexWords { count, guard, owner, tail, head }
 }
 
-/// The words of a condition variable: its lock, its waiters, and when they were last used.
-pub fn condvar_words<P: Modelled>(condvar: &RawCondvar<P>) -> &[U32; 3] {
-    const { assert!(size_of::<RawCondvar<P>>() == 3 * size_of::<U32>()) };
-    // SAFETY: `RawCondvar` is `repr(C)` and made of three `P::U32`, which is `U32`; see the assertion.
-    unsafe { &*core::ptr::from_ref(condvar).cast::<[U32; 3]>() }
+/// The words of a condition variable: its lock with the epoch, and its waiters.
+pub fn condvar_words<P: Modelled>(condvar: &RawCondvar<P>) -> &[U32; 2] {
+    const { assert!(size_of::<RawCondvar<P>>() == 2 * size_of::<U32>()) };
+    // SAFETY: `RawCondvar` is `repr(C)` and made of two `P::U32`, which is `U32`; see the assertion.
+    unsafe { &*core::ptr::from_ref(condvar).cast::<[U32; 2]>() }
 }

@@ -147,7 +147,7 @@ impl Mutex {
 pub(crate) struct Cond {
     /// The condition variable.
     pub(crate) raw: RawCondvar<Linux>,
-    _zero: [AtomicU32; 8],
+    _zero: [AtomicU32; 9],
     mark: AtomicU32,
 }
 
