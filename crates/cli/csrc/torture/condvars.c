@@ -13,7 +13,8 @@
  * Others who could certainly have used it are the `elders`, those who have been blocked since before owed_min last left
  * 0; somebody who began to wait later may have come after the cancelled waiter had passed its signal on to nobody.
  * Nothing is owed to threads that are not there. Wake-ups without cause are allowed, and can hide a loss but never fake
- * one.
+ * one. Signals that somebody who timed out or was cancelled may have taken along leave owed_min below owed_max: those
+ * who are left may never come back for them. Where that is everybody, only the feeder's broadcast gets them back.
  * Now and then the feeder declares the pool quiet with the signals it gives: nobody signals, and nobody but the waiters
  * that come back so much as touches the mutex (which might set right what went wrong), until owed_min is down to 0. If
  * that takes longer than half the patience, a wake-up was lost.
@@ -357,9 +358,10 @@ static void feed(struct pool *pool, bool stopping)
     }
     acquire(pool->lock, BY_LOCK, true);
     uint64_t asleep = pool->blocked - pool->owed_max;
-    if (asleep == 0) {
+    bool doubtful = asleep == 0 && pool->owed_min < pool->blocked;
+    if (asleep == 0 && !doubtful) {
         release(pool->lock);
-    } else if (stopping || chance(150)) {
+    } else if (stopping || doubtful || chance(150)) {
         uint64_t extra = below((unsigned)asleep + 1);
         pool->tokens += extra;
         pool->produced += extra;
