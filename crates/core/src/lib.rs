@@ -6,17 +6,23 @@
 //!
 //! * [`mutex`]: the queued adaptive mutex, in four variants.
 //! * [`condvar`]: the condition variable that moves its waiters to the mutex instead of waking them all.
+//! * [`qspin`]: the 4-byte queue spinlock: native, virtual and paravirtual.
+//! * [`baseline`]: textbook spinlocks, to read figures against.
 //! * [`mcs`]: the MCS queue of spinners that a waiter may leave.
+//! * [`events`]: what happens in the slow paths, for those who count it.
 //! * [`node`]: the type-stable records through which threads wait.
 //! * [`names`]: the names by which people choose a lock.
 #![no_std]
 
+pub mod baseline;
 mod bitlock;
 pub mod condvar;
+pub mod events;
 pub mod mcs;
 pub mod mutex;
 pub mod names;
 pub mod node;
 pub mod platform;
+pub mod qspin;
 
 pub use platform::Platform;

@@ -1,6 +1,8 @@
 //! The one list of lock names: what `--lock` takes and `poundlock locks` prints.
 
-/// A lock that a program can be run on.
+use crate::qspin::Kind;
+
+/// A mutex that a program can be run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LockName {
@@ -58,9 +60,149 @@ impl core::fmt::Display for LockName {
     }
 }
 
+/// A spinlock that a program can be run on: the forms of the queue spinlock.
+impl Kind {
+    /// Every form, in the order in which they are listed.
+    pub const ALL: [Kind; 3] = [Self::Paravirtual, Self::Virtual, Self::Native];
+
+    /// The name as people type it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "qspin",
+            Self::Virtual => "qspin-virt",
+            Self::Paravirtual => "qspin-pv",
+        }
+    }
+
+    /// One line on what the form is.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Native => "queue spinlock whose waiters keep their CPUs: for threads with a CPU each",
+            Self::Virtual => "unfair test-and-set in the same word, for machines where waiters cannot halt",
+            Self::Paravirtual => {
+                "queue spinlock whose waiters halt and are kicked: for any number of threads"
+            }
+        }
+    }
+
+    /// The form of that name.
+    pub fn parse(name: &str) -> Option<Kind> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl core::fmt::Display for Kind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The locks that a program is run on: a mutex and a spinlock, each by name or left to us. Written as the names that were
+/// given, with a comma between them: `any-negative,qspin`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    mutex: Option<LockName>,
+    spinlock: Option<Kind>,
+}
+
+/// Why a text is no [`Choice`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChoiceError<'a> {
+    /// There is no lock of this name.
+    Unknown(&'a str),
+    /// This name asks for another lock of a sort that was named before.
+    Twice(&'a str),
+}
+
+impl Choice {
+    /// A mutex of this name, and the machine's spinlock (the program's own with [`LockName::Glibc`]).
+    pub const fn of(mutex: LockName) -> Choice {
+        Choice { mutex: Some(mutex), spinlock: None }
+    }
+
+    /// The default mutex, and a spinlock of this form.
+    pub const fn of_form(spinlock: Kind) -> Choice {
+        Choice { mutex: None, spinlock: Some(spinlock) }
+    }
+
+    /// The choice that a text names. The empty text leaves everything to us.
+    ///
+    /// # Errors
+    /// The name that is unknown or contradicts another.
+    pub fn parse(text: &str) -> Result<Choice, ChoiceError<'_>> {
+        let mut choice = Choice::default();
+        for name in text.split(',').filter(|name| !name.is_empty()) {
+            let taken = if let Some(mutex) = LockName::parse(name) {
+                choice.mutex.replace(mutex).is_some()
+            } else if let Some(kind) = Kind::parse(name) {
+                choice.spinlock.replace(kind).is_some()
+            } else {
+                return Err(ChoiceError::Unknown(name));
+            };
+            if taken {
+                return Err(ChoiceError::Twice(name));
+            }
+        }
+        Ok(choice)
+    }
+
+    /// The mutex.
+    pub fn mutex(self) -> LockName {
+        self.mutex.unwrap_or(LockName::DEFAULT)
+    }
+
+    /// The form of the spinlock, if one is named; else see [`Choice::keeps_spinlocks`].
+    pub fn spinlock(self) -> Option<Kind> {
+        self.spinlock
+    }
+
+    /// Whether spinlocks stay the program's own: everything does, but for what is named.
+    pub fn keeps_spinlocks(self) -> bool {
+        self.mutex == Some(LockName::Glibc) && self.spinlock.is_none()
+    }
+
+    /// Whether nothing of the program changes.
+    pub fn keeps_everything(self) -> bool {
+        self.keeps_spinlocks()
+    }
+}
+
+impl core::fmt::Display for Choice {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match (self.mutex, self.spinlock) {
+            (mutex, None) => write!(f, "{}", mutex.unwrap_or(LockName::DEFAULT)),
+            (None, Some(kind)) => write!(f, "{kind}"),
+            (Some(mutex), Some(kind)) => write!(f, "{mutex},{kind}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::LockName;
+    extern crate std;
+
+    use super::{Choice, ChoiceError, Kind, LockName};
+
+    #[test]
+    fn choices_parse_as_they_are_written() {
+        for mutex in LockName::ALL {
+            assert_eq!(Choice::parse(mutex.name()), Ok(Choice::of(mutex)));
+            assert_eq!(Choice::of(mutex).keeps_everything(), mutex == LockName::Glibc);
+            for kind in Kind::ALL {
+                assert_eq!(Choice::parse(kind.name()), Ok(Choice::of_form(kind)));
+                let both = Choice { mutex: Some(mutex), spinlock: Some(kind) };
+                assert!(!both.keeps_everything());
+                assert!(matches!(Choice::parse(kind.name()).map(Choice::mutex), Ok(LockName::DEFAULT)));
+                let text = std::format!("{both}");
+                assert_eq!(Choice::parse(&text), Ok(both));
+                assert_eq!(Choice::parse(&std::format!("{kind},{mutex}")), Ok(both));
+            }
+        }
+        assert_eq!(Choice::parse(""), Ok(Choice::default()));
+        assert_eq!(Choice::parse("qspin,nonesuch"), Err(ChoiceError::Unknown("nonesuch")));
+        assert_eq!(Choice::parse("qspin,qspin-pv"), Err(ChoiceError::Twice("qspin-pv")));
+        assert_eq!(Choice::parse("baseline,glibc"), Err(ChoiceError::Twice("glibc")));
+    }
 
     #[test]
     fn every_name_parses_to_its_lock() {

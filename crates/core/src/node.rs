@@ -47,6 +47,9 @@ impl NodeId {
 /// | `HANDED` | in a mutex's list; owns the lock | an unlocker, under the wait lock |
 /// | `WAITING` | in a condition variable's list | its thread |
 /// | `LEAVING` | gave up; its thread will unlink it | its thread, from `WAITING` |
+/// | `HALTED` | in a queue spinlock's queue, behind somebody; wants to be told of headship only | its thread, from `IDLE` |
+/// | `HASHED` | queue head, in the lock hash; wants a kick | its thread, from `HEAD`; the one in front, from `HALTED`, holding the lock |
+/// | `HEAD` | queue head, spinning | the one in front, from `IDLE`, holding the lock; an unlocker, from `HASHED`, holding the lock |
 /// | `SIGNALLED` | out of the condition variable, not yet in the mutex's list | a signaller, from `WAITING`, under the condition variable's lock |
 ///
 /// [`state::CANCELLED`] may be set on `WAITING` by anyone. `WAITING` is left by compare-and-swap only, so exactly
@@ -66,6 +69,12 @@ pub mod state {
     pub const LEAVING: u32 = 5;
     /// Signalled, in no list.
     pub const SIGNALLED: u32 = 6;
+    /// In a queue spinlock's queue, not its head, halted or about to be.
+    pub const HALTED: u32 = 7;
+    /// In a queue spinlock's queue, its head, and to be found in the lock hash: halted or about to be.
+    pub const HASHED: u32 = 8;
+    /// In a queue spinlock's queue, its head, spinning.
+    pub const HEAD: u32 = 9;
     /// A mark upon `WAITING`: look whether the thread is to be cancelled.
     pub const CANCELLED: u32 = 1 << 31;
 }
@@ -97,6 +106,9 @@ pub struct Node<P: Platform> {
     /// The mutex that a condition variable's waiter is to get back (its address), 0 if it is to be woken
     /// instead. Set by the owner before it is linked.
     pub(crate) mutex: P::Usize,
+    /// When it was kicked, in nanoseconds of [`Platform::now`], 0 if nobody counts. Written by the holder of the
+    /// queue spinlock before the node becomes `HEAD`.
+    pub(crate) kicked: P::Usize,
 }
 
 /// A thread's nodes.
@@ -122,6 +134,7 @@ impl<P: Platform> Node<P> {
             passed: P::U32::new(0),
             linked: P::U32::new(0),
             mutex: P::Usize::new(0),
+            kicked: P::Usize::new(0),
         }
     }
 }

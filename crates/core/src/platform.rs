@@ -6,7 +6,9 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::events::Event;
 use crate::node::Record;
+use crate::qspin::hash::Line;
 
 /// An atomic cell of a platform: the operations of `core::sync::atomic`, with the same meaning.
 pub trait Atomic<T: Copy>: Send + Sync {
@@ -29,6 +31,44 @@ pub trait Atomic<T: Copy>: Send + Sync {
     fn fetch_and(&self, value: T, order: Ordering) -> T;
     /// Bitwise or; returns what was there.
     fn fetch_or(&self, value: T, order: Ordering) -> T;
+}
+
+/// A 32-bit atomic whose low byte and halves can be accessed by themselves, for a lock word that is several fields.
+///
+/// Each operation acts on the whole word as one atomic step that leaves the other bits as they are. A platform
+/// that has narrow accesses makes them of those, which is what the operations are for; any other makes them of
+/// read-modify-writes of the word, which mean the same and cost more. "Low" counts from the least significant bit,
+/// whatever the byte order.
+pub trait Split: Atomic<u32> {
+    /// Writes bits 0 to 7.
+    fn store_low_byte(&self, value: u8, order: Ordering);
+
+    /// Writes bits 0 to 7 if they hold `current`.
+    ///
+    /// # Errors
+    /// The bits that were there instead.
+    fn compare_exchange_low_byte(
+        &self,
+        current: u8,
+        new: u8,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u8, u8>;
+
+    /// Writes bits 0 to 15.
+    fn store_low_half(&self, value: u16, order: Ordering);
+
+    /// Writes bits 16 to 31 and returns what was there.
+    fn swap_high_half(&self, value: u16, order: Ordering) -> u16;
+
+    /// Stores 0 to bits 0 to 7, with release ordering, if the word's bits in `mask` are `value`; returns whether it
+    /// did. As [`Platform::release`], it is no read-modify-write: other threads' accesses may come between the
+    /// look and the store, unless [`Platform::expel`] keeps them apart. A platform that cannot promise that always
+    /// returns false.
+    #[inline(always)]
+    fn release_low_byte(&self, _mask: u32, _value: u32) -> bool {
+        false
+    }
 }
 
 /// Atomics that can be made in a constant: all but those of a model checker.
@@ -97,7 +137,7 @@ pub struct Tuning {
 /// The machine under the locks. See the module's documentation.
 pub trait Platform: Sized + 'static {
     /// A 32-bit atomic.
-    type U32: Atomic<u32>;
+    type U32: Split;
     /// A pointer-sized atomic.
     type Usize: Atomic<usize>;
     /// A spin budget.
@@ -108,6 +148,10 @@ pub trait Platform: Sized + 'static {
 
     /// A fresh spin budget; one that is used up at once where spinning cannot help (a single CPU).
     fn spin() -> Self::Spin;
+
+    /// Called in every turn of a loop that waits without end and keeps its CPU: those of spinlocks that have no
+    /// other way.
+    fn relax();
 
     /// Called in the `round`th turn of a loop that waits for a few instructions of another thread, such as
     /// the link to a successor. Gives up the CPU, whatever the scheduling class, once `round` shows that
@@ -153,11 +197,34 @@ pub trait Platform: Sized + 'static {
         false
     }
 
-    /// Returns when no thread is between the look and the store of a [`Platform::release`] any more: one that
+    /// Returns when no thread is between the look and the store of a [`Platform::release`] (or
+    /// [`Split::release_low_byte`]) any more: one that
     /// was there has stored, or looks again, and then sees what the caller wrote before the call. What those
     /// threads stored happens before the return.
     #[inline(always)]
     fn expel() {}
+
+    /// The table in which halted queue heads are found by their lock: a power of two of lines, at first zero
+    /// bytes, with an entry for every [`Node`](crate::node::Node) that there can be, and empty in a forked child.
+    /// `None` if there is none: waiters then give up their CPU by [`Platform::stall`] instead of halting.
+    fn lock_hash() -> Option<&'static [Line<Self>]>;
+
+    /// Whether somebody counts lock events at present.
+    #[inline(always)]
+    fn counting() -> bool {
+        false
+    }
+
+    /// Counts an event, and for those that are durations their `amount` in nanoseconds. Called in slow paths only,
+    /// and only if [`Platform::counting`].
+    #[inline(always)]
+    fn count(_event: Event, _amount: u64) {}
+
+    /// Nanoseconds since some fixed point, for durations of events. Called only if [`Platform::counting`].
+    #[inline(always)]
+    fn now() -> u64 {
+        0
+    }
 
     /// True only if no other thread exists, so that plain loads and stores will do.
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use poundlock_core::platform::{Atomic, ConstAtomic};
+use poundlock_core::platform::{Atomic, ConstAtomic, Split};
 
 macro_rules! native {
     ($cell:ident, $value:ty, $wrapper:ident, $doc:literal) => {
@@ -61,3 +61,164 @@ macro_rules! native {
 
 native!(AtomicU32, u32, U32, "A 32-bit atomic.");
 native!(AtomicUsize, usize, Usize, "A pointer-sized atomic.");
+
+/// # Narrow accesses
+///
+/// The language's memory model knows no race between accesses of different sizes to one word. The processor does: on
+/// x86-64 a byte or halfword access changes its own bits and leaves the others, in one step, with the ordering of a
+/// full access: stores are releases and locked instructions order everything. So each operation is an instruction whose
+/// effect on the word is that of one atomic read-modify-write of the 32 bits, which is what its assembly block stands for
+/// in the language. Elsewhere it is that read-modify-write: aarch64 has the instructions too, but there a narrow store
+/// between another thread's load-exclusive and store-exclusive of the word costs more than it saves.
+#[cfg(target_arch = "x86_64")]
+impl Split for U32 {
+    #[inline(always)]
+    fn store_low_byte(&self, value: u8, order: Ordering) {
+        debug_assert!(matches!(order, Ordering::Relaxed | Ordering::Release));
+        // SAFETY: writes a byte of our own word, atomically as described above. Not `nomem`, so that the compiler moves no
+        // access across it.
+        unsafe {
+            core::arch::asm!(
+                "mov byte ptr [{word}], {value}",
+                word = in(reg) self.0.as_ptr(),
+                value = in(reg_byte) value,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn compare_exchange_low_byte(
+        &self,
+        current: u8,
+        new: u8,
+        _success: Ordering,
+        _failure: Ordering,
+    ) -> Result<u8, u8> {
+        let seen: u8;
+        // SAFETY: as above; a locked instruction.
+        unsafe {
+            core::arch::asm!(
+                "lock cmpxchg byte ptr [{word}], {new}",
+                word = in(reg) self.0.as_ptr(),
+                new = in(reg_byte) new,
+                inout("al") current => seen,
+                options(nostack),
+            );
+        }
+        if seen == current { Ok(seen) } else { Err(seen) }
+    }
+
+    #[inline(always)]
+    fn store_low_half(&self, value: u16, order: Ordering) {
+        debug_assert!(matches!(order, Ordering::Relaxed | Ordering::Release));
+        // SAFETY: as in `store_low_byte`.
+        unsafe {
+            core::arch::asm!(
+                "mov word ptr [{word}], {value:x}",
+                word = in(reg) self.0.as_ptr(),
+                value = in(reg) value,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn swap_high_half(&self, value: u16, _order: Ordering) -> u16 {
+        let before: u16;
+        // SAFETY: as above; an exchange with memory is locked.
+        unsafe {
+            core::arch::asm!(
+                "xchg word ptr [{word} + 2], {value:x}",
+                word = in(reg) self.0.as_ptr(),
+                value = inout(reg) value => before,
+                options(nostack, preserves_flags),
+            );
+        }
+        before
+    }
+
+    #[inline(always)]
+    fn release_low_byte(&self, mask: u32, value: u32) -> bool {
+        crate::rseq::release_low_byte(self, mask, value)
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Split for U32 {
+    #[inline(always)]
+    fn store_low_byte(&self, value: u8, order: Ordering) {
+        store_bits(&self.0, 0xff, value.into(), order);
+    }
+
+    #[inline(always)]
+    fn compare_exchange_low_byte(
+        &self,
+        current: u8,
+        new: u8,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u8, u8> {
+        let mut seen = self.0.load(failure);
+        loop {
+            if seen as u8 != current {
+                return Err(seen as u8);
+            }
+            match self.0.compare_exchange_weak(seen, seen & !0xff | u32::from(new), success, failure) {
+                Ok(_) => return Ok(current),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn store_low_half(&self, value: u16, order: Ordering) {
+        store_bits(&self.0, 0xffff, value.into(), order);
+    }
+
+    #[inline(always)]
+    fn swap_high_half(&self, value: u16, order: Ordering) -> u16 {
+        (store_bits(&self.0, 0xffff << 16, u32::from(value) << 16, order) >> 16) as u16
+    }
+}
+
+/// Writes the bits in `mask`; returns what the word was.
+#[cfg(not(target_arch = "x86_64"))]
+fn store_bits(word: &AtomicU32, mask: u32, value: u32, order: Ordering) -> u32 {
+    let mut seen = word.load(Ordering::Relaxed);
+    while let Err(now) = word.compare_exchange_weak(seen, seen & !mask | value, order, Ordering::Relaxed) {
+        seen = now;
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::U32;
+    use poundlock_core::platform::{Atomic, Split};
+    use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+    #[test]
+    fn narrow_accesses_leave_the_other_bits() {
+        let word = U32::new(0x1234_5678);
+        word.store_low_byte(0xab, Release);
+        assert_eq!(word.load(Relaxed), 0x1234_56ab);
+        word.store_low_half(0xcdef, Relaxed);
+        assert_eq!(word.load(Relaxed), 0x1234_cdef);
+        assert_eq!(word.swap_high_half(0x9876, AcqRel), 0x1234);
+        assert_eq!(word.load(Relaxed), 0x9876_cdef);
+        assert_eq!(word.compare_exchange_low_byte(0xee, 1, AcqRel, Acquire), Err(0xef));
+        assert_eq!(word.compare_exchange_low_byte(0xef, 1, AcqRel, Acquire), Ok(0xef));
+        assert_eq!(word.load(Relaxed), 0x9876_cd01);
+    }
+
+    #[test]
+    fn a_plain_release_looks_first() {
+        crate::init();
+        let word = U32::new(0x9876_8101);
+        assert!(!word.release_low_byte(0x80ff, 0x8003));
+        assert_eq!(word.load(Relaxed), 0x9876_8101);
+        let able = word.release_low_byte(0x80ff, 0x8001);
+        assert_eq!(word.load(Relaxed), if able { 0x9876_8100 } else { 0x9876_8101 });
+    }
+}

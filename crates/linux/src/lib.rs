@@ -14,7 +14,10 @@
 mod atomic;
 mod cpu;
 mod epoch;
+pub mod events;
 mod futex;
+mod hash;
+pub mod machine;
 mod platform;
 pub mod registry;
 mod rseq;

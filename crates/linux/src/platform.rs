@@ -1,10 +1,12 @@
 //! The trait, on Linux.
 
+use poundlock_core::events::Event;
 use poundlock_core::node::Record;
 use poundlock_core::platform::{Deadline, Platform, Running, Tuning, Waited};
+use poundlock_core::qspin::hash::Line;
 
 use crate::atomic::{U32, Usize};
-use crate::{cpu, epoch, futex, registry, rseq, spin, tls};
+use crate::{cpu, epoch, events, futex, hash, registry, rseq, spin, tls};
 
 /// Linux threads. Needs x86-64 or aarch64; uses glibc's restartable-sequences area (2.35) and single-thread
 /// flag (2.32) where they are.
@@ -29,6 +31,11 @@ impl Platform for Linux {
     #[inline]
     fn spin() -> spin::Turns {
         spin::budget()
+    }
+
+    #[inline(always)]
+    fn relax() {
+        core::hint::spin_loop();
     }
 
     fn stall(round: u32) {
@@ -80,6 +87,24 @@ impl Platform for Linux {
 
     fn expel() {
         rseq::expel();
+    }
+
+    fn lock_hash() -> Option<&'static [Line<Linux>]> {
+        hash::lines()
+    }
+
+    #[inline(always)]
+    fn counting() -> bool {
+        events::counting()
+    }
+
+    fn count(event: Event, amount: u64) {
+        events::count(event, amount);
+    }
+
+    fn now() -> u64 {
+        let now = futex::now(libc::CLOCK_MONOTONIC);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
     #[inline(always)]

@@ -59,54 +59,72 @@ pub(crate) fn broken() -> bool {
     BROKEN.load(Relaxed)
 }
 
+/// The offset of the calling thread's area, if a release by a plain store is possible in this thread.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn area() -> Option<isize> {
+    let words = words();
+    let offset = words.rseq.load(Relaxed);
+    // A thread for which the area is not registered has a negative CPU in it.
+    (words.stores.load(Relaxed) && crate::tls::rseq_cpu(offset) >= 0).then_some(offset)
+}
+
+/// A restartable sequence: `$look` (instructions that jump to `5f` if there is to be no store) and then `$store`, its last
+/// instruction and only side effect; with operands for both.
+///
+/// # Safety
+/// `$offset` comes from [`area`]. The sequence may be started over at any point before the store.
+#[cfg(target_arch = "x86_64")]
+macro_rules! sequence {
+    ($offset:expr, look: $($look:literal),+; store: $store:literal; $($operands:tt)*) => {
+        // The descriptor and the abort handler are the library's, which is never unloaded; the handler is preceded by
+        // the signature with which glibc registers, as the operand of an instruction that traps.
+        core::arch::asm!(
+            "2:",
+            "lea {at}, [rip + 77f]",
+            "mov qword ptr fs:[{offset} + 8], {at}",
+            "3:",
+            $($look,)+
+            $store,
+            "4:",
+            "5:",
+            ".pushsection .data.rel.ro.poundlock_rseq,\"aw\",@progbits",
+            ".balign 32",
+            "77:",
+            ".long 0, 0",
+            ".quad 3b, 4b - 3b, 6f",
+            ".popsection",
+            ".pushsection .text.poundlock_rseq,\"ax\",@progbits",
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "6:",
+            "jmp 2b",
+            ".popsection",
+            at = out(reg) _,
+            offset = in(reg) $offset,
+            $($operands)*
+            options(nostack),
+        )
+    };
+}
+
 /// See [`Platform::release`](poundlock_core::Platform::release).
 #[inline(always)]
 pub(crate) fn release(count: &U32, guard: &U32) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        let words = words();
-        let offset = words.rseq.load(Relaxed);
-        // A thread for which the area is not registered has a negative CPU in it.
-        if !words.stores.load(Relaxed) || crate::tls::rseq_cpu(offset) < 0 {
-            return false;
-        }
+        let Some(offset) = area() else { return false };
         let mut held_back: u32;
-        // SAFETY: `offset` is that of this thread's registered area. The sequence from 3 to 4 has no side effect
-        // but its last instruction, the store, and may be started over at any point before it. On x86-64 a
-        // plain store is a release. The descriptor and the abort handler are the library's, which is never
-        // unloaded; the handler is preceded by the signature with which glibc registers.
+        // SAFETY: the area is this thread's. On x86-64 a plain store is a release.
         unsafe {
-            core::arch::asm!(
-                "2:",
-                "lea {at}, [rip + 77f]",
-                "mov qword ptr fs:[{offset} + 8], {at}",
-                "3:",
-                "mov {held_back:e}, dword ptr [{guard}]",
-                "test {held_back:e}, {held_back:e}",
-                "jnz 5f",
-                "mov dword ptr [{count}], 0",
-                "4:",
-                "5:",
-                ".pushsection .data.rel.ro.poundlock_rseq,\"aw\",@progbits",
-                ".balign 32",
-                "77:",
-                ".long 0, 0",
-                ".quad 3b, 4b - 3b, 6f",
-                ".popsection",
-                ".pushsection .text.poundlock_rseq,\"ax\",@progbits",
-                // An instruction that traps, with the signature as its operand.
-                ".byte 0x0f, 0xb9, 0x3d",
-                ".long 0x53053053",
-                "6:",
-                "jmp 2b",
-                ".popsection",
-                at = out(reg) _,
-                offset = in(reg) offset,
+            sequence! {
+                offset,
+                look: "mov {held_back:e}, dword ptr [{guard}]", "test {held_back:e}, {held_back:e}", "jnz 5f";
+                store: "mov dword ptr [{count}], 0";
                 held_back = out(reg) held_back,
                 guard = in(reg) guard,
                 count = in(reg) count,
-                options(nostack),
-            );
+            }
         }
         held_back == 0
     }
@@ -115,6 +133,27 @@ pub(crate) fn release(count: &U32, guard: &U32) -> bool {
         let _ = (count, guard);
         false
     }
+}
+
+/// See [`Split::release_low_byte`](poundlock_core::platform::Split::release_low_byte).
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn release_low_byte(word: &U32, mask: u32, value: u32) -> bool {
+    let Some(offset) = area() else { return false };
+    let mut seen: u32;
+    // SAFETY: as above. A byte store to the word is atomic: see `crate::atomic`.
+    unsafe {
+        sequence! {
+            offset,
+            look: "mov {seen:e}, dword ptr [{word}]", "and {seen:e}, {mask:e}", "cmp {seen:e}, {value:e}", "jne 5f";
+            store: "mov byte ptr [{word}], 0";
+            seen = out(reg) seen,
+            word = in(reg) word,
+            mask = in(reg) mask,
+            value = in(reg) value,
+        }
+    }
+    seen == value
 }
 
 #[cfg(test)]

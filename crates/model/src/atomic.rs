@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize as Shadow;
 use std::thread::panicking;
 
 use loom::sync::atomic::AtomicU64;
-use poundlock_core::platform::Atomic;
+use poundlock_core::platform::{Atomic, Split};
 
 use crate::world::{Fault, World};
 
@@ -245,6 +245,48 @@ macro_rules! cell {
 
 cell!(U32, u32, "A 32-bit atomic under loom.");
 cell!(Usize, usize, "A pointer-sized atomic under loom.");
+
+impl U32 {
+    /// Writes the bits in `mask`, as a read-modify-write of the word. Returns what it was.
+    fn replace(&self, mask: u32, value: u32, order: Ordering) -> u32 {
+        let mut seen = self.load(Relaxed);
+        while let Err(now) = self.compare_exchange(seen, seen & !mask | value, order, Relaxed) {
+            seen = now;
+        }
+        seen
+    }
+}
+
+impl Split for U32 {
+    fn store_low_byte(&self, value: u8, order: Ordering) {
+        self.replace(0xff, value.into(), order);
+    }
+
+    fn compare_exchange_low_byte(
+        &self,
+        current: u8,
+        new: u8,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u8, u8> {
+        let mut seen = self.load(failure);
+        while seen as u8 == current {
+            match self.compare_exchange(seen, seen & !0xff | u32::from(new), success, failure) {
+                Ok(_) => return Ok(current),
+                Err(now) => seen = now,
+            }
+        }
+        Err(seen as u8)
+    }
+
+    fn store_low_half(&self, value: u16, order: Ordering) {
+        self.replace(0xffff, value.into(), order);
+    }
+
+    fn swap_high_half(&self, value: u16, order: Ordering) -> u16 {
+        (self.replace(0xffff << 16, u32::from(value) << 16, order) >> 16) as u16
+    }
+}
 
 impl U32 {
     /// The value as a futex call sees it: the newest, without ordering the caller's other accesses.

@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use poundlock_core::node::Record;
 use poundlock_core::platform::{Deadline, Platform, Running, Spin, Tuning, Waited};
+use poundlock_core::qspin::hash::Line;
 
 use crate::atomic::{U32, Usize};
 use crate::world::World;
@@ -69,6 +70,14 @@ macro_rules! platforms {
 
             fn spin() -> Turns {
                 Turns(World::current().settings().spins)
+            }
+
+            fn relax() {
+                loom::thread::yield_now();
+            }
+
+            fn lock_hash() -> Option<&'static [Line<$name>]> {
+                None
             }
 
             fn stall(_round: u32) {

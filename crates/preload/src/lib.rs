@@ -1,5 +1,5 @@
-//! The library that `LD_PRELOAD` puts under an unmodified program: its pthread and C11 mutexes and condition
-//! variables run on Poundlock's.
+//! The library that `LD_PRELOAD` puts under an unmodified program: its pthread and C11 mutexes, condition variables
+//! and spinlocks run on Poundlock's.
 //!
 //! This crate translates calling conventions and decides nothing about locking. Its state lies in the
 //! program's own objects (`object`); what is not ours to run (robust, priority-inheriting,
@@ -10,7 +10,7 @@
 //!
 //! | environment | meaning |
 //! | --- | --- |
-//! | `POUNDLOCK_LOCK` | the lock to run on: see [`poundlock_core::names`]; the default if absent or unknown |
+//! | `POUNDLOCK_LOCK` | the locks to run on: a [`poundlock_core::names::Choice`]; the defaults if absent or unknown |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
@@ -25,6 +25,7 @@ mod mode;
 mod mutex;
 mod object;
 mod real;
+mod spin;
 mod stat;
 
 /// Runs as early as the dynamic linker lets it. Everything also works before it has run.

@@ -122,6 +122,8 @@ exports! {
     cond:
         pthread_cond_init pthread_cond_destroy pthread_cond_wait pthread_cond_timedwait
         pthread_cond_clockwait pthread_cond_signal pthread_cond_broadcast pthread_cancel;
+    spin:
+        pthread_spin_init pthread_spin_destroy pthread_spin_lock pthread_spin_trylock pthread_spin_unlock;
     c11:
         mtx_init mtx_destroy mtx_lock mtx_trylock mtx_timedlock mtx_unlock
         cnd_init cnd_destroy cnd_wait cnd_timedwait cnd_signal cnd_broadcast;

@@ -4,7 +4,9 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use poundlock_core::mutex::Variant;
-use poundlock_core::names::LockName;
+use poundlock_core::names::{Choice, LockName};
+use poundlock_core::qspin::{Form, Kind};
+use poundlock_linux::machine;
 
 /// How the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,10 @@ impl Mode {
 static MODE: AtomicU8 = AtomicU8::new(0);
 /// The [`LockName`], valid once `MODE` is.
 static LOCK: AtomicU8 = AtomicU8::new(LockName::DEFAULT as u8);
+/// The queue spinlock's [`Kind`], or [`GLIBC_SPINLOCKS`]; valid once `MODE` is.
+static FORM: AtomicU8 = AtomicU8::new(GLIBC_SPINLOCKS);
+/// In `FORM`: the program's spinlocks stay glibc's.
+const GLIBC_SPINLOCKS: u8 = u8::MAX;
 
 /// Whether the mode is known to be [`Mode::Ours`].
 #[inline(always)]
@@ -58,12 +64,17 @@ pub(crate) fn get() -> Mode {
 /// Two threads may do this at once, and come to the same result.
 #[cold]
 fn find_out() -> Mode {
-    let lock = variable(c"POUNDLOCK_LOCK")
-        .and_then(|name| name.to_str().ok())
-        .and_then(LockName::parse)
-        .unwrap_or(LockName::DEFAULT);
+    let named = variable(c"POUNDLOCK_LOCK").and_then(|names| names.to_str().ok()).unwrap_or_default();
+    let choice = Choice::parse(named).unwrap_or_default();
+    let lock = choice.mutex();
     LOCK.store(lock as u8, Relaxed);
-    let counted = crate::stat::init(lock.name());
+    let form = match choice.spinlock() {
+        _ if choice.keeps_spinlocks() => GLIBC_SPINLOCKS,
+        Some(kind) => kind as u8,
+        None => machine::spinlock() as u8,
+    };
+    FORM.store(form, Relaxed);
+    let counted = crate::stat::init(named);
     let mode = match (lock == LockName::Glibc, counted) {
         (false, false) => Mode::Ours,
         (false, true) => Mode::OursCounted,
@@ -84,7 +95,7 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
     }
 }
 
-/// The variant that the environment chose, asked for in slow paths only.
+/// The mutex's variant and the spinlock's form that the environment or the machine chose, asked for in slow paths only.
 pub(crate) struct Chosen;
 
 impl Chosen {
@@ -102,5 +113,21 @@ impl Variant for Chosen {
     }
     fn takes_any_negative() -> bool {
         Self::is(LockName::AnyNegative)
+    }
+}
+
+/// Whether the program's spinlocks are ours.
+pub(crate) fn spinlocks_are_ours() -> bool {
+    get();
+    FORM.load(Relaxed) != GLIBC_SPINLOCKS
+}
+
+impl Form for Chosen {
+    fn kind() -> Kind {
+        match FORM.load(Relaxed) {
+            0 => Kind::Native,
+            1 => Kind::Virtual,
+            _ => Kind::Paravirtual,
+        }
     }
 }

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, pthread_t, timespec};
+use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, pthread_spinlock_t, pthread_t, timespec};
 
 /// A function that is looked up when it is first needed. The lookup neither allocates nor locks anything that
 /// a caller inside `malloc` could hold, when the name exists.
@@ -103,4 +103,9 @@ calls! {
     pthread_cond_signal(cond: *mut pthread_cond_t);
     pthread_cond_broadcast(cond: *mut pthread_cond_t);
     pthread_cancel(thread: pthread_t);
+    pthread_spin_init(lock: *mut pthread_spinlock_t, shared: c_int);
+    pthread_spin_destroy(lock: *mut pthread_spinlock_t);
+    pthread_spin_lock(lock: *mut pthread_spinlock_t);
+    pthread_spin_trylock(lock: *mut pthread_spinlock_t);
+    pthread_spin_unlock(lock: *mut pthread_spinlock_t);
 }

@@ -1,0 +1,103 @@
+//! Lock events: what happens in the slow paths of the queue spinlock, for those who count it.
+//!
+//! The counters that Waiman Long's series collects for its paravirtual lock ("qspinlock: a 4-byte queue spinlock with
+//! PV support", 2015), and those of what is done differently here. A lock reports each through
+//! [`Platform::count`](crate::Platform::count), in slow paths only; who keeps them, per thread or not at all, is the
+//! platform's business.
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Something that a lock does.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Event {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Event {
+            /// Every event, in the order of its discriminants: `ALL[event as usize] == event`.
+            pub const ALL: &'static [Event] = &[$(Event::$name),*];
+
+            /// What it is called in reports.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Event::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+events! {
+    /// A lock call that did not find the lock free.
+    SlowPath = "slow paths",
+    /// Acquired by the one waiter that spins on the word itself.
+    PendingHit = "pending hits",
+    /// Queued on the first node of the thread.
+    Level1 = "queued at level 1",
+    /// Queued on the second node: in a signal handler, while the thread waits.
+    Level2 = "queued at level 2",
+    /// Queued on the third node.
+    Level3 = "queued at level 3",
+    /// Queued on the fourth node.
+    Level4 = "queued at level 4",
+    /// Waited without a node: a fifth level, or an index beyond the layout's.
+    NoNode = "waits without a node",
+    /// Acquired past a queue of others.
+    Steal = "steals",
+    /// Look-ups in the lock hash: insertions and removals.
+    HashLookup = "hash look-ups",
+    /// Entries looked at in the lock hash beyond the first.
+    HashHop = "hash hops",
+    /// The queue head was halted by its own choice, its budget used up.
+    WaitHead = "halts at the head",
+    /// A waiter in the queue was halted.
+    WaitNode = "halts in the queue",
+    /// Of those, the ones that were made early because the waiter in front did not run.
+    WaitEarly = "early halts, predecessor not running",
+    /// A waiter woke up and had to halt again.
+    WaitAgain = "halts repeated",
+    /// A waiter woke up that nobody had kicked.
+    SpuriousWakeup = "spurious wake-ups",
+    /// Headship was passed to a halted waiter, which the passer hashed.
+    HashedByPasser = "headships passed to the halted",
+    /// An unlock kicked the queue head.
+    KickUnlock = "kicks at unlock",
+    /// An unlock left the halted head to a later one, because a running waiter was about to take the lock.
+    Pass = "unlocks that left the head halted",
+    /// The head reserved the next acquisition after many vain ones.
+    Reservation = "reservations by the head",
+    /// How long a kick took the kicker, in nanoseconds.
+    KickLatency = "kick latency",
+    /// From a kick until the kicked waiter ran, in nanoseconds.
+    WakeLatency = "wake latency",
+}
+
+impl Event {
+    /// Whether it comes with a duration in nanoseconds.
+    pub const fn is_duration(self) -> bool {
+        matches!(self, Event::KickLatency | Event::WakeLatency)
+    }
+
+    /// Queueing on the node of this level (0 to 3).
+    pub(crate) const fn queued_at(level: u32) -> Event {
+        match level {
+            0 => Event::Level1,
+            1 => Event::Level2,
+            2 => Event::Level3,
+            _ => Event::Level4,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Event;
+
+    #[test]
+    fn discriminants_are_places_in_the_list() {
+        for (place, event) in Event::ALL.iter().enumerate() {
+            assert_eq!(*event as usize, place);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The 4-byte queue spinlock: native, virtual and paravirtual.
+//!
+//! After Waiman Long's and Peter Zijlstra's series "qspinlock: a 4-byte queue spinlock with PV support" (Linux, 2015),
+//! brought to user space. An uncontended acquisition is one compare-and-swap, a release of the native form one byte
+//! store; waiters beyond the first queue, each spinning on a cache line of its own, named in the lock by half a word.
+//!
+//! # The word
+//!
+//! | field | meaning | who changes it |
+//! | --- | --- | --- |
+//! | `LOCKED` | held | set: see each form; cleared: the holder |
+//! | `SLOW`, `PASSES` | the rest of the low byte; paravirtual only: see [`paravirt`] | |
+//! | [`PENDING`](Layout::PENDING) | one waiter spins on the word itself | whoever finds it clear |
+//! | [`HALTS`](Layout::HALTS) | queue heads halt here; paravirtual only | the first head that does; never cleared |
+//! | [`EPOCH`](Layout::EPOCH) | the process whose waiters the other fields speak of | `RawSpin::renew` |
+//! | [`USER`](Layout::USER) | a mark of the lock's user | nobody |
+//! | [`TAIL`](Layout::TAIL) | the last node of the queue | who queues; the head, if it is last |
+//!
+//! # The forms
+//!
+//! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word; [`Form`] says which. A program
+//! chooses one for all its locks when it starts ([`choose`]), and asks in slow paths only. What each guarantees:
+//!
+//! | | order | a preempted waiter | a preempted holder |
+//! | --- | --- | --- | --- |
+//! | native | first come, first served | keeps those behind it waiting, spinning | keeps all waiting, spinning |
+//! | virtual | none | keeps nobody waiting | keeps all waiting, yielding |
+//! | paravirtual | nearly first come, bounded overtaking | keeps nobody waiting | keeps all waiting, halted |
+//!
+//! # Releasing
+//!
+//! The native and virtual forms store 0 to the low byte. The paravirtual form has to see `SLOW`, and a plain look before a
+//! plain store could miss it. As long as no queue head has halted in the lock, the halts bit is clear, and a platform
+//! that can make the look and the store one step with respect to a thread that is about to halt does so
+//! ([`Split::release_low_byte`]): who halts here first sets the bit, so that no later release takes that way, and waits
+//! until those under way are over ([`Platform::expel`]). From then on a release is a compare-and-swap of the low byte.
+//!
+//! # Forks
+//!
+//! In a forked child the tail, the pending bit and the rest of the low byte may speak of threads that do not exist there. The
+//! epoch tells, and whoever enters a slow path first clears them, in one step with its own epoch. It has few bits: a word
+//! that was not used in a slow path for 16 generations of forks (8 with [`Large`]), and was contended at the moment of
+//! the first, is not recognised.
+//!
+//! # Handlers and other limits
+//!
+//! A signal handler may lock while its thread waits for another lock: a thread has
+//! [`LEVELS`](crate::node::LEVELS) nodes. At the fifth level, or in a thread whose index is beyond
+//! [`Layout::INDICES`], or without a record, a waiter goes without a node: it tries for the lock, giving up its CPU between
+//! attempts. In the paravirtual form it can take any free lock; in the native one, where the queue may not be overtaken, it
+//! needs a moment in which nobody waits.
+
+pub mod hash;
+mod layout;
+mod native;
+pub mod paravirt;
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use layout::{LOCKED, LOW_BYTE};
+pub use layout::{Large, Layout, Small};
+
+use crate::events::Event;
+use crate::node::{Held, LEVELS};
+use crate::platform::{Atomic, ConstAtomic, Platform, Split};
+
+/// How a program's queue spinlocks wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// [`Native`]
+    Native = 0,
+    /// [`Virtual`]
+    Virtual = 1,
+    /// [`Paravirtual`]
+    Paravirtual = 2,
+}
+
+/// The way in which a program's queue spinlocks wait. A function rather than a constant, so that an implementer may look a
+/// choice up that was made when the program started; only slow paths ask, and the release where no constant answers.
+pub trait Form: 'static {
+    /// Which.
+    fn kind() -> Kind;
+}
+
+macro_rules! forms {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+
+        impl Form for $name {
+            #[inline(always)]
+            fn kind() -> Kind {
+                Kind::$name
+            }
+        }
+    )*};
+}
+
+forms! {
+    /// Waiters spin, in the order in which they came, and keep their CPUs: for threads that have a CPU each.
+    Native;
+    /// Waiters test and set in no order, giving up their CPUs when the holder does not run: where threads may be preempted
+    /// and nothing better is to be had.
+    Virtual;
+    /// Waiters spin for a while, then halt until they are kicked: where threads may be preempted.
+    Paravirtual;
+}
+
+/// What the choice of a form depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Under a hypervisor, which may preempt CPUs.
+    pub hypervisor: bool,
+    /// CPUs for this program's threads.
+    pub cpus: u32,
+    /// Threads that there are or will be, as far as that is known: `u32::MAX` if anything may come.
+    pub threads: u32,
+    /// Waiters can halt and be kicked.
+    pub can_halt: bool,
+}
+
+/// The form for a machine. As in the source: paravirtual where it is needed and to be had; else virtual where CPUs may be
+/// preempted; else native.
+pub const fn choose(machine: Machine) -> Kind {
+    let preempted = machine.hypervisor || machine.threads > machine.cpus;
+    match (preempted, machine.can_halt) {
+        (true, true) => Kind::Paravirtual,
+        (true, false) => Kind::Virtual,
+        (false, _) => Kind::Native,
+    }
+}
+
+/// The queue spinlock: 4 bytes, zero (or `MARK`) when unlocked. An unlocked one may be moved, copied and freed.
+///
+/// Every method takes the [`Form`] as a parameter, because a program chooses it once for all its locks; all calls on one
+/// lock must name the same one. `L` is the word's [`Layout`]. `MARK` is kept in the [`Layout::USER`] bits, for a user that
+/// must tell its words from others; it is checked by nothing but the fast paths.
+///
+/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same lock, all are with respect to
+/// others.
+#[repr(transparent)]
+pub struct RawSpin<P: Platform, L: Layout = Small, const MARK: u32 = 0> {
+    word: P::U32,
+    _layout: PhantomData<L>,
+}
+
+impl<P: Platform, L: Layout, const MARK: u32> Default for RawSpin<P, L, MARK> {
+    fn default() -> Self {
+        RawSpin { word: P::U32::new(MARK), _layout: PhantomData }
+    }
+}
+
+impl<P: Platform, L: Layout> RawSpin<P, L>
+where
+    P::U32: ConstAtomic,
+{
+    /// An unlocked lock.
+    pub const fn new() -> Self {
+        RawSpin { word: P::U32::ZERO, _layout: PhantomData }
+    }
+}
+
+impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
+    const CHECKED: () = {
+        layout::check::<L>();
+        assert!(MARK & !L::USER == 0, "a mark outside the user's bits");
+    };
+
+    /// Makes it an unlocked lock, whatever it was. No other thread may use it meanwhile.
+    pub fn init(&self) {
+        self.word.store(MARK, Relaxed);
+    }
+
+    /// Acquires the lock, waiting as long as it takes. What the last owner did happens before the return. A thread that
+    /// holds it already waits for ever.
+    #[inline]
+    pub fn lock<F: Form>(&self) {
+        if !self.take() {
+            self.lock_slow::<F>();
+        }
+    }
+
+    /// The slow half of [`RawSpin::lock`], for a caller that has made the fast one ([`RawSpin::take`]) itself.
+    #[inline]
+    pub fn lock_slow<F: Form>(&self) {
+        match F::kind() {
+            Kind::Native => self.lock_native(),
+            Kind::Virtual => self.lock_virtual(),
+            Kind::Paravirtual => self.lock_paravirtual(),
+        }
+    }
+
+    /// Acquires the lock if its word is just the mark: one compare-and-swap, whatever the form. False says little: the lock
+    /// may be free for [`RawSpin::try_lock`]. Synchronises as [`RawSpin::lock`] when true.
+    #[inline(always)]
+    pub fn take(&self) -> bool {
+        const { Self::CHECKED };
+        self.word.compare_exchange(MARK, MARK | LOCKED, Acquire, Relaxed).is_ok()
+    }
+
+    /// Acquires the lock if it is free; false if it is held, or, in the native and virtual forms, waited for.
+    /// Synchronises as [`RawSpin::lock`] when true.
+    #[inline]
+    pub fn try_lock<F: Form>(&self) -> bool {
+        self.take() || self.try_lock_again::<F>()
+    }
+
+    fn try_lock_again<F: Form>(&self) -> bool {
+        self.renew();
+        match F::kind() {
+            Kind::Native | Kind::Virtual => self.take_if_idle(),
+            Kind::Paravirtual => self.steal(),
+        }
+    }
+
+    /// Releases the lock, which the caller holds. What the caller did happens before the next acquisition. The lock may be
+    /// destroyed and freed by another thread as soon as it can acquire it.
+    #[inline]
+    pub fn unlock<F: Form>(&self) {
+        match F::kind() {
+            Kind::Native | Kind::Virtual => self.word.store_low_byte(0, Release),
+            Kind::Paravirtual => {
+                if !self.release() {
+                    self.unlock_again();
+                }
+            }
+        }
+    }
+
+    /// Releases the lock if a plain store is enough for that, whatever the form, and its word bears the mark: the fast half
+    /// of [`RawSpin::unlock`], for a caller that goes on to the slow one itself.
+    #[inline(always)]
+    pub fn release(&self) -> bool {
+        self.word.release_low_byte(LOW_BYTE | L::HALTS | L::USER, LOCKED | MARK)
+    }
+
+    #[inline]
+    fn unlock_again(&self) {
+        if self.word.compare_exchange_low_byte(LOCKED as u8, 0, Release, Relaxed).is_err() {
+            self.unlock_paravirtual();
+        }
+    }
+
+    /// Whether somebody holds the lock at this moment.
+    pub fn is_locked(&self) -> bool {
+        self.word.load(Relaxed) & LOCKED != 0
+    }
+
+    /// The word as it is at this moment, for a user that has to look at its mark.
+    #[inline(always)]
+    pub fn word(&self) -> u32 {
+        self.word.load(Relaxed)
+    }
+
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    /// Makes the waiters' fields this process's own. See the module's documentation.
+    #[inline]
+    fn renew(&self) {
+        let epoch = P::epoch() << L::EPOCH.trailing_zeros() & L::EPOCH;
+        let mut seen = self.word.load(Relaxed);
+        while seen & L::EPOCH != epoch {
+            // Relaxed: what is dropped was never written in this process.
+            let next = seen & (LOCKED | L::HALTS | L::USER) | epoch;
+            match self.word.compare_exchange(seen, next, Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+#[inline]
+fn count<P: Platform>(event: Event) {
+    if P::counting() {
+        P::count(event, 1);
+    }
+}
+
+/// A node to queue with, and its tail; `None` if the thread has to do without.
+fn queued<P: Platform, L: Layout>() -> Option<(Held<P>, u32)> {
+    let place = Held::take().and_then(|held| Some((layout::tail_of::<L>(held.id)?, held)));
+    match place {
+        Some((own, held)) => {
+            count::<P>(Event::queued_at((held.id.raw() - 1) % LEVELS));
+            Some((held, own))
+        }
+        None => {
+            count::<P>(Event::NoNode);
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, Machine, choose};
+
+    #[test]
+    fn who_may_be_preempted_does_not_spin_for_ever() {
+        for hypervisor in [false, true] {
+            for (cpus, threads) in [(1, 1), (1, 2), (4, 4), (4, u32::MAX)] {
+                for can_halt in [false, true] {
+                    let kind = choose(Machine { hypervisor, cpus, threads, can_halt });
+                    let preempted = hypervisor || threads > cpus;
+                    assert_eq!(kind == Kind::Native, !preempted);
+                    assert_eq!(kind == Kind::Paravirtual, preempted && can_halt);
+                }
+            }
+        }
+    }
+}

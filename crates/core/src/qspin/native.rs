@@ -1,0 +1,185 @@
+//! The slow paths of the forms in which a waiter keeps its CPU: native, and virtual.
+//!
+//! # Native
+//!
+//! The first waiter sets the pending bit and spins on the word; it needs no node. Later ones queue, each spinning in
+//! its own node, and the queue head waits on the word until both the holder and the pending waiter are gone.
+//!
+//! 1. *Only one thread may turn `LOCKED` on at a time.* From a free word (no `LOCKED`, no `PENDING`, no tail): whoever's
+//!    compare-and-swap succeeds. With `PENDING` set: the thread that set it, when `LOCKED` goes. With a tail and
+//!    without `PENDING`: the queue head, when `LOCKED` goes.
+//! 2. *Nobody sets `PENDING` for good while there is a tail.* It is set by a read-modify-write that returns what was there;
+//!    who finds a tail, takes it back and queues. So once the head has seen neither `LOCKED` nor `PENDING`, a `PENDING` that
+//!    comes is one that will go, and the head may take the lock by a plain store of the low byte.
+//! 3. *Only the last waiter clears the tail*, by a compare-and-swap of the whole word that takes the lock with it. It
+//!    fails if a newcomer has put itself behind, or has set a `PENDING` that it will take back before it does so: either
+//!    way somebody is coming, and the head passes headship on as it would to a successor that it had seen.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::layout::{LOCKED, LOW_BYTE, Layout, is_split, tail};
+use super::{RawSpin, count, queued};
+use crate::events::Event;
+use crate::node::{Held, NodeId, state};
+use crate::platform::{Atomic, Platform, Split};
+
+/// How often a newcomer looks again while the word is in the middle of going from pending to locked.
+const HANDOVER_LOOKS: u32 = 512;
+
+impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
+    /// Fields that say that somebody holds the lock or waits for it.
+    const BUSY: u32 = LOW_BYTE | L::PENDING | L::TAIL;
+
+    /// Takes the lock if nobody holds it or waits for it.
+    #[inline]
+    pub(super) fn take_if_idle(&self) -> bool {
+        let seen = self.word.load(Relaxed);
+        seen & Self::BUSY == 0 && self.word.compare_exchange(seen, seen | LOCKED, Acquire, Relaxed).is_ok()
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn lock_native(&self) {
+        count::<P>(Event::SlowPath);
+        self.renew();
+        if !self.take_if_idle() && !self.lock_pending() {
+            self.lock_queued();
+        }
+    }
+
+    /// Tries to be the pending waiter; if it is, waits and acquires.
+    fn lock_pending(&self) -> bool {
+        let mut seen = self.word.load(Relaxed);
+        let mut looks = 0;
+        // Pending alone: its waiter is about to hold the lock, and then there is room for the next. It may have been
+        // preempted right there, so not for ever.
+        while seen & Self::BUSY == L::PENDING && looks < HANDOVER_LOOKS {
+            P::relax();
+            seen = self.word.load(Relaxed);
+            looks += 1;
+        }
+        if seen & (L::PENDING | L::TAIL) != 0 {
+            return false;
+        }
+        // Acquire: if the lock is free already, its last holder's release is what we read.
+        let before = self.word.fetch_or(L::PENDING, Acquire);
+        if before & (L::PENDING | L::TAIL) != 0 {
+            if before & L::PENDING == 0 {
+                // (2) Relaxed: it carried nothing.
+                self.word.fetch_and(!L::PENDING, Relaxed);
+            }
+            return false;
+        }
+        if before & LOCKED != 0 {
+            // Acquire: partner of the release.
+            while self.word.load(Acquire) & LOCKED != 0 {
+                P::relax();
+            }
+        }
+        // Relaxed: acquired above; those who wait for the bits to change take nothing from us.
+        if is_split::<L>() {
+            // The other bits of the half do not change while the lock is used in this form.
+            self.word.store_low_half((before & 0xff00 & !L::PENDING | LOCKED) as u16, Relaxed);
+        } else {
+            self.word.fetch_add(LOCKED.wrapping_sub(L::PENDING), Relaxed);
+        }
+        count::<P>(Event::PendingHit);
+        true
+    }
+
+    fn lock_queued(&self) {
+        let Some((held, own)) = queued::<P, L>() else {
+            // (1) Without a place in the queue it may take the lock only while there is none.
+            let mut round = 0;
+            while !self.take_if_idle() {
+                P::stall(round);
+                round = round.saturating_add(1);
+            }
+            return;
+        };
+        let node = held.node();
+        node.next.store(0, Relaxed);
+        node.state.store(state::IDLE, Relaxed);
+        // Taking the node may have been its first use, and slow.
+        if self.take_if_idle() {
+            return;
+        }
+        if let Some(front) = self.swap_tail(own) {
+            // Release: the one in front finds our node as we left it above.
+            front.get::<P>().next.store(held.id.raw(), Release);
+            // Acquire: partner of `pass_on`.
+            while node.state.load(Acquire) != state::HEAD {
+                P::relax();
+            }
+        }
+        // Acquire: partner of the release by the last holder.
+        let mut seen = self.word.load(Acquire);
+        while seen & (LOCKED | L::PENDING) != 0 {
+            P::relax();
+            seen = self.word.load(Acquire);
+        }
+        // (3) Relaxed: acquired above. An EPOCH, HALTS or USER bit stays.
+        if seen & L::TAIL == own
+            && self.word.compare_exchange(seen, seen & !L::TAIL | LOCKED, Relaxed, Relaxed).is_ok()
+        {
+            return;
+        }
+        // (2)
+        self.word.store_low_byte(LOCKED as u8, Relaxed);
+        pass_on::<P>(&held);
+    }
+
+    /// Puts this node at the end of the queue. Returns the one in front.
+    pub(super) fn swap_tail(&self, own: u32) -> Option<NodeId> {
+        // Release: our node is whole before anyone can find it. Acquire: so is that in front, before we write to it.
+        if is_split::<L>() {
+            let before = self.word.swap_high_half((own >> 16) as u16, AcqRel);
+            return tail::<L>(u32::from(before) << 16);
+        }
+        let mut seen = self.word.load(Relaxed);
+        loop {
+            match self.word.compare_exchange(seen, seen & !L::TAIL | own, AcqRel, Relaxed) {
+                Ok(before) => return tail::<L>(before),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Waits, without a queue, until the lock is free. For machines on which a waiter's place in a queue may belong to
+    /// somebody who does not run, and which offer no way to halt.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn lock_virtual(&self) {
+        count::<P>(Event::SlowPath);
+        self.renew();
+        let mut round = 0;
+        while !self.take_if_idle() {
+            P::stall(round);
+            round = round.saturating_add(1);
+        }
+    }
+}
+
+/// Waits for the successor's link, which its swap of the tail has promised.
+pub(super) fn successor<P: Platform>(held: &Held<P>) -> NodeId {
+    let mut round = 0;
+    loop {
+        // Acquire: partner of the link.
+        if let Some(next) = NodeId::from_raw(held.node().next.load(Acquire)) {
+            return next;
+        }
+        P::stall(round);
+        round = round.saturating_add(1);
+    }
+}
+
+/// Makes the successor the queue head.
+fn pass_on<P: Platform>(held: &Held<P>) {
+    // Release: what we did as head comes before what it does.
+    successor(held).get::<P>().state.store(state::HEAD, Release);
+}
+
+const _: () = {
+    // One store takes the lock for the pending waiter: its bit and the low byte must share a half.
+    assert!(super::Small::PENDING < 1 << 16);
+};

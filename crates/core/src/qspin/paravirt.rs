@@ -1,0 +1,415 @@
+//! The slow paths of the paravirtual form, in which waiters halt and are kicked.
+//!
+//! To a lock a thread among more threads than CPUs is what a virtual CPU among more of them than real ones is: it may be
+//! preempted while it holds the lock, or while it is next in line, and whoever spins then spins in its place. So
+//! nobody spins for longer than a budget; who has used it up halts, and is kicked when its turn may have come. And
+//! nobody's turn is reserved while it is halted: whoever runs may take a free lock.
+//!
+//! # Who waits how
+//!
+//! * A newcomer takes the lock if it is free, whoever else waits. If not, and nobody does so yet, it sets the pending bit
+//!   and spins on the word (the *pending waiter*). If somebody does, or its budget is used up, it queues.
+//! * A waiter in the queue spins on its node, for a budget, and no longer than its predecessor runs. Then it halts.
+//! * The *queue head* spins on the word, for a budget. Then it enters itself into the lock hash, says so in the word (`SLOW`)
+//!   and halts. Who passes headship to a halted waiter does not wake it, as its turn has not come, but enters it
+//!   into the hash on its behalf.
+//! * Only an unlock kicks: it finds `SLOW`, looks the head up, takes it out of the hash, releases the lock, and wakes it.
+//!   As long as a pending waiter is there to take the lock, it may leave that to a later unlock, at most
+//!   [`Tuning::passes_before_wake`](crate::platform::Tuning) times in a row (and 63): so an unlock costs a wake-up now
+//!   and then, not each time.
+//! * A head that was kicked [`Tuning::handoff_after`](crate::platform::Tuning) times and each time found the lock taken
+//!   reserves the next acquisition, for as long as it spins.
+//!
+//! # Invariants
+//!
+//! * **EXCLUSION.** `LOCKED` is set only by a read-modify-write of a word in which it was clear, and cleared only by the
+//!   holder.
+//! * **ENTRY.** A lock has at most one entry in the hash. `SLOW` is set only while it has one, or by its holder, or by the
+//!   head that has put it there. It is taken out only by the holder. A node is [`state::HASHED`] from before `SLOW` shows
+//!   it until the holder has taken its entry out; only then does the node become [`state::HEAD`], and while it is, no
+//!   entry names it and `SLOW` is clear.
+//! * **DUTY.** If the head is halted then `SLOW` is set, and somebody will see it: the holder at its unlock, or, if the lock
+//!   is free, the pending waiter, who does not leave a free lock but by taking it. Every other way of taking the lock
+//!   keeps `SLOW`.
+//! * **HALTS.** `SLOW` is set by a thread other than the holder only after the halts bit: see "Releasing" in the parent's
+//!   documentation.
+//! * **LAST TOUCH.** The store that releases the lock is the unlocker's last access to it. The kick that follows is an
+//!   address in type-stable memory; the head's state was changed before, while the lock kept the head from leaving.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+use super::layout::{LOCKED, LOW_BYTE, Layout, PASS, PASSES, RESERVED, SLOW};
+use super::native::successor;
+use super::{RawSpin, count, hash, queued};
+use crate::events::Event;
+use crate::node::{Held, Node, NodeId, state};
+use crate::platform::{Atomic, Platform, Running, Spin};
+
+/// Whether anyone may take a lock with this word.
+const fn is_free(word: u32) -> bool {
+    word & LOCKED == 0 && word & LOW_BYTE != RESERVED
+}
+
+const fn is_reserved(word: u32) -> bool {
+    word & (LOW_BYTE & !LOCKED) == RESERVED
+}
+
+/// How a head's way into the hash ended.
+enum Announced {
+    /// `SLOW` says that it is there.
+    Yes,
+    /// The lock came free and is acquired; whether the queue is empty now.
+    Acquired(bool),
+    /// There is no hash.
+    Impossible,
+}
+
+impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn lock_paravirtual(&self) {
+        // Free, but for bits that an earlier contention or a fork has left.
+        if self.take_if_idle() {
+            return;
+        }
+        count::<P>(Event::SlowPath);
+        self.renew();
+        if !self.spin_pending() {
+            self.lock_halting();
+        }
+    }
+
+    /// Takes the lock if nobody holds it or has reserved it.
+    pub(super) fn steal(&self) -> bool {
+        let mut seen = self.word.load(Relaxed);
+        while is_free(seen) {
+            match self.word.compare_exchange(seen, seen | LOCKED, Acquire, Relaxed) {
+                Ok(_) => {
+                    if seen & L::TAIL != 0 {
+                        count::<P>(Event::Steal);
+                    }
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Takes the lock if it is free, or else spins for it as the pending waiter, if there is none. True if it was
+    /// acquired.
+    fn spin_pending(&self) -> bool {
+        let mut seen = loop {
+            if self.steal() {
+                return true;
+            }
+            let seen = self.word.load(Relaxed);
+            if seen & L::PENDING != 0 || is_reserved(seen) {
+                return false;
+            }
+            // Relaxed: the bit carries nothing.
+            let ours = seen | L::PENDING;
+            if seen & LOCKED != 0 && self.word.compare_exchange(seen, ours, Relaxed, Relaxed).is_ok() {
+                break ours;
+            }
+        };
+        let mut budget = P::spin();
+        loop {
+            let next = if is_free(seen) {
+                seen & !L::PENDING | LOCKED
+            } else if is_reserved(seen) || !budget.spin() {
+                // DUTY: the lock is held, so its holder will see that nobody is pending any more; or it is
+                // reserved, and the head awake.
+                seen & !L::PENDING
+            } else {
+                seen = self.word.load(Relaxed);
+                continue;
+            };
+            match self.word.compare_exchange(seen, next, Acquire, Relaxed) {
+                Ok(_) if is_free(seen) => {
+                    count::<P>(Event::PendingHit);
+                    return true;
+                }
+                Ok(_) => return false,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    fn lock_halting(&self) {
+        let Some((held, own)) = queued::<P, L>() else {
+            let mut round = 0;
+            while !self.steal() {
+                P::stall(round);
+                round = round.saturating_add(1);
+            }
+            return;
+        };
+        let node = held.node();
+        node.next.store(0, Relaxed);
+        node.state.store(state::IDLE, Relaxed);
+        node.tag.store(P::tag(), Relaxed);
+        if let Some(front) = self.swap_tail(own) {
+            // Release: the one in front finds our node as we left it above.
+            front.get::<P>().next.store(held.id.raw(), Release);
+            wait_in_queue::<P>(node, front.get::<P>());
+        } else {
+            // Nobody else looks at it before it is in the hash.
+            node.state.store(state::HEAD, Relaxed);
+        }
+        let last = self.wait_at_head(&held, own);
+        if !last {
+            self.pass_headship(successor(&held));
+        }
+    }
+
+    /// Waits as queue head until the lock is acquired. Returns whether the queue is empty now.
+    fn wait_at_head(&self, held: &Held<P>, own: u32) -> bool {
+        let node = held.node();
+        let mut vain = 0;
+        let mut repeated = false;
+        loop {
+            let mut budget = P::spin();
+            loop {
+                if let Some(last) = self.claim(node, own) {
+                    return last;
+                }
+                if !budget.spin() {
+                    break;
+                }
+            }
+            // Acquire: partner of the kick; the entry that it took out is gone before we make another.
+            if node.state.load(Acquire) == state::HEAD {
+                if vain >= P::TUNING.handoff_after && self.reserve() {
+                    vain = 0;
+                    continue;
+                }
+                match self.announce(held, own) {
+                    Announced::Yes => {}
+                    Announced::Acquired(last) => return last,
+                    Announced::Impossible => {
+                        P::stall(u32::MAX);
+                        continue;
+                    }
+                }
+            }
+            count::<P>(Event::WaitHead);
+            if repeated {
+                count::<P>(Event::WaitAgain);
+            }
+            repeated = true;
+            P::wait(&node.state, state::HASHED, None);
+            if node.state.load(Acquire) == state::HASHED {
+                // ENTRY, DUTY: the entry is there and SLOW is set, or the one who passed headship is about to see to it.
+                count::<P>(Event::SpuriousWakeup);
+            } else {
+                vain += 1;
+                count_wake::<P>(node);
+            }
+        }
+    }
+
+    /// The head's attempt. Some if it acquired the lock: whether the queue is empty now.
+    fn claim(&self, node: &Node<P>, own: u32) -> Option<bool> {
+        let mut seen = self.word.load(Relaxed);
+        while seen & LOCKED == 0 {
+            let last = seen & L::TAIL == own;
+            let rest = if last { seen & !(LOW_BYTE | L::TAIL) } else { seen & !LOW_BYTE };
+            // Acquire: partner of the release by the last holder, who may have put us in the hash.
+            match self.word.compare_exchange(seen, rest | LOCKED, Acquire, Relaxed) {
+                Ok(_) => {
+                    // Only if it ran before it was kicked. ENTRY: it is the holder now.
+                    if node.state.load(Relaxed) == state::HASHED
+                        && let Some(lines) = P::lock_hash()
+                    {
+                        hash::remove::<P>(lines, self.address());
+                    }
+                    return Some(last);
+                }
+                Err(now) => seen = now,
+            }
+        }
+        None
+    }
+
+    /// Keeps others from taking the lock when its holder releases it. True unless somebody was quicker.
+    fn reserve(&self) -> bool {
+        let seen = self.word.load(Relaxed);
+        // ENTRY: SLOW is clear, as the caller's node is HEAD. A release by a plain store may wipe it out; then it was
+        // in vain, and nothing worse.
+        let reserved = self.word.compare_exchange(seen, seen | RESERVED, Relaxed, Relaxed).is_ok();
+        if reserved {
+            count::<P>(Event::Reservation);
+        }
+        reserved
+    }
+
+    /// Enters the head into the hash, and says so in the word.
+    fn announce(&self, held: &Held<P>, own: u32) -> Announced {
+        let node = held.node();
+        let Some(lines) = P::lock_hash() else { return Announced::Impossible };
+        // Acquire: whoever sees the bit comes after the expulsion.
+        if self.word.load(Acquire) & L::HALTS == 0 {
+            // HALTS. Sequentially consistent: before the expulsion, and before whatever the platform reads to learn whether
+            // anybody releases that way at all. Headship is one thread's, so nobody else sees the bit before the
+            // expulsion and relies on it.
+            self.word.fetch_or(L::HALTS, SeqCst);
+            P::expel();
+        }
+        if !hash::insert::<P>(lines, self.address(), held.id) {
+            return Announced::Impossible;
+        }
+        // Relaxed: shown to others by the release below.
+        node.state.store(state::HASHED, Relaxed);
+        let mut seen = self.word.load(Relaxed);
+        loop {
+            if seen & LOCKED == 0 {
+                if let Some(last) = self.claim(node, own) {
+                    return Announced::Acquired(last);
+                }
+                seen = self.word.load(Relaxed);
+                continue;
+            }
+            // Ends a reservation too. Release: the holder finds the entry and the node's state.
+            match self.word.compare_exchange(seen, seen & !PASSES | SLOW, Release, Relaxed) {
+                Ok(_) => return Announced::Yes,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Makes the waiter behind the caller, who has acquired the lock, the queue head.
+    fn pass_headship(&self, next: NodeId) {
+        let node = next.get::<P>();
+        // Release: what we did as head comes before what it does. Acquire: so does what it did before it halted.
+        while node.state.compare_exchange(state::IDLE, state::HEAD, Release, Relaxed).is_err() {
+            if node.state.compare_exchange(state::HALTED, state::HASHED, AcqRel, Relaxed).is_ok() {
+                if let Some(lines) = P::lock_hash()
+                    && hash::insert::<P>(lines, self.address(), next)
+                {
+                    // Relaxed: we are the holder; our release is what shows it.
+                    self.word.fetch_or(SLOW, Relaxed);
+                    count::<P>(Event::HashedByPasser);
+                } else {
+                    node.state.store(state::HEAD, Release);
+                    P::wake(&node.state, 1);
+                }
+                return;
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn unlock_paravirtual(&self) {
+        self.renew();
+        let mut kicked = None;
+        loop {
+            // Acquire: partner of the release in `announce`.
+            let seen = self.word.load(Acquire);
+            let pass = seen & SLOW != 0
+                && seen & L::PENDING != 0
+                && seen & PASSES < PASSES.min(P::TUNING.passes_before_wake.saturating_mul(PASS));
+            if seen & SLOW != 0 && !pass {
+                kicked = self.take_head().or(kicked);
+                continue;
+            }
+            // DUTY: with a pass, the pending waiter that this word shows.
+            let next = if pass { (seen & !LOCKED) + PASS } else { seen & !LOCKED };
+            // LAST TOUCH, if it succeeds. Release: partner of every acquisition.
+            if self.word.compare_exchange(seen, next, Release, Relaxed).is_ok() {
+                if pass {
+                    count::<P>(Event::Pass);
+                }
+                break;
+            }
+        }
+        if let Some(node) = kicked {
+            kick::<P>(node);
+        }
+    }
+
+    /// Takes the halted head out of the hash, by the holder. It may run from here on, but not acquire the lock.
+    fn take_head(&self) -> Option<&'static Node<P>> {
+        let found = P::lock_hash().and_then(|lines| hash::remove::<P>(lines, self.address()));
+        // ENTRY: before the node becomes HEAD, for then it may come back and set SLOW anew.
+        self.word.fetch_and(!(SLOW | PASSES), Relaxed);
+        let node = found?.get::<P>();
+        node.kicked.store(if P::counting() { P::now() as usize } else { 0 }, Relaxed);
+        // Release: see `wait_at_head`.
+        node.state.store(state::HEAD, Release);
+        Some(node)
+    }
+}
+
+/// Waits behind `front` until headship is passed: [`state::HEAD`], or [`state::HASHED`] if that was while it was halted and
+/// it woke up before it was kicked.
+fn wait_in_queue<P: Platform>(node: &Node<P>, front: &Node<P>) {
+    let mut repeated = false;
+    loop {
+        let mut budget = P::spin();
+        let early = loop {
+            // Acquire: partner of `pass_headship`.
+            if node.state.load(Acquire) != state::IDLE {
+                return;
+            }
+            if !runs::<P>(front) {
+                break true;
+            }
+            if !budget.spin() {
+                break false;
+            }
+        };
+        // Release: partner of the acquire in `pass_headship`.
+        if node.state.compare_exchange(state::IDLE, state::HALTED, AcqRel, Acquire).is_err() {
+            return;
+        }
+        count::<P>(Event::WaitNode);
+        if early {
+            count::<P>(Event::WaitEarly);
+        }
+        if repeated {
+            count::<P>(Event::WaitAgain);
+        }
+        repeated = true;
+        P::wait(&node.state, state::HALTED, None);
+        // If headship has come meanwhile, the state stays: it tells whether there is an entry in the hash.
+        match node.state.compare_exchange(state::HALTED, state::IDLE, AcqRel, Acquire) {
+            Ok(_) => count::<P>(Event::SpuriousWakeup),
+            Err(now) => {
+                if now == state::HEAD {
+                    count_wake::<P>(node);
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// Whether the one in front may be running. It may have left, and its node may be another's by now; then the answer costs
+/// some spinning or a halt too many.
+fn runs<P: Platform>(front: &Node<P>) -> bool {
+    let halted = matches!(front.state.load(Relaxed), state::HALTED | state::HASHED);
+    !halted && P::running(front.tag.load(Relaxed)) != Running::No
+}
+
+fn kick<P: Platform>(node: &Node<P>) {
+    if !P::counting() {
+        P::wake(&node.state, 1);
+        return;
+    }
+    let began = P::now();
+    P::wake(&node.state, 1);
+    P::count(Event::KickUnlock, 1);
+    P::count(Event::KickLatency, P::now().saturating_sub(began));
+}
+
+/// A waiter runs again that was kicked.
+fn count_wake<P: Platform>(node: &Node<P>) {
+    if P::counting() {
+        let kicked = node.kicked.load(Relaxed) as u64;
+        if kicked != 0 {
+            P::count(Event::WakeLatency, P::now().saturating_sub(kicked));
+        }
+    }
+}
