@@ -23,6 +23,11 @@ use crate::events::Event;
 use crate::node::{Held, NodeId, state};
 use crate::platform::{Atomic, Platform, Split};
 
+/// How often a newcomer looks at a lock that nobody waits for before it sets the pending bit. A critical section of a few
+/// dozen instructions is over by then, and its lock changes hands by one read-modify-write rather than three; two
+/// threads at such sections get a third more through. It costs order only among threads that come within that time.
+const GLANCES: u32 = 4;
+
 /// How often a newcomer looks again while the word is in the middle of going from pending to locked.
 const HANDOVER_LOOKS: u32 = 512;
 
@@ -42,9 +47,23 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     pub(super) fn lock_native(&self) {
         count::<P>(Event::SlowPath);
         self.renew();
-        if !self.take_if_idle() && !self.lock_pending() {
+        if !self.glance() && !self.lock_pending() {
             self.lock_queued();
         }
+    }
+
+    /// Looks a few times for a free word, as long as nobody waits.
+    fn glance(&self) -> bool {
+        for _ in 0..GLANCES {
+            if self.take_if_idle() {
+                return true;
+            }
+            if self.word.load(Relaxed) & (L::PENDING | L::TAIL) != 0 {
+                return false;
+            }
+            P::relax();
+        }
+        false
     }
 
     /// Tries to be the pending waiter; if it is, waits and acquires.
