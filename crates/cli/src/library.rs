@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use poundlock_core::names::LockName;
+use poundlock_core::names::Choice;
 
 use crate::message::{Failure, status};
 use crate::program::reason;
@@ -27,13 +27,13 @@ const LD_PRELOAD: &str = "LD_PRELOAD";
 /// A change to the environment: a new value, or none for a variable to remove.
 pub(crate) type Change = (&'static OsStr, Option<OsString>);
 
-/// The changes to the environment that run a program on `lock`.
-pub(crate) fn environment(lock: LockName) -> Result<Vec<Change>, Failure> {
+/// The changes to the environment that run a program on `locks`.
+pub(crate) fn environment(locks: Choice) -> Result<Vec<Change>, Failure> {
     let library = find()?;
     let inherited = std::env::var_os(LD_PRELOAD);
     Ok(vec![
         (OsStr::new(LD_PRELOAD), Some(prepended(&library, inherited.as_deref()))),
-        (OsStr::new(LOCK_VARIABLE), Some(lock.name().into())),
+        (OsStr::new(LOCK_VARIABLE), Some(locks.to_string().into())),
     ])
 }
 

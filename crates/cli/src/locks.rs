@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use poundlock_core::names::LockName;
+use poundlock_core::names::{Choice, ChoiceError, LockName};
+use poundlock_core::qspin::Kind;
 
 use crate::message::{Failure, status};
 
@@ -13,11 +14,17 @@ pub(crate) struct Args {}
 
 /// Prints the names, one a line, each with what it is.
 pub(crate) fn main(_: Args) -> ExitCode {
-    let width = LockName::ALL.iter().map(|lock| lock.name().len()).max().unwrap_or(0);
+    let width = names().map(str::len).max().unwrap_or(0);
     let mut text = String::new();
     for lock in LockName::ALL {
         let default = if lock == LockName::DEFAULT { " (default)" } else { "" };
         text += &format!("{:width$}  {}{default}\n", lock.name(), lock.description());
+    }
+    let machines = poundlock_linux::machine::spinlock();
+    let why = format!(" (chosen for this machine: {})", reason(machines));
+    for kind in Kind::ALL {
+        let default = if kind == machines { &why } else { "" };
+        text += &format!("{:width$}  {}{default}\n", kind.name(), kind.description());
     }
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -25,12 +32,38 @@ pub(crate) fn main(_: Args) -> ExitCode {
     }
 }
 
-/// The lock that `--lock` names.
+/// What speaks for a form, when the machine has chosen it.
+fn reason(kind: Kind) -> String {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpus = if cpus == 1 { "1 CPU".to_string() } else { format!("{cpus} CPUs") };
+    match kind {
+        Kind::Paravirtual => format!("a program may have more threads than its {cpus}"),
+        Kind::Virtual => format!("more threads than its {cpus}, and no memory to let them halt"),
+        Kind::Native => format!("a program's threads have a CPU each, of {cpus}"),
+    }
+}
+
+/// Mutexes first, as they are listed.
+fn names() -> impl Iterator<Item = &'static str> {
+    LockName::ALL.iter().map(|lock| lock.name()).chain(Kind::ALL.iter().map(|kind| kind.name()))
+}
+
+/// The locks that `--lock` names: a mutex, a spinlock, or both with a comma between them.
 ///
 /// Not left to clap: its message takes several lines, and the names belong into the one that is read.
-pub(crate) fn parse(name: &str) -> Result<LockName, Failure> {
-    LockName::parse(name).ok_or_else(|| {
-        let names: Vec<_> = LockName::ALL.iter().map(|lock| lock.name()).collect();
-        Failure::new(status::USAGE, format_args!("unknown lock '{name}': choose from {}", names.join(", ")))
+pub(crate) fn parse(text: &str) -> Result<Choice, Failure> {
+    let nothing = text.split(',').any(str::is_empty).then_some(ChoiceError::Unknown(""));
+    nothing.map_or_else(|| Choice::parse(text), Err).map_err(|error| match error {
+        ChoiceError::Unknown(name) => {
+            let names: Vec<_> = names().collect();
+            Failure::new(
+                status::USAGE,
+                format_args!("unknown lock '{name}': choose from {}", names.join(", ")),
+            )
+        }
+        ChoiceError::Twice(name) => Failure::new(
+            status::USAGE,
+            format_args!("'{name}' is one lock too many in '{text}': at most one mutex and one spinlock"),
+        ),
     })
 }

@@ -12,7 +12,7 @@ use crate::{launch, library, locks, program};
 #[derive(clap::Args)]
 #[group(id = "run")]
 pub(crate) struct Args {
-    /// The lock to run on; `poundlock locks` lists them
+    /// The locks to run on: a mutex, a spinlock, or both with a comma between them; `poundlock locks` lists them
     #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
     pub(crate) lock: String,
     /// The program to run, and its arguments
@@ -29,14 +29,14 @@ pub(crate) fn main(args: Args) -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<u8, Failure> {
-    let lock = locks::parse(&args.lock)?;
+    let locks = locks::parse(&args.lock)?;
     let program = launch::find(&args.command)?;
     // The program's own locks need no help of ours: any program has them.
-    let environment = if lock == LockName::Glibc {
+    let environment = if locks.keeps_everything() {
         library::plain_environment()
     } else {
         program::check(&program)?;
-        library::environment(lock)?
+        library::environment(locks)?
     };
     Ok(launch::run(&program, &args.command, &environment)?.exit_code())
 }

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use poundlock_core::names::LockName;
+use poundlock_core::names::Choice;
 use poundlock_statfile::Snapshot;
 
 use crate::launch::{self, Ended};
@@ -69,7 +69,7 @@ fn stat(args: &Args) -> Result<u8, Failure> {
 
 fn report(
     args: &Args,
-    lock: LockName,
+    lock: Choice,
     ended: &Ended,
     snapshots: &[Snapshot],
     json: Option<json::Output>,

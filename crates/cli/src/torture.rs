@@ -21,7 +21,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime};
 
-use poundlock_core::names::LockName;
+use poundlock_core::names::{Choice, LockName};
+use poundlock_core::qspin::Kind;
 
 use crate::message::{Failure, say, status};
 use crate::{library, locks};
@@ -38,7 +39,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What to torture, and for how long.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The lock to torture; `poundlock locks` lists them, and `glibc` is the program's own
+    /// The locks to torture: a mutex, a spinlock, or both with a comma between them; `poundlock locks` lists them, and
+    /// `glibc` is the program's own
     #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
     lock: String,
     /// How long
@@ -78,6 +80,8 @@ fn seed(text: &str) -> Result<u64, String> {
 #[derive(clap::Args)]
 pub(crate) struct BodyArgs {
     threads: u32,
+    spinners: u32,
+    shared_spinners: u32,
     milliseconds: u64,
     patience_ms: u64,
     seed: u64,
@@ -90,6 +94,8 @@ unsafe extern "C" {
     fn poundlock_torture_body(
         library: *const c_char,
         threads: c_uint,
+        spinners: c_uint,
+        shared_spinners: c_uint,
         milliseconds: u64,
         patience_ms: u64,
         seed: u64,
@@ -103,7 +109,15 @@ pub(crate) fn body(args: BodyArgs) -> ExitCode {
     // SAFETY: the string lives until the call returns. The threads that the body starts have no Rust frame on their
     // stacks, and are gone when it returns; this thread is never cancelled.
     unsafe {
-        poundlock_torture_body(pointer, args.threads, args.milliseconds, args.patience_ms, args.seed);
+        poundlock_torture_body(
+            pointer,
+            args.threads,
+            args.spinners,
+            args.shared_spinners,
+            args.milliseconds,
+            args.patience_ms,
+            args.seed,
+        );
     }
     ExitCode::SUCCESS
 }
@@ -142,7 +156,7 @@ fn torture(args: &Args) -> Result<ExitCode, Failure> {
 
 /// What the child is told.
 struct Plan {
-    lock: LockName,
+    lock: Choice,
     environment: Vec<library::Change>,
     threads: u32,
     cpus: usize,
@@ -173,10 +187,8 @@ struct Report {
 impl Plan {
     fn new(args: &Args) -> Result<Plan, Failure> {
         let lock = locks::parse(&args.lock)?;
-        let environment = match lock {
-            LockName::Glibc => library::plain_environment(),
-            _ => library::environment(lock)?,
-        };
+        let environment =
+            if lock.keeps_everything() { library::plain_environment() } else { library::environment(lock)? };
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = args.threads.unwrap_or_else(|| {
             u32::try_from(8 * cpus + 3).map_or(MAX_THREADS, |threads| threads.min(MAX_THREADS))
@@ -193,13 +205,27 @@ impl Plan {
         })
     }
 
+    /// How many threads may wait for one spinlock at once where waiters keep their CPUs: with more than there are CPUs, each
+    /// hand-over takes a time slice of every waiter that spins in place of the holder or of the next in line, and a run
+    /// would look at little else. Enough for a pending waiter, a queue head and a queue behind it.
+    fn few_spinners(&self) -> u32 {
+        u32::try_from(self.cpus + 2).unwrap_or(MAX_THREADS)
+    }
+
+    /// The same for spinlocks of one process alone: those whose waiters halt or yield take any number.
+    fn spinners(&self) -> u32 {
+        let form = self.lock.spinlock().unwrap_or_else(poundlock_linux::machine::spinlock);
+        if self.lock.keeps_spinlocks() || form == Kind::Native { self.few_spinners() } else { MAX_THREADS }
+    }
+
     fn start(&self) -> Result<Child, Failure> {
         let failed =
             |error: std::io::Error| Failure::new(status::OURS, format_args!("starting the child: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.arg(BODY).args([self.threads.to_string(), self.milliseconds.to_string()]);
-        command.args([self.patience_ms.to_string(), self.seed.to_string()]);
-        if self.lock != LockName::Glibc {
+        command.arg(BODY);
+        command.args([self.threads, self.spinners(), self.few_spinners()].map(|number| number.to_string()));
+        command.args([self.milliseconds, self.patience_ms, self.seed].map(|number| number.to_string()));
+        if !self.lock.keeps_everything() {
             command.arg("libpoundlock_preload");
         }
         for (name, value) in &self.environment {

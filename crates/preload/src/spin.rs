@@ -7,6 +7,14 @@
 //! On x86-64 glibc's word is 1 when free, and 0 or a small negative number when held: it counts down once an attempt. Ours
 //! has [`OURS`] set and never a tail of all ones, so neither is ever taken for the other. The fast paths need no look: ours
 //! changes a word only if that bears the mark.
+//!
+//! # Counted ones
+//!
+//! In a program whose locks are counted, ours bear a second mark, [`COUNTED`], which sends them past the fast paths: so
+//! these are the same instructions whether there is something to count or not. The 4 bytes have no room for the lock's
+//! slot in the statistics; it is in a table by the lock's address ([`stat::spinlock`]), which is looked up once in every
+//! call. glibc's are counted in the same way, and their words left alone. A counted acquisition tries first, and what it
+//! does not get at once is a wait.
 
 use core::ffi::c_int;
 
@@ -14,14 +22,20 @@ use libc::{EBUSY, pthread_spinlock_t};
 use poundlock_core::qspin::{RawSpin, Small};
 use poundlock_linux::Linux;
 
+use crate::entry::export;
 use crate::mode::{self, Chosen};
 use crate::real;
+use crate::stat::{self, CallSite};
 
 /// The bit by which our words are known, in the layout's bits for its user.
 const OURS: u32 = 1 << 15;
+/// In ours: the program's locks are counted. Another of those bits.
+const COUNTED: u32 = 1 << 10;
 
 /// A `pthread_spinlock_t`.
 type Spin = RawSpin<Linux, Small, OURS>;
+/// One in a program whose locks are counted.
+type CountedSpin = RawSpin<Linux, Small, { OURS | COUNTED }>;
 
 const _: () = assert!(size_of::<Spin>() == size_of::<pthread_spinlock_t>());
 
@@ -33,6 +47,13 @@ unsafe fn at<'a>(lock: *mut pthread_spinlock_t) -> &'a Spin {
     unsafe { &*lock.cast() }
 }
 
+/// # Safety
+/// As [`at`].
+unsafe fn counted_at<'a>(lock: *mut pthread_spinlock_t) -> &'a CountedSpin {
+    // SAFETY: as there.
+    unsafe { &*lock.cast() }
+}
+
 /// Whether a word is ours.
 const fn is_ours(word: u32) -> bool {
     word & OURS != 0 && word >> 16 != 0xffff
@@ -41,21 +62,37 @@ const fn is_ours(word: u32) -> bool {
 const _: () = {
     // glibc's: free, held, and with as many attempts under way as it can have threads.
     assert!(!is_ours(1) && !is_ours(0) && !is_ours(u32::MAX) && !is_ours(0xffff_0000));
-    assert!(is_ours(OURS) && is_ours(OURS | 1));
+    assert!(is_ours(OURS) && is_ours(OURS | 1) && is_ours(OURS | COUNTED));
 };
 
-/// Initialises a spinlock.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_spin_init(lock: *mut pthread_spinlock_t, shared: c_int) -> c_int {
+export! {
+    /// Initialises a spinlock.
+    pthread_spin_init(*mut pthread_spinlock_t, c_int) -> init, caller in "rdx", "rcx"
+}
+
+unsafe extern "C" fn init(
+    lock: *mut pthread_spinlock_t,
+    shared: c_int,
+    address: usize,
+    stack: usize,
+) -> c_int {
+    let counted = mode::get().counted();
     if shared != libc::PTHREAD_PROCESS_PRIVATE || !mode::spinlocks_are_ours() {
         // SAFETY: the caller's memory.
-        return unsafe { real::pthread_spin_init(lock, shared) };
+        let result = unsafe { real::pthread_spin_init(lock, shared) };
+        if result != 0 {
+            return result;
+        }
+    } else if counted {
+        // SAFETY: the caller's memory for a spinlock.
+        unsafe { counted_at(lock) }.init();
+    } else {
+        // SAFETY: as above.
+        unsafe { at(lock) }.init();
     }
-    // SAFETY: the caller's memory for a spinlock.
-    unsafe { at(lock) }.init();
+    if counted {
+        stat::spinlock_created(lock.addr(), CallSite { pc: address, sp: stack });
+    }
     0
 }
 
@@ -65,6 +102,9 @@ pub(crate) unsafe extern "C" fn pthread_spin_init(lock: *mut pthread_spinlock_t,
 /// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_spin_destroy(lock: *mut pthread_spinlock_t) -> c_int {
+    if mode::get().counted() {
+        stat::spinlock_destroyed(lock.addr());
+    }
     // SAFETY: the caller's spinlock.
     if is_ours(unsafe { at(lock) }.word()) {
         return 0;
@@ -77,6 +117,7 @@ pub(crate) unsafe extern "C" fn pthread_spin_destroy(lock: *mut pthread_spinlock
 ///
 /// # Safety
 /// As C's function of that name.
+#[cfg(not(debug_assertions))]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_spin_lock(lock: *mut pthread_spinlock_t) -> c_int {
     // SAFETY: the caller's spinlock.
@@ -84,20 +125,93 @@ pub(crate) unsafe extern "C" fn pthread_spin_lock(lock: *mut pthread_spinlock_t)
         return 0;
     }
     // SAFETY: as above.
-    unsafe { lock_other(lock) }
+    unsafe { lock_slowly(lock) }
 }
 
-#[cold]
-#[inline(never)]
-unsafe fn lock_other(lock: *mut pthread_spinlock_t) -> c_int {
+/// The call above is a jump where calls are optimised, so that the caller's address is found where it would be without it,
+/// and the fast path needs not look for it. (If it were a call, places of waiting would be told apart as before, and
+/// described by our own function.)
+#[cfg(not(debug_assertions))]
+#[unsafe(naked)]
+unsafe extern "C" fn lock_slowly(_: *mut pthread_spinlock_t) -> c_int {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov rsi, qword ptr [rsp]",
+        "lea rdx, [rsp + 8]",
+        "jmp {body}",
+        ".cfi_endproc",
+        body = sym lock_other,
+    )
+}
+
+#[cfg(debug_assertions)]
+export! {
+    /// Acquires a spinlock.
+    pthread_spin_lock(*mut pthread_spinlock_t) -> lock_other, caller in "rsi", "rdx"
+}
+
+/// Any spinlock, free or not.
+unsafe extern "C" fn lock_other(lock: *mut pthread_spinlock_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's spinlock.
     let object = unsafe { at(lock) };
+    let word = object.word();
+    if is_ours(word) && word & COUNTED == 0 {
+        object.lock::<Chosen>();
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { lock_counted(lock, CallSite { pc: address, sp: stack }) }
+}
+
+/// One of glibc's, or one that is counted.
+#[cold]
+#[inline(never)]
+unsafe fn lock_counted(lock: *mut pthread_spinlock_t, site: CallSite) -> c_int {
+    if !mode::get().counted() {
+        // SAFETY: the caller's spinlock.
+        return unsafe { acquire(lock) };
+    }
+    let counted = stat::spinlock(lock.addr());
+    // SAFETY: as above.
+    let result = unsafe { try_acquire(lock) };
+    if result == 0 {
+        stat::acquired(counted);
+    }
+    if result != EBUSY {
+        return result;
+    }
+    let wait = stat::wait_begin(counted, site);
+    // SAFETY: as above.
+    let result = unsafe { acquire(lock) };
+    match result {
+        0 => stat::acquired_after_wait(counted, wait),
+        // Refused at once: no wait at all.
+        _ => drop(wait),
+    }
+    result
+}
+
+/// Waits for one of glibc's, or one that is counted.
+unsafe fn acquire(lock: *mut pthread_spinlock_t) -> c_int {
+    // SAFETY: the caller's spinlock.
+    let object = unsafe { counted_at(lock) };
     if is_ours(object.word()) {
-        object.lock_slow::<Chosen>();
+        object.lock::<Chosen>();
         return 0;
     }
     // SAFETY: as above.
     unsafe { real::pthread_spin_lock(lock) }
+}
+
+/// As [`acquire`], but only if it is free.
+unsafe fn try_acquire(lock: *mut pthread_spinlock_t) -> c_int {
+    // SAFETY: the caller's spinlock.
+    let object = unsafe { counted_at(lock) };
+    if is_ours(object.word()) {
+        return if object.try_lock::<Chosen>() { 0 } else { EBUSY };
+    }
+    // SAFETY: as above.
+    unsafe { real::pthread_spin_trylock(lock) }
 }
 
 /// Acquires a spinlock if it is free.
@@ -111,11 +225,16 @@ pub(crate) unsafe extern "C" fn pthread_spin_trylock(lock: *mut pthread_spinlock
     if object.take() {
         return 0;
     }
-    if is_ours(object.word()) {
+    let word = object.word();
+    if is_ours(word) && word & COUNTED == 0 {
         return if object.try_lock::<Chosen>() { 0 } else { EBUSY };
     }
     // SAFETY: as above.
-    unsafe { real::pthread_spin_trylock(lock) }
+    let result = unsafe { try_acquire(lock) };
+    if result == 0 && mode::get().counted() {
+        stat::acquired(stat::spinlock(lock.addr()));
+    }
+    result
 }
 
 /// Releases a spinlock.
@@ -136,8 +255,18 @@ pub(crate) unsafe extern "C" fn pthread_spin_unlock(lock: *mut pthread_spinlock_
 unsafe fn unlock_other(lock: *mut pthread_spinlock_t) -> c_int {
     // SAFETY: the caller's spinlock.
     let object = unsafe { at(lock) };
-    if is_ours(object.word()) {
+    let word = object.word();
+    if is_ours(word) && word & COUNTED == 0 {
         object.unlock::<Chosen>();
+        return 0;
+    }
+    if mode::get().counted() {
+        // Before the release: afterwards the lock may be gone.
+        stat::released(stat::spinlock(lock.addr()));
+    }
+    if is_ours(word) {
+        // SAFETY: as above.
+        unsafe { counted_at(lock) }.unlock::<Chosen>();
         return 0;
     }
     // SAFETY: as above.

@@ -8,7 +8,7 @@
 //! stack table   StackSlot  x stack_capacity                    256 bytes each
 //! stack index   u32        x stack_index_size                  stack numbers, open addressing
 //! modules       ModuleSlot x module_capacity                   512 bytes each
-//! arena         pages, handed out in order: thread records, directories, chunks of entries, sites
+//! arena         pages, handed out in order: thread records, directories, chunks of entries, sites, events
 //! ```
 //!
 //! All integers are in the byte order of the machine. Where a region lies is in the header; a hole in the
@@ -40,6 +40,9 @@
 //! * WAITED. A slot whose lock was ever waited for never changes its instance.
 //! * STACKS. A stack slot is immutable once its `ready` is set, and the index names only such. So a stack has
 //!   one number; a second slot, made by a thread that lost the race for the index, is named by nobody.
+//! * EVENTS. A record's page of [`Events`] is added to by read-modify-writes, because a signal handler may count in the
+//!   middle of its thread's count, and because nothing of it needs more: so an event is never lost once the page is
+//!   there. Two that belong together (a kick, and how long it took) may be a signal handler or a death apart.
 //! * APPEND. `next_lock`, `next_stack`, `next_module` and `arena_next` only grow. A slot below them may still
 //!   be unfinished: its state says so.
 
@@ -50,7 +53,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -81,6 +84,10 @@ pub const SMALL_DIRECTORY: usize = 944;
 pub const SITE_HEADS: usize = 1024;
 /// How many return addresses of a stack are kept.
 pub const MAX_FRAMES: usize = 30;
+/// How many different events are counted.
+pub const COUNTERS: usize = 64;
+/// How many different durations are.
+pub const DURATIONS: usize = 6;
 /// The tag of sites that only remember a stack (of a call that initialised a lock).
 pub const CREATION_TAG: u64 = 2;
 
@@ -379,7 +386,9 @@ pub struct Record {
     pub site_heads: AtomicU32,
     /// How many sites this record has.
     pub site_count: AtomicU32,
-    _pad: u64,
+    /// The page of this record's [`Events`]; 0 if there is none yet.
+    pub events: AtomicU32,
+    _pad: u32,
     /// Sums over earlier lock instances: see RECYCLE.
     pub recycled: Entry,
     /// Sums over the locks that found no room.
@@ -415,6 +424,36 @@ pub struct SiteCell {
     _pad: [u64; 1],
 }
 
+/// What happened to the holders of a record, other than to one lock. The numbers are the writer's and the reader's to give
+/// a meaning.
+#[repr(C)]
+pub struct Events {
+    /// How often, by number.
+    pub counters: [AtomicU64; COUNTERS],
+    /// How long, by number.
+    pub durations: [Durations; DURATIONS],
+}
+
+/// How long things of one sort took.
+#[repr(C)]
+pub struct Durations {
+    /// The sum in nanoseconds.
+    pub total: AtomicU64,
+    /// The longest in nanoseconds.
+    pub max: AtomicU64,
+    /// How many fell into each [`bucket`].
+    pub buckets: [AtomicU64; BUCKETS],
+}
+
+/// One for each bit of a number of nanoseconds.
+pub const BUCKETS: usize = 64;
+
+/// The bucket for a duration: its logarithm to the base of 2, rounded down. 0 is in the first one, with 1.
+#[must_use]
+pub const fn bucket(ns: u64) -> usize {
+    (ns | 1).ilog2() as usize
+}
+
 /// Bytes per [`SiteCell`], which its index counts in.
 pub const SITE_SIZE: u64 = 128;
 
@@ -426,6 +465,8 @@ const _: () = {
     assert!(size_of::<Entry>() == 64);
     assert!(size_of::<Record>() == PAGE as usize);
     assert!(size_of::<SiteCell>() == SITE_SIZE as usize);
+    assert!(size_of::<Events>() <= PAGE as usize);
+    assert!(bucket(u64::MAX) == BUCKETS - 1);
     // One line for all that the fast path reads of a record.
     assert!(offset_of!(Record, directory_offset) < 64);
     assert!(offset_of!(Record, recycled) % 64 == 0 && offset_of!(Record, overflow) % 64 == 0);

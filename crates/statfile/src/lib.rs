@@ -11,4 +11,4 @@ mod snapshot;
 pub mod writer;
 
 pub use reader::read;
-pub use snapshot::{Error, LockKind, LockStats, Module, Site, Snapshot};
+pub use snapshot::{Durations, Error, EventCount, LockKind, LockStats, Module, Site, Snapshot};

@@ -11,8 +11,8 @@ use std::mem::{offset_of, size_of};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::layout::{self, Entry, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot};
-use crate::snapshot::{Error, LockKind, LockStats, Module, Site, Snapshot};
+use crate::layout::{self, Entry, Events, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot};
+use crate::snapshot::{Durations, Error, EventCount, LockKind, LockStats, Module, Site, Snapshot};
 
 /// Reads the statistics file at `path`. `now_ns` is `CLOCK_MONOTONIC` at the end of the run: the end of those
 /// processes and waits that had none.
@@ -131,6 +131,8 @@ struct Sums {
     live: Vec<Live>,
     /// Pages and sites already counted: a damaged file may name one twice.
     seen: HashSet<u64>,
+    events: Vec<EventCount>,
+    durations: Vec<Durations>,
 }
 
 impl Sums {
@@ -255,6 +257,8 @@ impl Reader {
             modules: self.modules()?,
             dropped_locks: header.u64(offset_of!(Header, overflow_locks)),
             lost_events: header.u64(offset_of!(Header, lost_events)),
+            events: sums.events,
+            durations: sums.durations,
         })
     }
 
@@ -311,7 +315,14 @@ impl Reader {
         let overflow = &mut locks[layout::OVERFLOW as usize];
         overflow.tag = layout::tag(layout::OVERFLOW, 0);
         overflow.kind = LockKind::Overflow;
-        Ok(Sums { locks, recycled: Sum::default(), live: Vec::new(), seen: HashSet::new() })
+        Ok(Sums {
+            locks,
+            recycled: Sum::default(),
+            live: Vec::new(),
+            seen: HashSet::new(),
+            events: Vec::new(),
+            durations: Vec::new(),
+        })
     }
 
     fn records(&self, sums: &mut Sums) {
@@ -328,6 +339,7 @@ impl Reader {
         sums.locks[layout::OVERFLOW as usize].sum.add(record, offset_of!(Record, overflow));
         self.chunks(record, sums);
         self.sites(record, sums);
+        self.events(record, sums);
         if record.u32(offset_of!(Record, state)) == layout::HELD {
             let site = record.u64(offset_of!(Record, wait_site));
             let stack = if site == 0 { None } else { self.block(site, layout::SITE_SIZE) };
@@ -390,6 +402,33 @@ impl Reader {
                     lock.add_site(stack, contended, cell.u64(offset_of!(SiteCell, wait_total)));
                 }
                 at = u64::from(cell.u32(offset_of!(SiteCell, next))) * layout::SITE_SIZE;
+            }
+        }
+    }
+
+    fn events(&self, record: &Block, sums: &mut Sums) {
+        let page = u64::from(record.u32(offset_of!(Record, events))) * PAGE;
+        if page == 0 || !sums.seen.insert(page) {
+            return;
+        }
+        let Some(block) = self.block(page, PAGE) else { return };
+        sums.events.resize_with(layout::COUNTERS, EventCount::default);
+        for (number, sum) in sums.events.iter_mut().enumerate() {
+            let count = block.u64(offset_of!(Events, counters) + 8 * number);
+            sum.total = sum.total.saturating_add(count);
+            sum.most = sum.most.max(count);
+        }
+        sums.durations.resize_with(layout::DURATIONS, Durations::default);
+        for (number, sum) in sums.durations.iter_mut().enumerate() {
+            let at = offset_of!(Events, durations) + number * size_of::<layout::Durations>();
+            let field = |offset| block.u64(at + offset);
+            sum.total_ns = sum.total_ns.saturating_add(field(offset_of!(layout::Durations, total)));
+            sum.max_ns = sum.max_ns.max(field(offset_of!(layout::Durations, max)));
+            sum.buckets.resize(layout::BUCKETS, 0);
+            for (n, bucket) in sum.buckets.iter_mut().enumerate() {
+                let count = field(offset_of!(layout::Durations, buckets) + 8 * n);
+                *bucket = bucket.saturating_add(count);
+                sum.count = sum.count.saturating_add(count);
             }
         }
     }

@@ -29,6 +29,33 @@ pub struct Snapshot {
     /// How many operations were not counted: in a signal handler that interrupted the recorder, or without
     /// memory for them.
     pub lost_events: u64,
+    /// What was counted with [`Recorder::event`](crate::writer::Recorder::event), by number. Empty if nothing was.
+    pub events: Vec<EventCount>,
+    /// What was counted with [`Recorder::duration`](crate::writer::Recorder::duration), by number. Empty if there were no
+    /// events at all.
+    pub durations: Vec<Durations>,
+}
+
+/// How often something happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventCount {
+    /// To all threads.
+    pub total: u64,
+    /// To the thread to which it happened most. Threads of which one began after the other's end may count as one.
+    pub most: u64,
+}
+
+/// How long things of one sort took.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Durations {
+    /// How many there were.
+    pub count: u64,
+    /// Their sum.
+    pub total_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// How many took from 2^n to 2^(n+1) - 1 nanoseconds, for each n; the first counts those of 0 as well.
+    pub buckets: Vec<u64>,
 }
 
 impl Snapshot {
@@ -72,6 +99,8 @@ pub enum LockKind {
     /// A mutual exclusion lock.
     #[default]
     Mutex = 1,
+    /// A lock whose waiters spin.
+    Spinlock = 2,
     /// Not one lock: all destroyed locks that nobody ever waited for and whose place in the table was needed
     /// for others.
     Recycled = 254,
@@ -84,6 +113,7 @@ impl LockKind {
     #[must_use]
     pub const fn from_byte(byte: u8) -> LockKind {
         match byte {
+            2 => LockKind::Spinlock,
             254 => LockKind::Recycled,
             255 => LockKind::Overflow,
             _ => LockKind::Mutex,
@@ -95,6 +125,7 @@ impl fmt::Display for LockKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             LockKind::Mutex => "mutex",
+            LockKind::Spinlock => "spinlock",
             LockKind::Recycled => "destroyed locks, never waited for",
             LockKind::Overflow => "locks beyond the table",
         })

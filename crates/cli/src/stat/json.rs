@@ -15,7 +15,7 @@ use crate::program::reason;
 #[derive(Serialize)]
 struct Document<'a> {
     command: &'a [String],
-    lock: &'a str,
+    lock: String,
     wall_ns: u64,
     threads: u64,
     processes: usize,
@@ -140,7 +140,7 @@ fn document(report: &Report) -> Document<'_> {
     });
     Document {
         command: &report.command,
-        lock: report.lock.name(),
+        lock: report.lock.to_string(),
         wall_ns: report.wall_ns,
         threads: report.threads,
         processes: report.processes,

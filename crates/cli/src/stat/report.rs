@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 
-use poundlock_core::names::LockName;
+use poundlock_core::names::Choice;
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 
 use super::symbols::{Frame, Space, Symbols};
@@ -13,7 +13,7 @@ use crate::launch::Ended;
 /// One run.
 pub(super) struct Report {
     pub(super) command: Vec<String>,
-    pub(super) lock: LockName,
+    pub(super) lock: Choice,
     pub(super) wall_ns: u64,
     /// How the command ended, in words.
     pub(super) ending: String,
@@ -61,7 +61,7 @@ impl Report {
     /// Merges the processes' figures. Only the first `named` locks get names.
     pub(super) fn new(
         command: &[OsString],
-        lock: LockName,
+        lock: Choice,
         ended: &Ended,
         snapshots: &[Snapshot],
         symbols: &Symbols,

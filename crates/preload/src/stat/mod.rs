@@ -13,15 +13,23 @@
 //! | ... and then holding the lock / having run out of time | [`acquired_after_wait`] / [`abandoned_wait`] |
 //! | ... and then refused without a wait | drop the [`Wait`] |
 //! | about to release (outermost), still holding the lock | [`released`] |
+//!
+//! A spinlock has its [`LockRef`] from [`spinlock`], and is initialised and destroyed by [`spinlock_created`] and
+//! [`spinlock_destroyed`]. Lock events come by themselves, from the platform.
 
 use core::ffi::CStr;
 
+use poundlock_core::events::Event;
+use poundlock_statfile::LockKind;
 pub(crate) use poundlock_statfile::writer::{CallSite, LockRef, Wait};
-use poundlock_statfile::writer::{Host, Options, Recorder};
+use poundlock_statfile::writer::{Host, Options, Recorder, Words};
 
 struct Process;
 
 static RECORDER: Recorder<Process> = Recorder::new();
+
+/// The words of spinlocks. In a forked child a copy of the parent's, as its locks are.
+static SPINLOCKS: Words = Words::new();
 
 // SAFETY: the word is thread-local, null in a new thread, and a plain load and store of a thread's own memory.
 unsafe impl Host for Process {
@@ -50,7 +58,49 @@ pub(crate) fn init(lock_name: &str) -> bool {
     }
     // SAFETY: `getenv` gives a C string.
     let directory = unsafe { CStr::from_ptr(directory) };
-    !directory.is_empty() && RECORDER.init(directory, lock_name.as_bytes(), Options::DEFAULT)
+    let begun = !directory.is_empty() && RECORDER.init(directory, lock_name.as_bytes(), Options::DEFAULT);
+    if begun {
+        SPINLOCKS.open();
+        poundlock_linux::events::send_to(count);
+    }
+    begun
+}
+
+/// Events have the numbers of their discriminants, durations those of their places among the durations.
+fn count(event: Event, amount: u64) {
+    if event.is_duration() {
+        let mut durations = Event::ALL.iter().filter(|event| event.is_duration());
+        if let Some(number) = durations.position(|&other| other == event) {
+            RECORDER.duration(number, amount);
+        }
+    } else {
+        RECORDER.event(event as usize);
+    }
+}
+
+/// The spinlock at `address`, for the statistics.
+#[inline]
+pub(crate) fn spinlock(address: usize) -> LockRef<'static> {
+    LockRef { word: SPINLOCKS.word(address), address, kind: LockKind::Spinlock }
+}
+
+/// See [`Recorder::created`].
+pub(crate) fn spinlock_created(address: usize, site: CallSite) {
+    let lock = spinlock(address);
+    if SPINLOCKS.is_others(lock.word) {
+        RECORDER.no_room();
+    } else {
+        RECORDER.created(lock, site);
+    }
+}
+
+/// See [`Recorder::destroyed`].
+pub(crate) fn spinlock_destroyed(address: usize) {
+    let lock = spinlock(address);
+    if !SPINLOCKS.is_others(lock.word) {
+        RECORDER.destroyed(lock);
+        SPINLOCKS.free(address);
+    }
 }
 
 /// See [`Recorder::fork_child`].

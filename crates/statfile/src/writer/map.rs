@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::sys;
-use crate::layout::{self, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot};
+use crate::layout::{self, Events, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot};
 
 /// How large a file is and what fits in it.
 #[derive(Debug, Clone, Copy)]
@@ -222,6 +222,15 @@ impl Map {
     /// # Safety
     /// There is one.
     pub(super) unsafe fn record(self, page: u32) -> &'static Record {
+        // SAFETY: the caller vouches for it.
+        unsafe { self.at(u64::from(page) * PAGE) }
+    }
+
+    /// The events at `page`.
+    ///
+    /// # Safety
+    /// There are some.
+    pub(super) unsafe fn events(self, page: u32) -> &'static Events {
         // SAFETY: the caller vouches for it.
         unsafe { self.at(u64::from(page) * PAGE) }
     }

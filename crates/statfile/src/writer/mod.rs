@@ -16,6 +16,7 @@ mod modules;
 mod stacks;
 mod sys;
 mod threads;
+mod words;
 
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_void};
@@ -24,9 +25,10 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 pub use map::Options;
+pub use words::Words;
 
 use crate::LockKind;
-use crate::layout::{self, CHUNK_ENTRIES, Entry, INDEX_MASK, PAGE, Record, SiteCell};
+use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, PAGE, Record, SiteCell};
 use map::Map;
 
 /// What the recorder needs from the process it is in.
@@ -46,7 +48,8 @@ pub unsafe trait Host: Sized + 'static {
 /// A lock, as the recorder sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct LockRef<'a> {
-    /// A word of the lock's own memory that belongs to the recorder; zero in a statically initialised lock.
+    /// A word that belongs to the recorder, of the lock's own memory or of [`Words`]; zero in a statically initialised
+    /// lock.
     pub word: &'a AtomicU32,
     /// The lock's address, for the report.
     pub address: usize,
@@ -395,6 +398,61 @@ impl<H: Host> Recorder<H> {
             locks::destroyed(self.current(), lock);
         } else {
             lock.word.store(0, Relaxed);
+        }
+    }
+
+    /// An event of this number, of which there are [`layout::COUNTERS`], has happened to the calling thread. Never lost
+    /// but in a signal handler that interrupts the thread's very first call of the recorder, or without memory.
+    #[cold]
+    pub fn event(&'static self, number: usize) {
+        self.with_events(|events| {
+            if let Some(counter) = events.counters.get(number) {
+                counter.fetch_add(1, Relaxed);
+            }
+        });
+    }
+
+    /// Something of this number, of which there are [`layout::DURATIONS`], took so long. As [`Recorder::event`].
+    #[cold]
+    pub fn duration(&'static self, number: usize, ns: u64) {
+        self.with_events(|events| {
+            if let Some(durations) = events.durations.get(number) {
+                durations.total.fetch_add(ns, Relaxed);
+                durations.max.fetch_max(ns, Relaxed);
+                durations.buckets[layout::bucket(ns)].fetch_add(1, Relaxed);
+            }
+        });
+    }
+
+    /// A lock is initialised that [`Words`] has no room for.
+    #[cold]
+    pub fn no_room(&'static self) {
+        if let Some(visit) = self.enter() {
+            visit.map.header().overflow_locks.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn with_events(&'static self, count: impl FnOnce(&Events)) {
+        let _errno = sys::Errno::keep();
+        let word = H::word();
+        let attached = !word.is_null() && word != ATTACHING.word() && word != GONE.word();
+        if !attached || self.is_forked() {
+            if let Some(visit) = self.enter() {
+                match threads::events(visit.map, visit.record) {
+                    Some(events) => count(events),
+                    None => self.lost(),
+                }
+            }
+            return;
+        }
+        // Whether the record is busy makes no difference: EVENTS.
+        // SAFETY: anything else is a record, of this process.
+        let record = unsafe { &*word.cast_const().cast::<Record>() };
+        // SAFETY: the record's own mapping.
+        let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
+        match threads::events(map, record) {
+            Some(events) => count(events),
+            None => self.lost(),
         }
     }
 

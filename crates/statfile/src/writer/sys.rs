@@ -114,6 +114,15 @@ pub(super) unsafe fn back(at: *mut u8, len: usize) -> bool {
     result == 0 || errno() == libc::EINVAL
 }
 
+/// Zeroed memory, provided where it is used.
+pub(super) fn memory(len: usize) -> Option<*mut u8> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping at a place of the kernel's choice.
+    let at = unsafe { libc::mmap(core::ptr::null_mut(), len, access, kind, -1, 0) };
+    (at != libc::MAP_FAILED).then_some(at.cast())
+}
+
 /// # Safety
 /// Nothing refers to the mapping any more.
 pub(super) unsafe fn unmap(at: *mut u8, len: usize) {

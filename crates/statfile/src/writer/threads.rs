@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use super::map::Map;
 use super::{add, clock};
-use crate::layout::{self, CHUNK_ENTRIES, Entry, FREE, HELD, PAGE, Record, SMALL_DIRECTORY};
+use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, FREE, HELD, PAGE, Record, SMALL_DIRECTORY};
 
 /// A record for the calling thread; a used one if there is any. Its figures go on from where they are: they
 /// are sums over all holders.
@@ -94,6 +94,20 @@ pub(super) fn entry(map: Map, record: &Record, word: u32, address: u64) -> Optio
         entry.tag.store(tag, Relaxed);
     }
     Some(entry)
+}
+
+/// The record's events. `None` without memory. May interrupt itself, in a signal handler: then a page is wasted.
+pub(super) fn events(map: Map, record: &Record) -> Option<&'static Events> {
+    let mut page = record.events.load(Acquire);
+    if page == 0 {
+        let fresh = (map.allocate(1)? / PAGE) as u32;
+        page = match record.events.compare_exchange(0, fresh, AcqRel, Acquire) {
+            Ok(_) => fresh,
+            Err(other) => other,
+        };
+    }
+    // SAFETY: zero bytes, a whole page, allocated for this.
+    Some(unsafe { map.events(page) })
 }
 
 /// RECYCLE. A process that is killed in the middle loses the figures on the way; they are those of one lock
