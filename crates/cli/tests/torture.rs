@@ -61,6 +61,14 @@ fn passes(cmd: &mut Command) {
         "forked children that went multi-threaded",
         "mutexes unmapped right after the last unlock",
         "condition variables unmapped right after the broadcast",
+        "spin",
+        "another spin",
+        "process-shared spin",
+        "spinlocks unmapped right after the last unlock",
+        "spinlocks overwritten right after the last unlock",
+        "spinlocks waited for in a signal handler",
+        "times that two threads waited for five spinlocks, one inside the other",
+        "forks by a thread that holds a spinlock",
     ] {
         assert!(count(&report, what) > 0, "nothing was done of {what:?}:\n{report}");
     }
@@ -92,6 +100,27 @@ fn mcs_queue_passes() {
 #[test]
 fn any_negative_passes() {
     passes(poundlock().args(["torture", "--lock", "any-negative"]).args(SHORT));
+}
+
+#[test]
+fn qspin_passes() {
+    passes(poundlock().args(["torture", "--lock", "qspin"]).args(SHORT));
+}
+
+#[test]
+fn qspin_virt_passes() {
+    passes(poundlock().args(["torture", "--lock", "qspin-virt"]).args(SHORT));
+}
+
+#[test]
+fn qspin_pv_passes() {
+    passes(poundlock().args(["torture", "--lock", "mcs-queue,qspin-pv"]).args(SHORT));
+}
+
+/// Mutexes that stay glibc's, spinlocks that do not.
+#[test]
+fn qspin_pv_beside_glibc_passes() {
+    passes(poundlock().args(["torture", "--lock", "glibc,qspin-pv", "--threads", "60"]).args(SHORT));
 }
 
 /// The library that breaks glibc's locks.
@@ -211,14 +240,15 @@ fn an_interrupted_lock_is_caught() {
     is_caught("eintr", &["returned EINTR"]);
 }
 
-#[test]
-fn a_write_past_the_object_is_caught() {
+/// As [`is_caught`], for damage that only the audit at the end sees.
+#[track_caller]
+fn is_caught_in_the_audit(how: &str) {
     let library = broken();
     let _alone = alone();
     let mut cmd = poundlock_bare();
     cmd.args(["torture", "--lock", "glibc", "--seconds", "0.5"])
         .env("LD_PRELOAD", library)
-        .env("BROKEN", "too-big");
+        .env("BROKEN", how);
     let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, 1);
     assert!(stderr(&output).contains("memory be"), "{}", stderr(&output));
@@ -242,6 +272,61 @@ fn a_process_that_ends_is_caught() {
 #[test]
 fn output_of_the_lock_is_caught() {
     is_caught("prints", &["something wrote on the process's standard output: \"locks: contention seen\""]);
+}
+
+#[test]
+fn a_spin_trylock_that_lies_is_caught() {
+    is_caught("spin-trylock-lies", ANYHOW);
+}
+
+#[test]
+fn two_inside_a_spinlock_are_caught() {
+    is_caught("spin-two-in", ANYHOW);
+}
+
+#[test]
+fn a_spinlock_that_keeps_a_waiter_is_caught() {
+    is_caught("spin-never-served", &["no progress", "hung"]);
+}
+
+#[test]
+fn a_lost_spin_unlock_is_caught() {
+    is_caught("spin-unlock-forgotten", ANYHOW);
+}
+
+#[test]
+fn a_fifth_nested_wait_that_does_not_wait_is_caught() {
+    is_caught("spin-fifth-level", &["mutual exclusion"]);
+}
+
+#[test]
+fn a_write_after_spin_unlock_is_caught() {
+    is_caught("spin-late-write", &["was written to after its last unlock", "SIGSEGV"]);
+}
+
+#[test]
+fn a_read_after_spin_unlock_is_caught() {
+    is_caught("spin-late-read", &["SIGSEGV"]);
+}
+
+#[test]
+fn a_forked_child_that_hangs_in_a_spinlock_is_caught() {
+    is_caught("spin-child-keeps-lock", &["a child of fork hung", "in a forked child"]);
+}
+
+#[test]
+fn an_errno_changed_by_spin_unlock_is_caught() {
+    is_caught("spin-errno", &["changed errno to EAGAIN"]);
+}
+
+#[test]
+fn a_write_past_the_object_is_caught() {
+    is_caught_in_the_audit("too-big");
+}
+
+#[test]
+fn a_write_past_the_spinlock_is_caught() {
+    is_caught_in_the_audit("spin-too-big");
 }
 
 /// A lock whose library does not reach every call would be tested in part only.

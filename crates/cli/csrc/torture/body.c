@@ -17,7 +17,7 @@
 
 static pthread_key_t at_exit;
 static struct {
-    _Atomic uint64_t fork, vfork, spawn;
+    _Atomic uint64_t fork, vfork, spawn, ladder;
 } due;
 
 /* ---- workers ---- */
@@ -52,6 +52,10 @@ static void act(void)
     }
     if (permit(&due.spawn, 10)) {
         act_spawn();
+        return;
+    }
+    if (permit(&due.ladder, 5)) {
+        act_ladder();
         return;
     }
     unsigned total = 0, mix = epoch().mix % MIXES;
@@ -352,8 +356,8 @@ static void report(void)
         for (unsigned i = 0; i < world.slots; i++) {
             const struct slot *slot = &world.slot[i];
             sum += slot->did[c];
-            if (c == DID_HANDLER || c == DID_HANDLER_LOCKED)
-                sum += atomic_load(&slot->handler_did[c == DID_HANDLER_LOCKED]);
+            if (c >= DID_HANDLER && c <= DID_HANDLER_SPUN)
+                sum += atomic_load(&slot->handler_did[c - DID_HANDLER]);
         }
         say("count %lu %s", (unsigned long)sum, counter_text[c]);
     }
@@ -384,15 +388,17 @@ static void check_symbols(const char *library)
 }
 
 /* Everything; returns only if nothing was violated. Standard output is the pipe to the watchdog. */
-void poundlock_torture_body(const char *library, unsigned threads, uint64_t milliseconds, uint64_t patience_ms,
-                            uint64_t seed);
-void poundlock_torture_body(const char *library, unsigned threads, uint64_t milliseconds, uint64_t patience_ms,
-                            uint64_t seed)
+void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners, unsigned shared_spinners,
+                            uint64_t milliseconds, uint64_t patience_ms, uint64_t seed);
+void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners, unsigned shared_spinners,
+                            uint64_t milliseconds, uint64_t patience_ms, uint64_t seed)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the watchdog's end is ours */
     check_symbols(library);
     world.seed = seed;
     world.threads = threads > MAX_SLOTS ? MAX_SLOTS : threads;
+    world.spinners = spinners;
+    world.shared_spinners = shared_spinners;
     world.slots = world.threads + 2;
     world.patience = patience_ms / TICK_MS;
     world.slot = calloc(world.slots, sizeof *world.slot);

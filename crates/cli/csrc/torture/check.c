@@ -98,6 +98,7 @@ static const char *const what_text[WHATS] = {
     [JOINING] = "joining",
     [CREATING] = "creating a thread",
     [CHECKING_RESULTS] = "checking results on private objects",
+    [WATCHING] = "waiting for another to come to its wait",
     [EXITING] = "exiting",
 };
 

@@ -1,5 +1,5 @@
 /*
- * Mutexes that are destroyed and unmapped right after the last unlock.
+ * Mutexes and spinlocks that are destroyed and unmapped right after the last unlock.
  *
  * Each lies in a page of its own beside a reference count that it protects. Whoever brings the count to 0 destroys it,
  * while the thread that unlocked just before may still be inside unlock: from the store that released the lock on, that
@@ -30,7 +30,7 @@ static _Atomic(struct parcel *) box[BOXES];
 static void unexpected(const char *call, const struct kind *kind, int rc)
 {
     char number[16];
-    violation("%s of a mutex (%s) about to be unmapped returned %s", call, kind->name, error_name(rc, number));
+    violation("%s of a lock (%s) about to be unmapped returned %s", call, kind->name, error_name(rc, number));
 }
 
 static void dispose(struct parcel *parcel, const struct kind *kind)
@@ -50,11 +50,11 @@ static void dispose(struct parcel *parcel, const struct kind *kind)
             spin(below(2000));
         for (unsigned i = 0; i < PAGE; i++)
             if (((volatile unsigned char *)bytes)[i] != PATTERN)
-                violation("a mutex (%s) was written to after its last unlock and destroy: byte %ld became %02x",
+                violation("a lock (%s) was written to after its last unlock and destroy: byte %ld became %02x",
                           kind->name, (long)i - (long)offsetof(struct parcel, cell.object), bytes[i]);
-        did(DID_POISONED);
+        did(kind->traits & SPINS ? DID_SPIN_POISONED : DID_POISONED);
     } else {
-        did(DID_UNMAPPED);
+        did(kind->traits & SPINS ? DID_SPIN_UNMAPPED : DID_UNMAPPED);
     }
     if (munmap(parcel, PAGE) != 0)
         violation("torture itself: munmap failed");

@@ -158,6 +158,23 @@ static bool acquire_timed(struct lock *lock, enum how how, bool patient)
     return true;
 }
 
+bool let_in(struct lock *lock)
+{
+    if (!(lock->kind->traits & SPINS))
+        return true;
+    unsigned limit = lock->kind->traits & SHARED ? world.shared_spinners : world.spinners;
+    if (atomic_fetch_add(&lock->waiting, 1) < limit)
+        return true;
+    atomic_fetch_sub(&lock->waiting, 1);
+    return false;
+}
+
+void let_out(struct lock *lock)
+{
+    if (lock->kind->traits & SPINS)
+        atomic_fetch_sub(&lock->waiting, 1);
+}
+
 bool acquire(struct lock *lock, enum how how, bool patient)
 {
     const struct kind *kind = lock->kind;
@@ -170,6 +187,10 @@ bool acquire(struct lock *lock, enum how how, bool patient)
     if ((how == BY_TIMEDLOCK && !kind->timedlock) || (how == BY_CLOCKLOCK && !kind->clocklock))
         how = BY_LOCK;
     if (how == BY_LOCK) {
+        if (!let_in(lock)) {
+            did(DID_SPIN_FULL);
+            return false;
+        }
         doing_lock(LOCKING, lock);
         errno_arm();
         step_begin(epoch().step);
@@ -178,6 +199,7 @@ bool acquire(struct lock *lock, enum how how, bool patient)
         errno_check("lock", lock->name);
         if (rc != 0)
             unexpected("lock", lock, rc);
+        let_out(lock);
         did(DID_LOCK);
     } else if (how == BY_TRYLOCK) {
         doing_lock(TRYING, lock);
@@ -209,7 +231,7 @@ static void unlock_once(struct lock *lock)
     int rc = lock->kind->unlock(lock->cell->object);
     step_end();
     /* Not the lock's name through the lock's memory: it may be gone by now. */
-    errno_check("unlock", "a mutex");
+    errno_check("unlock", "a lock");
     if (rc != 0)
         unexpected("unlock", lock, rc);
 }

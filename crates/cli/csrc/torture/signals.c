@@ -1,14 +1,46 @@
-/* Signals without SA_RESTART, at any moment, whose handlers take a lock by trylock, nested in each other. */
+/*
+ * Signals without SA_RESTART, at any moment, whose handlers take a lock by trylock, nested in each other; or wait for a
+ * spinlock, which is allowed if nobody can hold it who waits for what was interrupted.
+ */
 #define _GNU_SOURCE
 #include "torture.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
 /* The locks that handlers take. Workers take them too: pick_lock() finds the first, which is an ordinary one. */
 static struct lock *handlers_own, *shared_with_workers;
+
+/* One that handlers wait for, whatever they interrupted. It is taken nowhere else and with the signals blocked, so its
+ * holder waits for nothing. */
+static struct lock *handlers_spin;
+
+/* Not the trap's (stepping.c): a thread that is stepped while it is blocked dies of it. */
+static sigset_t pesterers(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    sigaddset(&set, SIGUSR2);
+    return set;
+}
+
+void block_pesterers(sigset_t *before)
+{
+    sigset_t set = pesterers();
+    pthread_sigmask(SIG_BLOCK, &set, before);
+}
+
+static struct lock *new_lock(const char *kind, const char *name)
+{
+    struct lock *lock = &world.lock[world.lock_count];
+    lock->index = world.lock_count++;
+    make_lock(lock, kind, name);
+    return lock;
+}
 
 static void take(struct lock *lock)
 {
@@ -40,6 +72,39 @@ static void take(struct lock *lock)
     atomic_store_explicit(&self->beats, beats, memory_order_relaxed);
 }
 
+static void spin_in_handler(void)
+{
+    char number[16];
+    struct lock *lock = handlers_spin;
+    enum what what = atomic_load_explicit(&self->what, memory_order_relaxed);
+    const char *name = atomic_load_explicit(&self->name, memory_order_relaxed);
+    const void *object = atomic_load_explicit(&self->object, memory_order_relaxed);
+    size_t size = atomic_load_explicit(&self->object_size, memory_order_relaxed);
+    uint64_t since = atomic_load_explicit(&self->since, memory_order_relaxed);
+    uint64_t beats = atomic_load_explicit(&self->beats, memory_order_relaxed);
+    sigset_t before;
+    if (!let_in(lock))
+        return;
+    block_pesterers(&before);
+    doing_lock(LOCKING, lock);
+    int rc = lock->kind->lock(lock->cell->object);
+    if (rc != 0)
+        violation("lock of %s in a signal handler returned %s", lock->name, error_name(rc, number));
+    let_out(lock);
+    enter(lock);
+    atomic_fetch_add_explicit(&self->handler_entries[lock->index], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->handler_did[2], 1, memory_order_relaxed);
+    spin(100);
+    leave(lock);
+    rc = lock->kind->unlock(lock->cell->object);
+    if (rc != 0)
+        violation("unlock of %s in a signal handler returned %s", lock->name, error_name(rc, number));
+    doing(what, name, object, size);
+    atomic_store_explicit(&self->since, since, memory_order_relaxed);
+    atomic_store_explicit(&self->beats, beats, memory_order_relaxed);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 static void on_signal(int signal, siginfo_t *info, void *context)
 {
     int before, error = errno;
@@ -53,6 +118,8 @@ static void on_signal(int signal, siginfo_t *info, void *context)
     take(signal == SIGUSR1 ? handlers_own : shared_with_workers);
     uint64_t random = atomic_fetch_add_explicit(&self->handler_random, 0x9e3779b97f4a7c15u, memory_order_relaxed);
     random = mix(random + world.seed + self->number);
+    if ((random >> 32 & 3) == 0)
+        spin_in_handler();
     enum what what = atomic_load_explicit(&self->what, memory_order_relaxed);
     bool in_call = what == LOCKING || what == TRYING || what == TIMED_LOCKING || what == UNLOCKING || what == WAITING ||
                    what == TIMED_WAITING || what == CANCELLABLE_WAITING || what == SIGNALLING || what == BROADCASTING;
@@ -79,12 +146,153 @@ static void on_fault(int signal, siginfo_t *info, void *context)
               signal == SIGABRT ? NULL : info->si_addr, self ? (int)self->number : -1, doing_what);
 }
 
+/* ---- the ladder: a wait in a handler, which interrupted a wait in a handler, which ... ---- */
+
+/*
+ * Two climbers wait for the first rung's lock; the thread that holds all of them interrupts each wait by a signal whose
+ * handler waits for the next rung's. So that this cannot deadlock, a rung's lock is taken in that rung's handler only, with
+ * the signals of this and of lower rungs blocked: who holds it waits, if at all, for a higher one. A thread has nodes
+ * to queue with for four waits; there are five rungs.
+ */
+#define RUNGS 5
+#define CLIMBERS 2
+static struct lock *rungs[RUNGS];
+
+struct climber {
+    struct slot slot;
+    pthread_t thread;
+    _Atomic unsigned rung; /* waits that it has begun */
+};
+
+static int rung_signal(unsigned rung) { return SIGRTMIN + (int)rung; }
+
+static void climb(unsigned rung)
+{
+    struct climber *me = (struct climber *)self;
+    struct lock *lock = rungs[rung];
+    char number[16];
+    unsigned turns = 20 * (unsigned)(lock->index + me->slot.number) % 300; /* who was interrupted may be drawing */
+    atomic_store(&me->rung, rung + 1);
+    doing_lock(LOCKING, lock);
+    errno_arm();
+    int rc = lock->kind->lock(lock->cell->object);
+    errno_check("lock", lock->name);
+    if (rc != 0)
+        violation("lock of %s, inside %u others, returned %s", lock->name, rung, error_name(rc, number));
+    enter(lock);
+    self->entries[lock->index]++;
+    spin(turns);
+    leave(lock);
+    rc = lock->kind->unlock(lock->cell->object);
+    errno_check("unlock", lock->name);
+    if (rc != 0)
+        violation("unlock of %s, inside %u others, returned %s", lock->name, rung, error_name(rc, number));
+}
+
+static void on_rung(int signal)
+{
+    int error = errno;
+    climb((unsigned)(signal - SIGRTMIN));
+    errno = error;
+}
+
+static void *climber_main(void *arg)
+{
+    struct climber *me = arg;
+    self = &me->slot;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    climb(0);
+    return NULL;
+}
+
+static void make_ladder(void)
+{
+    static const char *const names[RUNGS] = {"rung 1", "rung 2", "rung 3", "rung 4", "rung 5"};
+    for (unsigned i = 0; i < RUNGS; i++) {
+        rungs[i] = new_lock("spin", names[i]);
+        if (i == 0)
+            continue;
+        struct sigaction action = {.sa_handler = on_rung};
+        sigemptyset(&action.sa_mask);
+        for (unsigned j = 1; j <= i; j++)
+            sigaddset(&action.sa_mask, rung_signal(j));
+        sigaction(rung_signal(i), &action, NULL);
+    }
+}
+
+/* Some waits are found before they spin, some spinning, some halted. */
+static void let_time_pass(void)
+{
+    if (chance(300))
+        sched_yield();
+    else if (chance(500))
+        spin(below(4000));
+    else
+        nap(below(300));
+}
+
+void act_ladder(void)
+{
+    static atomic_flag busy = ATOMIC_FLAG_INIT;
+    static struct climber climbers[CLIMBERS];
+    if (atomic_flag_test_and_set(&busy))
+        return;
+    sigset_t before;
+    block_pesterers(&before);
+    for (unsigned i = 0; i < RUNGS; i++)
+        if (!acquire(rungs[i], BY_LOCK, true))
+            violation("torture itself: a rung is taken");
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 256u * 1024u);
+    unsigned count = 0;
+    for (; count < CLIMBERS; count++) {
+        struct climber *climber = &climbers[count];
+        memset(climber, 0, sizeof *climber);
+        climber->slot.number = MAX_SLOTS + count;
+        climber->slot.random = draw();
+        if (pthread_create(&climber->thread, &small, climber_main, climber) != 0)
+            break; /* no room now */
+    }
+    pthread_attr_destroy(&small);
+    for (unsigned rung = 1; rung <= RUNGS; rung++) {
+        for (unsigned i = 0; i < count; i++) {
+            doing(WATCHING, rungs[rung - 1]->name, NULL, 0);
+            while (atomic_load(&climbers[i].rung) < rung) {
+                halt_if_violated();
+                sched_yield();
+            }
+        }
+        let_time_pass();
+        for (unsigned i = 0; i < count && rung < RUNGS; i++)
+            pthread_kill(climbers[i].thread, rung_signal(rung));
+    }
+    /* From above, as nested waits come to an end; or the lowest first, and all of them are on their way at once. */
+    bool upwards = chance(300);
+    for (unsigned i = 0; i < RUNGS; i++) {
+        release(rungs[upwards ? i : RUNGS - 1 - i]);
+        if (!upwards)
+            let_time_pass();
+    }
+    doing(JOINING, "those who wait for five spinlocks", NULL, 0);
+    for (unsigned i = 0; i < count; i++) {
+        pthread_join(climbers[i].thread, NULL);
+        for (unsigned j = 0; j < RUNGS; j++)
+            self->entries[rungs[j]->index] += climbers[i].slot.entries[rungs[j]->index];
+    }
+    if (count == CLIMBERS)
+        did(DID_LADDER);
+    doing(THINKING, NULL, NULL, 0);
+    atomic_flag_clear(&busy);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 void make_handlers(void)
 {
-    handlers_own = &world.lock[world.lock_count];
-    handlers_own->index = world.lock_count++;
-    make_lock(handlers_own, "normal", "signal handlers' own");
+    handlers_own = new_lock("normal", "signal handlers' own");
     shared_with_workers = &world.lock[0];
+    handlers_spin = new_lock("spin", "signal handlers' spin");
+    make_ladder();
 
     struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);

@@ -104,6 +104,17 @@ static int c_destroy(void *m)
 }
 #define C11_MUTEX sizeof(mtx_t)
 
+/* ---- spinlocks ---- */
+
+static int s_private(void *s) { return pthread_spin_init(s, PTHREAD_PROCESS_PRIVATE); }
+static int s_shared(void *s) { return pthread_spin_init(s, PTHREAD_PROCESS_SHARED); }
+static int s_lock(void *s) { return pthread_spin_lock(s); }
+static int s_trylock(void *s) { return pthread_spin_trylock(s); }
+static int s_unlock(void *s) { return pthread_spin_unlock(s); }
+static int s_destroy(void *s) { return pthread_spin_destroy(s); }
+#define SPIN_CALLS s_lock, s_trylock, NULL, NULL, s_unlock, s_destroy
+#define SPIN sizeof(pthread_spinlock_t)
+
 const struct kind kinds[] = {
     {"static", FORKS | FREEABLE, MUTEX, init_static, PTHREAD_CALLS},
     {"default", FORKS | FREEABLE, MUTEX, init_null, PTHREAD_CALLS},
@@ -123,6 +134,10 @@ const struct kind kinds[] = {
     {"priority-inheriting", CHECKS_OWNER | KERNEL_DEADLINE, MUTEX, init_inherit, m_lock, m_trylock, m_timedlock, NULL, m_unlock, m_destroy},
     {"robust", CHECKS_OWNER, MUTEX, init_robust, PTHREAD_CALLS},
     {"process-shared", FORKS, MUTEX, init_shared, PTHREAD_CALLS},
+    /* Twice, so that one is waited for and held inside the other. */
+    {"spin", SPINS | FORKS | FREEABLE, SPIN, s_private, SPIN_CALLS},
+    {"another spin", SPINS | FORKS | FREEABLE, SPIN, s_private, SPIN_CALLS},
+    {"process-shared spin", SPINS | SHARED | FORKS | FREEABLE, SPIN, s_shared, SPIN_CALLS},
 };
 const unsigned kind_count = sizeof kinds / sizeof *kinds;
 
@@ -191,6 +206,7 @@ const char *const symbols[] = {
     "pthread_cond_clockwait", "pthread_cond_signal", "pthread_cond_broadcast",
     "mtx_init", "mtx_destroy", "mtx_lock", "mtx_trylock", "mtx_timedlock", "mtx_unlock",
     "cnd_init", "cnd_destroy", "cnd_wait", "cnd_timedwait", "cnd_signal", "cnd_broadcast",
+    "pthread_spin_init", "pthread_spin_destroy", "pthread_spin_lock", "pthread_spin_trylock", "pthread_spin_unlock",
     NULL,
 };
 
@@ -210,4 +226,4 @@ const struct cond_kind *cond_kind_named(const char *name)
     violation("torture itself: no kind of condition variable is named %s", name);
 }
 
-_Static_assert(MUTEX <= OBJECT_BYTES && COND <= OBJECT_BYTES && C11_MUTEX <= OBJECT_BYTES, "objects fit their cells");
+_Static_assert(MUTEX <= OBJECT_BYTES && COND <= OBJECT_BYTES && C11_MUTEX <= OBJECT_BYTES && SPIN <= OBJECT_BYTES, "objects fit their cells");

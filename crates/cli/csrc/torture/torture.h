@@ -20,6 +20,7 @@
 #define POUNDLOCK_TORTURE_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,6 +41,8 @@ enum trait {
     FORKS = 1 << 3,        /* a forked child may go on with the lock its forking thread held */
     FREEABLE = 1 << 4,     /* may be destroyed and unmapped as soon as the last unlock let go of it */
     C11 = 1 << 5,          /* results other than success and time-out carry no error number */
+    SPINS = 1 << 7,        /* a spinlock: no condition variable, no deadlines; waiters may keep their CPUs */
+    SHARED = 1 << 8,       /* process-shared: a spinlock of this sort stays glibc's */
     KERNEL_DEADLINE = 1 << 6, /* the kernel judges deadlines: one before 1970 is EINVAL */
 };
 
@@ -104,11 +107,12 @@ struct lock {
     char apart[64];          /* the two witnesses lie in different cache lines */
     volatile uint64_t second;
     volatile uint64_t entries;
+    _Atomic unsigned waiting; /* let_in() */
 };
 
 enum what {
     STARTING, THINKING, LOCKING, TRYING, TIMED_LOCKING, HOLDING, UNLOCKING, WAITING, TIMED_WAITING, CANCELLABLE_WAITING,
-    SIGNALLING, BROADCASTING, DESTROYING, FORKING, AWAITING_CHILD, JOINING, CREATING, CHECKING_RESULTS, EXITING, WHATS
+    SIGNALLING, BROADCASTING, DESTROYING, FORKING, AWAITING_CHILD, JOINING, CREATING, CHECKING_RESULTS, WATCHING, EXITING, WHATS
 };
 
 #define COUNTERS(X) \
@@ -124,10 +128,16 @@ enum what {
     X(EXIT_HOLDING, "threads exited from inside a critical section") X(THREADS, "threads started") \
     X(UNMAPPED, "mutexes unmapped right after the last unlock") \
     X(POISONED, "mutexes overwritten right after the last unlock") \
+    X(SPIN_UNMAPPED, "spinlocks unmapped right after the last unlock") \
+    X(SPIN_POISONED, "spinlocks overwritten right after the last unlock") \
     X(COND_UNMAPPED, "condition variables unmapped right after the broadcast") \
     X(HANDLER, "signal handlers run") X(HANDLER_LOCKED, "locks taken in a signal handler") \
+    X(HANDLER_SPUN, "spinlocks waited for in a signal handler") \
+    X(LADDER, "times that two threads waited for five spinlocks, one inside the other") \
+    X(SPIN_FULL, "spinlocks left alone, as enough threads waited") \
     X(STEPPED, "calls stopped at a random instruction") \
-    X(FORK, "forks by a thread that holds locks") X(FORK_THREADS, "forked children that went multi-threaded") \
+    X(FORK, "forks by a thread that holds locks") X(FORK_SPIN, "forks by a thread that holds a spinlock") \
+    X(FORK_THREADS, "forked children that went multi-threaded") \
     X(VFORK, "vforks by a thread that holds a lock") X(SPAWN, "posix_spawns by a thread that holds a lock") \
     X(DESTRUCTOR, "locks taken in a thread-specific destructor")
 
@@ -160,7 +170,7 @@ struct slot {
     uint64_t did[COUNTER_COUNT];
     uint64_t entries[MAX_LOCKS];
     _Atomic uint64_t handler_random;
-    _Atomic uint64_t handler_did[2];             /* DID_HANDLER, DID_HANDLER_LOCKED: a handler may nest on itself */
+    _Atomic uint64_t handler_did[3]; /* DID_HANDLER, _LOCKED, _SPUN: a handler may nest on itself */
     _Atomic uint64_t handler_entries[MAX_LOCKS];
 };
 
@@ -180,6 +190,7 @@ struct world {
     unsigned threads;      /* workers; slots [0, threads) */
     unsigned slots;        /* workers, warden and feeder */
     uint64_t patience;     /* ticks */
+    unsigned spinners, shared_spinners; /* threads that may wait at once for a private spinlock, for a shared one */
     struct slot *slot;
     struct lock lock[MAX_LOCKS];
     unsigned lock_count;
@@ -264,6 +275,10 @@ enum how { BY_LOCK, BY_TRYLOCK, BY_TIMEDLOCK, BY_CLOCKLOCK, BY_WHATEVER };
 
 /* Acquires, checks the result, enters. False: busy or timed out. `patient`: only deadlines that are far away. */
 bool acquire(struct lock *lock, enum how how, bool patient);
+/* Whether the caller may wait for the lock now: for a spinlock whose waiters keep their CPUs only a few may at a time. If
+ * so, let_out() once it is acquired. */
+bool let_in(struct lock *lock);
+void let_out(struct lock *lock);
 void release(struct lock *lock);
 void hold(void);
 void think(void);
@@ -326,6 +341,8 @@ bool permit(_Atomic uint64_t *next, uint64_t ticks);
 /* ---- signals.c ---- */
 
 void make_handlers(void);
+void block_pesterers(sigset_t *before);
+void act_ladder(void);
 void pester(const struct slot *slot, uint64_t random);
 uint64_t handler_entries(unsigned lock);
 

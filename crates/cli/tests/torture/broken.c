@@ -26,6 +26,10 @@ static int (*real_wait)(pthread_cond_t *, pthread_mutex_t *);
 static int (*real_timedwait)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
 static int (*real_signal)(pthread_cond_t *);
 static int (*real_broadcast)(pthread_cond_t *);
+static int (*real_spin_init)(pthread_spinlock_t *, int);
+static int (*real_spin_lock)(pthread_spinlock_t *);
+static int (*real_spin_trylock)(pthread_spinlock_t *);
+static int (*real_spin_unlock)(pthread_spinlock_t *);
 
 __attribute__((constructor)) static void begin(void)
 {
@@ -41,6 +45,10 @@ __attribute__((constructor)) static void begin(void)
     *(void **)&real_timedwait = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
     *(void **)&real_signal = dlsym(RTLD_NEXT, "pthread_cond_signal");
     *(void **)&real_broadcast = dlsym(RTLD_NEXT, "pthread_cond_broadcast");
+    *(void **)&real_spin_init = dlsym(RTLD_NEXT, "pthread_spin_init");
+    *(void **)&real_spin_lock = dlsym(RTLD_NEXT, "pthread_spin_lock");
+    *(void **)&real_spin_trylock = dlsym(RTLD_NEXT, "pthread_spin_trylock");
+    *(void **)&real_spin_unlock = dlsym(RTLD_NEXT, "pthread_spin_unlock");
 }
 
 static void linger(void)
@@ -168,4 +176,63 @@ int pthread_cond_signal(pthread_cond_t *c)
 int pthread_cond_broadcast(pthread_cond_t *c)
 {
     return is("broadcast-wakes-one") ? real_signal(c) : real_broadcast(c);
+}
+
+/* ---- spinlocks ---- */
+
+int pthread_spin_init(pthread_spinlock_t *s, int shared)
+{
+    int rc = real_spin_init(s, shared);
+    if (is("spin-too-big"))
+        s[1] = 0;
+    return rc;
+}
+
+/* Waits of the calling thread, one inside the other. */
+static _Thread_local volatile int depth;
+
+int pthread_spin_lock(pthread_spinlock_t *s)
+{
+    if (is("spin-two-in") && every(500) && real_spin_trylock(s) != 0)
+        return 0;
+    if (is("spin-never-served")) {
+        if (real_spin_trylock(s) == 0)
+            return 0;
+        if (every(100))
+            for (;;)
+                pause();
+    }
+    /* As a lock would be whose waiters have no more than four nodes, and that did not mind. */
+    if (is("spin-fifth-level")) {
+        int rc = ++depth == 5 ? 0 : real_spin_lock(s);
+        depth--;
+        return rc;
+    }
+    return real_spin_lock(s);
+}
+
+int pthread_spin_trylock(pthread_spinlock_t *s)
+{
+    int rc = real_spin_trylock(s);
+    return rc == EBUSY && is("spin-trylock-lies") && every(50) ? 0 : rc;
+}
+
+int pthread_spin_unlock(pthread_spinlock_t *s)
+{
+    if (is("spin-unlock-forgotten") && every(2000))
+        return 0;
+    if (is("spin-child-keeps-lock") && getpid() != first_process)
+        return 0;
+    int rc = real_spin_unlock(s);
+    if (is("spin-late-write")) {
+        linger();
+        ((volatile int *)s)[1]++;
+    }
+    if (is("spin-late-read")) {
+        linger();
+        (void)*(volatile int *)s;
+    }
+    if (is("spin-errno") && every(100))
+        errno = EAGAIN;
+    return rc;
 }
