@@ -61,13 +61,15 @@ pub trait Split: Atomic<u32> {
     /// Writes bits 16 to 31 and returns what was there.
     fn swap_high_half(&self, value: u16, order: Ordering) -> u16;
 
-    /// Stores 0 to bits 0 to 7, with release ordering, if the word's bits in `mask` are `value`; returns whether it
-    /// did. As [`Platform::release`], it is no read-modify-write: other threads' accesses may come between the
-    /// look and the store, unless [`Platform::expel`] keeps them apart. A platform that cannot promise that always
-    /// returns false.
+    /// Looks whether bits 0 to 15 hold `expected`, and if so stores 0 to bits 0 to 7, with release ordering; returns
+    /// whether it did. Two steps: other threads' accesses may come between.
     #[inline(always)]
-    fn release_low_byte(&self, _mask: u32, _value: u32) -> bool {
-        false
+    fn release_low_byte(&self, expected: u16) -> bool {
+        let fits = self.load(Ordering::Relaxed) as u16 == expected;
+        if fits {
+            self.store_low_byte(0, Ordering::Release);
+        }
+        fits
     }
 }
 
@@ -132,6 +134,8 @@ pub struct Tuning {
     pub handoff_after: u32,
     /// How many unlocks may leave the first sleeper asleep because a spinner is about to take the lock.
     pub passes_before_wake: u32,
+    /// How often a newcomer looks at a native queue spinlock that nobody waits for before it sets the pending bit.
+    pub glances: u32,
 }
 
 /// The machine under the locks. See the module's documentation.
@@ -162,6 +166,10 @@ pub trait Platform: Sized + 'static {
     /// the falling asleep are atomic with respect to [`Platform::wake`]. No clock makes a wait with a
     /// deadline end early; one without a deadline may still end for no reason.
     fn wait(word: &Self::U32, expected: u32, deadline: Option<&Deadline>) -> Waited;
+
+    /// As [`Platform::wait`] without a deadline, but returns after a millisecond or so at the latest: for a wait whose
+    /// wake-up may be lost, in a case so rare that looking now and then is the cheapest remedy.
+    fn patrol(word: &Self::U32, expected: u32) -> Waited;
 
     /// Wakes up to `count` threads that wait on the word at this address. The word may be gone already:
     /// the address is a name, and whoever waits there by then sees a wake-up for no reason.
@@ -197,8 +205,7 @@ pub trait Platform: Sized + 'static {
         false
     }
 
-    /// Returns when no thread is between the look and the store of a [`Platform::release`] (or
-    /// [`Split::release_low_byte`]) any more: one that
+    /// Returns when no thread is between the look and the store of a [`Platform::release`] any more: one that
     /// was there has stored, or looks again, and then sees what the caller wrote before the call. What those
     /// threads stored happens before the return.
     #[inline(always)]

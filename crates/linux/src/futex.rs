@@ -21,12 +21,11 @@ fn timespec(deadline: &Deadline) -> libc::timespec {
     libc::timespec { tv_sec: deadline.seconds, tv_nsec: i64::from(deadline.nanoseconds) }
 }
 
-/// Where wake-ups may be lost, a sleeper looks after this long.
+/// So many nanoseconds from now.
 #[cold]
-fn patrol() -> libc::timespec {
-    const NANOSECONDS: i64 = 10_000_000;
+fn in_nanoseconds(nanoseconds: i64) -> libc::timespec {
     let mut time = now(libc::CLOCK_MONOTONIC);
-    time.tv_nsec += NANOSECONDS;
+    time.tv_nsec += nanoseconds;
     if time.tv_nsec >= 1_000_000_000 {
         time.tv_nsec -= 1_000_000_000;
         time.tv_sec += 1;
@@ -34,39 +33,57 @@ fn patrol() -> libc::timespec {
     time
 }
 
+/// See [`Platform::patrol`](poundlock_core::Platform::patrol).
+pub(crate) fn patrol(word: &U32, expected: u32) -> Waited {
+    const NANOSECONDS: i64 = 1_000_000;
+    match wait_until(word, expected, libc::FUTEX_WAIT_BITSET, Some(&in_nanoseconds(NANOSECONDS))) {
+        Err(libc::EINTR) => Waited::Interrupted,
+        _ => Waited::Woken,
+    }
+}
+
 pub(crate) fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
     // The kernel calls a negative time invalid; it is merely long ago.
     if deadline.is_some_and(|deadline| deadline.seconds < 0) {
         return Waited::TimedOut;
     }
-    // An absolute time needs the bitset form. Without a deadline the two are the same.
-    let mut operation = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
-    if deadline.is_some_and(|deadline| deadline.clock == Clock::Realtime) {
-        operation |= libc::FUTEX_CLOCK_REALTIME;
+    // Where wake-ups may be lost, a sleeper looks after this long.
+    const PATROL: i64 = 10_000_000;
+    let patrol = (deadline.is_none() && crate::rseq::broken()).then(|| in_nanoseconds(PATROL));
+    let operation = match deadline {
+        Some(Deadline { clock: Clock::Realtime, .. }) => libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME,
+        _ => libc::FUTEX_WAIT_BITSET,
+    };
+    match wait_until(word, expected, operation, deadline.map(timespec).or(patrol).as_ref()) {
+        Err(libc::ETIMEDOUT) if patrol.is_some() => Waited::Woken,
+        Err(libc::ETIMEDOUT) => Waited::TimedOut,
+        Err(libc::EINTR) => Waited::Interrupted,
+        _ => Waited::Woken,
     }
-    let patrol = (deadline.is_none() && crate::rseq::broken()).then(patrol);
-    let time = deadline.map(timespec).or(patrol);
-    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-    let result = keeping_errno(|| {
+}
+
+/// An absolute time needs the bitset form. Without a time the two are the same.
+fn wait_until(
+    word: &U32,
+    expected: u32,
+    operation: libc::c_int,
+    time: Option<&libc::timespec>,
+) -> Result<libc::c_long, libc::c_int> {
+    let time = time.map_or(ptr::null(), ptr::from_ref);
+    keeping_errno(|| {
         // SAFETY: the word and the time outlive the call, which reads them; it writes nothing.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
                 ptr::from_ref(word),
-                operation,
+                operation | libc::FUTEX_PRIVATE_FLAG,
                 expected,
                 time,
                 ptr::null::<u32>(),
                 libc::FUTEX_BITSET_MATCH_ANY,
             )
         }
-    });
-    match result {
-        Err(libc::ETIMEDOUT) if patrol.is_some() => Waited::Woken,
-        Err(libc::ETIMEDOUT) => Waited::TimedOut,
-        Err(libc::EINTR) => Waited::Interrupted,
-        _ => Waited::Woken,
-    }
+    })
 }
 
 pub(crate) fn wake(word: *const U32, count: u32) {

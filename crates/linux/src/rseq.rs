@@ -35,16 +35,16 @@ fn membarrier(command: libc::c_long) -> Result<libc::c_long, libc::c_int> {
 pub(crate) fn init() {
     if cfg!(target_arch = "x86_64") && membarrier(REGISTER).is_ok() && membarrier(EXPEDITED).is_ok() {
         // Set once, before which no thread can be in a sequence of ours.
-        words().stores.store(true, SeqCst);
+        words().release.store(words().rseq.load(Relaxed), SeqCst);
     }
 }
 
 /// See [`Platform::expel`](poundlock_core::Platform::expel).
 pub(crate) fn expel() {
     // The caller's announcement, a sequentially consistent read-modify-write, comes before this load. If it
-    // reads false, whoever reads true comes later, and so does that thread's look at the guard, which the
+    // reads 0, whoever reads the offset comes later, and so does that thread's look at the guard, which the
     // announcement has changed.
-    if !words().stores.load(SeqCst) {
+    if words().release.load(SeqCst) == 0 {
         return;
     }
     // A forked child may have to register anew.
@@ -63,14 +63,13 @@ pub(crate) fn broken() -> bool {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn area() -> Option<isize> {
-    let words = words();
-    let offset = words.rseq.load(Relaxed);
+    let offset = words().release.load(Relaxed);
     // A thread for which the area is not registered has a negative CPU in it.
-    (words.stores.load(Relaxed) && crate::tls::rseq_cpu(offset) >= 0).then_some(offset)
+    (offset != 0 && crate::tls::rseq_cpu(offset) >= 0).then_some(offset)
 }
 
-/// A restartable sequence: `$look` (instructions that jump to `5f` if there is to be no store) and then `$store`, its last
-/// instruction and only side effect; with operands for both.
+/// A restartable sequence: `$look` (instructions that jump to `{no}` if there is to be no store, upon which the calling
+/// function returns false) and then `$store`, its last instruction and only side effect; with operands for both.
 ///
 /// # Safety
 /// `$offset` comes from [`area`]. The sequence may be started over at any point before the store.
@@ -87,7 +86,6 @@ macro_rules! sequence {
             $($look,)+
             $store,
             "4:",
-            "5:",
             ".pushsection .data.rel.ro.poundlock_rseq,\"aw\",@progbits",
             ".balign 32",
             "77:",
@@ -102,6 +100,7 @@ macro_rules! sequence {
             ".popsection",
             at = out(reg) _,
             offset = in(reg) $offset,
+            no = label { return false },
             $($operands)*
             options(nostack),
         )
@@ -109,51 +108,28 @@ macro_rules! sequence {
 }
 
 /// See [`Platform::release`](poundlock_core::Platform::release).
-#[inline(always)]
-pub(crate) fn release(count: &U32, guard: &U32) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let Some(offset) = area() else { return false };
-        let mut held_back: u32;
-        // SAFETY: the area is this thread's. On x86-64 a plain store is a release.
-        unsafe {
-            sequence! {
-                offset,
-                look: "mov {held_back:e}, dword ptr [{guard}]", "test {held_back:e}, {held_back:e}", "jnz 5f";
-                store: "mov dword ptr [{count}], 0";
-                held_back = out(reg) held_back,
-                guard = in(reg) guard,
-                count = in(reg) count,
-            }
-        }
-        held_back == 0
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = (count, guard);
-        false
-    }
-}
-
-/// See [`Split::release_low_byte`](poundlock_core::platform::Split::release_low_byte).
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) fn release_low_byte(word: &U32, mask: u32, value: u32) -> bool {
+pub(crate) fn release(count: &U32, guard: &U32) -> bool {
     let Some(offset) = area() else { return false };
-    let mut seen: u32;
-    // SAFETY: as above. A byte store to the word is atomic: see `crate::atomic`.
+    // SAFETY: the area is this thread's. On x86-64 a plain store is a release.
     unsafe {
         sequence! {
             offset,
-            look: "mov {seen:e}, dword ptr [{word}]", "and {seen:e}, {mask:e}", "cmp {seen:e}, {value:e}", "jne 5f";
-            store: "mov byte ptr [{word}], 0";
-            seen = out(reg) seen,
-            word = in(reg) word,
-            mask = in(reg) mask,
-            value = in(reg) value,
+            look: "cmp dword ptr [{guard}], 0", "jne {no}";
+            store: "mov dword ptr [{count}], 0";
+            guard = in(reg) guard,
+            count = in(reg) count,
         }
     }
-    seen == value
+    true
+}
+
+/// See [`Platform::release`](poundlock_core::Platform::release).
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(crate) fn release(_count: &U32, _guard: &U32) -> bool {
+    false
 }
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ global_asm!(
 pub(crate) struct Words {
     /// Offset of the restartable-sequences area from the thread pointer; 0 if there is none, or none known.
     pub(crate) rseq: AtomicIsize,
-    /// Whether [`crate::rseq::release`] stores.
-    pub(crate) stores: AtomicBool,
+    /// The same, but only once [`crate::rseq::release`] may store.
+    pub(crate) release: AtomicIsize,
     /// Whether there has been a second thread.
     pub(crate) multi: AtomicBool,
 }
@@ -49,14 +49,14 @@ global_asm!(
     ".globl poundlock_words",
     ".hidden poundlock_words",
     ".type poundlock_words, @object",
-    ".size poundlock_words, 16",
+    ".size poundlock_words, 24",
     ".balign 64",
     "poundlock_words:",
     ".zero 64",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<Words>() == 16);
+const _: () = assert!(size_of::<Words>() == 24);
 
 /// The process's words.
 #[inline(always)]

@@ -112,13 +112,32 @@ macro_rules! cell {
                 if let Some(plot) = &plot {
                     plot.inspect();
                 }
+                world.operated(self.address());
                 result
+            }
+
+            /// Changes the newest value in one step, in the way of a read-modify-write.
+            fn modify(
+                &self,
+                world: &World,
+                change: impl FnOnce($value) -> $value,
+                order: Ordering,
+            ) -> $value {
+                // Others come in before the look, not after it.
+                let before = self.look();
+                let after = change(before);
+                world.unexplored(|| {
+                    let result = self.inner.compare_exchange(before as u64, after as u64, order, Relaxed);
+                    assert!(result.is_ok(), "another thread came in");
+                });
+                self.stored(world, after, order);
+                before
             }
 
             /// Notes the value, and plants a touch after a store that released.
             fn stored(&self, world: &World, value: $value, order: Ordering) {
-                self.shadow.store(value as usize, Relaxed);
-                world.stored(self.address(), value as u32);
+                let before = self.shadow.swap(value as usize, Relaxed);
+                world.stored(self.address(), before as u32, value as u32);
                 if world.fault() == Fault::TouchAfterRelease && releases(order) {
                     if let Some(plot) = world.plot(self.address()) {
                         plot.touch();
@@ -147,6 +166,12 @@ macro_rules! cell {
             fn store(&self, value: $value, order: Ordering) {
                 if panicking() {
                     return self.shadow.store(value as usize, Relaxed);
+                }
+                let world = World::current();
+                if world.omits(Operation::Store, value as u64)
+                    || world.keeps_back(self.address(), value as u64)
+                {
+                    return;
                 }
                 self.act(|world| {
                     // Others come in before the look, not after it.
@@ -209,6 +234,10 @@ macro_rules! cell {
                 }
                 self.act(|world| {
                     let order = planted(world.fault(), Operation::FetchAdd, order);
+                    if value > <$value>::MAX / 2 {
+                        // A subtraction, which the wider cell does not know.
+                        return self.modify(world, |before| before.wrapping_add(value), order);
+                    }
                     let before = self.inner.fetch_add(value as u64, order) as $value;
                     let after = before.checked_add(value).expect("a model does not wrap");
                     self.stored(world, after, order);
@@ -219,6 +248,9 @@ macro_rules! cell {
             fn fetch_and(&self, value: $value, order: Ordering) -> $value {
                 if panicking() {
                     return self.shadow.fetch_and(value as usize, Relaxed) as $value;
+                }
+                if World::current().omits(Operation::FetchAnd, value as u64) {
+                    return self.load(Relaxed);
                 }
                 self.act(|world| {
                     let order = planted(world.fault(), Operation::FetchAnd, order);
@@ -231,6 +263,9 @@ macro_rules! cell {
             fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 if panicking() {
                     return self.shadow.fetch_or(value as usize, Relaxed) as $value;
+                }
+                if World::current().omits(Operation::FetchOr, value as u64) {
+                    return self.load(Relaxed);
                 }
                 self.act(|world| {
                     let order = planted(world.fault(), Operation::FetchOr, order);
@@ -246,20 +281,12 @@ macro_rules! cell {
 cell!(U32, u32, "A 32-bit atomic under loom.");
 cell!(Usize, usize, "A pointer-sized atomic under loom.");
 
-impl U32 {
-    /// Writes the bits in `mask`, as a read-modify-write of the word. Returns what it was.
-    fn replace(&self, mask: u32, value: u32, order: Ordering) -> u32 {
-        let mut seen = self.load(Relaxed);
-        while let Err(now) = self.compare_exchange(seen, seen & !mask | value, order, Relaxed) {
-            seen = now;
-        }
-        seen
-    }
-}
-
+/// Each access is one step, a read-modify-write of the word with the ordering that was asked for: what the portable form
+/// promises. So a store to a byte keeps the release sequences of the word's other fields, as a processor does, which
+/// has not written to them; and it acquires nothing.
 impl Split for U32 {
     fn store_low_byte(&self, value: u8, order: Ordering) {
-        self.replace(0xff, value.into(), order);
+        self.store_bits(0xff, value.into(), order);
     }
 
     fn compare_exchange_low_byte(
@@ -269,22 +296,67 @@ impl Split for U32 {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u8, u8> {
-        let mut seen = self.load(failure);
-        while seen as u8 == current {
-            match self.compare_exchange(seen, seen & !0xff | u32::from(new), success, failure) {
-                Ok(_) => return Ok(current),
-                Err(now) => seen = now,
+        if panicking() {
+            let seen = self.peek();
+            if seen as u8 != current {
+                return Err(seen as u8);
             }
+            self.shadow.store((seen & !0xff | u32::from(new)) as usize, Relaxed);
+            return Ok(current);
         }
-        Err(seen as u8)
+        self.act(|world| {
+            let seen = self.look();
+            let fits = seen as u8 == current;
+            let (operation, order) =
+                if fits { (Operation::CompareExchange, success) } else { (Operation::Load, failure) };
+            let order = planted(world.fault(), operation, order);
+            let next = if fits { seen & !0xff | u32::from(new) } else { seen };
+            world.unexplored(|| {
+                // That which fails is one that expects what is never there.
+                let expected = if fits { seen.into() } else { NEVER };
+                let result = self.inner.compare_exchange(expected, next.into(), order, if fits { Relaxed } else { order });
+                assert_eq!(result.is_ok(), fits, "another thread came in");
+            });
+            if fits {
+                self.stored(world, next, order);
+                Ok(current)
+            } else if world.lies() {
+                Ok(current)
+            } else {
+                Err(seen as u8)
+            }
+        })
     }
 
     fn store_low_half(&self, value: u16, order: Ordering) {
-        self.replace(0xffff, value.into(), order);
+        self.store_bits(0xffff, value.into(), order);
     }
 
     fn swap_high_half(&self, value: u16, order: Ordering) -> u16 {
-        (self.replace(0xffff << 16, u32::from(value) << 16, order) >> 16) as u16
+        let value = u32::from(value) << 16;
+        if panicking() {
+            let before = self.peek();
+            self.shadow.store((before & 0xffff | value) as usize, Relaxed);
+            return (before >> 16) as u16;
+        }
+        let before = self.act(|world| {
+            let order = planted(world.fault(), Operation::Swap, order);
+            self.modify(world, |before| before & 0xffff | value, order)
+        });
+        (before >> 16) as u16
+    }
+}
+
+impl U32 {
+    /// Stores the bits in `mask`.
+    fn store_bits(&self, mask: u32, value: u32, order: Ordering) {
+        if panicking() {
+            return self.shadow.store((self.peek() & !mask | value) as usize, Relaxed);
+        }
+        self.act(|world| {
+            let order = planted(world.fault(), Operation::Store, order);
+            self.modify(world, |before| before & !mask | value, order)
+        });
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use poundlock_core::condvar::RawCondvar;
 use poundlock_core::mutex::RawMutex;
+use poundlock_core::qspin::{Layout, RawSpin};
 
 use crate::atomic::U32;
 use crate::platform::Modelled;
@@ -88,4 +89,11 @@ pub fn condvar_words<P: Modelled>(condvar: &RawCondvar<P>) -> &[U32; 2] {
     const { assert!(size_of::<RawCondvar<P>>() == 2 * size_of::<U32>()) };
     // SAFETY: `RawCondvar` is `repr(C)` and made of two `P::U32`, which is `U32`; see the assertion.
     unsafe { &*core::ptr::from_ref(condvar).cast::<[U32; 2]>() }
+}
+
+/// The word of a queue spinlock.
+pub fn spin_word<P: Modelled, L: Layout>(lock: &RawSpin<P, L>) -> &U32 {
+    const { assert!(size_of::<RawSpin<P, L>>() == size_of::<U32>()) };
+    // SAFETY: `RawSpin` is `repr(transparent)` over a `P::U32`, which is `U32`.
+    unsafe { &*core::ptr::from_ref(lock).cast::<U32>() }
 }

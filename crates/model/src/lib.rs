@@ -46,6 +46,6 @@ mod platform;
 mod world;
 
 pub use atomic::{Operation, U32, Usize};
-pub use explore::{MutexWords, condvar_words, explore, mutex_words};
+pub use explore::{MutexWords, condvar_words, explore, mutex_words, spin_word};
 pub use platform::{Model, Modelled, Patient, Turns};
-pub use world::{Fault, Mortal, Report, Settings, THREADS, World};
+pub use world::{Events, Fault, Mortal, Report, Settings, THREADS, World};

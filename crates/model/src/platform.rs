@@ -2,6 +2,7 @@
 
 use core::cell::Cell;
 
+use poundlock_core::events::Event;
 use poundlock_core::node::Record;
 use poundlock_core::platform::{Deadline, Platform, Running, Spin, Tuning, Waited};
 use poundlock_core::qspin::hash::Line;
@@ -26,6 +27,7 @@ impl Spin for Turns {
             return false;
         }
         self.0 -= 1;
+        World::current().waits();
         // Lets the others go on, which is what a spinner hopes for.
         loom::thread::yield_now();
         true
@@ -37,10 +39,16 @@ pub trait Modelled: Platform<U32 = U32> {
     /// Makes the records of a new execution, before any other thread runs.
     #[doc(hidden)]
     fn prepare();
+
+    /// Whether no lock has an entry in the lock hash. A step of the calling thread.
+    fn hash_is_empty() -> bool;
 }
 
+/// The memory that all threads share: their records, and the lock hash.
+type Memory<P> = (&'static [Record<P>], &'static [Line<P>]);
+
 macro_rules! platforms {
-    ($($(#[$doc:meta])* $name:ident, $records:ident, $cached:ident: handoff_after $handoff:expr, passes_before_wake $passes:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident, $records:ident, $hash:ident, $cached:ident: handoff_after $handoff:expr, passes_before_wake $passes:expr, glances $glances:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
@@ -48,16 +56,22 @@ macro_rules! platforms {
         loom::lazy_static! {
             static ref $records: Vec<Record<$name>> =
                 (0..World::current().settings().threads).map(|_| Record::default()).collect();
+            static ref $hash: [Line<$name>; 1] = [Line::default()];
         }
 
         std::thread_local! {
-            /// The records of the current execution, which destructors still find when the model has failed.
-            static $cached: Cell<Option<&'static [Record<$name>]>> = const { Cell::new(None) };
+            /// The records and the hash of the current execution, which destructors still find when the model has
+            /// failed.
+            static $cached: Cell<Option<Memory<$name>>> = const { Cell::new(None) };
         }
 
         impl Modelled for $name {
             fn prepare() {
-                $cached.set(Some(&*$records));
+                $cached.set(Some((&*$records, &*$hash)));
+            }
+
+            fn hash_is_empty() -> bool {
+                $cached.get().is_some_and(|(_, hash)| hash.iter().all(Line::is_empty))
             }
         }
 
@@ -66,26 +80,48 @@ macro_rules! platforms {
             type Usize = Usize;
             type Spin = Turns;
 
-            const TUNING: Tuning = Tuning { handoff_after: $handoff, passes_before_wake: $passes };
+            const TUNING: Tuning = Tuning { handoff_after: $handoff, passes_before_wake: $passes, glances: $glances };
 
             fn spin() -> Turns {
                 Turns(World::current().settings().spins)
             }
 
             fn relax() {
+                World::current().waits();
                 loom::thread::yield_now();
             }
 
             fn lock_hash() -> Option<&'static [Line<$name>]> {
-                None
+                if World::current().settings().hash { $cached.get().map(|(_, hash)| hash) } else { None }
+            }
+
+            fn counting() -> bool {
+                true
+            }
+
+            fn count(event: Event, amount: u64) {
+                World::current().count(event, amount);
+            }
+
+            // Time stands still, but has begun.
+            fn now() -> u64 {
+                1
             }
 
             fn stall(_round: u32) {
+                World::current().waits();
                 loom::thread::yield_now();
             }
 
             fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
                 World::current().wait(word, expected, deadline)
+            }
+
+            /// Time passes at once.
+            fn patrol(_word: &U32, _expected: u32) -> Waited {
+                World::current().waits();
+                loom::thread::yield_now();
+                Waited::Woken
             }
 
             fn wake(word: *const U32, count: u32) {
@@ -103,7 +139,7 @@ macro_rules! platforms {
 
             fn record(index: u32) -> &'static Record<$name> {
                 match $cached.get() {
-                    Some(records) => &records[index as usize],
+                    Some((records, _)) => &records[index as usize],
                     None => unreachable!("a lock is used outside a model"),
                 }
             }
@@ -133,8 +169,8 @@ macro_rules! platforms {
 
 platforms! {
     /// The platform that makes rare paths common: a sleeper is handed the lock after one wake-up in vain, and
-    /// may be passed over once.
-    Model, MODEL_RECORDS, MODEL_CACHE: handoff_after 1, passes_before_wake 1;
-    /// Without hand-offs: a sleeper may be woken in vain again and again.
-    Patient, PATIENT_RECORDS, PATIENT_CACHE: handoff_after u32::MAX, passes_before_wake 1;
+    /// may be passed over once, and nobody glances at a spinlock.
+    Model, MODEL_RECORDS, MODEL_HASH, MODEL_CACHE: handoff_after 1, passes_before_wake 1, glances 0;
+    /// Without hand-offs: a sleeper may be woken in vain again and again; and newcomers glance at a spinlock.
+    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_CACHE: handoff_after u32::MAX, passes_before_wake 1, glances 1;
 }

@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use loom::sync::atomic::AtomicU32;
 use loom::thread::{JoinHandle, Thread};
+use poundlock_core::events::Event;
 use poundlock_core::platform::{Atomic as _, Clock, Deadline, Waited};
 
 use crate::atomic::{Operation, U32};
@@ -40,6 +41,10 @@ pub enum Fault {
     Lie(u32),
     /// After each store that releases, the word is read once more.
     TouchAfterRelease,
+    /// Stores, or bitwise read-modify-writes, with this operand are left out.
+    Omit(Operation, u32),
+    /// Stores of this value come later: when the thread next wakes somebody up.
+    Late(u32),
 }
 
 /// How a model's world is furnished.
@@ -59,6 +64,8 @@ pub struct Settings {
     pub plain_release: bool,
     /// Threads that have no record, as a bit set: they may not queue.
     pub unregistered: u32,
+    /// Whether there is a lock hash. It has one line, so that all locks collide.
+    pub hash: bool,
     /// What is wrong.
     pub fault: Fault,
 }
@@ -73,6 +80,7 @@ impl Settings {
         epoch: 0,
         plain_release: false,
         unregistered: 0,
+        hash: true,
         fault: Fault::None,
     };
 }
@@ -100,6 +108,26 @@ pub struct Report {
     pub expelled: u64,
     /// Whatever the model counts with [`World::reached`].
     pub reached: [u64; 4],
+    /// The events that the locks counted.
+    pub events: Events,
+}
+
+/// How often each lock event happened.
+#[derive(Clone, Copy, Default)]
+pub struct Events([u64; Event::ALL.len()]);
+
+impl core::ops::Index<Event> for Events {
+    type Output = u64;
+    fn index(&self, event: Event) -> &u64 {
+        &self.0[event as usize]
+    }
+}
+
+impl core::fmt::Debug for Events {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let happened = Event::ALL.iter().filter(|event| self[**event] != 0);
+        f.debug_map().entries(happened.map(|event| (event.name(), self[*event]))).finish()
+    }
 }
 
 /// A thread in [`wait`](World::wait).
@@ -160,17 +188,32 @@ pub struct World {
     plots: RefCell<Vec<Rc<Plot>>>,
     blind: Cell<Option<(usize, *const U32)>>,
     watched: RefCell<Vec<Watch>>,
+    events: Cell<Events>,
+    /// Signal handlers that are still to run, and in which thread.
+    handlers: RefCell<Vec<(u32, Box<dyn FnOnce()>)>>,
+    scripts: RefCell<Vec<Script>>,
+    /// Stores that [`Fault::Late`] keeps back, and in which thread.
+    late: RefCell<Vec<(u32, *const U32, u32)>>,
+}
+
+/// What a thread does after some more operations on a word.
+struct Script {
+    thread: u32,
+    word: usize,
+    left: u32,
+    then: Box<dyn FnOnce()>,
 }
 
 /// Counts what happens to a word.
 struct Watch {
     word: usize,
     place: usize,
-    event: Event,
+    what: Watched,
 }
 
-enum Event {
-    Stored(Box<dyn Fn(u32) -> bool>),
+enum Watched {
+    /// By the value before and the one after.
+    Stored(Box<dyn Fn(u32, u32) -> bool>),
     Slept,
 }
 
@@ -190,6 +233,11 @@ impl World {
     /// Outside a model.
     pub(crate) fn current() -> Rc<World> {
         CURRENT.with_borrow(|world| world.clone().expect("a lock is used outside a model"))
+    }
+
+    /// The world of the execution that runs, for a script or a handler.
+    pub fn present() -> Rc<World> {
+        World::current()
     }
 
     /// A new world for a new execution.
@@ -212,6 +260,10 @@ impl World {
             plots: RefCell::default(),
             blind: Cell::new(None),
             watched: RefCell::default(),
+            events: Cell::default(),
+            handlers: RefCell::default(),
+            scripts: RefCell::default(),
+            late: RefCell::default(),
         });
         CURRENT.set(Some(world.clone()));
         world
@@ -220,6 +272,7 @@ impl World {
     /// The execution is over.
     pub(crate) fn end(&self) {
         assert!(self.sleepers.borrow().is_empty(), "a thread sleeps beyond the model's end");
+        assert!(self.handlers.borrow().is_empty(), "a handler did not run");
         self.tally(|report| report.executions += 1);
         CURRENT.set(None);
     }
@@ -245,19 +298,24 @@ impl World {
 
     /// Counts as [`World::reached`] whenever a value is stored in `word` for which `when` holds.
     pub fn watch(&self, word: &U32, place: usize, when: impl Fn(u32) -> bool + 'static) {
+        self.watch_change(word, place, move |_, value| when(value));
+    }
+
+    /// Counts as [`World::reached`] whenever `word` goes from one value to another for which `when` holds.
+    pub fn watch_change(&self, word: &U32, place: usize, when: impl Fn(u32, u32) -> bool + 'static) {
         let word = core::ptr::from_ref(word).addr();
-        self.watched.borrow_mut().push(Watch { word, place, event: Event::Stored(Box::new(when)) });
+        self.watched.borrow_mut().push(Watch { word, place, what: Watched::Stored(Box::new(when)) });
     }
 
     /// Counts as [`World::reached`] whenever a thread falls asleep on `word`.
     pub fn watch_sleep(&self, word: &U32, place: usize) {
         let word = core::ptr::from_ref(word).addr();
-        self.watched.borrow_mut().push(Watch { word, place, event: Event::Slept });
+        self.watched.borrow_mut().push(Watch { word, place, what: Watched::Slept });
     }
 
-    pub(crate) fn stored(&self, address: usize, value: u32) {
+    pub(crate) fn stored(&self, address: usize, before: u32, value: u32) {
         for watch in self.watched.borrow().iter().filter(|watch| watch.word == address) {
-            if matches!(&watch.event, Event::Stored(when) if when(value)) {
+            if matches!(&watch.what, Watched::Stored(when) if when(before, value)) {
                 self.reached(watch.place);
             }
         }
@@ -266,10 +324,23 @@ impl World {
     fn slept(&self, address: usize) {
         self.tally(|report| report.sleeps += 1);
         for watch in self.watched.borrow().iter().filter(|watch| watch.word == address) {
-            if matches!(watch.event, Event::Slept) {
+            if matches!(watch.what, Watched::Slept) {
                 self.reached(watch.place);
             }
         }
+    }
+
+    pub(crate) fn count(&self, event: Event, amount: u64) {
+        let more = if event.is_duration() { 1 } else { amount };
+        let mut events = self.events.get();
+        events.0[event as usize] += more;
+        self.events.set(events);
+        self.tally(|report| report.events.0[event as usize] += more);
+    }
+
+    /// How often it happened in this execution so far.
+    pub fn events(&self, event: Event) -> u64 {
+        self.events.get()[event]
     }
 
     /// Starts thread number `index`; the main thread is number 0.
@@ -359,6 +430,60 @@ impl World {
         }
     }
 
+    /// Returns when the condition, which looks at words by [`U32::peek`], holds. Within [`World::unexplored`] only.
+    pub fn await_until(&self, condition: impl Fn() -> bool) {
+        while !condition() {
+            self.enter();
+            loom::thread::yield_now();
+        }
+    }
+
+    /// Has a signal handler run in a thread: where it next waits, in whatever way, before it gives up its CPU. Of
+    /// several, each runs where the one before it waits.
+    pub fn handle(&self, thread: u32, handler: impl FnOnce() + 'static) {
+        self.handlers.borrow_mut().push((thread, Box::new(handler)));
+    }
+
+    /// Has a thread do something right after its `nth` operation, from 1, on a word.
+    pub fn script(&self, thread: u32, word: &U32, nth: u32, then: impl FnOnce() + 'static) {
+        let word = core::ptr::from_ref(word).addr();
+        self.scripts.borrow_mut().push(Script { thread, word, left: nth, then: Box::new(then) });
+    }
+
+    pub(crate) fn operated(&self, address: usize) {
+        let own = self.index();
+        let due = {
+            let mut scripts = self.scripts.borrow_mut();
+            let at = scripts.iter_mut().position(|script| {
+                let this = script.thread == own && script.word == address;
+                script.left -= u32::from(this);
+                this && script.left == 0
+            });
+            at.map(|at| scripts.remove(at).then)
+        };
+        if let Some(then) = due {
+            then();
+        }
+    }
+
+    /// How many handlers have not begun.
+    pub fn handlers_left(&self) -> usize {
+        self.handlers.borrow().len()
+    }
+
+    /// The calling thread waits: a handler may run.
+    pub(crate) fn waits(&self) {
+        let own = self.index();
+        let found = {
+            let mut handlers = self.handlers.borrow_mut();
+            let at = handlers.iter().position(|(thread, _)| *thread == own);
+            at.map(|at| handlers.remove(at).1)
+        };
+        if let Some(handler) = found {
+            handler();
+        }
+    }
+
     fn has_passed(&self, deadline: &Deadline) -> bool {
         deadline.seconds < 0 || self.expired.get() & (1 << deadline.seconds) != 0
     }
@@ -371,6 +496,7 @@ impl World {
     // Sleeping.
 
     pub(crate) fn wait(&self, word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
+        self.waits();
         let index = self.index() as usize;
         if self.restless[index].get() < self.settings.restless {
             self.restless[index].set(self.restless[index].get() + 1);
@@ -408,6 +534,7 @@ impl World {
     }
 
     pub(crate) fn wake(&self, word: *const U32, count: u32) {
+        self.keep_promises();
         self.enter();
         let number = self.wakes.get();
         self.wakes.set(number + 1);
@@ -439,9 +566,13 @@ impl World {
 
     // Releasing without a read-modify-write.
 
-    /// A restartable sequence: a look at `guard` and a store to `count`, which others may come between, but
-    /// no [`World::expel`].
+    /// A plain release of a mutex; see [`World::release_when`].
     pub(crate) fn release(&self, count: &U32, guard: &U32) -> bool {
+        self.release_when(|| guard.load(Relaxed) == 0, || count.store_alone(0, Release))
+    }
+
+    /// A restartable sequence: a look and a store, which others may come between, but no [`World::expel`].
+    pub(crate) fn release_when(&self, look: impl Fn() -> bool, store: impl Fn()) -> bool {
         if !self.settings.plain_release {
             return false;
         }
@@ -451,7 +582,7 @@ impl World {
             // What the one who expelled us wrote before is there now.
             barrier.fetch_add(1, AcqRel);
             stage.set(Releasing::Looked);
-            if guard.load(Relaxed) != 0 {
+            if !look() {
                 stage.set(Releasing::No);
                 return false;
             }
@@ -464,7 +595,7 @@ impl World {
                 continue;
             }
             self.unexplored(|| {
-                count.store_alone(0, Release);
+                store();
                 barrier.fetch_add(1, AcqRel);
             });
             stage.set(Releasing::No);
@@ -488,6 +619,38 @@ impl World {
 
     pub(crate) fn fault(&self) -> Fault {
         self.settings.fault
+    }
+
+    /// Whether a store is to come later.
+    pub(crate) fn keeps_back(&self, word: usize, value: u64) -> bool {
+        let Fault::Late(late) = self.fault() else { return false };
+        let later = u64::from(late) == value;
+        if later {
+            self.late.borrow_mut().push((self.index(), word as *const U32, late));
+        }
+        later
+    }
+
+    /// Makes the calling thread's late stores.
+    fn keep_promises(&self) {
+        let own = self.index();
+        let mut due = Vec::new();
+        self.late.borrow_mut().retain(|late| {
+            let others = late.0 != own;
+            if !others {
+                due.push(*late);
+            }
+            others
+        });
+        for (_, word, value) in due {
+            // SAFETY: the models that plant this fault do so with states of nodes, which last until the execution ends.
+            unsafe { &*word }.store_alone(value, Release);
+        }
+    }
+
+    /// Whether an operation with this operand is to be left out.
+    pub(crate) fn omits(&self, operation: Operation, operand: u64) -> bool {
+        matches!(self.fault(), Fault::Omit(which, value) if which == operation && u64::from(value) == operand)
     }
 
     /// Whether the failure of a compare-and-swap is to be reported as a success.

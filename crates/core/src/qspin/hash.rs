@@ -37,6 +37,13 @@ impl<P: Platform> Default for Line<P> {
     }
 }
 
+impl<P: Platform> Line<P> {
+    /// Whether none of its entries is taken, at this moment. For checkers: no lock asks.
+    pub fn is_empty(&self) -> bool {
+        self.entries.iter().all(|entry| entry.lock.load(Relaxed) == 0)
+    }
+}
+
 /// The entries, in the order in which they are probed for this lock.
 fn probe<P: Platform>(lines: &'static [Line<P>], lock: usize) -> impl Iterator<Item = &'static Entry<P>> {
     // Fibonacci hashing: the top bits of the product with 2^64 over the golden ratio. Locks are 4-byte aligned.

@@ -36,7 +36,7 @@ pub(super) const LOW_BYTE: u32 = 0xff;
 pub trait Layout: 'static {
     /// One waiter spins on the word itself.
     const PENDING: u32 = 1 << 8;
-    /// A queue head has halted here at some time: releases are read-modify-writes. Never cleared.
+    /// A queue head has halted here at some time: releases are compare-and-swaps. Never cleared.
     const HALTS: u32 = 1 << 9;
     /// The low bits of the [`Platform::epoch`](crate::Platform::epoch) in which the fields of waiters were last
     /// used.

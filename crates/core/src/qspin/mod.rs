@@ -30,10 +30,12 @@
 //! # Releasing
 //!
 //! The native and virtual forms store 0 to the low byte. The paravirtual form has to see `SLOW`, and a plain look before a
-//! plain store could miss it. As long as no queue head has halted in the lock, the halts bit is clear, and a platform
-//! that can make the look and the store one step with respect to a thread that is about to halt does so
-//! ([`Split::release_low_byte`]): who halts here first sets the bit, so that no later release takes that way, and waits
-//! until those under way are over ([`Platform::expel`]). From then on a release is a compare-and-swap of the low byte.
+//! plain store could miss it. As long as no queue head has halted in the lock, the halts bit is clear, and a release is
+//! that look and that store all the same ([`Split::release_low_byte`]). Who halts here first sets the bit. Whoever acquires
+//! the lock from then on sees it, and releases by a compare-and-swap of the low byte. So there is one release that may have
+//! looked before the bit and store after it, that of the thread which holds the lock at this moment; and it may wipe out
+//! `SLOW`. The head that has set the bit allows for that: until it has acquired the lock, and the release is over, it
+//! looks now and then ([`Platform::patrol`]) instead of relying on its kick.
 //!
 //! # Forks
 //!
@@ -230,16 +232,20 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Releases the lock if a plain store is enough for that, whatever the form, and its word bears the mark: the fast half
-    /// of [`RawSpin::unlock`], for a caller that goes on to the slow one itself.
+    /// Releases the lock if its word is just the mark and held, which a plain store is enough for, whatever the form: the
+    /// fast half of [`RawSpin::unlock`], for a caller that goes on to that if it returns false.
     #[inline(always)]
     pub fn release(&self) -> bool {
-        self.word.release_low_byte(LOW_BYTE | L::HALTS | L::USER, LOCKED | MARK)
+        self.word.release_low_byte((LOCKED | MARK) as u16)
     }
 
     #[inline]
     fn unlock_again(&self) {
-        if self.word.compare_exchange_low_byte(LOCKED as u8, 0, Release, Relaxed).is_err() {
+        let seen = self.word.load(Relaxed);
+        if seen & (LOW_BYTE | L::HALTS) == LOCKED {
+            // As `release`, with other fields in use.
+            self.word.store_low_byte(0, Release);
+        } else if self.word.compare_exchange_low_byte(LOCKED as u8, 0, Release, Relaxed).is_err() {
             self.unlock_paravirtual();
         }
     }

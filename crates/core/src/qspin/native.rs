@@ -23,11 +23,6 @@ use crate::events::Event;
 use crate::node::{Held, NodeId, state};
 use crate::platform::{Atomic, Platform, Split};
 
-/// How often a newcomer looks at a lock that nobody waits for before it sets the pending bit. A critical section of a few
-/// dozen instructions is over by then, and its lock changes hands by one read-modify-write rather than three; two
-/// threads at such sections get a third more through. It costs order only among threads that come within that time.
-const GLANCES: u32 = 4;
-
 /// How often a newcomer looks again while the word is in the middle of going from pending to locked.
 const HANDOVER_LOOKS: u32 = 512;
 
@@ -54,7 +49,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     /// Looks a few times for a free word, as long as nobody waits.
     fn glance(&self) -> bool {
-        for _ in 0..GLANCES {
+        for _ in 0..P::TUNING.glances {
             if self.take_if_idle() {
                 return true;
             }

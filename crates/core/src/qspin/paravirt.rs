@@ -28,15 +28,17 @@
 //!   head that has put it there. It is taken out only by the holder. A node is [`state::HASHED`] from before `SLOW` shows
 //!   it until the holder has taken its entry out; only then does the node become [`state::HEAD`], and while it is, no
 //!   entry names it and `SLOW` is clear.
-//! * **DUTY.** If the head is halted then `SLOW` is set, and somebody will see it: the holder at its unlock, or, if the lock
+//! * **DUTY.** If the head is halted then `SLOW` is set (or HALTS excuses it, and the head looks for itself), and somebody will see it: the holder at its unlock, or, if the lock
 //!   is free, the pending waiter, who does not leave a free lock but by taking it. Every other way of taking the lock
 //!   keeps `SLOW`.
-//! * **HALTS.** `SLOW` is set by a thread other than the holder only after the halts bit: see "Releasing" in the parent's
-//!   documentation.
+//! * **HALTS.** A release by a plain store is made only by who has seen the halts bit clear since it acquired the lock. `SLOW` is
+//!   set by a thread other than the holder only after the bit; and if that thread was the one to set it, `SLOW` may be
+//!   wiped out, once, by the release that was under way, and the thread does not rely on it: see "Releasing" in the
+//!   parent's documentation.
 //! * **LAST TOUCH.** The store that releases the lock is the unlocker's last access to it. The kick that follows is an
 //!   address in type-stable memory; the head's state was changed before, while the lock kept the head from leaving.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{LOCKED, LOW_BYTE, Layout, PASS, PASSES, RESERVED, SLOW};
 use super::native::successor;
@@ -56,8 +58,8 @@ const fn is_reserved(word: u32) -> bool {
 
 /// How a head's way into the hash ended.
 enum Announced {
-    /// `SLOW` says that it is there.
-    Yes,
+    /// `SLOW` says that it is there; and whether HALTS allows it to be wiped out.
+    Yes { unsure: bool },
     /// The lock came free and is acquired; whether the queue is empty now.
     Acquired(bool),
     /// There is no hash.
@@ -168,6 +170,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         let node = held.node();
         let mut vain = 0;
         let mut repeated = false;
+        let mut unsure = false;
         loop {
             let mut budget = P::spin();
             loop {
@@ -185,7 +188,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                     continue;
                 }
                 match self.announce(held, own) {
-                    Announced::Yes => {}
+                    Announced::Yes { unsure: now } => unsure |= now,
                     Announced::Acquired(last) => return last,
                     Announced::Impossible => {
                         P::stall(u32::MAX);
@@ -198,7 +201,11 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                 count::<P>(Event::WaitAgain);
             }
             repeated = true;
-            P::wait(&node.state, state::HASHED, None);
+            if unsure {
+                P::patrol(&node.state, state::HASHED);
+            } else {
+                P::wait(&node.state, state::HASHED, None);
+            }
             if node.state.load(Acquire) == state::HASHED {
                 // ENTRY, DUTY: the entry is there and SLOW is set, or the one who passed headship is about to see to it.
                 count::<P>(Event::SpuriousWakeup);
@@ -248,13 +255,11 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     fn announce(&self, held: &Held<P>, own: u32) -> Announced {
         let node = held.node();
         let Some(lines) = P::lock_hash() else { return Announced::Impossible };
-        // Acquire: whoever sees the bit comes after the expulsion.
-        if self.word.load(Acquire) & L::HALTS == 0 {
-            // HALTS. Sequentially consistent: before the expulsion, and before whatever the platform reads to learn whether
-            // anybody releases that way at all. Headship is one thread's, so nobody else sees the bit before the
-            // expulsion and relies on it.
-            self.word.fetch_or(L::HALTS, SeqCst);
-            P::expel();
+        // HALTS. Relaxed: who acquires the lock after this reads a later word than this writes, and what holds back its plain
+        // release is that it reads the bit there.
+        let unsure = self.word.load(Relaxed) & L::HALTS == 0;
+        if unsure {
+            self.word.fetch_or(L::HALTS, Relaxed);
         }
         if !hash::insert::<P>(lines, self.address(), held.id) {
             return Announced::Impossible;
@@ -272,7 +277,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             }
             // Ends a reservation too. Release: the holder finds the entry and the node's state.
             match self.word.compare_exchange(seen, seen & !PASSES | SLOW, Release, Relaxed) {
-                Ok(_) => return Announced::Yes,
+                Ok(_) => return Announced::Yes { unsure },
                 Err(now) => seen = now,
             }
         }
