@@ -1,5 +1,6 @@
 //! `poundlock stat`: a program run with its locks measured, and a report of where it waited.
 
+mod events;
 mod json;
 mod report;
 mod symbols;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
+use super::events::bounds;
 use super::report::Report;
 use crate::message::{Failure, status};
 use crate::program::reason;
@@ -23,6 +24,35 @@ struct Document<'a> {
     ending: &'a str,
     dropped_locks: u64,
     locks: Vec<Lock<'a>>,
+    /// Every event of the queue spinlocks' slow paths that has no duration; empty if none happened.
+    events: Vec<Event>,
+    /// Those that have one; empty if there were no events at all.
+    durations: Vec<Durations>,
+}
+
+#[derive(Serialize)]
+struct Event {
+    name: &'static str,
+    count: u64,
+    /// In the thread to which it happened most. Threads of which one began after the other's end may count as one.
+    most: u64,
+}
+
+#[derive(Serialize)]
+struct Durations {
+    name: &'static str,
+    count: u64,
+    ns: Time,
+    /// Those in which there are any, shortest first.
+    buckets: Vec<Bucket>,
+}
+
+/// How many took `from_ns` or longer, but not `to_ns`, the next power of two.
+#[derive(Serialize)]
+struct Bucket {
+    from_ns: u64,
+    to_ns: u64,
+    count: u64,
 }
 
 #[derive(Serialize)]
@@ -138,6 +168,23 @@ fn document(report: &Report) -> Document<'_> {
             .map(|site| Site { stack: &site.stack, contended: site.contended, wait_ns: site.wait_ns })
             .collect(),
     });
+    let events = report.events.counts.iter().map(|(event, count)| Event {
+        name: event.name(),
+        count: count.total,
+        most: count.most,
+    });
+    let durations = report.events.durations.iter().map(|(event, durations)| Durations {
+        name: event.name(),
+        count: durations.count,
+        ns: Time { total: durations.total_ns, max: durations.max_ns },
+        buckets: durations
+            .buckets
+            .iter()
+            .enumerate()
+            .filter(|&(_, &count)| count > 0)
+            .map(|(n, &count)| Bucket { from_ns: bounds(n).0, to_ns: bounds(n).1, count })
+            .collect(),
+    });
     Document {
         command: &report.command,
         lock: report.lock.to_string(),
@@ -148,5 +195,7 @@ fn document(report: &Report) -> Document<'_> {
         ending: &report.ending,
         dropped_locks: report.dropped_locks,
         locks: locks.collect(),
+        events: events.collect(),
+        durations: durations.collect(),
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use poundlock_core::names::Choice;
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 
+use super::events::Events;
 use super::symbols::{Frame, Space, Symbols};
 use crate::launch::Ended;
 
@@ -26,6 +27,8 @@ pub(super) struct Report {
     pub(super) dropped_locks: u64,
     /// Most waiting first.
     pub(super) locks: Vec<Lock>,
+    /// What happened in the slow paths of queue spinlocks.
+    pub(super) events: Events,
 }
 
 /// One lock.
@@ -94,6 +97,7 @@ impl Report {
             thread_time_ns: snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum(),
             dropped_locks: snapshots.iter().map(|snapshot| snapshot.dropped_locks).sum(),
             locks: locks.collect(),
+            events: Events::new(snapshots),
         }
     }
 

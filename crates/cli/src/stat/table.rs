@@ -59,7 +59,7 @@ fn write_text(out: &mut String, report: &Report, shown: usize) -> std::fmt::Resu
     for lock in top.iter().filter(|lock| !lock.sites.is_empty()) {
         write_sites(out, lock, several)?;
     }
-    Ok(())
+    report.events.write(out)
 }
 
 fn table(report: &Report, locks: &[Lock], several: bool) -> String {
@@ -98,7 +98,7 @@ fn aligned(column: usize, text: String) -> Cell {
 fn name(lock: &Lock, several: bool) -> String {
     let mut name = match (&lock.variable, lock.kind) {
         (Some(variable), _) => variable.clone(),
-        (None, LockKind::Mutex) => format!("{:#x}", lock.address),
+        (None, LockKind::Mutex | LockKind::Spinlock) => format!("{:#x}", lock.address),
         (None, kind) => kind.to_string(),
     };
     if several {
@@ -110,8 +110,13 @@ fn name(lock: &Lock, several: bool) -> String {
 /// A lock's name, address and origin, a line each.
 fn description(lock: &Lock, several: bool) -> Vec<String> {
     let mut lines = vec![name(lock, several)];
-    if lock.variable.is_some() {
-        lines.push(format!("  {:#x}", lock.address));
+    // Of mutexes it is not said: most locks are.
+    let kind = if lock.kind == LockKind::Spinlock { Some("spinlock") } else { None };
+    match (&lock.variable, kind) {
+        (Some(_), Some(kind)) => lines.push(format!("  {:#x}, a {kind}", lock.address)),
+        (Some(_), None) => lines.push(format!("  {:#x}", lock.address)),
+        (None, Some(kind)) => lines.push(format!("  a {kind}")),
+        (None, None) => {}
     }
     if !lock.created_at.is_empty() {
         lines.push(format!("  {}", lock.created_at));
@@ -184,7 +189,7 @@ fn command_line(words: &[String]) -> String {
 }
 
 /// Three digits and a unit.
-fn duration(ns: u64) -> String {
+pub(super) fn duration(ns: u64) -> String {
     let (value, unit) = match ns {
         0..1_000 => return format!("{ns} ns"),
         // Rounded to three digits, 999.6 us would be 1000 us: these limits are where the rounding changes the unit.

@@ -1,0 +1,594 @@
+//! Spinlocks under `run` and `stat`: whose they are, and what is counted of them.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use poundlock_core::events::Event;
+use serde_json::Value;
+use support::{
+    LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited, scratch,
+};
+
+/// What the programs below begin with.
+const PROLOGUE: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(what) do { if (!(what)) { printf("line %d: %s\n", __LINE__, #what); exit(1); } } while (0)
+
+static inline int sleeps(int tid) {
+    char name[64], text[512] = "";
+    snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
+    FILE *file = fopen(name, "r");
+    if (!file) return 0;
+    char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL;
+    fclose(file);
+    return end && end[2] == 'S';
+}
+
+/* Until all of them are asleep, twice in a row, so that a sleep on the way to the lock is not taken for the wait. */
+static inline void until_they_sleep(int *tids, int n) {
+    for (int seen = 0; seen < 2; usleep(1000)) {
+        int asleep = 0;
+        for (int i = 0; i < n; i++) {
+            int tid = __atomic_load_n(&tids[i], __ATOMIC_SEQ_CST);
+            asleep += tid && sleeps(tid);
+        }
+        seen = asleep == n ? seen + 1 : 0;
+    }
+}
+"#;
+
+/// `program THREADS ROUNDS`: each thread takes `locks[0]` ROUNDS times and tries for `locks[1]` as often; a third lock is
+/// shared with other processes, a fourth is on the heap. At the end it prints how often each was acquired.
+const BUSY: &str = r#"
+static pthread_spinlock_t locks[3];
+static pthread_spinlock_t *heap;
+static unsigned long counts[4];
+static int rounds;
+
+__attribute__((noinline)) static void one(void) {
+    pthread_spin_lock(&locks[0]); /* WAIT */
+    counts[0]++;
+    pthread_spin_unlock(&locks[0]);
+}
+
+static void *work(void *unused) {
+    for (int i = 0; i < rounds; i++) {
+        one();
+        int error = pthread_spin_trylock(&locks[1]);
+        if (error == 0) {
+            counts[1]++;
+            CHECK(pthread_spin_trylock(&locks[1]) == EBUSY);
+            pthread_spin_unlock(&locks[1]);
+        } else {
+            CHECK(error == EBUSY);
+        }
+        if (i % 10 == 0) {
+            pthread_spin_lock(&locks[2]);
+            counts[2]++;
+            pthread_spin_unlock(&locks[2]);
+        }
+        if (i % 5 == 0) {
+            pthread_spin_lock(heap);
+            counts[3]++;
+            pthread_spin_unlock(heap);
+        }
+    }
+    return unused;
+}
+
+int main(int argc, char **argv) {
+    int n = atoi(argv[1]);
+    rounds = atoi(argv[2]);
+    pthread_t threads[n];
+    heap = malloc(sizeof *heap);
+    pthread_spin_init(&locks[0], PTHREAD_PROCESS_PRIVATE); /* INIT */
+    pthread_spin_init(&locks[1], PTHREAD_PROCESS_PRIVATE);
+    pthread_spin_init(&locks[2], PTHREAD_PROCESS_SHARED); /* SHARED */
+    pthread_spin_init(heap, PTHREAD_PROCESS_PRIVATE); /* HEAP */
+    for (int i = 0; i < n; i++) pthread_create(&threads[i], NULL, work, NULL);
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 3; i++) pthread_spin_destroy(&locks[i]);
+    pthread_spin_destroy(heap);
+    printf("%lu %lu %lu %lu\n", counts[0], counts[1], counts[2], counts[3]);
+}
+"#;
+
+/// `program WAITERS END [FILE]`: main holds `lock` until so many others sleep, waiting for it. Then, by END:
+///
+/// * `exit`: lets them have it once each;
+/// * `kill`: lets them take it over and over, counting in FILE, and kills the process when it was taken often enough.
+const WAITERS: &str = r#"
+static pthread_spinlock_t lock;
+static int tids[64];
+static volatile unsigned long *taken;
+static int again;
+
+__attribute__((noinline)) static void wait_for_it(void) {
+    pthread_spin_lock(&lock); /* WAIT */
+    ++*taken;
+    pthread_spin_unlock(&lock);
+}
+
+static void *waiter(void *argument) {
+    __atomic_store_n(&tids[(long)argument], syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+    do wait_for_it(); while (again);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    static unsigned long here;
+    int n = atoi(argv[1]);
+    pthread_t threads[n];
+    taken = &here;
+    again = strcmp(argv[2], "kill") == 0;
+    if (again) {
+        int file = open(argv[3], O_RDWR | O_CREAT, 0600);
+        CHECK(file >= 0 && ftruncate(file, sizeof *taken) == 0);
+        void *memory = mmap(NULL, sizeof *taken, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        CHECK(memory != MAP_FAILED);
+        taken = memory;
+    }
+    pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE);
+    pthread_spin_lock(&lock);
+    ++*taken;
+    for (long i = 0; i < n; i++) pthread_create(&threads[i], NULL, waiter, (void *)i);
+    until_they_sleep(tids, n);
+    pthread_spin_unlock(&lock);
+    if (again) {
+        while (*taken < 5000) usleep(1000);
+        kill(getpid(), SIGKILL);
+    }
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    return 0;
+}
+"#;
+
+fn program(body: &str) -> PathBuf {
+    compile_c(&format!("{PROLOGUE}{body}"), &[])
+}
+
+/// As it ends a frame's text: where `mark` is in `body`.
+fn line_of(body: &str, mark: &str) -> String {
+    let text = format!("{PROLOGUE}{body}");
+    let line = text.lines().position(|line| line.contains(mark)).expect("the program has the mark") + 1;
+    format!("program.c:{line})")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("these programs print UTF-8")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key} is no number in {value:#}"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("{key} is no list in {value:#}"))
+}
+
+/// Runs `program` under `stat`: what it printed, the report, and the JSON.
+#[track_caller]
+fn stat(lock: &str, program: &Path, arguments: &[&str], status: i32) -> (String, String, Value) {
+    let json = scratch().join("report.json");
+    let mut cmd = poundlock();
+    cmd.args(["stat", "--lock", lock, "--json"]).arg(&json).arg("--").arg(program).args(arguments);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, status);
+    let text = std::fs::read_to_string(&json).expect("the JSON is there");
+    let document = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    (stdout(&output), stderr(&output), document)
+}
+
+/// The locks of which it holds.
+fn locks(document: &Value, wanted: impl Fn(&Value) -> bool) -> Vec<&Value> {
+    list(document, "locks").iter().filter(|lock| wanted(lock)).collect()
+}
+
+#[track_caller]
+fn only(document: &Value, wanted: impl Fn(&Value) -> bool) -> &Value {
+    let found = locks(document, wanted);
+    assert_eq!(found.len(), 1, "{document:#}");
+    found[0]
+}
+
+fn variable(name: &str) -> impl Fn(&Value) -> bool {
+    move |lock| lock["variable"] == Value::from(format!("{name} (in program)"))
+}
+
+fn made_at(line: String) -> impl Fn(&Value) -> bool {
+    move |lock| lock["created_at"].as_str().is_some_and(|at| at.ends_with(&line))
+}
+
+/// The events of a report, by name.
+struct Events(BTreeMap<String, u64>);
+
+impl Events {
+    /// Checks what holds for all of them, whatever happened: the schema, the table, and what cannot be more than what.
+    #[track_caller]
+    fn of(document: &Value, table: &str) -> Events {
+        let mut counts = BTreeMap::new();
+        let threads = number(document, "threads");
+        for event in list(document, "events") {
+            let (count, most) = (number(event, "count"), number(event, "most"));
+            assert!(most <= count && count <= most * threads, "{event:#}");
+            let name = event["name"].as_str().expect("events have names");
+            let words = [name, &count.to_string(), &most.to_string()].join(" ");
+            let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(table.lines().any(|line| squeezed(line) == words), "no line {words:?} in\n{table}");
+            counts.insert(name.to_string(), count);
+        }
+        for duration in list(document, "durations") {
+            let (count, time) = (number(duration, "count"), &duration["ns"]);
+            let (total, max) = (number(time, "total"), number(time, "max"));
+            let buckets = list(duration, "buckets");
+            let sum = |of: &dyn Fn(&Value) -> u64| buckets.iter().map(of).sum::<u64>();
+            assert_eq!(sum(&|bucket| number(bucket, "count")), count, "{duration:#}");
+            assert!(total >= sum(&|b| number(b, "from_ns") * number(b, "count")), "{duration:#}");
+            assert!(total <= sum(&|b| number(b, "to_ns") * number(b, "count")), "{duration:#}");
+            if let Some(last) = buckets.last() {
+                assert!((number(last, "from_ns")..number(last, "to_ns")).contains(&max), "{duration:#}");
+            }
+            let name = duration["name"].as_str().expect("durations have names");
+            let title = format!("{name}: {count} times, average ");
+            assert_eq!(table.contains(&title), count > 0, "{title:?} in\n{table}");
+            counts.insert(name.to_string(), count);
+        }
+        let events = Events(counts);
+        if events.0.is_empty() {
+            assert!(!table.contains("queue spinlock events"), "{table}");
+            return events;
+        }
+        assert!(table.contains("queue spinlock events"), "{table}");
+        assert_eq!(events.0.len(), Event::ALL.len(), "{document:#}");
+        let get = |event| events.get(event);
+        let queued = get(Event::Level1) + get(Event::Level2) + get(Event::Level3) + get(Event::Level4);
+        let waits: u64 = list(document, "locks").iter().map(|lock| number(lock, "contended")).sum();
+        assert!(get(Event::PendingHit) + queued + get(Event::NoNode) <= get(Event::SlowPath), "{events}");
+        assert!(get(Event::SlowPath) <= waits, "{events}");
+        assert!(get(Event::WaitEarly) <= get(Event::WaitNode), "{events}");
+        assert!(get(Event::WaitAgain) <= get(Event::WaitHead) + get(Event::WaitNode), "{events}");
+        assert!(get(Event::KickUnlock) <= get(Event::WaitHead) + get(Event::HashedByPasser), "{events}");
+        assert!(get(Event::WakeLatency) <= get(Event::KickUnlock), "{events}");
+        events
+    }
+
+    fn get(&self, event: Event) -> u64 {
+        self.0.get(event.name()).copied().unwrap_or_else(|| panic!("no {:?} in {self}", event.name()))
+    }
+
+    /// In a process that ended between two events, not in the middle of what makes two.
+    #[track_caller]
+    fn check_whole(&self) {
+        assert_eq!(self.get(Event::KickLatency), self.get(Event::KickUnlock), "{self}");
+    }
+}
+
+impl std::fmt::Display for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:#?}", self.0)
+    }
+}
+
+#[test]
+fn every_acquisition_of_a_spinlock_is_counted() {
+    let busy = program(BUSY);
+    let few = "2";
+    // Forms whose waiters keep their CPUs take time slices when there are more threads than CPUs: few rounds of few.
+    for (lock, threads, rounds) in [
+        ("qspin-pv", "8", "4000"),
+        ("any-negative", "64", "500"),
+        ("qspin-virt", "8", "1000"),
+        ("baseline,qspin", few, "1000"),
+        ("glibc,qspin-pv", "8", "1000"),
+        ("glibc", few, "1000"),
+    ] {
+        let (printed, table, document) = stat(lock, &busy, &[threads, rounds], 0);
+        assert_eq!(document["lock"], lock);
+        let counts: Vec<u64> =
+            printed.split_whitespace().map(|count| count.parse().expect("a number")).collect();
+        assert_eq!(counts.len(), 4, "{printed}");
+        let found = [
+            only(&document, variable("locks[0]")),
+            only(&document, variable("locks[1]")),
+            only(&document, variable("locks[2]")),
+            only(&document, made_at(line_of(BUSY, "/* HEAP */"))),
+        ];
+        for (lock, count) in found.iter().zip(&counts) {
+            assert_eq!(number(lock, "acquisitions"), *count, "{lock:#}");
+            assert_eq!(lock["kind"], "spinlock");
+            assert!(number(&lock["hold_ns"], "total") >= number(&lock["hold_ns"], "max"), "{lock:#}");
+            let waits: u64 = list(lock, "sites").iter().map(|site| number(site, "contended")).sum();
+            assert_eq!(waits, number(lock, "contended"), "every wait has its place: {lock:#}");
+            assert!(table.contains(&count.to_string()), "{table}");
+        }
+        // Trying is not waiting.
+        assert_eq!(number(found[1], "contended"), 0);
+        assert!(made_at(line_of(BUSY, "/* INIT */"))(found[0]), "{:#}", found[0]);
+        assert!(made_at(line_of(BUSY, "/* SHARED */"))(found[2]), "{:#}", found[2]);
+        assert!(table.contains(", a spinlock"), "{table}");
+        for site in list(found[0], "sites") {
+            let frame = site["stack"][0].as_str().expect("stacks are not empty");
+            assert!(frame.starts_with("one (") && frame.ends_with(&line_of(BUSY, "/* WAIT */")), "{site:#}");
+        }
+        let events = Events::of(&document, &table);
+        if lock == "glibc" {
+            assert!(events.0.is_empty(), "{events}");
+        } else if !events.0.is_empty() {
+            events.check_whole();
+        }
+        if !lock.contains("qspin-pv") && lock != "any-negative" && !events.0.is_empty() {
+            assert_eq!(events.get(Event::WaitHead) + events.get(Event::KickUnlock), 0, "{lock}: {events}");
+        }
+    }
+}
+
+#[test]
+fn waiters_that_halt_are_kicked_and_both_are_counted() {
+    let waiters = program(WAITERS);
+    for n in [1, 8, 40] {
+        let (_, table, document) = stat("qspin-pv", &waiters, &[&n.to_string(), "exit"], 0);
+        let lock = only(&document, variable("lock"));
+        assert_eq!((number(lock, "acquisitions"), number(lock, "contended")), (n + 1, n), "{lock:#}");
+        // Main saw all of them sleep twice, a millisecond apart, and held the lock all the while.
+        assert!(number(&lock["wait_ns"], "total") >= n * 1_000_000, "{lock:#}");
+        assert!(number(&lock["hold_ns"], "max") >= 1_000_000, "{lock:#}");
+        let sites = list(lock, "sites");
+        assert_eq!(sites.len(), 1, "{lock:#}");
+        let frame = |n: usize| sites[0]["stack"][n].as_str().unwrap_or_default().to_string();
+        assert!(frame(0).starts_with("wait_for_it ("), "{lock:#}");
+        assert!(frame(0).ends_with(&line_of(WAITERS, "/* WAIT */")), "{lock:#}");
+        assert!(frame(1).starts_with("waiter ("), "{lock:#}");
+
+        let events = Events::of(&document, &table);
+        events.check_whole();
+        assert_eq!(events.get(Event::SlowPath), n, "{events}");
+        assert_eq!(events.get(Event::Level1), n, "all of them went to sleep, so they had queued: {events}");
+        // The head halts by itself; those behind it do, too.
+        assert!(events.get(Event::WaitHead) >= 1, "{events}");
+        assert!(events.get(Event::WaitNode) >= n - 1, "{events}");
+        assert!(events.get(Event::KickUnlock) >= 1 && events.get(Event::WakeLatency) >= 1, "{events}");
+    }
+}
+
+#[test]
+fn counters_survive_a_sudden_death() {
+    let waiters = program(WAITERS);
+    for _ in 0..3 {
+        let file = scratch().join("taken");
+        let arguments = ["8", "kill", file.to_str().expect("UTF-8")];
+        let (_, table, document) = stat("qspin-pv", &waiters, &arguments, 128 + 9);
+        let bytes = std::fs::read(&file).expect("the program made it");
+        let taken = u64::from_ne_bytes(bytes.try_into().expect("a number"));
+        assert!(taken >= 5000);
+        let lock = only(&document, variable("lock"));
+        // Both are counted by the holder, ours first.
+        assert!((taken..=taken + 1).contains(&number(lock, "acquisitions")), "{taken}, {lock:#}");
+        assert!(number(lock, "contended") >= 8, "{lock:#}");
+        let events = Events::of(&document, &table);
+        assert!(events.get(Event::KickUnlock) >= 1 && events.get(Event::SlowPath) >= 8, "{events}");
+        // The process may have died between any kick and its latency.
+        let (kicks, latencies) = (events.get(Event::KickUnlock), events.get(Event::KickLatency));
+        assert!(latencies <= kicks && kicks <= latencies + 9, "{events}");
+    }
+}
+
+#[test]
+fn a_forked_child_counts_its_own() {
+    let forks = program(
+        r#"
+        static pthread_spinlock_t lock;
+        static int tids[1];
+        static void *waiter(void *unused) {
+            __atomic_store_n(&tids[0], syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+            pthread_spin_lock(&lock);
+            pthread_spin_unlock(&lock);
+            return unused;
+        }
+        static void take(int n) {
+            for (int i = 0; i < n; i++) {
+                pthread_spin_lock(&lock);
+                pthread_spin_unlock(&lock);
+            }
+        }
+        int main(void) {
+            pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE); /* INIT */
+            take(100);
+            pthread_spin_lock(&lock);
+            pid_t child = fork();
+            if (child == 0) {
+                pthread_t thread;
+                pthread_create(&thread, NULL, waiter, NULL);
+                until_they_sleep(tids, 1);
+                pthread_spin_unlock(&lock);
+                pthread_join(thread, NULL);
+                take(250);
+                exit(0);
+            }
+            pthread_spin_unlock(&lock);
+            int status;
+            CHECK(waitpid(child, &status, 0) == child && status == 0);
+            take(10);
+            return 0;
+        }
+        "#,
+    );
+    let (_, table, document) = stat("qspin-pv", &forks, &[], 0);
+    assert_eq!(number(&document, "processes"), 2);
+    let found = locks(&document, variable("lock"));
+    assert_eq!(found.len(), 2, "{document:#}");
+    let mut figures: Vec<_> = found
+        .iter()
+        .map(|lock| {
+            assert_eq!(lock["kind"], "spinlock");
+            assert!(lock["created_at"].as_str().is_some_and(|at| at.starts_with("main (")), "{lock:#}");
+            (number(lock, "acquisitions"), number(lock, "contended"), number(lock, "pid"))
+        })
+        .collect();
+    figures.sort_unstable();
+    assert_eq!((figures[0].0, figures[0].1), (111, 0), "the parent: {document:#}");
+    assert_eq!((figures[1].0, figures[1].1), (251, 1), "the child: {document:#}");
+    assert_ne!(figures[0].2, figures[1].2);
+    // The child's only.
+    let events = Events::of(&document, &table);
+    events.check_whole();
+    assert_eq!((events.get(Event::SlowPath), events.get(Event::KickUnlock)), (1, 1), "{events}");
+}
+
+/// Prints the word of a spinlock when it is initialised: ours bear a mark, glibc's is 1. Then takes and destroys many, some
+/// of them freed without being destroyed.
+const WORDS: &str = r#"
+int main(void) {
+    pthread_spinlock_t lock, shared;
+    pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE);
+    pthread_spin_init(&shared, PTHREAD_PROCESS_SHARED);
+    printf("%x %x\n", (unsigned)lock, (unsigned)shared);
+    for (int round = 0; round < 20000; round++) {
+        pthread_spinlock_t *some = malloc(4 * sizeof *some);
+        for (int i = 0; i < 4; i++) pthread_spin_init(&some[i], i % 2);
+        for (int i = 0; i < 4; i++) CHECK(pthread_spin_lock(&some[i]) == 0);
+        for (int i = 0; i < 4; i++) CHECK(pthread_spin_trylock(&some[i]) == EBUSY);
+        for (int i = 0; i < 4; i++) CHECK(pthread_spin_unlock(&some[i]) == 0);
+        if (round % 2) for (int i = 0; i < 4; i++) CHECK(pthread_spin_destroy(&some[i]) == 0);
+        free(some);
+    }
+}
+"#;
+
+#[test]
+fn a_spinlock_is_whose_it_was_asked_to_be() {
+    let words = program(WORDS);
+    let by_run = |lock: &str| {
+        let output = run_limited(poundlock().args(["run", "--lock", lock, "--"]).arg(&words), LIMIT);
+        expect_status(&output, 0);
+        stdout(&output)
+    };
+    for lock in ["qspin", "qspin-virt", "qspin-pv", "any-negative", "glibc,qspin", "qspin,baseline"] {
+        assert_eq!(by_run(lock), "8000 1\n", "{lock}");
+    }
+    assert_eq!(by_run("glibc"), "1 1\n");
+    // By hand, and with names that nobody knows: then it runs on the defaults.
+    for (value, expected) in [
+        (Some("qspin"), "8000 1\n"),
+        (Some("glibc"), "1 1\n"),
+        (Some("glibc,qspin-virt"), "8000 1\n"),
+        (Some("qspin,qspin-pv"), "8000 1\n"),
+        (Some("nonesuch"), "8000 1\n"),
+        (None, "8000 1\n"),
+    ] {
+        let mut cmd = Command::new(&words);
+        cmd.env("LD_PRELOAD", preload_library()).env_remove("POUNDLOCK_LOCK");
+        if let Some(value) = value {
+            cmd.env("POUNDLOCK_LOCK", value);
+        }
+        let output = run_limited(&mut cmd, LIMIT);
+        expect_status(&output, 0);
+        assert_eq!(stdout(&output), expected, "{value:?}");
+    }
+    // Counted ones bear another mark; what glibc's are does not change.
+    let acquired = 20000 * 4;
+    for (lock, expected) in [("qspin", "8400 1\n"), ("glibc", "1 1\n")] {
+        let (printed, _, document) = stat(lock, &words, &[], 0);
+        assert_eq!(printed, expected, "{lock}");
+        let sum: u64 = list(&document, "locks").iter().map(|lock| number(lock, "acquisitions")).sum();
+        assert_eq!(sum, acquired, "{document:#}");
+        assert_eq!(number(&document, "dropped_locks"), 0, "{document:#}");
+    }
+}
+
+#[test]
+fn the_environment_alone_forces_the_form() {
+    // Main holds the lock until its word says that somebody waits: with the pending bit, or in the queue.
+    let waits = program(
+        r#"
+        static pthread_spinlock_t lock;
+        static void *waiter(void *unused) {
+            pthread_spin_lock(&lock);
+            pthread_spin_unlock(&lock);
+            return unused;
+        }
+        int main(void) {
+            pthread_t thread;
+            pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE);
+            pthread_spin_lock(&lock);
+            pthread_create(&thread, NULL, waiter, NULL);
+            while (!(*(volatile unsigned *)&lock & 0xffff0100)) usleep(1000);
+            /* A waiter that halts has long done so by then. */
+            for (int i = 0; i < 20; i++) usleep(1000);
+            pthread_spin_unlock(&lock);
+            pthread_join(thread, NULL);
+            return 0;
+        }
+        "#,
+    );
+    let run = |value: &str| {
+        let dir = scratch();
+        let mut cmd = Command::new(&waits);
+        cmd.env("LD_PRELOAD", preload_library()).env("POUNDLOCK_LOCK", value).env("POUNDLOCK_STAT_DIR", &dir);
+        expect_status(&run_limited(&mut cmd, LIMIT), 0);
+        let file =
+            std::fs::read_dir(&dir).expect("it is there").next().expect("a file").expect("an entry").path();
+        poundlock_statfile::read(&file, u64::MAX).expect("a good file")
+    };
+    let native = run("qspin");
+    assert_eq!(native.lock, "qspin");
+    let of = |snapshot: &poundlock_statfile::Snapshot, event: Event| snapshot.events[event as usize].total;
+    assert_eq!((of(&native, Event::SlowPath), of(&native, Event::PendingHit)), (1, 1));
+    assert_eq!((of(&native, Event::WaitHead), of(&native, Event::KickUnlock)), (0, 0));
+    let paravirtual = run("qspin-pv,baseline");
+    assert_eq!(paravirtual.lock, "qspin-pv,baseline");
+    assert_eq!((of(&paravirtual, Event::SlowPath), of(&paravirtual, Event::PendingHit)), (1, 0));
+    assert_eq!((of(&paravirtual, Event::WaitHead), of(&paravirtual, Event::KickUnlock)), (1, 1));
+}
+
+#[test]
+fn a_choice_of_locks_that_is_none_is_refused_in_one_line() {
+    for (choice, words) in [
+        ("qspin,nonesuch", &["'nonesuch'", "qspin-pv", "any-negative"][..]),
+        ("any-negative,baseline", &["'baseline'", "at most one mutex and one spinlock"]),
+        ("qspin,qspin-pv", &["'qspin-pv'", "at most one mutex and one spinlock"]),
+        ("qspin,", &["''", "qspin-pv"]),
+        ("", &["''", "qspin-pv"]),
+    ] {
+        for sub in ["run", "stat"] {
+            let output = run_limited(poundlock_bare().args([sub, "--lock", choice, "--", "echo"]), LIMIT);
+            expect_status(&output, 2);
+            let text = stderr(&output);
+            assert!(text.starts_with("poundlock: ") && text.lines().count() == 1, "{text}");
+            assert!(output.stdout.is_empty(), "it ran");
+            for word in words {
+                assert!(text.contains(word), "no {word:?} in {text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_machines_spinlock_is_listed_as_such() {
+    let output = run_limited(poundlock_bare().arg("locks"), LIMIT);
+    expect_status(&output, 0);
+    let text = stdout(&output);
+    let chosen: Vec<&str> = text.lines().filter(|line| line.contains("(chosen for this machine: ")).collect();
+    let machines = poundlock_linux::machine::spinlock().name();
+    assert!(chosen.len() == 1 && chosen[0].split_whitespace().next() == Some(machines), "{text}");
+    let default: Vec<&str> = text.lines().filter(|line| line.ends_with("(default)")).collect();
+    assert!(default.len() == 1 && default[0].starts_with("any-negative "), "{text}");
+}
