@@ -1,4 +1,4 @@
-//! The C ABI of mutexes, reached as programs reach it: through pointers that the dynamic linker filled in.
+//! The C ABI of mutexes and spinlocks, reached as programs reach it: through pointers that the dynamic linker filled in.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::hint::black_box;
@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libc::{pthread_mutex_t, pthread_mutexattr_t};
+use libc::{pthread_mutex_t, pthread_mutexattr_t, pthread_spinlock_t};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,9 @@ use crate::error::{Error, Result};
 
 type Call = unsafe extern "C" fn(*mut pthread_mutex_t) -> c_int;
 type Init = unsafe extern "C" fn(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> c_int;
+
+type SpinCall = unsafe extern "C" fn(*mut pthread_spinlock_t) -> c_int;
+type SpinInit = unsafe extern "C" fn(*mut pthread_spinlock_t, c_int) -> c_int;
 
 /// The kinds of mutex that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,11 +66,7 @@ impl Abi {
     /// # Errors
     /// If it cannot be loaded, or if it leaves one of the functions to another library.
     pub(crate) fn open(path: &Path) -> Result<Abi> {
-        let problem = |message: String| Error::Library(format!("{}: {message}", path.display()));
-        // SAFETY: the library is the C library, which is initialised long since, or Poundlock's preload
-        // library, whose initialisers may run at any time in any process: it is made to be preloaded.
-        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
-            .map_err(|error| problem(error.to_string()))?;
+        let library = load(path)?;
         // SAFETY: the types are those that POSIX gives these functions.
         let abi = unsafe {
             Abi {
@@ -124,6 +123,52 @@ impl Abi {
         let (lock, unlock) = black_box((lock, unlock));
         Abi { lock, trylock: lock, unlock, init, destroy }
     }
+}
+
+/// A library's spinlock functions.
+#[derive(Clone, Copy)]
+pub(crate) struct SpinAbi {
+    pub(crate) lock: SpinCall,
+    pub(crate) unlock: SpinCall,
+    init: SpinInit,
+    destroy: SpinCall,
+}
+
+impl SpinAbi {
+    /// The C library's own functions, whatever is preloaded.
+    ///
+    /// # Errors
+    /// If the process has no glibc.
+    pub(crate) fn glibc() -> Result<SpinAbi> {
+        Self::open(Path::new("libc.so.6"))
+    }
+
+    /// The functions of the library at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be loaded, or if it leaves one of the functions to another library.
+    pub(crate) fn open(path: &Path) -> Result<SpinAbi> {
+        let library = load(path)?;
+        // SAFETY: the types are those that POSIX gives these functions.
+        let abi = unsafe {
+            SpinAbi {
+                lock: symbol(&library, path, c"pthread_spin_lock")?,
+                unlock: symbol(&library, path, c"pthread_spin_unlock")?,
+                init: symbol(&library, path, c"pthread_spin_init")?,
+                destroy: symbol(&library, path, c"pthread_spin_destroy")?,
+            }
+        };
+        // The pointers must stay good to the end of the process.
+        std::mem::forget(library);
+        Ok(abi)
+    }
+}
+
+fn load(path: &Path) -> Result<Library> {
+    // SAFETY: the library is the C library, which is initialised long since, or Poundlock's preload
+    // library, whose initialisers may run at any time in any process: it is made to be preloaded.
+    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
+        .map_err(|error| Error::Library(format!("{}: {error}", path.display())))
 }
 
 /// The first word of a mutex.
@@ -194,9 +239,9 @@ pub(crate) struct CMutex {
     mutex: *mut pthread_mutex_t,
 }
 
-/// The mutex has cache lines of its own, adjacent-line prefetching included.
+/// The lock has cache lines of its own, adjacent-line prefetching included.
 #[repr(C, align(128))]
-struct Slot(MaybeUninit<pthread_mutex_t>);
+struct Slot<T>(MaybeUninit<T>);
 
 // SAFETY: the functions may be called from any thread: they are a mutex's.
 unsafe impl Send for CMutex {}
@@ -210,7 +255,8 @@ impl CMutex {
     /// If `init` refuses.
     pub(crate) fn new(abi: Abi, kind: Kind) -> Result<CMutex> {
         // The allocation is released in `drop`.
-        let mutex = Box::into_raw(Box::new(Slot(MaybeUninit::zeroed()))).cast::<pthread_mutex_t>();
+        let mutex: *mut pthread_mutex_t =
+            Box::into_raw(Box::new(Slot::<pthread_mutex_t>(MaybeUninit::zeroed()))).cast();
         let made = CMutex { abi, mutex };
         if kind != Kind::Default {
             let mut attributes = MaybeUninit::<pthread_mutexattr_t>::uninit();
@@ -240,7 +286,72 @@ impl Drop for CMutex {
         // SAFETY: nobody else can hold a mutex whose last owner drops it, and the box came from `new`.
         unsafe {
             (self.abi.destroy)(self.mutex);
-            drop(Box::from_raw(self.mutex.cast::<Slot>()));
+            drop(Box::from_raw(self.mutex.cast::<Slot<pthread_mutex_t>>()));
+        }
+    }
+}
+
+/// A `pthread_spinlock_t`, private to this process, with the functions that it belongs to.
+pub(crate) struct CSpin {
+    pub(crate) abi: SpinAbi,
+    spinlock: *mut pthread_spinlock_t,
+}
+
+// SAFETY: the functions may be called from any thread: they are a spinlock's.
+unsafe impl Send for CSpin {}
+// SAFETY: as above.
+unsafe impl Sync for CSpin {}
+
+impl CSpin {
+    /// A spinlock as `init` makes it.
+    ///
+    /// # Errors
+    /// If `init` refuses.
+    pub(crate) fn new(abi: SpinAbi) -> Result<CSpin> {
+        // The allocation is released in `drop`.
+        let spinlock: *mut pthread_spinlock_t =
+            Box::into_raw(Box::new(Slot::<pthread_spinlock_t>(MaybeUninit::zeroed()))).cast();
+        // SAFETY: memory for a spinlock that nobody uses yet.
+        let rc = unsafe { (abi.init)(spinlock, libc::PTHREAD_PROCESS_PRIVATE) };
+        let made = CSpin { abi, spinlock };
+        if rc != 0 {
+            return Err(Error::System {
+                what: "cannot make a spinlock".to_owned(),
+                source: std::io::Error::from_raw_os_error(rc),
+            });
+        }
+        Ok(made)
+    }
+
+    /// A spinlock of the preload library at `path`.
+    ///
+    /// # Errors
+    /// If it has none of its own: it may pass the calls on to the C library, and they would look just as fast.
+    pub(crate) fn preloaded(path: &Path) -> Result<CSpin> {
+        let made = Self::new(SpinAbi::open(path)?)?;
+        if made.word() == Self::new(SpinAbi::glibc()?)?.word() {
+            return Err(Error::Library(format!("{}: leaves spinlocks to the C library", path.display())));
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut pthread_spinlock_t {
+        self.spinlock
+    }
+
+    /// What it is made of.
+    fn word(&self) -> u32 {
+        // SAFETY: the spinlock lives; whoever else uses it does so atomically.
+        unsafe { AtomicU32::from_ptr(self.spinlock.cast()) }.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for CSpin {
+    fn drop(&mut self) {
+        // SAFETY: nobody else can hold a spinlock whose last owner drops it, and the box came from `new`.
+        unsafe {
+            (self.abi.destroy)(self.spinlock);
+            drop(Box::from_raw(self.spinlock.cast::<Slot<pthread_spinlock_t>>()));
         }
     }
 }
@@ -272,6 +383,18 @@ mod tests {
             assert_eq!((abi.unlock)(mutex.as_ptr()), 0);
             assert_eq!((abi.unlock)(mutex.as_ptr()), 0);
         }
+    }
+
+    #[test]
+    fn glibc_has_spinlocks_and_is_no_preload_library() {
+        let spinlock = CSpin::new(SpinAbi::glibc().unwrap()).unwrap();
+        // SAFETY: the spinlock lives, and this thread unlocks what it locked.
+        unsafe {
+            assert_eq!((spinlock.abi.lock)(spinlock.as_ptr()), 0);
+            assert_eq!((spinlock.abi.unlock)(spinlock.as_ptr()), 0);
+        }
+        let error = CSpin::preloaded(Path::new("libc.so.6")).err().expect("it is glibc's").to_string();
+        assert!(error.contains("leaves spinlocks to the C library"), "{error}");
     }
 
     #[test]

@@ -21,6 +21,36 @@ pub(crate) fn allowed() -> Result<Vec<usize>> {
     Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect())
 }
 
+/// The CPU that the user names, or else the last allowed one.
+///
+/// # Errors
+/// If it is not allowed.
+pub(crate) fn one(named: Option<usize>) -> Result<usize> {
+    let allowed = allowed()?;
+    match named {
+        None => allowed.last().copied().ok_or_else(|| Error::Options("there is no CPU to run on".to_owned())),
+        Some(cpu) if allowed.contains(&cpu) => Ok(cpu),
+        Some(cpu) => Err(Error::Options(format!("CPU {cpu} is not among the allowed ones: {allowed:?}"))),
+    }
+}
+
+/// As many of the allowed CPUs as the user asks for (`--cpus`), or all.
+///
+/// # Errors
+/// If there are not that many.
+pub(crate) fn some(number: Option<usize>) -> Result<Vec<usize>> {
+    let mut cpus = allowed()?;
+    match number {
+        Some(0) => return Err(Error::Options("at least one CPU is needed".to_owned())),
+        Some(n) if n > cpus.len() => {
+            return Err(Error::Options(format!("--cpus {n}: there are only {}", cpus.len())));
+        }
+        Some(n) => cpus.truncate(n),
+        None => {}
+    }
+    Ok(cpus)
+}
+
 /// Keeps the calling thread, and threads that it starts later, on `cpus`.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::launch::Context;
 use crate::report::{self, Report};
-use crate::{handover, startup, uncontended};
+use crate::{handover, spin, startup, uncontended};
 
 /// The figures of every benchmark.
 #[derive(Clone, Debug, Serialize)]
@@ -14,6 +14,8 @@ pub struct Figures {
     pub uncontended: uncontended::Figures,
     /// Throughput of threads that take turns.
     pub handover: handover::Figures,
+    /// Spinlocks.
+    pub spin: spin::Figures,
     /// What it costs a program to start on our locks.
     pub start_up: startup::Figures,
 }
@@ -25,6 +27,8 @@ pub struct Options {
     pub uncontended: uncontended::Options,
     /// For [`handover::run`].
     pub handover: handover::Options,
+    /// For [`spin::run`].
+    pub spin: spin::Options,
     /// For [`startup::run`].
     pub start_up: startup::Options,
 }
@@ -37,14 +41,15 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
     Ok(Figures {
         uncontended: uncontended::run(context, &options.uncontended)?,
         handover: handover::run(context, &options.handover)?,
+        spin: spin::run(context, &options.spin)?,
         start_up: startup::run(context, &options.start_up)?,
     })
 }
 
 impl Figures {
     /// The reports, in order.
-    pub fn reports(&self) -> [&dyn Report; 3] {
-        [&self.uncontended, &self.handover, &self.start_up]
+    pub fn reports(&self) -> [&dyn Report; 4] {
+        [&self.uncontended, &self.handover, &self.spin, &self.start_up]
     }
 
     /// The page.

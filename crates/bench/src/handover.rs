@@ -8,13 +8,17 @@ use crate::abi::Kind;
 use crate::affinity;
 use crate::contender::Contender;
 use crate::error::{Error, Result};
-use crate::launch::Context;
+use crate::launch::{Context, Process};
 use crate::machine::Machine;
-use crate::progress::Progress;
+use crate::progress::rounds;
 use crate::report::{Limit, Report, Table, Target, median, spread};
-use crate::stats::{Summary, jain};
+use crate::sample::Sample;
+use crate::stats::Summary;
 use crate::work::Calibration;
 use crate::worker::{self, Answer};
+
+/// How long threads that have been told to stop may take to do so.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What to measure and for how long.
 #[derive(Clone, Debug, Serialize)]
@@ -72,23 +76,6 @@ impl Options {
         }
         Ok(())
     }
-}
-
-/// A contender with a number of threads, in one round.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Sample {
-    /// Acquisitions a second.
-    pub throughput: f64,
-    /// Jain's index of the threads' acquisitions.
-    pub jain: f64,
-    /// CPU nanoseconds, of all threads together, for each acquisition.
-    pub cpu_ns: f64,
-    /// Times a thread gave up its CPU, for each acquisition.
-    pub voluntary: f64,
-    /// Times a thread was made to give up its CPU, for each acquisition.
-    pub involuntary: f64,
-    /// The share of the CPUs that other processes had meanwhile.
-    pub others: Option<f64>,
 }
 
 /// A contender with a number of threads.
@@ -153,15 +140,7 @@ fn ideal(threads: usize, cpus: usize, critical_us: f64, think_us: f64) -> f64 {
 /// If the options make no sense, the preload library is missing, or a worker fails.
 pub fn run(context: &Context, options: &Options) -> Result<Figures> {
     options.check()?;
-    let mut cpus = affinity::allowed()?;
-    match options.cpus {
-        Some(0) => return Err(Error::Options("at least one CPU is needed".to_owned())),
-        Some(n) if n > cpus.len() => {
-            return Err(Error::Options(format!("--cpus {n}: there are only {}", cpus.len())));
-        }
-        Some(n) => cpus.truncate(n),
-        None => {}
-    }
+    let cpus = affinity::some(options.cpus)?;
     let machine = Machine::describe(&context.command);
     let locks = Contender::with_reference(&options.locks);
     if locks.iter().any(|lock| lock.is_ours()) {
@@ -172,33 +151,29 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
     let points: Vec<(usize, Contender)> =
         options.threads.iter().flat_map(|&threads| locks.iter().map(move |&lock| (threads, lock))).collect();
     let mut samples: Vec<Vec<Option<Sample>>> = vec![Vec::with_capacity(options.rounds); points.len()];
-    let progress = Progress::new(options.rounds * points.len());
-    let mut order: Vec<usize> = (0..points.len()).collect();
-    for _ in 0..options.rounds {
-        fastrand::shuffle(&mut order);
-        for &index in &order {
-            let (threads, lock) = points[index];
-            progress.next(format!("{lock}, {threads} threads"));
-            let task = worker::handover::Task {
-                kind: if lock == Contender::GlibcAdaptive { Kind::Adaptive } else { Kind::Default },
-                threads,
-                critical_steps: calibration.steps(options.critical_us),
-                think_steps: calibration.steps(options.think_us),
-                duration_ns: (options.seconds * 1e9) as u64,
-                cpus: cpus.clone(),
-                pin: options.pin,
-            };
-            let takes = Duration::from_secs_f64(options.seconds);
-            let Answer::Handover(answer) =
-                context.measure(lock, false, worker::Task::Handover(task), takes)?
-            else {
-                return Err(Error::worker(lock.name(), "the worker answered another question"));
-            };
-            samples[index].push(sample(&answer));
-            progress.done();
-        }
-    }
-    drop(progress);
+    let name = |index: usize| format!("{}, {} threads", points[index].1, points[index].0);
+    rounds(options.rounds, points.len(), name, |index| {
+        let (threads, lock) = points[index];
+        let turns = worker::turns::Task {
+            threads,
+            critical_steps: calibration.steps(options.critical_us),
+            think_steps: calibration.steps(options.think_us),
+            warm_up_ns: 0,
+            duration_ns: (options.seconds * 1e9) as u64,
+            drain_ns: PATIENCE.as_nanos() as u64,
+            cpus: cpus.clone(),
+            pin: options.pin,
+            probe: false,
+        };
+        let kind = if lock == Contender::GlibcAdaptive { Kind::Adaptive } else { Kind::Default };
+        let task = worker::Task::Handover(worker::handover::Task { kind, turns });
+        let takes = Duration::from_secs_f64(options.seconds) + PATIENCE;
+        let Answer::Handover(answer) = context.measure(Process::of(lock), task, takes)? else {
+            return Err(Error::worker(lock.name(), "the worker answered another question"));
+        };
+        samples[index].push(Sample::of(&answer));
+        Ok(())
+    })?;
     let calibration_after = Calibration::measure();
     let rows =
         rows(&points, &samples, |threads| ideal(threads, cpus.len(), options.critical_us, options.think_us));
@@ -211,19 +186,6 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
         calibration_after,
         rows,
         targets,
-    })
-}
-
-/// `None` if nobody acquired the lock.
-fn sample(answer: &worker::handover::Answer) -> Option<Sample> {
-    let acquisitions = answer.counts.iter().sum::<u64>() as f64;
-    Some(Sample {
-        throughput: acquisitions * 1e9 / answer.elapsed_ns as f64,
-        jain: jain(&answer.counts)?,
-        cpu_ns: answer.cpu_ns as f64 / acquisitions,
-        voluntary: answer.voluntary_switches as f64 / acquisitions,
-        involuntary: answer.involuntary_switches as f64 / acquisitions,
-        others: answer.others,
     })
 }
 
@@ -374,7 +336,16 @@ mod tests {
     const OURS: Contender = Contender::DEFAULT;
 
     fn throughput(throughput: f64) -> Option<Sample> {
-        Some(Sample { throughput, jain: 1.0, cpu_ns: 1.0, voluntary: 0.0, involuntary: 0.0, others: None })
+        Some(Sample {
+            acquisitions: 1.0,
+            throughput,
+            jain: 1.0,
+            unserved: 0.0,
+            cpu_ns: 1.0,
+            voluntary: 0.0,
+            involuntary: 0.0,
+            others: None,
+        })
     }
 
     fn made_up() -> Vec<Row> {
@@ -416,23 +387,6 @@ mod tests {
         assert_eq!(ideal(64, 2, 1.0, 9.0), 200_000.0);
         // A single thread.
         assert_eq!(ideal(1, 2, 2.0, 2.0), 250_000.0);
-    }
-
-    #[test]
-    fn a_sample_counts_what_all_threads_did() {
-        let answer = worker::handover::Answer {
-            elapsed_ns: 500_000_000,
-            counts: vec![300, 100],
-            cpu_ns: 800_000_000,
-            voluntary_switches: 40,
-            involuntary_switches: 4,
-            others: Some(0.1),
-        };
-        let sample = sample(&answer).unwrap();
-        assert_eq!(sample.throughput, 800.0);
-        assert_eq!(sample.cpu_ns, 2_000_000.0);
-        assert_eq!((sample.voluntary, sample.involuntary), (0.1, 0.01));
-        assert_eq!(sample.jain, 160_000.0 / (2.0 * 100_000.0));
     }
 
     #[test]

@@ -26,6 +26,25 @@ pub struct Context {
     pub command: String,
 }
 
+/// What a worker process is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process {
+    /// The contender, in messages.
+    pub(crate) name: &'static str,
+    /// The lock that the preload library is told to use; `None` if the process does without the library.
+    pub(crate) ours: Option<&'static str>,
+    /// Whether statistics are on.
+    pub(crate) stat: bool,
+}
+
+impl Process {
+    /// The process of a mutex.
+    pub(crate) fn of(contender: Contender) -> Process {
+        let ours = contender.is_ours().then_some(contender.name());
+        Process { name: contender.name(), ours, stat: false }
+    }
+}
+
 /// How much longer than its measurement a worker may take before it counts as hung.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -38,29 +57,26 @@ impl Context {
         self.library.as_deref().map_err(|why| Error::Library(why.clone()))
     }
 
-    /// Has `task` done for `contender` in a process of its own; `takes` is what the measurement takes.
-    pub(crate) fn measure(
-        &self,
-        contender: Contender,
-        stat: bool,
-        task: Task,
-        takes: Duration,
-    ) -> Result<Answer> {
-        let library = if contender.is_ours() { Some(self.library()?.to_owned()) } else { None };
+    /// Has `task` done in a process of its own; `takes` is what the measurement takes.
+    pub(crate) fn measure(&self, process: Process, task: Task, takes: Duration) -> Result<Answer> {
         let mut command = self.command();
-        if contender.is_ours() {
-            command.env("POUNDLOCK_LOCK", contender.name());
-        }
-        let statistics = if stat {
+        let library = match process.ours {
+            Some(lock) => {
+                command.env("POUNDLOCK_LOCK", lock);
+                Some(self.library()?.to_owned())
+            }
+            None => None,
+        };
+        let statistics = if process.stat {
             let directory = statistics_directory()?;
             command.env("POUNDLOCK_STAT_DIR", directory.path());
             Some(directory)
         } else {
             None
         };
-        let answer = ask(&mut command, contender.name(), &Request { library, task }, takes + GRACE)?;
+        let answer = ask(&mut command, process.name, &Request { library, task }, takes + GRACE)?;
         if let Some(directory) = statistics {
-            counted(contender.name(), directory.path(), &answer)?;
+            counted(process.name, directory.path(), &answer)?;
         }
         Ok(answer)
     }
@@ -92,7 +108,7 @@ fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
     let acquired = match answer {
         Answer::Uncontended(answer) => answer.acquisitions,
         Answer::Handover(answer) => answer.counts.iter().sum(),
-        Answer::Failed(_) => 0,
+        Answer::Spin(_) | Answer::Failed(_) => 0,
     };
     let mut counted = 0;
     for entry in fs::read_dir(directory).map_err(Error::system("cannot look for statistics"))? {
@@ -183,19 +199,19 @@ mod tests {
 
     fn request() -> Request {
         use crate::abi::Kind;
-        use crate::worker::handover;
-        Request {
-            library: None,
-            task: Task::Handover(handover::Task {
-                kind: Kind::Default,
-                threads: 1,
-                critical_steps: 1,
-                think_steps: 1,
-                duration_ns: 1,
-                cpus: vec![0],
-                pin: false,
-            }),
-        }
+        use crate::worker::{handover, turns};
+        let turns = turns::Task {
+            threads: 1,
+            critical_steps: 1,
+            think_steps: 1,
+            warm_up_ns: 0,
+            duration_ns: 1,
+            drain_ns: 1,
+            cpus: vec![0],
+            pin: false,
+            probe: false,
+        };
+        Request { library: None, task: Task::Handover(handover::Task { kind: Kind::Default, turns }) }
     }
 
     fn shell(script: &str) -> Command {
@@ -235,7 +251,8 @@ mod tests {
             library: Err("there is no library".to_owned()),
             command: String::new(),
         };
-        let error = context.measure(Contender::DEFAULT, false, request().task, Duration::ZERO).unwrap_err();
+        let error =
+            context.measure(Process::of(Contender::DEFAULT), request().task, Duration::ZERO).unwrap_err();
         assert_eq!(error.to_string(), "there is no library");
     }
 

@@ -2,6 +2,7 @@
 //!
 //! * [`uncontended`]: what a lock costs that nobody contends for.
 //! * [`handover`]: throughput of threads that take turns.
+//! * [`spin`]: spinlocks, alone, between two threads, and with more threads than CPUs.
 //! * [`startup`]: what it costs a program to start on our locks.
 //! * [`figures`]: all of them, as one page.
 //!
@@ -20,12 +21,14 @@ mod launch;
 mod lock;
 mod machine;
 mod progress;
+mod sample;
 mod stats;
 mod work;
 
 pub mod figures;
 pub mod handover;
 pub mod report;
+pub mod spin;
 pub mod startup;
 pub mod uncontended;
 pub mod worker;
@@ -34,5 +37,6 @@ pub use contender::Contender;
 pub use error::{Error, Result};
 pub use launch::Context;
 pub use machine::Machine;
+pub use sample::Sample;
 pub use stats::{Summary, jain};
 pub use work::Calibration;

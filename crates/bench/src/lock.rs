@@ -9,28 +9,36 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use poundlock_core::baseline::Spinlock;
 use poundlock_core::mutex::{RawMutex, Variant};
+use poundlock_core::qspin::{Form, Layout, RawSpin};
 use poundlock_linux::Linux;
 
-use crate::abi::CMutex;
+use crate::abi::{CMutex, CSpin};
 
 /// A lock under test. Each call returns 0, or what a C function returned instead.
 pub(crate) trait Lock: Sync {
+    /// What a thread keeps from the lock to the unlock; nothing, for most locks.
+    type Place: Default;
+
     /// Locks.
-    fn lock(&self) -> c_int;
-    /// Unlocks what the calling thread locked.
-    fn unlock(&self) -> c_int;
+    fn lock(&self, place: &mut Self::Place) -> c_int;
+
+    /// Unlocks what the calling thread locked with this place.
+    fn unlock(&self, place: &mut Self::Place) -> c_int;
 }
 
 impl Lock for CMutex {
+    type Place = ();
+
     #[inline(always)]
-    fn lock(&self) -> c_int {
+    fn lock(&self, (): &mut ()) -> c_int {
         // SAFETY: the mutex lives as long as `self`.
         unsafe { (self.abi.lock)(self.as_ptr()) }
     }
 
     #[inline(always)]
-    fn unlock(&self) -> c_int {
+    fn unlock(&self, (): &mut ()) -> c_int {
         // SAFETY: the mutex lives as long as `self`; the driver unlocks what it locked.
         unsafe { (self.abi.unlock)(self.as_ptr()) }
     }
@@ -40,15 +48,17 @@ impl Lock for CMutex {
 pub(crate) struct ByTrylock(pub(crate) CMutex);
 
 impl Lock for ByTrylock {
+    type Place = ();
+
     #[inline(always)]
-    fn lock(&self) -> c_int {
+    fn lock(&self, (): &mut ()) -> c_int {
         // SAFETY: the mutex lives as long as `self`.
         unsafe { (self.0.abi.trylock)(self.0.as_ptr()) }
     }
 
     #[inline(always)]
-    fn unlock(&self) -> c_int {
-        self.0.unlock()
+    fn unlock(&self, place: &mut ()) -> c_int {
+        self.0.unlock(place)
     }
 }
 
@@ -65,15 +75,89 @@ impl<V> Default for RustType<V> {
 }
 
 impl<V: Variant + Sync> Lock for RustType<V> {
+    type Place = ();
+
     #[inline(always)]
-    fn lock(&self) -> c_int {
+    fn lock(&self, (): &mut ()) -> c_int {
         self.0.lock::<V>();
         0
     }
 
     #[inline(always)]
-    fn unlock(&self) -> c_int {
+    fn unlock(&self, (): &mut ()) -> c_int {
         self.0.unlock::<V>();
+        0
+    }
+}
+
+impl Lock for CSpin {
+    type Place = ();
+
+    #[inline(always)]
+    fn lock(&self, (): &mut ()) -> c_int {
+        // SAFETY: the spinlock lives as long as `self`.
+        unsafe { (self.abi.lock)(self.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn unlock(&self, (): &mut ()) -> c_int {
+        // SAFETY: the spinlock lives as long as `self`; the driver unlocks what it locked.
+        unsafe { (self.abi.unlock)(self.as_ptr()) }
+    }
+}
+
+/// A form of the queue spinlock as Rust code uses it.
+#[repr(align(128))]
+pub(crate) struct QueueSpin<F, L: Layout>(RawSpin<Linux, L>, PhantomData<fn() -> F>);
+
+impl<F, L: Layout> Default for QueueSpin<F, L> {
+    fn default() -> Self {
+        // As for `RustType`.
+        poundlock_linux::init();
+        QueueSpin(RawSpin::new(), PhantomData)
+    }
+}
+
+impl<F: Form, L: Layout + Sync> Lock for QueueSpin<F, L> {
+    type Place = ();
+
+    #[inline(always)]
+    fn lock(&self, (): &mut ()) -> c_int {
+        self.0.lock::<F>();
+        0
+    }
+
+    #[inline(always)]
+    fn unlock(&self, (): &mut ()) -> c_int {
+        self.0.unlock::<F>();
+        0
+    }
+}
+
+/// A baseline as Rust code uses it.
+#[repr(align(128))]
+pub(crate) struct Plain<S>(S);
+
+impl<S: Default> Default for Plain<S> {
+    fn default() -> Self {
+        poundlock_linux::init();
+        Plain(S::default())
+    }
+}
+
+impl<S: Spinlock> Lock for Plain<S> {
+    type Place = Option<S::Token>;
+
+    #[inline(always)]
+    fn lock(&self, place: &mut Self::Place) -> c_int {
+        *place = Some(self.0.lock());
+        0
+    }
+
+    #[inline(always)]
+    fn unlock(&self, place: &mut Self::Place) -> c_int {
+        let Some(token) = place.take() else { return libc::EPERM };
+        self.0.unlock(token);
         0
     }
 }
@@ -82,13 +166,15 @@ impl<V: Variant + Sync> Lock for RustType<V> {
 pub(crate) struct Nothing;
 
 impl Lock for Nothing {
+    type Place = ();
+
     #[inline(always)]
-    fn lock(&self) -> c_int {
+    fn lock(&self, (): &mut ()) -> c_int {
         0
     }
 
     #[inline(always)]
-    fn unlock(&self) -> c_int {
+    fn unlock(&self, (): &mut ()) -> c_int {
         0
     }
 }
@@ -99,8 +185,10 @@ impl Lock for Nothing {
 pub(crate) struct BareCasExchange(AtomicU32);
 
 impl Lock for BareCasExchange {
+    type Place = ();
+
     #[inline(always)]
-    fn lock(&self) -> c_int {
+    fn lock(&self, (): &mut ()) -> c_int {
         match self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => 0,
             Err(_) => libc::EBUSY,
@@ -108,8 +196,31 @@ impl Lock for BareCasExchange {
     }
 
     #[inline(always)]
-    fn unlock(&self) -> c_int {
+    fn unlock(&self, (): &mut ()) -> c_int {
         (self.0.swap(0, Ordering::Release) != 1) as c_int
+    }
+}
+
+/// A compare-and-swap to lock and a plain store to unlock: the least that a spinlock can do.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct BareCasStore(AtomicU32);
+
+impl Lock for BareCasStore {
+    type Place = ();
+
+    #[inline(always)]
+    fn lock(&self, (): &mut ()) -> c_int {
+        match self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => 0,
+            Err(_) => libc::EBUSY,
+        }
+    }
+
+    #[inline(always)]
+    fn unlock(&self, (): &mut ()) -> c_int {
+        self.0.store(0, Ordering::Release);
+        0
     }
 }
 
@@ -119,15 +230,17 @@ impl Lock for BareCasExchange {
 pub(crate) struct OneAtomicAdd(AtomicU64);
 
 impl Lock for OneAtomicAdd {
+    type Place = ();
+
     #[inline(always)]
-    fn lock(&self) -> c_int {
+    fn lock(&self, (): &mut ()) -> c_int {
         // The result is used, lest the compiler choose an instruction without one.
         black_box(self.0.fetch_add(1, Ordering::AcqRel));
         0
     }
 
     #[inline(always)]
-    fn unlock(&self) -> c_int {
+    fn unlock(&self, (): &mut ()) -> c_int {
         0
     }
 }
@@ -138,15 +251,17 @@ pub(crate) struct OneTimeStamp;
 
 #[cfg(target_arch = "x86_64")]
 impl Lock for OneTimeStamp {
+    type Place = ();
+
     #[inline(always)]
-    fn lock(&self) -> c_int {
+    fn lock(&self, (): &mut ()) -> c_int {
         // SAFETY: every x86-64 CPU has the instruction, and Linux lets user space use it.
         black_box(unsafe { core::arch::x86_64::_rdtsc() });
         0
     }
 
     #[inline(always)]
-    fn unlock(&self) -> c_int {
+    fn unlock(&self, (): &mut ()) -> c_int {
         0
     }
 }

@@ -19,6 +19,10 @@ pub trait Report {
     fn tables(&self) -> Vec<Table>;
     /// The figures that Poundlock wants to reach.
     fn targets(&self) -> &[Target];
+    /// The heading over them.
+    fn targets_title(&self) -> &'static str {
+        "Targets (they are about the default lock; the others for comparison)"
+    }
 }
 
 /// The report as text for a terminal or a file.
@@ -28,7 +32,7 @@ pub fn text(report: &dyn Report) -> String {
         out += &format!("{label}: {value}\n");
     }
     out += &format!("\n{}\n", report.method());
-    for table in report.tables().iter().chain(&targets_table(report.targets())) {
+    for table in report.tables().iter().chain(&targets_table(report.targets_title(), report.targets())) {
         out += &format!("\n{}\n{}\n", table.title, table.text());
     }
     out
@@ -42,7 +46,7 @@ pub fn markdown(report: &dyn Report) -> String {
         out += &format!("- {label}: {quote}{value}{quote}\n");
     }
     out += &format!("\n{}\n", report.method());
-    for table in report.tables().iter().chain(&targets_table(report.targets())) {
+    for table in report.tables().iter().chain(&targets_table(report.targets_title(), report.targets())) {
         out += &format!("\n### {}\n\n{}", table.title, table.markdown());
     }
     out
@@ -133,6 +137,8 @@ pub struct TargetResult {
     pub lock: &'static str,
     /// Its figure.
     pub value: f64,
+    /// The smallest and the largest of any round.
+    pub spread: (f64, f64),
     /// Whether that reaches the limit.
     pub reached: bool,
 }
@@ -147,8 +153,8 @@ impl Target {
         let results = results
             .into_iter()
             .filter_map(|(lock, value)| {
-                let value = value?.median;
-                Some(TargetResult { lock, value, reached: limit.reached_by(value) })
+                let Summary { median: value, min, max, .. } = value?;
+                Some(TargetResult { lock, value, spread: (min, max), reached: limit.reached_by(value) })
             })
             .collect();
         Target { figure: figure.into(), limit, unit, results }
@@ -156,7 +162,7 @@ impl Target {
 }
 
 /// The targets with a column for each lock, the default first; none if nothing was measured against any.
-fn targets_table(targets: &[Target]) -> Option<Table> {
+fn targets_table(title: &str, targets: &[Target]) -> Option<Table> {
     let mut locks: Vec<&str> = Vec::new();
     for result in targets.iter().flat_map(|target| &target.results) {
         if !locks.contains(&result.lock) {
@@ -169,8 +175,7 @@ fn targets_table(targets: &[Target]) -> Option<Table> {
     locks.sort_by_key(|&lock| lock != Contender::DEFAULT.name());
     let mut headings = vec!["target", "limit"];
     headings.extend(&locks);
-    let mut table =
-        Table::new("Targets (they are about the default lock; the others for comparison)", 1, &headings);
+    let mut table = Table::new(title, 1, &headings);
     for target in targets {
         let mut row = vec![
             target.figure.clone(),
@@ -182,7 +187,9 @@ fn targets_table(targets: &[Target]) -> Option<Table> {
         for lock in &locks {
             row.push(match target.results.iter().find(|result| result.lock == *lock) {
                 Some(result) => {
-                    format!("{:.2} {}", result.value, if result.reached { "reached" } else { "missed" })
+                    let (min, max) = result.spread;
+                    let reached = if result.reached { "reached" } else { "missed" };
+                    format!("{:.2} {reached} ({min:.2}..{max:.2})", result.value)
                 }
                 None => "-".to_owned(),
             });
@@ -214,7 +221,11 @@ mod tests {
             "time of glibc's",
             Limit::AtMost(0.85),
             "",
-            [("baseline", Summary::of([0.9])), ("any-negative", Summary::of([0.85])), ("mcs-queue", None)],
+            [
+                ("baseline", Summary::of([0.88, 0.9, 0.95])),
+                ("any-negative", Summary::of([0.85])),
+                ("mcs-queue", None),
+            ],
         )]
     }
 
@@ -226,10 +237,13 @@ mod tests {
 
     #[test]
     fn targets_show_the_default_first_and_leave_out_what_was_not_measured() {
-        let table = targets_table(&targets()).unwrap();
+        let table = targets_table("Targets", &targets()).unwrap();
         assert_eq!(table.headings, ["target", "limit", "any-negative", "baseline"]);
-        assert_eq!(table.rows, [["time of glibc's", "at most 0.85", "0.85 reached", "0.90 missed"]]);
-        assert!(targets_table(&[]).is_none());
+        assert_eq!(
+            table.rows,
+            [["time of glibc's", "at most 0.85", "0.85 reached (0.85..0.85)", "0.90 missed (0.88..0.95)"]]
+        );
+        assert!(targets_table("Targets", &[]).is_none());
     }
 
     #[test]

@@ -9,9 +9,9 @@ use crate::abi::Kind;
 use crate::affinity;
 use crate::contender::Contender;
 use crate::error::{Error, Result};
-use crate::launch::Context;
+use crate::launch::{Context, Process};
 use crate::machine::Machine;
-use crate::progress::Progress;
+use crate::progress::rounds;
 use crate::report::{Limit, Report, Table, Target, median, spread};
 use crate::stats::Summary;
 use crate::worker::{self, Answer};
@@ -139,14 +139,7 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
     if !(options.seconds > 0.0 && options.seconds <= 60.0) {
         return Err(Error::Options("--seconds must lie above 0 and at most at 60".to_owned()));
     }
-    let allowed = affinity::allowed()?;
-    let cpu = match options.cpu {
-        None => *allowed.last().ok_or_else(|| Error::Options("there is no CPU to run on".to_owned()))?,
-        Some(cpu) if allowed.contains(&cpu) => cpu,
-        Some(cpu) => {
-            return Err(Error::Options(format!("CPU {cpu} is not among the allowed ones: {allowed:?}")));
-        }
-    };
+    let cpu = affinity::one(options.cpu)?;
     let machine = Machine::describe(&context.command);
     let locks = Contender::with_reference(&options.locks);
     if locks.iter().any(|lock| lock.is_ours()) {
@@ -156,34 +149,30 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
     let mut samples: Vec<Vec<Vec<Option<f64>>>> =
         runs.iter().map(|run| vec![Vec::new(); run.operations.len()]).collect();
 
-    let progress = Progress::new(options.rounds * runs.len());
-    let mut order: Vec<usize> = (0..runs.len()).collect();
-    for _ in 0..options.rounds {
-        fastrand::shuffle(&mut order);
-        for &index in &order {
-            let run = &runs[index];
-            progress.next(run.lock.map_or("floors", Contender::name));
-            let task = worker::uncontended::Task {
-                operations: run.operations.clone(),
-                kind: if run.lock == Some(Contender::GlibcAdaptive) { Kind::Adaptive } else { Kind::Default },
-                second_thread: run.threads == Threads::Two,
-                cpu,
-                slices: SLICES,
-                slice_ns: (options.seconds * 1e9 / f64::from(SLICES)) as u64,
-            };
-            let takes = Duration::from_secs_f64(options.seconds * 2.0 * run.operations.len() as f64);
-            let who = run.lock.unwrap_or(Contender::Glibc);
-            let answer = context.measure(who, run.stat, worker::Task::Uncontended(task), takes)?;
-            let Answer::Uncontended(answer) = answer else {
-                return Err(Error::worker(who.name(), "the worker answered another question"));
-            };
-            for (&operation, samples) in run.operations.iter().zip(&mut samples[index]) {
-                let result = answer.results.iter().find(|(answered, _)| *answered == operation);
-                samples.push(result.map(|(_, ns)| ns.median));
-            }
-            progress.done();
+    let name = |index: usize| runs[index].lock.map_or("floors", Contender::name).to_owned();
+    rounds(options.rounds, runs.len(), name, |index| {
+        let run = &runs[index];
+        let task = worker::uncontended::Task {
+            operations: run.operations.clone(),
+            kind: if run.lock == Some(Contender::GlibcAdaptive) { Kind::Adaptive } else { Kind::Default },
+            second_thread: run.threads == Threads::Two,
+            cpu,
+            slices: SLICES,
+            slice_ns: (options.seconds * 1e9 / f64::from(SLICES)) as u64,
+        };
+        let takes = Duration::from_secs_f64(options.seconds * 2.0 * run.operations.len() as f64);
+        let who = run.lock.unwrap_or(Contender::Glibc);
+        let process = Process { stat: run.stat, ..Process::of(who) };
+        let Answer::Uncontended(answer) = context.measure(process, worker::Task::Uncontended(task), takes)?
+        else {
+            return Err(Error::worker(who.name(), "the worker answered another question"));
+        };
+        for (&operation, samples) in run.operations.iter().zip(&mut samples[index]) {
+            let result = answer.results.iter().find(|(answered, _)| *answered == operation);
+            samples.push(result.map(|(_, ns)| ns.median));
         }
-    }
+        Ok(())
+    })?;
     let rows = rows(&runs, &samples);
     let targets = targets(&rows);
     Ok(Figures { machine, options: options.clone(), rows, targets })

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use poundlock_bench::report::{self, Report};
-use poundlock_bench::{Contender, Context, Error, figures, handover, startup, uncontended, worker};
+use poundlock_bench::{Contender, Context, Error, figures, handover, spin, startup, uncontended, worker};
 use serde::Serialize;
 
 use crate::library;
@@ -27,6 +27,8 @@ enum Which {
     Uncontended(Uncontended),
     /// Throughput of threads that take turns
     Handover(Handover),
+    /// Spinlocks: alone, between two threads, and with more threads than CPUs
+    Spin(Spin),
     /// Time that a program takes longer to start
     StartUp(StartUp),
     /// All of them, as a Markdown page
@@ -105,6 +107,39 @@ struct Handover {
 }
 
 #[derive(clap::Args)]
+struct Spin {
+    /// Only these spinlocks (those that they are compared with take part always)
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    locks: Vec<String>,
+    /// Numbers of threads that share the CPUs
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = spin::Options::default().threads)]
+    threads: Vec<usize>,
+    /// Microseconds of work inside the critical section, for two threads with a CPU each
+    #[arg(long, value_name = "US,..", value_delimiter = ',', default_values_t = spin::Options::default().critical_us)]
+    critical: Vec<f64>,
+    /// Microseconds of work between two of their critical sections
+    #[arg(long, value_name = "US", default_value_t = spin::Options::default().think_us)]
+    think: f64,
+    /// Microseconds of work inside the critical section, for threads that share the CPUs
+    #[arg(long, value_name = "US", default_value_t = spin::Options::default().crowd_critical_us)]
+    crowd_critical: f64,
+    /// Microseconds of work between two of their critical sections
+    #[arg(long, value_name = "US", default_value_t = spin::Options::default().crowd_think_us)]
+    crowd_think: f64,
+    /// Seconds for each contender at each point in a round; 2.5 times that where threads share the CPUs
+    #[arg(long, value_name = "S", default_value_t = spin::Options::default().seconds)]
+    seconds: f64,
+    /// Rounds in which everybody takes part once
+    #[arg(long, value_name = "N", default_value_t = spin::Options::default().rounds)]
+    rounds: usize,
+    /// Use only that many of the allowed CPUs for threads that take turns
+    #[arg(long, value_name = "N")]
+    cpus: Option<usize>,
+    #[command(flatten)]
+    json: Json,
+}
+
+#[derive(clap::Args)]
 struct StartUp {
     /// The program to start; it should do nothing
     #[arg(long, value_name = "FILE", default_value_os_t = startup::Options::default().program)]
@@ -126,6 +161,9 @@ struct Figures {
     /// Multiply every duration: below 1 is quicker and rougher
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     time_factor: f64,
+    /// Rounds of each benchmark [default: each one's own]
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
     /// Keep each thread of `handover` on one CPU
     #[arg(long)]
     pin: bool,
@@ -139,6 +177,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
         Which::Worker => return worker::serve(),
         Which::Uncontended(args) => uncontended(args),
         Which::Handover(args) => handover(args),
+        Which::Spin(args) => spin(args),
         Which::StartUp(args) => start_up(args),
         Which::Figures(args) => all_figures(args),
     };
@@ -176,6 +215,24 @@ fn handover(args: Handover) -> Result<(), Failure> {
     finish(&figures, json)
 }
 
+fn spin(args: Spin) -> Result<(), Failure> {
+    let locks: Result<Vec<_>, Error> = args.locks.iter().map(|name| spin::Contender::parse(name)).collect();
+    let options = spin::Options {
+        locks: locks.map_err(failure)?,
+        threads: args.threads,
+        critical_us: args.critical,
+        think_us: args.think,
+        crowd_critical_us: args.crowd_critical,
+        crowd_think_us: args.crowd_think,
+        seconds: args.seconds,
+        rounds: args.rounds,
+        cpus: args.cpus,
+    };
+    let json = Output::open(args.json.json)?;
+    let figures = spin::run(&context()?, &options).map_err(failure)?;
+    finish(&figures, json)
+}
+
 fn start_up(args: StartUp) -> Result<(), Failure> {
     let options = startup::Options { program: args.program, rounds: args.rounds };
     let json = Output::open(args.json.json)?;
@@ -191,6 +248,13 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
     options.uncontended.seconds *= args.time_factor;
     options.handover.pin = args.pin;
     options.handover.seconds *= args.time_factor;
+    options.spin.seconds *= args.time_factor;
+    if let Some(rounds) = args.rounds {
+        options.uncontended.rounds = rounds;
+        options.handover.rounds = rounds;
+        options.spin.rounds = rounds;
+        options.start_up.rounds = rounds;
+    }
     let json = Output::open(args.json.json)?;
     let page = Output::open(args.out)?;
     let figures = figures::run(&context()?, &options).map_err(failure)?;

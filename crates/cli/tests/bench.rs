@@ -155,6 +155,110 @@ fn uncontended_measures_every_lock_with_and_without_statistics() {
     assert!(text.contains("at most 0.85") && text.contains("at most 15 ns"), "{text}");
 }
 
+/// Everybody's name, and whether it can be waited for.
+const SPINLOCKS: [&str; 15] = [
+    "cas+store",
+    "pthread_spin",
+    "ticket",
+    "mcs",
+    "test-and-set",
+    "back-off",
+    "glibc",
+    "qspin",
+    "qspin-virt",
+    "qspin-pv",
+    "qspin-large",
+    "qspin-pv-large",
+    "preload-qspin",
+    "preload-qspin-virt",
+    "preload-qspin-pv",
+];
+
+#[test]
+fn spin_measures_every_lock_alone_between_two_and_in_a_crowd() {
+    let arguments = ["spin", "--threads", "6", "--critical", "0,0.5", "--seconds", "0.004", "--rounds", "2"];
+    let (text, json) = measured(&mut poundlock(), &arguments);
+    let names = |rows: &Value| -> Vec<String> {
+        rows.as_array().unwrap().iter().map(|row| row["lock"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&json["alone"]), SPINLOCKS);
+    for row in json["alone"].as_array().unwrap() {
+        for figure in ["ns", "of_bare", "of_pthread_spin"] {
+            check_summary(&row[figure], 2);
+        }
+    }
+    let two_cpus = json["cpus"].as_u64().unwrap() >= 2;
+    let pair = json["pair"].as_array().unwrap();
+    for us in [0.0, 0.5] {
+        let here = pair.iter().filter(|row| row["critical_us"] == us);
+        // All but the floor and one form of the preloaded symbols.
+        assert_eq!(here.count(), if two_cpus { SPINLOCKS.len() - 2 } else { 0 });
+    }
+    for row in pair {
+        for figure in ["throughput", "of_pthread_spin", "of_ticket", "of_mcs", "of_glibc", "jain"] {
+            check_summary(&row[figure], 2);
+        }
+        assert!(row["throughput"]["min"].as_f64().unwrap() > 0.0);
+        assert_eq!(row["threads"], 2);
+    }
+    let crowd = json["crowd"].as_array().unwrap();
+    for threads in [2, 6] {
+        for lock in ["pthread_spin", "ticket", "mcs", "glibc", "qspin", "qspin-virt", "qspin-pv"] {
+            let row = crowd.iter().find(|row| row["threads"] == threads && row["lock"] == lock);
+            let row = row.unwrap_or_else(|| panic!("{lock} with {threads} threads is missing"));
+            check_summary(&row["of_own_two"], 2);
+            check_summary(&row["of_glibc"], 2);
+            assert!(row["jain"]["max"].as_f64().unwrap() <= 1.0);
+        }
+    }
+    let costs = json["costs"].as_array().unwrap();
+    for cost in costs {
+        assert_eq!(cost["threads"], 6);
+        assert!(cost["throughput"]["min"].as_f64().unwrap() > 0.0);
+        let share = &cost["held"]["long_share"];
+        assert!(share.is_null() || share["min"].as_f64().unwrap() >= 0.0, "{cost}");
+        // Only our own lock tells what it does.
+        let ours = cost["lock"].as_str().unwrap().starts_with("qspin");
+        assert!(ours || cost["events"].as_array().unwrap().is_empty(), "{cost}");
+    }
+    assert!(costs.iter().any(|cost| cost["lock"] == "qspin-pv"));
+    for target in json["targets"].as_array().unwrap() {
+        for result in target["results"].as_array().unwrap() {
+            let value = result["value"].as_f64().unwrap();
+            let reached = match target["limit"]["at_most"].as_f64() {
+                Some(limit) => value <= limit,
+                None => value >= target["limit"]["at_least"].as_f64().unwrap(),
+            };
+            assert_eq!(result["reached"], reached, "{target}");
+        }
+    }
+    for title in ["One thread", "Threads that share the CPUs", "What a hand-over costs", "Lock events"] {
+        assert!(text.lines().any(|line| line.starts_with(title)), "no {title} in\n{text}");
+    }
+}
+
+#[test]
+fn spin_of_some_locks_needs_no_library() {
+    let arguments = [
+        "spin",
+        "--locks",
+        "qspin-pv",
+        "--threads",
+        "3",
+        "--critical",
+        "0.1",
+        "--seconds",
+        "0.002",
+        "--rounds",
+        "1",
+    ];
+    let (text, json) = measured(&mut poundlock_bare(), &arguments);
+    let locks: Vec<_> = json["alone"].as_array().unwrap().iter().map(|row| row["lock"].clone()).collect();
+    // What it is compared with, asked for or not.
+    assert_eq!(locks, ["cas+store", "pthread_spin", "ticket", "mcs", "glibc", "qspin-pv"]);
+    assert!(text.contains("poundlock bench spin --locks qspin-pv"), "{text}");
+}
+
 #[test]
 fn start_up_measures_every_way() {
     let (text, json) = measured(&mut poundlock(), &["start-up", "--rounds", "5"]);
@@ -172,28 +276,40 @@ fn figures_are_one_page() {
     let page = directory.path().join("FIGURES.md");
     let (text, json) = measured(
         poundlock().current_dir(directory.path()),
-        &["figures", "--locks", "any-negative", "--time-factor", "0.01", "--out", "FIGURES.md"],
+        &[
+            "figures",
+            "--locks",
+            "any-negative",
+            "--time-factor",
+            "0.01",
+            "--rounds",
+            "2",
+            "--out",
+            "FIGURES.md",
+        ],
     );
     assert_eq!(text, "", "the page went to a file");
     let page = std::fs::read_to_string(page).unwrap();
-    for heading in ["# Figures", "## Uncontended", "## Handover", "## Start-up", "### Targets"] {
+    for heading in
+        ["# Figures", "## Uncontended", "## Handover", "## Spinlocks", "## Start-up", "### Targets"]
+    {
         assert!(page.lines().any(|line| line.starts_with(heading)), "no {heading} in\n{page}");
     }
     // The machine and the command stand beside each set of figures.
     for label in ["- CPU:", "- Kernel:", "- glibc:", "- Poundlock:", "- Command: `poundlock bench figures"] {
-        assert_eq!(page.lines().filter(|line| line.starts_with(label)).count(), 3, "{label} in\n{page}");
+        assert_eq!(page.lines().filter(|line| line.starts_with(label)).count(), 4, "{label} in\n{page}");
     }
-    for name in ["uncontended", "handover", "start_up"] {
+    for name in ["uncontended", "handover", "spin", "start_up"] {
         check_machine(
             &json[name]["machine"],
-            "poundlock bench figures --locks any-negative --time-factor 0.01 --out FIGURES.md",
+            "poundlock bench figures --locks any-negative --time-factor 0.01 --rounds 2 --out FIGURES.md",
         );
     }
 }
 
 #[test]
 fn a_missing_library_is_one_line_and_no_figures() {
-    for benchmark in ["uncontended", "handover", "start-up", "figures"] {
+    for benchmark in ["uncontended", "handover", "spin", "start-up", "figures"] {
         let mut command = poundlock_bare();
         command.env("POUNDLOCK_PRELOAD_LIB", "/no/such/library.so");
         let (status, line) = refused(&mut command, &[benchmark]);
@@ -210,6 +326,12 @@ fn a_library_without_the_functions_gives_no_figures() {
     let (status, line) = refused(&mut command, &["handover", "--seconds", "0.01", "--rounds", "1"]);
     assert_eq!(status, 125, "{line}");
     assert!(line.contains("does not provide pthread_mutex_lock"), "{line}");
+    let mut command = poundlock_bare();
+    command.env("POUNDLOCK_PRELOAD_LIB", mathematics_library());
+    let (status, line) =
+        refused(&mut command, &["spin", "--locks", "preload-qspin", "--seconds", "0.002", "--rounds", "1"]);
+    assert_eq!(status, 125, "{line}");
+    assert!(line.contains("does not provide pthread_spin_lock"), "{line}");
 }
 
 /// Some shared library that is not ours, from those that this process's dynamic linker knows.
@@ -235,6 +357,15 @@ fn arguments_that_make_no_sense_are_named() {
         (&["handover", "--locks", "glibc", "--think", "1e300"], "--think"),
         (&["handover", "--locks", "glibc", "--cpus", "0"], "CPU"),
         (&["handover", "--locks", "glibc", "--cpus", "100000"], "--cpus 100000"),
+        (&["spin", "--locks", "any-negative"], "'any-negative'"),
+        (&["spin", "--threads", "1"], "--threads"),
+        (&["spin", "--rounds", "0"], "round"),
+        (&["spin", "--seconds", "inf"], "--seconds"),
+        (&["spin", "--critical", "0,1e9"], "--critical"),
+        (&["spin", "--critical", "0,a"], "--critical"),
+        (&["spin", "--think=-1"], "--think"),
+        (&["spin", "--crowd-critical=-1"], "--crowd-critical"),
+        (&["spin", "--cpus", "0"], "CPU"),
         (&["uncontended", "--locks", "glibc", "--cpu", "100000"], "CPU 100000"),
         (&["uncontended", "--locks", "glibc", "--seconds", "0"], "--seconds"),
         (&["sideways"], "sideways"),

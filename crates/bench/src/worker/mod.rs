@@ -5,6 +5,9 @@
 //! again, which reads a `Request` from standard input and writes an `Answer` to standard output.
 
 pub(crate) mod handover;
+pub(crate) mod probe;
+pub(crate) mod spin;
+pub(crate) mod turns;
 pub(crate) mod uncontended;
 
 use std::io::{Read, Write};
@@ -19,7 +22,7 @@ use crate::error::{Error, Result};
 /// What a worker is asked to do.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
-    /// The library whose mutex is measured; `None` for the C library.
+    /// The library whose locks are measured; `None` for the C library.
     pub(crate) library: Option<PathBuf>,
     /// What to measure.
     pub(crate) task: Task,
@@ -30,13 +33,15 @@ pub(crate) struct Request {
 pub(crate) enum Task {
     Uncontended(uncontended::Task),
     Handover(handover::Task),
+    Spin(spin::Task),
 }
 
 /// What a worker answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Uncontended(uncontended::Answer),
-    Handover(handover::Answer),
+    Handover(turns::Answer),
+    Spin(spin::Answer),
     Failed(String),
 }
 
@@ -60,12 +65,11 @@ fn answer() -> Result<Answer> {
     std::io::stdin().read_to_string(&mut request).map_err(Error::system("cannot read the request"))?;
     let request: Request =
         serde_json::from_str(&request).map_err(|error| Error::Options(format!("not a request: {error}")))?;
-    let abi = match &request.library {
-        Some(path) => Abi::open(path)?,
-        None => Abi::glibc()?,
-    };
+    let library = request.library.as_deref();
+    let abi = || library.map_or_else(Abi::glibc, Abi::open);
     match &request.task {
-        Task::Uncontended(task) => uncontended::run(abi, task).map(Answer::Uncontended),
-        Task::Handover(task) => handover::run(abi, task).map(Answer::Handover),
+        Task::Uncontended(task) => uncontended::run(abi()?, task).map(Answer::Uncontended),
+        Task::Handover(task) => handover::run(abi()?, task).map(Answer::Handover),
+        Task::Spin(task) => spin::run(library, task).map(Answer::Spin),
     }
 }

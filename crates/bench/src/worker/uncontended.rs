@@ -122,42 +122,54 @@ pub(crate) fn run(abi: Abi, task: &Task) -> Result<Answer> {
         .map(|&operation| Ok((operation, timer(abi, task.kind, operation)?)))
         .collect::<Result<Vec<_>>>()?;
 
-    let mut lengths = Vec::new();
-    for (operation, timer) in &mut timers {
-        lengths.push(pairs_in(task.slice_ns, &mut **timer).map_err(|rc| failed(*operation, rc))?);
-    }
-    let mut samples = vec![Vec::with_capacity(task.slices as usize); timers.len()];
-    for _ in 0..task.slices {
-        for (((operation, timer), &pairs), samples) in timers.iter_mut().zip(&lengths).zip(&mut samples) {
-            let ns = timer(pairs).map_err(|rc| failed(*operation, rc))?;
-            samples.push(ns as f64 / pairs as f64);
-        }
-    }
+    let (results, acquisitions) =
+        take_turns(&mut timers, |operation| operation.words(), task.slices, task.slice_ns)?;
     if let Some(sleeper) = sleeper {
         sleeper.stop()?;
+    }
+    Ok(Answer { results, acquisitions })
+}
+
+/// Times what is there, slice by slice in turn. Returns nanoseconds a pair for each, and how many pairs there were.
+pub(crate) fn take_turns<T: Copy>(
+    timers: &mut [(T, Timer)],
+    name: fn(T) -> &'static str,
+    slices: u32,
+    slice_ns: u64,
+) -> Result<(Vec<(T, Summary)>, u64)> {
+    let mut lengths = Vec::new();
+    for (what, timer) in &mut *timers {
+        lengths.push(pairs_in(slice_ns, &mut **timer).map_err(|rc| failed(name(*what), rc))?);
+    }
+    let mut samples = vec![Vec::with_capacity(slices as usize); timers.len()];
+    for _ in 0..slices {
+        for (((what, timer), &pairs), samples) in timers.iter_mut().zip(&lengths).zip(&mut samples) {
+            let ns = timer(pairs).map_err(|rc| failed(name(*what), rc))?;
+            samples.push(ns as f64 / pairs as f64);
+        }
     }
     let results = timers
         .iter()
         .zip(samples)
-        .filter_map(|((operation, _), samples)| Some((*operation, Summary::of(samples)?)))
+        .filter_map(|((what, _), samples)| Some((*what, Summary::of(samples)?)))
         .collect();
-    Ok(Answer { results, acquisitions: lengths.iter().sum::<u64>() * u64::from(task.slices) })
+    Ok((results, lengths.iter().sum::<u64>() * u64::from(slices)))
 }
 
-fn failed(operation: Operation, rc: c_int) -> Error {
-    Error::System {
-        what: format!("{} failed", operation.words()),
-        source: std::io::Error::from_raw_os_error(rc),
-    }
+fn failed(what: &str, rc: c_int) -> Error {
+    Error::System { what: format!("{what} failed"), source: std::io::Error::from_raw_os_error(rc) }
 }
 
 /// Times a number of pairs; returns nanoseconds, or what a call returned that should return 0.
-type Timer = Box<dyn FnMut(u64) -> std::result::Result<u64, c_int>>;
+pub(crate) type Timer = Box<dyn FnMut(u64) -> std::result::Result<u64, c_int>>;
+
+/// The timer of a lock.
+pub(crate) fn timer_of<L: Lock + 'static>(lock: L) -> Timer {
+    Box::new(move |pairs| time(&lock, pairs))
+}
 
 fn timer(abi: Abi, kind: Kind, operation: Operation) -> Result<Timer> {
-    fn of<L: Lock + 'static>(lock: L) -> Timer {
-        Box::new(move |pairs| time(&lock, pairs))
-    }
+    use timer_of as of;
     Ok(match operation {
         Operation::LockUnlock => of(CMutex::new(abi, kind)?),
         Operation::TrylockUnlock => of(ByTrylock(CMutex::new(abi, kind)?)),
@@ -189,11 +201,12 @@ fn timer(abi: Abi, kind: Kind, operation: Operation) -> Result<Timer> {
 fn time<L: Lock>(lock: &L, pairs: u64) -> std::result::Result<u64, c_int> {
     let lock = black_box(lock);
     let mut rc = 0;
+    let mut place = L::Place::default();
     let start = clock::now_ns();
     for _ in 0..pairs {
-        rc |= lock.lock();
+        rc |= lock.lock(&mut place);
         critical_section();
-        rc |= lock.unlock();
+        rc |= lock.unlock(&mut place);
     }
     let ns = clock::now_ns() - start;
     if rc == 0 { Ok(ns) } else { Err(rc) }
@@ -222,13 +235,13 @@ fn pairs_in(
 }
 
 /// A second thread, alive and asleep in a read.
-struct Sleeper {
+pub(crate) struct Sleeper {
     end: std::io::PipeWriter,
     thread: thread::JoinHandle<()>,
 }
 
 impl Sleeper {
-    fn start() -> Result<Sleeper> {
+    pub(crate) fn start() -> Result<Sleeper> {
         let (mut reader, end) = std::io::pipe().map_err(Error::system("cannot make a pipe"))?;
         let (send, receive) = mpsc::channel();
         let thread = thread::Builder::new()
@@ -247,7 +260,7 @@ impl Sleeper {
     }
 
     /// Ends the thread; an error if it had ended before, for then there was none during the measurement.
-    fn stop(self) -> Result<()> {
+    pub(crate) fn stop(self) -> Result<()> {
         if self.thread.is_finished() {
             return Err(Error::Options("the second thread ended too early".to_owned()));
         }
@@ -258,8 +271,8 @@ impl Sleeper {
 
 /// Has a thread wait for `mutex`, asleep, and acquire it. Nobody holds it afterwards.
 fn let_a_thread_sleep_in(mutex: &CMutex) -> Result<()> {
-    let failed = |rc| if rc == 0 { Ok(()) } else { Err(failed(Operation::SleptLockUnlock, rc)) };
-    failed(mutex.lock())?;
+    let failed = |rc| if rc == 0 { Ok(()) } else { Err(failed(Operation::SleptLockUnlock.words(), rc)) };
+    failed(mutex.lock(&mut ()))?;
     thread::scope(|scope| {
         let (send, receive) = mpsc::channel();
         let sleeper = thread::Builder::new()
@@ -267,7 +280,7 @@ fn let_a_thread_sleep_in(mutex: &CMutex) -> Result<()> {
                 // SAFETY: no arguments, no effect.
                 _ = send.send(unsafe { libc::gettid() });
                 // From here on it can sleep in the mutex only.
-                mutex.lock() | mutex.unlock()
+                mutex.lock(&mut ()) | mutex.unlock(&mut ())
             })
             .map_err(Error::system("cannot start a thread"));
         let asleep = receive
@@ -275,7 +288,7 @@ fn let_a_thread_sleep_in(mutex: &CMutex) -> Result<()> {
             .map_err(|_| Error::Options("the thread to sleep died".to_owned()))
             .and_then(await_sleep);
         // Whatever went wrong, the thread must get the mutex, or this scope does not end.
-        let unlocked = failed(mutex.unlock());
+        let unlocked = failed(mutex.unlock(&mut ()));
         let slept = failed(sleeper?.join().unwrap_or(libc::EFAULT));
         asleep.and(unlocked).and(slept)
     })
@@ -339,10 +352,11 @@ mod tests {
     fn a_lock_that_fails_gives_no_figure() {
         struct Broken;
         impl Lock for Broken {
-            fn lock(&self) -> c_int {
+            type Place = ();
+            fn lock(&self, (): &mut ()) -> c_int {
                 libc::EBUSY
             }
-            fn unlock(&self) -> c_int {
+            fn unlock(&self, (): &mut ()) -> c_int {
                 0
             }
         }
@@ -352,9 +366,9 @@ mod tests {
     #[test]
     fn bare_atomics_exclude() {
         let lock = BareCasExchange::default();
-        assert_eq!(lock.lock(), 0);
-        assert_eq!(lock.lock(), libc::EBUSY);
-        assert_eq!(lock.unlock(), 0);
-        assert_eq!(lock.unlock(), 1, "it was not locked");
+        assert_eq!(lock.lock(&mut ()), 0);
+        assert_eq!(lock.lock(&mut ()), libc::EBUSY);
+        assert_eq!(lock.unlock(&mut ()), 0);
+        assert_eq!(lock.unlock(&mut ()), 1, "it was not locked");
     }
 }
