@@ -211,7 +211,7 @@ fn only(document: &Value, wanted: impl Fn(&Value) -> bool) -> &Value {
 }
 
 fn variable(name: &str) -> impl Fn(&Value) -> bool {
-    move |lock| lock["variable"] == Value::from(format!("{name} (in program)"))
+    move |lock| lock["variable"] == format!("{name} (in program)")
 }
 
 fn made_at(line: String) -> impl Fn(&Value) -> bool {

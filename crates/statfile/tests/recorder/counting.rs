@@ -535,3 +535,53 @@ fn more_locks_than_the_small_directory_holds() {
     assert_eq!((found.locks.len(), found.dropped_locks), (70_000, 0));
     assert!(found.locks.iter().all(|lock| lock.acquisitions == 2));
 }
+
+#[test]
+fn events_of_all_threads_are_summed() {
+    host!(Happening);
+    let directory = tempfile::tempdir().expect("a directory");
+    let recorder = start::<Happening>(directory.path(), SMALL);
+    pair::<Happening>(Lock::default().seen());
+    assert!(snapshot(directory.path()).events.is_empty(), "nothing has happened yet");
+    let barrier = Barrier::new(4);
+    thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                recorder.event(0);
+                // All have a record by then, and nobody gives one back.
+                barrier.wait();
+                for _ in 0..1000 * thread {
+                    recorder.event(63);
+                }
+                for ns in [0, 1, 2, 1023, 1024, u64::from(u32::MAX)] {
+                    recorder.duration(5, ns + 4096 * thread);
+                }
+                // Numbers that there are not do no harm.
+                recorder.event(64);
+                recorder.duration(6, 1);
+                barrier.wait();
+            });
+        }
+    });
+    let found = snapshot(directory.path());
+    assert_eq!((found.events.len(), found.durations.len(), found.lost_events), (64, 6, 0));
+    for (number, event) in found.events.iter().enumerate() {
+        let expected = match number {
+            0 => (4, 1),
+            63 => (6000, 3000),
+            _ => (0, 0),
+        };
+        assert_eq!((event.total, event.most), expected, "{number}");
+    }
+    let durations = &found.durations[5];
+    let of_one = 1 + 2 + 1023 + 1024 + u64::from(u32::MAX);
+    assert_eq!((durations.count, durations.total_ns), (24, 4 * of_one + 6 * 4096 * (1 + 2 + 3)));
+    assert_eq!(durations.max_ns, u64::from(u32::MAX) + 3 * 4096);
+    let buckets: Vec<(usize, u64)> =
+        durations.buckets.iter().copied().enumerate().filter(|b| b.1 > 0).collect();
+    // By hand: of the first thread 0 and 1, 2, 1023, 1024; of the second five in 4096..8192; of the two others five each
+    // in 8192..16384; and what is near 2^32, once below it.
+    assert_eq!(buckets, [(0, 2), (1, 1), (9, 1), (10, 1), (12, 5), (13, 10), (31, 1), (32, 3)]);
+    assert!(found.durations[..5].iter().all(|durations| durations.count == 0));
+}

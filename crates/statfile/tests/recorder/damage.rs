@@ -32,6 +32,8 @@ fn make_sample() -> Vec<u8> {
             if n % 4 == 0 {
                 recorder.destroyed(lock.seen());
             }
+            recorder.event(n);
+            recorder.duration(n % 3, 1 << n);
         }
     };
     std::thread::scope(|scope| {

@@ -562,3 +562,90 @@ fn a_signal_handler_may_use_locks() {
     let done: u64 = worker.join().expect("no panic");
     println!("counts {} {done}", HANDLED.load(Relaxed));
 }
+
+#[test]
+fn a_forked_child_has_events_of_its_own() {
+    host!(Events);
+    let directory = tempfile::tempdir().expect("a directory");
+    let recorder = start::<Events>(directory.path(), SMALL);
+    for _ in 0..3 {
+        recorder.event(7);
+    }
+    recorder.duration(0, 100);
+    fork::<Events>(|recorder| {
+        recorder.event(7);
+        recorder.finish();
+    });
+    recorder.event(7);
+    let all = read_all(directory.path());
+    assert_eq!(all.len(), 2);
+    for found in &all {
+        let own = found.pid == std::process::id();
+        assert_eq!(found.events[7].total, if own { 4 } else { 1 });
+        assert_eq!(found.durations[0].count, u64::from(own));
+    }
+}
+
+#[test]
+fn events_in_signal_handlers_are_not_lost() {
+    let Some(directory) = told() else {
+        let directory = tempfile::tempdir().expect("a directory");
+        let output = child("events_in_signal_handlers_are_not_lost", directory.path()).output();
+        let output = output.expect("it starts");
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let (_, line) = text.lines().find_map(|line| line.split_once("counts ")).expect("it says");
+        let counts: Vec<u64> = line.split(' ').map(|count| count.parse().expect("a number")).collect();
+        let found = snapshot(directory.path());
+        assert_eq!(found.events[1].total, counts[0] + counts[1], "{counts:?}");
+        assert_eq!(found.durations[1].count, counts[0] + counts[1], "{counts:?}");
+        assert_eq!(found.durations[1].total_ns, 5 * counts[0] + 3 * counts[1], "{counts:?}");
+        assert_eq!((found.durations[1].max_ns, found.lost_events), (5, 0));
+        return;
+    };
+    host!(Interrupted);
+    static HANDLED: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn handle(_: libc::c_int) {
+        Interrupted::recorder().event(1);
+        Interrupted::recorder().duration(1, 5);
+        HANDLED.fetch_add(1, Relaxed);
+    }
+    let recorder = start::<Interrupted>(&directory, SMALL);
+    let every = libc::timeval { tv_sec: 0, tv_usec: 50 };
+    let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let timer = libc::itimerval { it_interval: every, it_value: every };
+    let stop = libc::itimerval { it_interval: never, it_value: never };
+    let unblocked = |how| {
+        // SAFETY: both calls get our own variable.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigaddset(&raw mut set, libc::SIGALRM);
+            libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut());
+        }
+    };
+    // Signals come to any thread; the test's other ones have no business here.
+    let worker = thread::spawn(move || {
+        recorder.event(0);
+        unblocked(libc::SIG_UNBLOCK);
+        // SAFETY: the handler is async-signal-safe: that is what is tested. The calls get our own variables.
+        unsafe {
+            libc::signal(libc::SIGALRM, handle as extern "C" fn(libc::c_int) as libc::sighandler_t);
+            libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
+        }
+        let mut done = 0u64;
+        while HANDLED.load(Relaxed) < 2000 {
+            recorder.event(1);
+            recorder.duration(1, 3);
+            // Slow paths of the recorder, in the middle of which events still count.
+            let word = AtomicU32::new(0);
+            recorder.created(at(&word, 0x10_0000), here());
+            done += 1;
+        }
+        // SAFETY: as above.
+        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const stop, std::ptr::null_mut()) };
+        done
+    });
+    unblocked(libc::SIG_BLOCK);
+    let done: u64 = worker.join().expect("no panic");
+    println!("counts {} {done}", HANDLED.load(Relaxed));
+}
