@@ -25,6 +25,13 @@ impl Contender {
         [Self::Glibc, Self::GlibcAdaptive].into_iter().chain(ours.map(Self::Poundlock)).collect()
     }
 
+    /// Those that are measured if nobody is named: all but the variations of one lock.
+    pub fn usual() -> Vec<Contender> {
+        let varies =
+            |contender: &Contender| matches!(contender, Self::Poundlock(lock) if lock.is_variation());
+        Self::all().into_iter().filter(|contender| !varies(contender)).collect()
+    }
+
     /// Our own default lock, which the targets are about.
     pub const DEFAULT: Contender = Contender::Poundlock(LockName::DEFAULT);
 
@@ -53,10 +60,10 @@ impl Contender {
         matches!(self, Self::Poundlock(_))
     }
 
-    /// `wanted` without repeats and with the reference in front; everybody if `wanted` is empty.
+    /// `wanted` without repeats and with the reference in front; the usual ones if `wanted` is empty.
     pub(crate) fn with_reference(wanted: &[Contender]) -> Vec<Contender> {
         if wanted.is_empty() {
-            return Self::all();
+            return Self::usual();
         }
         let mut all = vec![Self::Glibc];
         for &contender in wanted {
@@ -106,7 +113,7 @@ mod tests {
         let ours = Contender::DEFAULT;
         assert_eq!(Contender::with_reference(&[ours]), [Contender::Glibc, ours]);
         assert_eq!(Contender::with_reference(&[ours, Contender::Glibc, ours]), [Contender::Glibc, ours]);
-        assert_eq!(Contender::with_reference(&[]), Contender::all());
-        assert!(Contender::all().contains(&Contender::DEFAULT));
+        assert_eq!(Contender::with_reference(&[]), Contender::usual());
+        assert!(Contender::usual().contains(&Contender::DEFAULT));
     }
 }

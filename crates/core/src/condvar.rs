@@ -22,6 +22,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::bitlock;
+use crate::handoff::RawHandoff;
 use crate::mutex::{RawMutex, Variant};
 use crate::node::{Held, Node, NodeId, list, state};
 use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Waited};
@@ -37,23 +38,49 @@ pub enum Outcome {
     Cancelled,
 }
 
+/// A mutex that a signalled waiter can be moved to.
+pub enum Target<'a, P: Platform> {
+    /// Into the list of its sleepers.
+    Adaptive(&'a RawMutex<P>),
+    /// Into its queue.
+    Handoff(&'a RawHandoff<P>),
+}
+
+impl<P: Platform> Target<'_, P> {
+    /// In an address: it is that of a [`RawHandoff`].
+    const HANDOFF: usize = 1;
+
+    /// The address, with a mark for the sort. Mutexes are at least 4-byte aligned.
+    fn word(self) -> usize {
+        match self {
+            Target::Adaptive(mutex) => core::ptr::from_ref(mutex).expose_provenance(),
+            Target::Handoff(mutex) => core::ptr::from_ref(mutex).expose_provenance() | Self::HANDOFF,
+        }
+    }
+}
+
 /// The lock under which a waiter waits, as the condition variable needs it.
 pub trait Guarding<P: Platform> {
-    /// The mutex into whose list a signalled waiter goes. `None` if it is to be woken, and to acquire what it
+    /// The mutex to which a signalled waiter is moved. `None` if it is to be woken, and to acquire what it
     /// needs by [`Guarding::acquire`].
-    fn mutex(&self) -> Option<&RawMutex<P>>;
+    fn mutex(&self) -> Option<Target<'_, P>>;
     /// Releases the lock.
     fn release(&self);
     /// Acquires it again, after a wait that was not signalled, or if there is no mutex to be put into.
     fn acquire(&self);
-    /// Completes the acquisition of [`Guarding::mutex`] from its list of sleepers.
+    /// Completes the acquisition of [`Guarding::mutex`], to which the waiter was moved.
     fn acquire_requeued(&self, waiter: Requeued);
 }
 
-/// A signalled waiter in a mutex's list of sleepers, on the way to its lock.
+/// A signalled waiter that was moved to a mutex, on the way to its lock.
 pub struct Requeued(NodeId);
 
 impl Requeued {
+    /// Waits until the mutex is handed over, to whose queue the waiter was moved.
+    pub fn receive<P: Platform>(self, mutex: &RawHandoff<P>) {
+        mutex.receive_lock(self.0.into());
+    }
+
     /// Waits until the mutex is acquired, to whose list the waiter was moved.
     pub fn lock<P: Platform, V: Variant>(self, mutex: &RawMutex<P>) {
         mutex.sleep_requeued::<V>(self.0);
@@ -71,8 +98,8 @@ impl<'a, P: Platform, V: Variant> Plain<'a, P, V> {
 }
 
 impl<P: Platform, V: Variant> Guarding<P> for Plain<'_, P, V> {
-    fn mutex(&self) -> Option<&RawMutex<P>> {
-        Some(self.0)
+    fn mutex(&self) -> Option<Target<'_, P>> {
+        Some(Target::Adaptive(self.0))
     }
     fn release(&self) {
         self.0.unlock::<V>();
@@ -134,7 +161,7 @@ impl<P: Platform> RawCondvar<P> {
             return if deadline.is_some_and(P::expired) { Outcome::TimedOut } else { Outcome::Signalled };
         };
         let node = held.node();
-        let requeue = guarding.mutex().map_or(0, |mutex| core::ptr::from_ref(mutex).expose_provenance());
+        let requeue = guarding.mutex().map_or(0, Target::word);
         node.mutex.store(requeue, Relaxed);
         bitlock::lock::<P>(&self.guard);
         list::push::<P>(&self.head, held.id);
@@ -313,14 +340,27 @@ impl Chain {
         };
     }
 
-    /// Moves them to their mutex's list.
+    /// Moves them to their mutex.
     fn requeue<P: Platform>(self) {
         let Some((first, _)) = self.ends else { return };
-        let mutex = core::ptr::with_exposed_provenance::<RawMutex<P>>(first.get::<P>().mutex.load(Relaxed));
-        // SAFETY: the waiters in the chain wait under this mutex and cannot return from the wait before they
-        // own it, which they learn only after `requeue` has put them into its list; so it is alive, and
-        // `requeue` does not touch it after that. Waiters at one time share one mutex.
-        unsafe { &*mutex }.requeue(first);
+        let word = first.get::<P>().mutex.load(Relaxed);
+        if word & Target::<P>::HANDOFF == 0 {
+            let mutex = core::ptr::with_exposed_provenance::<RawMutex<P>>(word);
+            // SAFETY: the waiters in the chain wait under this mutex and cannot return from the wait before they
+            // own it, which they learn only after `requeue` has put them into its list; so it is alive, and
+            // `requeue` does not touch it after that. Waiters at one time share one mutex.
+            unsafe { &*mutex }.requeue(first);
+            return;
+        }
+        let mutex = core::ptr::with_exposed_provenance::<RawHandoff<P>>(word & !Target::<P>::HANDOFF);
+        let mut next = Some(first);
+        while let Some(id) = next {
+            // Sending links the node elsewhere.
+            next = NodeId::from_raw(id.get::<P>().after.load(Relaxed));
+            // SAFETY: as above: the mutex is alive until its last waiter has been sent, and `send_lock` does not touch
+            // it after that.
+            unsafe { &*mutex }.send_lock(id.into());
+        }
     }
 
     /// Wakes them all.

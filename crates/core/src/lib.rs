@@ -7,8 +7,10 @@
 //! * [`mutex`]: the queued adaptive mutex, in four variants.
 //! * [`condvar`]: the condition variable that moves its waiters to the mutex instead of waking them all.
 //! * [`qspin`]: the 4-byte queue spinlock: native, virtual and paravirtual.
+//! * [`handoff`]: the mutex without an inner lock, which passes from owner to waiter.
 //! * [`baseline`]: textbook spinlocks, to read figures against.
 //! * [`mcs`]: the MCS queue of spinners that a waiter may leave.
+//! * [`mpsc`]: a queue of waiters with many producers and one consumer.
 //! * [`events`]: what happens in the slow paths, for those who count it.
 //! * [`node`]: the type-stable records through which threads wait.
 //! * [`names`]: the names by which people choose a lock.
@@ -18,7 +20,9 @@ pub mod baseline;
 mod bitlock;
 pub mod condvar;
 pub mod events;
+pub mod handoff;
 pub mod mcs;
+pub mod mpsc;
 pub mod mutex;
 pub mod names;
 pub mod node;

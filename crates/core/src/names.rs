@@ -1,5 +1,6 @@
 //! The one list of lock names: what `--lock` takes and `poundlock locks` prints.
 
+use crate::handoff::Spinning;
 use crate::qspin::Kind;
 
 /// A mutex that a program can be run on.
@@ -16,12 +17,35 @@ pub enum LockName {
     AnyNegative = 3,
     /// The program's own locks, unchanged: for measuring them.
     Glibc = 4,
+    /// [`crate::handoff`], spinning as [`crate::handoff::Competitive`] says.
+    Handoff = 5,
+    /// [`crate::handoff`], not spinning.
+    HandoffNone = 6,
+    /// [`crate::handoff`], as [`crate::handoff::Fixed`] says.
+    HandoffFixed = 7,
+    /// [`crate::handoff`], as [`crate::handoff::OwnerRunning`] says.
+    HandoffOwnerRunning = 8,
+    /// [`crate::handoff`], as [`crate::handoff::SameCpu`] says.
+    HandoffSameCpu = 9,
+    /// [`crate::handoff`], as [`crate::handoff::Adaptive`] says.
+    HandoffAdaptive = 10,
 }
 
 impl LockName {
     /// Every lock, in the order in which they are listed.
-    pub const ALL: [LockName; 5] =
-        [Self::AnyNegative, Self::McsQueue, Self::FewerAtomics, Self::Baseline, Self::Glibc];
+    pub const ALL: [LockName; 11] = [
+        Self::AnyNegative,
+        Self::McsQueue,
+        Self::FewerAtomics,
+        Self::Baseline,
+        Self::Handoff,
+        Self::HandoffNone,
+        Self::HandoffFixed,
+        Self::HandoffOwnerRunning,
+        Self::HandoffSameCpu,
+        Self::HandoffAdaptive,
+        Self::Glibc,
+    ];
 
     /// The lock that is used when none is named.
     pub const DEFAULT: LockName = Self::AnyNegative;
@@ -33,6 +57,12 @@ impl LockName {
             Self::FewerAtomics => "fewer-atomics",
             Self::McsQueue => "mcs-queue",
             Self::AnyNegative => "any-negative",
+            Self::Handoff => "handoff",
+            Self::HandoffNone => "handoff:none",
+            Self::HandoffFixed => "handoff:fixed",
+            Self::HandoffOwnerRunning => "handoff:owner-running",
+            Self::HandoffSameCpu => "handoff:same-cpu",
+            Self::HandoffAdaptive => "handoff:adaptive",
             Self::Glibc => "glibc",
         }
     }
@@ -44,12 +74,42 @@ impl LockName {
             Self::FewerAtomics => "baseline that reads the count before each exchange",
             Self::McsQueue => "fewer-atomics with its spinners in an MCS queue: one competes at a time",
             Self::AnyNegative => "mcs-queue that takes any negative count as a sign of waiters",
+            Self::Handoff => {
+                "passed from owner to waiter; spins as long as a sleep and a wake-up take, then queues"
+            }
+            Self::HandoffNone => "handoff that queues at once",
+            Self::HandoffFixed => "handoff that spins a fixed number of turns",
+            Self::HandoffOwnerRunning => "handoff that spins no longer than the owner is believed to run",
+            Self::HandoffSameCpu => "handoff:fixed that stops when the owner is on the spinner's CPU",
+            Self::HandoffAdaptive => "handoff that learns for each lock how long to spin",
             Self::Glibc => "the program's own locks, unchanged (for stat, bench and torture)",
         }
     }
 
-    /// The lock of that name.
+    /// Whether it differs from another by its policy of spinning only: left out where all locks are tried and none is named.
+    pub const fn is_variation(self) -> bool {
+        matches!(
+            self,
+            Self::HandoffFixed | Self::HandoffOwnerRunning | Self::HandoffSameCpu | Self::HandoffAdaptive
+        )
+    }
+
+    /// The policy of spinning, if it is a hand-off mutex.
+    pub const fn spinning(self) -> Option<Spinning> {
+        match self {
+            Self::Baseline | Self::FewerAtomics | Self::McsQueue | Self::AnyNegative | Self::Glibc => None,
+            Self::Handoff => Some(Spinning::Competitive),
+            Self::HandoffNone => Some(Spinning::None),
+            Self::HandoffFixed => Some(Spinning::Fixed),
+            Self::HandoffOwnerRunning => Some(Spinning::OwnerRunning),
+            Self::HandoffSameCpu => Some(Spinning::SameCpu),
+            Self::HandoffAdaptive => Some(Spinning::Adaptive),
+        }
+    }
+
+    /// The lock of that name. `handoff:competitive` is [`LockName::Handoff`] by its full name.
     pub fn parse(name: &str) -> Option<LockName> {
+        let name = if name == "handoff:competitive" { "handoff" } else { name };
         Self::ALL.into_iter().find(|lock| lock.name() == name)
     }
 }

@@ -42,14 +42,16 @@ impl NodeId {
 /// | state | meaning | set by |
 /// | --- | --- | --- |
 /// | `IDLE` | in no sleepers' list | its thread |
-/// | `SLEEPING` | in a mutex's list; wants a wake-up | its thread, or whoever requeues it, under the mutex's wait lock |
+/// | `SLEEPING` | in a mutex's list or queue; wants a wake-up | its thread, or whoever requeues it, under the mutex's wait lock if it has one |
 /// | `WOKEN` | in a mutex's list; must try for the lock | an unlocker, under the wait lock |
-/// | `HANDED` | in a mutex's list; owns the lock | an unlocker, under the wait lock |
+/// | `HANDED` | owns the lock; in a mutex's list, or taken out of its queue | an unlocker, under the wait lock if there is one |
 /// | `WAITING` | in a condition variable's list | its thread |
 /// | `LEAVING` | gave up; its thread will unlink it | its thread, from `WAITING` |
 /// | `HALTED` | in a queue spinlock's queue, behind somebody; wants to be told of headship only | its thread, from `IDLE` |
 /// | `HASHED` | queue head, in the lock hash; wants a kick | its thread, from `HEAD`; the one in front, from `HALTED`, holding the lock |
 /// | `HEAD` | queue head, spinning | the one in front, from `IDLE`, holding the lock; an unlocker, from `HASHED`, holding the lock |
+/// | `ABANDONED` | in a hand-off mutex's queue, but nobody waits | its thread, from `SLEEPING` |
+/// | `TAKEN` | a spare node that its thread is about to use | its thread, from `IDLE` |
 /// | `SIGNALLED` | out of the condition variable, not yet in the mutex's list | a signaller, from `WAITING`, under the condition variable's lock |
 ///
 /// [`state::CANCELLED`] may be set on `WAITING` by anyone. `WAITING` is left by compare-and-swap only, so exactly
@@ -75,6 +77,10 @@ pub mod state {
     pub const HASHED: u32 = 8;
     /// In a queue spinlock's queue, its head, spinning.
     pub const HEAD: u32 = 9;
+    /// In a hand-off mutex's queue, given up: belongs to the queue until it is taken out.
+    pub const ABANDONED: u32 = 10;
+    /// A spare node in use, in no queue.
+    pub const TAKEN: u32 = 11;
     /// A mark upon `WAITING`: look whether the thread is to be cancelled.
     pub const CANCELLED: u32 = 1 << 31;
 }
@@ -97,23 +103,66 @@ pub struct Node<P: Platform> {
     pub(crate) after: P::U32,
     /// Sleepers' list, circular. Guarded by the lock of the list that the node is in.
     pub(crate) before: P::U32,
-    /// How often it was woken in vain. Guarded by the mutex's wait lock.
+    /// How often it was woken in vain. Guarded by the mutex's wait lock. In a spare node: the [`Platform::epoch`] in which it
+    /// was taken.
     pub(crate) attempts: P::U32,
     /// How many unlocks passed it over for a spinner. Guarded by the mutex's wait lock.
     pub(crate) passed: P::U32,
     /// 1 while it is linked in a condition variable's list. Guarded by that list's lock.
     pub(crate) linked: P::U32,
     /// The mutex that a condition variable's waiter is to get back (its address), 0 if it is to be woken
-    /// instead. Set by the owner before it is linked.
+    /// instead. Set by the owner before it is linked. In a spare node: the lock for which it was taken.
     pub(crate) mutex: P::Usize,
     /// When it was kicked, in nanoseconds of [`Platform::now`], 0 if nobody counts. Written by the holder of the
     /// queue spinlock before the node becomes `HEAD`.
     pub(crate) kicked: P::Usize,
 }
 
+/// Nodes a thread has besides, for waits that it may give up and leave behind: see [`crate::handoff`].
+pub const SPARES: u32 = 4;
+
+/// The name of a node or a spare node, in 25 bits: `index * (LEVELS + SPARES) + place + 1`; 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiter(u32);
+
+impl Waiter {
+    const PER_THREAD: u32 = LEVELS + SPARES;
+
+    /// The waiter as it is stored in a word.
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// The waiter that a word names.
+    pub const fn from_raw(raw: u32) -> Option<Waiter> {
+        if raw == 0 { None } else { Some(Waiter(raw)) }
+    }
+
+    /// The node itself.
+    pub fn get<P: Platform>(self) -> &'static Node<P> {
+        let at = self.0 - 1;
+        let record = P::record(at / Self::PER_THREAD);
+        let place = (at % Self::PER_THREAD) as usize;
+        match place.checked_sub(LEVELS as usize) {
+            None => &record.nodes[place],
+            Some(spare) => &record.spares[spare],
+        }
+    }
+}
+
+impl From<NodeId> for Waiter {
+    fn from(id: NodeId) -> Waiter {
+        let at = id.0 - 1;
+        Waiter(at / LEVELS * Self::PER_THREAD + at % LEVELS + 1)
+    }
+}
+
 /// A thread's nodes.
 pub struct Record<P: Platform> {
     nodes: [Node<P>; LEVELS as usize],
+    /// Each belongs to the thread while it is `IDLE` or in one of its waits, and to a queue while it is `ABANDONED`, which
+    /// may outlast the thread.
+    spares: [Node<P>; SPARES as usize],
     /// Nodes in use. Written by the record's own thread only, a signal handler on it included.
     depth: P::U32,
     /// Set for good when somebody asked to cancel the record's thread.
@@ -143,6 +192,7 @@ impl<P: Platform> Default for Record<P> {
     fn default() -> Self {
         Record {
             nodes: core::array::from_fn(|_| Node::new()),
+            spares: core::array::from_fn(|_| Node::new()),
             depth: P::U32::new(0),
             cancelled: P::U32::new(0),
         }
@@ -154,6 +204,13 @@ impl<P: Platform> Record<P> {
     pub fn renew(&self) {
         self.depth.store(0, Relaxed);
         self.cancelled.store(0, Relaxed);
+        // A thread that ended in the middle of a wait has left it. Those that it gave up still belong to queues.
+        for spare in &self.spares {
+            let seen = spare.state.load(Relaxed);
+            if seen != state::ABANDONED && seen != state::IDLE {
+                let _ = spare.state.compare_exchange(seen, state::IDLE, Relaxed, Relaxed);
+            }
+        }
     }
 
     /// Makes the record's thread look, wherever it waits on a condition variable now or later, whether it
@@ -214,9 +271,78 @@ impl<P: Platform> Held<P> {
         self.id.get()
     }
 
+    /// The node's name among all of them.
+    pub(crate) fn waiter(&self) -> Waiter {
+        self.id.into()
+    }
+
     /// The record that the node belongs to.
     pub(crate) fn record(&self) -> &'static Record<P> {
         P::record(self.index)
+    }
+}
+
+/// A spare node of the calling thread, for one wait that may be given up.
+pub(crate) struct Spare<P: Platform> {
+    waiter: Waiter,
+    taken_up: bool,
+    _platform: PhantomData<P>,
+}
+
+impl<P: Platform> Spare<P> {
+    /// Takes a spare node for the lock at this address: the one that the thread left in its queue, if there is one, or else one
+    /// that is in no queue. `None` if all are in use, or in other locks' queues.
+    pub(crate) fn take(lock: usize) -> Option<Self> {
+        let index = P::current()?;
+        let spares = &P::record(index).spares;
+        let epoch = P::epoch();
+        let named = |place: usize, taken_up: bool| Spare {
+            waiter: Waiter(index * Waiter::PER_THREAD + LEVELS + place as u32 + 1),
+            taken_up,
+            _platform: PhantomData,
+        };
+        for (place, spare) in spares.iter().enumerate() {
+            if spare.state.load(Relaxed) != state::ABANDONED {
+                continue;
+            }
+            // Only this thread, or one that had its record before, wrote these two, before it gave up.
+            if spare.attempts.load(Relaxed) != epoch {
+                // The queue was the parent's of a forked child.
+                let _ = spare.state.compare_exchange(state::ABANDONED, state::IDLE, Relaxed, Relaxed);
+            } else if spare.mutex.load(Relaxed) == lock
+                // Acquire: if it was handed the lock meanwhile, that is seen by the wait.
+                && spare.state.compare_exchange(state::ABANDONED, state::SLEEPING, Acquire, Relaxed).is_ok()
+            {
+                return Some(named(place, true));
+            }
+        }
+        for (place, spare) in spares.iter().enumerate() {
+            // A compare-and-swap, because a signal handler on this thread may take one too. Acquire: partner of the
+            // release by who took it out of its last queue.
+            if spare.state.load(Relaxed) == state::IDLE
+                && spare.state.compare_exchange(state::IDLE, state::TAKEN, Acquire, Relaxed).is_ok()
+            {
+                spare.mutex.store(lock, Relaxed);
+                spare.attempts.store(epoch, Relaxed);
+                return Some(named(place, false));
+            }
+        }
+        None
+    }
+
+    /// Whether it was in the lock's queue already, and is again a waiter there.
+    pub(crate) fn is_taken_up(&self) -> bool {
+        self.taken_up
+    }
+
+    /// The node's name.
+    pub(crate) fn waiter(&self) -> Waiter {
+        self.waiter
+    }
+
+    /// The wait is over, and the node in no queue.
+    pub(crate) fn put_back(self) {
+        self.waiter.get::<P>().state.store(state::IDLE, Relaxed);
     }
 }
 

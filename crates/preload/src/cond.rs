@@ -27,13 +27,12 @@ use libc::{
     EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, pthread_t,
     timespec,
 };
-use poundlock_core::condvar::{Guarding, Outcome, Requeued};
-use poundlock_core::mutex::RawMutex;
+use poundlock_core::condvar::{Guarding, Outcome, Requeued, Target};
 use poundlock_core::platform::{Clock, Deadline};
 use poundlock_linux::{Linux, registry};
 
 use crate::entry::{CANCEL, export_wait};
-use crate::mode::{self, Chosen};
+use crate::mode;
 use crate::object::{Cond, Kind, Mutex};
 use crate::{abi, real, stat};
 
@@ -372,8 +371,8 @@ impl Held<'_> {
 }
 
 impl Guarding<Linux> for Held<'_> {
-    fn mutex(&self) -> Option<&RawMutex<Linux>> {
-        if self.stays_locked() { None } else { Some(&self.mutex.raw) }
+    fn mutex(&self) -> Option<Target<'_, Linux>> {
+        if self.stays_locked() { None } else { Some(self.mutex.target()) }
     }
 
     fn release(&self) {
@@ -386,7 +385,7 @@ impl Guarding<Linux> for Held<'_> {
         if self.owner != 0 {
             self.mutex.owner.store(0, Relaxed);
         }
-        self.mutex.raw.unlock::<Chosen>();
+        self.mutex.unlock();
     }
 
     fn acquire(&self) {
@@ -394,12 +393,12 @@ impl Guarding<Linux> for Held<'_> {
         if self.owner != 0 && self.mutex.owner.load(Relaxed) == self.owner {
             return;
         }
-        self.mutex.raw.lock::<Chosen>();
+        self.mutex.lock();
         self.own();
     }
 
     fn acquire_requeued(&self, waiter: Requeued) {
-        waiter.lock::<Linux, Chosen>(&self.mutex.raw);
+        self.mutex.acquire_requeued(waiter);
         self.own();
     }
 }

@@ -3,6 +3,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use poundlock_core::handoff::{Policy, Spinning};
 use poundlock_core::mutex::Variant;
 use poundlock_core::names::{Choice, LockName};
 use poundlock_core::qspin::{Form, Kind};
@@ -20,6 +21,10 @@ pub(crate) enum Mode {
     Glibc = 3,
     /// On glibc's, counted.
     GlibcCounted = 4,
+    /// On our hand-off mutex.
+    Handoff = 5,
+    /// On our hand-off mutex, counted.
+    HandoffCounted = 6,
 }
 
 impl Mode {
@@ -30,7 +35,7 @@ impl Mode {
 
     /// Whether they are counted.
     pub(crate) fn counted(self) -> bool {
-        matches!(self, Mode::OursCounted | Mode::GlibcCounted)
+        matches!(self, Mode::OursCounted | Mode::GlibcCounted | Mode::HandoffCounted)
     }
 }
 
@@ -49,6 +54,18 @@ pub(crate) fn ours() -> bool {
     MODE.load(Relaxed) == Mode::Ours as u8
 }
 
+/// Whether the mutex is the hand-off one. The mode has been found out.
+#[inline]
+pub(crate) fn handoff() -> bool {
+    MODE.load(Relaxed) >= Mode::Handoff as u8
+}
+
+/// Whether the mode is known to be [`Mode::Handoff`].
+#[inline(always)]
+pub(crate) fn handoff_uncounted() -> bool {
+    MODE.load(Relaxed) == Mode::Handoff as u8
+}
+
 /// The mode; finds it out if need be.
 #[inline]
 pub(crate) fn get() -> Mode {
@@ -57,6 +74,8 @@ pub(crate) fn get() -> Mode {
         2 => Mode::OursCounted,
         3 => Mode::Glibc,
         4 => Mode::GlibcCounted,
+        5 => Mode::Handoff,
+        6 => Mode::HandoffCounted,
         _ => find_out(),
     }
 }
@@ -75,11 +94,13 @@ fn find_out() -> Mode {
     };
     FORM.store(form, Relaxed);
     let counted = crate::stat::init(named);
-    let mode = match (lock == LockName::Glibc, counted) {
-        (false, false) => Mode::Ours,
-        (false, true) => Mode::OursCounted,
-        (true, false) => Mode::Glibc,
-        (true, true) => Mode::GlibcCounted,
+    let mode = match (lock == LockName::Glibc, lock.spinning().is_some(), counted) {
+        (true, _, false) => Mode::Glibc,
+        (true, _, true) => Mode::GlibcCounted,
+        (false, true, false) => Mode::Handoff,
+        (false, true, true) => Mode::HandoffCounted,
+        (false, false, false) => Mode::Ours,
+        (false, false, true) => Mode::OursCounted,
     };
     MODE.store(mode as u8, Relaxed);
     mode
@@ -101,6 +122,17 @@ pub(crate) struct Chosen;
 impl Chosen {
     fn is(lock: LockName) -> bool {
         LOCK.load(Relaxed) == lock as u8
+    }
+}
+
+impl Policy for Chosen {
+    fn spinning() -> Spinning {
+        let lock = LOCK.load(Relaxed);
+        LockName::ALL
+            .into_iter()
+            .find(|name| *name as u8 == lock)
+            .and_then(LockName::spinning)
+            .unwrap_or(Spinning::Competitive)
     }
 }
 

@@ -99,7 +99,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
     let object = unsafe { Mutex::at(mutex) };
     let counted = mode.counted() && object.kind() != Kind::Foreign;
     let result = if object.is_ours() {
-        if object.raw.is_locked() {
+        if object.is_locked() {
             return EBUSY;
         }
         object.destroy();
@@ -140,7 +140,7 @@ unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: us
 unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() && object.is_native() {
+    if (mode::ours() || mode::handoff_uncounted()) && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
     // SAFETY: as above.
@@ -150,7 +150,7 @@ unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) 
 unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() && object.is_native() {
+    if (mode::ours() || mode::handoff_uncounted()) && object.is_native() {
         return acquire_ours(object, Patience::None);
     }
     // SAFETY: as above.
@@ -298,16 +298,14 @@ fn acquire_ours(object: &Mutex, patience: Patience) -> c_int {
 fn raw_lock(object: &Mutex, patience: Patience) -> c_int {
     match patience {
         Patience::Forever => {
-            object.raw.lock::<Chosen>();
+            object.lock();
             0
         }
-        _ if object.raw.try_lock() => 0,
+        _ if object.try_lock() => 0,
         Patience::None => EBUSY,
         Patience::Until(Err(invalid)) => invalid,
-        Patience::Until(Ok(deadline)) => match object.raw.lock_until::<Chosen>(&deadline) {
-            Ok(()) => 0,
-            Err(_) => ETIMEDOUT,
-        },
+        Patience::Until(Ok(deadline)) if object.lock_until(&deadline) => 0,
+        Patience::Until(Ok(_)) => ETIMEDOUT,
     }
 }
 
@@ -338,11 +336,11 @@ unsafe fn glibc_lock(mutex: *mut pthread_mutex_t, patience: Patience) -> c_int {
 unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() && object.is_native() {
+    if (mode::ours() || mode::handoff_uncounted()) && object.is_native() {
         if let Some(result) = disown(object) {
             return result;
         }
-        object.raw.unlock::<Chosen>();
+        object.unlock();
         return 0;
     }
     let mode = mode::get();
@@ -359,7 +357,7 @@ unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
         return result;
     }
     count_release(object, mode);
-    object.raw.unlock::<Chosen>();
+    object.unlock();
     0
 }
 

@@ -10,11 +10,15 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use poundlock_core::condvar::RawCondvar;
+use poundlock_core::condvar::{RawCondvar, Requeued, Target};
+use poundlock_core::handoff::RawHandoff;
 use poundlock_core::mutex::RawMutex;
+use poundlock_core::platform::Deadline;
 use poundlock_linux::Linux;
 use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::LockRef;
+
+use crate::mode::{self, Chosen};
 
 /// A `pthread_mutex_t` (and a `mtx_t`).
 #[repr(C)]
@@ -30,7 +34,7 @@ pub(crate) struct Mutex {
     _unused: u32,
     /// glibc's kind: type, flags, all ones once destroyed.
     kind: AtomicU32,
-    /// The lock.
+    /// The lock, if it is the adaptive one. Under [`crate::mode::handoff`] the same bytes are a [`RawHandoff`].
     pub(crate) raw: RawMutex<Linux>,
 }
 
@@ -38,6 +42,8 @@ const _: () = {
     assert!(size_of::<Mutex>() == 40 && size_of::<libc::pthread_mutex_t>() == 40);
     assert!(core::mem::offset_of!(Mutex, kind) == 16);
     assert!(core::mem::offset_of!(Mutex, raw) == 20);
+    assert!(size_of::<RawHandoff<Linux>>() == size_of::<RawMutex<Linux>>());
+    assert!(align_of::<RawHandoff<Linux>>() <= align_of::<RawMutex<Linux>>());
 };
 
 /// What a mutex is to us.
@@ -73,6 +79,60 @@ impl Mutex {
     pub(crate) unsafe fn at<'a>(mutex: *mut libc::pthread_mutex_t) -> &'a Mutex {
         // SAFETY: the caller's; any bytes are a valid `Mutex`.
         unsafe { &*mutex.cast() }
+    }
+
+    /// The lock, if it is the hand-off one.
+    #[inline(always)]
+    fn handoff(&self) -> &RawHandoff<Linux> {
+        // SAFETY: bytes of the object, as many and as aligned, made of 32-bit atomics, which any bytes are; a process
+        // takes them for one of the two locks from its first call to its last.
+        unsafe { &*core::ptr::from_ref(&self.raw).cast() }
+    }
+
+    /// Acquires the lock.
+    #[inline]
+    pub(crate) fn lock(&self) {
+        if mode::handoff() { self.handoff().lock::<Chosen>() } else { self.raw.lock::<Chosen>() }
+    }
+
+    /// Acquires the lock if it is free.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> bool {
+        if mode::handoff() { self.handoff().try_lock() } else { self.raw.try_lock() }
+    }
+
+    /// Acquires the lock unless the deadline passes first.
+    pub(crate) fn lock_until(&self, deadline: &Deadline) -> bool {
+        if mode::handoff() {
+            self.handoff().lock_until::<Chosen>(deadline)
+        } else {
+            self.raw.lock_until::<Chosen>(deadline).is_ok()
+        }
+    }
+
+    /// Releases the lock.
+    #[inline]
+    pub(crate) fn unlock(&self) {
+        if mode::handoff() { self.handoff().unlock() } else { self.raw.unlock::<Chosen>() }
+    }
+
+    /// Whether somebody holds the lock.
+    pub(crate) fn is_locked(&self) -> bool {
+        if mode::handoff() { self.handoff().is_locked() } else { self.raw.is_locked() }
+    }
+
+    /// The lock as a condition variable needs it.
+    pub(crate) fn target(&self) -> Target<'_, Linux> {
+        if mode::handoff() { Target::Handoff(self.handoff()) } else { Target::Adaptive(&self.raw) }
+    }
+
+    /// Completes the acquisition of [`Mutex::target`].
+    pub(crate) fn acquire_requeued(&self, waiter: Requeued) {
+        if mode::handoff() {
+            waiter.receive(self.handoff());
+        } else {
+            waiter.lock::<Linux, Chosen>(&self.raw);
+        }
     }
 
     /// Whether it is of the kind that has no checks, without elision's bits: the fast paths' question.

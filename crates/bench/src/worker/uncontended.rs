@@ -63,7 +63,7 @@ impl Operation {
             LockName::FewerAtomics => Some(Self::RustFewerAtomics),
             LockName::McsQueue => Some(Self::RustMcsQueue),
             LockName::AnyNegative => Some(Self::RustAnyNegative),
-            LockName::Glibc => None,
+            _ => None,
         }
     }
 

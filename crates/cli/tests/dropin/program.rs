@@ -61,7 +61,8 @@ impl Locks {
     fn names(self) -> Vec<Option<&'static str>> {
         match self {
             Locks::All => {
-                let ours = LockName::ALL.into_iter().filter(|&lock| lock != LockName::Glibc);
+                let ours =
+                    LockName::ALL.into_iter().filter(|&lock| lock != LockName::Glibc && !lock.is_variation());
                 ours.map(|lock| Some(lock.name())).collect()
             }
             Locks::Default => vec![None],

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::common::{Guarded, for_each_variant};
 use poundlock_core::Platform;
-use poundlock_core::condvar::{Guarding, Outcome, Plain, RawCondvar, Requeued};
+use poundlock_core::condvar::{Guarding, Outcome, Plain, RawCondvar, Requeued, Target};
 use poundlock_core::mutex::{AnyNegative, RawMutex, Variant};
 use poundlock_core::platform::Deadline;
 use poundlock_model::{Model, Report, Settings, World, explore};
@@ -344,7 +344,7 @@ fn two_leave_while_a_signal_comes() {
 struct Woken<'a>(&'a RawMutex<Model>);
 
 impl Guarding<Model> for Woken<'_> {
-    fn mutex(&self) -> Option<&RawMutex<Model>> {
+    fn mutex(&self) -> Option<Target<'_, Model>> {
         None
     }
     fn release(&self) {

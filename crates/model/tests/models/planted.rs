@@ -1,10 +1,9 @@
 //! Planted bugs, each of which a model must find: without these the other models would prove nothing.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use poundlock_core::condvar::{Guarding, RawCondvar, Requeued};
+use poundlock_core::condvar::{Guarding, RawCondvar, Requeued, Target};
 use poundlock_core::mcs;
 use poundlock_core::mutex::{AnyNegative, Baseline, RawMutex};
 use poundlock_core::node::{LEVELS, NodeId};
@@ -13,34 +12,12 @@ use poundlock_model::{
     Fault, Model, Mortal, Operation, Patient, Settings, Turns, U32, World, explore, mutex_words,
 };
 
-use crate::common::Guarded;
+use crate::common::{DEADLOCK, Guarded, LATE, NO_SUCH_THREAD, UNORDERED, caught, faulty};
 use crate::condvar::{Giving, THREE, TWO, give_to};
 use crate::last_touch::destroyed_by_the_last;
 use crate::mutex::{lockers, passing_over};
 
-const DEADLOCK: &str = "deadlock";
-const UNORDERED: &str = "Causality violation";
 const TWO_OWNERS: &str = "two owners";
-const LATE: &str = "late touch";
-const NO_SUCH_THREAD: &str = "index out of bounds";
-
-/// Runs a model that must fail, with one of these messages.
-#[track_caller]
-fn caught<R>(why: &[&str], model: impl FnOnce() -> R) {
-    let Err(panic) = catch_unwind(AssertUnwindSafe(model)) else {
-        panic!("the model did not find the planted bug");
-    };
-    let message = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("no message");
-    assert!(why.iter().any(|why| message.contains(why)), "found something else: {message}");
-}
-
-fn faulty(settings: Settings, fault: Fault) -> Settings {
-    Settings { fault, ..settings }
-}
 
 // Wake-ups.
 
@@ -88,8 +65,8 @@ fn a_plain_release_that_is_not_expelled() {
 struct Early<'a>(&'a RawMutex<Model>);
 
 impl Guarding<Model> for Early<'_> {
-    fn mutex(&self) -> Option<&RawMutex<Model>> {
-        Some(self.0)
+    fn mutex(&self) -> Option<Target<'_, Model>> {
+        Some(Target::Adaptive(self.0))
     }
     fn release(&self) {}
     fn acquire(&self) {

@@ -1,0 +1,578 @@
+//! The hand-off mutex: no inner lock, no barging, and the lock passed to exactly one waiter.
+//!
+//! After OSv's lock-free mutex (after Gidenstam and Papatriantafilou, "LFTHREADS: A lock-free thread library", 2007), with
+//! Nadav Har'El's "RFC: Mutex with spinning" (2014). Who finds it held counts itself, may spin for a while, and queues;
+//! who unlocks while others are counted takes the first out of the queue and makes it the owner. If nobody has queued yet
+//! there is nobody to wake, and neither waits for the other: the unlocker leaves a token, and whoever comes with the
+//! intention to queue finds it and is the owner.
+//!
+//! # The words
+//!
+//! | word | meaning | who changes it |
+//! | --- | --- | --- |
+//! | `count` | how many hold the lock or have set out to; 0: free | +1: lockers. -1: unlockers, and on behalf of those who gave up, who takes them out of the queue |
+//! | `queue` | the waiters, and the token: [`crate::mpsc`] | |
+//! | `owner` | the owner's tag ([`Platform::tag`]); 0 while nobody has published one; `HANDED_OVER` from a hand-off until the waiter has woken. A hint for spinners | the owner; who hands over |
+//! | `spins` | how many turns spinners have needed of late; for [`Adaptive`] | the owner |
+//!
+//! # Invariants
+//!
+//! * **EXCLUSION.** The owner is: who counts from 0 to 1; who takes the token; whom an owner, or who took the token
+//!   on the way to the queue, takes out of the queue and marks [`state::HANDED`].
+//! * **COUNTED.** Every owner, every queued waiter (one who gave up included), and everybody between counting and
+//!   queueing is counted, once. So an unlock that counts down to 0 leaves nobody behind, and one that does not knows of
+//!   somebody who is queued, or will look for the token.
+//! * **CONSUMER.** The owner alone takes out waiters and leaves the token; an unlocker that has counted down is still the
+//!   owner in this sense, until it has handed over, left the token, or counted down to 0.
+//! * **LAST TOUCH.** Handing over, leaving the token, and counting down to 0 are each one atomic operation, and the
+//!   unlocker's last access. It wakes by an address in type-stable memory.
+//! * **GAVE UP.** A waiter whose deadline has passed marks its node [`state::ABANDONED`] and leaves it in the queue, counted.
+//!   Whoever takes it out frees it and counts it down. Until then the node belongs to the queue and not to its thread, which
+//!   may take it up again, in its old place, if it comes back to the same lock.
+//!
+//! # What differs from the source
+//!
+//! * There the token is a word of its own: the unlocker writes it, looks at the queue once more, and takes the token back
+//!   if somebody has queued meanwhile. That look comes after the token's taker may have unlocked, destroyed and freed
+//!   the mutex. Here the token and the queue's end are one word, so that leaving it succeeds only if nobody has queued; there
+//!   is nothing to look at afterwards, and nothing to take back.
+//! * Waiters can give up.
+//! * A waiter's record is a node of its thread, in memory that is never unmapped, and not on its stack.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::mpsc::Queue;
+use crate::node::{Held, Node, Spare, Waiter, state};
+use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
+
+/// Added to `count`, counts down.
+const ONE_LESS: u32 = u32::MAX;
+/// In `owner`: handed to a waiter that has not woken yet.
+const HANDED_OVER: u32 = u32::MAX;
+
+/// How long a locker spins before it queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Spinning {
+    /// [`NoSpin`]
+    None = 0,
+    /// [`Fixed`]
+    Fixed = 1,
+    /// [`OwnerRunning`]
+    OwnerRunning = 2,
+    /// [`SameCpu`]
+    SameCpu = 3,
+    /// [`Competitive`]
+    Competitive = 4,
+    /// [`Adaptive`]
+    Adaptive = 5,
+}
+
+/// The policy of spinning. A function, so that an implementer may look a choice up that was made when the program started;
+/// slow paths only ask.
+pub trait Policy: 'static {
+    /// Which.
+    fn spinning() -> Spinning;
+}
+
+macro_rules! policies {
+    ($($(#[$doc:meta])* $name:ident: $spinning:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name;
+
+        impl Policy for $name {
+            #[inline(always)]
+            fn spinning() -> Spinning {
+                Spinning::$spinning
+            }
+        }
+    )*};
+}
+
+policies! {
+    /// Queues at once.
+    NoSpin: None;
+    /// A fixed number of turns, whatever happens: the source's patch.
+    Fixed: Fixed;
+    /// The budget of [`Platform::spin`], but no longer than the owner runs, as far as is known: not if it was handed the lock
+    /// and has not woken, nor if its CPU is ours.
+    OwnerRunning: OwnerRunning;
+    /// A fixed number of turns, but no longer than the owner was last seen on another CPU.
+    SameCpu: SameCpu;
+    /// The budget of [`Platform::spin`], which is what a sleep and a wake-up cost: at most twice as long as knowing the future
+    /// (Karlin et al., SODA 1990).
+    Competitive: Competitive;
+    /// Up to twice the turns that spinners of this lock have needed of late, and no longer than the owner runs.
+    Adaptive: Adaptive;
+}
+
+/// Turns of [`Fixed`] and [`SameCpu`]: the source's.
+const FIXED_TURNS: u32 = 10_000;
+/// Turns that [`Adaptive`] grants a lock of which it knows nothing.
+const FIRST_TURNS: u32 = 64;
+
+/// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed. Not recursive: see
+/// [`Handoff`].
+///
+/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same mutex, all are with respect to
+/// others.
+#[repr(C)]
+pub struct RawHandoff<P: Platform> {
+    count: P::U32,
+    queue: Queue<P>,
+    owner: P::U32,
+    spins: P::U32,
+}
+
+impl<P: Platform> Default for RawHandoff<P> {
+    fn default() -> Self {
+        RawHandoff {
+            count: P::U32::new(0),
+            queue: Queue::default(),
+            owner: P::U32::new(0),
+            spins: P::U32::new(0),
+        }
+    }
+}
+
+impl<P: Platform> RawHandoff<P>
+where
+    P::U32: ConstAtomic,
+{
+    /// An unlocked mutex.
+    pub const fn new() -> Self {
+        RawHandoff { count: P::U32::ZERO, queue: Queue::EMPTY, owner: P::U32::ZERO, spins: P::U32::ZERO }
+    }
+}
+
+impl<P: Platform> RawHandoff<P> {
+    /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return. A thread that
+    /// holds it already waits for ever.
+    #[inline]
+    pub fn lock<S: Policy>(&self) {
+        if !self.enter() {
+            self.lock_slow::<S>();
+        }
+    }
+
+    /// As [`RawHandoff::lock`], but gives up once `deadline` has passed; false then. A free mutex is acquired whatever the
+    /// deadline.
+    #[inline]
+    pub fn lock_until<S: Policy>(&self, deadline: &Deadline) -> bool {
+        self.try_lock() || self.lock_until_slow::<S>(deadline)
+    }
+
+    /// Acquires the mutex if it is free, or left for whoever comes; false if it is held, or promised to a waiter.
+    /// Synchronises as [`RawHandoff::lock`] when true.
+    #[inline]
+    pub fn try_lock(&self) -> bool {
+        let seen = self.count.load(Relaxed);
+        if seen == 0 && self.count.compare_exchange(0, 1, Acquire, Relaxed).is_ok() {
+            self.publish();
+            return true;
+        }
+        seen != 0 && self.try_take_token()
+    }
+
+    /// Releases the mutex, which the caller holds. What the caller did happens before the next acquisition. The mutex may be
+    /// destroyed and freed by another thread as soon as it can acquire it.
+    #[inline]
+    pub fn unlock(&self) {
+        self.owner.store(0, Relaxed);
+        if P::single_threaded() && self.count.load(Relaxed) == 1 {
+            self.count.store(0, Relaxed);
+            return;
+        }
+        // LAST TOUCH, if it counts down to 0.
+        if self.count.fetch_add(ONE_LESS, Release) != 1 {
+            self.unlock_slow();
+        }
+    }
+
+    /// Whether somebody holds the mutex at this moment, or is promised it.
+    pub fn is_locked(&self) -> bool {
+        self.count.load(Relaxed) != 0 && !self.queue.has_token()
+    }
+
+    /// The fast path: counts. True if the mutex was free.
+    #[inline(always)]
+    fn enter(&self) -> bool {
+        if P::single_threaded() && self.count.load(Relaxed) == 0 {
+            self.count.store(1, Relaxed);
+            return true;
+        }
+        if self.count.fetch_add(1, Acquire) == 0 {
+            self.publish();
+            return true;
+        }
+        false
+    }
+
+    #[inline(always)]
+    fn publish(&self) {
+        self.owner.store(P::tag(), Relaxed);
+    }
+
+    #[cold]
+    fn try_take_token(&self) -> bool {
+        self.queue.renew();
+        // COUNTED: those for whom it was left are counted, and we are not. Until we are, the count is too low by one, but
+        // not 0, and we are the only one to count down.
+        let taken = self.queue.take_token();
+        if taken {
+            self.count.fetch_add(1, Relaxed);
+            self.publish();
+        }
+        taken
+    }
+
+    /// The caller is counted.
+    #[cold]
+    #[inline(never)]
+    fn lock_slow<S: Policy>(&self) {
+        self.queue.renew();
+        if self.spin::<S>() {
+            return;
+        }
+        match Held::<P>::take() {
+            Some(held) => {
+                self.wait(held.waiter(), None);
+            }
+            None => {
+                // Counted but without a node: the next unlock that finds nobody queued leaves the token for us.
+                let mut round = 0;
+                while !self.queue.take_token() {
+                    P::stall(round);
+                    round = round.saturating_add(1);
+                }
+                self.publish();
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_until_slow<S: Policy>(&self, deadline: &Deadline) -> bool {
+        self.queue.renew();
+        let address = core::ptr::from_ref(self).addr();
+        // Before counting: who is counted cannot leave but through the queue.
+        let Some(spare) = Spare::<P>::take(address) else {
+            // Every spare node waits to be taken out of some queue: try now and then.
+            let mut round = 0;
+            while !self.try_lock() {
+                if P::expired(deadline) {
+                    return false;
+                }
+                P::stall(round);
+                round = round.saturating_add(1);
+            }
+            return true;
+        };
+        let acquired = if spare.is_taken_up() {
+            // GAVE UP: queued and counted since then.
+            self.sleep(spare.waiter().get::<P>(), Some(deadline))
+        } else if self.enter() || self.spin::<S>() {
+            true
+        } else {
+            self.wait(spare.waiter(), Some(deadline))
+        };
+        if acquired {
+            spare.put_back();
+        }
+        acquired
+    }
+
+    /// Spins, counted and not queued, as long as the policy says. True if the mutex is ours.
+    fn spin<S: Policy>(&self) -> bool {
+        let spinning = S::spinning();
+        if spinning == Spinning::None {
+            return false;
+        }
+        // Used up at once where spinning cannot help.
+        let mut budget = P::spin();
+        if !budget.spin() {
+            return false;
+        }
+        let learnt = self.spins.load(Relaxed);
+        let limit = match spinning {
+            Spinning::None => 0,
+            Spinning::Fixed | Spinning::SameCpu => FIXED_TURNS,
+            Spinning::OwnerRunning | Spinning::Competitive => u32::MAX,
+            Spinning::Adaptive => learnt.saturating_mul(2).saturating_add(FIRST_TURNS),
+        };
+        let bounded = matches!(spinning, Spinning::Fixed | Spinning::SameCpu);
+        let mut turns = 0;
+        // Somebody has queued: it comes first, and no token will be left.
+        while turns < limit && !self.queue.is_occupied() {
+            if self.queue.take_token() {
+                self.publish();
+                if spinning == Spinning::Adaptive {
+                    self.learn(learnt, turns);
+                }
+                return true;
+            }
+            let owner = self.owner.load(Relaxed);
+            let gone = match spinning {
+                Spinning::None | Spinning::Fixed | Spinning::Competitive => false,
+                Spinning::SameCpu => owner != HANDED_OVER && P::running(owner) == Running::No,
+                // A wake-up is under way then, and takes no longer than the budget.
+                Spinning::Adaptive => owner != HANDED_OVER && P::running(owner) == Running::No,
+                Spinning::OwnerRunning => owner == HANDED_OVER || P::running(owner) == Running::No,
+            };
+            if gone {
+                break;
+            }
+            if bounded {
+                P::relax();
+            } else if !budget.spin() {
+                break;
+            }
+            turns += 1;
+        }
+        false
+    }
+
+    /// The owner's: a moving average over eight acquisitions.
+    fn learn(&self, before: u32, turns: u32) {
+        let next = before - before / 8 + turns / 8;
+        if next != before {
+            self.spins.store(next, Relaxed);
+        }
+    }
+
+    /// Queues, counted, and sleeps. False if the deadline passed first.
+    fn wait(&self, waiter: Waiter, deadline: Option<&Deadline>) -> bool {
+        let node = waiter.get::<P>();
+        node.state.store(state::SLEEPING, Relaxed);
+        if !self.queue.push_or_take_token(waiter) {
+            node.state.store(state::IDLE, Relaxed);
+            self.publish();
+            return true;
+        }
+        self.sleep(node, deadline)
+    }
+
+    /// Sleeps, queued, until the mutex is handed over. False if the deadline passed first.
+    fn sleep(&self, node: &Node<P>, deadline: Option<&Deadline>) -> bool {
+        loop {
+            // Acquire: partner of the release in `hand_over`.
+            if node.state.load(Acquire) == state::HANDED {
+                break;
+            }
+            if P::wait(&node.state, state::SLEEPING, deadline) == Waited::TimedOut
+                && deadline.is_some()
+                // GAVE UP. Release: our last use of the node comes before the next.
+                && node
+                    .state
+                    .compare_exchange(state::SLEEPING, state::ABANDONED, Release, Acquire)
+                    .is_ok()
+            {
+                return false;
+            }
+        }
+        node.state.store(state::IDLE, Relaxed);
+        self.publish();
+        true
+    }
+
+    /// Others are counted: finds who is to have the mutex.
+    #[cold]
+    #[inline(never)]
+    fn unlock_slow(&self) {
+        // CONSUMER, and what others do who count down: none of them frees the mutex while somebody is counted.
+        self.queue.renew();
+        loop {
+            match self.queue.pop() {
+                Some(waiter) => {
+                    let node = waiter.get::<P>();
+                    if self.hand_over(node) {
+                        return;
+                    }
+                    // GAVE UP, COUNTED. LAST TOUCH, if it counts down to 0.
+                    if self.count.fetch_add(ONE_LESS, Release) == 1 {
+                        return;
+                    }
+                }
+                None => {
+                    // LAST TOUCH, if it succeeds.
+                    if self.queue.leave_token() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes a waiter that was taken out the owner; false if it gave up: then its node is free.
+    fn hand_over(&self, node: &'static Node<P>) -> bool {
+        self.owner.store(HANDED_OVER, Relaxed);
+        loop {
+            // LAST TOUCH, if it succeeds. Release: what we did happens before what the new owner does.
+            if node.state.compare_exchange(state::SLEEPING, state::HANDED, Release, Relaxed).is_ok() {
+                P::wake(&node.state, 1);
+                return true;
+            }
+            // Acquire: partner of the release in `sleep`; the queue's last use of the node comes before its thread's next.
+            if node.state.compare_exchange(state::ABANDONED, state::IDLE, AcqRel, Relaxed).is_ok() {
+                return false;
+            }
+        }
+    }
+
+    /// Lets a waiter of a condition variable wait for the mutex instead, asleep as it is. The caller may hold the mutex or
+    /// not. The waiter is woken when it owns it, and completes with [`RawHandoff::receive_lock`]. It must be in no queue, and
+    /// asleep in a state that nobody but the caller changes.
+    pub fn send_lock(&self, waiter: Waiter) {
+        let node = waiter.get::<P>();
+        // Release: partner of the acquire in `receive_lock`.
+        node.state.store(state::SLEEPING, Release);
+        if self.count.fetch_add(1, AcqRel) != 0 {
+            self.queue.renew();
+            if self.queue.push_or_take_token(waiter) {
+                return;
+            }
+        }
+        // It was free, and is ours now, for the waiter.
+        self.hand_over(node);
+    }
+
+    /// As [`RawHandoff::send_lock`], for a waiter that somebody else may be sending here at the same time: the first does
+    /// it, and the others return false. It must be asleep in [`state::SIGNALLED`] or have been sent.
+    pub fn send_lock_unless_already_waiting(&self, waiter: Waiter) -> bool {
+        let node = waiter.get::<P>();
+        let first = node.state.compare_exchange(state::SIGNALLED, state::SLEEPING, AcqRel, Relaxed).is_ok();
+        if first {
+            self.send_lock(waiter);
+        }
+        first
+    }
+
+    /// Completes a lock that was sent to this waiter, or is about to be: waits until it is handed over.
+    pub fn receive_lock(&self, waiter: Waiter) {
+        let node = waiter.get::<P>();
+        loop {
+            // Acquire: partner of the release in `hand_over`.
+            let now = node.state.load(Acquire);
+            if now == state::HANDED {
+                break;
+            }
+            P::wait(&node.state, now, None);
+        }
+        node.state.store(state::IDLE, Relaxed);
+        self.publish();
+    }
+}
+
+/// The recursive mutex: a [`RawHandoff`] whose owner may acquire it again. 28 bytes, zero when unlocked.
+///
+/// The owner is known by its [`Platform::current`] index; a thread without one cannot acquire again, and waits for ever if it
+/// tries.
+#[repr(C)]
+pub struct Handoff<P: Platform> {
+    raw: RawHandoff<P>,
+    /// The owner's index plus one; 0 if nobody has one. Written by the owner only; another reads it to learn that it is not
+    /// the owner, for which any value but its own will do.
+    holder: P::U32,
+    /// How often the owner has it. Accessed by the owner only.
+    depth: P::U32,
+}
+
+impl<P: Platform> Default for Handoff<P> {
+    fn default() -> Self {
+        Handoff { raw: RawHandoff::default(), holder: P::U32::new(0), depth: P::U32::new(0) }
+    }
+}
+
+impl<P: Platform> Handoff<P>
+where
+    P::U32: ConstAtomic,
+{
+    /// An unlocked mutex.
+    pub const fn new() -> Self {
+        Handoff { raw: RawHandoff::new(), holder: P::U32::ZERO, depth: P::U32::ZERO }
+    }
+}
+
+impl<P: Platform> Handoff<P> {
+    /// Acquires the mutex, once more if the caller has it.
+    #[inline]
+    pub fn lock<S: Policy>(&self) {
+        let own = own::<P>();
+        if !self.acquire_again(own) {
+            self.raw.lock::<S>();
+            self.acquired(own);
+        }
+    }
+
+    /// As [`Handoff::lock`], but gives up once `deadline` has passed; false then.
+    #[inline]
+    pub fn lock_until<S: Policy>(&self, deadline: &Deadline) -> bool {
+        let own = own::<P>();
+        if self.acquire_again(own) {
+            return true;
+        }
+        let acquired = self.raw.lock_until::<S>(deadline);
+        if acquired {
+            self.acquired(own);
+        }
+        acquired
+    }
+
+    /// Acquires the mutex if it is free, left for whoever comes, or the caller's already.
+    #[inline]
+    pub fn try_lock(&self) -> bool {
+        let own = own::<P>();
+        if self.acquire_again(own) {
+            return true;
+        }
+        let acquired = self.raw.try_lock();
+        if acquired {
+            self.acquired(own);
+        }
+        acquired
+    }
+
+    /// Undoes one acquisition; the last releases the mutex.
+    #[inline]
+    pub fn unlock(&self) {
+        let depth = self.depth.load(Relaxed);
+        if depth > 1 {
+            self.depth.store(depth - 1, Relaxed);
+            return;
+        }
+        self.holder.store(0, Relaxed);
+        self.raw.unlock();
+    }
+
+    /// Whether the caller has the mutex.
+    pub fn owned(&self) -> bool {
+        let own = own::<P>();
+        own != 0 && self.holder.load(Relaxed) == own
+    }
+
+    /// How often the owner has it. For the owner: others see some recent value.
+    pub fn depth(&self) -> u32 {
+        if self.holder.load(Relaxed) == 0 { 0 } else { self.depth.load(Relaxed) }
+    }
+
+    #[inline(always)]
+    fn acquire_again(&self, own: u32) -> bool {
+        let again = own != 0 && self.holder.load(Relaxed) == own;
+        if again {
+            self.depth.store(self.depth.load(Relaxed) + 1, Relaxed);
+        }
+        again
+    }
+
+    #[inline(always)]
+    fn acquired(&self, own: u32) {
+        self.holder.store(own, Relaxed);
+        self.depth.store(1, Relaxed);
+    }
+}
+
+#[inline(always)]
+fn own<P: Platform>() -> u32 {
+    P::current().map_or(0, |index| index + 1)
+}

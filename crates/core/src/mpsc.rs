@@ -1,0 +1,172 @@
+//! A queue of waiters: many threads add, one takes out.
+//!
+//! As in OSv's lock-free mutex (after Gidenstam and Papatriantafilou, LFTHREADS, 2007): a stack on which anybody pushes,
+//! and a list in the order of arrival that only the consumer sees; when its list is empty the consumer takes the whole
+//! stack and turns it round. Pushing is one compare-and-swap, taking out amortised less than one exchange.
+//!
+//! The stack's word has room to spare, which its user has: a **token**, a bit that may be set only while the queue is empty,
+//! so that "nobody has queued: leave this for whoever comes" is one step, and so is "take it, or else queue".
+//!
+//! # The words
+//!
+//! | bits of `push` | what | who changes it |
+//! | --- | --- | --- |
+//! | 31 | the token | set: the consumer; cleared: whoever takes it |
+//! | 25 to 30 | the low bits of the [`Platform::epoch`] of the last use | [`Queue::renew`] |
+//! | 0 to 24 | the node pushed last, a [`Waiter`]; 0: none; all ones: being cleared for this epoch | who pushes; the consumer |
+//!
+//! `pop` is the first node of the consumer's list; 0: empty. Only the consumer changes it.
+//!
+//! # Invariants
+//!
+//! * **TOKEN.** The token is set only while both lists are empty, and nobody pushes while it is set.
+//! * **ONE CONSUMER.** [`Queue::pop`] and [`Queue::leave_token`] are called by one thread at a time; the user says by what
+//!   right.
+//! * **LAST TOUCH.** A successful [`Queue::leave_token`] is the consumer's last access to the queue.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::node::Waiter;
+use crate::platform::{Atomic, ConstAtomic, Platform};
+
+const TOKEN: u32 = 1 << 31;
+const LINK: u32 = (1 << 25) - 1;
+const EPOCH: u32 = !(TOKEN | LINK);
+/// In place of a link: the words are being cleared.
+const CLEARING: u32 = LINK;
+
+/// The queue: 8 bytes, zero when empty.
+#[repr(C)]
+pub struct Queue<P: Platform> {
+    push: P::U32,
+    pop: P::U32,
+}
+
+impl<P: Platform> Default for Queue<P> {
+    fn default() -> Self {
+        Queue { push: P::U32::new(0), pop: P::U32::new(0) }
+    }
+}
+
+impl<P: Platform> Queue<P>
+where
+    P::U32: ConstAtomic,
+{
+    /// An empty queue.
+    pub const EMPTY: Self = Queue { push: P::U32::ZERO, pop: P::U32::ZERO };
+}
+
+impl<P: Platform> Queue<P> {
+    /// Whether a token is there to be taken, as far as can be seen without taking it.
+    #[inline]
+    pub fn has_token(&self) -> bool {
+        self.push.load(Relaxed) & TOKEN != 0
+    }
+
+    /// Whether somebody has queued, as far as can be seen.
+    #[inline]
+    pub fn is_occupied(&self) -> bool {
+        let seen = self.push.load(Relaxed) & LINK;
+        seen != 0 && seen != CLEARING || self.pop.load(Relaxed) != 0
+    }
+
+    /// Takes the token, if it is there. True synchronises with the [`Queue::leave_token`] that left it.
+    pub fn take_token(&self) -> bool {
+        let mut seen = self.push.load(Relaxed);
+        while seen & TOKEN != 0 {
+            match self.push.compare_exchange(seen, seen & !TOKEN, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Adds a waiter at the end, or takes the token if there is one. False if it took the token; synchronises as
+    /// [`Queue::take_token`] then.
+    pub fn push_or_take_token(&self, waiter: Waiter) -> bool {
+        let node = waiter.get::<P>();
+        let mut seen = self.push.load(Relaxed);
+        loop {
+            let next = if seen & TOKEN != 0 {
+                seen & !TOKEN
+            } else {
+                node.after.store(seen & LINK, Relaxed);
+                seen & !LINK | waiter.raw()
+            };
+            // Release: the node is whole before the consumer finds it. Acquire: partner of the token's release.
+            match self.push.compare_exchange(seen, next, AcqRel, Relaxed) {
+                Ok(_) => return seen & TOKEN == 0,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Takes out the first waiter. The consumer only.
+    pub fn pop(&self) -> Option<Waiter> {
+        let first = match Waiter::from_raw(self.pop.load(Relaxed)) {
+            Some(first) => first,
+            None => self.turn_round()?,
+        };
+        self.pop.store(first.get::<P>().after.load(Relaxed), Relaxed);
+        Some(first)
+    }
+
+    /// Takes the whole stack and links it the other way. Returns the waiter that was pushed first.
+    fn turn_round(&self) -> Option<Waiter> {
+        if self.push.load(Relaxed) & LINK == 0 {
+            return None;
+        }
+        // Acquire: the nodes, as their threads have left them. TOKEN: it is not set, since the stack is not empty.
+        let mut next = Waiter::from_raw(self.push.fetch_and(!LINK, Acquire) & LINK);
+        let mut first = None;
+        while let Some(waiter) = next {
+            let node = waiter.get::<P>();
+            next = Waiter::from_raw(node.after.load(Relaxed));
+            node.after.store(first.map_or(0, Waiter::raw), Relaxed);
+            first = Some(waiter);
+        }
+        first
+    }
+
+    /// Leaves the token for whoever comes next, if nobody has queued. The consumer only, whose role ends with true.
+    pub fn leave_token(&self) -> bool {
+        let seen = self.push.load(Relaxed);
+        // Release: what the consumer did happens before whatever the token's taker does.
+        seen & LINK == 0
+            && self.pop.load(Relaxed) == 0
+            && self.push.compare_exchange(seen, seen | TOKEN, Release, Relaxed).is_ok()
+    }
+
+    /// In a forked child: drops the waiters, who do not exist there; the token stays. Everybody calls it before the
+    /// other functions.
+    #[inline]
+    pub fn renew(&self) {
+        let epoch = P::epoch() << EPOCH.trailing_zeros() & EPOCH;
+        // Acquire: partner of the release below; who sees the epoch sees `pop` cleared.
+        let seen = self.push.load(Acquire);
+        if seen & EPOCH != epoch || seen & LINK == CLEARING {
+            self.renew_slow(epoch);
+        }
+    }
+
+    #[cold]
+    fn renew_slow(&self, epoch: u32) {
+        let mut round = 0;
+        loop {
+            let seen = self.push.load(Acquire);
+            if seen & EPOCH == epoch && seen & LINK != CLEARING {
+                return;
+            }
+            let claim = seen & TOKEN | epoch | CLEARING;
+            if seen & EPOCH != epoch && self.push.compare_exchange(seen, claim, Acquire, Relaxed).is_ok() {
+                self.pop.store(0, Relaxed);
+                // CLEARING is all ones of the field.
+                self.push.fetch_and(!LINK, Release);
+                return;
+            }
+            P::stall(round);
+            round = round.saturating_add(1);
+        }
+    }
+}
