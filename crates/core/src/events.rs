@@ -1,9 +1,11 @@
-//! Lock events: what happens in the slow paths of the queue spinlock, for those who count it.
+//! Lock events: what happens in the slow paths of the queue spinlock and the hand-off mutex, for those who count it.
 //!
-//! The counters that Waiman Long's series collects for its paravirtual lock ("qspinlock: a 4-byte queue spinlock with
+//! Of the spinlock, the counters that Waiman Long's series collects for its paravirtual lock ("qspinlock: a 4-byte queue spinlock with
 //! PV support", 2015), and those of what is done differently here. A lock reports each through
 //! [`Platform::count`](crate::Platform::count), in slow paths only; who keeps them, per thread or not at all, is the
 //! platform's business.
+
+use crate::platform::Platform;
 
 macro_rules! events {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -71,6 +73,16 @@ events! {
     KickLatency = "kick latency",
     /// From a kick until the kicked waiter ran, in nanoseconds.
     WakeLatency = "wake latency",
+    /// A hand-off mutex was handed to a queued waiter, who was woken for it.
+    HandOver = "hand-overs",
+    /// A hand-off mutex was left for whoever comes, as nobody had queued.
+    TokenLeft = "tokens left",
+    /// A waiter of a hand-off mutex gave up, and left its node in the queue.
+    GaveUp = "waits given up",
+    /// ... and came back to it in its old place.
+    TakenUp = "waits taken up again",
+    /// A waiter of a condition variable was sent to a hand-off mutex.
+    LockSent = "locks sent",
 }
 
 impl Event {
@@ -87,6 +99,14 @@ impl Event {
             2 => Event::Level3,
             _ => Event::Level4,
         }
+    }
+}
+
+/// Counts an event, if somebody counts.
+#[inline]
+pub(crate) fn count<P: Platform>(event: Event) {
+    if P::counting() {
+        P::count(event, 1);
     }
 }
 

@@ -41,6 +41,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::events::{Event, count};
 use crate::mpsc::Queue;
 use crate::node::{Held, Node, Spare, Waiter, state};
 use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
@@ -271,6 +272,7 @@ impl<P: Platform> RawHandoff<P> {
         };
         let acquired = if spare.is_taken_up() {
             // GAVE UP: queued and counted since then.
+            count::<P>(Event::TakenUp);
             self.sleep(spare.waiter().get::<P>(), Some(deadline))
         } else if self.enter() || self.spin::<S>() {
             true
@@ -368,6 +370,7 @@ impl<P: Platform> RawHandoff<P> {
                     .compare_exchange(state::SLEEPING, state::ABANDONED, Release, Acquire)
                     .is_ok()
             {
+                count::<P>(Event::GaveUp);
                 return false;
             }
         }
@@ -397,6 +400,7 @@ impl<P: Platform> RawHandoff<P> {
                 None => {
                     // LAST TOUCH, if it succeeds.
                     if self.queue.leave_token() {
+                        count::<P>(Event::TokenLeft);
                         return;
                     }
                 }
@@ -411,6 +415,7 @@ impl<P: Platform> RawHandoff<P> {
             // LAST TOUCH, if it succeeds. Release: what we did happens before what the new owner does.
             if node.state.compare_exchange(state::SLEEPING, state::HANDED, Release, Relaxed).is_ok() {
                 P::wake(&node.state, 1);
+                count::<P>(Event::HandOver);
                 return true;
             }
             // Acquire: partner of the release in `sleep`; the queue's last use of the node comes before its thread's next.
@@ -424,6 +429,7 @@ impl<P: Platform> RawHandoff<P> {
     /// not. The waiter is woken when it owns it, and completes with [`RawHandoff::receive_lock`]. It must be in no queue, and
     /// asleep in a state that nobody but the caller changes.
     pub fn send_lock(&self, waiter: Waiter) {
+        count::<P>(Event::LockSent);
         let node = waiter.get::<P>();
         // Release: partner of the acquire in `receive_lock`.
         node.state.store(state::SLEEPING, Release);

@@ -63,7 +63,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use layout::{LOCKED, LOW_BYTE};
 pub use layout::{Large, Layout, Small};
 
-use crate::events::Event;
+use crate::events::{Event, count};
 use crate::node::{Held, LEVELS};
 use crate::platform::{Atomic, ConstAtomic, Platform, Split};
 
@@ -278,13 +278,6 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                 Err(now) => seen = now,
             }
         }
-    }
-}
-
-#[inline]
-fn count<P: Platform>(event: Event) {
-    if P::counting() {
-        P::count(event, 1);
     }
 }
 

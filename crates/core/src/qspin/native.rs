@@ -12,14 +12,15 @@
 //!    who finds a tail, takes it back and queues. So once the head has seen neither `LOCKED` nor `PENDING`, a `PENDING` that
 //!    comes is one that will go, and the head may take the lock by a plain store of the low byte.
 //! 3. *Only the last waiter clears the tail*, by a compare-and-swap of the whole word that takes the lock with it. It
-//!    fails if a newcomer has put itself behind, or has set a `PENDING` that it will take back before it does so: either
-//!    way somebody is coming, and the head passes headship on as it would to a successor that it had seen.
+//!    is repeated if a newcomer has meanwhile set a `PENDING` that it will take back (2): that one may go without a node, so
+//!    its bit promises no successor. Another tail does, and then the head passes headship on as it would to a
+//!    successor that it had seen.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{LOCKED, LOW_BYTE, Layout, is_split, tail};
-use super::{RawSpin, count, queued};
-use crate::events::Event;
+use super::{RawSpin, queued};
+use crate::events::{Event, count};
 use crate::node::{Held, NodeId, state};
 use crate::platform::{Atomic, Platform, Split};
 
@@ -132,11 +133,12 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             P::relax();
             seen = self.word.load(Acquire);
         }
-        // (3) Relaxed: acquired above. An EPOCH, HALTS or USER bit stays.
-        if seen & L::TAIL == own
-            && self.word.compare_exchange(seen, seen & !L::TAIL | LOCKED, Relaxed, Relaxed).is_ok()
-        {
-            return;
+        // (3) Relaxed: acquired above. An EPOCH, HALTS or USER bit stays, and so does a PENDING that came meanwhile.
+        while seen & L::TAIL == own {
+            match self.word.compare_exchange(seen, seen & !L::TAIL | LOCKED, Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
         }
         // (2)
         self.word.store_low_byte(LOCKED as u8, Relaxed);

@@ -42,8 +42,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{LOCKED, LOW_BYTE, Layout, PASS, PASSES, RESERVED, SLOW};
 use super::native::successor;
-use super::{RawSpin, count, hash, queued};
-use crate::events::Event;
+use super::{RawSpin, hash, queued};
+use crate::events::{Event, count};
 use crate::node::{Held, Node, NodeId, state};
 use crate::platform::{Atomic, Platform, Running, Spin};
 
