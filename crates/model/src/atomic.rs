@@ -314,7 +314,12 @@ impl Split for U32 {
             world.unexplored(|| {
                 // That which fails is one that expects what is never there.
                 let expected = if fits { seen.into() } else { NEVER };
-                let result = self.inner.compare_exchange(expected, next.into(), order, if fits { Relaxed } else { order });
+                let result = self.inner.compare_exchange(
+                    expected,
+                    next.into(),
+                    order,
+                    if fits { Relaxed } else { order },
+                );
                 assert_eq!(result.is_ok(), fits, "another thread came in");
             });
             if fits {

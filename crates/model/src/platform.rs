@@ -117,11 +117,8 @@ macro_rules! platforms {
                 World::current().wait(word, expected, deadline)
             }
 
-            /// Time passes at once.
-            fn patrol(_word: &U32, _expected: u32) -> Waited {
-                World::current().waits();
-                loom::thread::yield_now();
-                Waited::Woken
+            fn patrol(word: &U32, expected: u32) -> Waited {
+                World::current().patrol(word, expected)
             }
 
             fn wake(word: *const U32, count: u32) {

@@ -37,6 +37,8 @@ pub enum Fault {
     Weaken(Operation),
     /// An expulsion does not make a release start over.
     Unexpelled,
+    /// Who is to look now and then relies on its wake-up.
+    Unpatrolled,
     /// Each thread's `n`th failing compare-and-swap, from 0, reports success.
     Lie(u32),
     /// After each store that releases, the word is read once more.
@@ -104,6 +106,8 @@ pub struct Report {
     pub timed_out: u64,
     /// Sleeps that a signal handler ended.
     pub interrupted: u64,
+    /// Waits that looked now and then instead of relying on a wake-up.
+    pub patrols: u64,
     /// Plain releases that had to start over.
     pub expelled: u64,
     /// Whatever the model counts with [`World::reached`].
@@ -531,6 +535,17 @@ impl World {
             }
             loom::thread::park();
         }
+    }
+
+    /// A wait with a time-out that passes at once.
+    pub(crate) fn patrol(&self, word: &U32, expected: u32) -> Waited {
+        self.tally(|report| report.patrols += 1);
+        if self.fault() == Fault::Unpatrolled {
+            return self.wait(word, expected, None);
+        }
+        self.waits();
+        loom::thread::yield_now();
+        Waited::Woken
     }
 
     pub(crate) fn wake(&self, word: *const U32, count: u32) {

@@ -1,10 +1,11 @@
 //! What the models share.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use loom::cell::UnsafeCell;
 use poundlock_core::mutex::RawMutex;
-use poundlock_model::Modelled;
+use poundlock_model::{Fault, Modelled, Settings};
 
 /// A mutex and what it protects. Two accesses to that which the mutex does not order, whatever order they came
 /// in, fail the model.
@@ -36,6 +37,33 @@ impl<P: Modelled> Guarded<P> {
         assert_eq!(self.section(), sections, "an entry was lost");
         assert!(self.mutex.is_idle(), "something is left in the mutex");
     }
+}
+
+// What models that fail say.
+
+pub(crate) const DEADLOCK: &str = "deadlock";
+pub(crate) const UNORDERED: &str = "Causality violation";
+pub(crate) const LATE: &str = "late touch";
+pub(crate) const NO_SUCH_THREAD: &str = "index out of bounds";
+/// Somebody waits for ever without sleeping.
+pub(crate) const ENDLESS: &str = "maximum number of branches";
+
+/// Runs a model that must fail, with one of these messages.
+#[track_caller]
+pub(crate) fn caught<R>(why: &[&str], model: impl FnOnce() -> R) {
+    let Err(panic) = catch_unwind(AssertUnwindSafe(model)) else {
+        panic!("the model did not find the planted bug");
+    };
+    let message = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    assert!(why.iter().any(|why| message.contains(why)), "found something else: {message}");
+}
+
+pub(crate) fn faulty(settings: Settings, fault: Fault) -> Settings {
+    Settings { fault, ..settings }
 }
 
 /// Instantiates a generic model for the four variants.

@@ -8,3 +8,7 @@ mod last_touch;
 mod mcs;
 mod mutex;
 mod planted;
+mod spin;
+mod spin_fork;
+mod spin_paravirt;
+mod spin_planted;
