@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use poundlock_core::events::Event;
+use poundlock_core::qspin::Kind;
+use poundlock_linux::machine;
 use serde_json::Value;
 use support::{
     LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited, scratch,
@@ -303,6 +305,10 @@ fn every_acquisition_of_a_spinlock_is_counted() {
     ] {
         let (printed, table, document) = stat(lock, &busy, &[threads, rounds], 0);
         assert_eq!(document["lock"], lock);
+        let form = lock.split(',').find(|name| Kind::parse(name).is_some());
+        let form = form.unwrap_or(if lock == "glibc" { lock } else { machine::spinlock().name() });
+        assert_eq!(document["spinlock"], form);
+        assert!(table.contains(&format!("lock {lock}, spinlock {form}, ")), "{table}");
         let counts: Vec<u64> =
             printed.split_whitespace().map(|count| count.parse().expect("a number")).collect();
         assert_eq!(counts.len(), 4, "{printed}");
@@ -556,7 +562,9 @@ fn the_environment_alone_forces_the_form() {
     let paravirtual = run("qspin-pv,baseline");
     assert_eq!(paravirtual.lock, "qspin-pv,baseline");
     assert_eq!((of(&paravirtual, Event::SlowPath), of(&paravirtual, Event::PendingHit)), (1, 0));
-    assert_eq!((of(&paravirtual, Event::WaitHead), of(&paravirtual, Event::KickUnlock)), (1, 1));
+    // The first head that ever halts in a lock looks for itself now and then.
+    assert!(of(&paravirtual, Event::WaitHead) >= 1);
+    assert_eq!(of(&paravirtual, Event::KickUnlock), 1);
 }
 
 #[test]
@@ -587,7 +595,7 @@ fn the_machines_spinlock_is_listed_as_such() {
     expect_status(&output, 0);
     let text = stdout(&output);
     let chosen: Vec<&str> = text.lines().filter(|line| line.contains("(chosen for this machine: ")).collect();
-    let machines = poundlock_linux::machine::spinlock().name();
+    let machines = machine::spinlock().name();
     assert!(chosen.len() == 1 && chosen[0].split_whitespace().next() == Some(machines), "{text}");
     let default: Vec<&str> = text.lines().filter(|line| line.ends_with("(default)")).collect();
     assert!(default.len() == 1 && default[0].starts_with("any-negative "), "{text}");

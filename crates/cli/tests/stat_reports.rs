@@ -147,8 +147,13 @@ fn check_schema(document: &Value) {
         "{document}"
     );
     text(document, "lock");
+    text(document, "spinlock");
     number(document, "wall_ns");
     number(document, "threads");
+    // These are of spinlocks: `spin.rs` has more.
+    for key in ["events", "durations"] {
+        assert!(document[key].as_array().is_some_and(Vec::is_empty), "{document:#}");
+    }
     for lock in locks(document) {
         let address = text(lock, "address").strip_prefix("0x").expect("addresses are hexadecimal");
         u64::from_str_radix(address, 16).expect("addresses are hexadecimal");

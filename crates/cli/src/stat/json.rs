@@ -16,7 +16,10 @@ use crate::program::reason;
 #[derive(Serialize)]
 struct Document<'a> {
     command: &'a [String],
+    /// What `--lock` said.
     lock: String,
+    /// The form of the program's spinlocks, named there or chosen for this machine.
+    spinlock: &'static str,
     wall_ns: u64,
     threads: u64,
     processes: usize,
@@ -188,6 +191,7 @@ fn document(report: &Report) -> Document<'_> {
     Document {
         command: &report.command,
         lock: report.lock.to_string(),
+        spinlock: report.spinlock,
         wall_ns: report.wall_ns,
         threads: report.threads,
         processes: report.processes,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 
-use poundlock_core::names::Choice;
+use poundlock_core::names::{Choice, LockName};
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 
 use super::events::Events;
@@ -15,6 +15,8 @@ use crate::launch::Ended;
 pub(super) struct Report {
     pub(super) command: Vec<String>,
     pub(super) lock: Choice,
+    /// The spinlock that was named or, if none was, chosen: a child of ours sees the machine that we see.
+    pub(super) spinlock: &'static str,
     pub(super) wall_ns: u64,
     /// How the command ended, in words.
     pub(super) ending: String,
@@ -90,6 +92,7 @@ impl Report {
         Report {
             command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             lock,
+            spinlock: spinlock(lock),
             wall_ns: ended.wall_ns,
             ending: ending(ended),
             threads: snapshots.iter().map(|snapshot| u64::from(snapshot.threads)).sum(),
@@ -101,6 +104,11 @@ impl Report {
         }
     }
 
+    /// Whether the program used any spinlock.
+    pub(super) fn has_spinlocks(&self) -> bool {
+        self.locks.iter().any(|lock| lock.kind == LockKind::Spinlock)
+    }
+
     /// What part of the threads' time went into waiting for this lock.
     pub(super) fn share(&self, lock: &Lock) -> f64 {
         ratio(lock.wait_total_ns, self.thread_time_ns)
@@ -109,6 +117,14 @@ impl Report {
     /// Whether locks of more than one process are shown, so that an address alone does not tell which one it is.
     pub(super) fn several_processes(&self) -> bool {
         self.locks.iter().any(|lock| lock.pid != self.locks[0].pid)
+    }
+}
+
+fn spinlock(choice: Choice) -> &'static str {
+    if choice.keeps_spinlocks() {
+        LockName::Glibc.name()
+    } else {
+        choice.spinlock().unwrap_or_else(poundlock_linux::machine::spinlock).name()
     }
 }
 

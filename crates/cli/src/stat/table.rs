@@ -31,8 +31,9 @@ fn write_text(out: &mut String, report: &Report, shown: usize) -> std::fmt::Resu
     writeln!(out, "\npoundlock stat: {}", command_line(&report.command))?;
     writeln!(
         out,
-        "lock {}, {} wall time, {}, {}, {}\n",
+        "lock {}{}, {} wall time, {}, {}, {}\n",
         report.lock,
+        if report.has_spinlocks() { format!(", spinlock {}", report.spinlock) } else { String::new() },
         duration(report.wall_ns),
         counted(report.threads, "thread"),
         counted(report.processes as u64, "process"),
