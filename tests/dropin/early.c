@@ -6,9 +6,11 @@
 extern int early_state;
 extern pthread_mutex_t early_mutex, early_fork_mutex;
 extern int early_in_child;
+extern pthread_spinlock_t early_spin;
 
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER, e = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
+static pthread_spinlock_t s;
 static int preinit_done;
 
 static void preinit(void) {
@@ -22,7 +24,10 @@ static void preinit(void) {
     CALL(pthread_mutex_timedlock(&m, &past), ETIMEDOUT);
     CALL(pthread_cond_timedwait(&c, &m, &past), ETIMEDOUT);
     OK(pthread_cond_signal(&c));
-    // `m` and `e` stay locked until main.
+    OK(pthread_spin_init(&s, PTHREAD_PROCESS_PRIVATE));
+    OK(pthread_spin_lock(&s));
+    CALL(pthread_spin_trylock(&s), EBUSY);
+    // `m`, `e` and `s` stay locked until main.
     preinit_done = 1;
 }
 
@@ -33,6 +38,16 @@ static void *unlocks(void *mutex) {
 }
 
 static void *trylock(void *mutex) { return (void *)(long)pthread_mutex_trylock((pthread_mutex_t *)mutex); }
+
+static void *spin_trylock(void *lock) { return (void *)(long)pthread_spin_trylock((pthread_spinlock_t *)lock); }
+
+static void held_until_now(pthread_spinlock_t *lock) {
+    CHECK(join(spawn(spin_trylock, (void *)lock)) == (void *)(long)EBUSY, "the spinlock taken early is gone");
+    OK(pthread_spin_unlock(lock));
+    CHECK(join(spawn(spin_trylock, (void *)lock)) == NULL, "the spinlock was not unlocked");
+    OK(pthread_spin_unlock(lock));
+    OK(pthread_spin_destroy(lock));
+}
 
 static volatile int stop;
 static long passes;
@@ -93,6 +108,8 @@ int main(void) {
     OK(pthread_mutex_destroy(&m));
     OK(pthread_mutex_destroy(&e));
     OK(pthread_mutex_destroy(&early_mutex));
+    held_until_now(&s);
+    held_until_now(&early_spin);
     forks();
     return 0;
 }

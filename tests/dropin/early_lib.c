@@ -7,6 +7,19 @@ static long count;
 static int asked, answered;
 int early_state;
 pthread_mutex_t early_mutex = PTHREAD_MUTEX_INITIALIZER;
+pthread_spinlock_t early_spin;
+static long spun;
+
+static void *spins(void *unused) {
+    for (int i = 0; i < 2000; i++) {
+        OK(pthread_spin_lock(&early_spin));
+        long v = spun;
+        if (i % 100 == 0) sched_yield();
+        spun = v + 1;
+        OK(pthread_spin_unlock(&early_spin));
+    }
+    return unused;
+}
 
 static void *contends(void *unused) {
     for (int i = 0; i < 2000; i++) {
@@ -67,7 +80,15 @@ __attribute__((constructor(101))) static void constructor(void) {
     OK(pthread_mutex_unlock(&m));
     join(one);
     MUST(pthread_atfork(prepare, parent, child));
+    OK(pthread_spin_init(&early_spin, PTHREAD_PROCESS_PRIVATE));
+    one = spawn(spins, NULL);
+    other = spawn(spins, NULL);
+    spins(NULL);
+    join(one);
+    join(other);
+    CHECK(spun == 6000, "%ld of 6000 additions under the spinlock", spun);
     // Held from here on into main, across every other constructor.
     OK(pthread_mutex_lock(&early_mutex));
+    OK(pthread_spin_lock(&early_spin));
     early_state = 1;
 }

@@ -1,5 +1,5 @@
 // An allocator that takes pthread mutexes inside malloc and free, as real ones do: one for the whole heap, or one for
-// each size in turn, of every type that makes sense. It never gives memory back to the system and reuses what it gets.
+// each size in turn, of every type that makes sense; compiled with -DSPIN, spinlocks. It never gives memory back to the system and reuses what it gets.
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -15,12 +15,38 @@ struct header {
     size_t class;
 };
 
-static pthread_mutex_t heap_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t class_mutex[CLASSES] = {
+#ifdef SPIN
+
+// They have no initialiser: they are made by the first call, which comes before there is a second thread.
+typedef pthread_spinlock_t lock_t;
+static lock_t heap_lock, class_lock[CLASSES];
+static void make(lock_t *lock) { pthread_spin_init(lock, PTHREAD_PROCESS_PRIVATE); }
+static void make_all(void) {
+    static int made;
+    if (made) return;
+    made = 1;
+    make(&heap_lock);
+    for (int i = 0; i < CLASSES; i++) make(&class_lock[i]);
+}
+#define LOCK pthread_spin_lock
+#define UNLOCK pthread_spin_unlock
+
+#else
+
+typedef pthread_mutex_t lock_t;
+static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t class_lock[CLASSES] = {
     [3] = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP,
     [4] = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP,
     [5] = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP,
 };
+static void make(lock_t *lock) { pthread_mutex_init(lock, NULL); }
+static void make_all(void) {}
+#define LOCK pthread_mutex_lock
+#define UNLOCK pthread_mutex_unlock
+
+#endif
+
 static struct header *free_lists[CLASSES];
 static char *chunk, *chunk_end;
 unsigned long malloc_lib_calls;
@@ -30,21 +56,21 @@ static void give_up(const char *text) {
     _exit(96);
 }
 
-static void take(pthread_mutex_t *m) {
+static void take(lock_t *m) {
     int saved = errno;
-    if (pthread_mutex_lock(m) != 0) give_up("malloc_lib: pthread_mutex_lock failed inside malloc\n");
-    if (errno != saved) give_up("malloc_lib: pthread_mutex_lock changed errno\n");
+    if (LOCK(m) != 0) give_up("malloc_lib: a lock failed inside malloc\n");
+    if (errno != saved) give_up("malloc_lib: a lock changed errno\n");
 }
 
-static void release(pthread_mutex_t *m) {
+static void release(lock_t *m) {
     int saved = errno;
-    if (pthread_mutex_unlock(m) != 0) give_up("malloc_lib: pthread_mutex_unlock failed inside malloc\n");
-    if (errno != saved) give_up("malloc_lib: pthread_mutex_unlock changed errno\n");
+    if (UNLOCK(m) != 0) give_up("malloc_lib: an unlock failed inside malloc\n");
+    if (errno != saved) give_up("malloc_lib: an unlock changed errno\n");
 }
 
 static struct header *carve(size_t class) {
     size_t size = (size_t)SMALLEST << class;
-    take(&heap_mutex);
+    take(&heap_lock);
     if (chunk == NULL || (size_t)(chunk_end - chunk) < size) {
         size_t length = size > (4u << 20) ? size : (4u << 20);
         chunk = (char *)mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -53,7 +79,7 @@ static struct header *carve(size_t class) {
     }
     struct header *header = (struct header *)(void *)chunk;
     chunk += size;
-    release(&heap_mutex);
+    release(&heap_lock);
     header->class = class;
     return header;
 }
@@ -65,10 +91,11 @@ void *malloc(size_t wanted) {
         errno = ENOMEM;
         return NULL;
     }
-    take(&class_mutex[class]);
+    make_all();
+    take(&class_lock[class]);
     struct header *header = free_lists[class];
     if (header != NULL) free_lists[class] = header->next;
-    release(&class_mutex[class]);
+    release(&class_lock[class]);
     if (header == NULL) header = carve(class);
     __atomic_fetch_add(&malloc_lib_calls, 1, __ATOMIC_RELAXED);
     return header + 1;
@@ -84,10 +111,10 @@ void free(void *p) {
     if (p == NULL) return;
     struct header *header = header_of(p);
     size_t class = header->class;
-    take(&class_mutex[class]);
+    take(&class_lock[class]);
     header->next = free_lists[class];
     free_lists[class] = header;
-    release(&class_mutex[class]);
+    release(&class_lock[class]);
 }
 
 void *calloc(size_t n, size_t size) {
@@ -140,15 +167,15 @@ void *pvalloc(size_t size) { return memalign(4096, (size + 4095) & ~(size_t)4095
 
 // As allocators do, so that a forked child can allocate.
 static void prepare(void) {
-    for (int i = 0; i < CLASSES; i++) take(&class_mutex[i]);
-    take(&heap_mutex);
+    for (int i = 0; i < CLASSES; i++) take(&class_lock[i]);
+    take(&heap_lock);
 }
 static void parent(void) {
-    release(&heap_mutex);
-    for (int i = CLASSES - 1; i >= 0; i--) release(&class_mutex[i]);
+    release(&heap_lock);
+    for (int i = CLASSES - 1; i >= 0; i--) release(&class_lock[i]);
 }
 static void child(void) {
-    pthread_mutex_init(&heap_mutex, NULL);
-    for (int i = 0; i < CLASSES; i++) pthread_mutex_init(&class_mutex[i], NULL);
+    make(&heap_lock);
+    for (int i = 0; i < CLASSES; i++) make(&class_lock[i]);
 }
 __attribute__((constructor)) static void constructor(void) { pthread_atfork(prepare, parent, child); }

@@ -57,6 +57,14 @@ programs! {
     symbol_versions_of_old: "old_versions.c", All;
     system_calls_refused_in_mid_life: "sandbox.c", All;
     system_calls_refused_early: "sandbox.c", Default, argument("early");
+    results_of_every_call_on_spinlocks: "spin_results.c", Spin;
+    spinlocks_shared_with_a_stranger: "spin_shared.c", Spin;
+    spinlocks_destroyed_by_another_thread: "spin_destroy.c", Spin;
+    fork_with_spinlocks_held: "spin_fork.c", Spin;
+    five_nested_waits_for_spinlocks: "spin_nested.c", Spin;
+    threads_that_come_and_go_around_a_spinlock: "spin_threads.c", Spin;
+    real_time_threads_at_a_spinlock: "spin_realtime.c", Crowd;
+    far_more_threads_than_cpus_at_a_spinlock: "spin_crowd.c", Crowd;
 }
 
 /// Counting changes no result: the programs that go through every result, and those where counting has most to follow.
@@ -89,9 +97,19 @@ fn counted() {
 /// glibc registers no restartable sequences if it is told so, and leaves them to the program.
 #[test]
 fn without_restartable_sequences() {
-    for source in ["exclusion.c", "mutex_queue.c", "cond_wake.c", "destroy_unmap.c", "fork_locks.c"] {
+    let sources = [
+        "exclusion.c",
+        "mutex_queue.c",
+        "cond_wake.c",
+        "destroy_unmap.c",
+        "fork_locks.c",
+        "spin_crowd.c",
+        "spin_destroy.c",
+    ];
+    for source in sources {
         let program = Program::compile(source, &[]);
-        program.environment("GLIBC_TUNABLES", "glibc.pthread.rseq=0").check(Locks::Default);
+        let locks = if source == "spin_crowd.c" { Locks::Crowd } else { Locks::Default };
+        program.environment("GLIBC_TUNABLES", "glibc.pthread.rseq=0").check(locks);
     }
 }
 
@@ -125,6 +143,13 @@ fn locks_before_our_constructor() {
 #[test]
 fn allocator_that_locks_linked() {
     Program::link("malloc_user.c", &["-Wl,--no-as-needed"], "malloc_lib", &[]).check(Locks::All);
+}
+
+#[test]
+fn allocator_that_takes_spinlocks() {
+    let program = Program::compile("malloc_user.c", &[]).library("malloc_lib", &["-DSPIN"]);
+    let library = program.library_path("malloc_lib");
+    program.environment("LD_PRELOAD", library).check(Locks::Crowd);
 }
 
 /// The allocator is preloaded by the user: it is under the command itself too, and behind our library in the program.

@@ -13,6 +13,7 @@ fn bugs_are_found() {
         ("planted_touch", "destroy_unmap.c", "signal 11"),
         ("planted_memory", "cond_wake.c", "a signal is remembered"),
         ("planted_herd", "cond_wake.c", "300 signals woke"),
+        ("planted_spin", "spin_results.c", "expected 16"),
         ("planted_errno", "mutex_results.c", "changed errno to 11"),
     ];
     for (bug, source, found) in bugs {

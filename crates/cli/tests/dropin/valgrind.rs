@@ -1,4 +1,4 @@
-//! The first rule of all locks, under a memory checker: unlock does not touch the mutex once another thread may have
+//! The first rule of all locks, under a memory checker: unlock does not touch the lock once another thread may have
 //! freed it.
 
 use std::process::Command;
@@ -22,18 +22,18 @@ fn memcheck(program: &Program, rounds: &str) -> Option<[Command; 2]> {
 
 #[test]
 fn freed_by_another_thread() {
-    for (source, rounds) in [("destroy_free.c", "300"), ("destroy_unmap.c", "60")] {
+    for (source, rounds) in [("destroy_free.c", "300"), ("destroy_unmap.c", "60"), ("spin_destroy.c", "60")] {
         let Some([mut plain, mut ours]) = memcheck(&Program::compile(source, &[]), rounds) else { return };
         expect_silent_success(&format!("{source} on glibc under memcheck"), &run_limited(&mut plain, 120));
         expect_silent_success(&format!("{source} under run and memcheck"), &run_limited(&mut ours, 120));
     }
 }
 
-/// The checker can fail: a mutex that is touched after it was freed is reported, through the preloaded symbol too.
+/// The checker can fail: a lock that is touched after it was freed is reported, through the preloaded symbol too.
 #[test]
 fn memcheck_sees_a_touch_after_free() {
-    let Some(commands) = memcheck(&Program::compile("touch_after_free.c", &[]), "1") else { return };
-    for mut cmd in commands {
+    let program = Program::compile("touch_after_free.c", &[]);
+    for mut cmd in ["mutex", "spin"].iter().filter_map(|which| memcheck(&program, which)).flatten() {
         let output = run_limited(&mut cmd, 120);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(42), "{cmd:?}: no error was reported\n{text}");
