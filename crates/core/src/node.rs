@@ -204,12 +204,10 @@ impl<P: Platform> Record<P> {
     pub fn renew(&self) {
         self.depth.store(0, Relaxed);
         self.cancelled.store(0, Relaxed);
-        // A thread that ended in the middle of a wait has left it. Those that it gave up still belong to queues.
+        // The last thread may have ended in the middle of a wait, by way of a signal handler.
         for spare in &self.spares {
-            let seen = spare.state.load(Relaxed);
-            if seen != state::ABANDONED && seen != state::IDLE {
-                let _ = spare.state.compare_exchange(seen, state::IDLE, Relaxed, Relaxed);
-            }
+            let _ = spare.state.compare_exchange(state::TAKEN, state::IDLE, Relaxed, Relaxed);
+            let _ = spare.state.compare_exchange(state::SLEEPING, state::ABANDONED, Relaxed, Relaxed);
         }
     }
 
