@@ -1,4 +1,5 @@
-//! The C ABI of mutexes and spinlocks, reached as programs reach it: through pointers that the dynamic linker filled in.
+//! The C ABI of mutexes and spinlocks, reached as programs reach it: through pointers that the dynamic linker filled
+//! in.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::hint::black_box;

@@ -126,7 +126,7 @@ struct Spin {
     /// Microseconds of work between two of their critical sections
     #[arg(long, value_name = "US", default_value_t = spin::Options::default().crowd_think_us)]
     crowd_think: f64,
-    /// Seconds for each contender at each point in a round; 2.5 times that where threads share the CPUs
+    /// Seconds for each contender at each point in a round; twice that where threads share the CPUs
     #[arg(long, value_name = "S", default_value_t = spin::Options::default().seconds)]
     seconds: f64,
     /// Rounds in which everybody takes part once

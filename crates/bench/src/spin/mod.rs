@@ -245,7 +245,7 @@ impl Scene {
     const fn length(self) -> f64 {
         match self {
             Scene::Pair => 1.0,
-            Scene::Crowd | Scene::Costs => 2.5,
+            Scene::Crowd | Scene::Costs => 2.0,
         }
     }
 }
@@ -393,7 +393,9 @@ fn measure_turns(
 ) -> Result<()> {
     let Point { scene, threads, critical_us, think_us } = one.point;
     let seconds = options.seconds * scene.length();
-    let pair = scene == Scene::Pair;
+    // Two that could have a CPU each must not share one by the scheduler's whim: what many get done is compared with
+    // what two get done.
+    let pin = threads <= cpus.len();
     let task = turns::Task {
         threads,
         critical_steps: calibration.steps(critical_us),
@@ -401,9 +403,9 @@ fn measure_turns(
         warm_up_ns: (seconds * 0.1e9) as u64,
         duration_ns: (seconds * 1e9) as u64,
         // Whoever does not starve needs no longer; the others would need many time slices.
-        drain_ns: (seconds * 0.4e9) as u64,
-        cpus: if pair { cpus[cpus.len() - 2..].to_vec() } else { cpus.to_vec() },
-        pin: pair,
+        drain_ns: (seconds * 0.3e9) as u64,
+        cpus: cpus.to_vec(),
+        pin,
         probe: scene == Scene::Costs,
     };
     let process = Process { name: one.lock.name(), ours: one.lock.preloaded(), stat: false };

@@ -113,22 +113,26 @@ impl Report for Figures {
         let options = &self.options;
         let plural = if self.cpus == 1 { "" } else { "s" };
         format!(
-            "Spinlocks of one word each, and glibc's default mutex. Rust types are inlined; what is behind the C ABI is \
-             called through pointers from the dynamic linker. One thread: time of a lock and an unlock that nobody \
-             contends with, on one CPU, with a second thread alive; everybody in turn in one process, but for the \
-             preloaded symbols, which have processes of their own with the references beside them. Threads that take \
-             turns: each locks, works, unlocks, and works on its own; two of them kept on a CPU each, or more of them \
-             sharing {cpus} CPU{plural} as the scheduler likes. The work is a chain of multiplications whose length was \
-             measured once for all contenders ({before:.3} ns a step before the rounds, {after:.3} ns after them). That \
-             the lock excludes is checked. {rounds} rounds; in each, points come in random order, and at a point all \
-             contenders in random order, for {pair:.3} s each with two threads and {crowd:.3} s with more, after a tenth \
-             of that to warm up. Threads that starve are left to end with their process. A figure is the median over the \
-             rounds, the spread their minimum and maximum; a ratio is taken inside each round before its median over the \
-             rounds. \"Of the best\" is the smallest of the ratios to pthread_spin, ticket and mcs. \"Others\" is the share of \
-             the CPUs that went to other processes meanwhile: where it is not near 0, the figures are worth less. What a \
-             hand-over costs is measured in runs of their own, in which each holder takes the time when it acquires and \
-             when it releases: free is from a release to the next acquisition if somebody waited at the release, held is \
-             from an acquisition to its release, and a time above 1 ms is one in which the lock waited for the scheduler.",
+            "Spinlocks of one word, and glibc's default mutex. Rust types are inlined; what is behind the C ABI is \
+             called through pointers from the dynamic linker. That a lock excludes is checked.\n\n\
+             One thread: time of a lock and an unlock that nobody contends with, on one CPU, with a second thread \
+             alive; everybody in turn in one process, but for the preloaded symbols, which have processes of their \
+             own, each with what it is compared with beside it.\n\n\
+             Threads that take turns: each locks, works, unlocks, and works on its own; kept on a CPU each where \
+             there are no more of them than the {cpus} CPU{plural} used, else wherever the scheduler puts them. The \
+             work is a chain of multiplications whose length was measured once for all contenders ({before:.3} ns a \
+             step before the rounds, {after:.3} ns after them). Threads that starve are left to end with their \
+             process.\n\n\
+             {rounds} rounds; in each, points come in random order, and at a point all contenders in random order: \
+             {pair:.3} s each for the pair and {crowd:.3} s for more threads, after a tenth of that to warm up. A \
+             figure is the median over the rounds, the spread their minimum and maximum; a ratio is taken inside each \
+             round before its median over the rounds. \"Of the best\" is the smallest of the ratios to pthread_spin, \
+             ticket and mcs. \"Others\" is the share of the CPUs that went to other processes meanwhile: where it is \
+             not near 0, the figures are worth less.\n\n\
+             What a hand-over costs is measured in runs of their own, in which each holder takes the time when it \
+             acquires and when it releases. Free is from a release to the next acquisition, if somebody waited at the \
+             release; held is from an acquisition to its release. In a time above 1 ms the lock waited for the \
+             scheduler: a time slice is some 3 ms.",
             cpus = self.cpus,
             before = self.calibration.ns_per_step,
             after = self.calibration_after.ns_per_step,

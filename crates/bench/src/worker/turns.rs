@@ -1,8 +1,8 @@
 //! The driver of threads that take turns: each locks, works, unlocks and works on its own.
 //!
 //! A measurement takes the time that it was given, whatever the lock does: what counts is what the threads publish
-//! between two readings. Afterwards they get a while to come to their ends. Where spinners starve that may take many time
-//! slices, so those that are still on their way then end with this process.
+//! between two readings. Afterwards they get a while to come to their ends. Where spinners starve that may take many
+//! time slices, so those that are still on their way then end with this process.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -91,8 +91,8 @@ impl Reading {
     }
 }
 
-/// Where threads wait until all are there. Nobody who goes through it needs anybody else to run: among threads that spin, a
-/// barrier with a mutex inside lets one through a time slice.
+/// Where threads wait until all are there. Nobody who goes through it needs anybody else to run: among threads that
+/// spin, a barrier with a mutex inside lets one through a time slice.
 struct Gate {
     open: <Linux as Platform>::U32,
     there: AtomicUsize,
@@ -234,8 +234,8 @@ pub(crate) fn drive<L: Lock + Send + 'static>(lock: L, task: &Task) -> Result<An
     Ok(Answer { unfinished, ..answer })
 }
 
-/// What happens between two readings. The threads may be well under way before this one runs again, above all where there
-/// are many of them.
+/// What happens between two readings. The threads may be well under way before this one runs again, above all where
+/// there are many of them.
 fn measure<L: Lock>(shared: &Shared<L>, task: &Task) -> Answer {
     thread::sleep(Duration::from_nanos(task.warm_up_ns));
     let others = Others::watch();
