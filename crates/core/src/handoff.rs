@@ -13,7 +13,7 @@
 //! | `count` | how many hold the lock or have set out to; 0: free | +1: lockers. -1: unlockers, and on behalf of those who gave up, who takes them out of the queue |
 //! | `queue` | the waiters, and the token: [`crate::mpsc`] | |
 //! | `owner` | the owner's tag ([`Platform::tag`]); 0 while nobody has published one; `HANDED_OVER` from a hand-off until the waiter has woken. A hint for spinners | the owner; who hands over |
-//! | `spins` | how many turns spinners have needed of late; for [`Adaptive`] | the owner |
+//! | `learnt` | how spinning has gone of late; for [`Adaptive`]: see [`Experience`] | the owner |
 //!
 //! # Invariants
 //!
@@ -104,14 +104,51 @@ policies! {
     /// The budget of [`Platform::spin`], which is what a sleep and a wake-up cost: at most twice as long as knowing the future
     /// (Karlin et al., SODA 1990).
     Competitive: Competitive;
-    /// Up to twice the turns that spinners of this lock have needed of late, and no longer than the owner runs.
+    /// The part of [`Platform::spin`]'s budget that spinning at this lock has deserved of late, now and then the whole, and no
+    /// longer than the owner runs.
     Adaptive: Adaptive;
 }
 
 /// Turns of [`Fixed`] and [`SameCpu`]: the source's.
 const FIXED_TURNS: u32 = 10_000;
-/// Turns that [`Adaptive`] grants a lock of which it knows nothing.
-const FIRST_TURNS: u32 = 64;
+
+/// What [`Adaptive`] knows of a lock: bits 0 to 7, the share of waits of late that spinning did not end, in 256ths; bits 8 to
+/// 15, how many in a row. 0, a new lock, is trusted.
+#[derive(Clone, Copy)]
+struct Experience(u32);
+
+impl Experience {
+    /// Every so many failures in a row the whole budget is tried once more: a lock may be in a state in which everybody
+    /// sleeps because nobody spins, and the other way round.
+    const PROBE: u32 = 8;
+
+    fn failed_share(self) -> u32 {
+        self.0 & 0xff
+    }
+
+    fn in_a_row(self) -> u32 {
+        self.0 >> 8 & 0xff
+    }
+
+    /// The part of the budget to spin, in 256ths. At least an eighth: a short critical section ends within that.
+    fn part(self) -> u32 {
+        if self.in_a_row() % Self::PROBE == Self::PROBE - 1 {
+            256
+        } else {
+            (256 - self.failed_share()).max(32)
+        }
+    }
+
+    /// A moving average over eight waits.
+    fn after(self, acquired: bool) -> Experience {
+        let share = self.failed_share();
+        if acquired {
+            Experience(share - share.div_ceil(8))
+        } else {
+            Experience(share + (255 - share) / 8 | (self.in_a_row() + 1 & 0xff) << 8)
+        }
+    }
+}
 
 /// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed. Not recursive: see
 /// [`Handoff`].
@@ -123,7 +160,7 @@ pub struct RawHandoff<P: Platform> {
     count: P::U32,
     queue: Queue<P>,
     owner: P::U32,
-    spins: P::U32,
+    learnt: P::U32,
 }
 
 impl<P: Platform> Default for RawHandoff<P> {
@@ -132,7 +169,7 @@ impl<P: Platform> Default for RawHandoff<P> {
             count: P::U32::new(0),
             queue: Queue::default(),
             owner: P::U32::new(0),
-            spins: P::U32::new(0),
+            learnt: P::U32::new(0),
         }
     }
 }
@@ -143,7 +180,7 @@ where
 {
     /// An unlocked mutex.
     pub const fn new() -> Self {
-        RawHandoff { count: P::U32::ZERO, queue: Queue::EMPTY, owner: P::U32::ZERO, spins: P::U32::ZERO }
+        RawHandoff { count: P::U32::ZERO, queue: Queue::EMPTY, owner: P::U32::ZERO, learnt: P::U32::ZERO }
     }
 }
 
@@ -239,6 +276,7 @@ impl<P: Platform> RawHandoff<P> {
         match Held::<P>::take() {
             Some(held) => {
                 self.wait(held.waiter(), None);
+                self.learn::<S>(false);
             }
             None => {
                 // Counted but without a node: the next unlock that finds nobody queued leaves the token for us.
@@ -270,17 +308,22 @@ impl<P: Platform> RawHandoff<P> {
             }
             return true;
         };
+        let mut slept = true;
         let acquired = if spare.is_taken_up() {
             // GAVE UP: queued and counted since then.
             count::<P>(Event::TakenUp);
             self.sleep(spare.waiter().get::<P>(), Some(deadline))
         } else if self.enter() || self.spin::<S>() {
+            slept = false;
             true
         } else {
             self.wait(spare.waiter(), Some(deadline))
         };
         if acquired {
             spare.put_back();
+            if slept {
+                self.learn::<S>(false);
+            }
         }
         acquired
     }
@@ -291,55 +334,54 @@ impl<P: Platform> RawHandoff<P> {
         if spinning == Spinning::None {
             return false;
         }
-        // Used up at once where spinning cannot help.
         let mut budget = P::spin();
+        if spinning == Spinning::Adaptive {
+            budget.cut(Experience(self.learnt.load(Relaxed)).part());
+        }
+        // Used up at once where spinning cannot help.
         if !budget.spin() {
             return false;
         }
-        let learnt = self.spins.load(Relaxed);
-        let limit = match spinning {
-            Spinning::None => 0,
-            Spinning::Fixed | Spinning::SameCpu => FIXED_TURNS,
-            Spinning::OwnerRunning | Spinning::Competitive => u32::MAX,
-            Spinning::Adaptive => learnt.saturating_mul(2).saturating_add(FIRST_TURNS),
-        };
-        let bounded = matches!(spinning, Spinning::Fixed | Spinning::SameCpu);
-        let mut turns = 0;
+        let mut turns = FIXED_TURNS;
         // Somebody has queued: it comes first, and no token will be left.
-        while turns < limit && !self.queue.is_occupied() {
+        while !self.queue.is_occupied() {
             if self.queue.take_token() {
                 self.publish();
-                if spinning == Spinning::Adaptive {
-                    self.learn(learnt, turns);
-                }
+                self.learn::<S>(true);
                 return true;
             }
             let owner = self.owner.load(Relaxed);
             let gone = match spinning {
                 Spinning::None | Spinning::Fixed | Spinning::Competitive => false,
-                Spinning::SameCpu => owner != HANDED_OVER && P::running(owner) == Running::No,
-                // A wake-up is under way then, and takes no longer than the budget.
-                Spinning::Adaptive => owner != HANDED_OVER && P::running(owner) == Running::No,
+                // Handed over: a wake-up is under way, and takes no longer than the budget.
+                Spinning::SameCpu | Spinning::Adaptive => {
+                    owner != HANDED_OVER && P::running(owner) == Running::No
+                }
                 Spinning::OwnerRunning => owner == HANDED_OVER || P::running(owner) == Running::No,
             };
-            if gone {
+            let spent = match spinning {
+                Spinning::Fixed | Spinning::SameCpu => {
+                    P::relax();
+                    turns -= 1;
+                    turns == 0
+                }
+                _ => !budget.spin(),
+            };
+            if gone || spent {
                 break;
             }
-            if bounded {
-                P::relax();
-            } else if !budget.spin() {
-                break;
-            }
-            turns += 1;
         }
         false
     }
 
-    /// The owner's: a moving average over eight acquisitions.
-    fn learn(&self, before: u32, turns: u32) {
-        let next = before - before / 8 + turns / 8;
-        if next != before {
-            self.spins.store(next, Relaxed);
+    /// The owner's, after a wait that spinning ended or did not.
+    fn learn<S: Policy>(&self, acquired: bool) {
+        if S::spinning() == Spinning::Adaptive {
+            let before = Experience(self.learnt.load(Relaxed));
+            let after = before.after(acquired);
+            if after.0 != before.0 {
+                self.learnt.store(after.0, Relaxed);
+            }
         }
     }
 

@@ -125,6 +125,9 @@ pub enum Running {
 pub trait Spin {
     /// Spins once, briefly. Returns false when the budget is used up and the caller should sleep.
     fn spin(&mut self) -> bool;
+
+    /// Leaves so many 256ths of the budget, where it is large enough for that to make sense.
+    fn cut(&mut self, _of_256: u32) {}
 }
 
 /// Constants of the algorithms, chosen by the platform so that a checker can make rare paths common.

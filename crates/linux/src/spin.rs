@@ -29,6 +29,11 @@ impl Spin for Turns {
         core::hint::spin_loop();
         true
     }
+
+    #[inline]
+    fn cut(&mut self, of_256: u32) {
+        self.0 = (u64::from(self.0) * u64::from(of_256) / 256) as u32;
+    }
 }
 
 /// A fresh budget.
