@@ -12,6 +12,7 @@
 mod support;
 
 mod apache;
+mod csound;
 mod how;
 mod java;
 mod memcached;
@@ -66,3 +67,49 @@ macro_rules! every_way {
     };
 }
 pub(crate) use every_way;
+
+/// The same for a program that uses spinlocks: on each form, and on the one that is chosen if none is named.
+macro_rules! every_spin_way {
+    ($run:path) => {
+        #[test]
+        fn plain() {
+            $run($crate::how::How::Plain);
+        }
+
+        #[test]
+        fn run() {
+            $run($crate::how::How::Run(None));
+        }
+
+        #[test]
+        fn run_qspin() {
+            $run($crate::how::How::Run(Some("qspin")));
+        }
+
+        #[test]
+        fn run_qspin_virt() {
+            $run($crate::how::How::Run(Some("qspin-virt")));
+        }
+
+        #[test]
+        fn run_qspin_pv() {
+            $run($crate::how::How::Run(Some("qspin-pv")));
+        }
+
+        #[test]
+        fn stat() {
+            $run($crate::how::How::Stat(None));
+        }
+
+        #[test]
+        fn stat_qspin() {
+            $run($crate::how::How::Stat(Some("qspin")));
+        }
+
+        #[test]
+        fn stat_glibc() {
+            $run($crate::how::How::Stat(Some("glibc")));
+        }
+    };
+}
+pub(crate) use every_spin_way;
