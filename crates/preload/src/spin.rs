@@ -14,7 +14,8 @@
 //! these are the same instructions whether there is something to count or not. The 4 bytes have no room for the lock's
 //! slot in the statistics; it is in a table by the lock's address ([`stat::spinlock`]), which is looked up once in every
 //! call. glibc's are counted in the same way, and their words left alone. A counted acquisition tries first, and what it
-//! does not get at once is a wait.
+//! does not get at once is a wait. An uncontended pair takes some 30 ns more than an uncounted one: two look-ups, two looks
+//! at the clock, and the stores to the thread's figures.
 
 use core::ffi::c_int;
 
@@ -147,16 +148,26 @@ unsafe extern "C" fn lock_slowly(_: *mut pthread_spinlock_t) -> c_int {
 #[cfg(debug_assertions)]
 export! {
     /// Acquires a spinlock.
-    pthread_spin_lock(*mut pthread_spinlock_t) -> lock_other, caller in "rsi", "rdx"
+    pthread_spin_lock(*mut pthread_spinlock_t) -> lock_from, caller in "rsi", "rdx"
 }
 
-/// Any spinlock, free or not.
+#[cfg(debug_assertions)]
+unsafe extern "C" fn lock_from(lock: *mut pthread_spinlock_t, address: usize, stack: usize) -> c_int {
+    // SAFETY: the caller's spinlock.
+    if unsafe { at(lock) }.take() {
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { lock_other(lock, address, stack) }
+}
+
+/// Any spinlock, after the fast path.
 unsafe extern "C" fn lock_other(lock: *mut pthread_spinlock_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's spinlock.
     let object = unsafe { at(lock) };
     let word = object.word();
     if is_ours(word) && word & COUNTED == 0 {
-        object.lock::<Chosen>();
+        object.lock_slow::<Chosen>();
         return 0;
     }
     // SAFETY: as above.
