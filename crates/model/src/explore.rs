@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use poundlock_core::condvar::RawCondvar;
+use poundlock_core::handoff::RawHandoff;
 use poundlock_core::mutex::RawMutex;
+use poundlock_core::node::{Node, Waiter};
 use poundlock_core::qspin::{Layout, RawSpin};
 
-use crate::atomic::U32;
+use crate::atomic::{U32, Usize};
 use crate::platform::Modelled;
 use crate::world::{Report, Settings, World};
 
@@ -96,4 +98,55 @@ pub fn spin_word<P: Modelled, L: Layout>(lock: &RawSpin<P, L>) -> &U32 {
     const { assert!(size_of::<RawSpin<P, L>>() == size_of::<U32>()) };
     // SAFETY: `RawSpin` is `repr(transparent)` over a `P::U32`, which is `U32`.
     unsafe { &*core::ptr::from_ref(lock).cast::<U32>() }
+}
+
+/// The words of a hand-off mutex.
+#[derive(Clone, Copy)]
+pub struct HandoffWords<'a> {
+    /// How many hold it or have set out to.
+    pub count: &'a U32,
+    /// Its queue: token, epoch, and who was pushed last.
+    pub push: &'a U32,
+    /// Its queue: the consumer's list.
+    pub pop: &'a U32,
+    /// The owner's tag.
+    pub owner: &'a U32,
+    /// Turns that spinners needed of late.
+    pub spins: &'a U32,
+}
+
+/// The words of a hand-off mutex.
+pub fn handoff_words<P: Modelled>(mutex: &RawHandoff<P>) -> HandoffWords<'_> {
+    const { assert!(size_of::<RawHandoff<P>>() == 5 * size_of::<U32>()) };
+    // SAFETY: `RawHandoff` is `repr(C)` and made of five `P::U32`, two of them in its queue, which is `repr(C)` too; see the
+    // assertion.
+    let [count, push, pop, owner, spins] = unsafe { &*core::ptr::from_ref(mutex).cast::<[U32; 5]>() };
+    HandoffWords { count, push, pop, owner, spins }
+}
+
+/// What a waiter's node says.
+#[repr(C)]
+pub struct WaiterWords {
+    _spinners: [U32; 4],
+    /// Its state.
+    pub state: U32,
+    _list: [U32; 2],
+    /// In a spare node: the epoch in which it was taken.
+    pub epoch: U32,
+    _flags: [U32; 2],
+    /// In a spare node: the address of the lock for which it was taken.
+    pub lock: Usize,
+    _kicked: Usize,
+}
+
+/// The words of a waiter's node.
+pub fn waiter_words<P: Modelled<Usize = Usize>>(waiter: Waiter) -> &'static WaiterWords {
+    const {
+        // But for the alignment.
+        assert!(size_of::<Node<P>>() >= size_of::<WaiterWords>());
+        assert!(size_of::<Node<P>>() - size_of::<WaiterWords>() < align_of::<Node<P>>());
+    }
+    let node = core::ptr::from_ref::<Node<P>>(waiter.get::<P>());
+    // SAFETY: `Node` is `repr(C)`, and its fields are of these types in this order.
+    unsafe { &*node.cast::<WaiterWords>() }
 }

@@ -14,6 +14,10 @@
 //!   before the destruction fails the model.
 //! * **Something left behind**: the models look at the end whether the lock is idle.
 //!
+//! Where a path needs more preemptions than a model can explore, the threads are first brought to where it begins,
+//! unexplored, if need be by a script that stops a thread between two of its accesses to a word. Signal handlers
+//! that lock run where their thread waits.
+//!
 //! Deadlines pass when a thread says so, hence at any moment; the same holds for signal handlers and
 //! cancellation. Tunings are small and spin budgets a turn or none, so that rare paths run. [`Report`] counts
 //! what was reached, and the models assert that it was. Bugs are planted through the platform ([`Fault`]): a
@@ -38,6 +42,12 @@
 //! * After a turn of spinning another thread takes a step, if one can. Budgets of no turns cover the rest.
 //! * The plain release of a mutex ([`Platform::release`](poundlock_core::Platform::release)) is a restartable
 //!   sequence here; that the Linux platform's is one is for its own tests.
+//! * A lock word of several fields is one cell here, and each narrow access one read-modify-write of it with the
+//!   ordering that was asked for, which is what the portable form promises. That the processor's narrow accesses
+//!   mean the same is for the Linux platform's tests.
+//! * The time-out of a patrol ([`Platform::patrol`](poundlock_core::Platform::patrol)) passes at once: a model shows that
+//!   nothing relies on the kick that may be lost, not how long the look takes to come.
+//! * All locks share the one line of the lock hash, so entries are passed over, but never a line.
 //! * At most five threads, a few operations each: nothing about starvation in the long run or about time.
 
 mod atomic;
@@ -46,6 +56,9 @@ mod platform;
 mod world;
 
 pub use atomic::{Operation, U32, Usize};
-pub use explore::{MutexWords, condvar_words, explore, mutex_words, spin_word};
+pub use explore::{
+    HandoffWords, MutexWords, WaiterWords, condvar_words, explore, handoff_words, mutex_words, spin_word,
+    waiter_words,
+};
 pub use platform::{Model, Modelled, Patient, Turns};
 pub use world::{Events, Fault, Mortal, Report, Settings, THREADS, World};

@@ -360,6 +360,11 @@ impl World {
         INDEX.with(Cell::get)
     }
 
+    /// How many threads there are, the main one included.
+    pub fn threads(&self) -> u32 {
+        self.settings.threads as u32
+    }
+
     /// Whether the calling thread has a record.
     pub(crate) fn registered(&self) -> bool {
         self.settings.unregistered & (1 << self.index()) == 0

@@ -4,6 +4,9 @@
 mod common;
 mod condvar;
 mod fork;
+mod handoff;
+mod handoff_condvar;
+mod handoff_planted;
 mod last_touch;
 mod mcs;
 mod mutex;

@@ -354,7 +354,7 @@ fn claim_against_a_newcomer<L: Layout>(name: &str) {
 /// The newcomer has seen the lock held and nobody waiting, and sets the pending bit only when somebody is in the queue
 /// and the one that was pending has the lock. It will take it back; meanwhile the last in the queue claims the lock.
 fn claim_against_a_pending_bit<L: Layout>(name: &str, settings: Settings) -> Report {
-    explore::<Model>(name, 3, settings, |world| {
+    explore::<Model>(name, 2, settings, |world| {
         let spun = Spun::<Model, L>::new();
         watch_claims::<L>(world, spun.word());
         let (newcomer, waiter) = world.unexplored(|| {
@@ -400,7 +400,7 @@ fn claim_against_a_pending_bit_without_a_record<L: Layout>(name: &str) {
 
 /// The main thread has no record and comes again, while one waits as the pending waiter and one in the queue.
 fn without_a_record<L: Layout>(name: &str) {
-    let report = explore::<Model>(name, 2, Settings { unregistered: 1, ..THREE }, |world| {
+    let report = explore::<Model>(name, 1, Settings { unregistered: 1, ..THREE }, |world| {
         let spun = Spun::<Model, L>::new();
         let others = world.unexplored(|| {
             spun.lock.lock::<Native>();
@@ -458,7 +458,7 @@ fn virtual_try_lock<L: Layout>(name: &str) {
 }
 
 fn virtual_destroyed<L: Layout>(name: &str) {
-    destroyed_by_the_last::<Model, L, Virtual>(name, 3, THREE);
+    destroyed_by_the_last::<Model, L, Virtual>(name, 2, THREE);
 }
 
 for_each_layout!(

@@ -103,14 +103,14 @@ fn three_threads<L: Layout>(name: &str) {
 /// The main thread takes the lock again while the head it has kicked comes: vain wake-ups, and halts anew; and a
 /// reservation after the first of them.
 fn stealing_and_reservation<L: Layout>(name: &str) {
-    let report = woken::<Model, L>(name, 3, HALTING, 1, 2, |_| {});
+    let report = woken::<Model, L>(name, 2, HALTING, 1, 2, |_| {});
     for event in [Event::Steal, Event::Reservation, Event::WaitAgain, Event::KickUnlock] {
         assert!(report.events[event] > 0, "{event:?}");
     }
 }
 
 fn stealing<L: Layout>(name: &str) {
-    let report = woken::<Patient, L>(name, 3, HALTING, 1, 2, |_| {});
+    let report = woken::<Patient, L>(name, 2, HALTING, 1, 2, |_| {});
     assert!(report.events[Event::Steal] > 0 && report.events[Event::WaitAgain] > 0);
     assert_eq!(report.events[Event::Reservation], 0);
 }
@@ -133,14 +133,14 @@ fn one_kick_each<L: Layout>(name: &str) {
 
 /// It wakes for no reason: before headship comes, between that and its entry in the hash, or later.
 fn headship_to_one_that_wakes<L: Layout>(name: &str) {
-    let report = woken::<Model, L>(name, 3, HALTING_THREE, 2, 0, |world| world.interrupt(2));
+    let report = woken::<Model, L>(name, 2, HALTING_THREE, 2, 0, |world| world.interrupt(2));
     assert!(report.interrupted > 0);
     assert!(report.events[Event::SpuriousWakeup] > 0 && report.events[Event::HashedByPasser] > 0);
 }
 
 /// The head wakes for no reason while it is kicked, and comes before the kick or meets it in its next wait.
 fn a_kick_for_one_that_wakes<L: Layout>(name: &str) {
-    let report = explore::<Model>(name, 3, HALTING_THREE, |world| {
+    let report = explore::<Model>(name, 2, HALTING_THREE, |world| {
         let spun = Spun::<Model, L>::seasoned();
         let head = world.unexplored(|| {
             spun.lock.lock::<Paravirtual>();
@@ -215,7 +215,7 @@ fn passing_to_one_that_gives_up<L: Layout>(name: &str) {
 
 /// Two locks in one line of the hash: their entries come and go at the same time.
 fn collision<L: Layout>(name: &str) {
-    let report = explore::<Model>(name, 2, HALTING_THREE, |world| {
+    let report = explore::<Model>(name, 1, HALTING_THREE, |world| {
         let spuns = [Spun::<Model, L>::seasoned(), Spun::<Model, L>::seasoned()];
         spuns.iter().for_each(|spun| spun.lock.lock::<Paravirtual>());
         let first = spuns[0].passer::<Paravirtual>(world, 1, 1);
@@ -234,7 +234,7 @@ fn collision<L: Layout>(name: &str) {
 
 /// Two are taken out at once, and one of the locks gets a new one.
 fn collision_of_removals<L: Layout>(name: &str) {
-    let report = explore::<Model>(name, 2, Settings { threads: 4, ..HALTING }, |world| {
+    let report = explore::<Model>(name, 1, Settings { threads: 4, ..HALTING }, |world| {
         let spuns = [Spun::<Model, L>::seasoned(), Spun::<Model, L>::seasoned()];
         let (first, second) = world.unexplored(|| {
             spuns.iter().for_each(|spun| spun.lock.lock::<Paravirtual>());
@@ -331,7 +331,7 @@ fn in_a_handler<L: Layout>(name: &str) {
 }
 
 fn in_the_fourth_handler<L: Layout>(name: &str) {
-    let report = nested::<L>(name, 2, 5);
+    let report = nested::<L>(name, 0, 5);
     assert_eq!(report.events[Event::Level4], report.executions);
     assert_eq!(report.events[Event::NoNode], report.executions);
 }
@@ -343,28 +343,40 @@ fn destroyed<L: Layout>(name: &str) {
     destroyed_by_the_last::<Patient, L, Paravirtual>(name, 1, HALTING_THREE);
 }
 
-for_each_layout!(
-    two_threads,
-    two_threads_twice,
-    two_threads_that_spin,
-    first_halt,
-    three_threads,
-    stealing_and_reservation,
-    stealing,
-    headship_to_the_halted,
-    one_kick_each,
-    headship_to_one_that_wakes,
-    a_kick_for_one_that_wakes,
-    restless,
-    a_head_that_comes_back,
-    passing_to_one_that_gives_up,
-    collision,
-    collision_of_removals,
-    without_a_hash,
-    displaced,
-    without_a_record,
-    try_lock,
-    in_a_handler,
-    in_the_fourth_handler,
-    destroyed,
+for_each_layout!(@ small Small
+    two_threads
+    two_threads_twice
+    two_threads_that_spin
+    first_halt
+    three_threads
+    stealing_and_reservation
+    stealing
+    headship_to_the_halted
+    one_kick_each
+    headship_to_one_that_wakes
+    a_kick_for_one_that_wakes
+    restless
+    a_head_that_comes_back
+    passing_to_one_that_gives_up
+    collision
+    collision_of_removals
+    without_a_hash
+    displaced
+    without_a_record
+    try_lock
+    in_a_handler
+    in_the_fourth_handler
+    destroyed
+);
+
+// The layouts differ in how the tail is swapped, and where it lies.
+for_each_layout!(@ large Large
+    two_threads
+    first_halt
+    three_threads
+    headship_to_the_halted
+    one_kick_each
+    collision
+    in_a_handler
+    destroyed
 );
