@@ -403,7 +403,10 @@ fn the_library_is_found_beside_the_command_and_where_packages_put_it() {
     let exe = dir.join("bin/poundlock");
     std::fs::create_dir_all(dir.join("bin")).expect("a new directory");
     std::fs::create_dir_all(dir.join("lib/poundlock")).expect("a new directory");
-    std::fs::copy(env!("CARGO_BIN_EXE_poundlock"), &exe).expect("the command can be copied");
+    // By another process: what is open for writing here, a test beside this one may pass on to its child, and then it
+    // cannot be run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_poundlock")).arg(&exe).status();
+    assert!(copied.is_ok_and(|status| status.success()), "the command can be copied");
     let run = || {
         let mut cmd = Command::new(&exe);
         cmd.args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"]);
