@@ -145,7 +145,7 @@ impl Experience {
         if acquired {
             Experience(share - share.div_ceil(8))
         } else {
-            Experience(share + (255 - share) / 8 | (self.in_a_row() + 1 & 0xff) << 8)
+            Experience((share + (255 - share) / 8) | ((self.in_a_row() + 1) & 0xff) << 8)
         }
     }
 }
