@@ -194,7 +194,7 @@ pub struct World {
     watched: RefCell<Vec<Watch>>,
     events: Cell<Events>,
     /// Signal handlers that are still to run, and in which thread.
-    handlers: RefCell<Vec<(u32, Box<dyn FnOnce()>)>>,
+    handlers: RefCell<Vec<(u32, Handler)>>,
     scripts: RefCell<Vec<Script>>,
     /// Stores that [`Fault::Late`] keeps back, and in which thread.
     late: RefCell<Vec<(u32, *const U32, u32)>>,
@@ -205,8 +205,16 @@ struct Script {
     thread: u32,
     word: usize,
     left: u32,
-    then: Box<dyn FnOnce()>,
+    then: Handler,
 }
+
+impl Script {
+    /// In place of a word: whichever it is.
+    const ANY: usize = 0;
+}
+
+/// What a signal handler or a script does.
+type Handler = Box<dyn FnOnce()>;
 
 /// Counts what happens to a word.
 struct Watch {
@@ -459,12 +467,17 @@ impl World {
         self.scripts.borrow_mut().push(Script { thread, word, left: nth, then: Box::new(then) });
     }
 
+    /// Has a thread do something right after its `nth` operation, from 1, on any word.
+    pub fn script_any(&self, thread: u32, nth: u32, then: impl FnOnce() + 'static) {
+        self.scripts.borrow_mut().push(Script { thread, word: Script::ANY, left: nth, then: Box::new(then) });
+    }
+
     pub(crate) fn operated(&self, address: usize) {
         let own = self.index();
         let due = {
             let mut scripts = self.scripts.borrow_mut();
             let at = scripts.iter_mut().position(|script| {
-                let this = script.thread == own && script.word == address;
+                let this = script.thread == own && (script.word == address || script.word == Script::ANY);
                 script.left -= u32::from(this);
                 this && script.left == 0
             });
