@@ -86,6 +86,9 @@ fn counted() {
         "exec.c",
         "short_threads.c",
         "thread_exit.cpp",
+        "spin_results.c",
+        "spin_destroy.c",
+        "spin_nested.c",
     ];
     for source in sources.into_iter().filter(|source| compilable(source)) {
         Program::compile(source, &[]).check_counted();
