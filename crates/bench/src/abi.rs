@@ -130,6 +130,7 @@ impl Abi {
 #[derive(Clone, Copy)]
 pub(crate) struct SpinAbi {
     pub(crate) lock: SpinCall,
+    pub(crate) trylock: SpinCall,
     pub(crate) unlock: SpinCall,
     init: SpinInit,
     destroy: SpinCall,
@@ -154,6 +155,7 @@ impl SpinAbi {
         let abi = unsafe {
             SpinAbi {
                 lock: symbol(&library, path, c"pthread_spin_lock")?,
+                trylock: symbol(&library, path, c"pthread_spin_trylock")?,
                 unlock: symbol(&library, path, c"pthread_spin_unlock")?,
                 init: symbol(&library, path, c"pthread_spin_init")?,
                 destroy: symbol(&library, path, c"pthread_spin_destroy")?,

@@ -3,6 +3,7 @@
 //! * [`uncontended`]: what a lock costs that nobody contends for.
 //! * [`handover`]: throughput of threads that take turns.
 //! * [`spin`]: spinlocks, alone, between two threads, and with more threads than CPUs.
+//! * [`misc`]: mutexes and spinlocks in OSv's benchmark of mutexes, beside its published figures.
 //! * [`startup`]: what it costs a program to start on our locks.
 //! * [`figures`]: all of them, as one page.
 //!
@@ -27,6 +28,7 @@ mod work;
 
 pub mod figures;
 pub mod handover;
+pub mod misc;
 pub mod report;
 pub mod spin;
 pub mod startup;

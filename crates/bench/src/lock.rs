@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use poundlock_core::baseline::Spinlock;
+use poundlock_core::handoff::{Handoff, Policy, RawHandoff};
 use poundlock_core::mutex::{RawMutex, Variant};
 use poundlock_core::qspin::{Form, Layout, RawSpin};
 use poundlock_linux::Linux;
@@ -28,6 +29,18 @@ pub(crate) trait Lock: Sync {
     fn unlock(&self, place: &mut Self::Place) -> c_int;
 }
 
+/// A lock that can be tried.
+pub(crate) trait TryLock: Lock {
+    /// Locks if nobody holds it; `EBUSY` if somebody does.
+    fn try_lock(&self, place: &mut Self::Place) -> c_int;
+}
+
+/// What [`TryLock::try_lock`] returns.
+#[inline(always)]
+fn tried(acquired: bool) -> c_int {
+    if acquired { 0 } else { libc::EBUSY }
+}
+
 impl Lock for CMutex {
     type Place = ();
 
@@ -41,6 +54,14 @@ impl Lock for CMutex {
     fn unlock(&self, (): &mut ()) -> c_int {
         // SAFETY: the mutex lives as long as `self`; the driver unlocks what it locked.
         unsafe { (self.abi.unlock)(self.as_ptr()) }
+    }
+}
+
+impl TryLock for CMutex {
+    #[inline(always)]
+    fn try_lock(&self, (): &mut ()) -> c_int {
+        // SAFETY: the mutex lives as long as `self`.
+        unsafe { (self.abi.trylock)(self.as_ptr()) }
     }
 }
 
@@ -90,6 +111,89 @@ impl<V: Variant + Sync> Lock for RustType<V> {
     }
 }
 
+impl<V: Variant + Sync> TryLock for RustType<V> {
+    #[inline(always)]
+    fn try_lock(&self, (): &mut ()) -> c_int {
+        tried(self.0.try_lock())
+    }
+}
+
+/// The hand-off mutex with a policy, as Rust code uses it.
+#[repr(align(128))]
+pub(crate) struct HandoffType<S>(pub(crate) RawHandoff<Linux>, PhantomData<fn() -> S>);
+
+impl<S> Default for HandoffType<S> {
+    fn default() -> Self {
+        HandoffType::from(RawHandoff::new())
+    }
+}
+
+impl<S> From<RawHandoff<Linux>> for HandoffType<S> {
+    fn from(raw: RawHandoff<Linux>) -> Self {
+        // As for `RustType`.
+        poundlock_linux::init();
+        HandoffType(raw, PhantomData)
+    }
+}
+
+impl<S: Policy> Lock for HandoffType<S> {
+    type Place = ();
+
+    #[inline(always)]
+    fn lock(&self, (): &mut ()) -> c_int {
+        self.0.lock::<S>();
+        0
+    }
+
+    #[inline(always)]
+    fn unlock(&self, (): &mut ()) -> c_int {
+        self.0.unlock();
+        0
+    }
+}
+
+impl<S: Policy> TryLock for HandoffType<S> {
+    #[inline(always)]
+    fn try_lock(&self, (): &mut ()) -> c_int {
+        tried(self.0.try_lock())
+    }
+}
+
+/// The recursive hand-off mutex with a policy, as Rust code uses it.
+#[repr(align(128))]
+pub(crate) struct RecursiveHandoff<S>(Handoff<Linux>, PhantomData<fn() -> S>);
+
+impl<S> Default for RecursiveHandoff<S> {
+    fn default() -> Self {
+        // As for `RustType`.
+        poundlock_linux::init();
+        RecursiveHandoff(Handoff::new(), PhantomData)
+    }
+}
+
+impl<S: Policy> Lock for RecursiveHandoff<S> {
+    type Place = ();
+
+    #[inline(always)]
+    fn lock(&self, (): &mut ()) -> c_int {
+        self.0.lock::<S>();
+        0
+    }
+
+    #[inline(always)]
+    fn unlock(&self, (): &mut ()) -> c_int {
+        self.0.unlock();
+        0
+    }
+}
+
+impl<S: Policy> TryLock for RecursiveHandoff<S> {
+    #[inline(always)]
+    fn try_lock(&self, (): &mut ()) -> c_int {
+        tried(self.0.try_lock())
+    }
+}
+
 impl Lock for CSpin {
     type Place = ();
 
@@ -103,6 +207,14 @@ impl Lock for CSpin {
     fn unlock(&self, (): &mut ()) -> c_int {
         // SAFETY: the spinlock lives as long as `self`; the driver unlocks what it locked.
         unsafe { (self.abi.unlock)(self.as_ptr()) }
+    }
+}
+
+impl TryLock for CSpin {
+    #[inline(always)]
+    fn try_lock(&self, (): &mut ()) -> c_int {
+        // SAFETY: the spinlock lives as long as `self`.
+        unsafe { (self.abi.trylock)(self.as_ptr()) }
     }
 }
 
@@ -131,6 +243,13 @@ impl<F: Form, L: Layout + Sync> Lock for QueueSpin<F, L> {
     fn unlock(&self, (): &mut ()) -> c_int {
         self.0.unlock::<F>();
         0
+    }
+}
+
+impl<F: Form, L: Layout + Sync> TryLock for QueueSpin<F, L> {
+    #[inline(always)]
+    fn try_lock(&self, (): &mut ()) -> c_int {
+        tried(self.0.try_lock::<F>())
     }
 }
 
@@ -198,6 +317,13 @@ impl Lock for BareCasExchange {
     #[inline(always)]
     fn unlock(&self, (): &mut ()) -> c_int {
         (self.0.swap(0, Ordering::Release) != 1) as c_int
+    }
+}
+
+impl TryLock for BareCasExchange {
+    #[inline(always)]
+    fn try_lock(&self, place: &mut ()) -> c_int {
+        self.lock(place)
     }
 }
 

@@ -11,9 +11,16 @@ use serde::{Deserialize, Serialize};
 use crate::clock;
 
 /// Does `steps` dependent steps. Each needs the one before, so neither a wider nor a cleverer CPU shortens
-/// the chain.
-#[inline(never)]
+/// the chain. No steps cost no call.
+#[inline(always)]
 pub(crate) fn work(steps: u64) {
+    if steps > 0 {
+        chain(steps);
+    }
+}
+
+#[inline(never)]
+fn chain(steps: u64) {
     let mut value = black_box(0x9e37_79b9_7f4a_7c15_u64);
     for _ in 0..steps {
         value = (value ^ (value >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

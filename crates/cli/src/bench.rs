@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use poundlock_bench::report::{self, Report};
-use poundlock_bench::{Contender, Context, Error, figures, handover, spin, startup, uncontended, worker};
+use poundlock_bench::{
+    Contender, Context, Error, figures, handover, misc, spin, startup, uncontended, worker,
+};
 use serde::Serialize;
 
 use crate::library;
@@ -29,6 +31,8 @@ enum Which {
     Handover(Handover),
     /// Spinlocks: alone, between two threads, and with more threads than CPUs
     Spin(Spin),
+    /// OSv's benchmark of mutexes: sizes, hand-off, incrementing threads, trylock, a checker
+    MiscMutex(MiscMutex),
     /// Time that a program takes longer to start
     StartUp(StartUp),
     /// All of them, as a Markdown page
@@ -140,6 +144,30 @@ struct Spin {
 }
 
 #[derive(clap::Args)]
+struct MiscMutex {
+    /// Only these locks (those that they are compared with take part always)
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    locks: Vec<String>,
+    /// Numbers of incrementing threads (2, and one for each CPU, always)
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = misc::Options::default().threads)]
+    threads: Vec<usize>,
+    /// Microseconds of work inside the critical section (none always)
+    #[arg(long, value_name = "US,..", value_delimiter = ',', default_values_t = misc::Options::default().critical_us)]
+    critical: Vec<f64>,
+    /// Seconds for each contender at each point in a round; twice that where threads share the CPUs
+    #[arg(long, value_name = "S", default_value_t = misc::Options::default().seconds)]
+    seconds: f64,
+    /// Rounds in which everybody takes part once
+    #[arg(long, value_name = "N", default_value_t = misc::Options::default().rounds)]
+    rounds: usize,
+    /// Use only that many of the allowed CPUs for threads that contend
+    #[arg(long, value_name = "N")]
+    cpus: Option<usize>,
+    #[command(flatten)]
+    json: Json,
+}
+
+#[derive(clap::Args)]
 struct StartUp {
     /// The program to start; it should do nothing
     #[arg(long, value_name = "FILE", default_value_os_t = startup::Options::default().program)]
@@ -178,6 +206,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
         Which::Uncontended(args) => uncontended(args),
         Which::Handover(args) => handover(args),
         Which::Spin(args) => spin(args),
+        Which::MiscMutex(args) => misc_mutex(args),
         Which::StartUp(args) => start_up(args),
         Which::Figures(args) => all_figures(args),
     };
@@ -230,6 +259,21 @@ fn spin(args: Spin) -> Result<(), Failure> {
     };
     let json = Output::open(args.json.json)?;
     let figures = spin::run(&context()?, &options).map_err(failure)?;
+    finish(&figures, json)
+}
+
+fn misc_mutex(args: MiscMutex) -> Result<(), Failure> {
+    let locks: Result<Vec<_>, Error> = args.locks.iter().map(|name| misc::Contender::parse(name)).collect();
+    let options = misc::Options {
+        locks: locks.map_err(failure)?,
+        threads: args.threads,
+        critical_us: args.critical,
+        seconds: args.seconds,
+        rounds: args.rounds,
+        cpus: args.cpus,
+    };
+    let json = Output::open(args.json.json)?;
+    let figures = misc::run(&context()?, &options).map_err(failure)?;
     finish(&figures, json)
 }
 

@@ -5,6 +5,7 @@
 //! again, which reads a `Request` from standard input and writes an `Answer` to standard output.
 
 pub(crate) mod handover;
+pub(crate) mod misc;
 pub(crate) mod probe;
 pub(crate) mod spin;
 pub(crate) mod turns;
@@ -34,6 +35,7 @@ pub(crate) enum Task {
     Uncontended(uncontended::Task),
     Handover(handover::Task),
     Spin(spin::Task),
+    Misc(misc::Task),
 }
 
 /// What a worker answers.
@@ -42,6 +44,7 @@ pub(crate) enum Answer {
     Uncontended(uncontended::Answer),
     Handover(turns::Answer),
     Spin(spin::Answer),
+    Misc(misc::Answer),
     Failed(String),
 }
 
@@ -71,5 +74,6 @@ fn answer() -> Result<Answer> {
         Task::Uncontended(task) => uncontended::run(abi()?, task).map(Answer::Uncontended),
         Task::Handover(task) => handover::run(abi()?, task).map(Answer::Handover),
         Task::Spin(task) => spin::run(library, task).map(Answer::Spin),
+        Task::Misc(task) => misc::run(task).map(Answer::Misc),
     }
 }

@@ -295,7 +295,7 @@ fn let_a_thread_sleep_in(mutex: &CMutex) -> Result<()> {
 }
 
 /// Waits until the scheduler says that a thread of this process is asleep.
-fn await_sleep(thread: libc::pid_t) -> Result<()> {
+pub(crate) fn await_sleep(thread: libc::pid_t) -> Result<()> {
     let limit = Instant::now() + Duration::from_secs(10);
     while !is_asleep(thread) {
         if Instant::now() > limit {
@@ -306,7 +306,7 @@ fn await_sleep(thread: libc::pid_t) -> Result<()> {
     Ok(())
 }
 
-fn is_asleep(thread: libc::pid_t) -> bool {
+pub(crate) fn is_asleep(thread: libc::pid_t) -> bool {
     fs::read_to_string(format!("/proc/self/task/{thread}/stat"))
         .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')))
 }
