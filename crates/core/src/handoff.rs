@@ -308,22 +308,19 @@ impl<P: Platform> RawHandoff<P> {
             }
             return true;
         };
-        let mut slept = true;
         let acquired = if spare.is_taken_up() {
             // GAVE UP: queued and counted since then.
             count::<P>(Event::TakenUp);
             self.sleep(spare.waiter().get::<P>(), Some(deadline))
         } else if self.enter() || self.spin::<S>() {
-            slept = false;
-            true
+            spare.put_back();
+            return true;
         } else {
             self.wait(spare.waiter(), Some(deadline))
         };
+        // The node is idle again, or ABANDONED, and not ours to store to: a signal handler may have taken it already.
         if acquired {
-            spare.put_back();
-            if slept {
-                self.learn::<S>(false);
-            }
+            self.learn::<S>(false);
         }
         acquired
     }

@@ -9,6 +9,7 @@
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use core::sync::atomic::compiler_fence;
 
 use crate::platform::{Atomic, Platform};
 
@@ -167,6 +168,8 @@ pub struct Record<P: Platform> {
     depth: P::U32,
     /// Set for good when somebody asked to cancel the record's thread.
     cancelled: P::U32,
+    /// 1 while the thread chooses a spare node. Written by the record's own thread only, a signal handler on it included.
+    choosing: P::U32,
 }
 
 impl<P: Platform> Node<P> {
@@ -195,6 +198,7 @@ impl<P: Platform> Default for Record<P> {
             spares: core::array::from_fn(|_| Node::new()),
             depth: P::U32::new(0),
             cancelled: P::U32::new(0),
+            choosing: P::U32::new(0),
         }
     }
 }
@@ -204,6 +208,7 @@ impl<P: Platform> Record<P> {
     pub fn renew(&self) {
         self.depth.store(0, Relaxed);
         self.cancelled.store(0, Relaxed);
+        self.choosing.store(0, Relaxed);
         // The last thread may have ended in the middle of a wait, by way of a signal handler.
         for spare in &self.spares {
             let _ = spare.state.compare_exchange(state::TAKEN, state::IDLE, Relaxed, Relaxed);
@@ -289,10 +294,27 @@ pub(crate) struct Spare<P: Platform> {
 
 impl<P: Platform> Spare<P> {
     /// Takes a spare node for the lock at this address: the one that the thread left in its queue, if there is one, or else one
-    /// that is in no queue. `None` if all are in use, or in other locks' queues.
+    /// that is in no queue. `None` if all are in use, or in other locks' queues, or if the caller is a signal handler that
+    /// has interrupted the choice.
     pub(crate) fn take(lock: usize) -> Option<Self> {
         let index = P::current()?;
-        let spares = &P::record(index).spares;
+        let record = P::record(index);
+        // A node that was looked at is still what it was when it is taken, for nobody but this thread gives it to another
+        // lock: a handler in between, which could have done that, leaves the nodes alone. One that runs between the load and
+        // the store has come to its end when the store is made.
+        if record.choosing.load(Relaxed) != 0 {
+            return None;
+        }
+        record.choosing.store(1, Relaxed);
+        // For handlers on this thread, to whom the order of its accesses is all that matters.
+        compiler_fence(SeqCst);
+        let chosen = Self::choose(index, &record.spares, lock);
+        compiler_fence(SeqCst);
+        record.choosing.store(0, Relaxed);
+        chosen
+    }
+
+    fn choose(index: u32, spares: &[Node<P>], lock: usize) -> Option<Self> {
         let epoch = P::epoch();
         let named = |place: usize, taken_up: bool| Spare {
             waiter: Waiter(index * Waiter::PER_THREAD + LEVELS + place as u32 + 1),
@@ -315,8 +337,7 @@ impl<P: Platform> Spare<P> {
             }
         }
         for (place, spare) in spares.iter().enumerate() {
-            // A compare-and-swap, because a signal handler on this thread may take one too. Acquire: partner of the
-            // release by who took it out of its last queue.
+            // Acquire: partner of the release by who took it out of its last queue.
             if spare.state.load(Relaxed) == state::IDLE
                 && spare.state.compare_exchange(state::IDLE, state::TAKEN, Acquire, Relaxed).is_ok()
             {
@@ -338,7 +359,7 @@ impl<P: Platform> Spare<P> {
         self.waiter
     }
 
-    /// The wait is over, and the node in no queue.
+    /// There was no wait: the node, [`state::TAKEN`], has been in no queue. A wait makes its node idle itself.
     pub(crate) fn put_back(self) {
         self.waiter.get::<P>().state.store(state::IDLE, Relaxed);
     }
