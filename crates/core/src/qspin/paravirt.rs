@@ -151,6 +151,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         node.next.store(0, Relaxed);
         node.state.store(state::IDLE, Relaxed);
         node.tag.store(P::tag(), Relaxed);
+        node.kicked.store(0, Relaxed);
         if let Some(front) = self.swap_tail(own) {
             // Release: the one in front finds our node as we left it above.
             front.get::<P>().next.store(held.id.raw(), Release);
@@ -203,6 +204,12 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             repeated = true;
             if unsure {
                 P::patrol(&node.state, state::HASHED);
+                vain += 1;
+                // HALTS: without SLOW nobody will kick us, and others may go on taking the lock past us. (Or a kick is under
+                // way, which a reservation does not disturb.) It stays until we have the lock.
+                if vain >= P::TUNING.handoff_after && self.word.load(Relaxed) & SLOW == 0 {
+                    self.reserve();
+                }
             } else {
                 P::wait(&node.state, state::HASHED, None);
             }
@@ -242,8 +249,8 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     /// Keeps others from taking the lock when its holder releases it. True unless somebody was quicker.
     fn reserve(&self) -> bool {
         let seen = self.word.load(Relaxed);
-        // ENTRY: SLOW is clear, as the caller's node is HEAD. A release by a plain store may wipe it out; then it was
-        // in vain, and nothing worse.
+        // With SLOW set (set meanwhile) it would be a number of passes, and make the next release kick. A release by a
+        // plain store may wipe it out; then it was in vain, and nothing worse.
         let reserved = self.word.compare_exchange(seen, seen | RESERVED, Relaxed, Relaxed).is_ok();
         if reserved {
             count::<P>(Event::Reservation);
