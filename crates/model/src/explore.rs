@@ -111,8 +111,8 @@ pub struct HandoffWords<'a> {
     pub pop: &'a U32,
     /// The owner's tag.
     pub owner: &'a U32,
-    /// Turns that spinners needed of late.
-    pub spins: &'a U32,
+    /// What spinning has brought of late.
+    pub learnt: &'a U32,
 }
 
 /// The words of a hand-off mutex.
@@ -120,8 +120,8 @@ pub fn handoff_words<P: Modelled>(mutex: &RawHandoff<P>) -> HandoffWords<'_> {
     const { assert!(size_of::<RawHandoff<P>>() == 5 * size_of::<U32>()) };
     // SAFETY: `RawHandoff` is `repr(C)` and made of five `P::U32`, two of them in its queue, which is `repr(C)` too; see the
     // assertion.
-    let [count, push, pop, owner, spins] = unsafe { &*core::ptr::from_ref(mutex).cast::<[U32; 5]>() };
-    HandoffWords { count, push, pop, owner, spins }
+    let [count, push, pop, owner, learnt] = unsafe { &*core::ptr::from_ref(mutex).cast::<[U32; 5]>() };
+    HandoffWords { count, push, pop, owner, learnt }
 }
 
 /// What a waiter's node says.

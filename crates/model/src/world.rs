@@ -303,6 +303,11 @@ impl World {
         REPORT.set(report);
     }
 
+    /// How many sleepers were woken, in all executions so far.
+    pub fn woken(&self) -> u64 {
+        World::report().woken
+    }
+
     /// Counts that the model has come to a place, for [`Report::reached`].
     pub fn reached(&self, place: usize) {
         self.tally(|report| report.reached[place] += 1);
