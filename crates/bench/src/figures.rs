@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::launch::Context;
 use crate::report::{self, Report};
-use crate::{handover, spin, startup, uncontended};
+use crate::{handover, misc, spin, startup, uncontended};
 
 /// The figures of every benchmark.
 #[derive(Clone, Debug, Serialize)]
@@ -16,6 +16,8 @@ pub struct Figures {
     pub handover: handover::Figures,
     /// Spinlocks.
     pub spin: spin::Figures,
+    /// Mutexes and spinlocks in OSv's benchmark of mutexes.
+    pub misc: misc::Figures,
     /// What it costs a program to start on our locks.
     pub start_up: startup::Figures,
 }
@@ -29,6 +31,8 @@ pub struct Options {
     pub handover: handover::Options,
     /// For [`spin::run`].
     pub spin: spin::Options,
+    /// For [`misc::run`].
+    pub misc: misc::Options,
     /// For [`startup::run`].
     pub start_up: startup::Options,
 }
@@ -42,14 +46,15 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
         uncontended: uncontended::run(context, &options.uncontended)?,
         handover: handover::run(context, &options.handover)?,
         spin: spin::run(context, &options.spin)?,
+        misc: misc::run(context, &options.misc)?,
         start_up: startup::run(context, &options.start_up)?,
     })
 }
 
 impl Figures {
     /// The reports, in order.
-    pub fn reports(&self) -> [&dyn Report; 4] {
-        [&self.uncontended, &self.handover, &self.spin, &self.start_up]
+    pub fn reports(&self) -> [&dyn Report; 5] {
+        [&self.uncontended, &self.handover, &self.spin, &self.misc, &self.start_up]
     }
 
     /// The page.

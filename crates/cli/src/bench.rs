@@ -285,18 +285,22 @@ fn start_up(args: StartUp) -> Result<(), Failure> {
 }
 
 fn all_figures(args: Figures) -> Result<(), Failure> {
-    let locks = args.locks.parse().map_err(failure)?;
+    let locks: Vec<Contender> = args.locks.parse().map_err(failure)?;
     let mut options = figures::Options::default();
+    let named = locks.iter().filter_map(|lock| misc::Contender::parse(lock.name()).ok());
+    options.misc.locks = named.collect();
     options.uncontended.locks = locks.clone();
     options.handover.locks = locks;
     options.uncontended.seconds *= args.time_factor;
     options.handover.pin = args.pin;
     options.handover.seconds *= args.time_factor;
     options.spin.seconds *= args.time_factor;
+    options.misc.seconds *= args.time_factor;
     if let Some(rounds) = args.rounds {
         options.uncontended.rounds = rounds;
         options.handover.rounds = rounds;
         options.spin.rounds = rounds;
+        options.misc.rounds = rounds;
         options.start_up.rounds = rounds;
     }
     let json = Output::open(args.json.json)?;

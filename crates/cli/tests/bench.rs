@@ -262,6 +262,134 @@ fn spin_of_some_locks_needs_no_library() {
     assert!(text.contains("poundlock bench spin --locks qspin-pv"), "{text}");
 }
 
+/// The floor, and everybody who can be waited for.
+const MUTEXES: [&str; 19] = [
+    "cas+exchange",
+    "glibc",
+    "glibc-adaptive",
+    "glibc-recursive",
+    "pthread_spin",
+    "any-negative",
+    "mcs-queue",
+    "fewer-atomics",
+    "baseline",
+    "handoff",
+    "handoff:none",
+    "handoff:fixed",
+    "handoff:owner-running",
+    "handoff:same-cpu",
+    "handoff:adaptive",
+    "handoff-recursive",
+    "qspin",
+    "qspin-virt",
+    "qspin-pv",
+];
+
+/// Those for which threads never sleep.
+const SPINNING: [&str; 3] = ["pthread_spin", "qspin", "qspin-virt"];
+
+#[test]
+fn misc_mutex_measures_every_lock_at_every_point_without_a_library() {
+    let arguments =
+        ["misc-mutex", "--threads", "4,20", "--critical", "0.5", "--seconds", "0.002", "--rounds", "2"];
+    let (text, json) = measured(&mut poundlock_bare(), &arguments);
+    check_machine(&json["machine"], &format!("poundlock bench {}", arguments.join(" ")));
+    let rows = |name: &str| json[name].as_array().unwrap_or_else(|| panic!("no {name}")).clone();
+    let bytes = |lock: &str| {
+        let sizes = rows("sizes");
+        let size = sizes.iter().find(|size| size["lock"].as_str().unwrap().starts_with(lock));
+        size.unwrap_or_else(|| panic!("no size of {lock}")).clone()
+    };
+    assert_eq!((&bytes("handoff")["plain"], &bytes("handoff")["recursive"]), (&20.into(), &28.into()));
+    assert_eq!((&bytes("qspin")["plain"], &bytes("qspin")["recursive"]), (&4.into(), &Value::Null));
+
+    let alone = rows("alone");
+    for row in &alone {
+        for figure in ["ns", "of_bare"] {
+            check_summary(&row[figure], 2);
+        }
+    }
+    let timed = |lock: &str, operation: &str| {
+        alone.iter().any(|row| row["lock"] == lock && row["operation"] == operation)
+    };
+    for lock in MUTEXES {
+        assert!(timed(lock, "lock-unlock"), "{lock}");
+        assert_eq!(timed(lock, "again"), lock.ends_with("-recursive"), "{lock}");
+        assert_eq!(timed(lock, "trylock"), lock != "cas+exchange", "{lock}");
+        assert_eq!(timed(lock, "trylock-held"), lock != "cas+exchange", "{lock}");
+        assert_eq!(timed(lock, "by-token"), lock == "handoff", "{lock}");
+        assert_eq!(timed(lock, "through-queue"), lock == "handoff", "{lock}");
+    }
+
+    let contend = || MUTEXES.into_iter().filter(|lock| !["cas+exchange", "glibc-recursive"].contains(lock));
+    let two_cpus = json["cpus"].as_u64().unwrap() >= 2;
+    let passes = rows("passes");
+    for lock in contend() {
+        for next in ["just-came", "asleep"] {
+            let pass = passes.iter().find(|pass| pass["lock"] == lock && pass["next"] == next);
+            let possible = two_cpus && (next == "just-came" || !SPINNING.contains(&lock));
+            assert_eq!(pass.is_some(), possible, "{lock} {next}");
+            for figure in ["pass_ns", "unlock_ns", "of_glibc"] {
+                pass.inspect(|pass| check_summary(&pass[figure], 2));
+            }
+        }
+    }
+
+    let increments = rows("increments");
+    for threads in [2, 4, 20] {
+        // No work at all is measured whatever is asked for.
+        for us in [0.0, 0.5] {
+            for lock in contend() {
+                let row = increments
+                    .iter()
+                    .find(|row| row["threads"] == threads && row["critical_us"] == us && row["lock"] == lock);
+                let row = row.unwrap_or_else(|| panic!("{lock}, {threads} threads, {us} us: missing"));
+                for figure in ["ns", "of_glibc", "of_none", "of_qspin", "jain", "cpu_ns"] {
+                    check_summary(&row[figure], 2);
+                }
+                assert!(row["ns"]["min"].as_f64().unwrap() > 0.0, "{row}");
+                assert!(row["jain"]["max"].as_f64().unwrap() <= 1.0, "{row}");
+                assert_eq!(row["pinned"], threads <= json["cpus"].as_u64().unwrap(), "{row}");
+                let policy = lock.starts_with("handoff") && lock != "handoff-recursive";
+                assert_eq!(!row["of_best_policy"].is_null(), policy, "{row}");
+            }
+        }
+    }
+    let checked = rows("checked");
+    assert_eq!(checked.len(), contend().count());
+    assert!(checked.iter().all(|row| row["sections"].as_f64().unwrap() >= 1.0));
+
+    assert_eq!(json["published"][0]["without_ns"], 800.0);
+    let targets = rows("targets");
+    assert!(!targets.is_empty());
+    for target in &targets {
+        for result in target["results"].as_array().unwrap() {
+            let value = result["value"].as_f64().unwrap();
+            let reached = match target["limit"]["at_most"].as_f64() {
+                Some(limit) => value <= limit,
+                None => value >= target["limit"]["at_least"].as_f64().unwrap(),
+            };
+            assert_eq!(result["reached"], reached, "{target}");
+        }
+    }
+    for title in
+        ["Bytes", "One thread", "Incrementing threads", "Beside", "Policies", "The checker", "Targets"]
+    {
+        assert!(text.lines().any(|line| line.starts_with(title)), "no {title} in\n{text}");
+    }
+}
+
+#[test]
+fn misc_mutex_of_some_locks_measures_what_they_are_compared_with() {
+    let arguments =
+        ["misc-mutex", "--locks", "handoff:fixed", "--threads", "2", "--seconds", "0.002", "--rounds", "1"];
+    let (_, json) = measured(&mut poundlock_bare(), &arguments);
+    let rows = json["alone"].as_array().unwrap().iter();
+    let mut locks: Vec<_> = rows.map(|row| row["lock"].as_str().unwrap()).collect();
+    locks.dedup();
+    assert_eq!(locks, ["cas+exchange", "glibc", "handoff", "handoff:none", "handoff:fixed", "qspin"]);
+}
+
 #[test]
 fn start_up_measures_every_way() {
     let (text, json) = measured(&mut poundlock(), &["start-up", "--rounds", "5"]);
@@ -293,16 +421,22 @@ fn figures_are_one_page() {
     );
     assert_eq!(text, "", "the page went to a file");
     let page = std::fs::read_to_string(page).unwrap();
-    for heading in
-        ["# Figures", "## Uncontended", "## Handover", "## Spinlocks", "## Start-up", "### Targets"]
-    {
+    for heading in [
+        "# Figures",
+        "## Uncontended",
+        "## Handover",
+        "## Spinlocks",
+        "## Mutexes",
+        "## Start-up",
+        "### Targets",
+    ] {
         assert!(page.lines().any(|line| line.starts_with(heading)), "no {heading} in\n{page}");
     }
     // The machine and the command stand beside each set of figures.
     for label in ["- CPU:", "- Kernel:", "- glibc:", "- Poundlock:", "- Command: `poundlock bench figures"] {
-        assert_eq!(page.lines().filter(|line| line.starts_with(label)).count(), 4, "{label} in\n{page}");
+        assert_eq!(page.lines().filter(|line| line.starts_with(label)).count(), 5, "{label} in\n{page}");
     }
-    for name in ["uncontended", "handover", "spin", "start_up"] {
+    for name in ["uncontended", "handover", "spin", "misc", "start_up"] {
         check_machine(
             &json[name]["machine"],
             "poundlock bench figures --locks any-negative --time-factor 0.01 --rounds 2 --out FIGURES.md",
@@ -369,6 +503,12 @@ fn arguments_that_make_no_sense_are_named() {
         (&["spin", "--think=-1"], "--think"),
         (&["spin", "--crowd-critical=-1"], "--crowd-critical"),
         (&["spin", "--cpus", "0"], "CPU"),
+        (&["misc-mutex", "--locks", "ticket"], "'ticket'"),
+        (&["misc-mutex", "--threads", "1"], "--threads"),
+        (&["misc-mutex", "--rounds", "0"], "round"),
+        (&["misc-mutex", "--seconds", "0"], "--seconds"),
+        (&["misc-mutex", "--critical=-1"], "--critical"),
+        (&["misc-mutex", "--cpus", "0"], "CPU"),
         (&["uncontended", "--locks", "glibc", "--cpu", "100000"], "CPU 100000"),
         (&["uncontended", "--locks", "glibc", "--seconds", "0"], "--seconds"),
         (&["sideways"], "sideways"),

@@ -99,7 +99,7 @@ impl Report for Figures {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let mut tables = vec![sizes_table(self), alone_table(&self.alone)];
+        let mut tables = vec![sizes_table(self), alone_table(&self.alone), to_itself_table(&self.alone)];
         if !self.passes.is_empty() {
             tables.push(passes_table(&self.passes));
         }
@@ -142,10 +142,43 @@ fn sizes_table(figures: &Figures) -> Table {
     table
 }
 
+/// A line for each lock, and what only the hand-off mutex can do in a table of its own.
 fn alone_table(rows: &[Alone]) -> Table {
+    let headings = [
+        "lock",
+        "lock + unlock ns",
+        "spread",
+        "of compare-and-swap + exchange",
+        "spread",
+        "once more, held already",
+        "trylock + unlock",
+        "trylock, held by another",
+    ];
+    let mut table = Table::new("One thread, ns", 1, &headings);
+    for row in rows.iter().filter(|row| row.operation == Operation::LockUnlock) {
+        let other = |operation: Operation| {
+            let found = rows.iter().find(|other| other.lock == row.lock && other.operation == operation);
+            median(found.map(|row| row.ns), 2)
+        };
+        table.rows.push(vec![
+            row.lock.to_string(),
+            median(Some(row.ns), 2),
+            spread(Some(row.ns), 2),
+            median(row.of_bare, 2),
+            spread(row.of_bare, 2),
+            other(Operation::Again),
+            other(Operation::Trylock),
+            other(Operation::TrylockHeld),
+        ]);
+    }
+    table
+}
+
+fn to_itself_table(rows: &[Alone]) -> Table {
     let headings = ["lock", "operation", "ns", "spread", "of compare-and-swap + exchange", "spread"];
-    let mut table = Table::new("One thread", 2, &headings);
-    for row in rows {
+    let mut table = Table::new("The hand-off alone, to the same thread", 2, &headings);
+    let own = |row: &&Alone| matches!(row.operation, Operation::ByToken | Operation::ThroughQueue);
+    for row in rows.iter().filter(own) {
         table.rows.push(vec![
             row.lock.to_string(),
             row.operation.words().to_owned(),
@@ -161,7 +194,7 @@ fn alone_table(rows: &[Alone]) -> Table {
 fn passes_table(rows: &[Pass]) -> Table {
     let headings =
         ["lock", "the next owner", "ns", "spread", "of glibc", "spread", "the unlock alone ns", "spread"];
-    let mut table = Table::new("The hand-off alone", 2, &headings);
+    let mut table = Table::new("The hand-off alone, to another thread", 2, &headings);
     for row in rows {
         let next = match row.next {
             Next::JustCame => "came 1 us ago",
