@@ -54,8 +54,8 @@ impl Default for Options {
             locks: Vec::new(),
             threads: vec![2, 4, 20],
             critical_us: vec![0.0, 1.0],
-            seconds: 0.04,
-            rounds: 5,
+            seconds: 0.025,
+            rounds: 7,
             cpus: None,
         }
     }
