@@ -6,7 +6,10 @@ use std::rc::Rc;
 use loom::cell::UnsafeCell;
 use loom::thread::JoinHandle;
 use poundlock_core::Platform;
-use poundlock_core::handoff::{Adaptive, Competitive, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu};
+use poundlock_core::events::Event;
+use poundlock_core::handoff::{
+    Adaptive, Competitive, Handoff, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
+};
 use poundlock_core::node::{LEVELS, SPARES, Waiter, state};
 use poundlock_core::platform::Deadline;
 use poundlock_model::{HandoffWords, Model, Report, Settings, World, explore, handoff_words, waiter_words};
@@ -661,6 +664,8 @@ fn giving_up_against_a_hand_over() {
     const PATHS: &[Path] = &[Path::GaveUp, Path::HandedOver, Path::TakenOut, Path::LastOut];
     let report = giving_up::<NoSpin>("giving up against a hand-over", 4, TWO, true, End::Before, PATHS);
     assert!(report.reached[0] < report.executions && report.reached[1] < report.executions);
+    // Its time was over, but it had been handed the mutex.
+    assert!(report.timed_out > report.reached[0]);
 }
 
 /// It was handed the mutex when its deadline passes, and has not woken.
@@ -932,6 +937,112 @@ fn a_record_recycled_for_another_mutex() {
         wanted.finish(2);
     });
     taken(report, 2);
+}
+
+// Recursion.
+
+/// The recursive mutex and what it protects.
+struct Nested {
+    mutex: Handoff<Model>,
+    value: UnsafeCell<u32>,
+}
+
+impl Nested {
+    fn section(&self) {
+        // SAFETY: loom checks what makes this sound, and fails the model otherwise.
+        self.value.with_mut(|value| unsafe { *value += 1 });
+    }
+}
+
+/// Acquires it four times over, in three ways, and knows at every point whether it has it and how often.
+fn nested(nested: &Nested, world: &World) {
+    let mutex = &nested.mutex;
+    mutex.lock::<NoSpin>();
+    nested.section();
+    mutex.lock::<NoSpin>();
+    // Without looking at the time, and without a wait.
+    assert!(mutex.lock_until::<NoSpin>(&world.past()) && mutex.try_lock());
+    assert!(mutex.owned() && mutex.depth() == 4);
+    for depth in (1..4).rev() {
+        mutex.unlock();
+        assert_eq!(mutex.depth(), depth);
+        nested.section();
+    }
+    assert!(mutex.owned());
+    mutex.unlock();
+    assert!(!mutex.owned());
+}
+
+fn recursive(name: &str, other: impl Fn(&Nested, &World) -> u32 + Copy + Send + Sync + 'static) -> Report {
+    explore::<Model>(name, 2, TWO, move |world| {
+        let shared = Rc::new(Nested { mutex: Handoff::default(), value: UnsafeCell::new(0) });
+        let other = world.spawn(1, {
+            let shared = shared.clone();
+            move |world: &World| other(&shared, world)
+        });
+        nested(&shared, world);
+        let others = other.join().unwrap();
+        // SAFETY: the other has ended.
+        assert_eq!(shared.value.with(|value| unsafe { *value }), 4 + others);
+        assert!(!shared.mutex.owned() && shared.mutex.depth() == 0);
+        assert!(shared.mutex.try_lock());
+        shared.mutex.unlock();
+    })
+}
+
+#[test]
+fn recursion() {
+    let report = recursive("handed: recursion", |shared, world| {
+        nested(shared, world);
+        4
+    });
+    assert!(report.sleeps > 0 && report.events[Event::HandOver] > 0);
+}
+
+/// Somebody who has it not does not get it because another has it again and again.
+#[test]
+fn recursion_against_try_lock() {
+    const TRIED: usize = 0;
+    let report = recursive("handed: recursion against try_lock", |shared, world| {
+        let got = shared.mutex.try_lock();
+        assert_eq!(shared.mutex.owned(), got);
+        if got {
+            assert_eq!(shared.mutex.depth(), 1);
+            shared.section();
+            shared.mutex.unlock();
+        } else {
+            world.reached(TRIED);
+        }
+        u32::from(got)
+    });
+    assert!(report.reached[TRIED] > 0 && report.reached[TRIED] < report.executions);
+}
+
+/// Two without a record are not taken for each other, though neither has a name.
+#[test]
+fn recursion_without_a_record() {
+    const TRIED: usize = 0;
+    let settings = Settings { unregistered: 0b11, ..TWO };
+    let report = explore::<Model>("handed: recursion without a record", 3, settings, |world| {
+        let shared = Rc::new(Nested { mutex: Handoff::default(), value: UnsafeCell::new(0) });
+        let work = {
+            let shared = shared.clone();
+            move |world: &World| {
+                shared.mutex.lock::<NoSpin>();
+                assert!(!shared.mutex.owned());
+                shared.section();
+                if shared.mutex.try_lock() {
+                    panic!("taken for another");
+                }
+                world.reached(TRIED);
+                shared.mutex.unlock();
+            }
+        };
+        let other = world.spawn(1, work.clone());
+        work(world);
+        other.join().unwrap();
+    });
+    assert_eq!(report.reached[TRIED], 2 * report.executions);
 }
 
 // Signal handlers.

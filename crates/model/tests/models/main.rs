@@ -6,6 +6,7 @@ mod condvar;
 mod fork;
 mod handoff;
 mod handoff_condvar;
+mod handoff_memory;
 mod handoff_planted;
 mod last_touch;
 mod mcs;
