@@ -2,7 +2,7 @@
 //!
 //! Of the spinlock, the counters that Waiman Long's series collects for its paravirtual lock ("qspinlock: a 4-byte queue spinlock with
 //! PV support", 2015), and those of what is done differently here. A lock reports each through
-//! [`Platform::count`](crate::Platform::count), in slow paths only; who keeps them, per thread or not at all, is the
+//! [`Platform::count`], in slow paths only; who keeps them, per thread or not at all, is the
 //! platform's business.
 
 use crate::platform::Platform;

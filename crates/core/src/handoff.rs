@@ -13,7 +13,7 @@
 //! | `count` | how many hold the lock or have set out to; 0: free | +1: lockers. -1: unlockers, and on behalf of those who gave up, who takes them out of the queue |
 //! | `queue` | the waiters, and the token: [`crate::mpsc`] | |
 //! | `owner` | the owner's tag ([`Platform::tag`]); 0 while nobody has published one; `HANDED_OVER` from a hand-off until the waiter has woken. A hint for spinners | the owner; who hands over |
-//! | `learnt` | how spinning has gone of late; for [`Adaptive`]: see [`Experience`] | the owner |
+//! | `learnt` | how spinning has gone of late; for [`Adaptive`]: see `Experience` | the owner |
 //!
 //! # Invariants
 //!

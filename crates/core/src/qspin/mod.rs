@@ -47,7 +47,7 @@
 //! # Handlers and other limits
 //!
 //! A signal handler may lock while its thread waits for another lock: a thread has
-//! [`LEVELS`](crate::node::LEVELS) nodes. At the fifth level, or in a thread whose index is beyond
+//! [`LEVELS`] nodes. At the fifth level, or in a thread whose index is beyond
 //! [`Layout::INDICES`], or without a record, a waiter goes without a node: it tries for the lock, giving up its CPU between
 //! attempts. In the paravirtual form it can take any free lock; in the native one, where the queue may not be overtaken, it
 //! needs a moment in which nobody waits.
