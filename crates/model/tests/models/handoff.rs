@@ -2,16 +2,17 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use loom::cell::UnsafeCell;
 use loom::thread::JoinHandle;
 use poundlock_core::Platform;
 use poundlock_core::events::Event;
 use poundlock_core::handoff::{
-    Adaptive, Competitive, Handoff, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
+    Adaptive, Competitive, Fixed, Handoff, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
 };
 use poundlock_core::node::{LEVELS, SPARES, Waiter, state};
-use poundlock_core::platform::Deadline;
+use poundlock_core::platform::{Atomic, Deadline};
 use poundlock_model::{HandoffWords, Model, Report, Settings, World, explore, handoff_words, waiter_words};
 
 /// Nobody spins, so that few preemptions reach far.
@@ -334,6 +335,7 @@ fn two_spinners() {
         2,
         PATHS,
     );
+    lockers::<Fixed>("handed: two spinners with a fixed patience", 2, ONE, 2, &[Path::TokenTakenBy(1)]);
     lockers::<OwnerRunning>("handed: two spinners while the owner runs", 3, ONE, 2, PATHS);
     lockers::<Adaptive>("handed: two spinners that learn", 3, ONE, 2, PATHS);
 }
@@ -732,6 +734,77 @@ fn a_newcomer_while_the_last_is_taken_out() {
     taken(report, PATHS.len());
 }
 
+/// Two give up at the same time, and the unlocker takes out both: one may still be handed the mutex meanwhile.
+#[test]
+fn two_that_give_up() {
+    const PATHS: &[Path] = &[Path::GaveUp, Path::TakenOut, Path::LastOut, Path::HandedOverAfterTakingOut];
+    let report = explore::<Model>("two that give up", 3, THREE, |world| {
+        let passed = Passed::new();
+        watch(world, &passed, PATHS);
+        let waiters = world.unexplored(|| {
+            passed.mutex.lock::<NoSpin>();
+            [1, 2].map(|index| {
+                let waiter = passed.timed_passer::<NoSpin>(world, index);
+                world.await_sleep(index);
+                waiter
+            })
+        });
+        world.expire(0);
+        passed.section();
+        passed.mutex.unlock();
+        let got: u32 = waiters.into_iter().map(|waiter| waiter.join().unwrap()).sum();
+        passed.finish(1 + got);
+    });
+    taken(report, PATHS.len());
+    assert!(report.reached[0] < 2 * report.executions);
+}
+
+/// A signal handler ends its sleep, not its wait.
+#[test]
+fn interrupted() {
+    let report = explore::<Model>("handed: interrupted", 4, TWO, |world| {
+        let passed = Passed::new();
+        watch(world, &passed, &[Path::HandedOver, Path::GaveUp]);
+        let waiter = world.unexplored(|| {
+            passed.mutex.lock::<NoSpin>();
+            let waiter = passed.timed_passer::<NoSpin>(world, 1);
+            world.await_sleep(1);
+            waiter
+        });
+        world.interrupt(1);
+        passed.section();
+        passed.mutex.unlock();
+        assert_eq!(waiter.join().unwrap(), 1);
+        passed.finish(2);
+    });
+    taken(report, 1);
+    assert!(report.interrupted == report.executions && report.reached[1] == 0);
+}
+
+/// Its thread ended in the midst of the wait, by way of a signal handler: the next with its record gives the wait up.
+#[test]
+fn a_wait_cut_short() {
+    const PATHS: &[Path] = &[Path::GaveUp, Path::TakenOut, Path::LastOut, Path::HandedOverAfterTakingOut];
+    let report = explore::<Model>("a wait cut short", 3, THREE, |world| {
+        let passed = Passed::new();
+        watch(world, &passed, PATHS);
+        world.unexplored(|| {
+            passed.mutex.lock::<NoSpin>();
+            passed.abandon(world, 1);
+            // As it was before its time was over.
+            let words = waiter_words::<Model>(spare(1));
+            words.state.store(state::SLEEPING, Relaxed);
+            Model::record(1).renew();
+        });
+        let other = passed.passer::<NoSpin>(world, 2);
+        passed.section();
+        passed.mutex.unlock();
+        other.join().unwrap();
+        passed.finish(2);
+    });
+    taken(report, PATHS.len());
+}
+
 /// It gives up, and comes back with more time: into its old place, or into a new one if it was taken out meanwhile.
 #[test]
 fn coming_back_against_being_taken_out() {
@@ -1047,10 +1120,21 @@ fn recursion_without_a_record() {
 
 // Signal handlers.
 
+/// How the thread waits that a handler interrupts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Interrupted {
+    /// As long as it takes.
+    Patient,
+    /// It might give up.
+    Timed,
+    /// It has given up before, and comes back.
+    Back,
+}
+
 /// A signal handler runs upon thread 1 right after one of its steps, and waits for another mutex, in vain. What it leaves in
-/// that mutex's queue stays as it is, whatever the thread does next. All steps are tried. With `back`, the thread has given
-/// up on its mutex before, and comes back.
-fn handler_in_the_midst(name: &str, preemptions: usize, back: bool, paths: &'static [Path]) {
+/// that mutex's queue stays as it is, whatever the thread does next. All steps are tried.
+fn handler_in_the_midst(name: &str, preemptions: usize, how: Interrupted, paths: &'static [Path]) {
+    const RAN: usize = 3;
     let mut total = Report::default();
     for nth in 1.. {
         let report = explore::<Model>(&format!("{name}, step {nth}"), preemptions, TWO, move |world| {
@@ -1059,7 +1143,7 @@ fn handler_in_the_midst(name: &str, preemptions: usize, back: bool, paths: &'sta
             world.unexplored(|| {
                 wanted.mutex.lock::<NoSpin>();
                 left.mutex.lock::<NoSpin>();
-                if back {
+                if how == Interrupted::Back {
                     wanted.abandon(world, 1);
                 }
             });
@@ -1068,13 +1152,22 @@ fn handler_in_the_midst(name: &str, preemptions: usize, back: bool, paths: &'sta
                 move || {
                     let world = World::present();
                     assert_eq!(left.pass_until::<NoSpin>(&world.past()), 0);
-                    world.reached(3);
+                    world.reached(RAN);
                 }
             });
-            let waiter = wanted.timed_passer::<NoSpin>(world, 1);
+            let waiter = world.spawn(1, {
+                let wanted = wanted.clone();
+                move |world: &World| {
+                    if how == Interrupted::Patient {
+                        wanted.pass::<NoSpin>();
+                    } else {
+                        assert_eq!(wanted.pass_until::<NoSpin>(&world.timer(0)), 1);
+                    }
+                }
+            });
             wanted.section();
             wanted.mutex.unlock();
-            assert_eq!(waiter.join().unwrap(), 1);
+            waiter.join().unwrap();
             left.section();
             left.mutex.unlock();
             left.finish(1);
@@ -1083,7 +1176,7 @@ fn handler_in_the_midst(name: &str, preemptions: usize, back: bool, paths: &'sta
         for (sum, reached) in total.reached.iter_mut().zip(report.reached) {
             *sum += reached;
         }
-        if report.reached[3] == 0 {
+        if report.reached[RAN] == 0 {
             // There are no more steps.
             assert!(nth > 10);
             break;
@@ -1095,11 +1188,20 @@ fn handler_in_the_midst(name: &str, preemptions: usize, back: bool, paths: &'sta
 #[test]
 fn a_handler_that_gives_up_in_the_midst_of_a_wait() {
     const PATHS: &[Path] = &[Path::HandedOver, Path::TokenTakenBy(1)];
-    handler_in_the_midst("a handler that gives up in the midst of a wait", 2, false, PATHS);
+    let name = "a handler that gives up in the midst of a wait";
+    handler_in_the_midst(name, 2, Interrupted::Timed, PATHS);
+}
+
+#[test]
+fn a_handler_that_gives_up_in_the_midst_of_a_wait_without_end() {
+    const PATHS: &[Path] = &[Path::HandedOver, Path::TokenTakenBy(1)];
+    let name = "a handler that gives up in the midst of a wait without end";
+    handler_in_the_midst(name, 2, Interrupted::Patient, PATHS);
 }
 
 #[test]
 fn a_handler_that_gives_up_while_a_node_is_taken_up() {
     const PATHS: &[Path] = &[Path::HandedOver, Path::TakenUp, Path::TakenOut];
-    handler_in_the_midst("a handler that gives up while a node is taken up", 2, true, PATHS);
+    let name = "a handler that gives up while a node is taken up";
+    handler_in_the_midst(name, 2, Interrupted::Back, PATHS);
 }

@@ -374,6 +374,34 @@ fn a_lock_sent_against_one_that_has_counted() {
     taken(report, PATHS.len());
 }
 
+/// A lock is sent behind somebody who gave up, or to a mutex that he was taken out of.
+#[test]
+fn a_lock_sent_behind_one_that_gave_up() {
+    const PATHS: &[Path] =
+        &[Path::TakenOut, Path::HandedOverAfterTakingOut, Path::LastOut, Path::TokenTakenBy(3)];
+    const FOUR: Settings = Settings { threads: 4, ..TWO };
+    let report = explore::<Model>("a lock sent behind one that gave up", 3, FOUR, |world| {
+        let passed = Passed::new();
+        watch(world, &passed, PATHS);
+        let receiver = world.unexplored(|| {
+            let receiver = receiver(world, &passed);
+            passed.mutex.lock::<NoSpin>();
+            passed.abandon(world, 2);
+            receiver
+        });
+        let sender = world.spawn(3, {
+            let passed = passed.clone();
+            move |_| passed.mutex.send_lock(waiter(1, 0))
+        });
+        passed.section();
+        passed.mutex.unlock();
+        sender.join().unwrap();
+        receiver.join().unwrap();
+        passed.finish(2);
+    });
+    taken(report, PATHS.len());
+}
+
 /// Two senders come at once: one sends it, once.
 #[test]
 fn two_senders_at_once() {
