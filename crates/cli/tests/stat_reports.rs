@@ -8,7 +8,7 @@ use std::process::Output;
 use serde_json::Value;
 use support::{LIMIT, compile_c, compile_cpp, expect_status, poundlock, run_limited, scratch};
 
-const LOCKS: [&str; 3] = ["any-negative", "baseline", "glibc"];
+const LOCKS: [&str; 4] = ["any-negative", "baseline", "handoff", "glibc"];
 
 /// A program with known locks. `static_lock` is taken 4 x 1000 times, one on the heap 4 x 500 times. Then the main
 /// thread holds `static_lock` until the kernel says that a second thread sleeps, which is how a wait looks.
@@ -150,9 +150,10 @@ fn check_schema(document: &Value) {
     text(document, "spinlock");
     number(document, "wall_ns");
     number(document, "threads");
-    // These are of spinlocks: `spin.rs` has more.
+    // There are no spinlocks here (`spin.rs` has more), and mutexes have events only if they are hand-off ones.
     for key in ["events", "durations"] {
-        assert!(document[key].as_array().is_some_and(Vec::is_empty), "{document:#}");
+        let empty = document[key].as_array().map(Vec::is_empty);
+        assert!(empty.is_some() && (empty == Some(true) || text(document, "lock") == "handoff"), "{document:#}");
     }
     for lock in locks(document) {
         let address = text(lock, "address").strip_prefix("0x").expect("addresses are hexadecimal");
@@ -245,6 +246,11 @@ fn every_figure_of_a_known_program_is_right() {
         ] {
             assert!(table.contains(expected), "no {expected:?} in\n{table}");
         }
+        // The one wait was ended by handing over; nobody else may have waited.
+        let events = document["events"].as_array().map_or(&[][..], Vec::as_slice);
+        let handed = events.iter().find(|event| event["name"] == "hand-overs");
+        assert_eq!(handed.is_some_and(|event| number(event, "count") > 0), lock == "handoff", "{document:#}");
+        assert_eq!(table.contains("hand-off mutex events"), lock == "handoff", "{table}");
         // Nothing but the JSON was left beside it.
         let names: Vec<_> =
             std::fs::read_dir(json.parent().expect("a directory")).expect("it is there").collect();

@@ -91,6 +91,11 @@ impl Event {
         matches!(self, Event::KickLatency | Event::WakeLatency)
     }
 
+    /// Whether it happens to hand-off mutexes; the others happen to queue spinlocks.
+    pub const fn is_handoff(self) -> bool {
+        matches!(self, Event::HandOver | Event::TokenLeft | Event::GaveUp | Event::TakenUp | Event::LockSent)
+    }
+
     /// Queueing on the node of this level (0 to 3).
     pub(crate) const fn queued_at(level: u32) -> Event {
         match level {

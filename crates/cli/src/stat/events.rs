@@ -1,4 +1,4 @@
-//! What the queue spinlocks' slow paths counted, merged over the processes of a run.
+//! What the slow paths of queue spinlocks and hand-off mutexes counted, merged over the processes of a run.
 
 use std::fmt::Write as _;
 
@@ -58,15 +58,18 @@ impl Events {
         events
     }
 
-    /// Writes them for a human reader: nothing if nothing happened.
+    /// Writes them for a human reader: those of each sort of lock to which anything happened.
     pub(super) fn write(&self, out: &mut String) -> std::fmt::Result {
-        if self.counts.is_empty() {
-            return Ok(());
-        }
         let width = self.counts.iter().map(|(event, _)| event.name().len()).max().unwrap_or(0);
-        writeln!(out, "\n{:width$}  {:>12}  {:>18}", "queue spinlock events", "count", "most in one thread")?;
-        for (event, count) in &self.counts {
-            writeln!(out, "{:width$}  {:>12}  {:>18}", event.name(), count.total, count.most)?;
+        for (title, of_handoff) in [("queue spinlock events", false), ("hand-off mutex events", true)] {
+            let counts = self.counts.iter().filter(|(event, _)| event.is_handoff() == of_handoff);
+            if counts.clone().all(|(_, count)| count.total == 0) {
+                continue;
+            }
+            writeln!(out, "\n{title:width$}  {:>12}  {:>18}", "count", "most in one thread")?;
+            for (event, count) in counts {
+                writeln!(out, "{:width$}  {:>12}  {:>18}", event.name(), count.total, count.most)?;
+            }
         }
         for (event, durations) in self.durations.iter().filter(|(_, durations)| durations.count > 0) {
             let average = duration(durations.total_ns / durations.count);
