@@ -153,7 +153,10 @@ fn check_schema(document: &Value) {
     // There are no spinlocks here (`spin.rs` has more), and mutexes have events only if they are hand-off ones.
     for key in ["events", "durations"] {
         let empty = document[key].as_array().map(Vec::is_empty);
-        assert!(empty.is_some() && (empty == Some(true) || text(document, "lock") == "handoff"), "{document:#}");
+        assert!(
+            empty.is_some() && (empty == Some(true) || text(document, "lock") == "handoff"),
+            "{document:#}"
+        );
     }
     for lock in locks(document) {
         let address = text(lock, "address").strip_prefix("0x").expect("addresses are hexadecimal");
