@@ -1,4 +1,7 @@
 //! The hand-off mutex: exclusion, nothing lost on the way from hand to hand, and what a waiter that gives up leaves behind.
+//!
+//! What loom cannot show here: that an unlocker reads a node's link before the thread that gave it up, and has it back, stores
+//! to that link again (load buffering). The orderings of a give-up, and of what takes it out, are for that alone.
 
 use std::cell::Cell;
 use std::rc::Rc;
