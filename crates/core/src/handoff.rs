@@ -96,15 +96,15 @@ policies! {
     NoSpin: None;
     /// A fixed number of turns, whatever happens: the source's patch.
     Fixed: Fixed;
-    /// The budget of [`Platform::spin`], but no longer than the owner runs, as far as is known: not if it was handed the lock
+    /// As [`Competitive`], but no longer than the owner runs, as far as is known: not if it was handed the lock
     /// and has not woken, nor if its CPU is ours.
     OwnerRunning: OwnerRunning;
     /// A fixed number of turns, but no longer than the owner was last seen on another CPU.
     SameCpu: SameCpu;
-    /// The budget of [`Platform::spin`], which is what a sleep and a wake-up cost: at most twice as long as knowing the future
-    /// (Karlin et al., SODA 1990).
+    /// The budget of [`Platform::spin_measured`], twice: what a sleep and a wake-up have cost of late, on both sides. So a wait
+    /// takes at most twice as long as if its length had been known (Karlin et al., SODA 1990).
     Competitive: Competitive;
-    /// The part of [`Platform::spin`]'s budget that spinning at this lock has deserved of late, now and then the whole, and no
+    /// The part of [`Competitive`]'s budget that spinning at this lock has deserved of late, now and then the whole, and no
     /// longer than the owner runs.
     Adaptive: Adaptive;
 }
@@ -331,7 +331,10 @@ impl<P: Platform> RawHandoff<P> {
         if spinning == Spinning::None {
             return false;
         }
-        let mut budget = P::spin();
+        let mut budget = P::spin_measured();
+        // Each look spends one turn, and passes several. Twice the budget in all: a hand-over to a sleeper costs the one who
+        // wakes it about as much as the sleeper.
+        budget.cut(256 * 2 / P::TUNING.turns_a_look.max(2));
         if spinning == Spinning::Adaptive {
             budget.cut(Experience(self.learnt.load(Relaxed)).part());
         }
@@ -359,13 +362,16 @@ impl<P: Platform> RawHandoff<P> {
             let spent = match spinning {
                 Spinning::Fixed | Spinning::SameCpu => {
                     P::relax();
-                    turns -= 1;
+                    turns = turns.saturating_sub(P::TUNING.turns_a_look);
                     turns == 0
                 }
                 _ => !budget.spin(),
             };
             if gone || spent {
                 break;
+            }
+            for _ in 1..P::TUNING.turns_a_look {
+                P::relax();
             }
         }
         false
@@ -413,6 +419,7 @@ impl<P: Platform> RawHandoff<P> {
                 return false;
             }
         }
+        P::woke(P::now().saturating_sub(node.kicked.load(Relaxed) as u64));
         node.state.store(state::IDLE, Relaxed);
         self.publish();
         true
@@ -450,6 +457,8 @@ impl<P: Platform> RawHandoff<P> {
     /// Makes a waiter that was taken out the owner; false if it gave up: then its node is free.
     fn hand_over(&self, node: &'static Node<P>) -> bool {
         self.owner.store(HANDED_OVER, Relaxed);
+        // Of which a node that was given up takes no notice.
+        node.kicked.store(P::now() as usize, Relaxed);
         loop {
             // LAST TOUCH, if it succeeds. Release: what we did happens before what the new owner does.
             if node.state.compare_exchange(state::SLEEPING, state::HANDED, Release, Relaxed).is_ok() {

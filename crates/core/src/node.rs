@@ -115,7 +115,7 @@ pub struct Node<P: Platform> {
     /// instead. Set by the owner before it is linked. In a spare node: the lock for which it was taken.
     pub(crate) mutex: P::Usize,
     /// When it was kicked, in nanoseconds of [`Platform::now`], 0 if nobody counts. Written by the holder of the
-    /// queue spinlock before the node becomes `HEAD`.
+    /// queue spinlock before the node becomes `HEAD`, and of the hand-off mutex before it becomes `HANDED`.
     pub(crate) kicked: P::Usize,
 }
 

@@ -139,6 +139,8 @@ pub struct Tuning {
     pub passes_before_wake: u32,
     /// How often a newcomer looks at a native queue spinlock that nobody waits for before it sets the pending bit.
     pub glances: u32,
+    /// How many turns a spinner at a hand-off mutex lets pass from one look at it to the next.
+    pub turns_a_look: u32,
 }
 
 /// The machine under the locks. See the module's documentation.
@@ -155,6 +157,14 @@ pub trait Platform: Sized + 'static {
 
     /// A fresh spin budget; one that is used up at once where spinning cannot help (a single CPU).
     fn spin() -> Self::Spin;
+
+    /// A fresh spin budget of what a sleep and a wake-up have cost of late, as far as [`Platform::woke`] has told.
+    fn spin_measured() -> Self::Spin {
+        Self::spin()
+    }
+
+    /// Whoever was woken tells how long it took from the wake-up until it ran, in nanoseconds.
+    fn woke(_nanoseconds: u64) {}
 
     /// Called in every turn of a loop that waits without end and keeps its CPU: those of spinlocks that have no
     /// other way.
@@ -230,7 +240,7 @@ pub trait Platform: Sized + 'static {
     #[inline(always)]
     fn count(_event: Event, _amount: u64) {}
 
-    /// Nanoseconds since some fixed point, for durations of events. Called only if [`Platform::counting`].
+    /// Nanoseconds since some fixed point: for durations, in slow paths.
     #[inline(always)]
     fn now() -> u64 {
         0

@@ -45,6 +45,26 @@ pub(crate) fn budget() -> Turns {
     }
 }
 
+/// What wake-ups have taken of late, in nanoseconds.
+static WAKE_NS: AtomicU32 = AtomicU32::new(SLEEP_AND_WAKE_NS as u32);
+/// What takes longer was not a wake-up but a wait for a CPU, which spinning would only prolong.
+const LONGEST_WAKE_NS: u64 = 100_000;
+
+/// See [`Platform::woke`](poundlock_core::Platform::woke).
+pub(crate) fn woke(nanoseconds: u64) {
+    if nanoseconds <= LONGEST_WAKE_NS {
+        let before = WAKE_NS.load(Relaxed);
+        // A moving average over sixteen; of two threads that do this at once one is forgotten.
+        WAKE_NS.store(before - before / 16 + nanoseconds as u32 / 16, Relaxed);
+    }
+}
+
+/// See [`Platform::spin_measured`](poundlock_core::Platform::spin_measured).
+pub(crate) fn measured() -> Turns {
+    let Turns(turns) = budget();
+    Turns((u64::from(turns) * u64::from(WAKE_NS.load(Relaxed)) / SLEEP_AND_WAKE_NS) as u32)
+}
+
 #[cold]
 fn measure() -> u32 {
     const TURNS: u64 = 100;
@@ -96,6 +116,18 @@ pub(crate) fn stall(round: u32) {
 #[cfg(test)]
 mod tests {
     use poundlock_core::platform::Spin;
+
+    #[test]
+    fn wake_ups_are_learnt_and_waits_for_a_cpu_are_not() {
+        use super::{LONGEST_WAKE_NS, Relaxed, WAKE_NS, woke};
+        for _ in 0..1000 {
+            woke(3_000);
+        }
+        assert!((2_900..=3_100).contains(&WAKE_NS.load(Relaxed)));
+        let before = WAKE_NS.load(Relaxed);
+        woke(LONGEST_WAKE_NS + 1);
+        assert_eq!(WAKE_NS.load(Relaxed), before);
+    }
 
     #[test]
     fn a_budget_ends() {

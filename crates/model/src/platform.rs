@@ -80,7 +80,7 @@ macro_rules! platforms {
             type Usize = Usize;
             type Spin = Turns;
 
-            const TUNING: Tuning = Tuning { handoff_after: $handoff, passes_before_wake: $passes, glances: $glances };
+            const TUNING: Tuning = Tuning { handoff_after: $handoff, passes_before_wake: $passes, glances: $glances, turns_a_look: 1 };
 
             fn spin() -> Turns {
                 Turns(World::current().settings().spins)
