@@ -11,7 +11,7 @@ enum { ROUNDS = 2000 };
 
 struct area {
     pthread_spinlock_t lock;
-    volatile int made_by_child, child_ready, go, child_tried, child_holds, parent_holds;
+    volatile int made_by_child, child_ready, go, child_tried, child_holds, parent_holds, have_tried;
     volatile long first, second;
 };
 
@@ -119,6 +119,7 @@ static void with_children(void) {
         children[i] = fork_limited(30);
         if (children[i] == 0) {
             CALL(pthread_spin_trylock(&area->lock), EBUSY);
+            __atomic_fetch_add(&area->have_tried, 1, __ATOMIC_RELEASE);
             adds();
             _exit(0);
         }
@@ -133,6 +134,7 @@ static void with_children(void) {
     wait_for(&area->child_ready);
     kill(victim, SIGKILL);
     SYS(waitpid(victim, NULL, 0));
+    while (__atomic_load_n(&area->have_tried, __ATOMIC_ACQUIRE) != 2) usleep(100);
     OK(pthread_spin_unlock(&area->lock));
     for (int i = 0; i < 2; i++) await_child(children[i]);
     CHECK(area->first == 2L * ROUNDS, "%ld of %d rounds", area->first, 2 * ROUNDS);
