@@ -215,7 +215,7 @@ impl Plan {
     /// The same for spinlocks of one process alone: those whose waiters halt or yield take any number.
     fn spinners(&self) -> u32 {
         let form = self.lock.spinlock().unwrap_or_else(poundlock_linux::machine::spinlock);
-        if self.lock.keeps_spinlocks() || form == Kind::Native { self.few_spinners() } else { MAX_THREADS }
+        if self.lock.keeps_everything() || form == Kind::Native { self.few_spinners() } else { MAX_THREADS }
     }
 
     fn start(&self) -> Result<Child, Failure> {

@@ -211,19 +211,14 @@ impl Choice {
         self.mutex.unwrap_or(LockName::DEFAULT)
     }
 
-    /// The form of the spinlock, if one is named; else see [`Choice::keeps_spinlocks`].
+    /// The form of the spinlock, if one is named; else see [`Choice::keeps_everything`].
     pub fn spinlock(self) -> Option<Kind> {
         self.spinlock
     }
 
-    /// Whether spinlocks stay the program's own: everything does, but for what is named.
-    pub fn keeps_spinlocks(self) -> bool {
-        self.mutex == Some(LockName::Glibc) && self.spinlock.is_none()
-    }
-
-    /// Whether nothing of the program changes.
+    /// Whether nothing of the program changes. Spinlocks stay its own only then: with a mutex of ours, or named, they are ours.
     pub fn keeps_everything(self) -> bool {
-        self.keeps_spinlocks()
+        self.mutex == Some(LockName::Glibc) && self.spinlock.is_none()
     }
 }
 

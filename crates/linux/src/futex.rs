@@ -105,6 +105,12 @@ pub(crate) fn expired(deadline: &Deadline) -> bool {
     (now.tv_sec, now.tv_nsec) >= (deadline.seconds, i64::from(deadline.nanoseconds))
 }
 
+/// See [`Platform::now`](poundlock_core::Platform::now).
+pub(crate) fn nanoseconds() -> u64 {
+    let now = now(libc::CLOCK_MONOTONIC);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 pub(crate) fn now(clock: libc::clockid_t) -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one timespec; these clocks exist on every kernel.

@@ -122,8 +122,7 @@ impl Platform for Linux {
     }
 
     fn now() -> u64 {
-        let now = futex::now(libc::CLOCK_MONOTONIC);
-        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        futex::nanoseconds()
     }
 
     #[inline(always)]

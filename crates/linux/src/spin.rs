@@ -74,10 +74,10 @@ fn measure() -> u32 {
         // The least of three, so that a preemption does not pass for a slow processor.
         let took = (0..3)
             .map(|_| {
-                let begin = nanoseconds();
+                let begin = crate::futex::nanoseconds();
                 let mut turns = Turns(TURNS as u32);
                 while core::hint::black_box(&mut turns).spin() {}
-                nanoseconds().saturating_sub(begin)
+                crate::futex::nanoseconds().saturating_sub(begin)
             })
             .min()
             .unwrap_or(0);
@@ -85,11 +85,6 @@ fn measure() -> u32 {
     };
     BUDGET.store(turns + 1, Relaxed);
     turns
-}
-
-fn nanoseconds() -> u64 {
-    let now = crate::futex::now(libc::CLOCK_MONOTONIC);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// See [`Platform::stall`](poundlock_core::Platform::stall).

@@ -88,7 +88,7 @@ fn find_out() -> Mode {
     let lock = choice.mutex();
     LOCK.store(lock as u8, Relaxed);
     let form = match choice.spinlock() {
-        _ if choice.keeps_spinlocks() => GLIBC_SPINLOCKS,
+        _ if choice.keeps_everything() => GLIBC_SPINLOCKS,
         Some(kind) => kind as u8,
         None => machine::spinlock() as u8,
     };

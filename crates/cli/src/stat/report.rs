@@ -121,7 +121,7 @@ impl Report {
 }
 
 fn spinlock(choice: Choice) -> &'static str {
-    if choice.keeps_spinlocks() {
+    if choice.keeps_everything() {
         LockName::Glibc.name()
     } else {
         choice.spinlock().unwrap_or_else(poundlock_linux::machine::spinlock).name()
