@@ -12,7 +12,7 @@ use core::sync::atomic::{
 use poundlock_core::qspin::hash::Line;
 use poundlock_core::qspin::{Large, Layout};
 
-use crate::futex::keeping_errno;
+use crate::memory;
 use crate::platform::Linux;
 
 const LINES: usize = (Large::INDICES as usize).next_power_of_two();
@@ -38,37 +38,13 @@ fn map() -> Option<&'static [Line<Linux>]> {
         return None;
     }
     let size = LINES * size_of::<Line<Linux>>();
-    let fresh = keeping_errno(|| {
-        // SAFETY: a new private mapping, at an address of the kernel's choice.
-        let memory = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                size,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if memory == libc::MAP_FAILED {
-            return -1;
-        }
-        // SAFETY: the mapping just made.
-        if unsafe { libc::madvise(memory, size, libc::MADV_WIPEONFORK) } != 0 {
-            // SAFETY: as above; nobody else has seen it.
-            unsafe { libc::munmap(memory, size) };
-            return -1;
-        }
-        memory.expose_provenance() as libc::c_long
-    });
-    let Ok(address) = fresh else {
+    let Some(fresh) = memory::map(size, true) else {
         ABSENT.store(true, Relaxed);
         return None;
     };
-    let fresh: *mut Line<Linux> = ptr::with_exposed_provenance_mut(address as usize);
     if TABLE.compare_exchange(ptr::null_mut(), fresh, Release, Relaxed).is_err() {
         // SAFETY: our own mapping, which nobody else has seen.
-        unsafe { libc::munmap(fresh.cast(), size) };
+        unsafe { memory::unmap(fresh, size) };
     }
     lines()
 }

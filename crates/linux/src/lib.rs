@@ -18,6 +18,7 @@ pub mod events;
 mod futex;
 mod hash;
 pub mod machine;
+mod memory;
 mod platform;
 pub mod registry;
 mod rseq;

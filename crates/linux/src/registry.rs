@@ -24,7 +24,7 @@ use poundlock_core::node::Record;
 
 use crate::futex::keeping_errno;
 use crate::platform::Linux;
-use crate::{cpu, epoch, tls};
+use crate::{cpu, epoch, memory, tls};
 
 const INDEX_BITS: u32 = 22;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
@@ -221,25 +221,10 @@ fn map(chunk: u32) -> bool {
         return true;
     }
     let size = size_of::<[MaybeUninit<Entry>; PER_CHUNK as usize]>();
-    let fresh = keeping_errno(|| {
-        // SAFETY: a new private mapping, at an address of the kernel's choice.
-        let memory = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                size,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if memory == libc::MAP_FAILED { -1 } else { memory.expose_provenance() as libc::c_long }
-    });
-    let Ok(address) = fresh else { return false };
-    let fresh: *mut Entry = ptr::with_exposed_provenance_mut(address as usize);
+    let Some(fresh) = memory::map(size, false) else { return false };
     if slot.compare_exchange(ptr::null_mut(), fresh, Release, Relaxed).is_err() {
         // SAFETY: our own mapping, which nobody else has seen.
-        unsafe { libc::munmap(fresh.cast(), size) };
+        unsafe { memory::unmap(fresh, size) };
     }
     true
 }
