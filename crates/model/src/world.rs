@@ -604,13 +604,9 @@ impl World {
 
     // Releasing without a read-modify-write.
 
-    /// A plain release of a mutex; see [`World::release_when`].
+    /// A plain release: a restartable sequence of a look and a store, which others may come between, but no
+    /// [`World::expel`].
     pub(crate) fn release(&self, count: &U32, guard: &U32) -> bool {
-        self.release_when(|| guard.load(Relaxed) == 0, || count.store_alone(0, Release))
-    }
-
-    /// A restartable sequence: a look and a store, which others may come between, but no [`World::expel`].
-    pub(crate) fn release_when(&self, look: impl Fn() -> bool, store: impl Fn()) -> bool {
         if !self.settings.plain_release {
             return false;
         }
@@ -620,7 +616,7 @@ impl World {
             // What the one who expelled us wrote before is there now.
             barrier.fetch_add(1, AcqRel);
             stage.set(Releasing::Looked);
-            if !look() {
+            if guard.load(Relaxed) != 0 {
                 stage.set(Releasing::No);
                 return false;
             }
@@ -633,7 +629,7 @@ impl World {
                 continue;
             }
             self.unexplored(|| {
-                store();
+                count.store_alone(0, Release);
                 barrier.fetch_add(1, AcqRel);
             });
             stage.set(Releasing::No);
