@@ -8,6 +8,7 @@
 //! stack table   StackSlot  x stack_capacity                    256 bytes each
 //! stack index   u32        x stack_index_size                  stack numbers, open addressing
 //! modules       ModuleSlot x module_capacity                   512 bytes each
+//! arrays        ArraySlot  x array_capacity                    128 bytes each, open addressing by id
 //! arena         pages, handed out in order: thread records, directories, chunks of entries, sites, events
 //! ```
 //!
@@ -43,6 +44,8 @@
 //! * EVENTS. A record's page of [`Events`] is added to by read-modify-writes, because a signal handler may count in the
 //!   middle of its thread's count, and because nothing of it needs more: so an event is never lost once the page is
 //!   there. Two that belong together (a kick, and how long it took) may be a signal handler or a death apart.
+//! * ARRAYS. A slot for a semaphore array is claimed once, by a compare-and-swap of its id, and never let go of. Its
+//!   figures are written by the one call that removed the array, and are there once `removed` says so.
 //! * APPEND. `next_lock`, `next_stack`, `next_module` and `arena_next` only grow. A slot below them may still
 //!   be unfinished: its state says so.
 
@@ -53,7 +56,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -88,6 +91,8 @@ pub const MAX_FRAMES: usize = 30;
 pub const COUNTERS: usize = 64;
 /// How many different durations are.
 pub const DURATIONS: usize = 6;
+/// How many figures are kept of a semaphore array.
+pub const ARRAY_FIGURES: usize = 12;
 /// The tag of sites that only remember a stack (of a call that initialised a lock).
 pub const CREATION_TAG: u64 = 2;
 
@@ -188,6 +193,8 @@ pub struct Header {
     pub stack_index_offset: AtomicU64,
     /// Offset of the modules.
     pub module_offset: AtomicU64,
+    /// Offset of the semaphore arrays.
+    pub array_offset: AtomicU64,
     /// Offset of the arena.
     pub arena_offset: AtomicU64,
     /// Slots in the lock table.
@@ -200,6 +207,12 @@ pub struct Header {
     pub stack_index_size: AtomicU32,
     /// Slots for modules.
     pub module_capacity: AtomicU32,
+    /// Slots for semaphore arrays; a power of two.
+    pub array_capacity: AtomicU32,
+    /// How many of them are claimed.
+    pub arrays: AtomicU32,
+    /// 1 once an array found no room there.
+    pub arrays_dropped: AtomicU32,
     /// The next unused lock index.
     pub next_lock: AtomicU32,
     /// Lock slots below this have memory behind them.
@@ -319,6 +332,26 @@ pub struct ModuleSlot {
     pub ready: AtomicU32,
     /// The file.
     pub path: Bytes<480>,
+}
+
+/// A semaphore array that the process used.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct ArraySlot {
+    /// Its id; 0: unclaimed.
+    pub id: AtomicU32,
+    /// 1 once the process has removed it, and the rest is there.
+    pub removed: AtomicU32,
+    /// Its key.
+    pub key: AtomicU32,
+    /// How many semaphores it had.
+    pub semaphores: AtomicU32,
+    /// Which variant it was. The numbers are the writer's and the reader's to give a meaning, here and in `figures`.
+    pub variant: AtomicU32,
+    _pad: u32,
+    /// What it did in its life, by number.
+    pub figures: [AtomicU64; ARRAY_FIGURES],
+    _room: u64,
 }
 
 /// What one thread record knows about one lock.
@@ -462,6 +495,7 @@ const _: () = {
     assert!(size_of::<LockSlot>() == 32);
     assert!(size_of::<StackSlot>() == 256);
     assert!(size_of::<ModuleSlot>() == 512);
+    assert!(size_of::<ArraySlot>() == 128);
     assert!(size_of::<Entry>() == 64);
     assert!(size_of::<Record>() == PAGE as usize);
     assert!(size_of::<SiteCell>() == SITE_SIZE as usize);

@@ -11,4 +11,6 @@ mod snapshot;
 pub mod writer;
 
 pub use reader::read;
-pub use snapshot::{Durations, Error, EventCount, LockKind, LockStats, Module, Site, Snapshot};
+pub use snapshot::{
+    ArrayEnd, ArrayStats, Durations, Error, EventCount, LockKind, LockStats, Module, Site, Snapshot,
+};

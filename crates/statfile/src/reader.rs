@@ -11,8 +11,12 @@ use std::mem::{offset_of, size_of};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::layout::{self, Entry, Events, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot};
-use crate::snapshot::{Durations, Error, EventCount, LockKind, LockStats, Module, Site, Snapshot};
+use crate::layout::{
+    self, ArraySlot, Entry, Events, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot,
+};
+use crate::snapshot::{
+    ArrayEnd, ArrayStats, Durations, Error, EventCount, LockKind, LockStats, Module, Site, Snapshot,
+};
 
 /// Reads the statistics file at `path`. `now_ns` is `CLOCK_MONOTONIC` at the end of the run: the end of those
 /// processes and waits that had none.
@@ -259,6 +263,8 @@ impl Reader {
             lost_events: header.u64(offset_of!(Header, lost_events)),
             events: sums.events,
             durations: sums.durations,
+            arrays: self.arrays()?,
+            dropped_arrays: header.u32(offset_of!(Header, arrays_dropped)) != 0,
         })
     }
 
@@ -446,6 +452,31 @@ impl Reader {
             (0..len).map(|frame| table.u64(at + offset_of!(StackSlot, frames) + 8 * frame)).collect()
         };
         Ok((0..count).map(stack).collect())
+    }
+
+    fn arrays(&self) -> Result<Vec<ArrayStats>, Error> {
+        if self.header.u32(offset_of!(Header, arrays)) == 0 {
+            return Ok(Vec::new());
+        }
+        let capacity = self.header.u32(offset_of!(Header, array_capacity));
+        let (table, count) =
+            self.table(offset_of!(Header, array_offset), capacity, 1 << 16, size_of::<ArraySlot>())?;
+        let array = |index| {
+            let at = index * size_of::<ArraySlot>();
+            let word = |offset| table.u32(at + offset);
+            let end = || ArrayEnd {
+                key: word(offset_of!(ArraySlot, key)) as i32,
+                semaphores: word(offset_of!(ArraySlot, semaphores)),
+                variant: word(offset_of!(ArraySlot, variant)),
+                figures: std::array::from_fn(|n| table.u64(at + offset_of!(ArraySlot, figures) + 8 * n)),
+            };
+            let removed = word(offset_of!(ArraySlot, removed)) == 1;
+            let id = word(offset_of!(ArraySlot, id));
+            (id != 0).then(|| ArrayStats { id, end: removed.then(end) })
+        };
+        let mut arrays: Vec<ArrayStats> = (0..count).filter_map(array).collect();
+        arrays.sort_by_key(|array| array.id);
+        Ok(arrays)
     }
 
     fn modules(&self) -> Result<Vec<Module>, Error> {

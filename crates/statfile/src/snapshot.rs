@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::layout::ARRAY_FIGURES;
+
 /// Everything one process recorded about its locks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Snapshot {
@@ -34,6 +36,33 @@ pub struct Snapshot {
     /// What was counted with [`Recorder::duration`](crate::writer::Recorder::duration), by number. Empty if there were no
     /// events at all.
     pub durations: Vec<Durations>,
+    /// The semaphore arrays that the process used, by id.
+    pub arrays: Vec<ArrayStats>,
+    /// Whether it used more of them than there was room for.
+    pub dropped_arrays: bool,
+}
+
+/// A semaphore array that the process used.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ArrayStats {
+    /// Its id.
+    pub id: u32,
+    /// What was known of it when the process removed it, if it did.
+    pub end: Option<ArrayEnd>,
+}
+
+/// What is known of a semaphore array at its end. What `variant` and the figures mean is for the writer and the reader of
+/// the file to agree on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ArrayEnd {
+    /// Its key.
+    pub key: i32,
+    /// How many semaphores it had.
+    pub semaphores: u32,
+    /// Which variant it was.
+    pub variant: u32,
+    /// What it did in its life.
+    pub figures: [u64; ARRAY_FIGURES],
 }
 
 /// How often something happened.

@@ -4,7 +4,9 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::sys;
-use crate::layout::{self, Events, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot};
+use crate::layout::{
+    self, ArraySlot, Events, Header, LockSlot, ModuleSlot, PAGE, Record, SiteCell, StackSlot,
+};
 
 /// How large a file is and what fits in it.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +19,8 @@ pub struct Options {
     pub stacks: u32,
     /// Mappings of files.
     pub modules: u32,
+    /// Semaphore arrays; a power of two.
+    pub arrays: u32,
     /// Slots of destroyed locks are left alone until this many slots are in use.
     pub recycle_after: u32,
     /// Use `CLOCK_MONOTONIC` even where the processor has a better clock.
@@ -30,6 +34,7 @@ impl Options {
         locks: 1 << layout::INDEX_BITS,
         stacks: 1 << 16,
         modules: 4096,
+        arrays: 8192,
         // As many chunks per thread as the small directory can hold would be 60,000; a fourth of it keeps what
         // a thread that touches all of them needs at 1 MiB.
         recycle_after: 1 << 14,
@@ -46,6 +51,7 @@ struct Regions {
     stack_index: u64,
     stack_index_size: u32,
     modules: u64,
+    arrays: u64,
     arena: u64,
 }
 
@@ -59,8 +65,9 @@ impl Regions {
         let stacks = addresses + pages(u64::from(buckets) * 16);
         let stack_index = stacks + pages(u64::from(options.stacks) * size_of::<StackSlot>() as u64);
         let modules = stack_index + pages(u64::from(stack_index_size) * 4);
-        let arena = modules + pages(u64::from(options.modules) * size_of::<ModuleSlot>() as u64);
-        Regions { locks, addresses, buckets, stacks, stack_index, stack_index_size, modules, arena }
+        let arrays = modules + pages(u64::from(options.modules) * size_of::<ModuleSlot>() as u64);
+        let arena = arrays + pages(u64::from(options.arrays) * size_of::<ArraySlot>() as u64);
+        Regions { locks, addresses, buckets, stacks, stack_index, stack_index_size, modules, arrays, arena }
     }
 }
 
@@ -125,12 +132,14 @@ impl Map {
         header.stack_offset.store(regions.stacks, Relaxed);
         header.stack_index_offset.store(regions.stack_index, Relaxed);
         header.module_offset.store(regions.modules, Relaxed);
+        header.array_offset.store(regions.arrays, Relaxed);
         header.arena_offset.store(regions.arena, Relaxed);
         header.lock_capacity.store(options.locks, Relaxed);
         header.address_buckets.store(regions.buckets, Relaxed);
         header.stack_capacity.store(options.stacks, Relaxed);
         header.stack_index_size.store(regions.stack_index_size, Relaxed);
         header.module_capacity.store(options.modules, Relaxed);
+        header.array_capacity.store(options.arrays, Relaxed);
         header.next_lock.store(layout::FIRST_LOCK, Relaxed);
         header.next_stack.store(1, Relaxed);
         header.arena_next.store(regions.arena, Relaxed);
@@ -215,6 +224,15 @@ impl Map {
     pub(super) fn back_module(self, number: u32) -> bool {
         let offset = u64::from(number) * size_of::<ModuleSlot>() as u64;
         self.back_page(self.header().module_offset.load(Relaxed) + offset)
+    }
+
+    /// The slot for a semaphore array at `position`, which wraps round. `None` if there is no memory for it.
+    pub(super) fn array(self, position: u32) -> Option<&'static ArraySlot> {
+        let header = self.header();
+        let position = position & (header.array_capacity.load(Relaxed) - 1);
+        let offset = header.array_offset.load(Relaxed) + u64::from(position) * size_of::<ArraySlot>() as u64;
+        // SAFETY: within the arrays, whose number is a power of two; a slot lies in one page.
+        self.back_page(offset).then(|| unsafe { self.at(offset) })
     }
 
     /// The record at `page`.

@@ -9,6 +9,7 @@
 //! record busy. A signal handler that interrupts one, or a lock taken by the unwinder in the middle of one, is
 //! not counted (but counted as lost) if it needs a slow path itself.
 
+mod arrays;
 mod clock;
 mod locks;
 mod map;
@@ -27,8 +28,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 pub use map::Options;
 pub use words::Words;
 
-use crate::LockKind;
 use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, PAGE, Record, SiteCell};
+use crate::{ArrayEnd, LockKind};
 use map::Map;
 
 /// What the recorder needs from the process it is in.
@@ -429,6 +430,30 @@ impl<H: Host> Recorder<H> {
     pub fn no_room(&'static self) {
         if let Some(visit) = self.enter() {
             visit.map.header().overflow_locks.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The process uses the semaphore array with this id, which is not 0. Cheap enough for every operation: one look at
+    /// a table, once it is known there.
+    pub fn array_used(&'static self, id: u32) {
+        self.with_map(|map| {
+            let _ = arrays::slot(map, id);
+        });
+    }
+
+    /// The process has removed the semaphore array with this id.
+    #[cold]
+    pub fn array_removed(&'static self, id: u32, end: &ArrayEnd) {
+        self.with_map(|map| arrays::removed(map, id, end));
+    }
+
+    fn with_map(&'static self, act: impl FnOnce(Map)) {
+        let _errno = sys::Errno::keep();
+        if self.state.load(Acquire) == ON && !self.is_forked() {
+            // Without the thread's record: one that is busy, under a signal handler, makes no difference to a table.
+            act(self.current());
+        } else if let Some(visit) = self.enter() {
+            act(visit.map);
         }
     }
 

@@ -41,6 +41,7 @@ pub(crate) const SMALL: Options = Options {
     locks: 1024,
     stacks: 256,
     modules: 512,
+    arrays: 64,
     recycle_after: 1024,
     plain_clock: false,
 };

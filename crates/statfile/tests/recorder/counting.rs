@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::common::{
     self, Lock, SMALL, aggregate, at, contended_pair, here, host, of, pair, snapshot, start,
 };
-use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::{CallSite, Host, Options};
+use poundlock_statfile::{ArrayEnd, ArrayStats, LockKind};
 
 #[test]
 fn sums_over_threads_are_exact() {
@@ -584,4 +584,42 @@ fn events_of_all_threads_are_summed() {
     // in 8192..16384; and what is near 2^32, once below it.
     assert_eq!(buckets, [(0, 2), (1, 1), (9, 1), (10, 1), (12, 5), (13, 10), (31, 1), (32, 3)]);
     assert!(found.durations[..5].iter().all(|durations| durations.count == 0));
+}
+
+#[test]
+fn arrays_are_listed_with_the_figures_of_their_ends() {
+    host!(Arrays);
+    let directory = tempfile::tempdir().expect("a directory");
+    let recorder = start::<Arrays>(directory.path(), SMALL);
+    assert_eq!(snapshot(directory.path()).arrays, []);
+    let id = |n: u32| 1 << 30 | n << 15 | n;
+    let end = |n: u32| ArrayEnd {
+        key: -(n as i32),
+        semaphores: n,
+        variant: n % 4,
+        figures: std::array::from_fn(|figure| u64::from(n) << figure),
+    };
+    // Each by several threads, and as many as there is room for: ids that share a place find others.
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                for n in 1..=SMALL.arrays {
+                    recorder.array_used(id(n));
+                    if n % 4 == thread && n % 3 == 0 {
+                        recorder.array_removed(id(n), &end(n));
+                    }
+                }
+            });
+        }
+    });
+    let found = snapshot(directory.path());
+    let expected: Vec<ArrayStats> =
+        (1..=SMALL.arrays).map(|n| ArrayStats { id: id(n), end: (n % 3 == 0).then(|| end(n)) }).collect();
+    assert_eq!(found.arrays, expected);
+    assert!(!found.dropped_arrays);
+    recorder.array_used(id(SMALL.arrays + 1));
+    let found = snapshot(directory.path());
+    assert_eq!(found.arrays, expected);
+    assert!(found.dropped_arrays);
+    assert_eq!(found.threads, 0, "an array is no lock");
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use poundlock_statfile::writer::Options;
-use poundlock_statfile::{Error, layout, read};
+use poundlock_statfile::{ArrayEnd, Error, layout, read};
 
 use crate::common::{self, Lock, SMALL, contended_pair, here, host, pair, start};
 
@@ -34,6 +34,11 @@ fn make_sample() -> Vec<u8> {
             }
             recorder.event(n);
             recorder.duration(n % 3, 1 << n);
+            recorder.array_used(1 + n as u32);
+            if n % 5 == 0 {
+                let end = ArrayEnd { key: n as i32, semaphores: 1, variant: 1, figures: [n as u64; 12] };
+                recorder.array_removed(1 + n as u32, &end);
+            }
         }
     };
     std::thread::scope(|scope| {
@@ -69,6 +74,7 @@ fn a_file_cut_short_reads_as_far_as_it_goes() {
     in_a_file(&bytes, &path);
     let whole = read(&path, common::now()).expect("a good file");
     assert!(whole.locks.len() > 30 && whole.locks.iter().any(|lock| !lock.sites.is_empty()));
+    assert_eq!(whole.arrays.len(), 40);
     let total = |s: &poundlock_statfile::Snapshot| s.locks.iter().map(|l| l.acquisitions).sum::<u64>();
     for len in (0..bytes.len()).step_by(1021).chain([0, 1, 8, 12, 4096, 8191]) {
         in_a_file(&bytes[..len], &path);
