@@ -1,0 +1,41 @@
+//! What a semaphore array may ask of its machine, beyond what a lock asks.
+
+use crate::platform::{Platform, Waited};
+
+/// A process that uses arrays, as it is known to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its place in the table of processes, below [`Process::SLOTS`]. It is not given to another before every array
+    /// has been told by [`bury`](super::Array::bury) that this process is gone.
+    pub slot: u32,
+    /// Its process number, for those who ask who used a semaphore last.
+    pub id: u32,
+}
+
+impl Process {
+    /// How many processes there can be.
+    pub const SLOTS: u32 = (1 << 15) - 1;
+}
+
+/// A [`Platform`] whose words may lie in memory that processes share, and which knows about processes.
+pub trait Host: Platform {
+    /// Sleeps while `word` holds `expected`, for so many nanoseconds at most. As [`Platform::wait`] otherwise, but
+    /// across processes; and a signal handler that runs always ends it with [`Waited::Interrupted`].
+    fn wait_shared(word: &Self::U32, expected: u32, nanoseconds: u64) -> Waited;
+
+    /// As [`Platform::wake`], but across processes.
+    fn wake_shared(word: *const Self::U32, count: u32);
+
+    /// The calling process, registered on first use and again after a fork. `None` if the table is full.
+    fn process() -> Option<Process>;
+
+    /// Whether the process of that slot has ended, all of its threads. False if in doubt. If true, everything that
+    /// it wrote happens before the return.
+    fn gone(slot: u32) -> bool;
+
+    /// Wall-clock time in seconds.
+    fn seconds() -> u64;
+
+    /// Makes sure that these words, zero so far if they were never written, can be written. False: there is no memory.
+    fn provide(memory: &[Self::U32]) -> bool;
+}

@@ -1,0 +1,285 @@
+//! An array's lock: a word that names the process that holds it.
+//!
+//! ```text
+//!  0                      free
+//!  slot + 1               held by a thread of that process
+//!  ... | CONTENDED        ... and somebody may sleep for it
+//! ```
+//!
+//! Its critical sections are short, except where many sleepers are looked through, and whoever holds it may be preempted
+//! or killed: so one who wants it spins for a while, then looks whether the holder's process is gone, and then sleeps
+//! for [`LOOK_NS`] at most. A free lock belongs to whoever takes it.
+//!
+//! Releases are exchanges, so that the one that clears [`CONTENDED`] sees it. A releaser that is killed before its
+//! wake-up delays the sleeper until it looks.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::layout::{
+    CONTENDED as CONTENDED_COUNT, FREE, HOLDER, RECOVERIES, REMOVED, SLEPT, SPUN, WAKES, waiter,
+};
+use super::{Array, Error, Host, Process, Variant};
+use crate::platform::{Atomic, Spin};
+
+/// In the lock's word: somebody may sleep for it.
+const CONTENDED: u32 = 1 << 31;
+/// In the lock's word: there are requests for the holder (combining).
+pub(super) const REQUESTED: u32 = 1 << 30;
+/// In the lock's word: the holder's slot + 1.
+const OWNER: u32 = REQUESTED - 1;
+/// How long one sleeps for the lock before looking whether its holder is gone.
+const LOOK_NS: u64 = 10_000_000;
+
+const _: () = assert!(Process::SLOTS < OWNER);
+
+/// An array whose lock the caller holds.
+pub(super) struct Locked<'a, H: Host> {
+    array: Array<'a, H>,
+    me: Process,
+    /// First of those that are to be woken after the release, + 1, chained through their records.
+    first: Cell<u32>,
+    /// Last.
+    last: Cell<u32>,
+}
+
+/// What one that wants the lock found at once.
+enum Attempt {
+    Acquired,
+    /// The word as it was.
+    Held(u32),
+}
+
+impl<'a, H: Host> Array<'a, H> {
+    /// Acquires the lock, and brings the array in order if the last holder died.
+    pub(super) fn lock(&self) -> Result<Locked<'a, H>, Error> {
+        let locked = self.unlocked()?;
+        match self.attempt(locked.me) {
+            Attempt::Acquired => self.add_wide(FREE, 1),
+            Attempt::Held(_) => self.lock_slow(&locked)?,
+        }
+        self.at(HOLDER).store(thread::<H>(), Relaxed);
+        Ok(locked)
+    }
+
+    /// The lock, if it is free.
+    pub(super) fn try_lock(&self) -> Result<Option<Locked<'a, H>>, Error> {
+        let locked = self.unlocked()?;
+        match self.attempt(locked.me) {
+            Attempt::Acquired => {
+                self.add_wide(FREE, 1);
+                self.at(HOLDER).store(thread::<H>(), Relaxed);
+                Ok(Some(locked))
+            }
+            Attempt::Held(seen) if self.is_mine(seen, locked.me) => Err(Error::Interrupted),
+            Attempt::Held(_) => Ok(None),
+        }
+    }
+
+    /// Announces requests to the holder of the lock; or acquires it if there is none.
+    pub(super) fn announce(&self, me: Process) -> Option<Locked<'a, H>> {
+        let lock = self.at(self.layout.lock);
+        loop {
+            let seen = lock.load(Relaxed);
+            if seen & OWNER == 0 {
+                // Acquire: as in `attempt`.
+                if lock.compare_exchange(seen, seen | (me.slot + 1), Acquire, Relaxed).is_ok() {
+                    self.add_wide(FREE, 1);
+                    self.at(HOLDER).store(thread::<H>(), Relaxed);
+                    return Some(Locked { array: *self, me, first: Cell::new(0), last: Cell::new(0) });
+                }
+            } else if seen & REQUESTED != 0
+                // Release: the holder that clears the bit sees the requests that are announced by it.
+                || lock.compare_exchange(seen, seen | REQUESTED, AcqRel, Relaxed).is_ok()
+            {
+                return None;
+            }
+        }
+    }
+
+    /// The holder of the lock, if it is gone.
+    pub(super) fn dead_holder(&self) -> bool {
+        let owner = self.at(self.layout.lock).load(Relaxed) & OWNER;
+        owner != 0 && H::gone(owner - 1)
+    }
+
+    fn unlocked(&self) -> Result<Locked<'a, H>, Error> {
+        let me = H::process().ok_or(Error::NoSpace)?;
+        Ok(Locked { array: *self, me, first: Cell::new(0), last: Cell::new(0) })
+    }
+
+    #[inline]
+    fn attempt(&self, me: Process) -> Attempt {
+        // Acquire: partner of the release in `Locked::release`.
+        match self.at(self.layout.lock).compare_exchange(0, me.slot + 1, Acquire, Relaxed) {
+            Ok(_) => Attempt::Acquired,
+            Err(seen) => Attempt::Held(seen),
+        }
+    }
+
+    /// Whether this very thread holds the lock: it is a signal handler that interrupted itself.
+    fn is_mine(&self, seen: u32, me: Process) -> bool {
+        let thread = thread::<H>();
+        seen & OWNER == me.slot + 1 && thread != 0 && self.at(HOLDER).load(Relaxed) == thread
+    }
+
+    #[cold]
+    fn lock_slow(&self, locked: &Locked<'a, H>) -> Result<(), Error> {
+        let lock = self.at(self.layout.lock);
+        let mark = locked.me.slot + 1;
+        let begin = H::now();
+        let mut spin = H::spin();
+        let mut spun = None;
+        // Once one has slept, others may sleep behind it.
+        let mut contended = 0;
+        let died = loop {
+            let seen = lock.load(Relaxed);
+            if seen & OWNER == 0 {
+                // Acquire: as in `attempt`. Requests stay announced.
+                if lock.compare_exchange(seen, mark | contended | seen & REQUESTED, Acquire, Relaxed).is_ok()
+                {
+                    break None;
+                }
+                continue;
+            }
+            if self.is_mine(seen, locked.me) {
+                return Err(Error::Interrupted);
+            }
+            if spin.spin() {
+                continue;
+            }
+            spun.get_or_insert_with(|| H::now().saturating_sub(begin));
+            let owner = (seen & OWNER) - 1;
+            if H::gone(owner) {
+                // TAKE OVER. Acquire: what the dead process wrote is ordered by `gone`, what another that took over
+                // in between wrote by this.
+                let taken = mark | CONTENDED | seen & REQUESTED;
+                if lock.compare_exchange(seen, taken, Acquire, Relaxed).is_ok() {
+                    break Some(owner);
+                }
+                continue;
+            }
+            if seen & CONTENDED == 0
+                && lock.compare_exchange(seen, seen | CONTENDED, Relaxed, Relaxed).is_err()
+            {
+                continue;
+            }
+            H::wait_shared(lock, seen | CONTENDED, LOOK_NS);
+            contended = CONTENDED;
+        };
+        let spun = spun.unwrap_or_else(|| H::now().saturating_sub(begin));
+        self.add_wide(CONTENDED_COUNT, 1);
+        self.add_wide(SPUN, spun);
+        if contended != 0 {
+            self.add_wide(SLEPT, 1);
+        }
+        if let Some(slot) = died {
+            self.at(HOLDER).store(thread::<H>(), Relaxed);
+            locked.recover(slot);
+        }
+        Ok(())
+    }
+}
+
+/// The calling thread, as a number that is not 0 if it is known.
+fn thread<H: Host>() -> u32 {
+    H::current().map_or(0, |index| index + 1)
+}
+
+impl<'a, H: Host> Locked<'a, H> {
+    /// The calling process.
+    pub(super) fn me(&self) -> Process {
+        self.me
+    }
+
+    /// The array.
+    pub(super) fn array(&self) -> &Array<'a, H> {
+        &self.array
+    }
+
+    /// See [`Array::at`].
+    #[inline(always)]
+    pub(super) fn at(&self, offset: usize) -> &H::U32 {
+        self.array.at(offset)
+    }
+
+    /// The sleeper is in no list any more, and that is committed: it will be woken to find `RESULT` as its state.
+    pub(super) fn will_wake(&self, index: u32) {
+        self.array.add_wide(WAKES, 1);
+        if self.array.variant == Variant::Before {
+            self.array.wake(index);
+            return;
+        }
+        let record = self.array.waiter(index);
+        self.at(record + waiter::CHAIN).store(0, Relaxed);
+        match self.last.replace(index + 1) {
+            0 => self.first.set(index + 1),
+            last => self.at(self.array.waiter(last - 1) + waiter::CHAIN).store(index + 1, Relaxed),
+        }
+    }
+
+    /// Releases the lock and then wakes whom this critical section let proceed. Serves requests first, and those that
+    /// came meanwhile afterwards, unless another holder will.
+    pub(super) fn release(self) {
+        let mut locked = self;
+        loop {
+            if locked.array.variant == Variant::Combining {
+                locked.drain();
+            }
+            let Locked { array, me, .. } = locked;
+            if !locked.release_once() {
+                return;
+            }
+            match array.announce(me) {
+                Some(again) => locked = again,
+                None => return,
+            }
+        }
+    }
+
+    /// As [`Self::release`], whatever is requested; returns whether something was meanwhile.
+    fn release_once(self) -> bool {
+        debug_assert_eq!(self.load(super::layout::JOURNAL_LENGTH), 0, "released in a transaction");
+        self.at(HOLDER).store(0, Relaxed);
+        let lock = self.at(self.array.layout.lock);
+        // Release: partner of the acquire in `attempt`. Acquire: of the release with which a request is announced.
+        let seen = lock.swap(0, AcqRel);
+        if seen & CONTENDED != 0 {
+            H::wake_shared(lock, 1);
+        }
+        let mut next = self.first.get();
+        while next != 0 {
+            let index = next - 1;
+            // ONE WAKER: before its state is set the record is not used again.
+            next = self.at(self.array.waiter(index) + waiter::CHAIN).load(Relaxed);
+            self.array.wake(index);
+        }
+        seen & REQUESTED != 0
+    }
+
+    /// The last holder died: makes the array whole.
+    fn recover(&self, slot: u32) {
+        self.roll_back();
+        self.apply_staged();
+        // Before anybody's record is freed: it may be among the requests.
+        self.drain();
+        self.at(RECOVERIES).store(self.load(RECOVERIES).wrapping_add(1), Relaxed);
+        if self.load(REMOVED) != 0 {
+            self.refuse_everybody();
+        }
+        self.bury(slot);
+        self.settle_everything();
+    }
+}
+
+impl<H: Host> Array<'_, H> {
+    /// Tells a sleeper its result and wakes it.
+    pub(super) fn wake(&self, index: u32) {
+        let record = self.waiter(index);
+        let state = self.at(record + waiter::STATE);
+        let result = self.at(record + waiter::RESULT).load(Relaxed);
+        // Release: what was done before happens before the sleeper's return. LAST TOUCH of the record.
+        state.store(result, Release);
+        H::wake_shared(state, 1);
+    }
+}

@@ -1,0 +1,687 @@
+//! Who sleeps for what, and who may proceed when something changes.
+//!
+//! | a sleeper with | is in | [`LISTS`](waiter::LISTS) |
+//! | --- | --- | --- |
+//! | one operation that takes | its semaphore's list of takers, and the list of all | [`TAKER`] |
+//! | one operation that waits for zero | its semaphore's list for zero | [`FOR_ZERO`] |
+//! | several, one of which changes something | the list of all | [`MULTIPLE`] |
+//! | several that all wait for zero | the array's list of constants | [`CONSTANT`] |
+//!
+//! All lists are in the order of coming. When a semaphore is raised and nobody has several operations, one pass over its
+//! takers is enough: a taker that proceeds only lowers it, which helps nobody but those that wait for zero. With several
+//! operations the list of all is walked in its order, so that first come is first served across semaphores; and walked
+//! again only after a sleeper has proceeded that raised something, or made something zero.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use super::layout::{
+    ALL_HEAD, ALL_TAIL, CONST_HEAD, CONST_TAIL, FIRST_SEMAPHORE, INDEXED, LARGE_HIGH, LARGE_LISTS,
+    LARGE_SIZE, MULTIPLE as MULTIPLE_COUNT, OPERATED, SLEEPERS, UNDO_HIGH, UNDO_INDEX, UNDO_USED, WAITERS,
+    WAITERS_HIGH, semaphore, undo, waiter,
+};
+use super::lock::Locked;
+use super::{Array, Error, Host, MOST_VALUE, Op, Variant};
+use crate::platform::Atomic;
+
+/// In the list of its semaphore's takers, and that of all.
+pub(super) const TAKER: u32 = 1;
+/// In the list of those that wait for its semaphore to be zero.
+pub(super) const FOR_ZERO: u32 = 2;
+/// In the list of all.
+pub(super) const MULTIPLE: u32 = 3;
+/// In the list of constants.
+pub(super) const CONSTANT: u32 = 4;
+
+/// [`waiter::STATE`]: sleeps, or is about to; as a result: none yet.
+pub(super) const SLEEPING: u32 = 0;
+/// [`waiter::STATE`] and `RESULT`: its operations were applied.
+pub(super) const APPLIED: u32 = 1;
+/// The array was removed.
+pub(super) const REMOVED: u32 = 2;
+/// An operation would have left its range.
+pub(super) const OUT_OF_RANGE: u32 = 3;
+/// It would have had to sleep and must not (combining).
+pub(super) const REFUSED: u32 = 4;
+/// There is no room for it to sleep, or for its adjustments (combining).
+pub(super) const NO_ROOM: u32 = 5;
+/// The array had been removed (combining).
+pub(super) const WAS_REMOVED: u32 = 6;
+
+/// Operations, wherever they are.
+pub(super) trait Operations: Copy {
+    /// How many.
+    fn count(&self) -> usize;
+    /// One of them.
+    fn get(&self, index: usize) -> Op;
+    /// All of them.
+    fn all(self) -> impl Iterator<Item = Op> {
+        (0..self.count()).map(move |index| self.get(index))
+    }
+    /// Whether one of them changes a semaphore.
+    fn change(self) -> bool {
+        self.all().any(|operation| operation.change != 0)
+    }
+}
+
+/// Operations in a sleeper's record.
+pub(super) struct Recorded<'a, H: Host> {
+    array: &'a Array<'a, H>,
+    first: usize,
+    count: usize,
+}
+
+impl<H: Host> Clone for Recorded<'_, H> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<H: Host> Copy for Recorded<'_, H> {}
+
+impl<H: Host> Operations for Recorded<'_, H> {
+    fn count(&self) -> usize {
+        self.count
+    }
+    fn get(&self, index: usize) -> Op {
+        let at = self.first + 2 * index;
+        let [low, high] = [0, 1].map(|word| self.array.at(at + word).load(Relaxed));
+        // A number that is not there is only possible if somebody overwrote it.
+        let most = self.array.layout.semaphores - 1;
+        Op {
+            num: (low as u16).min(most as u16),
+            change: high as u16 as i16,
+            flags: (low >> 16) as u16 as i16,
+        }
+    }
+}
+
+/// What became of an attempt to apply operations. Unless it is [`Tried::Applied`], nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tried {
+    /// Applied, but not committed.
+    Applied,
+    /// This operation stands in the way.
+    Blocked(usize),
+    /// Out of range.
+    Range,
+}
+
+/// Fields of one kind of list: head and tail in the array, next and previous in the record.
+struct List {
+    head: usize,
+    tail: usize,
+    next: usize,
+    previous: usize,
+}
+
+/// The list of all.
+const ALL: List =
+    List { head: ALL_HEAD, tail: ALL_TAIL, next: waiter::ALL_NEXT, previous: waiter::ALL_PREVIOUS };
+
+impl List {
+    /// The one whose links are in [`waiter::NEXT`].
+    const fn own(head: usize, tail: usize) -> Self {
+        Self { head, tail, next: waiter::NEXT, previous: waiter::PREVIOUS }
+    }
+}
+
+/// Records of one kind, of which one is claimed by writing its owner.
+struct Pool {
+    /// Where it is noted how many were ever used.
+    high: usize,
+    first: usize,
+    size: usize,
+    owner: usize,
+    capacity: usize,
+    /// How many are made ready at a time, so that each time is about a page.
+    chunk: usize,
+}
+
+impl<H: Host> Array<'_, H> {
+    /// The first word of a sleeper's record.
+    #[inline(always)]
+    pub(super) fn waiter(&self, index: u32) -> usize {
+        self.layout.waiters + (index as usize % WAITERS) * waiter::SIZE
+    }
+
+    /// The first word of an undo slot.
+    pub(super) fn undo_slot(&self, index: u32) -> usize {
+        self.layout.undo_slots + (index as usize % self.layout.undo_count) * self.layout.undo_size
+    }
+
+    /// The operations of a sleeper.
+    pub(super) fn operations(&self, record: usize) -> Recorded<'_, H> {
+        let count = self.at(record + waiter::COUNT).load(Relaxed) as usize;
+        let (first, most) = match self.at(record + waiter::LARGE).load(Relaxed) {
+            0 => (record + waiter::OPERATIONS, waiter::INLINE),
+            large => (self.large_list(large - 1) + 1, super::MOST_OPERATIONS),
+        };
+        Recorded { array: self, first, count: count.min(most) }
+    }
+
+    /// The first word of a large list: its owner.
+    pub(super) fn large_list(&self, index: u32) -> usize {
+        self.layout.large + (index as usize % LARGE_LISTS) * LARGE_SIZE
+    }
+
+    fn waiters(&self) -> Pool {
+        Pool {
+            high: WAITERS_HIGH,
+            first: self.layout.waiters,
+            size: waiter::SIZE,
+            owner: waiter::OWNER,
+            capacity: WAITERS,
+            chunk: 32,
+        }
+    }
+
+    /// A thread gives its record back. Any time after it was woken, without the lock.
+    pub(super) fn free(&self, record: usize) {
+        let large = self.at(record + waiter::LARGE).load(Relaxed);
+        if large != 0 {
+            self.at(self.large_list(large - 1)).store(0, Release);
+        }
+        // Release: the next one to claim it, who has the lock, sees the thread's last use of it.
+        self.at(record + waiter::OWNER).store(0, Release);
+    }
+
+    /// Claims a record of a pool for a process, by compare-and-swap: also without the lock. Looks at a few from `start`
+    /// on, and takes a new one if those are in use.
+    fn claim(&self, pool: &Pool, owner: u32, start: u32) -> Option<u32> {
+        const LOOKS: usize = 8;
+        let claimed = |index: usize| {
+            let word = self.at(pool.first + index * pool.size + pool.owner);
+            // Acquire: partner of the release in `free`.
+            word.load(Relaxed) == 0 && word.compare_exchange(0, owner, Acquire, Relaxed).is_ok()
+        };
+        let mut high = (self.at(pool.high).load(Relaxed) as usize).min(pool.capacity);
+        let start = start as usize % high.max(1);
+        for look in 0..LOOKS.min(high) {
+            let index = (start + look) % high;
+            if claimed(index) {
+                return Some(index as u32);
+            }
+        }
+        while high < pool.capacity {
+            if high.is_multiple_of(pool.chunk) {
+                let count = pool.chunk.min(pool.capacity - high);
+                if !self.provide(pool.first + high * pool.size, count * pool.size) {
+                    break;
+                }
+            }
+            match self.at(pool.high).compare_exchange(high as u32, high as u32 + 1, AcqRel, Relaxed) {
+                Ok(_) if claimed(high) => return Some(high as u32),
+                Ok(_) => high += 1,
+                Err(now) => high = now as usize,
+            }
+        }
+        let high = high.min(pool.capacity);
+        (0..high).find(|index| claimed(*index)).map(|index| index as u32)
+    }
+
+    /// Writes a call's operations into a record of its own, which is in no list yet.
+    ///
+    /// If the process is killed on the way, the record is found by its owner.
+    pub(super) fn record(&self, operations: impl Operations, slot: u32, process: u32) -> Result<u32, Error> {
+        let owner = slot + 1;
+        // A place of one's own, as long as there are few: threads of one process side by side, processes spread out.
+        let start = H::current().unwrap_or(0).wrapping_add(slot.wrapping_mul(8));
+        let index = self.claim(&self.waiters(), owner, start).ok_or(Error::NoMemory)?;
+        let record = self.waiter(index);
+        let count = operations.count();
+        let large = if count > waiter::INLINE {
+            let pool = Pool {
+                high: LARGE_HIGH,
+                first: self.layout.large,
+                size: LARGE_SIZE,
+                owner: 0,
+                capacity: LARGE_LISTS,
+                chunk: 1,
+            };
+            match self.claim(&pool, owner, start) {
+                Some(large) => large + 1,
+                None => {
+                    self.at(record + waiter::OWNER).store(0, Release);
+                    return Err(Error::NoMemory);
+                }
+            }
+        } else {
+            0
+        };
+        for (at, value) in [
+            (waiter::PROCESS, process),
+            (waiter::COUNT, count as u32),
+            (waiter::BLOCKING, 0),
+            (waiter::UNDO, 0),
+            (waiter::LISTS, 0),
+            (waiter::RESULT, SLEEPING),
+            (waiter::WAKER, 0),
+            (waiter::LARGE, large),
+            (waiter::ASKED, 0),
+        ] {
+            self.at(record + at).store(value, Relaxed);
+        }
+        // Release: not with the result of its last use.
+        self.at(record + waiter::STATE).store(SLEEPING, Release);
+        let first = self.operations(record).first;
+        for (index, operation) in operations.all().enumerate() {
+            let low = u32::from(operation.num) | u32::from(operation.flags.cast_unsigned()) << 16;
+            self.at(first + 2 * index).store(low, Relaxed);
+            self.at(first + 2 * index + 1).store(u32::from(operation.change.cast_unsigned()), Relaxed);
+        }
+        Ok(index)
+    }
+}
+
+impl<H: Host> Locked<'_, H> {
+    /// The first word of a semaphore.
+    #[inline(always)]
+    pub(super) fn semaphore(&self, num: usize) -> usize {
+        FIRST_SEMAPHORE + num * semaphore::SIZE
+    }
+
+    /// A semaphore's value.
+    #[inline(always)]
+    pub(super) fn value(&self, num: usize) -> u32 {
+        self.load(self.semaphore(num) + semaphore::VALUE)
+    }
+
+    /// Applies operations, all or none, for a process; `undo` is its undo slot if they want one.
+    #[inline]
+    pub(super) fn try_to_apply(&self, operations: impl Operations, process: u32, undo: Option<u32>) -> Tried {
+        let count = operations.count();
+        for index in 0..count {
+            let operation = operations.get(index);
+            let num = usize::from(operation.num);
+            let value = self.value(num);
+            let tried = if operation.change == 0 {
+                if value == 0 { Tried::Applied } else { Tried::Blocked(index) }
+            } else {
+                let changed = i64::from(value) + i64::from(operation.change);
+                if changed < 0 {
+                    Tried::Blocked(index)
+                } else if changed > i64::from(MOST_VALUE)
+                    || operation.flags & Op::UNDO != 0
+                        && !self.adjust(undo, num, -i64::from(operation.change))
+                {
+                    Tried::Range
+                } else {
+                    self.set(self.semaphore(num) + semaphore::VALUE, changed as u32);
+                    Tried::Applied
+                }
+            };
+            if tried != Tried::Applied {
+                self.roll_back();
+                return tried;
+            }
+        }
+        for index in 0..count {
+            let num = usize::from(operations.get(index).num);
+            self.set(self.semaphore(num) + semaphore::PROCESS, process);
+        }
+        Tried::Applied
+    }
+
+    /// Something was applied: notes the time.
+    pub(super) fn operated(&self) {
+        let now = H::seconds();
+        self.array().store_wide(OPERATED, now);
+    }
+
+    // Undo slots.
+
+    /// Adds to an adjustment; false if it would leave its range.
+    fn adjust(&self, slot: Option<u32>, num: usize, by: i64) -> bool {
+        let Some(index) = slot else { return false };
+        let slot = self.array().undo_slot(index);
+        let old = self.load(slot + undo::ADJUSTMENTS + num).cast_signed();
+        let new = i64::from(old) + by;
+        if new < -i64::from(MOST_VALUE) - 1 || new > i64::from(MOST_VALUE) {
+            return false;
+        }
+        self.set_adjustment(index, num, new as i32);
+        true
+    }
+
+    /// Sets an adjustment, and keeps the slot in the active list while it has any.
+    pub(super) fn set_adjustment(&self, index: u32, num: usize, new: i32) {
+        let slot = self.array().undo_slot(index);
+        let at = slot + undo::ADJUSTMENTS + num;
+        let old = self.load(at);
+        self.set(at, new.cast_unsigned());
+        let count = self.load(slot + undo::COUNT);
+        match (old == 0, new == 0) {
+            (true, false) => {
+                self.set(slot + undo::COUNT, count + 1);
+                if count == 0 {
+                    let first = self.load(super::layout::ACTIVE);
+                    self.set(slot + undo::NEXT, first);
+                    self.set(slot + undo::PREVIOUS, 0);
+                    if first != 0 {
+                        self.set(self.array().undo_slot(first - 1) + undo::PREVIOUS, index + 1);
+                    }
+                    self.set(super::layout::ACTIVE, index + 1);
+                }
+            }
+            (false, true) => {
+                self.set(slot + undo::COUNT, count.wrapping_sub(1));
+                if count == 1 {
+                    let (next, previous) = (self.load(slot + undo::NEXT), self.load(slot + undo::PREVIOUS));
+                    if next != 0 {
+                        self.set(self.array().undo_slot(next - 1) + undo::PREVIOUS, previous);
+                    }
+                    match previous {
+                        0 => self.set(super::layout::ACTIVE, next),
+                        _ => self.set(self.array().undo_slot(previous - 1) + undo::NEXT, next),
+                    }
+                }
+            }
+            _ => (),
+        }
+    }
+
+    /// The undo slot of a process, if it has one.
+    pub(super) fn undo_of(&self, slot: u32) -> Option<u32> {
+        let owner = |index: u32| self.load(self.array().undo_slot(index) + undo::OWNER);
+        if (slot as usize) < INDEXED {
+            return self.load(UNDO_INDEX + slot as usize).checked_sub(1);
+        }
+        (0..self.load(UNDO_HIGH)).find(|index| owner(*index) == slot + 1)
+    }
+
+    /// The undo slot of a process; one that is made for it if need be, committed.
+    pub(super) fn undo_for(&self, slot: u32, process: u32) -> Result<u32, Error> {
+        if let Some(index) = self.undo_of(slot) {
+            return Ok(index);
+        }
+        let layout = &self.array().layout;
+        let pool = Pool {
+            high: UNDO_HIGH,
+            first: layout.undo_slots,
+            size: layout.undo_size,
+            owner: undo::OWNER,
+            capacity: layout.undo_count,
+            chunk: 1,
+        };
+        let index = self.array().claim(&pool, slot + 1, slot).ok_or(Error::NoSpace)?;
+        let first_ever = self.load(UNDO_USED) == 0;
+        self.set(self.array().undo_slot(index) + undo::PROCESS, process);
+        if (slot as usize) < INDEXED {
+            self.set(UNDO_INDEX + slot as usize, index + 1);
+        }
+        self.set(UNDO_USED, 1);
+        self.commit();
+        if first_ever {
+            self.array().hurry_the_sentinel();
+        }
+        Ok(index)
+    }
+
+    // Lists.
+
+    fn link(&self, list: &List, index: u32) {
+        let record = self.array().waiter(index);
+        let tail = self.load(list.tail);
+        self.set(record + list.next, 0);
+        self.set(record + list.previous, tail);
+        match tail {
+            0 => self.set(list.head, index + 1),
+            _ => self.set(self.array().waiter(tail - 1) + list.next, index + 1),
+        }
+        self.set(list.tail, index + 1);
+    }
+
+    fn unlink(&self, list: &List, index: u32) {
+        let record = self.array().waiter(index);
+        let (next, previous) = (self.load(record + list.next), self.load(record + list.previous));
+        match previous {
+            0 => self.set(list.head, next),
+            _ => self.set(self.array().waiter(previous - 1) + list.next, next),
+        }
+        match next {
+            0 => self.set(list.tail, previous),
+            _ => self.set(self.array().waiter(next - 1) + list.previous, previous),
+        }
+    }
+
+    fn takers(&self, num: usize) -> List {
+        let semaphore = self.semaphore(num);
+        List::own(semaphore + semaphore::TAKE_HEAD, semaphore + semaphore::TAKE_TAIL)
+    }
+
+    fn for_zero(&self, num: usize) -> List {
+        let semaphore = self.semaphore(num);
+        List::own(semaphore + semaphore::ZERO_HEAD, semaphore + semaphore::ZERO_TAIL)
+    }
+
+    /// Puts a record into its lists. Not committed.
+    pub(super) fn enqueue(&self, index: u32) {
+        let record = self.array().waiter(index);
+        let operations = self.array().operations(record);
+        let first = operations.get(0);
+        let num = usize::from(first.num);
+        let lists = match (operations.count(), operations.change()) {
+            (1, true) => TAKER,
+            (1, false) => FOR_ZERO,
+            (_, true) => MULTIPLE,
+            (_, false) => CONSTANT,
+        };
+        match lists {
+            TAKER => self.link(&self.takers(num), index),
+            FOR_ZERO => self.link(&self.for_zero(num), index),
+            MULTIPLE => self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT) + 1),
+            _ => self.link(&List::own(CONST_HEAD, CONST_TAIL), index),
+        }
+        if matches!(lists, TAKER | MULTIPLE) {
+            self.link(&ALL, index);
+        }
+        self.set(record + waiter::LISTS, lists);
+        self.set(SLEEPERS, self.load(SLEEPERS) + 1);
+    }
+
+    /// Takes a record out of its lists. Not committed.
+    pub(super) fn dequeue(&self, index: u32) {
+        let record = self.array().waiter(index);
+        let lists = self.load(record + waiter::LISTS);
+        let num = usize::from(self.array().operations(record).get(0).num);
+        match lists {
+            TAKER => self.unlink(&self.takers(num), index),
+            FOR_ZERO => self.unlink(&self.for_zero(num), index),
+            MULTIPLE => self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT).wrapping_sub(1)),
+            CONSTANT => self.unlink(&List::own(CONST_HEAD, CONST_TAIL), index),
+            _ => return,
+        }
+        if matches!(lists, TAKER | MULTIPLE) {
+            self.unlink(&ALL, index);
+        }
+        self.set(record + waiter::LISTS, 0);
+        self.set(SLEEPERS, self.load(SLEEPERS).wrapping_sub(1));
+    }
+
+    /// Ends a sleeper's sleep with this result; commits that together with what was done since the last commit.
+    pub(super) fn complete(&self, index: u32, result: u32) {
+        let record = self.array().waiter(index);
+        self.dequeue(index);
+        self.set(record + waiter::WAKER, self.me().slot + 1);
+        self.set(record + waiter::RESULT, result);
+        self.commit();
+        self.will_wake(index);
+    }
+
+    /// Takes the sleeper of a process that is gone out of the lists, and frees its record.
+    pub(super) fn drop_sleeper(&self, index: u32) {
+        self.dequeue(index);
+        self.commit();
+        self.array().free(self.array().waiter(index));
+    }
+
+    // Who may proceed.
+
+    /// Tries a sleeper, and completes it if its operations can be applied or never can. Returns whether they were applied.
+    fn try_sleeper(&self, index: u32) -> bool {
+        let record = self.array().waiter(index);
+        let owner = self.load(record + waiter::OWNER);
+        if owner != self.me().slot + 1 && H::gone(owner.wrapping_sub(1)) {
+            self.drop_sleeper(index);
+            return false;
+        }
+        let operations = self.array().operations(record);
+        let undo = self.load(record + waiter::UNDO).checked_sub(1);
+        match self.try_to_apply(operations, self.load(record + waiter::PROCESS), undo) {
+            Tried::Applied => {
+                self.complete(index, APPLIED);
+                self.operated();
+                true
+            }
+            Tried::Blocked(blocking) => {
+                self.at(record + waiter::BLOCKING).store(blocking as u32, Relaxed);
+                false
+            }
+            Tried::Range => {
+                self.complete(index, OUT_OF_RANGE);
+                false
+            }
+        }
+    }
+
+    /// These operations have been applied and committed: completes those that may proceed now.
+    #[inline]
+    pub(super) fn settle(&self, operations: impl Operations) {
+        if self.load(SLEEPERS) != 0 {
+            self.settle_slow(operations);
+        }
+    }
+
+    fn settle_slow(&self, operations: impl Operations) {
+        self.settle_zeros(operations);
+        if self.load(MULTIPLE_COUNT) != 0 || self.array().variant == Variant::Before {
+            self.settle_all();
+        } else {
+            for operation in operations.all().filter(|operation| operation.change > 0) {
+                self.settle_takers(usize::from(operation.num));
+            }
+        }
+    }
+
+    /// Anything may have changed.
+    pub(super) fn settle_everything(&self) {
+        if self.load(SLEEPERS) == 0 {
+            return;
+        }
+        for num in 0..self.array().layout.semaphores {
+            if self.value(num) == 0 {
+                self.settle_list(&self.for_zero(num));
+            }
+        }
+        self.settle_list(&List::own(CONST_HEAD, CONST_TAIL));
+        self.settle_all();
+    }
+
+    /// Those that wait for zero, after these operations.
+    fn settle_zeros(&self, operations: impl Operations) {
+        let mut any = false;
+        for operation in operations.all() {
+            let num = usize::from(operation.num);
+            if self.value(num) == 0 {
+                any = true;
+                self.settle_list(&self.for_zero(num));
+            }
+        }
+        if any {
+            self.settle_list(&List::own(CONST_HEAD, CONST_TAIL));
+        }
+    }
+
+    /// Everybody in a list whose members change nothing.
+    fn settle_list(&self, list: &List) {
+        let mut next = self.load(list.head);
+        while next != 0 {
+            let index = next - 1;
+            next = self.load(self.array().waiter(index) + list.next);
+            self.try_sleeper(index);
+        }
+    }
+
+    /// The takers of one semaphore, while nobody has several operations: one pass.
+    fn settle_takers(&self, num: usize) {
+        let list = self.takers(num);
+        let mut next = self.load(list.head);
+        while next != 0 {
+            // Takers only lower it.
+            if self.value(num) == 0 {
+                return;
+            }
+            let index = next - 1;
+            next = self.load(self.array().waiter(index) + list.next);
+            if self.try_sleeper(index) && self.value(num) == 0 {
+                self.settle_list(&self.for_zero(num));
+                self.settle_list(&List::own(CONST_HEAD, CONST_TAIL));
+            }
+        }
+    }
+
+    /// Everybody who wants to change something, in the order of their coming.
+    fn settle_all(&self) {
+        let mut next = self.load(ALL.head);
+        while next != 0 {
+            let index = next - 1;
+            let record = self.array().waiter(index);
+            next = self.load(record + ALL.next);
+            if !self.try_sleeper(index) {
+                continue;
+            }
+            // Its record stays as it is until it is woken.
+            let operations = self.array().operations(record);
+            self.settle_zeros(operations);
+            let again = self.array().variant == Variant::Before
+                || operations.all().any(|operation| {
+                    operation.change > 0
+                        || self.load(MULTIPLE_COUNT) != 0 && self.value(usize::from(operation.num)) == 0
+                });
+            if again {
+                next = self.load(ALL.head);
+            }
+        }
+    }
+
+    /// See [`Array::waiting_for_increase`].
+    pub(super) fn count_sleepers(&self, num: usize, zero: bool) -> u32 {
+        let own = if zero { self.for_zero(num) } else { self.takers(num) };
+        let several = if zero { [&ALL, &List::own(CONST_HEAD, CONST_TAIL)] } else { [&ALL, &ALL] };
+        let several = if zero { &several[..] } else { &several[..1] };
+        self.members(&own).count() as u32
+            + several
+                .iter()
+                .flat_map(|list| self.members(list))
+                .filter(|index| {
+                    let record = self.array().waiter(*index);
+                    let operations = self.array().operations(record);
+                    let blocking = self.load(record + waiter::BLOCKING) as usize;
+                    let operation = operations.get(blocking.min(operations.count().saturating_sub(1)));
+                    operations.count() > 1
+                        && usize::from(operation.num) == num
+                        && (if zero { operation.change == 0 } else { operation.change < 0 })
+                })
+                .count() as u32
+    }
+
+    fn members(&self, list: &List) -> impl Iterator<Item = u32> {
+        let mut next = self.load(list.head);
+        let link = list.next;
+        core::iter::from_fn(move || {
+            let index = next.checked_sub(1)?;
+            next = self.load(self.array().waiter(index) + link);
+            Some(index)
+        })
+    }
+
+    /// The array was removed: ends everybody's sleep.
+    pub(super) fn refuse_everybody(&self) {
+        for index in 0..self.load(WAITERS_HIGH) {
+            let record = self.array().waiter(index);
+            if self.load(record + waiter::OWNER) != 0 && self.load(record + waiter::LISTS) != 0 {
+                self.complete(index, REMOVED);
+            }
+        }
+    }
+}

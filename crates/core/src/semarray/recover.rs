@@ -1,0 +1,148 @@
+//! What processes that are gone have left behind: adjustments to apply, sleepers to drop, values half set.
+//!
+//! Everything here may itself be interrupted for ever at any instruction; the next one continues. Adjustments are applied
+//! one by one, each with its disappearance from the undo slot in one transaction.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::layout::{
+    ACTIVE, CHANGED, INDEXED, LARGE_HIGH, STAGED, STAGED_ALL, STAGED_VALUE, STAGER, UNDO_HIGH, UNDO_INDEX,
+    WAITERS_HIGH, semaphore, undo, waiter,
+};
+use super::lock::Locked;
+use super::queue::SLEEPING;
+use super::{Host, MOST_VALUE};
+use crate::platform::Atomic;
+
+impl<H: Host> Locked<'_, H> {
+    /// Buries those that have adjustments and are gone, so that what is seen from now on is what they left.
+    #[inline]
+    pub(super) fn bury_the_dead(&self) {
+        if self.load(ACTIVE) != 0 {
+            self.bury_the_dead_slow();
+        }
+    }
+
+    fn bury_the_dead_slow(&self) {
+        let mut next = self.load(ACTIVE);
+        while next != 0 {
+            let slot = self.array().undo_slot(next - 1);
+            let owner = self.load(slot + undo::OWNER);
+            next = self.load(slot + undo::NEXT);
+            if owner != self.me().slot + 1 && owner != 0 && H::gone(owner - 1) {
+                self.bury(owner - 1);
+                next = self.load(ACTIVE);
+            }
+        }
+    }
+
+    /// See [`Array::bury`](super::Array::bury).
+    pub(super) fn bury(&self, slot: u32) {
+        // Requests of the dead must be out of that list before their records are freed.
+        self.drain();
+        for index in 0..self.load(WAITERS_HIGH) {
+            let record = self.array().waiter(index);
+            let owner = self.load(record + waiter::OWNER);
+            if owner == slot + 1 {
+                self.drop_sleeper(index);
+            } else if owner != 0 && self.load(record + waiter::WAKER) == slot + 1 {
+                self.adopt(index);
+            }
+        }
+        for index in 0..self.load(LARGE_HIGH) {
+            let large = self.array().large_list(index);
+            if self.load(large) == slot + 1 {
+                self.at(large).store(0, Release);
+            }
+        }
+        self.apply_adjustments(slot);
+        // One that it claimed and died before it was noted as its own.
+        for index in 0..self.load(UNDO_HIGH) {
+            let owner = self.at(self.array().undo_slot(index) + undo::OWNER);
+            if owner.load(Relaxed) == slot + 1 {
+                owner.store(0, Release);
+            }
+        }
+    }
+
+    /// A sleeper was completed by somebody who died before waking it: this holder wakes it instead.
+    pub(super) fn adopt(&self, index: u32) {
+        let record = self.array().waiter(index);
+        // Acquire: partner of the release in `Array::record`, so that the result is not one of the record's last use.
+        if self.at(record + waiter::STATE).load(Acquire) == SLEEPING
+            && self.load(record + waiter::LISTS) == 0
+            && self.load(record + waiter::RESULT) != SLEEPING
+        {
+            self.at(record + waiter::WAKER).store(self.me().slot + 1, Relaxed);
+            self.will_wake(index);
+        }
+    }
+
+    /// A process ends: undoes what it wanted undone, and gives its undo slot back.
+    pub(super) fn apply_adjustments(&self, slot: u32) {
+        let Some(index) = self.undo_of(slot) else { return };
+        let record = self.array().undo_slot(index);
+        if self.load(record + undo::COUNT) != 0 {
+            for num in 0..self.array().semaphores() as usize {
+                let adjustment = self.load(record + undo::ADJUSTMENTS + num).cast_signed();
+                if adjustment == 0 {
+                    continue;
+                }
+                let semaphore = self.semaphore(num);
+                let value = i64::from(self.load(semaphore + semaphore::VALUE)) + i64::from(adjustment);
+                self.set(semaphore + semaphore::VALUE, value.clamp(0, i64::from(MOST_VALUE)) as u32);
+                self.set(semaphore + semaphore::PROCESS, self.load(record + undo::PROCESS));
+                self.set_adjustment(index, num, 0);
+                self.commit();
+            }
+        }
+        if (slot as usize) < INDEXED {
+            self.set(UNDO_INDEX + slot as usize, 0);
+        }
+        self.set(record + undo::OWNER, 0);
+        self.commit();
+        self.settle_everything();
+    }
+
+    /// What is in the staging area, or the staged value, is final: `what` as in [`STAGED`]. Applies it.
+    pub(super) fn set_staged(&self, what: u32) {
+        self.at(STAGER).store(self.me().id, Release);
+        // This store commits.
+        self.at(STAGED).store(what, Release);
+        self.apply_staged();
+        self.settle_everything();
+    }
+
+    /// Applies values that are set. However often it is begun, the result is the same.
+    pub(super) fn apply_staged(&self) {
+        let what = self.load(STAGED);
+        let (first, last) = match what {
+            0 => return,
+            STAGED_ALL => (0, self.array().semaphores() as usize - 1),
+            one => (one as usize - 1, one as usize - 1),
+        };
+        let process = self.load(STAGER);
+        for num in first..=last {
+            let value = match what {
+                STAGED_ALL => self.load(self.array().staging() + num),
+                _ => self.load(STAGED_VALUE),
+            };
+            self.at(self.semaphore(num) + semaphore::VALUE).store(value, Release);
+            self.at(self.semaphore(num) + semaphore::PROCESS).store(process, Release);
+        }
+        let mut next = self.load(ACTIVE);
+        while next != 0 {
+            let index = next - 1;
+            let slot = self.array().undo_slot(index);
+            next = self.load(slot + undo::NEXT);
+            for num in first..=last {
+                if self.load(slot + undo::ADJUSTMENTS + num) != 0 {
+                    self.set_adjustment(index, num, 0);
+                    self.commit();
+                }
+            }
+        }
+        self.array().store_wide(CHANGED, H::seconds());
+        self.at(STAGED).store(0, Release);
+    }
+}

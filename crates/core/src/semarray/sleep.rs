@@ -1,0 +1,391 @@
+//! Calls: those that are served at once, those that sleep, and those that leave a request (combining).
+//!
+//! # A sleeper's record
+//!
+//! ```text
+//!  state      lists   result
+//!  SLEEPING   some    SLEEPING    sleeps
+//!  SLEEPING   none    other       completed; its waker will set the state when it has released the lock
+//!  other      none    other       its thread may take the result and give the record back
+//!  SLEEPING   none    SLEEPING    being written; with `ASKED`, a request
+//! ```
+//!
+//! A thread takes its result from the state. If its patience ends, or a signal handler runs, it takes itself out of the lists
+//! under the lock; if it is in none, it was completed and waits for its waker.
+//!
+//! # Looking
+//!
+//! Nobody tells a sleeper that a process was killed. So each looks now and then whether the lock's holder is gone, or its waker, or
+//! somebody with adjustments. Once adjustments have been used on the array, one of the sleepers, the *sentinel*, looks more
+//! often. It passes that on to the youngest when it leaves.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::layout::{
+    ACTIVE, ALL_TAIL, REMOVED as ARRAY_REMOVED, REQUESTS, SENTINEL, SERVED, SLEEPERS, SLEEPS, UNDO_USED,
+    waiter,
+};
+use super::lock::Locked;
+use super::queue::{
+    APPLIED, NO_ROOM, OUT_OF_RANGE, Operations, REFUSED, REMOVED, SLEEPING, Tried, WAS_REMOVED,
+};
+use super::{Array, Error, Host, Op, Variant};
+use crate::platform::{Atomic, Waited};
+
+/// How often a sleeper looks, in nanoseconds.
+const LOOK_NS: u64 = 1_000_000_000;
+/// How often the sentinel looks.
+const SENTINEL_LOOK_NS: u64 = 50_000_000;
+/// How often one looks that has been completed, or whose request has not been served.
+const SHORT_LOOK_NS: u64 = 10_000_000;
+
+impl<H: Host> Array<'_, H> {
+    /// [`Array::operate`], with the lock.
+    #[inline]
+    pub(super) fn operate_locked(
+        &self,
+        locked: Locked<'_, H>,
+        operations: &[Op],
+        patience: Option<u64>,
+    ) -> Result<(), Error> {
+        let me = locked.me();
+        if locked.load(ARRAY_REMOVED) != 0 {
+            locked.release();
+            return Err(Error::Gone);
+        }
+        locked.bury_the_dead();
+        let undo = match locked.undo_wanted(operations, me.slot, me.id) {
+            Ok(undo) => undo,
+            Err(error) => {
+                locked.release();
+                return Err(error);
+            }
+        };
+        match locked.try_to_apply(operations, me.id, undo) {
+            Tried::Applied => {
+                locked.commit();
+                locked.operated();
+                locked.settle(operations);
+                locked.release();
+                Ok(())
+            }
+            Tried::Range => {
+                locked.release();
+                Err(Error::Range)
+            }
+            Tried::Blocked(blocking) => {
+                if operations.get(blocking).is_some_and(|operation| operation.flags & Op::NOWAIT != 0)
+                    || patience == Some(0)
+                {
+                    locked.release();
+                    return Err(Error::WouldBlock);
+                }
+                match self.record(operations, me.slot, me.id) {
+                    Ok(index) => {
+                        locked.put_to_sleep(index, blocking, undo);
+                        locked.release();
+                        self.sleep(index, patience)
+                    }
+                    Err(error) => {
+                        locked.release();
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until the record is completed.
+    fn sleep(&self, index: u32, patience: Option<u64>) -> Result<(), Error> {
+        let record = self.waiter(index);
+        let state = self.at(record + waiter::STATE);
+        let begin = patience.map(|_| H::now());
+        // Once it has been completed, nothing stops it from taking its result.
+        let mut completed = false;
+        loop {
+            // Acquire: partner of the release in `Array::wake`.
+            let result = state.load(Acquire);
+            if result != SLEEPING {
+                self.pass_the_sentinel_on(index);
+                self.free(record);
+                return match result {
+                    APPLIED => Ok(()),
+                    REMOVED => Err(Error::Removed),
+                    OUT_OF_RANGE => Err(Error::Range),
+                    REFUSED => Err(Error::WouldBlock),
+                    NO_ROOM => Err(Error::NoSpace),
+                    WAS_REMOVED => Err(Error::Gone),
+                    _ => Err(Error::Invalid),
+                };
+            }
+            let left = match (patience, begin) {
+                (Some(patience), Some(begin)) if !completed => {
+                    Some(patience.saturating_sub(H::now().saturating_sub(begin)))
+                }
+                _ => None,
+            };
+            if left == Some(0) {
+                if let Some(locked) = self.give_up(index) {
+                    locked.release();
+                    self.pass_the_sentinel_on(index);
+                    self.free(record);
+                    return Err(Error::WouldBlock);
+                }
+                completed = true;
+                continue;
+            }
+            let look = if completed { SHORT_LOOK_NS } else { self.look_interval(index) };
+            match H::wait_shared(state, SLEEPING, left.map_or(look, |left| left.min(look))) {
+                Waited::Woken => (),
+                Waited::TimedOut => self.look(index),
+                Waited::Interrupted if completed || state.load(Relaxed) != SLEEPING => (),
+                Waited::Interrupted => {
+                    if let Some(locked) = self.give_up(index) {
+                        locked.release();
+                        self.pass_the_sentinel_on(index);
+                        self.free(record);
+                        return Err(Error::Interrupted);
+                    }
+                    completed = true;
+                }
+            }
+        }
+    }
+
+    /// Acquires the lock for a thread that has a record in the array. It cannot hold the lock, so the only reason to
+    /// fail is one that passes.
+    fn lock_again(&self) -> Locked<'_, H> {
+        let mut round = 0;
+        loop {
+            match self.lock() {
+                Ok(locked) => return locked,
+                Err(_) => H::stall(round),
+            }
+            round = round.saturating_add(1);
+        }
+    }
+
+    /// Takes a sleeper out of the lists; the lock is released by the caller, who then frees the record. `None` if it has been
+    /// completed.
+    fn give_up(&self, index: u32) -> Option<Locked<'_, H>> {
+        let locked = self.lock_again();
+        locked.drain();
+        if locked.load(self.waiter(index) + waiter::LISTS) == 0 {
+            locked.look_after(index);
+            locked.release();
+            return None;
+        }
+        locked.dequeue(index);
+        locked.commit();
+        Some(locked)
+    }
+
+    /// Looks whether somebody's death is in the way of this sleeper.
+    #[cold]
+    fn look(&self, index: u32) {
+        let word = |at| self.at(at).load(Relaxed);
+        if word(self.waiter(index) + waiter::LISTS) != 0
+            && word(ACTIVE) == 0
+            && word(ARRAY_REMOVED) == 0
+            && !self.dead_holder()
+        {
+            return;
+        }
+        let locked = self.lock_again();
+        locked.drain();
+        locked.bury_the_dead();
+        if locked.load(ARRAY_REMOVED) != 0 {
+            locked.refuse_everybody();
+        }
+        locked.look_after(index);
+        locked.release();
+    }
+
+    /// How long this sleeper sleeps before it looks; makes it the sentinel if there is none.
+    fn look_interval(&self, index: u32) -> u64 {
+        let record = self.waiter(index);
+        if self.variant == Variant::Combining && self.at(record + waiter::LISTS).load(Relaxed) == 0 {
+            return SHORT_LOOK_NS;
+        }
+        if self.at(UNDO_USED).load(Relaxed) == 0 {
+            return LOOK_NS;
+        }
+        let sentinel = self.at(SENTINEL);
+        let seen = sentinel.load(Relaxed);
+        if seen != index + 1 {
+            let owner = |index: u32| self.at(self.waiter(index) + waiter::OWNER).load(Relaxed);
+            let vacant = seen == 0 || owner(seen - 1) == 0 || H::gone(owner(seen - 1).wrapping_sub(1));
+            if !vacant || sentinel.compare_exchange(seen, index + 1, Relaxed, Relaxed).is_err() {
+                return LOOK_NS;
+            }
+        }
+        SENTINEL_LOOK_NS
+    }
+
+    /// A sleeper leaves: if it was the sentinel, another shall be.
+    fn pass_the_sentinel_on(&self, index: u32) {
+        let sentinel = self.at(SENTINEL);
+        if sentinel.load(Relaxed) == index + 1
+            && sentinel.compare_exchange(index + 1, 0, Relaxed, Relaxed).is_ok()
+            && self.at(SLEEPERS).load(Relaxed) != 0
+        {
+            self.hurry_the_sentinel();
+        }
+    }
+
+    /// Makes the youngest sleeper, if one that takes can be found, look how long it may sleep.
+    pub(super) fn hurry_the_sentinel(&self) {
+        if let Some(index) = self.at(ALL_TAIL).load(Relaxed).checked_sub(1) {
+            H::wake_shared(self.at(self.waiter(index) + waiter::STATE), 1);
+        }
+    }
+
+    // Combining.
+
+    /// [`Array::operate`], if the array is a [`Variant::Combining`] one.
+    pub(super) fn operate_combining(&self, operations: &[Op], patience: Option<u64>) -> Result<(), Error> {
+        if let Some(locked) = self.try_lock()? {
+            return self.operate_locked(locked, operations, patience);
+        }
+        let me = H::process().ok_or(Error::NoSpace)?;
+        let index = self.record(operations, me.slot, me.id)?;
+        let record = self.waiter(index);
+        self.at(record + waiter::ASKED).store(1, Relaxed);
+        let requests = self.at(REQUESTS);
+        let mut seen = requests.load(Relaxed);
+        loop {
+            self.at(record + waiter::CHAIN).store(seen, Relaxed);
+            // Release: partner of the acquire in `drain`.
+            match requests.compare_exchange(seen, index + 1, Release, Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        if let Some(locked) = self.announce(me) {
+            locked.release();
+        }
+        self.sleep(index, patience)
+    }
+}
+
+impl<H: Host> Locked<'_, H> {
+    /// The undo slot for these operations, if they want one.
+    #[inline]
+    fn undo_wanted(
+        &self,
+        operations: impl Operations,
+        slot: u32,
+        process: u32,
+    ) -> Result<Option<u32>, Error> {
+        if operations.all().any(|operation| operation.flags & Op::UNDO != 0) {
+            self.undo_for(slot, process).map(Some)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Puts a record into its lists and commits.
+    fn put_to_sleep(&self, index: u32, blocking: usize, undo: Option<u32>) {
+        let record = self.array().waiter(index);
+        self.at(record + waiter::UNDO).store(undo.map_or(0, |undo| undo + 1), Relaxed);
+        self.at(record + waiter::BLOCKING).store(blocking as u32, Relaxed);
+        self.set(record + waiter::ASKED, 0);
+        self.enqueue(index);
+        self.commit();
+        self.array().add_wide(SLEEPS, 1);
+    }
+
+    /// If a sleeper was completed and its waker is gone, wakes it after the release.
+    fn look_after(&self, index: u32) {
+        let waker = self.load(self.array().waiter(index) + waiter::WAKER);
+        if waker != 0 && waker != self.me().slot + 1 && H::gone(waker - 1) {
+            self.adopt(index);
+        }
+    }
+
+    /// Serves the requests, the oldest first. Each stays in the list until all are served, so that none is lost if this process
+    /// dies; those that were served are known by their cleared `ASKED`.
+    pub(super) fn drain(&self) {
+        if self.array().variant != Variant::Combining {
+            return;
+        }
+        let requests = self.at(REQUESTS);
+        loop {
+            // Acquire: partner of the release with which a request is pushed.
+            let newest = requests.load(Acquire);
+            if newest == 0 {
+                return;
+            }
+            // From the newest to the oldest, noting the way back in a link that a record in no list does not need.
+            let (mut at, mut newer) = (newest, 0);
+            while at != 0 {
+                let record = self.array().waiter(at - 1);
+                // Served by a holder that died, and so are all older ones; its links may be in use for something else.
+                if self.load(record + waiter::ASKED) == 0 {
+                    break;
+                }
+                self.at(record + waiter::PREVIOUS).store(newer, Relaxed);
+                newer = at;
+                at = self.load(record + waiter::CHAIN);
+            }
+            let mut next = newer;
+            while next != 0 {
+                let index = next - 1;
+                next = self.load(self.array().waiter(index) + waiter::PREVIOUS);
+                self.serve(index);
+            }
+            self.cut(newest);
+        }
+    }
+
+    /// Takes this request and the older ones out of the list; none of them is in use as one any more.
+    fn cut(&self, newest: u32) {
+        let requests = self.at(REQUESTS);
+        let Err(mut at) = requests.compare_exchange(newest, 0, Acquire, Acquire) else { return };
+        // Others have come since: the one that came next after `newest` is now the oldest.
+        loop {
+            let record = self.array().waiter(at - 1);
+            match self.load(record + waiter::CHAIN) {
+                0 => return,
+                older if older == newest => {
+                    self.at(record + waiter::CHAIN).store(0, Release);
+                    return;
+                }
+                older => at = older,
+            }
+        }
+    }
+
+    /// Serves a request: as if its caller had acquired the lock.
+    fn serve(&self, index: u32) {
+        let record = self.array().waiter(index);
+        let (owner, process) = (self.load(record + waiter::OWNER), self.load(record + waiter::PROCESS));
+        self.array().add_wide(SERVED, 1);
+        if H::gone(owner.wrapping_sub(1)) {
+            // Its record is freed when the process is buried.
+            self.set(record + waiter::ASKED, 0);
+            self.commit();
+            return;
+        }
+        let operations = self.array().operations(record);
+        let refuse = |result| {
+            self.set(record + waiter::ASKED, 0);
+            self.complete(index, result);
+        };
+        if self.load(ARRAY_REMOVED) != 0 {
+            return refuse(WAS_REMOVED);
+        }
+        let Ok(undo) = self.undo_wanted(operations, owner - 1, process) else { return refuse(NO_ROOM) };
+        match self.try_to_apply(operations, process, undo) {
+            Tried::Applied => {
+                self.set(record + waiter::ASKED, 0);
+                self.complete(index, APPLIED);
+                self.operated();
+                self.settle(operations);
+            }
+            Tried::Range => refuse(OUT_OF_RANGE),
+            Tried::Blocked(blocking) if operations.get(blocking).flags & Op::NOWAIT != 0 => refuse(REFUSED),
+            Tried::Blocked(blocking) => self.put_to_sleep(index, blocking, undo),
+        }
+    }
+}
