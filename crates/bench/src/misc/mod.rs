@@ -54,8 +54,9 @@ impl Default for Options {
             locks: Vec::new(),
             threads: vec![2, 4, 20],
             critical_us: vec![0.0, 1.0],
-            seconds: 0.025,
-            rounds: 7,
+            // Four threads on two CPUs either fall into a convoy of sleepers or do not: it takes this many to tell.
+            seconds: 0.05,
+            rounds: 11,
             cpus: None,
         }
     }
@@ -355,7 +356,7 @@ fn measure_alone(context: &Context, here: &mut [&mut Measured], options: &Option
     let seconds = options.seconds * ALONE;
     let takes = Duration::from_secs_f64(seconds * 2.0 * timed.len() as f64);
     let slice_ns = (seconds * 1e9 / f64::from(SLICES)) as u64;
-    let process = Process { name: "one thread", ours: None, stat: false };
+    let process = Process::plain("one thread");
     let task = worker::Task::Misc(misc::Task::Alone { timed, cpu, slices: SLICES, slice_ns });
     let Answer::Misc(misc::Answer::Alone(answer)) = context.measure(process, task, takes)? else {
         return Err(another_question(process.name));
@@ -407,7 +408,7 @@ fn measure(
         Point::Check { threads } => misc::Task::Check { contender, turns: turns(threads, 0.0) },
     };
     let takes = Duration::from_secs_f64(options.seconds * 2.2) + Duration::from_secs(30);
-    let process = Process { name: contender.name(), ours: None, stat: false };
+    let process = Process::plain(contender.name());
     match context.measure(process, worker::Task::Misc(task), takes)? {
         Answer::Misc(misc::Answer::Pass(passes)) => {
             one.passes.push((passes.pass_ns.median, passes.unlock_ns.median));
