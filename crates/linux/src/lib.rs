@@ -22,6 +22,7 @@ mod memory;
 mod platform;
 pub mod registry;
 mod rseq;
+pub mod sem;
 mod spin;
 pub mod tls;
 

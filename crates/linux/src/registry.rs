@@ -46,7 +46,12 @@ struct Entry {
     epoch: AtomicU32,
     /// The next free entry's index plus one.
     next_free: AtomicU32,
+    /// What the thread uses that somebody else may want to give back: see [`crate::sem`]. Written by the thread only.
+    marks: [AtomicUsize; MARKS],
 }
+
+/// How deep in nested signal handlers a thread can still say what it uses.
+pub(crate) const MARKS: usize = 4;
 
 /// Arrays of entries, mapped when first needed and then kept. Zero bytes are free entries.
 static TABLE: [AtomicPtr<Entry>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
@@ -82,6 +87,31 @@ pub(crate) fn index() -> Option<u32> {
 #[inline]
 pub(crate) fn record(index: u32) -> &'static Record<Linux> {
     &entry(index).record
+}
+
+/// The calling thread's marks; `None` if indices have run out.
+#[inline(always)]
+pub(crate) fn marks() -> Option<&'static [AtomicUsize; MARKS]> {
+    let index = (identity() & INDEX_MASK).checked_sub(1)?;
+    Some(&entry(index).marks)
+}
+
+/// Whether some thread's mark holds this.
+pub(crate) fn is_marked(value: usize) -> bool {
+    (0..HIGH.load(Acquire).min(INDICES))
+        .filter_map(try_entry)
+        .any(|entry| entry.marks.iter().any(|mark| mark.load(Acquire) == value))
+}
+
+/// Clears the marks of all threads but the calling one. In a forked child, where those do not exist.
+pub(crate) fn clear_other_marks() {
+    let own = (tls::identity() & INDEX_MASK).checked_sub(1);
+    for index in 0..HIGH.load(Relaxed).min(INDICES) {
+        let Some(entry) = try_entry(index).filter(|_| Some(index) != own) else { continue };
+        for mark in &entry.marks {
+            mark.store(0, Relaxed);
+        }
+    }
 }
 
 /// Tells the registry that the process is a forked child, whose only thread is the caller: everybody else's
@@ -139,6 +169,10 @@ fn register() -> u32 {
     let Some(index) = allocate() else { return 0 };
     let entry = entry(index);
     entry.record.renew();
+    // The entry's last thread may have ended in the middle of something.
+    for mark in &entry.marks {
+        mark.store(0, Relaxed);
+    }
     let generation = entry.generation.fetch_add(1, Relaxed);
     // SAFETY: takes no arguments.
     entry.handle.store(unsafe { libc::pthread_self() } as usize, Relaxed);

@@ -1,0 +1,278 @@
+//! `semget`, and the removal of arrays: what changes the registry.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use poundlock_core::semarray::{Array, Error, Layout, Report, Settings, Variant};
+
+use crate::atomic::U32;
+use crate::futex::keeping_errno;
+use crate::platform::Linux;
+
+use super::config::{self, Which};
+use super::domain::{self, ArraySlot, Domain, Intent, slot_of};
+use super::table::{self, Entered};
+use super::{Errno, errno, files, process, rights, system};
+
+/// `semget(2)`. `Ok(None)`: the array is not ours to find or to make; ask the kernel.
+///
+/// # Errors
+/// EACCES, EEXIST, EINVAL, ENOMEM and ENOSPC, as the kernel has them.
+pub fn get(key: i32, semaphores: i32, flags: i32) -> Result<Option<i32>, Errno> {
+    let choice = config::choice();
+    if choice.which == Which::Kernel {
+        return Ok(None);
+    }
+    let Some(domain) = domain::get() else { return Ok(None) };
+    let limits = config::limits();
+    // The kernel says EINVAL, or has higher limits than we.
+    let Some(semaphores) = u32::try_from(semaphores).ok().filter(|count| *count <= limits.semaphores) else {
+        return Ok(None);
+    };
+    // A process that cannot be in the table leaves everything to the kernel.
+    if process::process().is_none() {
+        return Ok(None);
+    }
+    let guard = domain.lock()?;
+    if key != libc::IPC_PRIVATE {
+        let found = domain.registry.arrays().iter().enumerate().find_map(|(slot, array)| {
+            let id = array.id(slot)?;
+            (array.key.load(Relaxed) == key.cast_unsigned()).then_some(id)
+        });
+        if let Some(id) = found {
+            if flags & libc::IPC_CREAT != 0 && flags & libc::IPC_EXCL != 0 {
+                return Err(libc::EEXIST);
+            }
+            let entered = table::open(domain, id)?;
+            if semaphores > entered.array.semaphores() {
+                return Err(libc::EINVAL);
+            }
+            let allowed = rights::has(&entered.array.settings(), flags as u32);
+            return if allowed { Ok(Some(id)) } else { Err(libc::EACCES) };
+        }
+        let private = flags & 0o077 == 0;
+        if flags & libc::IPC_CREAT == 0 || !(private || choice.which == Which::All) || kernel_has(key) {
+            return Ok(None);
+        }
+    }
+    if semaphores == 0 {
+        return Err(libc::EINVAL);
+    }
+    let (mut arrays, mut in_all) = (0u32, semaphores);
+    for (slot, array) in domain.registry.arrays().iter().enumerate() {
+        if array.id(slot).is_some() {
+            arrays += 1;
+            in_all = in_all.saturating_add(array.semaphores.load(Relaxed));
+        }
+    }
+    if arrays >= limits.arrays || in_all > limits.semaphores_in_all {
+        return Err(libc::ENOSPC);
+    }
+    let made = make(domain, key, semaphores, flags as u32 & 0o777, choice.variant);
+    drop(guard);
+    match made {
+        Ok(entered) => Ok(Some(entered.id)),
+        Err(libc::ENOSPC | libc::ENOMEM | libc::EDQUOT) => Err(libc::ENOMEM),
+        // We may not, or have no descriptors for it, or may not write so long a file. The kernel can do without.
+        Err(_) if key == libc::IPC_PRIVATE => Ok(None),
+        Err(libc::EACCES | libc::EPERM | libc::EROFS) => Ok(None),
+        Err(_) => Err(libc::ENOMEM),
+    }
+}
+
+/// Whether the kernel has an array of that key already.
+fn kernel_has(key: i32) -> bool {
+    // SAFETY: three numbers. Asks for no rights, and makes nothing.
+    let asked = keeping_errno(|| unsafe { libc::syscall(libc::SYS_semget, key, 0, 0) });
+    matches!(asked, Ok(_) | Err(libc::EACCES | libc::EPERM))
+}
+
+/// Makes an array. Under the registry's lock.
+fn make(
+    domain: &'static Domain,
+    key: i32,
+    semaphores: u32,
+    mode: u32,
+    variant: Variant,
+) -> Result<Entered, c_int> {
+    let registry = domain.registry;
+    let (slot, array) = free_slot(domain)?;
+    let path = domain.array_path(slot);
+    let new = domain.new_path();
+    let layout = Layout::new(semaphores, variant);
+    let settings = Settings {
+        key,
+        uid: system::user(),
+        gid: system::group(),
+        cuid: system::user(),
+        cgid: system::group(),
+        mode,
+    };
+
+    registry.intend(Intent::Make(slot));
+    let word = size_of::<U32>();
+    let made = files::create(new.get()?, layout.words() * word, layout.initial() * word).and_then(|mapped| {
+        // SAFETY: the view goes before the mapping.
+        let words = unsafe { mapped.words() };
+        Array::<Linux>::format(words, semaphores, variant, &settings).ok_or(libc::EINVAL)?;
+        let (from, to) = (new.get()?, path.get()?);
+        // SAFETY: strings that end in a zero.
+        keeping_errno(|| unsafe { libc::rename(from.as_ptr(), to.as_ptr()).into() })?;
+        Ok(mapped)
+    });
+    let entered = made.and_then(|mapped| table::put(array.next_id(slot), mapped));
+    match entered {
+        Ok(entered) => {
+            array.key.store(key.cast_unsigned(), Relaxed);
+            array.semaphores.store(semaphores, Relaxed);
+            array.publish();
+            registry.next_array.store(slot as u32 + 1, Relaxed);
+            registry.intend(Intent::None);
+            Ok(entered)
+        }
+        Err(error) => {
+            unmake(domain, slot);
+            registry.intend(Intent::None);
+            Err(error)
+        }
+    }
+}
+
+/// A free array slot, the next after the one that was last made: an id comes back as late as possible. Under the lock.
+fn free_slot(domain: &'static Domain) -> Result<(usize, &'static ArraySlot), c_int> {
+    let registry = domain.registry;
+    let slots = registry.arrays();
+    let first = registry.next_array.load(Relaxed) as usize;
+    let free = |slot: &usize| slots.get(*slot).is_some_and(|array| array.id(*slot).is_none());
+    // Among the slots up to the sixteenth that was ever used, or all: few files' names, and few places to look.
+    let found = (first..slots.len()).chain(0..first.min(slots.len())).find(free);
+    match found {
+        Some(slot) if slots.len() >= 16 => slots.get(slot).map(|array| (slot, array)).ok_or(libc::ENOSPC),
+        _ => registry.another_array().or_else(|error| {
+            let slot = found.ok_or(error)?;
+            slots.get(slot).map(|array| (slot, array)).ok_or(error)
+        }),
+    }
+}
+
+/// Takes back what was made of an array that was not published. Under the lock.
+fn unmake(domain: &Domain, slot: usize) {
+    let unpublished = domain.registry.arrays().get(slot).is_some_and(|array| array.id(slot).is_none());
+    for (path, unlink) in [(domain.new_path(), true), (domain.array_path(slot), unpublished)] {
+        if let (Ok(name), true) = (path.get(), unlink) {
+            let _ = system::unlink(name);
+        }
+    }
+}
+
+/// Finishes what the last holder of the registry's lock was doing when it died. Under the lock, of a registered process.
+pub(super) fn repair(domain: &'static Domain) -> Result<(), c_int> {
+    match domain.registry.intent() {
+        Intent::None => {}
+        Intent::Make(slot) => unmake(domain, slot),
+        Intent::Remove(slot) => match files::open(domain.array_path(slot).get()?) {
+            Ok(mapped) => {
+                // SAFETY: the view goes before the mapping.
+                let array = Array::<Linux>::open(unsafe { mapped.words() }).ok_or(libc::EINVAL)?;
+                match array.remove() {
+                    Ok(_) | Err(Error::Gone) => finish_removal(domain, slot),
+                    Err(error) => return Err(errno(error)),
+                }
+            }
+            Err(libc::ENOENT) => finish_removal(domain, slot),
+            Err(error) => return Err(error),
+        },
+    }
+    domain.registry.intend(Intent::None);
+    Ok(())
+}
+
+/// The array in that slot was removed: so are its file and its place in the registry. Every step may be repeated.
+fn finish_removal(domain: &Domain, slot: usize) {
+    if let Ok(name) = domain.array_path(slot).get() {
+        // If this process may not, the name goes when the slot is used again.
+        let _ = system::unlink(name);
+    }
+    if let Some(array) = domain.registry.arrays().get(slot) {
+        array.withdraw();
+    }
+}
+
+/// `semctl(id, 0, IPC_RMID)` of an array of ours, with its statistics.
+///
+/// # Errors
+/// EINVAL: it is not there. EPERM: it is somebody else's.
+pub fn remove(id: i32) -> Result<Report, Errno> {
+    let domain = domain::get().ok_or(libc::EINVAL)?;
+    process::process().ok_or(libc::ENOSPC)?;
+    let entered = table::open(domain, id)?;
+    if !rights::owns(&entered.array.settings()) {
+        return Err(libc::EPERM);
+    }
+    let guard = domain.lock()?;
+    if domain.registry.live(id).is_none() {
+        return Err(libc::EINVAL);
+    }
+    let slot = slot_of(id);
+    domain.registry.intend(Intent::Remove(slot));
+    let removed = entered.array.remove();
+    if matches!(removed, Ok(_) | Err(Error::Gone)) {
+        finish_removal(domain, slot);
+    }
+    domain.registry.intend(Intent::None);
+    drop(guard);
+    let report = removed.map_err(errno)?;
+    table::retire(entered);
+    Ok(report)
+}
+
+/// Calls `each` with every array of the domain, whether this process has it mapped or not, until it returns false.
+/// Returns false if it did, or an array could not be opened. Under the registry's lock.
+pub(super) fn for_each_array(
+    domain: &'static Domain,
+    mut each: impl FnMut(&Array<'_, Linux>) -> bool,
+) -> bool {
+    domain.registry.arrays().iter().enumerate().all(|(slot, array)| {
+        let Some(id) = array.id(slot) else { return true };
+        if let Some(entered) = table::enter(id) {
+            return each(&entered.array);
+        }
+        let path = domain.array_path(slot);
+        match path.get().and_then(files::open) {
+            // SAFETY: the view goes before the mapping.
+            Ok(mapped) => Array::open(unsafe { mapped.words() }).is_some_and(|array| each(&array)),
+            Err(error) => error == libc::ENOENT,
+        }
+    })
+}
+
+/// The calling process ends in order: what it did with `SEM_UNDO` is undone now.
+pub fn end() {
+    let Some(domain) = domain::known() else { return };
+    if process::registered().is_none() {
+        return;
+    }
+    if process::inherited() {
+        // The program that ran here before an exec may have used others.
+        let Ok(_guard) = domain.lock() else { return };
+        for_each_array(domain, |array| {
+            let _ = array.leave();
+            true
+        });
+    } else {
+        table::for_each(domain, |mapping| {
+            let _ = mapping.array.leave();
+        });
+    }
+}
+
+/// How many arrays there are, and how many semaphores they have; and the highest slot in use.
+pub(super) fn in_use(domain: &'static Domain) -> (u32, u32, u32) {
+    let slots = domain.registry.arrays().iter().enumerate();
+    slots.filter(|(slot, array)| array.id(*slot).is_some()).fold(
+        (0, 0, 0),
+        |(arrays, all, _), (slot, array)| {
+            (arrays + 1, all.saturating_add(array.semaphores.load(Acquire)), slot as u32)
+        },
+    )
+}

@@ -1,0 +1,115 @@
+//! `semop` and `semtimedop`.
+
+use core::mem::MaybeUninit;
+use core::ptr;
+
+use poundlock_core::semarray::{MOST_OPERATIONS, Op};
+
+use super::{Errno, config, domain, errno, process, rights, table, user};
+
+/// Operations that are copied to where the caller's stack costs nothing. Programs use one to three.
+const FEW: usize = 4;
+
+/// `semtimedop(2)` on an array of ours; without a timeout (null) `semop(2)`. The time is how long, not until when.
+///
+/// # Errors
+/// Those of the system call, in its order of checks.
+///
+/// # Safety
+/// What `operations` and `timeout` point to, if it can be read, may be read. A pointer that cannot be is EFAULT, unless memory
+/// at the same page could be read earlier and was unmapped since.
+#[inline]
+pub unsafe fn operate(
+    id: i32,
+    operations: *const Op,
+    count: usize,
+    timeout: *const libc::timespec,
+) -> Result<(), Errno> {
+    if count.wrapping_sub(1) < FEW && timeout.is_null() {
+        // SAFETY: the caller's; checked.
+        return unsafe { copied::<FEW>(id, operations, count, None) };
+    }
+    // SAFETY: the caller's.
+    unsafe { operate_slowly(id, operations, count, timeout) }
+}
+
+#[inline(never)]
+unsafe fn operate_slowly(
+    id: i32,
+    operations: *const Op,
+    count: usize,
+    timeout: *const libc::timespec,
+) -> Result<(), Errno> {
+    let timeout = match timeout.is_null() {
+        true => None,
+        // SAFETY: the caller's.
+        false => Some(unsafe { user::read(timeout) }?),
+    };
+    if count > config::operations() as usize {
+        return Err(libc::E2BIG);
+    }
+    if count == 0 {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's; checked.
+    unsafe {
+        if count <= FEW {
+            copied::<FEW>(id, operations, count, timeout)
+        } else {
+            copied::<MOST_OPERATIONS>(id, operations, count, timeout)
+        }
+    }
+}
+
+/// Copies the operations first: others may change them while they are checked and applied.
+#[inline(always)]
+unsafe fn copied<const ROOM: usize>(
+    id: i32,
+    operations: *const Op,
+    count: usize,
+    timeout: Option<libc::timespec>,
+) -> Result<(), Errno> {
+    let bytes = count * size_of::<Op>();
+    if !user::readable(operations.addr(), bytes) {
+        return Err(libc::EFAULT);
+    }
+    let mut copy = [const { MaybeUninit::<Op>::uninit() }; ROOM];
+    let copy = &mut copy[..count];
+    // SAFETY: readable; any bytes are operations. As bytes, for C's may be unaligned.
+    let copy = unsafe {
+        ptr::copy_nonoverlapping(operations.cast::<u8>(), copy.as_mut_ptr().cast::<u8>(), bytes);
+        &*(ptr::from_ref(copy) as *const [Op])
+    };
+    let patience = match timeout {
+        None => None,
+        Some(time) => {
+            if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) {
+                return Err(libc::EINVAL);
+            }
+            Some((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+        }
+    };
+    // Before a mapping is entered: in a forked child, this clears the marks of the parent's threads.
+    if process::process().is_none() {
+        return Err(libc::ENOSPC);
+    }
+    let entered = match table::enter(id) {
+        Some(entered) => entered,
+        None => first(id)?,
+    };
+    rights::check(&entered, copy)?;
+    let result = entered.array.operate(copy, patience);
+    drop(entered);
+    result.map_err(|error| {
+        // It may have slept in an array that was removed.
+        table::reclaim();
+        errno(error)
+    })
+}
+
+/// The process's first use of an array.
+#[cold]
+#[inline(never)]
+fn first(id: i32) -> Result<table::Entered, Errno> {
+    table::open(domain::get().ok_or(libc::EINVAL)?, id)
+}

@@ -1,0 +1,358 @@
+//! The processes that use arrays: who they are, and whether they are gone.
+//!
+//! A process is its number and the time of its start, in one word: numbers are used again, but not within a clock tick of the
+//! machine's. That word, `owner`, is what makes a slot somebody's, by one store under the registry's lock. An exec changes
+//! neither number nor start, so the new program finds the slot of the old one, and the adjustments kept there.
+//!
+//! `alive` is a robust mutex that a thread of the process holds for as long as it lives. As long as it is not marked, the process is
+//! not gone: one load, without a system call. If it is marked, then that thread has ended, or there was an exec, or
+//! the process is gone: `/proc` tells. The process looks at its own mark at every call, and another of its threads takes
+//! over.
+//!
+//! A process is gone when none of its threads can write to shared memory any more. Its leader may be a zombie long before:
+//! a leader may end before its threads. Then the count of threads is more than one.
+//!
+//! A slot is given to another process only after every array was told that its process is gone (`reap`).
+
+use core::ffi::CStr;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
+};
+
+use poundlock_core::semarray::Process;
+
+use crate::epoch;
+use crate::futex::keeping_errno;
+
+use super::domain::{self, Domain, FEW_PROCESSES, ProcessSlot, Registry};
+use super::robust::{DIED, noticed};
+use super::system::{self, Path};
+use super::table;
+
+/// The calling process's epoch in the upper half, and its slot + 1 in the lower. In a forked child the epoch is not the
+/// child's.
+static OWN: AtomicU64 = AtomicU64::new(0);
+/// Its number.
+static OWN_ID: AtomicU32 = AtomicU32::new(0);
+/// Its mark.
+static OWN_MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// Whether its slot was there before it registered: adjustments may be in arrays that this program has never used.
+static INHERITED: AtomicBool = AtomicBool::new(false);
+/// `/proc` is not there, or not of our namespace.
+static NO_PROC: AtomicBool = AtomicBool::new(false);
+
+/// See [`Host::process`](poundlock_core::semarray::Host::process).
+#[inline]
+pub(super) fn process() -> Option<Process> {
+    // Acquire: the other two were written before.
+    let own = OWN.load(Acquire);
+    let slot = own as u32;
+    if slot != 0 && (own >> 32) as u32 == epoch::current() {
+        let mark = OWN_MARK.load(Relaxed);
+        // SAFETY: a word of the registry, which is never unmapped; written before `OWN`.
+        if unsafe { &*mark }.load(Relaxed) & DIED == 0 {
+            return Some(Process { slot: slot - 1, id: OWN_ID.load(Relaxed) });
+        }
+    }
+    register()
+}
+
+/// The slot that this process has, if it has registered.
+pub(super) fn registered() -> Option<u32> {
+    let own = OWN.load(Acquire);
+    ((own >> 32) as u32 == epoch::current()).then_some(own as u32)?.checked_sub(1)
+}
+
+/// Whether adjustments may be in arrays that this program has never used.
+pub(super) fn inherited() -> bool {
+    INHERITED.load(Relaxed)
+}
+
+#[cold]
+#[inline(never)]
+fn register() -> Option<Process> {
+    let domain = domain::get()?;
+    // In a child that was born into another namespace of process numbers, ours would mean somebody else.
+    let namespace = system::status(c"/proc/self/ns/pid").map_or(0, |status| status.st_ino);
+    if namespace != 0 && domain.namespace != 0 && namespace != domain.namespace {
+        return None;
+    }
+    let guard = domain.lock_only().ok()?;
+    let registry = domain.registry;
+    let epoch = epoch::current();
+    table::forked(epoch);
+    let id = system::process_id();
+    let owner = identity(id);
+    let registered = registered();
+
+    let mut free = None;
+    let mut own = None;
+    for (index, slot) in (0..).zip(registry.processes()) {
+        match slot.owner.load(Relaxed) {
+            0 => free = free.or(Some((index, slot))),
+            other if other == owner => own = Some((index, slot)),
+            _ => {}
+        }
+    }
+    let (index, slot) = match own {
+        Some(own) => {
+            if registered.is_none() {
+                INHERITED.store(true, Relaxed);
+            }
+            own
+        }
+        None => {
+            INHERITED.store(false, Relaxed);
+            let (index, slot) = free.or_else(|| registry.another_process())?;
+            // Before the owner: a slot whose owner is there has a mutex, or a word that says nothing.
+            if !slot.alive.make() {
+                return None;
+            }
+            // Release: the mutex was made before. From here on the slot is ours.
+            slot.owner.store(owner, Release);
+            (index, slot)
+        }
+    };
+    if noticed() {
+        // If it is held, a living thread of this process holds it, which will do.
+        slot.alive.claim();
+    }
+    OWN_ID.store(id, Relaxed);
+    OWN_MARK.store(ptr::from_ref(slot.alive.word()).cast_mut(), Relaxed);
+    OWN.store(u64::from(epoch) << 32 | u64::from(index + 1), Release);
+
+    let used = registry.processes().len() as u32;
+    let look = free.is_none() && used >= registry.reap_at.load(Relaxed);
+    drop(guard);
+    if look && own.is_none() {
+        reap(domain);
+    }
+    Some(Process { slot: index, id })
+}
+
+/// Frees the slots of processes that are gone, after telling every array. The caller is registered.
+pub(super) fn reap(domain: &'static Domain) {
+    let Ok(_guard) = domain.lock() else { return };
+    let registry = domain.registry;
+    let mut gone = [0u64; (Process::SLOTS as usize).div_ceil(64)];
+    let mut living = 0;
+    for (index, slot) in registry.processes().iter().enumerate() {
+        if slot.owner.load(Relaxed) == 0 {
+        } else if is_gone(slot) {
+            gone[index / 64] |= 1 << (index % 64);
+        } else {
+            living += 1;
+        }
+    }
+    let each = || (0..registry.processes().len()).filter(|index| gone[index / 64] >> (index % 64) & 1 != 0);
+    // Doubling: the work of this is spread over as many registrations as it finds processes.
+    registry.reap_at.store((2 * living).max(FEW_PROCESSES), Relaxed);
+    if each().next().is_none() {
+        return;
+    }
+    let told =
+        super::make::for_each_array(domain, |array| each().all(|index| array.bury(index as u32).is_ok()));
+    if told {
+        for slot in each().filter_map(|index| registry.processes().get(index)) {
+            slot.owner.store(0, Release);
+        }
+    }
+}
+
+/// See [`Host::gone`](poundlock_core::semarray::Host::gone).
+pub(super) fn gone(slot: u32) -> bool {
+    let slot = domain::known().and_then(|domain| domain.registry.processes().get(slot as usize));
+    let gone = slot.is_some_and(is_gone);
+    if gone {
+        // What it wrote, it wrote before the kernel said so.
+        fence(SeqCst);
+    }
+    gone
+}
+
+fn is_gone(slot: &ProcessSlot) -> bool {
+    // Acquire: the mark is at least as new, so it is not that of a process before.
+    let owner = slot.owner.load(Acquire);
+    if owner == 0 {
+        return true;
+    }
+    let word = slot.alive.word().load(Acquire);
+    if word != 0 && word & DIED == 0 {
+        return false;
+    }
+    ended(owner)
+}
+
+/// The word for a process: its number and the lower half of the time of its start, in clock ticks. 0 there: not known.
+fn identity(id: u32) -> u64 {
+    let start = match look(c"/proc/self/stat") {
+        // If `/proc` is of another namespace, so are its numbers.
+        Some(stat) if stat.id == u64::from(id) => stat.start as u32,
+        _ => {
+            NO_PROC.store(true, Relaxed);
+            0
+        }
+    };
+    u64::from(id) << 32 | u64::from(start)
+}
+
+/// Whether the process of that identity has ended, all of its threads.
+#[cold]
+fn ended(owner: u64) -> bool {
+    let (id, start) = (owner >> 32, owner as u32);
+    // SAFETY: signal 0 is sent to nobody; the call only checks.
+    if keeping_errno(|| unsafe { libc::syscall(libc::SYS_kill, id, 0) }) == Err(libc::ESRCH) {
+        return true;
+    }
+    if start == 0 || NO_PROC.load(Relaxed) {
+        return ended_without_proc(id);
+    }
+    let path = Path::new().and(b"/proc/").and_number(id).and(b"/stat");
+    match path.get().ok().and_then(look) {
+        Some(stat) => stat.start as u32 != start || stat.ended,
+        // It may have gone since, or be hidden from us.
+        None => ended_without_proc(id),
+    }
+}
+
+/// As [`ended`], of whatever process has that number now.
+fn ended_without_proc(id: u64) -> bool {
+    // SAFETY: two numbers.
+    match keeping_errno(|| unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0) }) {
+        Err(error) => error == libc::ESRCH,
+        Ok(descriptor) => {
+            let mut poll = libc::pollfd { fd: descriptor as i32, events: libc::POLLIN, revents: 0 };
+            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: one structure; readable once the process and all its threads have ended.
+            let ready = keeping_errno(|| unsafe {
+                libc::syscall(libc::SYS_ppoll, &raw mut poll, 1, &raw const now, ptr::null::<u8>(), 8)
+            });
+            // SAFETY: ours.
+            let _ = keeping_errno(|| unsafe { libc::syscall(libc::SYS_close, descriptor) });
+            ready == Ok(1) && poll.revents & libc::POLLIN != 0
+        }
+    }
+}
+
+/// What `/proc/<pid>/stat` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    id: u64,
+    /// When it started, in clock ticks.
+    start: u64,
+    /// Whether all of its threads have ended.
+    ended: bool,
+}
+
+fn look(path: &CStr) -> Option<Stat> {
+    // Its name is at most 64 bytes, and there are 50 numbers.
+    let mut buffer = [0; 1536];
+    parse(system::read_file(path, &mut buffer).ok()?)
+}
+
+fn parse(text: &[u8]) -> Option<Stat> {
+    // The name may have anything in it, brackets too.
+    let name_begins = text.iter().position(|byte| *byte == b'(')?;
+    let name_ends = text.iter().rposition(|byte| *byte == b')')?;
+    let id = system::number(text.get(..name_begins)?.trim_ascii_end())?;
+    // From the third field on.
+    let mut fields = text.get(name_ends + 1..)?.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let state = *fields.next()?.first()?;
+    let threads = fields.nth(20 - 4).and_then(system::number)?;
+    let start = fields.nth(22 - 21).and_then(system::number)?;
+    // A zombie that leads other threads is counted with them.
+    Some(Stat { id, start, ended: matches!(state, b'Z' | b'X' | b'x') && threads <= 1 })
+}
+
+/// The process numbers of the processes that are registered and not gone.
+pub(super) fn each(registry: &'static Registry) -> impl Iterator<Item = u32> {
+    registry
+        .processes()
+        .iter()
+        .filter(|slot| slot.owner.load(Acquire) != 0 && !is_gone(slot))
+        .map(|slot| (slot.owner.load(Relaxed) >> 32) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_line_of_proc_is_read_whatever_the_name() {
+        let line = |name: &str, state: char, threads: u32| {
+            format!(
+                "42 ({name}) {state} 1 42 42 0 -1 4194560 118 0 0 0 0 0 0 0 20 0 {threads} 0 8675309 2281472 197"
+            )
+        };
+        let stat = Stat { id: 42, start: 8_675_309, ended: false };
+        assert_eq!(parse(line("sh", 'S', 1).as_bytes()), Some(stat));
+        assert_eq!(parse(line("a) Z 1 (b", 'R', 3).as_bytes()), Some(stat));
+        assert_eq!(parse(line("x y", 'Z', 1).as_bytes()), Some(Stat { ended: true, ..stat }));
+        assert_eq!(parse(line("leader", 'Z', 2).as_bytes()), Some(stat));
+        assert_eq!(parse(line("x", 'X', 0).as_bytes()), Some(Stat { ended: true, ..stat }));
+        for wrong in ["", "42", "42 (sh", "42 (sh) S 1 2", "x (sh) S 1"] {
+            assert_eq!(parse(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    fn path(id: u32) -> Path {
+        Path::new().and(b"/proc/").and_number(id.into()).and(b"/stat")
+    }
+
+    #[test]
+    fn a_process_has_ended_when_it_is_a_zombie_and_not_before() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let id = child.id();
+        let start = look(path(id).get().unwrap()).unwrap().start;
+        let owner = u64::from(id) << 32 | u64::from(start as u32);
+        assert!(!ended(owner) && !ended_without_proc(id.into()));
+        assert!(ended(owner ^ 1), "another process with that number");
+        child.kill().unwrap();
+        let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
+        // SAFETY: waits for our child and leaves it a zombie.
+        let waited =
+            unsafe { libc::waitid(libc::P_PID, id, status.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
+        assert_eq!(waited, 0);
+        assert!(ended(owner) && ended_without_proc(id.into()));
+        child.wait().unwrap();
+        assert!(ended(owner) && ended_without_proc(id.into()));
+    }
+
+    #[test]
+    fn a_process_whose_leader_has_ended_lives() {
+        // SAFETY: a child whose first thread ends before its second.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            std::thread::spawn(|| {
+                loop {
+                    std::thread::park();
+                }
+            });
+            // SAFETY: ends this thread only.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        let id = child as u32;
+        let zombie = || {
+            let text = std::fs::read_to_string(path(id).get().unwrap().to_str().unwrap()).unwrap();
+            text.rsplit_once(')').unwrap().1.starts_with(" Z")
+        };
+        while !zombie() {
+            std::thread::yield_now();
+        }
+        let stat = look(path(id).get().unwrap()).unwrap();
+        assert!(!stat.ended);
+        assert!(!ended(u64::from(id) << 32 | u64::from(stat.start as u32)));
+        assert!(!ended_without_proc(id.into()));
+        // SAFETY: our own child.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            assert_eq!(libc::waitpid(child, ptr::null_mut(), 0), child);
+        }
+        assert!(ended(u64::from(id) << 32 | u64::from(stat.start as u32)));
+    }
+}
