@@ -18,6 +18,12 @@ const PATH_VARIABLE: &str = "POUNDLOCK_PRELOAD_LIB";
 /// Tells the library which lock to use.
 pub(crate) const LOCK_VARIABLE: &str = "POUNDLOCK_LOCK";
 
+/// Tells it which semaphore arrays are ours.
+pub(crate) const SEMAPHORES_VARIABLE: &str = "POUNDLOCK_SEMAPHORES";
+
+/// Tells it where they lie.
+pub(crate) const DOMAIN_VARIABLE: &str = "POUNDLOCK_IPC_DIR";
+
 /// Turns statistics on, and tells the library where to leave them.
 pub(crate) const STAT_VARIABLE: &str = "POUNDLOCK_STAT_DIR";
 

@@ -8,12 +8,15 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod ipcrm;
+mod ipcs;
 mod launch;
 mod library;
 mod locks;
 mod message;
 mod program;
 mod run;
+mod semaphores;
 mod stat;
 mod torture;
 
@@ -36,9 +39,19 @@ enum Cmd {
     Bench(bench::Args),
     /// Torture a lock with real threads, signals, cancellation and forks, and check that it stays one
     Torture(torture::Args),
+    /// List semaphore arrays, or report on them
+    Ipcs(ipcs::Args),
+    /// Remove semaphore arrays
+    Ipcrm(ipcrm::Args),
     /// The process that `torture` watches
     #[command(name = torture::BODY, hide = true)]
     TortureBody(torture::BodyArgs),
+    /// The process that `torture --semaphores` watches
+    #[command(name = torture::ARRAYS, hide = true)]
+    TortureArrays(torture::ArraysArgs),
+    /// What some of its children become
+    #[command(name = torture::EXECUTED, hide = true)]
+    TortureExecuted(torture::ExecutedArgs),
 }
 
 fn main() -> ExitCode {
@@ -48,7 +61,11 @@ fn main() -> ExitCode {
         Cmd::Locks(args) => locks::main(args),
         Cmd::Bench(args) => bench::main(args),
         Cmd::Torture(args) => torture::main(args),
+        Cmd::Ipcs(args) => ipcs::main(args),
+        Cmd::Ipcrm(args) => ipcrm::main(args),
         Cmd::TortureBody(args) => torture::body(args),
+        Cmd::TortureArrays(args) => torture::arrays_body(args),
+        Cmd::TortureExecuted(args) => torture::executed(args),
     }
 }
 

@@ -1,6 +1,8 @@
 //! `poundlock torture`: a lock under real threads, signals, cancellation, forks and sudden exits, against a checker of
 //! mutual exclusion and of progress.
 //!
+//! With `--semaphores`, semaphore arrays under many processes instead, against books that must balance: `arrays`.
+//!
 //! The threads run in a child process: this command once more, started as `poundlock run` starts a program, so that the
 //! pthread symbols are those that users get. Its body is C (`csrc/torture`, which also says why). Here are the options,
 //! the child's watchdog and the report. The child writes lines on its standard output, a pipe:
@@ -10,7 +12,9 @@
 //! | `beat MS N` | the child's monitor is alive; MS of its own clock have passed, N critical sections were entered |
 //! | `lock N NAME`, `count N TEXT` | the report |
 //! | `done` | all checks passed |
-//! | `violation TEXT` | a check failed; `thread ...` lines and `end` follow, and the child stands still |
+//! | `violation TEXT` | a check failed; `thread ...` and `array ...` lines and `end` follow, and the child stands still |
+
+mod arrays;
 
 use std::ffi::{CString, OsString, c_char, c_uint};
 use std::fmt::Write as _;
@@ -43,10 +47,14 @@ pub(crate) struct Args {
     /// `glibc` is the program's own
     #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
     lock: String,
+    /// Torture semaphore arrays instead: whose, and perhaps which variant, as for `poundlock run`
+    #[arg(long, value_name = "VALUE", conflicts_with = "lock")]
+    semaphores: Option<String>,
     /// How long
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = positive_seconds)]
     seconds: f64,
-    /// Worker threads [default: 8 for each CPU, and 3]
+    /// Worker threads; or worker processes, of up to 3 threads each, with --semaphores (at most 256 count)
+    /// [default: 8 for each CPU, and 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_THREADS)))]
     threads: Option<u32>,
     /// Seed of every random choice, as printed by an earlier run [default: another each time]
@@ -139,6 +147,7 @@ fn torture(args: &Args) -> Result<ExitCode, Failure> {
             backtrace(child.id(), file);
         }
         end(&mut child);
+        let _ = plan.clear_up();
         say(format_args!("torture: violation: {line} ({plan})"));
         for detail in details {
             say(format_args!("torture: {detail}"));
@@ -147,6 +156,10 @@ fn torture(args: &Args) -> Result<ExitCode, Failure> {
     }
     let Outcome::Passed(report) = outcome else { unreachable!("two outcomes") };
     end(&mut child);
+    if let Err(line) = plan.clear_up() {
+        say(format_args!("torture: violation: {line} ({plan})"));
+        return Ok(ExitCode::from(VIOLATION));
+    }
     std::io::stdout()
         .lock()
         .write_all(plan.report(&report).as_bytes())
@@ -156,7 +169,7 @@ fn torture(args: &Args) -> Result<ExitCode, Failure> {
 
 /// What the child is told.
 struct Plan {
-    lock: Choice,
+    subject: Subject,
     environment: Vec<library::Change>,
     threads: u32,
     cpus: usize,
@@ -165,9 +178,20 @@ struct Plan {
     seed: u64,
 }
 
+/// What is tortured.
+enum Subject {
+    Locks(Choice),
+    Arrays(arrays::Arrays),
+}
+
 impl std::fmt::Display for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "lock {}, {} threads on {} CPUs, seed {:#x}", self.lock, self.threads, self.cpus, self.seed)
+        let Plan { threads, cpus, seed, .. } = self;
+        match &self.subject {
+            Subject::Locks(lock) => write!(f, "lock {lock}, {threads} threads")?,
+            Subject::Arrays(arrays) => write!(f, "semaphores {arrays}, {threads} processes")?,
+        }
+        write!(f, " on {cpus} CPUs, seed {seed:#x}")
     }
 }
 
@@ -186,16 +210,25 @@ struct Report {
 
 impl Plan {
     fn new(args: &Args) -> Result<Plan, Failure> {
-        let lock = locks::parse(&args.lock)?;
-        let environment =
-            if lock.keeps_everything() { library::plain_environment() } else { library::environment(lock)? };
+        let (subject, environment) = match &args.semaphores {
+            Some(value) => {
+                let (arrays, environment) = arrays::Arrays::new(value)?;
+                (Subject::Arrays(arrays), environment)
+            }
+            None => {
+                let lock = locks::parse(&args.lock)?;
+                let plain = lock.keeps_everything();
+                let environment =
+                    if plain { library::plain_environment() } else { library::environment(lock)? };
+                (Subject::Locks(lock), environment)
+            }
+        };
+        let most = if args.semaphores.is_some() { arrays::MAX_PROCESSES } else { MAX_THREADS };
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = args.threads.unwrap_or_else(|| {
-            u32::try_from(8 * cpus + 3).map_or(MAX_THREADS, |threads| threads.min(MAX_THREADS))
-        });
+        let threads = args.threads.unwrap_or_else(|| u32::try_from(8 * cpus + 3).unwrap_or(most)).min(most);
         let milliseconds = |seconds: f64| (seconds * 1000.0) as u64;
         Ok(Plan {
-            lock,
+            subject,
             environment,
             threads,
             cpus,
@@ -213,19 +246,29 @@ impl Plan {
     }
 
     /// The same for spinlocks of one process alone: those whose waiters halt or yield take any number.
-    fn spinners(&self) -> u32 {
-        let form = self.lock.spinlock().unwrap_or_else(poundlock_linux::machine::spinlock);
-        if self.lock.keeps_everything() || form == Kind::Native { self.few_spinners() } else { MAX_THREADS }
+    fn spinners(&self, lock: Choice) -> u32 {
+        let form = lock.spinlock().unwrap_or_else(poundlock_linux::machine::spinlock);
+        if lock.keeps_everything() || form == Kind::Native { self.few_spinners() } else { MAX_THREADS }
     }
 
     fn start(&self) -> Result<Child, Failure> {
         let failed =
             |error: std::io::Error| Failure::new(status::OURS, format_args!("starting the child: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.arg(BODY);
-        command.args([self.threads, self.spinners(), self.few_spinners()].map(|number| number.to_string()));
-        command.args([self.milliseconds, self.patience_ms, self.seed].map(|number| number.to_string()));
-        if !self.lock.keeps_everything() {
+        let times = [self.milliseconds, self.patience_ms, self.seed].map(|number| number.to_string());
+        let plain = match &self.subject {
+            Subject::Locks(lock) => {
+                let spinners = [self.spinners(*lock), self.few_spinners()];
+                command.arg(BODY).arg(self.threads.to_string());
+                command.args(spinners.map(|number| number.to_string())).args(times);
+                lock.keeps_everything()
+            }
+            Subject::Arrays(arrays) => {
+                command.arg(ARRAYS).arg(self.threads.to_string()).args(times).arg(arrays.key().to_string());
+                arrays.are_the_kernels()
+            }
+        };
+        if !plain {
             command.arg("libpoundlock_preload");
         }
         for (name, value) in &self.environment {
@@ -237,6 +280,14 @@ impl Plan {
         // A group of its own, so that it can be ended with whatever it forked.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
         command.spawn().map_err(failed)
+    }
+
+    /// Removes what a dead child may have left. An error is a violation: something was left by one that had passed.
+    fn clear_up(&self) -> Result<(), String> {
+        match &self.subject {
+            Subject::Locks(_) => Ok(()),
+            Subject::Arrays(arrays) => arrays.clear_up(self.threads),
+        }
     }
 
     /// Reads what the child says until it has passed, failed, ended, or said nothing for too long.
@@ -309,7 +360,7 @@ impl Plan {
                     clear(progress);
                     violation = Some((rest.to_string(), Vec::new()));
                 }
-                ("thread", Some((_, details))) => details.push(line),
+                ("thread" | "array", Some((_, details))) => details.push(line),
                 ("end", Some(_)) => {
                     let (line, details) = violation.unwrap_or_default();
                     return Outcome::Violated { line, details };
@@ -342,6 +393,12 @@ impl Plan {
 
 /// The hidden subcommand's name.
 pub(crate) const BODY: &str = "torture-body";
+/// That of the process that `--semaphores` watches.
+pub(crate) const ARRAYS: &str = "torture-arrays";
+/// That of what some of its children become.
+pub(crate) const EXECUTED: &str = "torture-executed";
+
+pub(crate) use arrays::{ArraysArgs, ExecutedArgs, body as arrays_body, executed};
 
 /// Not secret, only different each time.
 fn any_seed() -> u64 {

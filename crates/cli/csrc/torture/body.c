@@ -375,7 +375,7 @@ static void start_helper(struct slot *slot, void *(*main)(void *))
 
 /* Every call must reach the library under test: one that escapes to another would break exclusion, or hide that nothing
  * is being tested. NULL: the program's own. */
-static void check_symbols(const char *library)
+void check_symbols(const char *library, const char *const symbols[])
 {
     for (unsigned i = 0; library && symbols[i]; i++) {
         Dl_info info;
@@ -394,7 +394,7 @@ void poundlock_torture_body(const char *library, unsigned threads, unsigned spin
                             uint64_t milliseconds, uint64_t patience_ms, uint64_t seed)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the watchdog's end is ours */
-    check_symbols(library);
+    check_symbols(library, symbols);
     world.seed = seed;
     world.threads = threads > MAX_SLOTS ? MAX_SLOTS : threads;
     world.spinners = spinners;

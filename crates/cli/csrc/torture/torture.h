@@ -226,6 +226,7 @@ void describe(char *into, size_t room, const struct slot *slot);
 void dump_threads(void);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *error_name(int error, char into[16]);
+void check_symbols(const char *library, const char *const symbols[]);
 
 static inline void did(enum counter counter) { self->did[counter]++; }
 

@@ -55,26 +55,31 @@ impl fmt::Debug for Listed {
 }
 
 /// Calls `each` with every array of this process's domain. Those that are made or removed meanwhile may be missed.
-pub fn list(mut each: impl FnMut(Listed)) {
+pub fn list(each: impl FnMut(Listed)) {
     let Some(domain) = domain::get().filter(|_| process::process().is_some()) else { return };
-    for (slot, known) in domain.registry.arrays().iter().enumerate() {
-        let Some(id) = known.id(slot) else { continue };
-        let Ok(entered) = table::open(domain, id) else { continue };
-        let array = entered.array;
-        if array.is_removed() {
-            continue;
-        }
-        each(Listed {
-            id,
-            settings: array.settings(),
-            semaphores: array.semaphores(),
-            variant: array.variant(),
-            times: array.times(),
-            report: array.report(),
-            sleepers: array.sleepers(),
-            domain,
-        });
-    }
+    let arrays = domain.registry.arrays().iter().enumerate();
+    arrays.filter_map(|(slot, known)| listed(domain, known.id(slot)?)).for_each(each);
+}
+
+/// What [`list`] says of one array.
+pub fn describe(id: i32) -> Option<Listed> {
+    let domain = domain::get().filter(|_| process::process().is_some())?;
+    listed(domain, id)
+}
+
+fn listed(domain: &'static Domain, id: i32) -> Option<Listed> {
+    let entered = table::open(domain, id).ok()?;
+    let array = entered.array;
+    (!array.is_removed()).then(|| Listed {
+        id,
+        settings: array.settings(),
+        semaphores: array.semaphores(),
+        variant: array.variant(),
+        times: array.times(),
+        report: array.report(),
+        sleepers: array.sleepers(),
+        domain,
+    })
 }
 
 /// Whether the process has the file of that name mapped.

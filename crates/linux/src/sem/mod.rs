@@ -43,7 +43,7 @@ use poundlock_core::semarray::Error;
 
 pub use config::{Choice, Which, choice, choose, configure};
 pub use control::control;
-pub use list::{Listed, list};
+pub use list::{Listed, describe, list};
 pub use make::{end, get, remove};
 pub use operate::operate;
 
