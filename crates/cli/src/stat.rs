@@ -1,5 +1,6 @@
 //! `poundlock stat`: a program run with its locks measured, and a report of where it waited.
 
+mod arrays;
 mod events;
 mod json;
 mod report;
@@ -14,12 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use poundlock_core::names::Choice;
+use poundlock_linux::sem::Which;
 use poundlock_statfile::Snapshot;
 
 use crate::launch::{self, Ended};
 use crate::message::{Failure, say, status};
 use crate::program::{self, reason};
-use crate::{library, locks, run};
+use crate::{library, locks, run, semaphores};
 
 /// What to run, and how to report it.
 #[derive(clap::Args)]
@@ -44,10 +46,12 @@ pub(crate) fn main(args: Args) -> ExitCode {
 
 fn stat(args: &Args) -> Result<u8, Failure> {
     let lock = locks::parse(&args.run.lock)?;
+    args.run.semaphores()?;
     let program = launch::find(&args.run.command)?;
     // The program's own locks are measured by our library as well.
     program::check(&program)?;
     let mut environment = library::environment(lock)?;
+    environment.extend(semaphores(args, lock).map(semaphores::change));
     // Before the program has run for an hour is the time to find that its report cannot be written.
     let json = args.json.as_deref().map(json::Output::open).transpose()?;
     let dir = figures_dir()?;
@@ -66,6 +70,11 @@ fn stat(args: &Args) -> Result<u8, Failure> {
             Ok(ended.exit_code())
         }
     }
+}
+
+/// The semaphore arrays that were asked for. A program that keeps its locks keeps its arrays.
+fn semaphores(args: &Args, lock: Choice) -> Option<&str> {
+    args.run.semaphores.as_deref().or(lock.keeps_everything().then_some(Which::Kernel.name()))
 }
 
 fn report(

@@ -138,7 +138,8 @@ static uint64_t my_mark(void)
 static bool is_doomed(uint64_t mark)
 {
     const struct seat *seat = &books->seat[(mark - 1) >> 4 & (MAX_SEATS - 1)];
-    return atomic_load(&seat->life) != (unsigned)((mark - 1) >> 32) || atomic_load(&seat->doomed);
+    /* In this order: the next process there has another life before it is not doomed. */
+    return atomic_load(&seat->doomed) || atomic_load(&seat->life) != (unsigned)((mark - 1) >> 32);
 }
 
 static void come_in(unsigned lock)

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
+use super::arrays::ArrayJson;
 use super::events::bounds;
 use super::report::Report;
 use crate::message::{Failure, status};
@@ -31,6 +32,10 @@ struct Document<'a> {
     events: Vec<Event>,
     /// Those that have one; empty if there were no events at all.
     durations: Vec<Durations>,
+    /// Semaphore arrays of ours that were used, most spinning first.
+    arrays: Vec<ArrayJson>,
+    /// Whether there were more than there was room for.
+    dropped_arrays: bool,
 }
 
 #[derive(Serialize)]
@@ -201,5 +206,7 @@ fn document(report: &Report) -> Document<'_> {
         locks: locks.collect(),
         events: events.collect(),
         durations: durations.collect(),
+        arrays: report.arrays.json(),
+        dropped_arrays: report.arrays.dropped,
     }
 }

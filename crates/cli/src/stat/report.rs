@@ -7,6 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use poundlock_core::names::{Choice, LockName};
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 
+use super::arrays::Arrays;
 use super::events::Events;
 use super::symbols::{Frame, Space, Symbols};
 use crate::launch::Ended;
@@ -31,6 +32,8 @@ pub(super) struct Report {
     pub(super) locks: Vec<Lock>,
     /// What happened in the slow paths of queue spinlocks.
     pub(super) events: Events,
+    /// Semaphore arrays of ours.
+    pub(super) arrays: Arrays,
 }
 
 /// One lock.
@@ -101,6 +104,7 @@ impl Report {
             dropped_locks: snapshots.iter().map(|snapshot| snapshot.dropped_locks).sum(),
             locks: locks.collect(),
             events: Events::new(snapshots),
+            arrays: Arrays::new(snapshots),
         }
     }
 

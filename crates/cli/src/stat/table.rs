@@ -40,8 +40,15 @@ fn write_text(out: &mut String, report: &Report, shown: usize) -> std::fmt::Resu
         report.ending
     )?;
     if report.locks.is_empty() {
-        return writeln!(out, "No lock was used.");
+        writeln!(out, "No lock was used.")?;
+    } else {
+        write_locks(out, report, shown)?;
     }
+    report.arrays.write(out, shown)?;
+    report.events.write(out)
+}
+
+fn write_locks(out: &mut String, report: &Report, shown: usize) -> std::fmt::Result {
     let several = report.several_processes();
     let shown = shown.min(report.locks.len());
     let (top, rest) = report.locks.split_at(shown);
@@ -60,7 +67,7 @@ fn write_text(out: &mut String, report: &Report, shown: usize) -> std::fmt::Resu
     for lock in top.iter().filter(|lock| !lock.sites.is_empty()) {
         write_sites(out, lock, several)?;
     }
-    report.events.write(out)
+    Ok(())
 }
 
 fn table(report: &Report, locks: &[Lock], several: bool) -> String {
@@ -167,7 +174,7 @@ fn write_sites(out: &mut String, lock: &Lock, several: bool) -> std::fmt::Result
     Ok(())
 }
 
-fn counted(n: u64, what: &str) -> String {
+pub(super) fn counted(n: u64, what: &str) -> String {
     let ending = match (n, what.ends_with('s')) {
         (1, _) => "",
         (_, true) => "es",

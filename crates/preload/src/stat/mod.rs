@@ -14,11 +14,18 @@
 //! | ... and then refused without a wait | drop the [`Wait`] |
 //! | about to release (outermost), still holding the lock | [`released`] |
 //!
+//! Semaphore arrays are counted by themselves; here are only [`array_used`] and [`remove_array`].
+//!
 //! A spinlock has its [`LockRef`] from [`spinlock`], and is initialised and destroyed by [`spinlock_created`] and
 //! [`spinlock_destroyed`]. Lock events come by themselves, from the platform.
 
+#[allow(dead_code, reason = "for `sem`")]
+mod arrays;
+
 use core::ffi::CStr;
 
+#[allow(unused_imports, reason = "for `sem`")]
+pub(crate) use arrays::{array_used, remove_array};
 use poundlock_core::events::Event;
 use poundlock_statfile::LockKind;
 pub(crate) use poundlock_statfile::writer::{CallSite, LockRef, Wait};
