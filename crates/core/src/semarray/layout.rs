@@ -119,6 +119,10 @@ words! { 3 * LINE;
     STAGER,
     /// With `STAGED`: the value for a single semaphore.
     STAGED_VALUE,
+    /// The process whose adjustments are being applied, its slot + 1. 0: none.
+    LEAVING,
+    /// How many of `MULTIPLE` both change something and wait for zero.
+    MIXED,
 }
 
 words! { 4 * LINE;
@@ -288,9 +292,7 @@ impl Layout {
 }
 
 const _: () = {
-    assert!(
-        SHARED_LOCK < 3 * LINE && STAGED_VALUE < 4 * LINE && SERVED + 1 < 5 * LINE && BORN + 1 < 2 * LINE
-    );
+    assert!(SHARED_LOCK < 3 * LINE && MIXED < 4 * LINE && SERVED + 1 < 5 * LINE && BORN + 1 < 2 * LINE);
     assert!(waiter::OPERATIONS + 2 * waiter::INLINE == waiter::SIZE);
     assert!(Layout::new(MOST_SEMAPHORES, Variant::After).undo_count >= 500);
 };

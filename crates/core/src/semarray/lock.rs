@@ -19,6 +19,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use super::layout::{
     CONTENDED as CONTENDED_COUNT, FREE, HOLDER, RECOVERIES, REMOVED, SLEPT, SPUN, WAKES, waiter,
 };
+use super::queue::SLEEPING;
 use super::{Array, Error, Host, Process, Variant};
 use crate::platform::{Atomic, Spin};
 
@@ -88,10 +89,9 @@ impl<'a, H: Host> Array<'a, H> {
                     self.at(HOLDER).store(thread::<H>(), Relaxed);
                     return Some(Locked { array: *self, me, first: Cell::new(0), last: Cell::new(0) });
                 }
-            } else if seen & REQUESTED != 0
-                // Release: the holder that clears the bit sees the requests that are announced by it.
-                || lock.compare_exchange(seen, seen | REQUESTED, AcqRel, Relaxed).is_ok()
-            {
+            } else if lock.compare_exchange(seen, seen | REQUESTED, AcqRel, Relaxed).is_ok() {
+                // Release: the holder that clears the bit sees the request. Also if somebody had set the bit already: only a
+                // write of our own to this word comes before the holder's exchange for sure.
                 return None;
             }
         }
@@ -206,10 +206,6 @@ impl<'a, H: Host> Locked<'a, H> {
     /// The sleeper is in no list any more, and that is committed: it will be woken to find `RESULT` as its state.
     pub(super) fn will_wake(&self, index: u32) {
         self.array.add_wide(WAKES, 1);
-        if self.array.variant == Variant::Before {
-            self.array.wake(index);
-            return;
-        }
         let record = self.array.waiter(index);
         self.at(record + waiter::CHAIN).store(0, Relaxed);
         match self.last.replace(index + 1) {
@@ -240,6 +236,9 @@ impl<'a, H: Host> Locked<'a, H> {
     /// As [`Self::release`], whatever is requested; returns whether something was meanwhile.
     fn release_once(self) -> bool {
         debug_assert_eq!(self.load(super::layout::JOURNAL_LENGTH), 0, "released in a transaction");
+        if self.array.variant == Variant::Before {
+            self.wake_all();
+        }
         self.at(HOLDER).store(0, Relaxed);
         let lock = self.at(self.array.layout.lock);
         // Release: partner of the acquire in `attempt`. Acquire: of the release with which a request is announced.
@@ -247,28 +246,33 @@ impl<'a, H: Host> Locked<'a, H> {
         if seen & CONTENDED != 0 {
             H::wake_shared(lock, 1);
         }
-        let mut next = self.first.get();
+        self.wake_all();
+        seen & REQUESTED != 0
+    }
+
+    /// Wakes whom this critical section let proceed.
+    fn wake_all(&self) {
+        let mut next = self.first.replace(0);
         while next != 0 {
             let index = next - 1;
             // ONE WAKER: before its state is set the record is not used again.
             next = self.at(self.array.waiter(index) + waiter::CHAIN).load(Relaxed);
             self.array.wake(index);
         }
-        seen & REQUESTED != 0
     }
 
     /// The last holder died: makes the array whole.
     fn recover(&self, slot: u32) {
         self.roll_back();
         self.apply_staged();
-        // Before anybody's record is freed: it may be among the requests.
-        self.drain();
+        self.adjust_all();
         self.at(RECOVERIES).store(self.load(RECOVERIES).wrapping_add(1), Relaxed);
         if self.load(REMOVED) != 0 {
             self.refuse_everybody();
         }
-        self.bury(slot);
+        // First what it made possible, then what its end does, and those that came later.
         self.settle_everything();
+        self.bury(slot);
     }
 }
 
@@ -279,7 +283,11 @@ impl<H: Host> Array<'_, H> {
         let state = self.at(record + waiter::STATE);
         let result = self.at(record + waiter::RESULT).load(Relaxed);
         // Release: what was done before happens before the sleeper's return. LAST TOUCH of the record.
-        state.store(result, Release);
-        H::wake_shared(state, 1);
+        if state.compare_exchange(SLEEPING, result, Release, Relaxed).is_ok() {
+            H::wake_shared(state, 1);
+        } else {
+            // Its process was buried meanwhile, and left it to its waker.
+            self.at(record + waiter::OWNER).store(0, Release);
+        }
     }
 }

@@ -24,6 +24,7 @@
 //! No weak ordering is needed for what a killed process wrote: it is gone only when the kernel says so, after its last store.
 //! What must not happen is that the compiler exchanges its stores; hence the releases in the journal.
 
+mod audit;
 mod host;
 mod journal;
 mod layout;
@@ -34,6 +35,7 @@ mod sleep;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+pub use audit::Audit;
 pub use host::{Host, Process};
 pub use layout::Layout;
 use layout::semaphore;

@@ -15,13 +15,16 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{
-    ALL_HEAD, ALL_TAIL, CONST_HEAD, CONST_TAIL, FIRST_SEMAPHORE, INDEXED, LARGE_HIGH, LARGE_LISTS,
-    LARGE_SIZE, MULTIPLE as MULTIPLE_COUNT, OPERATED, SLEEPERS, UNDO_HIGH, UNDO_INDEX, UNDO_USED, WAITERS,
-    WAITERS_HIGH, semaphore, undo, waiter,
+    ACTIVE, ALL_HEAD, ALL_TAIL, CONST_HEAD, CONST_TAIL, FIRST_SEMAPHORE, INDEXED, LARGE_HIGH, LARGE_LISTS,
+    LARGE_SIZE, MIXED, MULTIPLE as MULTIPLE_COUNT, OPERATED, SLEEPERS, UNDO_HIGH, UNDO_INDEX, UNDO_USED,
+    WAITERS, WAITERS_HIGH, semaphore, undo, waiter,
 };
 use super::lock::Locked;
 use super::{Array, Error, Host, MOST_VALUE, Op, Variant};
 use crate::platform::Atomic;
+
+/// The greatest adjustment; the least is one less.
+const MOST_ADJUSTMENT: i32 = MOST_VALUE as i32;
 
 /// In the list of its semaphore's takers, and that of all.
 pub(super) const TAKER: u32 = 1;
@@ -40,10 +43,12 @@ pub(super) const APPLIED: u32 = 1;
 pub(super) const REMOVED: u32 = 2;
 /// An operation would have left its range.
 pub(super) const OUT_OF_RANGE: u32 = 3;
-/// It would have had to sleep and must not (combining).
+/// It would have to sleep and must not.
 pub(super) const REFUSED: u32 = 4;
 /// There is no room for it to sleep, or for its adjustments (combining).
 pub(super) const NO_ROOM: u32 = 5;
+/// [`waiter::STATE`]: its process is gone, and its waker shall free it.
+pub(super) const ORPHANED: u32 = 7;
 /// The array had been removed (combining).
 pub(super) const WAS_REMOVED: u32 = 6;
 
@@ -60,6 +65,10 @@ pub(super) trait Operations: Copy {
     /// Whether one of them changes a semaphore.
     fn change(self) -> bool {
         self.all().any(|operation| operation.change != 0)
+    }
+    /// Whether one of them waits for zero.
+    fn wait_for_zero(self) -> bool {
+        self.all().any(|operation| operation.change == 0)
     }
 }
 
@@ -290,24 +299,31 @@ impl<H: Host> Locked<'_, H> {
     #[inline]
     pub(super) fn try_to_apply(&self, operations: impl Operations, process: u32, undo: Option<u32>) -> Tried {
         let count = operations.count();
+        // How many more adjustments are not zero.
+        let mut more = 0;
         for index in 0..count {
             let operation = operations.get(index);
             let num = usize::from(operation.num);
             let value = self.value(num);
+            let changed = i64::from(value) + i64::from(operation.change);
             let tried = if operation.change == 0 {
                 if value == 0 { Tried::Applied } else { Tried::Blocked(index) }
+            } else if changed < 0 {
+                Tried::Blocked(index)
+            } else if changed > i64::from(MOST_VALUE) {
+                Tried::Range
             } else {
-                let changed = i64::from(value) + i64::from(operation.change);
-                if changed < 0 {
-                    Tried::Blocked(index)
-                } else if changed > i64::from(MOST_VALUE)
-                    || operation.flags & Op::UNDO != 0
-                        && !self.adjust(undo, num, -i64::from(operation.change))
-                {
-                    Tried::Range
-                } else {
-                    self.set(self.semaphore(num) + semaphore::VALUE, changed as u32);
+                self.set(self.semaphore(num) + semaphore::VALUE, changed as u32);
+                if operation.flags & Op::UNDO == 0 {
                     Tried::Applied
+                } else {
+                    match undo.and_then(|undo| self.adjust(undo, num, -i32::from(operation.change))) {
+                        Some(change) => {
+                            more += change;
+                            Tried::Applied
+                        }
+                        None => Tried::Range,
+                    }
                 }
             };
             if tried != Tried::Applied {
@@ -318,6 +334,9 @@ impl<H: Host> Locked<'_, H> {
         for index in 0..count {
             let num = usize::from(operations.get(index).num);
             self.set(self.semaphore(num) + semaphore::PROCESS, process);
+        }
+        if let Some(undo) = undo {
+            self.count_adjustments(undo, more);
         }
         Tried::Applied
     }
@@ -330,53 +349,48 @@ impl<H: Host> Locked<'_, H> {
 
     // Undo slots.
 
-    /// Adds to an adjustment; false if it would leave its range.
-    fn adjust(&self, slot: Option<u32>, num: usize, by: i64) -> bool {
-        let Some(index) = slot else { return false };
-        let slot = self.array().undo_slot(index);
-        let old = self.load(slot + undo::ADJUSTMENTS + num).cast_signed();
-        let new = i64::from(old) + by;
-        if new < -i64::from(MOST_VALUE) - 1 || new > i64::from(MOST_VALUE) {
-            return false;
-        }
-        self.set_adjustment(index, num, new as i32);
-        true
+    /// Adds to an adjustment. Returns by how much the number of those that are not zero changes, for
+    /// [`Self::count_adjustments`]; `None` if the adjustment would leave its range.
+    fn adjust(&self, index: u32, num: usize, by: i32) -> Option<i32> {
+        let at = self.array().undo_slot(index) + undo::ADJUSTMENTS + num;
+        let old = self.load(at).cast_signed();
+        let new = old.checked_add(by).filter(|new| (-MOST_ADJUSTMENT - 1..=MOST_ADJUSTMENT).contains(new))?;
+        self.set(at, new.cast_unsigned());
+        Some(i32::from(new != 0) - i32::from(old != 0))
     }
 
-    /// Sets an adjustment, and keeps the slot in the active list while it has any.
-    pub(super) fn set_adjustment(&self, index: u32, num: usize, new: i32) {
+    /// Forgets an adjustment.
+    pub(super) fn clear_adjustment(&self, index: u32, num: usize) {
+        self.set(self.array().undo_slot(index) + undo::ADJUSTMENTS + num, 0);
+        self.count_adjustments(index, -1);
+    }
+
+    /// So many more adjustments of a slot are not zero: keeps it in the active list while it has any.
+    fn count_adjustments(&self, index: u32, more: i32) {
+        if more == 0 {
+            return;
+        }
         let slot = self.array().undo_slot(index);
-        let at = slot + undo::ADJUSTMENTS + num;
-        let old = self.load(at);
-        self.set(at, new.cast_unsigned());
-        let count = self.load(slot + undo::COUNT);
-        match (old == 0, new == 0) {
-            (true, false) => {
-                self.set(slot + undo::COUNT, count + 1);
-                if count == 0 {
-                    let first = self.load(super::layout::ACTIVE);
-                    self.set(slot + undo::NEXT, first);
-                    self.set(slot + undo::PREVIOUS, 0);
-                    if first != 0 {
-                        self.set(self.array().undo_slot(first - 1) + undo::PREVIOUS, index + 1);
-                    }
-                    self.set(super::layout::ACTIVE, index + 1);
-                }
+        let old = self.load(slot + undo::COUNT);
+        let new = old.wrapping_add_signed(more);
+        self.set(slot + undo::COUNT, new);
+        if old == 0 {
+            let first = self.load(ACTIVE);
+            self.set(slot + undo::NEXT, first);
+            self.set(slot + undo::PREVIOUS, 0);
+            if first != 0 {
+                self.set(self.array().undo_slot(first - 1) + undo::PREVIOUS, index + 1);
             }
-            (false, true) => {
-                self.set(slot + undo::COUNT, count.wrapping_sub(1));
-                if count == 1 {
-                    let (next, previous) = (self.load(slot + undo::NEXT), self.load(slot + undo::PREVIOUS));
-                    if next != 0 {
-                        self.set(self.array().undo_slot(next - 1) + undo::PREVIOUS, previous);
-                    }
-                    match previous {
-                        0 => self.set(super::layout::ACTIVE, next),
-                        _ => self.set(self.array().undo_slot(previous - 1) + undo::NEXT, next),
-                    }
-                }
+            self.set(ACTIVE, index + 1);
+        } else if new == 0 {
+            let (next, previous) = (self.load(slot + undo::NEXT), self.load(slot + undo::PREVIOUS));
+            if next != 0 {
+                self.set(self.array().undo_slot(next - 1) + undo::PREVIOUS, previous);
             }
-            _ => (),
+            match previous {
+                0 => self.set(ACTIVE, next),
+                _ => self.set(self.array().undo_slot(previous - 1) + undo::NEXT, next),
+            }
         }
     }
 
@@ -469,7 +483,10 @@ impl<H: Host> Locked<'_, H> {
         match lists {
             TAKER => self.link(&self.takers(num), index),
             FOR_ZERO => self.link(&self.for_zero(num), index),
-            MULTIPLE => self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT) + 1),
+            MULTIPLE => {
+                self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT) + 1);
+                self.set(MIXED, self.load(MIXED) + u32::from(operations.wait_for_zero()));
+            }
             _ => self.link(&List::own(CONST_HEAD, CONST_TAIL), index),
         }
         if matches!(lists, TAKER | MULTIPLE) {
@@ -483,11 +500,15 @@ impl<H: Host> Locked<'_, H> {
     pub(super) fn dequeue(&self, index: u32) {
         let record = self.array().waiter(index);
         let lists = self.load(record + waiter::LISTS);
-        let num = usize::from(self.array().operations(record).get(0).num);
+        let operations = self.array().operations(record);
+        let num = usize::from(operations.get(0).num);
         match lists {
             TAKER => self.unlink(&self.takers(num), index),
             FOR_ZERO => self.unlink(&self.for_zero(num), index),
-            MULTIPLE => self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT).wrapping_sub(1)),
+            MULTIPLE => {
+                self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT).wrapping_sub(1));
+                self.set(MIXED, self.load(MIXED).wrapping_sub(u32::from(operations.wait_for_zero())));
+            }
             CONSTANT => self.unlink(&List::own(CONST_HEAD, CONST_TAIL), index),
             _ => return,
         }
@@ -509,10 +530,13 @@ impl<H: Host> Locked<'_, H> {
     }
 
     /// Takes the sleeper of a process that is gone out of the lists, and frees its record.
-    pub(super) fn drop_sleeper(&self, index: u32) {
+    fn drop_sleeper(&self, index: u32) {
         self.dequeue(index);
         self.commit();
-        self.array().free(self.array().waiter(index));
+        // It may be in the list of requests still; then it is freed when its process is buried.
+        if self.array().variant != Variant::Combining {
+            self.array().free(self.array().waiter(index));
+        }
     }
 
     // Who may proceed.
@@ -532,6 +556,11 @@ impl<H: Host> Locked<'_, H> {
                 self.complete(index, APPLIED);
                 self.operated();
                 true
+            }
+            // What stands in the way now is not what it went to sleep for.
+            Tried::Blocked(blocking) if operations.get(blocking).flags & Op::NOWAIT != 0 => {
+                self.complete(index, REFUSED);
+                false
             }
             Tried::Blocked(blocking) => {
                 self.at(record + waiter::BLOCKING).store(blocking as u32, Relaxed);
@@ -634,10 +663,9 @@ impl<H: Host> Locked<'_, H> {
             let operations = self.array().operations(record);
             self.settle_zeros(operations);
             let again = self.array().variant == Variant::Before
-                || operations.all().any(|operation| {
-                    operation.change > 0
-                        || self.load(MULTIPLE_COUNT) != 0 && self.value(usize::from(operation.num)) == 0
-                });
+                // One that takes and then waits for zero proceeds at one value only, which may be a lower one.
+                || self.load(MIXED) != 0
+                || operations.all().any(|operation| operation.change > 0);
             if again {
                 next = self.load(ALL.head);
             }
@@ -649,20 +677,41 @@ impl<H: Host> Locked<'_, H> {
         let own = if zero { self.for_zero(num) } else { self.takers(num) };
         let several = if zero { [&ALL, &List::own(CONST_HEAD, CONST_TAIL)] } else { [&ALL, &ALL] };
         let several = if zero { &several[..] } else { &several[..1] };
-        self.members(&own).count() as u32
+        // The dead do not sleep, though nobody may have come past them yet.
+        let alive = |index: &u32| {
+            let owner = self.load(self.array().waiter(*index) + waiter::OWNER);
+            owner == self.me().slot + 1 || !H::gone(owner.wrapping_sub(1))
+        };
+        self.members(&own).filter(alive).count() as u32
             + several
                 .iter()
                 .flat_map(|list| self.members(list))
+                .filter(alive)
                 .filter(|index| {
                     let record = self.array().waiter(*index);
                     let operations = self.array().operations(record);
-                    let blocking = self.load(record + waiter::BLOCKING) as usize;
-                    let operation = operations.get(blocking.min(operations.count().saturating_sub(1)));
+                    let operation = operations.get(self.blocking(record));
                     operations.count() > 1
                         && usize::from(operation.num) == num
                         && (if zero { operation.change == 0 } else { operation.change < 0 })
                 })
                 .count() as u32
+    }
+
+    /// Which operation of a sleeper stands in the way: of one that only waits for zeros, when it was last tried.
+    fn blocking(&self, record: usize) -> usize {
+        let operations = self.array().operations(record);
+        if self.load(record + waiter::LISTS) == MULTIPLE {
+            // Others may have proceeded since it was tried, and have taken what it found then.
+            let undo = self.load(record + waiter::UNDO).checked_sub(1);
+            let tried = self.try_to_apply(operations, self.load(record + waiter::PROCESS), undo);
+            self.roll_back();
+            if let Tried::Blocked(index) = tried {
+                return index;
+            }
+        }
+        let last = operations.count().saturating_sub(1);
+        (self.load(record + waiter::BLOCKING) as usize).min(last)
     }
 
     fn members(&self, list: &List) -> impl Iterator<Item = u32> {

@@ -3,14 +3,14 @@
 //! Everything here may itself be interrupted for ever at any instruction; the next one continues. Adjustments are applied
 //! one by one, each with its disappearance from the undo slot in one transaction.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{
-    ACTIVE, CHANGED, INDEXED, LARGE_HIGH, STAGED, STAGED_ALL, STAGED_VALUE, STAGER, UNDO_HIGH, UNDO_INDEX,
-    WAITERS_HIGH, semaphore, undo, waiter,
+    ACTIVE, CHANGED, INDEXED, LARGE_HIGH, LEAVING, STAGED, STAGED_ALL, STAGED_VALUE, STAGER, UNDO_HIGH,
+    UNDO_INDEX, WAITERS_HIGH, semaphore, undo, waiter,
 };
 use super::lock::Locked;
-use super::queue::SLEEPING;
+use super::queue::{ORPHANED, SLEEPING};
 use super::{Host, MOST_VALUE};
 use crate::platform::Atomic;
 
@@ -44,7 +44,7 @@ impl<H: Host> Locked<'_, H> {
             let record = self.array().waiter(index);
             let owner = self.load(record + waiter::OWNER);
             if owner == slot + 1 {
-                self.drop_sleeper(index);
+                self.bury_sleeper(index);
             } else if owner != 0 && self.load(record + waiter::WAKER) == slot + 1 {
                 self.adopt(index);
             }
@@ -65,6 +65,23 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
+    /// The thread of this record is no more. One that was completed is in the chain of its waker, who frees it.
+    fn bury_sleeper(&self, index: u32) {
+        self.dequeue(index);
+        self.commit();
+        let record = self.array().waiter(index);
+        let waker = self.load(record + waiter::WAKER);
+        if self.load(record + waiter::RESULT) != SLEEPING && waker != 0 && !H::gone(waker - 1) {
+            let state = self.at(record + waiter::STATE);
+            // Acquire: partner of the release in `Array::wake`, after which the waker leaves the record alone.
+            match state.compare_exchange(SLEEPING, ORPHANED, AcqRel, Acquire) {
+                Ok(_) | Err(ORPHANED) => return,
+                Err(_) => {}
+            }
+        }
+        self.array().free(record);
+    }
+
     /// A sleeper was completed by somebody who died before waking it: this holder wakes it instead.
     pub(super) fn adopt(&self, index: u32) {
         let record = self.array().waiter(index);
@@ -75,12 +92,31 @@ impl<H: Host> Locked<'_, H> {
         {
             self.at(record + waiter::WAKER).store(self.me().slot + 1, Relaxed);
             self.will_wake(index);
+        } else if self.at(record + waiter::STATE).load(Relaxed) == ORPHANED {
+            self.at(record + waiter::OWNER).store(0, Release);
         }
     }
 
-    /// A process ends: undoes what it wanted undone, and gives its undo slot back.
+    /// A process ends: undoes what it wanted undone, gives its undo slot back, and lets those proceed who can.
     pub(super) fn apply_adjustments(&self, slot: u32) {
-        let Some(index) = self.undo_of(slot) else { return };
+        if self.undo_of(slot).is_some() {
+            // Nobody is to see half of them.
+            self.at(LEAVING).store(slot + 1, Release);
+            self.adjust_all();
+            self.settle_everything();
+        }
+    }
+
+    /// Applies the adjustments of the process that is [`LEAVING`]. However often it is begun, the result is the same.
+    pub(super) fn adjust_all(&self) {
+        let Some(slot) = self.load(LEAVING).checked_sub(1) else { return };
+        if let Some(index) = self.undo_of(slot) {
+            self.adjust_all_of(slot, index);
+        }
+        self.at(LEAVING).store(0, Release);
+    }
+
+    fn adjust_all_of(&self, slot: u32, index: u32) {
         let record = self.array().undo_slot(index);
         if self.load(record + undo::COUNT) != 0 {
             for num in 0..self.array().semaphores() as usize {
@@ -92,7 +128,7 @@ impl<H: Host> Locked<'_, H> {
                 let value = i64::from(self.load(semaphore + semaphore::VALUE)) + i64::from(adjustment);
                 self.set(semaphore + semaphore::VALUE, value.clamp(0, i64::from(MOST_VALUE)) as u32);
                 self.set(semaphore + semaphore::PROCESS, self.load(record + undo::PROCESS));
-                self.set_adjustment(index, num, 0);
+                self.clear_adjustment(index, num);
                 self.commit();
             }
         }
@@ -101,7 +137,6 @@ impl<H: Host> Locked<'_, H> {
         }
         self.set(record + undo::OWNER, 0);
         self.commit();
-        self.settle_everything();
     }
 
     /// What is in the staging area, or the staged value, is final: `what` as in [`STAGED`]. Applies it.
@@ -137,7 +172,7 @@ impl<H: Host> Locked<'_, H> {
             next = self.load(slot + undo::NEXT);
             for num in first..=last {
                 if self.load(slot + undo::ADJUSTMENTS + num) != 0 {
-                    self.set_adjustment(index, num, 0);
+                    self.clear_adjustment(index, num);
                     self.commit();
                 }
             }
