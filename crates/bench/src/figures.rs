@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::launch::Context;
 use crate::report::{self, Report};
-use crate::{handover, misc, spin, startup, uncontended};
+use crate::{handover, misc, sem, spin, startup, uncontended};
 
 /// The figures of every benchmark.
 #[derive(Clone, Debug, Serialize)]
@@ -18,12 +18,14 @@ pub struct Figures {
     pub spin: spin::Figures,
     /// Mutexes and spinlocks in OSv's benchmark of mutexes.
     pub misc: misc::Figures,
+    /// Semaphore arrays.
+    pub sem: sem::Figures,
     /// What it costs a program to start on our locks.
     pub start_up: startup::Figures,
 }
 
 /// The options of every benchmark.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// For [`uncontended::run`].
     pub uncontended: uncontended::Options,
@@ -33,8 +35,23 @@ pub struct Options {
     pub spin: spin::Options,
     /// For [`misc::run`].
     pub misc: misc::Options,
+    /// For [`sem::run`].
+    pub sem: sem::Options,
     /// For [`startup::run`].
     pub start_up: startup::Options,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            uncontended: uncontended::Options::default(),
+            handover: handover::Options::default(),
+            spin: spin::Options::default(),
+            misc: misc::Options::default(),
+            sem: sem::Options::short(),
+            start_up: startup::Options::default(),
+        }
+    }
 }
 
 /// Runs them all.
@@ -47,14 +64,15 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
         handover: handover::run(context, &options.handover)?,
         spin: spin::run(context, &options.spin)?,
         misc: misc::run(context, &options.misc)?,
+        sem: sem::run(context, &options.sem)?,
         start_up: startup::run(context, &options.start_up)?,
     })
 }
 
 impl Figures {
     /// The reports, in order.
-    pub fn reports(&self) -> [&dyn Report; 5] {
-        [&self.uncontended, &self.handover, &self.spin, &self.misc, &self.start_up]
+    pub fn reports(&self) -> [&dyn Report; 6] {
+        [&self.uncontended, &self.handover, &self.spin, &self.misc, &self.sem, &self.start_up]
     }
 
     /// The page.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::contender::Contender;
 use crate::error::{Error, Result};
+use crate::sem::Mechanism;
 use crate::worker::{Answer, Request, Task};
 
 /// Where the benchmark runs from.
@@ -35,13 +37,20 @@ pub(crate) struct Process {
     pub(crate) ours: Option<&'static str>,
     /// Whether statistics are on.
     pub(crate) stat: bool,
+    /// By what the process's semaphore arrays are, if it has any.
+    pub(crate) semaphores: Option<Mechanism>,
 }
 
 impl Process {
     /// The process of a mutex.
     pub(crate) fn of(contender: Contender) -> Process {
         let ours = contender.is_ours().then_some(contender.name());
-        Process { name: contender.name(), ours, stat: false }
+        Process { ours, ..Process::plain(contender.name()) }
+    }
+
+    /// The process of a contender that needs neither the library nor statistics.
+    pub(crate) fn plain(name: &'static str) -> Process {
+        Process { name, ours: None, stat: false, semaphores: None }
     }
 }
 
@@ -74,7 +83,18 @@ impl Context {
         } else {
             None
         };
+        let arrays = match process.semaphores {
+            Some(mechanism) if mechanism.is_ours() => {
+                // Of its own, so that it meets no other arrays and leaves none behind.
+                let directory = memory_directory("arrays")?;
+                command.env("POUNDLOCK_IPC_DIR", directory.path());
+                command.env("POUNDLOCK_SEMAPHORES", format!("ours,{mechanism}"));
+                Some(directory)
+            }
+            _ => None,
+        };
         let answer = ask(&mut command, process.name, &Request { library, task }, takes + GRACE)?;
+        drop(arrays);
         if let Some(directory) = statistics {
             counted(process.name, directory.path(), &answer)?;
         }
@@ -85,21 +105,31 @@ impl Context {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.worker);
-        for variable in ["LD_PRELOAD", "POUNDLOCK_LOCK", "POUNDLOCK_STAT_DIR"] {
+        for variable in VARIABLES {
             command.env_remove(variable);
         }
         command
     }
 }
 
-/// A directory for statistics, in memory where there is one, as `poundlock stat` has it.
+/// What chooses locks, in the environment.
+const VARIABLES: [&str; 5] =
+    ["LD_PRELOAD", "POUNDLOCK_LOCK", "POUNDLOCK_STAT_DIR", "POUNDLOCK_SEMAPHORES", "POUNDLOCK_IPC_DIR"];
+
+/// A directory for statistics, as `poundlock stat` has it.
 pub(crate) fn statistics_directory() -> Result<tempfile::TempDir> {
+    memory_directory("statistics")
+}
+
+/// A directory, in memory where there is one, that vanishes with its handle.
+fn memory_directory(what: &str) -> Result<tempfile::TempDir> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix("poundlock-bench-");
+    // Arrays that others could reach would be left to the kernel.
+    builder.prefix("poundlock-bench-").permissions(fs::Permissions::from_mode(0o700));
     builder
         .tempdir_in("/dev/shm")
         .or_else(|_| builder.tempdir())
-        .map_err(Error::system("cannot make a directory for statistics"))
+        .map_err(Error::system(format!("cannot make a directory for {what}")))
 }
 
 /// Makes sure that the statistics in `directory` are those of the measurement: were they off, or another lock's,
@@ -108,7 +138,7 @@ fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
     let acquired = match answer {
         Answer::Uncontended(answer) => answer.acquisitions,
         Answer::Handover(answer) => answer.counts.iter().sum(),
-        Answer::Spin(_) | Answer::Misc(_) | Answer::Failed(_) => 0,
+        Answer::Spin(_) | Answer::Misc(_) | Answer::Sem(_) | Answer::Failed(_) => 0,
     };
     let mut counted = 0;
     for entry in fs::read_dir(directory).map_err(Error::system("cannot look for statistics"))? {

@@ -4,6 +4,7 @@
 //! * [`handover`]: throughput of threads that take turns.
 //! * [`spin`]: spinlocks, alone, between two threads, and with more threads than CPUs.
 //! * [`misc`]: mutexes and spinlocks in OSv's benchmark of mutexes, beside its published figures.
+//! * [`sem`]: semaphore arrays in the benchmark of the kernel's, beside its published figures.
 //! * [`startup`]: what it costs a program to start on our locks.
 //! * [`figures`]: all of them, as one page.
 //!
@@ -30,6 +31,7 @@ pub mod figures;
 pub mod handover;
 pub mod misc;
 pub mod report;
+pub mod sem;
 pub mod spin;
 pub mod startup;
 pub mod uncontended;

@@ -17,6 +17,10 @@ pub trait Report {
     fn machine(&self) -> &Machine;
     /// The figures.
     fn tables(&self) -> Vec<Table>;
+    /// What a terminal shows besides, above the tables: the output of the program that the benchmark is after.
+    fn listing(&self) -> String {
+        String::new()
+    }
     /// The figures that Poundlock wants to reach.
     fn targets(&self) -> &[Target];
     /// The heading over them.
@@ -32,6 +36,10 @@ pub fn text(report: &dyn Report) -> String {
         out += &format!("{label}: {value}\n");
     }
     out += &format!("\n{}\n", report.method());
+    let listing = report.listing();
+    if !listing.is_empty() {
+        out += &format!("\n{listing}");
+    }
     for table in report.tables().iter().chain(&targets_table(report.targets_title(), report.targets())) {
         out += &format!("\n{}\n{}\n", table.title, table.text());
     }

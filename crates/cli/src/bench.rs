@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
-    Contender, Context, Error, figures, handover, misc, spin, startup, uncontended, worker,
+    Contender, Context, Error, figures, handover, misc, sem, spin, startup, uncontended, worker,
 };
 use serde::Serialize;
 
@@ -33,6 +33,8 @@ enum Which {
     Spin(Spin),
     /// OSv's benchmark of mutexes: sizes, hand-off, incrementing threads, trylock, a checker
     MiscMutex(MiscMutex),
+    /// Semaphore arrays as sembench measures them: threads that sleep and are woken, single calls, sleepers
+    Sembench(Sembench),
     /// Time that a program takes longer to start
     StartUp(StartUp),
     /// All of them, as a Markdown page
@@ -168,6 +170,42 @@ struct MiscMutex {
 }
 
 #[derive(clap::Args)]
+struct Sembench {
+    /// Threads that sleep
+    #[arg(short = 't', long, value_name = "N", default_value_t = sem::Options::default().threads)]
+    threads: usize,
+    /// How many are woken at a time
+    #[arg(short = 'w', long, value_name = "N", default_value_t = sem::Options::default().wake)]
+    wake: usize,
+    /// Only these: kernel (or 0; takes part always), before, after, shared-line, combining, futex (or 2), nanosleep (or 1)
+    #[arg(short = 'o', long, value_name = "NAME,..", value_delimiter = ',')]
+    mechanisms: Vec<String>,
+    /// Seconds for each of them in a round; single calls and sleepers take shares of it
+    #[arg(short = 'r', long, value_name = "S", default_value_t = sem::Options::default().seconds)]
+    seconds: f64,
+    /// Keep each thread on a CPU, in turn
+    #[arg(short = 'b', long)]
+    bind: bool,
+    /// Rounds in which everybody takes part once
+    #[arg(long, value_name = "N", default_value_t = sem::Options::default().rounds)]
+    rounds: usize,
+    /// Numbers of threads that sleep in one array while one is woken
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = sem::Options::default().sleepers)]
+    sleepers: Vec<usize>,
+    /// Leave the sleepers out, which take most of a short run
+    #[arg(long, conflicts_with_all = ["sleepers", "plot"])]
+    no_sleepers: bool,
+    /// Use only that many of the allowed CPUs
+    #[arg(long, value_name = "N")]
+    cpus: Option<usize>,
+    /// Draw the cost of a wake-up against the number of sleepers to FILE as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    #[command(flatten)]
+    json: Json,
+}
+
+#[derive(clap::Args)]
 struct StartUp {
     /// The program to start; it should do nothing
     #[arg(long, value_name = "FILE", default_value_os_t = startup::Options::default().program)]
@@ -207,6 +245,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
         Which::Handover(args) => handover(args),
         Which::Spin(args) => spin(args),
         Which::MiscMutex(args) => misc_mutex(args),
+        Which::Sembench(args) => sembench(args),
         Which::StartUp(args) => start_up(args),
         Which::Figures(args) => all_figures(args),
     };
@@ -277,6 +316,28 @@ fn misc_mutex(args: MiscMutex) -> Result<(), Failure> {
     finish(&figures, json)
 }
 
+fn sembench(args: Sembench) -> Result<(), Failure> {
+    let mechanisms: Result<Vec<_>, Error> =
+        args.mechanisms.iter().map(|name| sem::Mechanism::parse(name)).collect();
+    let options = sem::Options {
+        mechanisms: mechanisms.map_err(failure)?,
+        threads: args.threads,
+        wake: args.wake,
+        seconds: args.seconds,
+        bind: args.bind,
+        rounds: args.rounds,
+        sleepers: if args.no_sleepers { Vec::new() } else { args.sleepers },
+        cpus: args.cpus,
+    };
+    let json = Output::open(args.json.json)?;
+    let plot = Output::open(args.plot)?;
+    let figures = sem::run(&context()?, &options).map_err(failure)?;
+    if let (Some(file), Some(picture)) = (plot, figures.plot().map_err(failure)?) {
+        file.write(picture.as_bytes())?;
+    }
+    finish(&figures, json)
+}
+
 fn start_up(args: StartUp) -> Result<(), Failure> {
     let options = startup::Options { program: args.program, rounds: args.rounds };
     let json = Output::open(args.json.json)?;
@@ -296,11 +357,13 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
     options.handover.seconds *= args.time_factor;
     options.spin.seconds *= args.time_factor;
     options.misc.seconds *= args.time_factor;
+    options.sem.seconds *= args.time_factor;
     if let Some(rounds) = args.rounds {
         options.uncontended.rounds = rounds;
         options.handover.rounds = rounds;
         options.spin.rounds = rounds;
         options.misc.rounds = rounds;
+        options.sem.rounds = rounds;
         options.start_up.rounds = rounds;
     }
     let json = Output::open(args.json.json)?;

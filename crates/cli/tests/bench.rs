@@ -390,6 +390,145 @@ fn misc_mutex_of_some_locks_measures_what_they_are_compared_with() {
     assert_eq!(locks, ["cas+exchange", "glibc", "handoff", "handoff:none", "handoff:fixed", "qspin"]);
 }
 
+/// Those that are arrays of semaphores.
+const ARRAYS: [&str; 5] = ["kernel", "before", "after", "shared-line", "combining"];
+
+#[test]
+fn sembench_measures_every_mechanism_without_a_library() {
+    let directory = tempfile::tempdir().unwrap();
+    let picture = directory.path().join("wake-ups.svg");
+    let mut command = poundlock_bare();
+    command.current_dir(directory.path());
+    let arguments = [
+        "sembench",
+        "-t",
+        "12",
+        "-w",
+        "5",
+        "-r",
+        "0.02",
+        "-b",
+        "--rounds",
+        "2",
+        "--sleepers",
+        "40,10",
+        "--plot",
+        "wake-ups.svg",
+    ];
+    let (text, json) = measured(&mut command, &arguments);
+    check_machine(&json["machine"], &format!("poundlock bench {}", arguments.join(" ")));
+    let rows = |name: &str| json[name].as_array().unwrap_or_else(|| panic!("no {name}")).clone();
+    let everybody = || ARRAYS.into_iter().chain(["futex", "nanosleep"]);
+
+    let burns = rows("burns");
+    let who: Vec<_> = burns.iter().map(|row| row["mechanism"].as_str().unwrap()).collect();
+    assert_eq!(who, everybody().collect::<Vec<_>>());
+    for row in &burns {
+        for figure in
+            ["burns_per_second", "of_kernel", "of_before", "at_a_time", "cpu_ns", "voluntary", "involuntary"]
+        {
+            check_summary(&row[figure], 2);
+        }
+        assert!(row["burns_per_second"]["min"].as_f64().unwrap() > 0.0, "{row}");
+        // Of the kernel's lock nothing is known, and the others have none.
+        let ours = ARRAYS[1..].contains(&row["mechanism"].as_str().unwrap());
+        for figure in ["spinning", "contended"] {
+            assert_eq!(row[figure].is_null(), !ours, "{figure} of {row}");
+        }
+        for round in row["rounds"].as_array().unwrap() {
+            let count = |name: &str| round[name].as_u64().unwrap();
+            assert!(count("worker_min") <= count("worker_max"), "{round}");
+            assert!(
+                count("worker_burns") >= count("main_burns"),
+                "a turn counts if it woke somebody: {round}"
+            );
+            assert_eq!(round["held"].is_null(), !ours, "{round}");
+            if ours {
+                // Whoever slept took the lock; how many had their semaphore already is not known.
+                let acquisitions =
+                    round["held"]["free"].as_u64().unwrap() + round["held"]["contended"].as_u64().unwrap();
+                assert!(acquisitions > 0, "{round}");
+            }
+        }
+    }
+
+    let alone = rows("alone");
+    for operation in ["one", "undo", "eight", "bare"] {
+        for mechanism in ARRAYS {
+            let row = alone.iter().find(|row| row["mechanism"] == mechanism && row["operation"] == operation);
+            let row = row.unwrap_or_else(|| panic!("no {operation} of {mechanism}"));
+            for figure in ["ns", "times_the_kernels_rate", "of_bare"] {
+                check_summary(&row[figure], 2);
+            }
+        }
+    }
+    assert_eq!(alone.len(), 4 * ARRAYS.len());
+
+    let pairs = rows("pairs");
+    let two_cpus = json["cpus"].as_u64().unwrap() >= 2;
+    assert_eq!(pairs.len(), if two_cpus { ARRAYS.len() } else { 0 });
+    assert!(pairs.iter().all(|row| row["calls_per_second"]["min"].as_f64().unwrap() > 0.0));
+
+    let crowds = rows("crowds");
+    for sleep in ["own", "several", "ten"] {
+        for mechanism in everybody() {
+            let here = |row: &&Value| row["mechanism"] == mechanism && row["sleep"] == sleep;
+            let numbers: Vec<_> =
+                crowds.iter().filter(here).map(|row| row["sleepers"].as_u64().unwrap()).collect();
+            let measured = ARRAYS.contains(&mechanism) || (mechanism, sleep) == ("futex", "own");
+            assert_eq!(numbers, if measured { vec![10, 40] } else { vec![] }, "{mechanism}, {sleep}");
+        }
+    }
+    for row in &crowds {
+        check_summary(&row["ns"], 2);
+        assert_eq!(row["growth"].is_null(), row["sleepers"] == 10, "{row}");
+    }
+    let picture = std::fs::read_to_string(picture).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("sleepers"), "{picture}");
+
+    assert_eq!(json["published"][1]["burns_per_second"], 236_144);
+    // The run is not the published one, so that the targets about it are left out.
+    let targets = rows("targets");
+    assert_eq!(targets.len(), 4);
+    for result in targets.iter().flat_map(|target| target["results"].as_array().unwrap()) {
+        assert!(ARRAYS.contains(&result["lock"].as_str().unwrap()), "{result}");
+    }
+    for title in ["Threads that", "Beside", "One thread", "Does the lock's", "Sleepers", "Targets"] {
+        assert!(text.lines().any(|line| line.starts_with(title)), "no {title} in\n{text}");
+    }
+    for line in ["12 threads, waking 5 at a time", "using ipc sem operations", "using futexes"] {
+        assert!(text.lines().any(|printed| printed == line), "no '{line}' in\n{text}");
+    }
+}
+
+#[test]
+fn sembench_takes_the_sources_options() {
+    let arguments =
+        ["sembench", "-t", "3", "-w", "64", "-o", "2", "-r", "0.01", "--rounds", "1", "--no-sleepers"];
+    let (text, json) = measured(&mut poundlock_bare(), &arguments);
+    let who: Vec<_> =
+        json["burns"].as_array().unwrap().iter().map(|row| row["mechanism"].as_str().unwrap()).collect();
+    // What it is compared with, asked for or not.
+    assert_eq!(who, ["kernel", "futex"]);
+    assert_eq!(json["options"]["bind"], false);
+    assert_eq!(json["crowds"], Value::Array(vec![]));
+    assert!(!text.contains("Sleepers, "), "{text}");
+}
+
+#[test]
+fn sembench_leaves_no_array_of_the_kernels_behind() {
+    // The test's own name space may have others, which come and go.
+    let own = || {
+        let arrays = std::fs::read_to_string("/proc/sysvipc/sem").unwrap();
+        let sized = |line: &&str| line.split_whitespace().nth(3) == Some("97");
+        arrays.lines().filter(sized).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = own();
+    let arguments = ["sembench", "-t", "97", "-o", "0", "-r", "0.01", "--rounds", "1", "--no-sleepers"];
+    measured(&mut poundlock_bare(), &arguments);
+    assert_eq!(own(), before);
+}
+
 #[test]
 fn start_up_measures_every_way() {
     let (text, json) = measured(&mut poundlock(), &["start-up", "--rounds", "5"]);
@@ -427,6 +566,7 @@ fn figures_are_one_page() {
         "## Handover",
         "## Spinlocks",
         "## Mutexes",
+        "## Semaphore arrays",
         "## Start-up",
         "### Targets",
     ] {
@@ -434,9 +574,9 @@ fn figures_are_one_page() {
     }
     // The machine and the command stand beside each set of figures.
     for label in ["- CPU:", "- Kernel:", "- glibc:", "- Poundlock:", "- Command: `poundlock bench figures"] {
-        assert_eq!(page.lines().filter(|line| line.starts_with(label)).count(), 5, "{label} in\n{page}");
+        assert_eq!(page.lines().filter(|line| line.starts_with(label)).count(), 6, "{label} in\n{page}");
     }
-    for name in ["uncontended", "handover", "spin", "misc", "start_up"] {
+    for name in ["uncontended", "handover", "spin", "misc", "sem", "start_up"] {
         check_machine(
             &json[name]["machine"],
             "poundlock bench figures --locks any-negative --time-factor 0.01 --rounds 2 --out FIGURES.md",
@@ -509,6 +649,15 @@ fn arguments_that_make_no_sense_are_named() {
         (&["misc-mutex", "--seconds", "0"], "--seconds"),
         (&["misc-mutex", "--critical=-1"], "--critical"),
         (&["misc-mutex", "--cpus", "0"], "CPU"),
+        (&["sembench", "-o", "3"], "'3'"),
+        (&["sembench", "-o", "kernel,eventfd"], "'eventfd'"),
+        (&["sembench", "-t", "0"], "-t"),
+        (&["sembench", "-w", "0"], "-w"),
+        (&["sembench", "-r", "0"], "-r"),
+        (&["sembench", "--rounds", "0"], "round"),
+        (&["sembench", "--sleepers", "9"], "--sleepers"),
+        (&["sembench", "--no-sleepers", "--plot", "x.svg"], "--plot"),
+        (&["sembench", "--cpus", "0"], "CPU"),
         (&["uncontended", "--locks", "glibc", "--cpu", "100000"], "CPU 100000"),
         (&["uncontended", "--locks", "glibc", "--seconds", "0"], "--seconds"),
         (&["sideways"], "sideways"),

@@ -372,7 +372,7 @@ fn measure_alone(context: &Context, solo: &mut Solo, options: &Options, cpu: usi
     let takes = Duration::from_secs_f64(options.seconds * 2.0 * contenders.len() as f64);
     let slice_ns = (options.seconds * 1e9 / f64::from(SLICES)) as u64;
     let task = spin::Task::Alone { contenders, cpu, slices: SLICES, slice_ns };
-    let process = Process { name: solo.library.unwrap_or("spinlocks"), ours: solo.library, stat: false };
+    let process = Process { ours: solo.library, ..Process::plain(solo.library.unwrap_or("spinlocks")) };
     let Answer::Spin(spin::Answer::Alone(answer)) =
         context.measure(process, worker::Task::Spin(task), takes)?
     else {
@@ -408,7 +408,7 @@ fn measure_turns(
         pin,
         probe: scene == Scene::Costs,
     };
-    let process = Process { name: one.lock.name(), ours: one.lock.preloaded(), stat: false };
+    let process = Process { ours: one.lock.preloaded(), ..Process::plain(one.lock.name()) };
     let task = worker::Task::Spin(spin::Task::Turns { contender: one.lock, turns: task });
     let takes = Duration::from_secs_f64(seconds * 1.1);
     let Answer::Spin(spin::Answer::Turns(answer)) = context.measure(process, task, takes)? else {

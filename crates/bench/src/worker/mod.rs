@@ -7,6 +7,7 @@
 pub(crate) mod handover;
 pub(crate) mod misc;
 pub(crate) mod probe;
+pub(crate) mod sem;
 pub(crate) mod spin;
 pub(crate) mod turns;
 pub(crate) mod uncontended;
@@ -36,6 +37,7 @@ pub(crate) enum Task {
     Handover(handover::Task),
     Spin(spin::Task),
     Misc(misc::Task),
+    Sem(sem::Task),
 }
 
 /// What a worker answers.
@@ -45,6 +47,7 @@ pub(crate) enum Answer {
     Handover(turns::Answer),
     Spin(spin::Answer),
     Misc(misc::Answer),
+    Sem(sem::Answer),
     Failed(String),
 }
 
@@ -75,5 +78,6 @@ fn answer() -> Result<Answer> {
         Task::Handover(task) => handover::run(abi()?, task).map(Answer::Handover),
         Task::Spin(task) => spin::run(library, task).map(Answer::Spin),
         Task::Misc(task) => misc::run(task).map(Answer::Misc),
+        Task::Sem(task) => sem::run(task).map(Answer::Sem),
     }
 }

@@ -66,7 +66,7 @@ pub(crate) struct Answer {
 /// Cache lines of its own, adjacent-line prefetching included.
 #[derive(Default)]
 #[repr(align(128))]
-struct Alone<T>(T);
+pub(super) struct Alone<T>(pub(super) T);
 
 /// How often each thread had acquired the lock at some moment.
 struct Reading {
@@ -93,7 +93,7 @@ impl Reading {
 
 /// Where threads wait until all are there. Nobody who goes through it needs anybody else to run: among threads that
 /// spin, a barrier with a mutex inside lets one through a time slice.
-struct Gate {
+pub(super) struct Gate {
     open: <Linux as Platform>::U32,
     there: AtomicUsize,
 }
@@ -105,7 +105,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    fn wait(&self) {
+    pub(super) fn wait(&self) {
         self.there.fetch_add(1, Relaxed);
         while self.open.load(Acquire) == 0 {
             Linux::wait(&self.open, 0, None);
@@ -113,7 +113,7 @@ impl Gate {
     }
 
     /// Lets `threads` through once they are all there.
-    fn open(&self, threads: usize) {
+    pub(super) fn open(&self, threads: usize) {
         while self.there.load(Relaxed) < threads {
             thread::sleep(Duration::from_micros(100));
         }
