@@ -67,8 +67,6 @@ words! { LINE;
 words! { 2 * LINE;
     /// Entries in the journal. 0: nothing is half done.
     JOURNAL_LENGTH,
-    /// The thread that holds the lock, its index + 1, for a signal handler that interrupted it.
-    HOLDER,
     /// When an operation last succeeded: seconds.
     OPERATED: 2,
     /// Acquisitions of the lock that found it free.

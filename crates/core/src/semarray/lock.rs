@@ -1,10 +1,14 @@
-//! An array's lock: a word that names the process that holds it.
+//! An array's lock: a word that names the process that holds it, and its thread.
 //!
 //! ```text
-//!  0                      free
-//!  slot + 1               held by a thread of that process
-//!  ... | CONTENDED        ... and somebody may sleep for it
+//!  bits  0..15   the holder's process: its slot + 1; 0: free
+//!  bits 15..30   the holder's thread: its index + 1; 0: too large to be said
+//!  bit  30       there are requests for the holder (combining)
+//!  bit  31       somebody may sleep for it
 //! ```
+//!
+//! All in one word, so that there is no instruction at which a signal handler could find its own thread to hold the lock and
+//! not be told so: it is refused instead of waiting for itself.
 //!
 //! Its critical sections are short, except where many sleepers are looked through, and whoever holds it may be preempted
 //! or killed: so one who wants it spins for a while, then looks whether the holder's process is gone, and then sleeps
@@ -16,9 +20,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::layout::{
-    CONTENDED as CONTENDED_COUNT, FREE, HOLDER, RECOVERIES, REMOVED, SLEPT, SPUN, WAKES, waiter,
-};
+use super::layout::{CONTENDED as CONTENDED_COUNT, FREE, RECOVERIES, REMOVED, SLEPT, SPUN, WAKES, waiter};
 use super::queue::SLEEPING;
 use super::{Array, Error, Host, Process, Variant};
 use crate::platform::{Atomic, Spin};
@@ -28,16 +30,22 @@ const CONTENDED: u32 = 1 << 31;
 /// In the lock's word: there are requests for the holder (combining).
 pub(super) const REQUESTED: u32 = 1 << 30;
 /// In the lock's word: the holder's slot + 1.
-const OWNER: u32 = REQUESTED - 1;
+const OWNER: u32 = (1 << THREAD_SHIFT) - 1;
+/// In the lock's word: the holder's thread, its index + 1.
+const THREAD: u32 = (REQUESTED - 1) & !OWNER;
+/// ... from this bit on.
+const THREAD_SHIFT: u32 = 15;
 /// How long one sleeps for the lock before looking whether its holder is gone.
 const LOOK_NS: u64 = 10_000_000;
 
-const _: () = assert!(Process::SLOTS < OWNER);
+const _: () = assert!(Process::SLOTS <= OWNER);
 
 /// An array whose lock the caller holds.
 pub(super) struct Locked<'a, H: Host> {
     array: Array<'a, H>,
     me: Process,
+    /// The lock's word while it is held, without its two flags.
+    mark: u32,
     /// First of those that are to be woken after the release, + 1, chained through their records.
     first: Cell<u32>,
     /// Last.
@@ -55,24 +63,22 @@ impl<'a, H: Host> Array<'a, H> {
     /// Acquires the lock, and brings the array in order if the last holder died.
     pub(super) fn lock(&self) -> Result<Locked<'a, H>, Error> {
         let locked = self.unlocked()?;
-        match self.attempt(locked.me) {
+        match self.attempt(&locked) {
             Attempt::Acquired => self.add_wide(FREE, 1),
             Attempt::Held(_) => self.lock_slow(&locked)?,
         }
-        self.at(HOLDER).store(thread::<H>(), Relaxed);
         Ok(locked)
     }
 
     /// The lock, if it is free.
     pub(super) fn try_lock(&self) -> Result<Option<Locked<'a, H>>, Error> {
         let locked = self.unlocked()?;
-        match self.attempt(locked.me) {
+        match self.attempt(&locked) {
             Attempt::Acquired => {
                 self.add_wide(FREE, 1);
-                self.at(HOLDER).store(thread::<H>(), Relaxed);
                 Ok(Some(locked))
             }
-            Attempt::Held(seen) if self.is_mine(seen, locked.me) => Err(Error::Interrupted),
+            Attempt::Held(seen) if locked.is_mine(seen) => Err(Error::Interrupted),
             Attempt::Held(_) => Ok(None),
         }
     }
@@ -80,14 +86,14 @@ impl<'a, H: Host> Array<'a, H> {
     /// Announces requests to the holder of the lock; or acquires it if there is none.
     pub(super) fn announce(&self, me: Process) -> Option<Locked<'a, H>> {
         let lock = self.at(self.layout.lock);
+        let locked = Locked::new(self, me);
         loop {
             let seen = lock.load(Relaxed);
             if seen & OWNER == 0 {
                 // Acquire: as in `attempt`.
-                if lock.compare_exchange(seen, seen | (me.slot + 1), Acquire, Relaxed).is_ok() {
+                if lock.compare_exchange(seen, seen | locked.mark, Acquire, Relaxed).is_ok() {
                     self.add_wide(FREE, 1);
-                    self.at(HOLDER).store(thread::<H>(), Relaxed);
-                    return Some(Locked { array: *self, me, first: Cell::new(0), last: Cell::new(0) });
+                    return Some(locked);
                 }
             } else if lock.compare_exchange(seen, seen | REQUESTED, AcqRel, Relaxed).is_ok() {
                 // Release: the holder that clears the bit sees the request. Also if somebody had set the bit already: only a
@@ -103,30 +109,46 @@ impl<'a, H: Host> Array<'a, H> {
         owner != 0 && H::gone(owner - 1)
     }
 
+    /// The calling process has replaced its program (exec): nothing of the old one runs any more, and the adjustments stay. Takes
+    /// the lock if a thread of the old program held it, and drops its sleepers. To be called before any other use of the
+    /// array by the new program.
+    ///
+    /// # Errors
+    /// As [`Array::bury`].
+    pub fn succeed(&self) -> Result<(), Error> {
+        let locked = self.unlocked()?;
+        let lock = self.at(self.layout.lock);
+        let seen = lock.load(Relaxed);
+        // TAKE OVER, from a process that is gone as far as its threads are.
+        let taken = seen & OWNER == locked.me.slot + 1
+            && lock.compare_exchange(seen, locked.mark | seen & !(OWNER | THREAD), Acquire, Relaxed).is_ok();
+        if taken {
+            locked.make_whole();
+        } else {
+            self.lock_slow(&locked)?;
+        }
+        locked.drop_sleepers(locked.me.slot);
+        locked.release();
+        Ok(())
+    }
+
     fn unlocked(&self) -> Result<Locked<'a, H>, Error> {
-        let me = H::process().ok_or(Error::NoSpace)?;
-        Ok(Locked { array: *self, me, first: Cell::new(0), last: Cell::new(0) })
+        Ok(Locked::new(self, H::process().ok_or(Error::NoSpace)?))
     }
 
     #[inline]
-    fn attempt(&self, me: Process) -> Attempt {
+    fn attempt(&self, locked: &Locked<'a, H>) -> Attempt {
         // Acquire: partner of the release in `Locked::release`.
-        match self.at(self.layout.lock).compare_exchange(0, me.slot + 1, Acquire, Relaxed) {
+        match self.at(self.layout.lock).compare_exchange(0, locked.mark, Acquire, Relaxed) {
             Ok(_) => Attempt::Acquired,
             Err(seen) => Attempt::Held(seen),
         }
     }
 
-    /// Whether this very thread holds the lock: it is a signal handler that interrupted itself.
-    fn is_mine(&self, seen: u32, me: Process) -> bool {
-        let thread = thread::<H>();
-        seen & OWNER == me.slot + 1 && thread != 0 && self.at(HOLDER).load(Relaxed) == thread
-    }
-
     #[cold]
     fn lock_slow(&self, locked: &Locked<'a, H>) -> Result<(), Error> {
         let lock = self.at(self.layout.lock);
-        let mark = locked.me.slot + 1;
+        let mark = locked.mark;
         let begin = H::now();
         let mut spin = H::spin();
         let mut spun = None;
@@ -142,7 +164,7 @@ impl<'a, H: Host> Array<'a, H> {
                 }
                 continue;
             }
-            if self.is_mine(seen, locked.me) {
+            if locked.is_mine(seen) {
                 return Err(Error::Interrupted);
             }
             if spin.spin() {
@@ -174,19 +196,27 @@ impl<'a, H: Host> Array<'a, H> {
             self.add_wide(SLEPT, 1);
         }
         if let Some(slot) = died {
-            self.at(HOLDER).store(thread::<H>(), Relaxed);
-            locked.recover(slot);
+            locked.make_whole();
+            locked.bury(slot);
         }
         Ok(())
     }
 }
 
-/// The calling thread, as a number that is not 0 if it is known.
-fn thread<H: Host>() -> u32 {
-    H::current().map_or(0, |index| index + 1)
-}
-
 impl<'a, H: Host> Locked<'a, H> {
+    /// For a caller that is about to acquire the lock.
+    #[inline]
+    fn new(array: &Array<'a, H>, me: Process) -> Self {
+        let thread = H::current().map_or(0, |index| index + 1);
+        let thread = if thread <= THREAD >> THREAD_SHIFT { thread << THREAD_SHIFT } else { 0 };
+        Self { array: *array, me, mark: (me.slot + 1) | thread, first: Cell::new(0), last: Cell::new(0) }
+    }
+
+    /// Whether the lock, with this word, is held by the very thread that wants it: the caller is a signal handler.
+    fn is_mine(&self, seen: u32) -> bool {
+        self.mark & THREAD != 0 && seen & (OWNER | THREAD) == self.mark
+    }
+
     /// The calling process.
     pub(super) fn me(&self) -> Process {
         self.me
@@ -239,7 +269,6 @@ impl<'a, H: Host> Locked<'a, H> {
         if self.array.variant == Variant::Before {
             self.wake_all();
         }
-        self.at(HOLDER).store(0, Relaxed);
         let lock = self.at(self.array.layout.lock);
         // Release: partner of the acquire in `attempt`. Acquire: of the release with which a request is announced.
         let seen = lock.swap(0, AcqRel);
@@ -261,8 +290,8 @@ impl<'a, H: Host> Locked<'a, H> {
         }
     }
 
-    /// The last holder died: makes the array whole.
-    fn recover(&self, slot: u32) {
+    /// The last holder did not release the lock: finishes or takes back what it was doing.
+    fn make_whole(&self) {
         self.roll_back();
         self.apply_staged();
         self.adjust_all();
@@ -270,9 +299,8 @@ impl<'a, H: Host> Locked<'a, H> {
         if self.load(REMOVED) != 0 {
             self.refuse_everybody();
         }
-        // First what it made possible, then what its end does, and those that came later.
+        // First what it made possible; what its end does, and those that came later, after that.
         self.settle_everything();
-        self.bury(slot);
     }
 }
 

@@ -38,6 +38,19 @@ impl<H: Host> Locked<'_, H> {
 
     /// See [`Array::bury`](super::Array::bury).
     pub(super) fn bury(&self, slot: u32) {
+        self.drop_sleepers(slot);
+        self.apply_adjustments(slot);
+        // One that it claimed and died before it was noted as its own.
+        for index in 0..self.load(UNDO_HIGH) {
+            let owner = self.at(self.array().undo_slot(index) + undo::OWNER);
+            if owner.load(Relaxed) == slot + 1 {
+                owner.store(0, Release);
+            }
+        }
+    }
+
+    /// Nothing of that process sleeps or wakes any more.
+    pub(super) fn drop_sleepers(&self, slot: u32) {
         // Requests of the dead must be out of that list before their records are freed.
         self.drain();
         for index in 0..self.load(WAITERS_HIGH) {
@@ -53,14 +66,6 @@ impl<H: Host> Locked<'_, H> {
             let large = self.array().large_list(index);
             if self.load(large) == slot + 1 {
                 self.at(large).store(0, Release);
-            }
-        }
-        self.apply_adjustments(slot);
-        // One that it claimed and died before it was noted as its own.
-        for index in 0..self.load(UNDO_HIGH) {
-            let owner = self.at(self.array().undo_slot(index) + undo::OWNER);
-            if owner.load(Relaxed) == slot + 1 {
-                owner.store(0, Release);
             }
         }
     }
