@@ -5,6 +5,7 @@
 //!  <directory>/registry      this file's [`Registry`], mapped by every process
 //!  <directory>/array.<slot>  the array in that slot
 //!  <directory>/new           an array that is being made
+//!  <directory>/registry.<n>  a registry that is being made
 //! ```
 //!
 //! # What survives a process that is killed
@@ -284,8 +285,7 @@ fn find() -> Option<&'static Domain> {
 fn make() -> Option<(*mut Domain, Mapped)> {
     table::init()?;
     let (directory, namespace) = directory()?;
-    let name = directory.and(b"/registry");
-    let mapped = open_registry(name.get().ok()?).ok()?;
+    let mapped = open_registry(&directory).ok()?;
     // SAFETY: atomics and mutexes in memory that is as long as a registry; unmapped only if the domain is not used.
     let registry: &'static Registry = unsafe { &*mapped.file::<Registry>() };
     if !registry.is_whole() {
@@ -328,47 +328,50 @@ fn directory() -> Option<(Path, u64)> {
     private.then(|| (path, namespace.unwrap_or(0)))
 }
 
+const BYTES: usize = size_of::<Registry>();
+
 /// Maps the registry, and makes it first if nobody has.
-fn open_registry(name: &CStr) -> Result<Mapped, c_int> {
-    const BYTES: usize = size_of::<Registry>();
-    let file = File::open(name, libc::O_RDWR | libc::O_CREAT, 0o600)?;
-    let begun = |file: &File| -> Result<bool, c_int> {
-        // Read rather than mapped: the file may be shorter.
-        let mut magic = [0; 4];
-        file.read(&mut magic, 0)?;
-        Ok(u32::from_ne_bytes(magic) == MAGIC)
-    };
-    if !begun(&file)? {
-        // Released when the file is closed, also by the kernel.
-        let lock = || {
-            // SAFETY: a descriptor of ours. The bare system call is not a cancellation point.
-            keeping_errno(|| unsafe { libc::syscall(libc::SYS_flock, file.descriptor(), libc::LOCK_EX) })
-        };
-        while let Err(error) = lock() {
-            if error != libc::EINTR {
-                return Err(error);
-            }
-        }
-        if !begun(&file)? {
-            // Of one that was killed in the middle of this, nothing is left that would matter.
-            files::size(&file, BYTES, core::mem::offset_of!(Registry, arrays))?;
-            let mapped = Mapped::new(&file, BYTES)?;
-            // SAFETY: as long as a registry. Nobody else looks before the magic number is there.
-            let registry = unsafe { &*mapped.file::<Registry>() };
-            if !registry.lock.make() {
-                return Err(libc::ENOMEM);
-            }
-            registry.reap_at.store(FEW_PROCESSES, Relaxed);
-            registry.version.store(VERSION, Relaxed);
-            registry.magic.store(MAGIC, Release);
-            return Ok(mapped);
+///
+/// It is made under another name and then given its own, which fails if another process was first. No lock of a file: a
+/// child that is forked meanwhile would hold it too.
+fn open_registry(directory: &Path) -> Result<Mapped, c_int> {
+    let path = directory.and(b"/registry");
+    // Two: it was not there, and then it was. More would be somebody who removes it again and again.
+    for _ in 0..10 {
+        match File::open(path.get()?, libc::O_RDWR, 0) {
+            // That of another version may be shorter.
+            Ok(file) if file.status()?.st_size < BYTES as i64 => return Err(libc::EINVAL),
+            Ok(file) => return Mapped::new(&file, BYTES),
+            Err(libc::ENOENT) => make_registry(directory, path.get()?)?,
+            Err(error) => return Err(error),
         }
     }
-    // A registry of another version may be shorter.
-    if file.status()?.st_size < BYTES as i64 {
-        return Err(libc::EINVAL);
+    Err(libc::ENOENT)
+}
+
+fn make_registry(directory: &Path, name: &CStr) -> Result<(), c_int> {
+    // SAFETY: takes no arguments.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u64;
+    let path = directory.and(b"/registry.").and_number(thread);
+    let path = path.get()?;
+    // One that was left by a process that was killed here is replaced.
+    let mapped = files::create(path, BYTES, core::mem::offset_of!(Registry, arrays))?;
+    // SAFETY: as long as a registry, and nobody else has it.
+    let registry = unsafe { &*mapped.file::<Registry>() };
+    if !registry.lock.make() {
+        let _ = system::unlink(path);
+        return Err(libc::ENOMEM);
     }
-    Mapped::new(&file, BYTES)
+    registry.reap_at.store(FEW_PROCESSES, Relaxed);
+    registry.version.store(VERSION, Relaxed);
+    registry.magic.store(MAGIC, Release);
+    // SAFETY: strings that end in a zero.
+    let linked = keeping_errno(|| unsafe { libc::link(path.as_ptr(), name.as_ptr()).into() });
+    let _ = system::unlink(path);
+    match linked {
+        Ok(_) | Err(libc::EEXIST) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 impl Domain {

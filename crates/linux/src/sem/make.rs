@@ -249,7 +249,8 @@ pub(super) fn for_each_array(
 /// The calling process ends in order: what it did with `SEM_UNDO` is undone now.
 pub fn end() {
     let Some(domain) = domain::known() else { return };
-    if process::registered().is_none() {
+    // A child of vfork ends in its parent's memory, which says that the parent has registered.
+    if !process::registered().is_some_and(|slot| process::is_own(domain, slot)) {
         return;
     }
     if process::inherited() {

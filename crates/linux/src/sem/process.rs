@@ -66,6 +66,12 @@ pub(super) fn registered() -> Option<u32> {
     ((own >> 32) as u32 == epoch::current()).then_some(own as u32)?.checked_sub(1)
 }
 
+/// Whether the slot is that of the process that asks, rather than of one in whose memory it runs.
+pub(super) fn is_own(domain: &Domain, slot: u32) -> bool {
+    let owner = domain.registry.processes().get(slot as usize).map(|slot| slot.owner.load(Relaxed));
+    owner.is_some_and(|owner| (owner >> 32) as u32 == system::process_id())
+}
+
 /// Whether adjustments may be in arrays that this program has never used.
 pub(super) fn inherited() -> bool {
     INHERITED.load(Relaxed)
@@ -75,6 +81,11 @@ pub(super) fn inherited() -> bool {
 #[inline(never)]
 fn register() -> Option<Process> {
     let domain = domain::get()?;
+    if let Some(slot) = registered() {
+        // Its mark says that the thread which held it has ended. Without the registry's lock, which the caller may hold.
+        remark(domain.registry.processes().get(slot as usize)?);
+        return Some(Process { slot, id: OWN_ID.load(Relaxed) });
+    }
     // In a child that was born into another namespace of process numbers, ours would mean somebody else.
     let namespace = system::status(c"/proc/self/ns/pid").map_or(0, |status| status.st_ino);
     if namespace != 0 && domain.namespace != 0 && namespace != domain.namespace {
@@ -87,7 +98,6 @@ fn register() -> Option<Process> {
     let id = system::process_id();
     let owner = identity(id);
     let registered = registered();
-
     let mut free = None;
     let mut own = None;
     for (index, slot) in (0..).zip(registry.processes()) {
@@ -116,10 +126,7 @@ fn register() -> Option<Process> {
             (index, slot)
         }
     };
-    if noticed() {
-        // If it is held, a living thread of this process holds it, which will do.
-        slot.alive.claim();
-    }
+    remark(slot);
     OWN_ID.store(id, Relaxed);
     OWN_MARK.store(ptr::from_ref(slot.alive.word()).cast_mut(), Relaxed);
     OWN.store(u64::from(epoch) << 32 | u64::from(index + 1), Release);
@@ -131,6 +138,19 @@ fn register() -> Option<Process> {
         reap(domain);
     }
     Some(Process { slot: index, id })
+}
+
+/// The calling thread holds the slot's mark from now on, unless a living one of its process does.
+fn remark(slot: &ProcessSlot) {
+    if noticed() {
+        slot.alive.claim();
+        return;
+    }
+    // Nobody would notice this thread's end. Without a holder, the mark says nothing, and `/proc` is asked.
+    let seen = slot.alive.word().load(Relaxed);
+    if seen & DIED != 0 {
+        let _ = slot.alive.word().compare_exchange(seen, 0, Release, Relaxed);
+    }
 }
 
 /// Frees the slots of processes that are gone, after telling every array. The caller is registered.
