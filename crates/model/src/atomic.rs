@@ -1,5 +1,6 @@
 //! loom's atomics behind [`Atomic`], where faults are planted and touches of dead memory are seen.
 
+use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::AtomicUsize as Shadow;
 use std::thread::panicking;
@@ -63,13 +64,42 @@ fn releases(order: Ordering) -> bool {
 /// A value that no cell holds.
 const NEVER: u64 = u64::MAX;
 
+/// A cell of loom's, unless it is dormant: one of very many, of which an execution uses few, and loom is told of those only.
+#[derive(Debug)]
+struct Inner(UnsafeCell<Option<AtomicU64>>);
+
+// SAFETY: it is changed by `Memory` alone, between executions, and the threads of an execution are one of the operating
+// system's.
+unsafe impl Sync for Inner {}
+
+impl Inner {
+    fn awake(value: u64) -> Self {
+        Inner(UnsafeCell::new(Some(AtomicU64::new(value))))
+    }
+
+    const fn dormant() -> Self {
+        Inner(UnsafeCell::new(None))
+    }
+
+    fn get(&self) -> &AtomicU64 {
+        // SAFETY: see above.
+        let inner = unsafe { &*self.0.get() };
+        inner.as_ref().expect("whoever comes here has asked whether it is dormant")
+    }
+
+    fn is_dormant(&self) -> bool {
+        // SAFETY: see above.
+        unsafe { &*self.0.get() }.is_none()
+    }
+}
+
 macro_rules! cell {
     ($name:ident, $value:ty, $doc:literal) => {
         #[doc = $doc]
         #[derive(Debug)]
         pub struct $name {
             /// Wider than the value, so that there is one that it never has.
-            inner: AtomicU64,
+            inner: Inner,
             /// The newest value, for destructors that run while a failed model unwinds: loom may not be
             /// entered then.
             shadow: Shadow,
@@ -80,6 +110,11 @@ macro_rules! cell {
                 core::ptr::from_ref(self).addr()
             }
 
+            /// Whether loom may not be entered: the model unwinds, or does not know yet that it uses this cell.
+            fn aside(&self) -> bool {
+                panicking() || self.inner.is_dormant() && World::current().discover(self.address())
+            }
+
             /// The newest value, read as a read-modify-write reads, without writing.
             ///
             /// loom keeps a partial order of the stores to a cell, and does not know that a store which a
@@ -87,7 +122,7 @@ macro_rules! cell {
             /// stores behind it. So with this before every plain store the order is that of the execution,
             /// all of which loom explores, and neither synchronisation nor a release sequence is added.
             fn look(&self) -> $value {
-                match self.inner.compare_exchange(NEVER, NEVER, Relaxed, Relaxed) {
+                match self.inner.get().compare_exchange(NEVER, NEVER, Relaxed, Relaxed) {
                     Ok(seen) | Err(seen) => seen as $value,
                 }
             }
@@ -95,7 +130,7 @@ macro_rules! cell {
             /// Stores behind the newest value. The caller sees to it that no other thread runs meanwhile, or
             /// comes here after `look`.
             fn put(&self, value: $value, order: Ordering) {
-                self.inner.store(value as u64, order);
+                self.inner.get().store(value as u64, order);
             }
 
             /// Runs one operation of the algorithm. `run` must enter loom once.
@@ -127,7 +162,8 @@ macro_rules! cell {
                 let before = self.look();
                 let after = change(before);
                 world.unexplored(|| {
-                    let result = self.inner.compare_exchange(before as u64, after as u64, order, Relaxed);
+                    let result =
+                        self.inner.get().compare_exchange(before as u64, after as u64, order, Relaxed);
                     assert!(result.is_ok(), "another thread came in");
                 });
                 self.stored(world, after, order);
@@ -141,7 +177,7 @@ macro_rules! cell {
                 if world.fault() == Fault::TouchAfterRelease && releases(order) {
                     if let Some(plot) = world.plot(self.address()) {
                         plot.touch();
-                        let _ = self.inner.load(Relaxed);
+                        let _ = self.inner.get().load(Relaxed);
                         plot.inspect();
                     }
                 }
@@ -150,21 +186,22 @@ macro_rules! cell {
 
         impl Atomic<$value> for $name {
             fn new(value: $value) -> Self {
-                $name { inner: AtomicU64::new(value as u64), shadow: Shadow::new(value as usize) }
+                $name { inner: Inner::awake(value as u64), shadow: Shadow::new(value as usize) }
             }
 
             fn load(&self, order: Ordering) -> $value {
-                if panicking() {
+                if self.aside() {
                     return self.shadow.load(Relaxed) as $value;
                 }
                 self.act(|world| {
-                    let value = self.inner.load(planted(world.fault(), Operation::Load, order)) as $value;
+                    let value =
+                        self.inner.get().load(planted(world.fault(), Operation::Load, order)) as $value;
                     if world.blind(self.address()) { 0 } else { value }
                 })
             }
 
             fn store(&self, value: $value, order: Ordering) {
-                if panicking() {
+                if self.aside() {
                     return self.shadow.store(value as usize, Relaxed);
                 }
                 let world = World::current();
@@ -184,12 +221,13 @@ macro_rules! cell {
             }
 
             fn swap(&self, value: $value, order: Ordering) -> $value {
-                if panicking() {
+                if self.aside() {
                     return self.shadow.swap(value as usize, Relaxed) as $value;
                 }
                 self.act(|world| {
-                    let before = self.inner.swap(value as u64, planted(world.fault(), Operation::Swap, order))
-                        as $value;
+                    let before =
+                        self.inner.get().swap(value as u64, planted(world.fault(), Operation::Swap, order))
+                            as $value;
                     self.stored(world, value, order);
                     before
                 })
@@ -202,7 +240,7 @@ macro_rules! cell {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                if panicking() {
+                if self.aside() {
                     return match self.shadow.load(Relaxed) as $value {
                         seen if seen == current => {
                             self.shadow.store(new as usize, Relaxed);
@@ -216,6 +254,7 @@ macro_rules! cell {
                     let failure = planted(world.fault(), Operation::Load, failure);
                     let result = self
                         .inner
+                        .get()
                         .compare_exchange(current as u64, new as u64, success, failure)
                         .map(|seen| seen as $value)
                         .map_err(|seen| seen as $value);
@@ -229,7 +268,7 @@ macro_rules! cell {
             }
 
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                if panicking() {
+                if self.aside() {
                     return self.shadow.fetch_add(value as usize, Relaxed) as $value;
                 }
                 self.act(|world| {
@@ -238,7 +277,7 @@ macro_rules! cell {
                         // A subtraction, which the wider cell does not know.
                         return self.modify(world, |before| before.wrapping_add(value), order);
                     }
-                    let before = self.inner.fetch_add(value as u64, order) as $value;
+                    let before = self.inner.get().fetch_add(value as u64, order) as $value;
                     let after = before.checked_add(value).expect("a model does not wrap");
                     self.stored(world, after, order);
                     before
@@ -246,7 +285,7 @@ macro_rules! cell {
             }
 
             fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                if panicking() {
+                if self.aside() {
                     return self.shadow.fetch_and(value as usize, Relaxed) as $value;
                 }
                 if World::current().omits(Operation::FetchAnd, value as u64) {
@@ -254,14 +293,14 @@ macro_rules! cell {
                 }
                 self.act(|world| {
                     let order = planted(world.fault(), Operation::FetchAnd, order);
-                    let before = self.inner.fetch_and(value as u64, order) as $value;
+                    let before = self.inner.get().fetch_and(value as u64, order) as $value;
                     self.stored(world, before & value, order);
                     before
                 })
             }
 
             fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                if panicking() {
+                if self.aside() {
                     return self.shadow.fetch_or(value as usize, Relaxed) as $value;
                 }
                 if World::current().omits(Operation::FetchOr, value as u64) {
@@ -269,7 +308,7 @@ macro_rules! cell {
                 }
                 self.act(|world| {
                     let order = planted(world.fault(), Operation::FetchOr, order);
-                    let before = self.inner.fetch_or(value as u64, order) as $value;
+                    let before = self.inner.get().fetch_or(value as u64, order) as $value;
                     self.stored(world, before | value, order);
                     before
                 })
@@ -296,7 +335,7 @@ impl Split for U32 {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u8, u8> {
-        if panicking() {
+        if self.aside() {
             let seen = self.peek();
             if seen as u8 != current {
                 return Err(seen as u8);
@@ -314,7 +353,7 @@ impl Split for U32 {
             world.unexplored(|| {
                 // That which fails is one that expects what is never there.
                 let expected = if fits { seen.into() } else { NEVER };
-                let result = self.inner.compare_exchange(
+                let result = self.inner.get().compare_exchange(
                     expected,
                     next.into(),
                     order,
@@ -339,7 +378,7 @@ impl Split for U32 {
 
     fn swap_high_half(&self, value: u16, order: Ordering) -> u16 {
         let value = u32::from(value) << 16;
-        if panicking() {
+        if self.aside() {
             let before = self.peek();
             self.shadow.store((before & 0xffff | value) as usize, Relaxed);
             return (before >> 16) as u16;
@@ -355,7 +394,7 @@ impl Split for U32 {
 impl U32 {
     /// Stores the bits in `mask`.
     fn store_bits(&self, mask: u32, value: u32, order: Ordering) {
-        if panicking() {
+        if self.aside() {
             return self.shadow.store((self.peek() & !mask | value) as usize, Relaxed);
         }
         self.act(|world| {
@@ -366,8 +405,26 @@ impl U32 {
 }
 
 impl U32 {
+    /// One of very many: zero, and unknown to loom.
+    pub(crate) const fn dormant() -> Self {
+        U32 { inner: Inner::dormant(), shadow: Shadow::new(0) }
+    }
+
+    /// Makes it one that an execution uses, or is done with.
+    ///
+    /// # Safety
+    /// Nobody uses it at the moment.
+    pub(crate) unsafe fn wake_up(&self, up: bool) {
+        self.shadow.store(0, Relaxed);
+        // SAFETY: the caller's.
+        unsafe { *self.inner.0.get() = up.then(|| AtomicU64::new(0)) };
+    }
+
     /// The value as a futex call sees it: the newest, without ordering the caller's other accesses.
     pub(crate) fn newest(&self) -> u32 {
+        if self.aside() {
+            return self.peek();
+        }
         self.act(|_| self.look())
     }
 

@@ -6,6 +6,7 @@ use poundlock_core::events::Event;
 use poundlock_core::node::Record;
 use poundlock_core::platform::{Deadline, Platform, Running, Spin, Tuning, Waited};
 use poundlock_core::qspin::hash::Line;
+use poundlock_core::semarray::{Host, Process};
 
 use crate::atomic::{U32, Usize};
 use crate::world::World;
@@ -103,9 +104,8 @@ macro_rules! platforms {
                 World::current().count(event, amount);
             }
 
-            // Time stands still, but has begun.
             fn now() -> u64 {
-                1
+                World::current().now()
             }
 
             fn stall(_round: u32) {
@@ -170,4 +170,32 @@ platforms! {
     Model, MODEL_RECORDS, MODEL_HASH, MODEL_CACHE: handoff_after 1, passes_before_wake 1, glances 0;
     /// Without hand-offs: a sleeper may be woken in vain again and again; and newcomers glance at a spinlock.
     Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_CACHE: handoff_after u32::MAX, passes_before_wake 1, glances 1;
+}
+
+/// For semaphore arrays, whose time passes only as a thread says so.
+impl Host for Model {
+    fn wait_shared(word: &U32, expected: u32, nanoseconds: u64) -> Waited {
+        World::current().wait_shared(word, expected, nanoseconds)
+    }
+
+    fn wake_shared(word: *const U32, count: u32) {
+        World::current().wake(word, count);
+    }
+
+    fn process() -> Option<Process> {
+        let slot = World::current().process();
+        Some(Process { slot, id: 100 + slot })
+    }
+
+    fn gone(slot: u32) -> bool {
+        World::current().gone(slot)
+    }
+
+    fn seconds() -> u64 {
+        1
+    }
+
+    fn provide(_memory: &[U32]) -> bool {
+        true
+    }
 }

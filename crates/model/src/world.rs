@@ -7,7 +7,7 @@
 //! ([`World::enter`]): loom's partial-order reduction sees conflicts on its own objects only.
 
 use core::cell::{Cell, RefCell};
-use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::rc::Rc;
 
 use loom::sync::atomic::AtomicU32;
@@ -68,6 +68,10 @@ pub struct Settings {
     pub unregistered: u32,
     /// Whether there is a lock hash. It has one line, so that all locks collide.
     pub hash: bool,
+    /// The process that each thread belongs to, for semaphore arrays.
+    pub processes: [u32; THREADS],
+    /// Whether processes are killed and time passes, so that threads look for that.
+    pub mortal: bool,
     /// What is wrong.
     pub fault: Fault,
 }
@@ -83,6 +87,8 @@ impl Settings {
         plain_release: false,
         unregistered: 0,
         hash: true,
+        processes: [0; THREADS],
+        mortal: false,
         fault: Fault::None,
     };
 }
@@ -139,6 +145,8 @@ struct Sleeper {
     word: usize,
     thread: u32,
     timer: Option<usize>,
+    /// When it wakes by itself, in a wait on memory that processes share.
+    until: u64,
     handle: Thread,
     ended: Cell<Option<Waited>>,
 }
@@ -198,6 +206,10 @@ pub struct World {
     scripts: RefCell<Vec<Script>>,
     /// Stores that [`Fault::Late`] keeps back, and in which thread.
     late: RefCell<Vec<(u32, *const U32, u32)>>,
+    /// Nanoseconds, if the world is mortal.
+    clock: Cell<u64>,
+    /// The processes that were killed, as a bit set.
+    dead: AtomicU32,
 }
 
 /// What a thread does after some more operations on a word.
@@ -212,6 +224,9 @@ impl Script {
     /// In place of a word: whichever it is.
     const ANY: usize = 0;
 }
+
+/// What a killed thread unwinds with.
+struct Killed;
 
 /// What a signal handler or a script does.
 type Handler = Box<dyn FnOnce()>;
@@ -231,6 +246,7 @@ enum Watched {
 
 std::thread_local! {
     static CURRENT: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
+    static DISCOVERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     static REPORT: Cell<Report> = Cell::new(Report::default());
 }
 
@@ -276,6 +292,8 @@ impl World {
             handlers: RefCell::default(),
             scripts: RefCell::default(),
             late: RefCell::default(),
+            clock: Cell::new(1),
+            dead: AtomicU32::new(0),
         });
         CURRENT.set(Some(world.clone()));
         world
@@ -523,6 +541,10 @@ impl World {
     // Sleeping.
 
     pub(crate) fn wait(&self, word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
+        self.wait_until(word, expected, deadline, u64::MAX)
+    }
+
+    fn wait_until(&self, word: &U32, expected: u32, deadline: Option<&Deadline>, until: u64) -> Waited {
         self.waits();
         let index = self.index() as usize;
         if self.restless[index].get() < self.settings.restless {
@@ -547,6 +569,7 @@ impl World {
             word: core::ptr::from_ref(word).addr(),
             thread: self.index(),
             timer: deadline.map(|deadline| deadline.seconds as usize),
+            until,
             handle: loom::thread::current(),
             ended: Cell::new(None),
         });
@@ -580,6 +603,90 @@ impl World {
             return;
         }
         self.rouse(count as usize, Waited::Woken, |sleeper| sleeper.word == word.addr());
+    }
+
+    // Processes, and memory that they share.
+
+    /// The calling thread's process.
+    pub(crate) fn process(&self) -> u32 {
+        self.settings.processes[self.index() as usize]
+    }
+
+    /// [`World::wait`] until so many nanoseconds have passed.
+    pub(crate) fn wait_shared(&self, word: &U32, expected: u32, nanoseconds: u64) -> Waited {
+        self.wait_until(word, expected, None, self.clock.get().saturating_add(nanoseconds))
+    }
+
+    /// The time in nanoseconds.
+    pub(crate) fn now(&self) -> u64 {
+        if self.settings.mortal {
+            self.enter();
+        }
+        self.clock.get()
+    }
+
+    /// Lets time pass: sleeps in shared memory end whose time is up.
+    pub fn pass(&self, nanoseconds: u64) {
+        self.enter();
+        self.clock.set(self.clock.get() + nanoseconds);
+        let clock = self.clock.get();
+        self.rouse(usize::MAX, Waited::TimedOut, |sleeper| sleeper.until <= clock);
+    }
+
+    /// Lets time pass for as long as somebody sleeps who wakes by himself.
+    pub fn pass_until(&self, done: impl Fn() -> bool) {
+        while !done() {
+            let next = self.sleepers.borrow().iter().map(|sleeper| sleeper.until).min();
+            match next {
+                Some(until) if until != u64::MAX => self.pass(until.saturating_sub(self.clock.get())),
+                _ => self.enter(),
+            }
+            loom::thread::yield_now();
+        }
+    }
+
+    /// Kills the calling thread, which is in a call that [`World::until_killed`] makes.
+    pub fn kill(&self) {
+        if self.unexplored.replace(0) != 0 {
+            loom::explore();
+        }
+        std::panic::resume_unwind(Box::new(Killed));
+    }
+
+    /// Calls `body`, and if it is killed there, that is the end of the calling thread's process, of which it is the only
+    /// thread. Returns whether it was not.
+    ///
+    /// Nothing runs on the way out: the locks have no destructors, and cells are not touched while a thread unwinds.
+    ///
+    /// # Panics
+    /// If `body` does.
+    pub fn until_killed(&self, body: impl FnOnce()) -> bool {
+        match std::panic::catch_unwind(core::panic::AssertUnwindSafe(body)) {
+            Ok(()) => true,
+            Err(panic) if panic.is::<Killed>() => {
+                // Release: what the process wrote is seen by whoever sees it dead, as with a kernel.
+                self.dead.fetch_or(1 << self.process(), Release);
+                false
+            }
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Whether that process was killed.
+    pub(crate) fn gone(&self, process: u32) -> bool {
+        // A read-modify-write: the kernel knows what is.
+        self.settings.mortal && self.dead.fetch_or(0, Acquire) & 1 << process != 0
+    }
+
+    /// A dormant cell is used: the model begins anew with one that loom knows.
+    pub(crate) fn discover(&self, address: usize) -> bool {
+        DISCOVERED.with_borrow_mut(|discovered| discovered.push(address));
+        true
+    }
+
+    /// Takes the dormant cells that were used, also if the execution failed.
+    pub(crate) fn last_discoveries() -> Vec<usize> {
+        DISCOVERED.take()
     }
 
     fn rouse(&self, count: usize, how: Waited, which: impl Fn(&Sleeper) -> bool) {

@@ -119,7 +119,7 @@ words! { 3 * LINE;
     STAGED_VALUE,
     /// The process whose adjustments are being applied, its slot + 1. 0: none.
     LEAVING,
-    /// How many of `MULTIPLE` both change something and wait for zero.
+    /// How many of `MULTIPLE` heed values that fall: they also wait for zero, or must not wait for some operation.
     MIXED,
 }
 

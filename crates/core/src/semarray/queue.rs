@@ -66,9 +66,9 @@ pub(super) trait Operations: Copy {
     fn change(self) -> bool {
         self.all().any(|operation| operation.change != 0)
     }
-    /// Whether one of them waits for zero.
-    fn wait_for_zero(self) -> bool {
-        self.all().any(|operation| operation.change == 0)
+    /// Whether they may proceed, or fail, because a value falls: one of them waits for zero, or must not wait at all.
+    fn heed_falls(self) -> bool {
+        self.all().any(|operation| operation.change == 0 || operation.flags & Op::NOWAIT != 0)
     }
 }
 
@@ -485,7 +485,7 @@ impl<H: Host> Locked<'_, H> {
             FOR_ZERO => self.link(&self.for_zero(num), index),
             MULTIPLE => {
                 self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT) + 1);
-                self.set(MIXED, self.load(MIXED) + u32::from(operations.wait_for_zero()));
+                self.set(MIXED, self.load(MIXED) + u32::from(operations.heed_falls()));
             }
             _ => self.link(&List::own(CONST_HEAD, CONST_TAIL), index),
         }
@@ -507,7 +507,7 @@ impl<H: Host> Locked<'_, H> {
             FOR_ZERO => self.unlink(&self.for_zero(num), index),
             MULTIPLE => {
                 self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT).wrapping_sub(1));
-                self.set(MIXED, self.load(MIXED).wrapping_sub(u32::from(operations.wait_for_zero())));
+                self.set(MIXED, self.load(MIXED).wrapping_sub(u32::from(operations.heed_falls())));
             }
             CONSTANT => self.unlink(&List::own(CONST_HEAD, CONST_TAIL), index),
             _ => return,
@@ -663,7 +663,8 @@ impl<H: Host> Locked<'_, H> {
             let operations = self.array().operations(record);
             self.settle_zeros(operations);
             let again = self.array().variant == Variant::Before
-                // One that takes and then waits for zero proceeds at one value only, which may be a lower one.
+                // One that takes and then waits for zero proceeds at one value only, which may be a lower one; and one that
+                // must not wait for its second operation fails when a taker that came later has left too little.
                 || self.load(MIXED) != 0
                 || operations.all().any(|operation| operation.change > 0);
             if again {

@@ -564,6 +564,13 @@ fn scenarios() -> Vec<Scenario> {
             &[1, 2],
             one(2, 1),
         ),
+        // Between two adjustments it looks as if the sleeper could proceed.
+        bereft(
+            "find half an end",
+            vec![(2, one(0, 1)), (1, several_undo(&[(0, -1), (1, 1)])), (3, several(&[(0, -1), (1, -1)]))],
+            &[1],
+            one(2, 1),
+        ),
         bereft(
             "bury one",
             vec![(1, several_undo(&[(0, 2), (1, 1)])), (1, one(2, -1)), (2, one(0, 0))],
@@ -666,6 +673,52 @@ fn missing_stores(variant: Variant) {
     println!("{}: without a store, {runs} runs", variant.name());
 }
 
+/// The greatest calls fill the journal most.
+fn greatest(variant: Variant) {
+    let _sayer = Sayer;
+    let each = |change: &dyn Fn(usize) -> (usize, i32)| {
+        Call::Operate((0..500).map(|at| change(at)).map(|(num, change)| undo(num, change)).collect(), None)
+    };
+    let plain = |name, semaphores, before, call| Scenario {
+        name,
+        semaphores,
+        before,
+        dead: vec![],
+        call,
+        meanwhile: Meanwhile::Nothing,
+    };
+    let up_and_down = |at: usize| (0, if at % 2 == 0 { 1 } else { -1 });
+    let scenarios = [
+        plain("500 semaphores", 500, vec![(1, one(7, -1))], each(&|at| (at, 1))),
+        plain(
+            "500 semaphores, no adjustments left",
+            500,
+            vec![(0, each(&|at| (at, 2)))],
+            each(&|at| (at, -2)),
+        ),
+        plain("500 times one semaphore", 1, vec![(1, one(0, -1))], each(&up_and_down)),
+        plain(
+            "500 semaphores for a sleeper",
+            500,
+            vec![(1, each(&|at| (at, if at == 499 { -1 } else { 1 })))],
+            one(499, 1),
+        ),
+    ];
+    let mut runs = 0;
+    for scenario in &scenarios {
+        let mut step = 0;
+        loop {
+            note(scenario, variant, step, None, Rescue::Use);
+            runs += 1;
+            if run(scenario, variant, step, None, Rescue::Use) == Outcome::Over {
+                break;
+            }
+            step += 41;
+        }
+    }
+    println!("{}: the greatest calls, {runs} runs", variant.name());
+}
+
 macro_rules! for_each_variant {
     ($($module:ident $variant:ident $one_in:literal,)*) => {$(
         mod $module {
@@ -679,6 +732,11 @@ macro_rules! for_each_variant {
             #[test]
             fn the_rescuer_is_killed() {
                 two_deaths(Variant::$variant, $one_in);
+            }
+
+            #[test]
+            fn in_the_greatest_calls() {
+                greatest(Variant::$variant);
             }
 
             #[test]

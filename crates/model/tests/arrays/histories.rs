@@ -476,6 +476,14 @@ impl Course {
     }
 }
 
+/// How many histories of each variant: set `POUNDLOCK_HISTORIES` for more than these.
+fn cases() -> u32 {
+    match std::env::var("POUNDLOCK_HISTORIES") {
+        Ok(number) => number.parse().expect("POUNDLOCK_HISTORIES is a number"),
+        Err(_) => 3_000,
+    }
+}
+
 fn happen(history: &History, variant: Variant) {
     let mut course = Course::new(history.semaphores, variant);
     for step in &history.steps {
@@ -488,7 +496,7 @@ macro_rules! for_each_variant {
     ($($name:ident $variant:ident,)*) => {
         proptest! {
             #![proptest_config(ProptestConfig {
-                cases: 2_000,
+                cases: cases(),
                 failure_persistence: None,
                 max_shrink_iters: 20_000,
                 ..ProptestConfig::default()
