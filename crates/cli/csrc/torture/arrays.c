@@ -74,11 +74,14 @@ static void dump_lanes(void)
             semctl(books->id, (int)i, GETZCNT));
 }
 
+static void let_all_go_on(void);
+
 static _Noreturn void report_failure(void)
 {
     /* Whoever fails writes at once; but it may die at it. */
     for (unsigned i = 0; i < 1000 && !atomic_load(&books->failed); i++)
         usleep(1000);
+    let_all_go_on();
     say("violation %s", atomic_load(&books->failed) ? books->failure : "a process died while it reported one");
     /* Reading the array may be what hangs: the watchdog has the line, and waits no longer than it is patient. */
     dump_lanes();
@@ -198,10 +201,28 @@ static void sit_down(unsigned s)
     atomic_store(&seat->pid, pid);
 }
 
+static void go_on(struct seat *seat)
+{
+    kill(atomic_load(&seat->pid), SIGCONT);
+    atomic_fetch_add(&seat->stops, 1);
+    seat->resume = 0;
+}
+
+/* Before the monitor uses the array: one that was stopped in an operation may keep it from that, and only the monitor
+ * lets it go on. */
+static void let_all_go_on(void)
+{
+    for (unsigned s = 0; s < books->seats; s++)
+        if (books->seat[s].resume != 0)
+            go_on(&books->seat[s]);
+}
+
 /* A process is gone: what it left behind is checked and cleared up. */
 static void settle(unsigned s, int status)
 {
     struct seat *seat = &books->seat[s];
+    seat->resume = 0;
+    let_all_go_on();
     bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     bool doomed = atomic_load(&seat->doomed);
@@ -255,13 +276,6 @@ static bool are_there_orphans(void)
     for (unsigned s = 0; s < books->seats; s++)
         seated += atomic_load(&books->seat[s].pid) != 0;
     return children > seated;
-}
-
-static void go_on(struct seat *seat)
-{
-    kill(atomic_load(&seat->pid), SIGCONT);
-    atomic_fetch_add(&seat->stops, 1);
-    seat->resume = 0;
 }
 
 /* Kills, stops and signals. */
@@ -367,9 +381,7 @@ static void watch_arrays(uint64_t milliseconds)
         if (quiet_since == 0) {
             disturb();
             if (looks % QUIET_LOOKS == 0) {
-                for (unsigned s = 0; s < books->seats; s++)
-                    if (books->seat[s].resume != 0)
-                        go_on(&books->seat[s]);
+                let_all_go_on();
                 atomic_store(&books->quiet, 1);
                 quiet_since = atomic_load(&books->tick) + 1;
             }

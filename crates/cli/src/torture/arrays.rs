@@ -1,6 +1,8 @@
 //! `poundlock torture --semaphores`: what is told to the child whose body is `csrc/torture/arrays.c`, and what it leaves.
 
 use std::ffi::{CString, OsStr, c_char, c_int, c_uint};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 
 use poundlock_core::names::Choice;
@@ -42,7 +44,8 @@ impl Arrays {
         }
         // A domain of its own, so that what a violation leaves behind is nobody's.
         let mut builder = tempfile::Builder::new();
-        builder.prefix("poundlock-torture-");
+        // Another mode would not be trusted, and everything go to the kernel.
+        builder.prefix("poundlock-torture-").permissions(Permissions::from_mode(0o700));
         let domain = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir()).map_err(|error| {
             Failure::new(status::OURS, format_args!("a directory for the arrays: {}", reason(&error)))
         })?;
