@@ -1,9 +1,10 @@
 //! The library that `LD_PRELOAD` puts under an unmodified program: its pthread and C11 mutexes, condition variables
-//! and spinlocks run on Poundlock's.
+//! and spinlocks run on Poundlock's, and its System V semaphore arrays.
 //!
 //! This crate translates calling conventions and decides nothing about locking. Its state lies in the
-//! program's own objects (`object`); what is not ours to run (robust, priority-inheriting,
-//! priority-protected and process-shared objects) goes to glibc (`real`) and is never touched.
+//! program's own objects (`object`), that of semaphore arrays in memory that processes share; what is not ours to run
+//! (robust, priority-inheriting, priority-protected and process-shared objects, and arrays of the kernel's) goes to glibc
+//! (`real`) and is never touched.
 //!
 //! Nothing here allocates, writes to the program's streams, or unwinds. A call may come before the library's
 //! constructor, inside `malloc`, or in a forked child.
@@ -11,6 +12,8 @@
 //! | environment | meaning |
 //! | --- | --- |
 //! | `POUNDLOCK_LOCK` | the locks to run on: a [`poundlock_core::names::Choice`]; the defaults if absent or unknown |
+//! | `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_linux::sem` |
+//! | `POUNDLOCK_IPC_DIR` | where ours are |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]
@@ -25,6 +28,7 @@ mod mode;
 mod mutex;
 mod object;
 mod real;
+mod sem;
 mod spin;
 mod stat;
 
@@ -33,6 +37,7 @@ extern "C" fn start() {
     mode::get();
     real::find_all();
     poundlock_linux::init();
+    sem::start();
     // SAFETY: registers a function that stays loaded: the library is linked so that it cannot be unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }

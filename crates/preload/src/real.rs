@@ -52,6 +52,16 @@ pub(crate) static COND_CLOCKWAIT: Real = address!(pthread_cond_clockwait);
 pub(crate) static DLOPEN: Real = address!(dlopen);
 /// `dlvsym`: jumped to.
 pub(crate) static DLVSYM: Real = address!(dlvsym);
+/// `semget`: these fail with `errno` and -1, and one has a variable number of arguments.
+pub(crate) static SEMGET: Real = address!(semget);
+/// `semop`.
+pub(crate) static SEMOP: Real = address!(semop);
+/// `semtimedop`.
+pub(crate) static SEMTIMEDOP: Real = address!(semtimedop);
+/// `semctl`.
+pub(crate) static SEMCTL: Real = address!(semctl);
+/// `_exit`, which does not return.
+pub(crate) static EXIT: Real = address!(_exit);
 
 macro_rules! calls {
     ($($name:ident($($arg:ident: $type:ty),*);)*) => {
@@ -65,7 +75,11 @@ macro_rules! calls {
         /// thread for which that constructor waits must not be the first to look something up.
         pub(crate) fn find_all() {
             $(found::$name.address();)*
-            for other in [&COND_WAIT, &COND_TIMEDWAIT, &COND_CLOCKWAIT, &DLOPEN, &DLVSYM] {
+            let others = [
+                &COND_WAIT, &COND_TIMEDWAIT, &COND_CLOCKWAIT, &DLOPEN, &DLVSYM, &SEMGET, &SEMOP, &SEMTIMEDOP, &SEMCTL,
+                &EXIT,
+            ];
+            for other in others {
                 other.address();
             }
         }

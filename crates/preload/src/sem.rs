@@ -1,0 +1,190 @@
+//! `semget`, `semop`, `semtimedop`, `semctl`; and the ends of a process, at which what it did with `SEM_UNDO` is undone.
+//!
+//! Which arrays are ours is decided in `poundlock_linux::sem`; the calls for all others go to the kernel, through glibc's
+//! functions. Calls for ours set `errno` as those do.
+//!
+//! # The end of a process
+//!
+//! A process that dies is found dead by the next one that uses its arrays, and undone by it. One that ends in order
+//! undoes its own adjustments, so that nobody has to look first:
+//!
+//! * At `exit`, and at `quick_exit`, by the handler that was registered first and so runs last: after the program's handlers
+//!   and destructors, which may use its semaphores.
+//! * At `_exit` and `_Exit`, which are exported for this alone.
+//! * A process whose last thread ends by itself comes to `exit`; one that calls `exit_group` is found dead.
+
+use core::ffi::{c_int, c_void};
+use core::mem;
+use core::ptr;
+
+use libc::{key_t, sembuf, size_t, timespec};
+use poundlock_linux::sem;
+
+use crate::real;
+
+unsafe extern "C" {
+    /// glibc's functions behind `atexit` and `at_quick_exit`, which belong to the library that calls them and would let its
+    /// handler run when that library is finished; these belong to none.
+    fn __cxa_atexit(
+        handler: extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+        library: *mut c_void,
+    ) -> c_int;
+    fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+}
+
+/// As early as possible: the first handler is the last to run.
+pub(crate) fn start() {
+    // SAFETY: a function that stays loaded: the library is linked so that it cannot be unloaded. Should there be no memory
+    // for the handlers, the process is found dead.
+    unsafe {
+        __cxa_atexit(end, ptr::null_mut(), ptr::null_mut());
+        __cxa_at_quick_exit(end, ptr::null_mut());
+    }
+}
+
+extern "C" fn end(_: *mut c_void) {
+    sem::end();
+}
+
+/// What a call returns to C.
+fn result(result: Result<c_int, c_int>) -> c_int {
+    result.unwrap_or_else(|error| {
+        // SAFETY: the calling thread's `errno`.
+        unsafe { *libc::__errno_location() = error };
+        -1
+    })
+}
+
+/// Finds an array by its key, or makes one.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn semget(key: key_t, semaphores: c_int, flags: c_int) -> c_int {
+    match sem::get(key, semaphores, flags) {
+        Ok(Some(id)) => id,
+        Err(error) => result(Err(error)),
+        Ok(None) => {
+            let real = real::SEMGET.address();
+            if real.is_null() {
+                return result(Err(libc::ENOSYS));
+            }
+            // SAFETY: the address of the function of this name, whose type this is.
+            unsafe {
+                let call: unsafe extern "C" fn(key_t, c_int, c_int) -> c_int = mem::transmute(real);
+                call(key, semaphores, flags)
+            }
+        }
+    }
+}
+
+/// Operates on an array.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {
+    if sem::is_ours(id) {
+        // SAFETY: the caller's; a `sembuf` is an `Op`.
+        return result(unsafe { sem::operate(id, operations.cast(), count, ptr::null()) }.map(|()| 0));
+    }
+    // SAFETY: the caller's.
+    unsafe { kernel_semop(id, operations, count) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn kernel_semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {
+    let real = real::SEMOP.address();
+    if real.is_null() {
+        return result(Err(libc::ENOSYS));
+    }
+    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
+    unsafe {
+        let call: unsafe extern "C" fn(c_int, *mut sembuf, size_t) -> c_int = mem::transmute(real);
+        call(id, operations, count)
+    }
+}
+
+/// As `semop`, for a limited time.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn semtimedop(
+    id: c_int,
+    operations: *mut sembuf,
+    count: size_t,
+    limit: *const timespec,
+) -> c_int {
+    if sem::is_ours(id) {
+        // SAFETY: the caller's; a `sembuf` is an `Op`.
+        return result(unsafe { sem::operate(id, operations.cast(), count, limit) }.map(|()| 0));
+    }
+    let real = real::SEMTIMEDOP.address();
+    if real.is_null() {
+        return result(Err(libc::ENOSYS));
+    }
+    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
+    unsafe {
+        let call: unsafe extern "C" fn(c_int, *mut sembuf, size_t, *const timespec) -> c_int =
+            mem::transmute(real);
+        call(id, operations, count, limit)
+    }
+}
+
+/// Controls an array.
+///
+/// In C the last argument is there for some commands only, and is a number or a pointer: in the fourth register in any case,
+/// which holds anything for the other commands.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn semctl(id: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
+    if sem::is_ours(id) {
+        // SAFETY: the caller's.
+        return result(unsafe { sem::control(id, number, command, argument) });
+    }
+    let real = real::SEMCTL.address();
+    if real.is_null() {
+        return result(Err(libc::ENOSYS));
+    }
+    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
+    unsafe {
+        let call: unsafe extern "C" fn(c_int, c_int, c_int, ...) -> c_int = mem::transmute(real);
+        call(id, number, command, argument)
+    }
+}
+
+/// Ends the process without its handlers.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
+    sem::end();
+    let real = real::EXIT.address();
+    if !real.is_null() {
+        // SAFETY: the address of the function of this name, whose type this is.
+        unsafe {
+            let call: unsafe extern "C" fn(c_int) -> ! = mem::transmute(real);
+            call(status)
+        }
+    }
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}
+
+/// As `_exit`.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    // SAFETY: the caller's.
+    unsafe { _exit(status) }
+}
