@@ -460,13 +460,17 @@ impl<'a, H: Host> Array<'a, H> {
         Ok(())
     }
 
-    /// The calling process ends in order: applies its adjustments now.
+    /// The calling process ends in order: applies its adjustments now. Not if threads of it sleep here, which end with it and
+    /// are to get nothing of what it gives back: then it is left to be found gone.
     ///
     /// # Errors
     /// As [`Array::bury`].
     pub fn leave(&self) -> Result<(), Error> {
         let locked = self.lock()?;
-        locked.apply_adjustments(locked.me().slot);
+        let slot = locked.me().slot;
+        if !locked.has_sleepers(slot) {
+            locked.apply_adjustments(slot);
+        }
         locked.release();
         Ok(())
     }

@@ -70,6 +70,12 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
+    /// Whether threads of that process sleep here, or may be about to.
+    pub(super) fn has_sleepers(&self, slot: u32) -> bool {
+        (0..self.load(WAITERS_HIGH))
+            .any(|index| self.load(self.array().waiter(index) + waiter::OWNER) == slot + 1)
+    }
+
     /// The thread of this record is no more. One that was completed is in the chain of its waker, who frees it.
     fn bury_sleeper(&self, index: u32) {
         self.dequeue(index);
