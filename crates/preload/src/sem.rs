@@ -14,13 +14,13 @@
 //! * A process whose last thread ends by itself comes to `exit`; one that calls `exit_group` is found dead.
 
 use core::ffi::{c_int, c_void};
-use core::mem;
+use core::mem::{self, MaybeUninit};
 use core::ptr;
 
 use libc::{key_t, sembuf, size_t, timespec};
-use poundlock_linux::sem;
+use poundlock_linux::sem::{self, Which};
 
-use crate::real;
+use crate::{mode, real, stat};
 
 unsafe extern "C" {
     /// glibc's functions behind `atexit` and `at_quick_exit`, which belong to the library that calls them and would let its
@@ -86,6 +86,9 @@ pub(crate) unsafe extern "C" fn semget(key: key_t, semaphores: c_int, flags: c_i
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {
     if sem::is_ours(id) {
+        if mode::get().counted() {
+            stat::array_used(id);
+        }
         // SAFETY: the caller's; a `sembuf` is an `Op`.
         return result(unsafe { sem::operate(id, operations.cast(), count, ptr::null()) }.map(|()| 0));
     }
@@ -119,6 +122,9 @@ pub(crate) unsafe extern "C" fn semtimedop(
     limit: *const timespec,
 ) -> c_int {
     if sem::is_ours(id) {
+        if mode::get().counted() {
+            stat::array_used(id);
+        }
         // SAFETY: the caller's; a `sembuf` is an `Op`.
         return result(unsafe { sem::operate(id, operations.cast(), count, limit) }.map(|()| 0));
     }
@@ -143,10 +149,28 @@ pub(crate) unsafe extern "C" fn semtimedop(
 /// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn semctl(id: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
-    if sem::is_ours(id) {
+    match command {
         // SAFETY: the caller's.
-        return result(unsafe { sem::control(id, number, command, argument) });
+        libc::IPC_INFO | libc::SEM_INFO => unsafe { info(id, number, command, argument) },
+        // SAFETY: the caller's.
+        libc::SEM_STAT | libc::SEM_STAT_ANY => unsafe { stat_at(id, number, command, argument) },
+        libc::IPC_RMID if sem::is_ours(id) && mode::get().counted() => {
+            result(stat::remove_array(id).map(|()| 0))
+        }
+        _ if sem::is_ours(id) => {
+            if mode::get().counted() {
+                stat::array_used(id);
+            }
+            // SAFETY: the caller's.
+            result(unsafe { sem::control(id, number, command, argument) })
+        }
+        // SAFETY: the caller's.
+        _ => unsafe { kernel_semctl(id, number, command, argument) },
     }
+}
+
+/// glibc's `semctl`.
+unsafe fn kernel_semctl(id: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
     let real = real::SEMCTL.address();
     if real.is_null() {
         return result(Err(libc::ENOSYS));
@@ -155,6 +179,44 @@ pub(crate) unsafe extern "C" fn semctl(id: c_int, number: c_int, command: c_int,
     unsafe {
         let call: unsafe extern "C" fn(c_int, c_int, c_int, ...) -> c_int = mem::transmute(real);
         call(id, number, command, argument)
+    }
+}
+
+/// Where the indices of ours begin, for those who go through all arrays by index: the kernel's are below, unless it was
+/// booted to have more than this many arrays.
+const FIRST_INDEX: c_int = 1 << 15;
+
+/// `IPC_INFO` and `SEM_INFO`: the kernel's answer, and what there is of ours.
+unsafe fn info(id: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's.
+    let kernels = unsafe { kernel_semctl(id, number, command, argument) };
+    if kernels == -1 || sem::choice().which == Which::Kernel {
+        return kernels;
+    }
+    let mut ours = MaybeUninit::<libc::seminfo>::zeroed();
+    // SAFETY: a structure to write.
+    let highest = unsafe { sem::control(0, 0, libc::SEM_INFO, ours.as_mut_ptr().expose_provenance()) };
+    // SAFETY: zero bytes are one.
+    let ours = unsafe { ours.assume_init() };
+    let (Ok(highest), 1..) = (highest, ours.semusz) else { return kernels };
+    if command == libc::SEM_INFO {
+        // SAFETY: the kernel has just written it.
+        let info = unsafe { &mut *ptr::with_exposed_provenance_mut::<libc::seminfo>(argument) };
+        info.semusz = info.semusz.saturating_add(ours.semusz);
+        info.semaem = info.semaem.saturating_add(ours.semaem);
+    }
+    FIRST_INDEX + highest
+}
+
+/// `SEM_STAT` and `SEM_STAT_ANY`, whose first argument is an index.
+unsafe fn stat_at(index: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
+    let ours = index.checked_sub(FIRST_INDEX).and_then(|index| u32::try_from(index).ok());
+    let ours = ours.filter(|_| sem::choice().which != Which::Kernel).and_then(sem::at);
+    match ours {
+        // SAFETY: the caller's.
+        Some(id) => result(unsafe { sem::control(id, number, command, argument) }),
+        // SAFETY: the caller's.
+        None => unsafe { kernel_semctl(index, number, command, argument) },
     }
 }
 

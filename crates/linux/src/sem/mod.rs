@@ -59,6 +59,12 @@ pub fn is_ours(id: i32) -> bool {
     id & OUR_BIT != 0 && id > 0 && config::choice().which != Which::Kernel && is_there(id)
 }
 
+/// The array at an index, of those that `SEM_INFO` tells the highest of.
+pub fn at(index: u32) -> Option<i32> {
+    let slot = index as usize;
+    domain::get()?.registry.arrays().get(slot)?.id(slot)
+}
+
 #[inline]
 fn is_there(id: i32) -> bool {
     domain::get().is_some_and(|domain| domain.registry.live(id).is_some())
