@@ -51,19 +51,31 @@ fn what_a_killed_process_did_is_undone_before_anybody_can_see_it_gone() {
 fn an_orderly_end_undoes_at_once_and_a_child_does_not_inherit() {
     let id = private(2);
     ctl(id, 0, libc::SETVAL, 10).unwrap();
-    semop(id, &[op(0, -4, UNDO)]).unwrap();
+    // Of processes with one thread.
     let child = Child::new(|| {
+        if semop(id, &[op(0, -4, UNDO)]).is_err() {
+            return 1;
+        }
         // A child's end undoes what the child did, not what its parent did.
-        let done = semop(id, &[op(0, -1, UNDO)]);
+        let inner = Child::new(|| {
+            let done = semop(id, &[op(0, -1, UNDO)]);
+            sem::end();
+            let undone = value(id, 0);
+            sem::end();
+            i32::from(done.is_err() || undone != 6)
+        });
+        if inner.wait() != 0 || value(id, 0) != 6 {
+            return 2;
+        }
         sem::end();
-        let undone = value(id, 0);
-        sem::end();
-        i32::from(done.is_err() || undone != 6)
+        i32::from(value(id, 0) != 10) * 3
     });
     assert_eq!(child.wait(), 0);
-    assert_eq!(value(id, 0), 6);
+    // Of one with more, only its death.
+    semop(id, &[op(0, -4, UNDO)]).unwrap();
     sem::end();
-    assert_eq!(value(id, 0), 10);
+    assert_eq!(value(id, 0), 6);
+    semop(id, &[op(0, 4, UNDO)]).unwrap();
     remove(id);
 }
 
@@ -136,7 +148,7 @@ fn exec_keeps_adjustments_and_the_end_of_the_new_program_undoes_them() {
         use std::os::unix::process::CommandExt;
         let variables =
             [("SEM_ID", other.to_string().into()), ("SEM_END", if orderly { "1" } else { "0" }.into())];
-        let mut command = again("child_after_exec", &variables);
+        let mut command = again("none", &variables);
         // SAFETY: semaphore operations allocate nothing. What is done here is done by the process that execs.
         unsafe {
             command
@@ -159,13 +171,22 @@ fn exec_keeps_adjustments_and_the_end_of_the_new_program_undoes_them() {
     remove(other);
 }
 
-#[test]
-fn child_after_exec() {
-    let Some(other) = given() else { return };
-    domain();
+/// Runs before `main`, and thus before there is a second thread: orderly ends are those of processes with one.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static EARLY: extern "C" fn() = early;
+
+extern "C" fn early() {
+    if let (Ok(end), Some(other)) = (std::env::var("SEM_END"), given()) {
+        after_exec(other, end == "1");
+        std::process::exit(0);
+    }
+}
+
+fn after_exec(other: i32, orderly: bool) {
     semop(other, &[op(0, 1, 0)]).unwrap();
     std::io::read_to_string(std::io::stdin()).unwrap();
-    if std::env::var("SEM_END").unwrap() == "1" {
+    if orderly {
         sem::end();
         let mut undone = false;
         sem::list(|array| {
@@ -344,4 +365,68 @@ fn a_child_that_was_not_forked_through_glibc_is_undone_too() {
     assert_eq!(value(id, 0), 5);
     child.wait();
     remove(id);
+}
+
+#[test]
+fn exec_by_a_thread_drops_the_sleepers_of_the_others_and_keeps_adjustments() {
+    let (id, other) = (private(3), private(1));
+    ctl(id, 0, libc::SETVAL, 5).unwrap();
+    let variables = [
+        ("SEM_ID", id.to_string().into()),
+        ("SEM_OTHER", other.to_string().into()),
+        ("SEM_TEST", "child_that_execs_from_a_thread".into()),
+    ];
+    for silent in [false, true] {
+        let mut child = again("child_that_execs_from_a_thread", &variables)
+            .env("SEM_SILENT", if silent { "1" } else { "0" })
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        if silent {
+            // The new program uses no arrays: `cat`, which ends when it has read all.
+            until("another program runs", || {
+                let name = std::fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap();
+                name.trim() == "cat"
+            });
+        } else {
+            semop(other, &[op(0, -1, 0)]).unwrap();
+            assert_eq!(ctl(id, 1, libc::GETNCNT, 0), Ok(0), "the sleeper is gone");
+            semop(id, &[op(1, 1, 0)]).unwrap();
+            assert_eq!(value(id, 1), 1, "nobody took it");
+            semop(id, &[op(1, -1, NOWAIT)]).unwrap();
+        }
+        assert_eq!(value(id, 0), 2, "kept across exec");
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(value(id, 0), 5, "undone at the end");
+        assert_eq!(ctl(id, 1, libc::GETNCNT, 0), Ok(0));
+    }
+    remove(id);
+    remove(other);
+}
+
+#[test]
+fn child_that_execs_from_a_thread() {
+    use std::os::unix::process::CommandExt;
+    let Some(id) = given() else { return };
+    domain();
+    let number = |name: &str| -> i32 { std::env::var(name).unwrap().parse().unwrap() };
+    if std::env::var_os("SEM_AGAIN").is_some() {
+        semop(number("SEM_OTHER"), &[op(0, 1, 0)]).unwrap();
+        std::io::read_to_string(std::io::stdin()).unwrap();
+        return;
+    }
+    std::thread::spawn(move || semop(id, &[op(1, -1, 0)]));
+    // Registered by a thread that is not the process's first, which then replaces the program.
+    let execs = std::thread::spawn(move || {
+        semop(id, &[op(0, -3, UNDO)]).unwrap();
+        until("the other sleeps", || ctl(id, 1, libc::GETNCNT, 0) == Ok(1));
+        let mut command = if number("SEM_SILENT") == 1 {
+            std::process::Command::new("cat")
+        } else {
+            again(&std::env::var("SEM_TEST").unwrap(), &[("SEM_AGAIN", "1".into())])
+        };
+        panic!("{}", command.exec());
+    });
+    execs.join().unwrap();
 }

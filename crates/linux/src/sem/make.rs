@@ -253,6 +253,11 @@ pub fn end() {
     if !process::registered().is_some_and(|slot| process::is_own(domain, slot)) {
         return;
     }
+    // Other threads run on until the process is gone, one of them perhaps inside what it took with SEM_UNDO. Then whoever looks
+    // next undoes it, as after any other death.
+    if !is_last_thread() {
+        return;
+    }
     if process::inherited() {
         // The program that ran here before an exec may have used others.
         let Ok(_guard) = domain.lock() else { return };
@@ -265,6 +270,12 @@ pub fn end() {
             let _ = mapping.array.leave();
         });
     }
+}
+
+/// Whether the process has no other thread. False if in doubt.
+fn is_last_thread() -> bool {
+    // Two links of any directory, and one for each thread.
+    system::status(c"/proc/self/task").is_ok_and(|status| status.st_nlink == 3)
 }
 
 /// How many arrays there are, and how many semaphores they have; and the highest slot in use.

@@ -28,7 +28,7 @@ use crate::epoch;
 use crate::futex::keeping_errno;
 
 use super::domain::{self, Domain, FEW_PROCESSES, ProcessSlot, Registry};
-use super::robust::{DIED, noticed};
+use super::robust::{DIED, THREAD, noticed};
 use super::system::{self, Path};
 use super::table;
 
@@ -41,6 +41,10 @@ static OWN_ID: AtomicU32 = AtomicU32::new(0);
 static OWN_MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// Whether its slot was there before it registered: adjustments may be in arrays that this program has never used.
 static INHERITED: AtomicBool = AtomicBool::new(false);
+/// The thread that makes this program take the place of another ([`succeed`]): its identity, or 0.
+static SUCCESSOR: AtomicU32 = AtomicU32::new(0);
+/// ... in that slot.
+static SUCCESSOR_SLOT: AtomicU32 = AtomicU32::new(0);
 /// `/proc` is not there, or not of our namespace.
 static NO_PROC: AtomicBool = AtomicBool::new(false);
 
@@ -81,6 +85,10 @@ pub(super) fn inherited() -> bool {
 #[inline(never)]
 fn register() -> Option<Process> {
     let domain = domain::get()?;
+    if SUCCESSOR.load(Acquire) != 0 && SUCCESSOR.load(Relaxed) == crate::registry::identity() {
+        // Called by an array from `succeed`, below.
+        return Some(Process { slot: SUCCESSOR_SLOT.load(Relaxed), id: OWN_ID.load(Relaxed) });
+    }
     if let Some(slot) = registered() {
         // Its mark says that the thread which held it has ended. Without the registry's lock, which the caller may hold.
         remark(domain.registry.processes().get(slot as usize)?);
@@ -97,7 +105,8 @@ fn register() -> Option<Process> {
     table::forked(epoch);
     let id = system::process_id();
     let owner = identity(id);
-    let registered = registered();
+    // By another thread, meanwhile.
+    let registered = registered().is_some();
     let mut free = None;
     let mut own = None;
     for (index, slot) in (0..).zip(registry.processes()) {
@@ -107,15 +116,10 @@ fn register() -> Option<Process> {
             _ => {}
         }
     }
+    let inherited = own.is_some() && !registered;
     let (index, slot) = match own {
-        Some(own) => {
-            if registered.is_none() {
-                INHERITED.store(true, Relaxed);
-            }
-            own
-        }
+        Some(own) => own,
         None => {
-            INHERITED.store(false, Relaxed);
             let (index, slot) = free.or_else(|| registry.another_process())?;
             // Before the owner: a slot whose owner is there has a mutex, or a word that says nothing.
             if !slot.alive.make() {
@@ -126,9 +130,19 @@ fn register() -> Option<Process> {
             (index, slot)
         }
     };
+    if inherited {
+        // The old program's thread may have left no mark, and whoever held it has ended in any case.
+        slot.alive.make();
+    }
     remark(slot);
     OWN_ID.store(id, Relaxed);
     OWN_MARK.store(ptr::from_ref(slot.alive.word()).cast_mut(), Relaxed);
+    if !registered {
+        INHERITED.store(inherited, Relaxed);
+    }
+    if inherited {
+        succeed(domain, index);
+    }
     OWN.store(u64::from(epoch) << 32 | u64::from(index + 1), Release);
 
     let used = registry.processes().len() as u32;
@@ -138,6 +152,20 @@ fn register() -> Option<Process> {
         reap(domain);
     }
     Some(Process { slot: index, id })
+}
+
+/// This program has taken the place of another in the same process: what the other's threads held and waited for in any array is
+/// nobody's. Under the registry's lock, for which this process's other threads wait until it is done.
+fn succeed(domain: &'static Domain, slot: u32) {
+    SUCCESSOR_SLOT.store(slot, Relaxed);
+    // Where indices of threads have run out there is no identity, and nothing to tell the arrays by.
+    SUCCESSOR.store(crate::registry::identity(), Release);
+    super::make::for_each_array(domain, |array| {
+        // One whose lock cannot be had stays as it is.
+        let _ = array.succeed();
+        true
+    });
+    SUCCESSOR.store(0, Release);
 }
 
 /// The calling thread holds the slot's mark from now on, unless a living one of its process does.
@@ -201,9 +229,20 @@ fn is_gone(slot: &ProcessSlot) -> bool {
     }
     let word = slot.alive.word().load(Acquire);
     if word != 0 && word & DIED == 0 {
-        return false;
+        // The end of the process's first thread is always marked. Another one that calls exec takes the number of the first
+        // before the kernel looks at what it holds, and leaves no mark: so its being there has to be asked for.
+        let (id, thread) = (owner >> 32, u64::from(word & THREAD));
+        if thread == id || is_thread(id, thread) {
+            return false;
+        }
     }
     ended(owner)
+}
+
+/// Whether the process has that thread.
+fn is_thread(process: u64, thread: u64) -> bool {
+    // SAFETY: signal 0 is sent to nobody; the call only checks.
+    keeping_errno(|| unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) }) != Err(libc::ESRCH)
 }
 
 /// The word for a process: its number and the lower half of the time of its start, in clock ticks. 0 there: not known.

@@ -18,7 +18,7 @@ use crate::futex::keeping_errno;
 /// In a mutex's word: the thread that held it has ended (the kernel's `FUTEX_OWNER_DIED`).
 pub(super) const DIED: u32 = 0x4000_0000;
 /// The bits of the word that hold the thread.
-const THREAD: u32 = 0x3fff_ffff;
+pub(super) const THREAD: u32 = 0x3fff_ffff;
 
 /// A mutex, usable after [`Robust::make`]. Zero bytes are none yet.
 #[repr(C, align(8))]
