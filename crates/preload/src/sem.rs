@@ -47,6 +47,14 @@ extern "C" fn end(_: *mut c_void) {
     sem::end();
 }
 
+/// The process uses this array, which is ours: for the statistics, if there are any.
+#[inline]
+fn count_use(id: c_int) {
+    if mode::get().counted() {
+        stat::array_used(id);
+    }
+}
+
 /// What a call returns to C.
 fn result(result: Result<c_int, c_int>) -> c_int {
     result.unwrap_or_else(|error| {
@@ -63,7 +71,10 @@ fn result(result: Result<c_int, c_int>) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn semget(key: key_t, semaphores: c_int, flags: c_int) -> c_int {
     match sem::get(key, semaphores, flags) {
-        Ok(Some(id)) => id,
+        Ok(Some(id)) => {
+            count_use(id);
+            id
+        }
         Err(error) => result(Err(error)),
         Ok(None) => {
             let real = real::SEMGET.address();
@@ -86,9 +97,7 @@ pub(crate) unsafe extern "C" fn semget(key: key_t, semaphores: c_int, flags: c_i
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {
     if sem::is_ours(id) {
-        if mode::get().counted() {
-            stat::array_used(id);
-        }
+        count_use(id);
         // SAFETY: the caller's; a `sembuf` is an `Op`.
         return result(unsafe { sem::operate(id, operations.cast(), count, ptr::null()) }.map(|()| 0));
     }
@@ -122,9 +131,7 @@ pub(crate) unsafe extern "C" fn semtimedop(
     limit: *const timespec,
 ) -> c_int {
     if sem::is_ours(id) {
-        if mode::get().counted() {
-            stat::array_used(id);
-        }
+        count_use(id);
         // SAFETY: the caller's; a `sembuf` is an `Op`.
         return result(unsafe { sem::operate(id, operations.cast(), count, limit) }.map(|()| 0));
     }
@@ -158,9 +165,7 @@ pub(crate) unsafe extern "C" fn semctl(id: c_int, number: c_int, command: c_int,
             result(stat::remove_array(id).map(|()| 0))
         }
         _ if sem::is_ours(id) => {
-            if mode::get().counted() {
-                stat::array_used(id);
-            }
+            count_use(id);
             // SAFETY: the caller's.
             result(unsafe { sem::control(id, number, command, argument) })
         }

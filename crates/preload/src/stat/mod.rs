@@ -19,12 +19,10 @@
 //! A spinlock has its [`LockRef`] from [`spinlock`], and is initialised and destroyed by [`spinlock_created`] and
 //! [`spinlock_destroyed`]. Lock events come by themselves, from the platform.
 
-#[allow(dead_code, reason = "for `sem`")]
 mod arrays;
 
 use core::ffi::CStr;
 
-#[allow(unused_imports, reason = "for `sem`")]
 pub(crate) use arrays::{array_used, remove_array};
 use poundlock_core::events::Event;
 use poundlock_statfile::LockKind;
