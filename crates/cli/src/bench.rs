@@ -233,6 +233,9 @@ struct Figures {
     /// Keep each thread of `handover` on one CPU
     #[arg(long)]
     pin: bool,
+    /// Numbers of threads that sleep in one array in `sembench`
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = sem::Options::short().sleepers)]
+    sleepers: Vec<usize>,
     #[command(flatten)]
     json: Json,
 }
@@ -358,6 +361,7 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
     options.spin.seconds *= args.time_factor;
     options.misc.seconds *= args.time_factor;
     options.sem.seconds *= args.time_factor;
+    options.sem.sleepers = args.sleepers;
     if let Some(rounds) = args.rounds {
         options.uncontended.rounds = rounds;
         options.handover.rounds = rounds;

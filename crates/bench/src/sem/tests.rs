@@ -59,7 +59,7 @@ fn made_up(options: &Options, cpus: usize) -> Figures {
     let measured: Vec<Measured> = points(options, cpus)
         .into_iter()
         .flat_map(|point| Mechanism::ALL.into_iter().map(move |mechanism| (point, mechanism)))
-        .filter(|&(point, mechanism)| point.admits(mechanism))
+        .filter(|&(point, mechanism)| point.admits(mechanism, options))
         .map(|(point, mechanism)| {
             let mut one = Measured::new(point, mechanism);
             for slow in [1.0, 2.0, 1.0] {
@@ -157,6 +157,16 @@ fn a_lone_cpu_has_no_pairs_and_no_sleepers_no_crowds() {
 }
 
 #[test]
+fn variants_that_differ_in_the_lock_only_have_crowds_if_they_are_named() {
+    let has = |mechanisms: &[Mechanism]| {
+        let figures = made_up(&Options { mechanisms: mechanisms.to_vec(), ..options() }, 2);
+        figures.crowds.iter().any(|cost| cost.mechanism == Mechanism::Combining)
+    };
+    assert!(!has(&[]) && !has(&[Mechanism::After]));
+    assert!(has(&[Mechanism::Combining]));
+}
+
+#[test]
 fn what_is_not_known_of_the_kernel_is_a_dash() {
     let figures = made_up(&options(), 2);
     let tables = figures.tables();
@@ -219,7 +229,8 @@ fn everything_is_in_the_report_and_the_picture() {
     for mechanism in Mechanism::ALL {
         assert!(text.contains(mechanism.name()), "no {mechanism} in\n{text}");
         let drawn = picture.lines().any(|line| line.trim() == mechanism.name());
-        assert_eq!(drawn, mechanism != Mechanism::Nanosleep, "{mechanism} in\n{picture}");
+        let measured = [Mechanism::Kernel, Mechanism::Before, Mechanism::After, Mechanism::Futex];
+        assert_eq!(drawn, measured.contains(&mechanism), "{mechanism} in\n{picture}");
     }
     for sleep in Sleep::ALL {
         assert!(picture.contains(sleep.words()), "no {sleep:?} in\n{picture}");
