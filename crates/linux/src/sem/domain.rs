@@ -102,6 +102,8 @@ pub(super) struct ProcessSlot {
     pub(super) alive: Robust,
     /// The process: its number in the upper half, the time of its start in the lower. 0: the slot is free.
     pub(super) owner: AtomicU64,
+    /// Something by which its program differs from one that follows it by exec: where its stack is. 0: not known.
+    pub(super) program: AtomicU64,
 }
 
 /// What there is.
@@ -120,7 +122,8 @@ pub(super) struct Registry {
     pub(super) reap_at: AtomicU32,
     /// Where to look for a free array slot first.
     pub(super) next_array: AtomicU32,
-    _unused: u32,
+    /// ... for a free process slot.
+    pub(super) next_process: AtomicU32,
     lock: Robust,
     _rest: [u32; 8],
     arrays: Page<[ArraySlot; ARRAYS]>,

@@ -104,14 +104,17 @@ fn register() -> Option<Process> {
     let epoch = epoch::current();
     table::forked(epoch);
     let id = system::process_id();
-    let owner = identity(id);
+    let (owner, program) = identity(id);
     // By another thread, meanwhile.
     let registered = registered().is_some();
+    // The next one after the last that was given out, so that a slot is free for as long as can be before it is somebody else's.
+    let next = registry.next_process.load(Relaxed);
     let mut free = None;
     let mut own = None;
     for (index, slot) in (0..).zip(registry.processes()) {
         match slot.owner.load(Relaxed) {
-            0 => free = free.or(Some((index, slot))),
+            0 if free.is_none_or(|(first, _)| first < next && index >= next) => free = Some((index, slot)),
+            0 => {}
             other if other == owner => own = Some((index, slot)),
             _ => {}
         }
@@ -125,12 +128,16 @@ fn register() -> Option<Process> {
             if !slot.alive.make() {
                 return None;
             }
+            slot.program.store(program, Relaxed);
             // Release: the mutex was made before. From here on the slot is ours.
             slot.owner.store(owner, Release);
+            registry.next_process.store(index + 1, Relaxed);
             (index, slot)
         }
     };
     if inherited {
+        // Release, and first: from here on nobody takes this program's threads for those of the old one.
+        slot.program.store(program, Release);
         // The old program's thread may have left no mark, and whoever held it has ended in any case.
         slot.alive.make();
     }
@@ -212,20 +219,44 @@ pub(super) fn reap(domain: &'static Domain) {
 
 /// See [`Host::gone`](poundlock_core::semarray::Host::gone).
 pub(super) fn gone(slot: u32) -> bool {
+    is(slot, |fate| fate == Fate::Ended)
+}
+
+/// See [`Host::deserted`](poundlock_core::semarray::Host::deserted).
+pub(super) fn deserted(slot: u32) -> bool {
+    is(slot, |fate| fate != Fate::Lives)
+}
+
+fn is(slot: u32, wanted: impl FnOnce(Fate) -> bool) -> bool {
     let slot = domain::known().and_then(|domain| domain.registry.processes().get(slot as usize));
-    let gone = slot.is_some_and(is_gone);
-    if gone {
-        // What it wrote, it wrote before the kernel said so.
+    let is = slot.is_some_and(|slot| wanted(fate(slot)));
+    if is {
+        // What its threads wrote, they wrote before the kernel said so.
         fence(SeqCst);
     }
-    gone
+    is
+}
+
+/// What has become of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// As far as is known, some thread of the program that registered runs.
+    Lives,
+    /// It runs another program, which has not registered: all threads of the old one have ended.
+    Replaced,
+    /// All of its threads have ended.
+    Ended,
 }
 
 fn is_gone(slot: &ProcessSlot) -> bool {
+    fate(slot) == Fate::Ended
+}
+
+fn fate(slot: &ProcessSlot) -> Fate {
     // Acquire: the mark is at least as new, so it is not that of a process before.
     let owner = slot.owner.load(Acquire);
     if owner == 0 {
-        return true;
+        return Fate::Ended;
     }
     let word = slot.alive.word().load(Acquire);
     if word != 0 && word & DIED == 0 {
@@ -233,10 +264,10 @@ fn is_gone(slot: &ProcessSlot) -> bool {
         // before the kernel looks at what it holds, and leaves no mark: so its being there has to be asked for.
         let (id, thread) = (owner >> 32, u64::from(word & THREAD));
         if thread == id || is_thread(id, thread) {
-            return false;
+            return Fate::Lives;
         }
     }
-    ended(owner)
+    ask(owner, slot.program.load(Relaxed))
 }
 
 /// Whether the process has that thread.
@@ -245,39 +276,44 @@ fn is_thread(process: u64, thread: u64) -> bool {
     keeping_errno(|| unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) }) != Err(libc::ESRCH)
 }
 
-/// The word for a process: its number and the lower half of the time of its start, in clock ticks. 0 there: not known.
-fn identity(id: u32) -> u64 {
-    let start = match look(c"/proc/self/stat") {
+/// The word for the calling process, its number and the lower half of the time of its start, in clock ticks; and for its
+/// program, where that has its stack. 0 there: not known.
+fn identity(id: u32) -> (u64, u64) {
+    let (start, program) = match look(c"/proc/self/stat") {
         // If `/proc` is of another namespace, so are its numbers.
-        Some(stat) if stat.id == u64::from(id) => stat.start as u32,
+        Some(stat) if stat.id == u64::from(id) => (stat.start as u32, stat.stack),
         _ => {
             NO_PROC.store(true, Relaxed);
-            0
+            (0, 0)
         }
     };
-    u64::from(id) << 32 | u64::from(start)
+    (u64::from(id) << 32 | u64::from(start), program)
 }
 
-/// Whether the process of that identity has ended, all of its threads.
+/// What has become of the process of that identity, which ran that program.
 #[cold]
-fn ended(owner: u64) -> bool {
+fn ask(owner: u64, program: u64) -> Fate {
     let (id, start) = (owner >> 32, owner as u32);
+    let ended = |ended: bool| if ended { Fate::Ended } else { Fate::Lives };
     // SAFETY: signal 0 is sent to nobody; the call only checks.
     if keeping_errno(|| unsafe { libc::syscall(libc::SYS_kill, id, 0) }) == Err(libc::ESRCH) {
-        return true;
+        return Fate::Ended;
     }
     if start == 0 || NO_PROC.load(Relaxed) {
-        return ended_without_proc(id);
+        return ended(ended_without_proc(id));
     }
     let path = Path::new().and(b"/proc/").and_number(id).and(b"/stat");
     match path.get().ok().and_then(look) {
-        Some(stat) => stat.start as u32 != start || stat.ended,
+        Some(stat) if stat.start as u32 != start || stat.ended => Fate::Ended,
+        // An exec places the stack anew, at random. 0: the kernel does not tell us; or a zombie's.
+        Some(stat) if stat.stack != program && stat.stack != 0 && program != 0 => Fate::Replaced,
+        Some(_) => Fate::Lives,
         // It may have gone since, or be hidden from us.
-        None => ended_without_proc(id),
+        None => ended(ended_without_proc(id)),
     }
 }
 
-/// As [`ended`], of whatever process has that number now.
+/// Whether all threads have ended, of whatever process has that number now.
 fn ended_without_proc(id: u64) -> bool {
     // SAFETY: two numbers.
     match keeping_errno(|| unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0) }) {
@@ -302,6 +338,8 @@ struct Stat {
     id: u64,
     /// When it started, in clock ticks.
     start: u64,
+    /// Where its stack begins; 0 if we may not know.
+    stack: u64,
     /// Whether all of its threads have ended.
     ended: bool,
 }
@@ -322,8 +360,9 @@ fn parse(text: &[u8]) -> Option<Stat> {
     let state = *fields.next()?.first()?;
     let threads = fields.nth(20 - 4).and_then(system::number)?;
     let start = fields.nth(22 - 21).and_then(system::number)?;
+    let stack = fields.nth(28 - 23).and_then(system::number)?;
     // A zombie that leads other threads is counted with them.
-    Some(Stat { id, start, ended: matches!(state, b'Z' | b'X' | b'x') && threads <= 1 })
+    Some(Stat { id, start, stack, ended: matches!(state, b'Z' | b'X' | b'x') && threads <= 1 })
 }
 
 /// The process numbers of the processes that are registered and not gone.
@@ -344,10 +383,10 @@ mod tests {
     fn a_line_of_proc_is_read_whatever_the_name() {
         let line = |name: &str, state: char, threads: u32| {
             format!(
-                "42 ({name}) {state} 1 42 42 0 -1 4194560 118 0 0 0 0 0 0 0 20 0 {threads} 0 8675309 2281472 197"
+                "42 ({name}) {state} 1 42 42 0 -1 4194560 118 0 0 0 0 0 0 0 20 0 {threads} 0 8675309 2281472 197 9 1 1 140732920755712 0"
             )
         };
-        let stat = Stat { id: 42, start: 8_675_309, ended: false };
+        let stat = Stat { id: 42, start: 8_675_309, stack: 140_732_920_755_712, ended: false };
         assert_eq!(parse(line("sh", 'S', 1).as_bytes()), Some(stat));
         assert_eq!(parse(line("a) Z 1 (b", 'R', 3).as_bytes()), Some(stat));
         assert_eq!(parse(line("x y", 'Z', 1).as_bytes()), Some(Stat { ended: true, ..stat }));
@@ -366,19 +405,21 @@ mod tests {
     fn a_process_has_ended_when_it_is_a_zombie_and_not_before() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let id = child.id();
-        let start = look(path(id).get().unwrap()).unwrap().start;
-        let owner = u64::from(id) << 32 | u64::from(start as u32);
-        assert!(!ended(owner) && !ended_without_proc(id.into()));
-        assert!(ended(owner ^ 1), "another process with that number");
+        let stat = look(path(id).get().unwrap()).unwrap();
+        let owner = u64::from(id) << 32 | u64::from(stat.start as u32);
+        assert_eq!(ask(owner, stat.stack), Fate::Lives);
+        assert_eq!(ask(owner, stat.stack + 16), Fate::Replaced);
+        assert!(ask(owner, 0) == Fate::Lives && !ended_without_proc(id.into()));
+        assert!(ask(owner ^ 1, 0) == Fate::Ended, "another process with that number");
         child.kill().unwrap();
         let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
         // SAFETY: waits for our child and leaves it a zombie.
         let waited =
             unsafe { libc::waitid(libc::P_PID, id, status.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
         assert_eq!(waited, 0);
-        assert!(ended(owner) && ended_without_proc(id.into()));
+        assert!(ask(owner, 0) == Fate::Ended && ended_without_proc(id.into()));
         child.wait().unwrap();
-        assert!(ended(owner) && ended_without_proc(id.into()));
+        assert!(ask(owner, 0) == Fate::Ended && ended_without_proc(id.into()));
     }
 
     #[test]
@@ -405,13 +446,14 @@ mod tests {
         }
         let stat = look(path(id).get().unwrap()).unwrap();
         assert!(!stat.ended);
-        assert!(!ended(u64::from(id) << 32 | u64::from(stat.start as u32)));
+        let owner = u64::from(id) << 32 | u64::from(stat.start as u32);
+        assert_eq!(ask(owner, 0), Fate::Lives);
         assert!(!ended_without_proc(id.into()));
         // SAFETY: our own child.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             assert_eq!(libc::waitpid(child, ptr::null_mut(), 0), child);
         }
-        assert!(ended(u64::from(id) << 32 | u64::from(stat.start as u32)));
+        assert_eq!(ask(owner, 0), Fate::Ended);
     }
 }
