@@ -288,3 +288,179 @@ pub(super) fn in_use(domain: &'static Domain) -> (u32, u32, u32) {
         },
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use poundlock_core::semarray::Op;
+    use std::sync::{Mutex, MutexGuard, OnceLock};
+
+    /// The domain of these tests, for one at a time.
+    fn domain() -> (&'static Domain, MutexGuard<'static, ()>) {
+        static ONE: Mutex<()> = Mutex::new(());
+        static DIRECTORY: OnceLock<std::path::PathBuf> = OnceLock::new();
+        extern "C" fn remove_directory() {
+            if let Some(directory) = DIRECTORY.get() {
+                let _ = std::fs::remove_dir_all(directory);
+            }
+        }
+        let one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let directory = DIRECTORY.get_or_init(|| {
+            // SAFETY: a function of ours.
+            unsafe { libc::atexit(remove_directory) };
+            format!("/dev/shm/poundlock-unit-{}", std::process::id()).into()
+        });
+        // SAFETY: under the lock; no other unit test of this crate reads the environment.
+        unsafe { std::env::set_var("POUNDLOCK_IPC_DIR", directory) };
+        (domain::get().unwrap(), one)
+    }
+
+    /// A process that dies with the registry's lock, after this work.
+    fn dies_after(domain: &'static Domain, work: impl FnOnce()) {
+        // SAFETY: the child allocates nothing, and ends at once.
+        unsafe {
+            let child = libc::fork();
+            assert!(child >= 0);
+            if child == 0 {
+                if process::process().is_some()
+                    && let Ok(guard) = domain.lock()
+                {
+                    work();
+                    core::mem::forget(guard);
+                    libc::kill(libc::getpid(), libc::SIGKILL);
+                }
+                libc::_exit(1);
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert_eq!(status, libc::SIGKILL);
+        }
+    }
+
+    fn exists(path: super::system::Path) -> bool {
+        system::status(path.get().unwrap()).is_ok()
+    }
+
+    /// That the registry is whole, and arrays can be made and removed.
+    fn usable(domain: &'static Domain) {
+        let id = get(libc::IPC_PRIVATE, 1, 0o600).unwrap().unwrap();
+        assert_eq!(domain.registry.intent(), Intent::None);
+        assert!(!exists(domain.new_path()));
+        remove(id).unwrap();
+        assert!(!exists(domain.array_path(slot_of(id))));
+    }
+
+    const KEY: i32 = 0x0b5e55ed;
+
+    fn keyed() -> i32 {
+        get(KEY, 2, libc::IPC_CREAT | 0o600).unwrap().unwrap()
+    }
+
+    #[test]
+    fn an_array_whose_maker_dies_is_made_or_not() {
+        let (domain, _one) = domain();
+        usable(domain);
+        // After so many steps of `make`.
+        for steps in 0..=4 {
+            let (slot, array) = {
+                let _guard = domain.lock().unwrap();
+                free_slot(domain).unwrap()
+            };
+            let layout = Layout::new(2, Variant::After);
+            let settings = Settings { key: KEY, uid: 0, gid: 0, cuid: 0, cgid: 0, mode: 0o600 };
+            let (new, path) = (domain.new_path(), domain.array_path(slot));
+            dies_after(domain, || {
+                domain.registry.intend(Intent::Make(slot));
+                let (words, initial) = (layout.words() * 4, layout.initial() * 4);
+                if steps >= 1
+                    && let Ok(mapped) = files::create(new.get().unwrap_or_default(), words, initial)
+                    && steps >= 2
+                {
+                    // SAFETY: mapped until the child dies.
+                    let words = unsafe { mapped.words() };
+                    let _ = Array::<Linux>::format(words, 2, Variant::After, &settings);
+                    core::mem::forget(mapped);
+                }
+                if steps >= 3 {
+                    // SAFETY: strings that end in a zero.
+                    unsafe {
+                        libc::rename(
+                            new.get().unwrap_or_default().as_ptr(),
+                            path.get().unwrap_or_default().as_ptr(),
+                        )
+                    };
+                }
+                if steps >= 4 {
+                    array.key.store(KEY.cast_unsigned(), Relaxed);
+                    array.semaphores.store(2, Relaxed);
+                    array.publish();
+                }
+            });
+            assert_eq!(exists(domain.new_path()), (1..3).contains(&steps));
+            assert_eq!(exists(path), steps >= 3);
+            let found = get(KEY, 0, 0);
+            assert_eq!(domain.registry.intent(), Intent::None);
+            assert!(!exists(new));
+            if steps < 4 {
+                assert_eq!(found, Ok(None), "steps {steps}");
+                assert!(!exists(path));
+            } else {
+                let id = found.unwrap().unwrap();
+                assert_eq!(Some(id), array.id(slot));
+                let up = Op { num: 1, change: 1, flags: 0 };
+                // SAFETY: one operation of ours.
+                assert_eq!(unsafe { super::super::operate(id, &up, 1, core::ptr::null()) }, Ok(()));
+                remove(id).unwrap();
+            }
+            usable(domain);
+        }
+    }
+
+    #[test]
+    fn a_removal_whose_remover_dies_is_finished_and_its_sleepers_told() {
+        let (domain, _one) = domain();
+        for steps in 0..=3 {
+            let id = keyed();
+            let slot = slot_of(id);
+            let next = std::thread::scope(|scope| {
+                let sleeper = scope.spawn(move || {
+                    let down = Op { num: 0, change: -1, flags: 0 };
+                    // SAFETY: one operation of ours.
+                    unsafe { super::super::operate(id, &down, 1, core::ptr::null()) }
+                });
+                let entered = table::open(domain, id).unwrap();
+                while entered.array.sleepers() == 0 {
+                    std::thread::yield_now();
+                }
+                drop(entered);
+                dies_after(domain, || {
+                    domain.registry.intend(Intent::Remove(slot));
+                    let path = domain.array_path(slot);
+                    if steps >= 1
+                        && let Ok(entered) = table::open(domain, id)
+                    {
+                        let _ = entered.array.remove();
+                    }
+                    if steps >= 2 {
+                        let _ = system::unlink(path.get().unwrap_or_default());
+                    }
+                    if steps >= 3
+                        && let Some(array) = domain.registry.arrays().get(slot)
+                    {
+                        array.withdraw();
+                    }
+                });
+                assert_eq!(exists(domain.array_path(slot)), steps < 2);
+                // The key is another array's from here on.
+                let next = keyed();
+                assert_ne!(next, id, "steps {steps}");
+                assert_eq!(sleeper.join().unwrap(), Err(libc::EIDRM), "steps {steps}");
+                next
+            });
+            assert!(domain.registry.live(id).is_none());
+            assert_eq!(remove(id).err(), Some(libc::EINVAL));
+            remove(next).unwrap();
+            usable(domain);
+        }
+    }
+}
