@@ -185,8 +185,8 @@ impl Registry {
     #[inline]
     pub(super) fn live(&self, id: i32) -> Option<&ArraySlot> {
         let slot = slot_of(id);
-        let array = self.arrays().get(slot)?;
-        (array.id(slot) == Some(id)).then_some(array)
+        let array = (slot < self.arrays_high.load(Acquire) as usize).then(|| &self.arrays.0[slot])?;
+        (array.state.load(Acquire) == state_of(id)).then_some(array)
     }
 
     pub(super) fn intent(&self) -> Intent {
@@ -219,6 +219,13 @@ impl Registry {
 #[inline(always)]
 pub(super) fn slot_of(id: i32) -> usize {
     id as usize & (ARRAYS - 1)
+}
+
+/// The state of the slot while it has the array of that id; of no id of ours, something else.
+#[inline(always)]
+fn state_of(id: i32) -> u32 {
+    // Bit 30 alone above the generation; an id without it, or with the sign, gives a generation that there is not.
+    ((id as u32 ^ OURS) >> SLOT_BITS) << 1 | 1
 }
 
 /// The registry's lock, until dropped. No signal handler runs on the thread meanwhile.
@@ -424,6 +431,10 @@ mod tests {
         let first = slot.next_id(5);
         slot.publish();
         assert_eq!(slot.id(5), Some(first));
+        assert_eq!(slot.state.load(Relaxed), state_of(first));
+        for other in [first ^ 1 << 30, first | i32::MIN, first ^ 1 << 15, 5, -1] {
+            assert_ne!(slot.state.load(Relaxed), state_of(other), "{other:#x}");
+        }
         assert_eq!(slot_of(first), 5);
         slot.withdraw();
         assert_eq!(slot.id(5), None);

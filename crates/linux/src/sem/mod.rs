@@ -56,18 +56,20 @@ pub const OUR_BIT: i32 = domain::OURS as i32;
 /// Whether it is the id of an array of ours that is there. One that is not there any more is the kernel's to refuse.
 #[inline]
 pub fn is_ours(id: i32) -> bool {
-    id & OUR_BIT != 0 && id > 0 && config::choice().which != Which::Kernel && is_there(id)
+    // A domain that is known is used, whatever was chosen since for new arrays.
+    id & OUR_BIT != 0
+        && domain::known().or_else(find).is_some_and(|domain| domain.registry.live(id).is_some())
+}
+
+#[cold]
+fn find() -> Option<&'static domain::Domain> {
+    if config::choice().which == Which::Kernel { None } else { domain::get() }
 }
 
 /// The array at an index, of those that `SEM_INFO` tells the highest of.
 pub fn at(index: u32) -> Option<i32> {
     let slot = index as usize;
     domain::get()?.registry.arrays().get(slot)?.id(slot)
-}
-
-#[inline]
-fn is_there(id: i32) -> bool {
-    domain::get().is_some_and(|domain| domain.registry.live(id).is_some())
 }
 
 /// What the system calls a failure.

@@ -3,12 +3,12 @@
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use poundlock_core::semarray::{MOST_OPERATIONS, Op};
+use poundlock_core::semarray::{Error, MOST_OPERATIONS, Op};
 
 use super::{Errno, config, domain, errno, process, rights, table, user};
 
-/// Operations that are copied to where the caller's stack costs nothing. Programs use one to three.
-const FEW: usize = 4;
+/// Operations that are copied to a small buffer. Programs use one to three.
+const FEW: usize = 8;
 
 /// `semtimedop(2)` on an array of ours; without a timeout (null) `semop(2)`. The time is how long, not until when.
 ///
@@ -25,9 +25,13 @@ pub unsafe fn operate(
     count: usize,
     timeout: *const libc::timespec,
 ) -> Result<(), Errno> {
-    if count.wrapping_sub(1) < FEW && timeout.is_null() {
-        // SAFETY: the caller's; checked.
-        return unsafe { copied::<FEW>(id, operations, count, None) };
+    if count == 1 && timeout.is_null() {
+        if !user::readable(operations.addr(), size_of::<Op>()) {
+            return Err(libc::EFAULT);
+        }
+        // SAFETY: readable; any bytes are an operation.
+        let operation = unsafe { operations.read_unaligned() };
+        return apply(id, &[operation], None);
     }
     // SAFETY: the caller's.
     unsafe { operate_slowly(id, operations, count, timeout) }
@@ -62,7 +66,6 @@ unsafe fn operate_slowly(
 }
 
 /// Copies the operations first: others may change them while they are checked and applied.
-#[inline(always)]
 unsafe fn copied<const ROOM: usize>(
     id: i32,
     operations: *const Op,
@@ -89,6 +92,11 @@ unsafe fn copied<const ROOM: usize>(
             Some((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
         }
     };
+    apply(id, copy, patience)
+}
+
+#[inline(always)]
+fn apply(id: i32, operations: &[Op], patience: Option<u64>) -> Result<(), Errno> {
     // Before a mapping is entered: in a forked child, this clears the marks of the parent's threads.
     if process::process().is_none() {
         return Err(libc::ENOSPC);
@@ -97,14 +105,17 @@ unsafe fn copied<const ROOM: usize>(
         Some(entered) => entered,
         None => first(id)?,
     };
-    rights::check(&entered, copy)?;
-    let result = entered.array.operate(copy, patience);
+    rights::check(&entered, operations)?;
+    let result = entered.array.operate(operations, patience);
     drop(entered);
-    result.map_err(|error| {
-        // It may have slept in an array that was removed.
-        table::reclaim();
-        errno(error)
-    })
+    result.map_err(failed)
+}
+
+#[cold]
+fn failed(error: Error) -> Errno {
+    // It may have slept in an array that was removed.
+    table::reclaim();
+    errno(error)
 }
 
 /// The process's first use of an array.
