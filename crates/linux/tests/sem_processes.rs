@@ -430,3 +430,38 @@ fn child_that_execs_from_a_thread() {
     });
     execs.join().unwrap();
 }
+
+#[test]
+fn a_process_without_descriptors_gets_error_numbers_of_semaphores() {
+    let (mapped, unmapped) = (private(1), shared::<AtomicI32>());
+    // Made by another process, so that this one has not mapped it.
+    let maker = Child::new(|| match sem::get(libc::IPC_PRIVATE, 1, 0o600) {
+        Ok(Some(id)) => {
+            unmapped.store(id, SeqCst);
+            0
+        }
+        _ => 1,
+    });
+    assert_eq!(maker.wait(), 0);
+    let unmapped = unmapped.load(SeqCst);
+    let child = Child::new(|| {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: reads the structure.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &none) } != 0 {
+            return 1;
+        }
+        // A private array the kernel can make as well; one with a key would be another than ours.
+        let made = (
+            sem::get(libc::IPC_PRIVATE, 1, 0o600),
+            sem::get(key(9), 1, libc::IPC_CREAT | 0o600),
+            semop(mapped, &[op(0, 1, 0)]),
+            semop(unmapped, &[op(0, 1, 0)]),
+        );
+        let expected = (Ok(None), Err(libc::ENOMEM), Ok(()), Err(libc::ENOMEM));
+        i32::from(made != expected) * 2
+    });
+    assert_eq!(child.wait(), 0);
+    assert_eq!(value(mapped, 0), 1);
+    remove(mapped);
+    remove(unmapped);
+}

@@ -175,7 +175,7 @@ fn enter_slowly(entry: &'static Entry) -> Option<Entered> {
 /// The array of that id, mapped if it was not.
 ///
 /// # Errors
-/// EINVAL: there is none. Others: it cannot be opened.
+/// EINVAL: there is none. EACCES, ENOMEM: it cannot be opened.
 pub(super) fn open(domain: &'static Domain, id: i32) -> Result<Entered, c_int> {
     if let Some(entered) = enter(id) {
         return Ok(entered);
@@ -184,11 +184,13 @@ pub(super) fn open(domain: &'static Domain, id: i32) -> Result<Entered, c_int> {
         return Err(libc::EINVAL);
     }
     sweep(domain);
-    let mapped = match files::open(domain.array_path(slot_of(id)).get()?) {
+    let mapped = files::open(domain.array_path(slot_of(id)).get()?).map_err(|error| match error {
         // Removed since.
-        Err(libc::ENOENT) => return Err(libc::EINVAL),
-        other => other?,
-    };
+        libc::ENOENT | libc::EINVAL => libc::EINVAL,
+        libc::EACCES | libc::EPERM => libc::EACCES,
+        // No descriptor, no memory, no more mappings.
+        _ => libc::ENOMEM,
+    })?;
     // The file's name is given to another array only after this one was withdrawn: if it is still there, the file is its.
     if domain.registry.live(id).is_none() {
         return Err(libc::EINVAL);
