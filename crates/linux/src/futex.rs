@@ -21,21 +21,22 @@ fn timespec(deadline: &Deadline) -> libc::timespec {
     libc::timespec { tv_sec: deadline.seconds, tv_nsec: i64::from(deadline.nanoseconds) }
 }
 
-/// So many nanoseconds from now.
-#[cold]
-fn in_nanoseconds(nanoseconds: i64) -> libc::timespec {
+/// So many nanoseconds from now, on the monotonic clock.
+pub(crate) fn in_nanoseconds(nanoseconds: u64) -> libc::timespec {
+    const SECOND: u64 = 1_000_000_000;
     let mut time = now(libc::CLOCK_MONOTONIC);
-    time.tv_nsec += nanoseconds;
-    if time.tv_nsec >= 1_000_000_000 {
-        time.tv_nsec -= 1_000_000_000;
-        time.tv_sec += 1;
+    time.tv_sec = time.tv_sec.saturating_add_unsigned(nanoseconds / SECOND);
+    time.tv_nsec += (nanoseconds % SECOND) as i64;
+    if time.tv_nsec >= SECOND as i64 {
+        time.tv_nsec -= SECOND as i64;
+        time.tv_sec = time.tv_sec.saturating_add(1);
     }
     time
 }
 
 /// See [`Platform::patrol`](poundlock_core::Platform::patrol).
 pub(crate) fn patrol(word: &U32, expected: u32) -> Waited {
-    const NANOSECONDS: i64 = 1_000_000;
+    const NANOSECONDS: u64 = 1_000_000;
     match wait_until(word, expected, libc::FUTEX_WAIT_BITSET, Some(&in_nanoseconds(NANOSECONDS))) {
         Err(libc::EINTR) => Waited::Interrupted,
         _ => Waited::Woken,
@@ -48,7 +49,7 @@ pub(crate) fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Wa
         return Waited::TimedOut;
     }
     // Where wake-ups may be lost, a sleeper looks after this long.
-    const PATROL: i64 = 10_000_000;
+    const PATROL: u64 = 10_000_000;
     let patrol = (deadline.is_none() && crate::rseq::broken()).then(|| in_nanoseconds(PATROL));
     let operation = match deadline {
         Some(Deadline { clock: Clock::Realtime, .. }) => libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME,

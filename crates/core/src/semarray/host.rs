@@ -26,12 +26,30 @@ pub trait Host: Platform {
     /// As [`Platform::wake`], but across processes.
     fn wake_shared(word: *const Self::U32, count: u32);
 
+    /// As [`Host::wait_shared`], as one of up to 32 on a word that are told apart by a bit.
+    fn wait_shared_as(word: &Self::U32, expected: u32, _bit: u32, nanoseconds: u64) -> Waited {
+        Self::wait_shared(word, expected, nanoseconds)
+    }
+
+    /// Wakes those that wait on the word as one of these bits; others may wake for no reason.
+    fn wake_shared_as(word: *const Self::U32, _bits: u32) {
+        Self::wake_shared(word, u32::MAX);
+    }
+
     /// The calling process, registered on first use and again after a fork. `None` if the table is full.
     fn process() -> Option<Process>;
 
     /// Whether the process of that slot has ended, all of its threads. False if in doubt. If true, everything that
     /// it wrote happens before the return.
     fn gone(slot: u32) -> bool;
+
+    /// Whether none of the threads runs any more that the process had when it registered: it has ended, or it runs another program
+    /// since (exec), which has not registered yet. What they held and waited for is nobody's then; the adjustments stay until
+    /// it is [`gone`](Host::gone). False if in doubt. If true, everything that those threads wrote happens before the
+    /// return.
+    fn deserted(slot: u32) -> bool {
+        Self::gone(slot)
+    }
 
     /// Wall-clock time in seconds.
     fn seconds() -> u64;

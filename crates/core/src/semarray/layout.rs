@@ -10,7 +10,7 @@
 //!  semaphores      eight words each
 //!  staging         a new value for each semaphore
 //!  undo slots      owner, links, an adjustment for each semaphore
-//!  waiters         32 words each, 8 operations inline
+//!  waiters         32 words each, 7 operations inline
 //!  large lists     operations of waiters that have more
 //! ```
 //!
@@ -134,6 +134,8 @@ words! { 4 * LINE;
     SETTINGS,
     /// When something was last set: seconds.
     CHANGED: 2,
+    /// Where to look for a free waiter first: a hint.
+    NEXT_WAITER,
     /// Sleepers woken.
     WAKES: 2,
     /// Operations that had to sleep.
@@ -193,7 +195,7 @@ pub(super) mod undo {
 pub(super) mod waiter {
     /// Words in all.
     pub(in super::super) const SIZE: usize = 32;
-    /// On which its thread sleeps: see [`State`](super::super::sleep).
+    /// What became of its thread's call: see [`sleep`](super::super::sleep).
     pub(in super::super) const STATE: usize = 0;
     /// The process's slot + 1; 0: free.
     pub(in super::super) const OWNER: usize = 1;
@@ -225,10 +227,14 @@ pub(super) mod waiter {
     pub(in super::super) const LARGE: usize = 14;
     /// Non-zero: it is a request that nobody has served yet (combining).
     pub(in super::super) const ASKED: usize = 15;
+    /// In the first of each [`GROUP`]: on which the threads of the group sleep; changes whenever one of them is to wake.
+    pub(in super::super) const CHANNEL: usize = 16;
+    /// So many records are a group, each with a bit of its own.
+    pub(in super::super) const GROUP: u32 = 32;
     /// The first operation, two words each.
-    pub(in super::super) const OPERATIONS: usize = 16;
+    pub(in super::super) const OPERATIONS: usize = 18;
     /// How many fit.
-    pub(in super::super) const INLINE: usize = 8;
+    pub(in super::super) const INLINE: usize = 7;
 }
 
 /// Words of a large list of operations: its owner's slot + 1, and the operations.

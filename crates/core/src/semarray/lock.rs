@@ -103,10 +103,10 @@ impl<'a, H: Host> Array<'a, H> {
         }
     }
 
-    /// The holder of the lock, if it is gone.
+    /// The holder of the lock, if its threads are gone.
     pub(super) fn dead_holder(&self) -> bool {
         let owner = self.at(self.layout.lock).load(Relaxed) & OWNER;
-        owner != 0 && H::gone(owner - 1)
+        owner != 0 && H::deserted(owner - 1)
     }
 
     /// The calling process has replaced its program (exec): nothing of the old one runs any more, and the adjustments stay. Takes
@@ -172,8 +172,8 @@ impl<'a, H: Host> Array<'a, H> {
             }
             spun.get_or_insert_with(|| H::now().saturating_sub(begin));
             let owner = (seen & OWNER) - 1;
-            if H::gone(owner) {
-                // TAKE OVER. Acquire: what the dead process wrote is ordered by `gone`, what another that took over
+            if H::deserted(owner) {
+                // TAKE OVER. Acquire: what the dead threads wrote is ordered by `deserted`, what another that took over
                 // in between wrote by this.
                 let taken = mark | CONTENDED | seen & REQUESTED;
                 if lock.compare_exchange(seen, taken, Acquire, Relaxed).is_ok() {
@@ -197,7 +197,12 @@ impl<'a, H: Host> Array<'a, H> {
         }
         if let Some(slot) = died {
             locked.make_whole();
-            locked.bury(slot);
+            if H::gone(slot) {
+                locked.bury(slot);
+            } else {
+                // It runs another program, and keeps its adjustments.
+                locked.drop_sleepers(slot);
+            }
         }
         Ok(())
     }
@@ -279,15 +284,34 @@ impl<'a, H: Host> Locked<'a, H> {
         seen & REQUESTED != 0
     }
 
-    /// Wakes whom this critical section let proceed.
+    /// Wakes whom this critical section let proceed: tells each its result, and then wakes those of a group together, since it is
+    /// the calls that cost.
     fn wake_all(&self) {
+        const GROUPS: usize = 16;
+        let mut groups = [(0, 0); GROUPS];
+        let mut used = 0;
         let mut next = self.first.replace(0);
         while next != 0 {
             let index = next - 1;
             // ONE WAKER: before its state is set the record is not used again.
             next = self.at(self.array.waiter(index) + waiter::CHAIN).load(Relaxed);
-            self.array.wake(index);
+            if !self.array.tell(index) {
+                continue;
+            }
+            let (channel, bit) = self.array.channel(index);
+            match groups[..used].iter_mut().find(|group| group.0 == channel) {
+                Some(group) => group.1 |= bit,
+                None => {
+                    if used == GROUPS {
+                        self.array.wake(&groups);
+                        used = 0;
+                    }
+                    groups[used] = (channel, bit);
+                    used += 1;
+                }
+            }
         }
+        self.array.wake(&groups[..used]);
     }
 
     /// The last holder did not release the lock: finishes or takes back what it was doing.
@@ -305,17 +329,34 @@ impl<'a, H: Host> Locked<'a, H> {
 }
 
 impl<H: Host> Array<'_, H> {
-    /// Tells a sleeper its result and wakes it.
-    pub(super) fn wake(&self, index: u32) {
+    /// Tells a sleeper its result; returns whether there still is one.
+    fn tell(&self, index: u32) -> bool {
         let record = self.waiter(index);
-        let state = self.at(record + waiter::STATE);
         let result = self.at(record + waiter::RESULT).load(Relaxed);
         // Release: what was done before happens before the sleeper's return. LAST TOUCH of the record.
-        if state.compare_exchange(SLEEPING, result, Release, Relaxed).is_ok() {
-            H::wake_shared(state, 1);
-        } else {
+        let told =
+            self.at(record + waiter::STATE).compare_exchange(SLEEPING, result, Release, Relaxed).is_ok();
+        if !told {
             // Its process was buried meanwhile, and left it to its waker.
             self.at(record + waiter::OWNER).store(0, Release);
+        }
+        told
+    }
+
+    /// Where a sleeper's thread sleeps, and as which bit.
+    pub(super) fn channel(&self, index: u32) -> (usize, u32) {
+        let first = index - index % waiter::GROUP;
+        (self.waiter(first) + waiter::CHANNEL, 1 << (index % waiter::GROUP))
+    }
+
+    /// Wakes these bits of these channels.
+    pub(super) fn wake(&self, groups: &[(usize, u32)]) {
+        for &(channel, bits) in groups {
+            let channel = self.at(channel);
+            // Release: a sleeper that sees the new value sees what it was told. One that saw the old one either sleeps by now, and
+            // is woken, or is not let sleep.
+            channel.fetch_add(1, Release);
+            H::wake_shared_as(channel, bits);
         }
     }
 }

@@ -16,8 +16,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{
     ACTIVE, ALL_HEAD, ALL_TAIL, CONST_HEAD, CONST_TAIL, FIRST_SEMAPHORE, INDEXED, LARGE_HIGH, LARGE_LISTS,
-    LARGE_SIZE, MIXED, MULTIPLE as MULTIPLE_COUNT, OPERATED, SLEEPERS, UNDO_HIGH, UNDO_INDEX, UNDO_USED,
-    WAITERS, WAITERS_HIGH, semaphore, undo, waiter,
+    LARGE_SIZE, MIXED, MULTIPLE as MULTIPLE_COUNT, NEXT_WAITER, OPERATED, SLEEPERS, UNDO_HIGH, UNDO_INDEX,
+    UNDO_USED, WAITERS, WAITERS_HIGH, semaphore, undo, waiter,
 };
 use super::lock::Locked;
 use super::{Array, Error, Host, MOST_VALUE, Op, Variant};
@@ -25,6 +25,9 @@ use crate::platform::Atomic;
 
 /// The greatest adjustment; the least is one less.
 const MOST_ADJUSTMENT: i32 = MOST_VALUE as i32;
+
+/// How many records are looked at before a new one is taken.
+const FEW_LOOKS: usize = 8;
 
 /// In the list of its semaphore's takers, and that of all.
 pub(super) const TAKER: u32 = 1;
@@ -180,7 +183,7 @@ impl<H: Host> Array<'_, H> {
             size: waiter::SIZE,
             owner: waiter::OWNER,
             capacity: WAITERS,
-            chunk: 32,
+            chunk: waiter::GROUP as usize,
         }
     }
 
@@ -188,16 +191,18 @@ impl<H: Host> Array<'_, H> {
     pub(super) fn free(&self, record: usize) {
         let large = self.at(record + waiter::LARGE).load(Relaxed);
         if large != 0 {
-            self.at(self.large_list(large - 1)).store(0, Release);
+            // Only its own: one that was killed before it wrote down its list has that of the record's last owner, which
+            // may be somebody else's by now.
+            let owner = self.at(record + waiter::OWNER).load(Relaxed);
+            let _ = self.at(self.large_list(large - 1)).compare_exchange(owner, 0, Release, Relaxed);
         }
         // Release: the next one to claim it, who has the lock, sees the thread's last use of it.
         self.at(record + waiter::OWNER).store(0, Release);
     }
 
-    /// Claims a record of a pool for a process, by compare-and-swap: also without the lock. Looks at a few from `start`
+    /// Claims a record of a pool for a process, by compare-and-swap: also without the lock. Looks at so many from `start`
     /// on, and takes a new one if those are in use.
-    fn claim(&self, pool: &Pool, owner: u32, start: u32) -> Option<u32> {
-        const LOOKS: usize = 8;
+    fn claim(&self, pool: &Pool, owner: u32, start: u32, looks: usize) -> Option<u32> {
         let claimed = |index: usize| {
             let word = self.at(pool.first + index * pool.size + pool.owner);
             // Acquire: partner of the release in `free`.
@@ -205,7 +210,7 @@ impl<H: Host> Array<'_, H> {
         };
         let mut high = (self.at(pool.high).load(Relaxed) as usize).min(pool.capacity);
         let start = start as usize % high.max(1);
-        for look in 0..LOOKS.min(high) {
+        for look in 0..looks.min(high) {
             let index = (start + look) % high;
             if claimed(index) {
                 return Some(index as u32);
@@ -233,9 +238,15 @@ impl<H: Host> Array<'_, H> {
     /// If the process is killed on the way, the record is found by its owner.
     pub(super) fn record(&self, operations: impl Operations, slot: u32, process: u32) -> Result<u32, Error> {
         let owner = slot + 1;
-        // A place of one's own, as long as there are few: threads of one process side by side, processes spread out.
-        let start = H::current().unwrap_or(0).wrapping_add(slot.wrapping_mul(8));
-        let index = self.claim(&self.waiters(), owner, start).ok_or(Error::NoMemory)?;
+        // In the order of coming: who came together is often woken together, and a group is woken by one call. So that this order
+        // lasts there are more records than sleepers; but not more than twice as many.
+        let pool = self.waiters();
+        let [high, sleepers, start] =
+            [WAITERS_HIGH, SLEEPERS, NEXT_WAITER].map(|word| self.at(word).load(Relaxed));
+        let enough = high > 2 * sleepers.min(high) + waiter::GROUP;
+        let looks = if enough { pool.capacity } else { FEW_LOOKS };
+        let index = self.claim(&pool, owner, start, looks).ok_or(Error::NoMemory)?;
+        self.at(NEXT_WAITER).store(index + 1, Relaxed);
         let record = self.waiter(index);
         let count = operations.count();
         let large = if count > waiter::INLINE {
@@ -247,7 +258,7 @@ impl<H: Host> Array<'_, H> {
                 capacity: LARGE_LISTS,
                 chunk: 1,
             };
-            match self.claim(&pool, owner, start) {
+            match self.claim(&pool, owner, start, FEW_LOOKS) {
                 Some(large) => large + 1,
                 None => {
                     self.at(record + waiter::OWNER).store(0, Release);
@@ -417,7 +428,7 @@ impl<H: Host> Locked<'_, H> {
             capacity: layout.undo_count,
             chunk: 1,
         };
-        let index = self.array().claim(&pool, slot + 1, slot).ok_or(Error::NoSpace)?;
+        let index = self.array().claim(&pool, slot + 1, slot, FEW_LOOKS).ok_or(Error::NoSpace)?;
         let first_ever = self.load(UNDO_USED) == 0;
         self.set(self.array().undo_slot(index) + undo::PROCESS, process);
         if (slot as usize) < INDEXED {
@@ -545,7 +556,7 @@ impl<H: Host> Locked<'_, H> {
     fn try_sleeper(&self, index: u32) -> bool {
         let record = self.array().waiter(index);
         let owner = self.load(record + waiter::OWNER);
-        if owner != self.me().slot + 1 && H::gone(owner.wrapping_sub(1)) {
+        if owner != self.me().slot + 1 && H::deserted(owner.wrapping_sub(1)) {
             self.drop_sleeper(index);
             return false;
         }
@@ -681,7 +692,7 @@ impl<H: Host> Locked<'_, H> {
         // The dead do not sleep, though nobody may have come past them yet.
         let alive = |index: &u32| {
             let owner = self.load(self.array().waiter(*index) + waiter::OWNER);
-            owner == self.me().slot + 1 || !H::gone(owner.wrapping_sub(1))
+            owner == self.me().slot + 1 || !H::deserted(owner.wrapping_sub(1))
         };
         self.members(&own).filter(alive).count() as u32
             + several

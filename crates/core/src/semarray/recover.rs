@@ -82,7 +82,7 @@ impl<H: Host> Locked<'_, H> {
         self.commit();
         let record = self.array().waiter(index);
         let waker = self.load(record + waiter::WAKER);
-        if self.load(record + waiter::RESULT) != SLEEPING && waker != 0 && !H::gone(waker - 1) {
+        if self.load(record + waiter::RESULT) != SLEEPING && waker != 0 && !H::deserted(waker - 1) {
             let state = self.at(record + waiter::STATE);
             // Acquire: partner of the release in `Array::wake`, after which the waker leaves the record alone.
             match state.compare_exchange(SLEEPING, ORPHANED, AcqRel, Acquire) {

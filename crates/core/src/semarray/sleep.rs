@@ -99,11 +99,15 @@ impl<H: Host> Array<'_, H> {
     fn sleep(&self, index: u32, patience: Option<u64>) -> Result<(), Error> {
         let record = self.waiter(index);
         let state = self.at(record + waiter::STATE);
+        let (channel, bit) = self.channel(index);
+        let channel = self.at(channel);
         let begin = patience.map(|_| H::now());
         // Once it has been completed, nothing stops it from taking its result.
         let mut completed = false;
         loop {
-            // Acquire: partner of the release in `Array::wake`.
+            // Acquire: partner of the release in `Array::wake`. Before the state: if that is old, so is this, or the sleep ends.
+            let seen = channel.load(Acquire);
+            // Acquire: partner of the release in `Array::tell`.
             let result = state.load(Acquire);
             if result != SLEEPING {
                 self.pass_the_sentinel_on(index);
@@ -135,7 +139,7 @@ impl<H: Host> Array<'_, H> {
                 continue;
             }
             let look = if completed { SHORT_LOOK_NS } else { self.look_interval(index) };
-            match H::wait_shared(state, SLEEPING, left.map_or(look, |left| left.min(look))) {
+            match H::wait_shared_as(channel, seen, bit, left.map_or(look, |left| left.min(look))) {
                 Waited::Woken => (),
                 Waited::TimedOut => self.look(index),
                 Waited::Interrupted if completed || state.load(Relaxed) != SLEEPING => (),
@@ -214,7 +218,7 @@ impl<H: Host> Array<'_, H> {
         let seen = sentinel.load(Relaxed);
         if seen != index + 1 {
             let owner = |index: u32| self.at(self.waiter(index) + waiter::OWNER).load(Relaxed);
-            let vacant = seen == 0 || owner(seen - 1) == 0 || H::gone(owner(seen - 1).wrapping_sub(1));
+            let vacant = seen == 0 || owner(seen - 1) == 0 || H::deserted(owner(seen - 1).wrapping_sub(1));
             if !vacant || sentinel.compare_exchange(seen, index + 1, Relaxed, Relaxed).is_err() {
                 return LOOK_NS;
             }
@@ -236,7 +240,7 @@ impl<H: Host> Array<'_, H> {
     /// Makes the youngest sleeper, if one that takes can be found, look how long it may sleep.
     pub(super) fn hurry_the_sentinel(&self) {
         if let Some(index) = self.at(ALL_TAIL).load(Relaxed).checked_sub(1) {
-            H::wake_shared(self.at(self.waiter(index) + waiter::STATE), 1);
+            self.wake(&[self.channel(index)]);
         }
     }
 
@@ -298,7 +302,7 @@ impl<H: Host> Locked<'_, H> {
     /// If a sleeper was completed and its waker is gone, wakes it after the release.
     fn look_after(&self, index: u32) {
         let waker = self.load(self.array().waiter(index) + waiter::WAKER);
-        if waker != 0 && waker != self.me().slot + 1 && H::gone(waker - 1) {
+        if waker != 0 && waker != self.me().slot + 1 && H::deserted(waker - 1) {
             self.adopt(index);
         }
     }
@@ -361,7 +365,7 @@ impl<H: Host> Locked<'_, H> {
         let record = self.array().waiter(index);
         let (owner, process) = (self.load(record + waiter::OWNER), self.load(record + waiter::PROCESS));
         self.array().add_wide(SERVED, 1);
-        if H::gone(owner.wrapping_sub(1)) {
+        if H::deserted(owner.wrapping_sub(1)) {
             // Its record is freed when the process is buried.
             self.set(record + waiter::ASKED, 0);
             self.commit();

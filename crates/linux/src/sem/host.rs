@@ -13,21 +13,26 @@ use super::{files, process};
 
 impl Host for Linux {
     fn wait_shared(word: &U32, expected: u32, nanoseconds: u64) -> Waited {
-        let time = libc::timespec {
-            tv_sec: (nanoseconds / 1_000_000_000).min(i64::MAX as u64) as i64,
-            tv_nsec: (nanoseconds % 1_000_000_000) as i64,
-        };
-        // A relative time: so the kernel never starts the call again after a signal handler, whatever its flags.
+        Self::wait_shared_as(word, expected, u32::MAX, nanoseconds)
+    }
+
+    fn wake_shared(word: *const U32, count: u32) {
+        wake(word, count.min(i32::MAX as u32), u32::MAX);
+    }
+
+    fn wait_shared_as(word: &U32, expected: u32, bit: u32, nanoseconds: u64) -> Waited {
+        // With a time, the kernel never starts the call again after a signal handler, whatever its flags.
+        let time = crate::futex::in_nanoseconds(nanoseconds);
         // SAFETY: the word and the time outlive the call, which reads them.
         let waited = keeping_errno(|| unsafe {
             libc::syscall(
                 libc::SYS_futex,
                 ptr::from_ref(word),
-                libc::FUTEX_WAIT,
+                libc::FUTEX_WAIT_BITSET,
                 expected,
                 &raw const time,
                 ptr::null::<u32>(),
-                0,
+                bit,
             )
         });
         match waited {
@@ -37,8 +42,8 @@ impl Host for Linux {
         }
     }
 
-    fn wake_shared(word: *const U32, count: u32) {
-        wake(word, count.min(i32::MAX as u32));
+    fn wake_shared_as(word: *const U32, bits: u32) {
+        wake(word, i32::MAX as u32, bits);
     }
 
     #[inline(always)]
@@ -48,6 +53,10 @@ impl Host for Linux {
 
     fn gone(slot: u32) -> bool {
         process::gone(slot)
+    }
+
+    fn deserted(slot: u32) -> bool {
+        process::deserted(slot)
     }
 
     #[inline]
@@ -61,8 +70,18 @@ impl Host for Linux {
     }
 }
 
-fn wake(word: *const U32, count: u32) {
+fn wake(word: *const U32, count: u32, bits: u32) {
     // A word that is not mapped any more is EFAULT, and nobody waits there.
     // SAFETY: the kernel looks for the page behind the address, and does not write.
-    let _ = keeping_errno(|| unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, count) });
+    let _ = keeping_errno(|| unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word,
+            libc::FUTEX_WAKE_BITSET,
+            count,
+            ptr::null::<libc::timespec>(),
+            ptr::null::<u32>(),
+            bits,
+        )
+    });
 }
