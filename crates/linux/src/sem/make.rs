@@ -291,29 +291,9 @@ pub(super) fn in_use(domain: &'static Domain) -> (u32, u32, u32) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::domain;
     use super::*;
     use poundlock_core::semarray::Op;
-    use std::sync::{Mutex, MutexGuard, OnceLock};
-
-    /// The domain of these tests, for one at a time.
-    fn domain() -> (&'static Domain, MutexGuard<'static, ()>) {
-        static ONE: Mutex<()> = Mutex::new(());
-        static DIRECTORY: OnceLock<std::path::PathBuf> = OnceLock::new();
-        extern "C" fn remove_directory() {
-            if let Some(directory) = DIRECTORY.get() {
-                let _ = std::fs::remove_dir_all(directory);
-            }
-        }
-        let one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let directory = DIRECTORY.get_or_init(|| {
-            // SAFETY: a function of ours.
-            unsafe { libc::atexit(remove_directory) };
-            format!("/dev/shm/poundlock-unit-{}", std::process::id()).into()
-        });
-        // SAFETY: under the lock; no other unit test of this crate reads the environment.
-        unsafe { std::env::set_var("POUNDLOCK_IPC_DIR", directory) };
-        (domain::get().unwrap(), one)
-    }
 
     /// A process that dies with the registry's lock, after this work.
     fn dies_after(domain: &'static Domain, work: impl FnOnce()) {

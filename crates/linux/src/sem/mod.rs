@@ -35,6 +35,8 @@ mod rights;
 mod robust;
 mod system;
 mod table;
+#[cfg(test)]
+mod testing;
 mod user;
 
 use core::ffi::c_int;
