@@ -456,4 +456,58 @@ mod tests {
         }
         assert_eq!(ask(owner, 0), Fate::Ended);
     }
+    #[test]
+    fn a_lock_of_a_program_that_another_has_replaced_is_taken_over_and_its_adjustments_stay() {
+        use crate::sem;
+        use poundlock_core::platform::Atomic;
+        use poundlock_core::semarray::Op;
+        let (domain, _one) = sem::testing::domain();
+        let id = sem::get(libc::IPC_PRIVATE, 2, 0o600).unwrap().unwrap();
+        let operate = |num, change, flags| {
+            let operation = Op { num, change, flags };
+            // SAFETY: one operation of ours.
+            unsafe { sem::operate(id, &operation, 1, ptr::null()) }
+        };
+        let mapped =
+            super::super::files::open(domain.array_path(domain::slot_of(id)).get().unwrap()).unwrap();
+        // SAFETY: mapped until the test ends.
+        let lock = unsafe { &mapped.words()[0] };
+        let mut pipe = [0; 2];
+        // SAFETY: writes two descriptors.
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        // SAFETY: a child that allocates nothing.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // As a thread that an exec ends in the middle of a critical section. The new program knows nothing of us.
+            let done = operate(0, 5, Op::UNDO).is_ok();
+            if let (true, Some(process)) = (done, process()) {
+                lock.store(process.slot + 1, Release);
+                // SAFETY: strings that end in a zero, and an array of them that ends in a null.
+                unsafe {
+                    libc::dup2(pipe[0], 0);
+                    libc::close(pipe[1]);
+                    libc::execv(c"/bin/cat".as_ptr(), [c"cat".as_ptr(), ptr::null()].as_ptr());
+                }
+            }
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(1) };
+        }
+        let name = || std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap();
+        while name().trim() != "cat" {
+            std::thread::yield_now();
+        }
+        assert_eq!(operate(0, -5, Op::NOWAIT), Ok(()), "the lock is ours, and the value as it was");
+        assert_eq!(operate(0, 5, 0), Ok(()));
+        // SAFETY: our own descriptors and child.
+        unsafe {
+            libc::close(pipe[0]);
+            libc::close(pipe[1]);
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert_eq!(status, 0);
+        }
+        assert_eq!(operate(0, -1, Op::NOWAIT), Err(libc::EAGAIN), "undone");
+        sem::remove(id).unwrap();
+    }
 }
