@@ -345,6 +345,215 @@ fn a_call_that_escapes_is_caught() {
     assert!(text.contains("is bound to ") && text.contains(", not to libpoundlock_preload"), "{text}");
 }
 
+/// As [`passes`], for semaphore arrays.
+#[track_caller]
+fn arrays_pass(cmd: &mut Command) {
+    let _alone = alone();
+    let output = run_limited(cmd, LIMIT);
+    expect_status(&output, 0);
+    let report = stdout(&output);
+    assert!(report.contains("no violation") && report.contains("seed 0x5eed"), "{report}");
+    for what in [
+        "critical sections, of which on",
+        "lock 0",
+        "lock 3",
+        "times that the books were balanced in silence",
+        "locks taken",
+        "locks tried and found busy",
+        "waits that timed out",
+        "waits interrupted by a signal",
+        "permits taken",
+        "a lock and permits, at once",
+        "two locks at once",
+        "amounts moved, all or nothing",
+        "waits for zero",
+        "sums checked at one moment",
+        "sleepers on an array of their own",
+        "arrays removed under their sleepers",
+        "values set under sleepers",
+        "sleepers killed, and the next one served",
+        "forks by a thread that holds a lock",
+        "children that died with a permit",
+        "children killed with a permit",
+        "children that became another program with a permit",
+        "threads ended",
+        "main threads ended before their process",
+        "processes ended inside a critical section",
+        "processes killed at a random instruction",
+        "processes started",
+    ] {
+        assert!(count(&report, what) > 0, "nothing was done of {what:?}:\n{report}");
+    }
+    assert_eq!(stderr(&output), "");
+}
+
+const ARRAYS_SHORT: [&str; 4] = ["--seconds", "4", "--seed", "0x5eed"];
+
+#[test]
+fn the_kernels_arrays_pass() {
+    arrays_pass(poundlock_bare().args(["torture", "--semaphores", "kernel"]).args(ARRAYS_SHORT));
+}
+
+#[test]
+fn our_arrays_pass() {
+    arrays_pass(poundlock().args(["torture", "--semaphores", "ours"]).args(ARRAYS_SHORT));
+}
+
+#[test]
+fn arrays_of_the_variant_before_pass() {
+    arrays_pass(poundlock().args(["torture", "--semaphores", "all,before"]).args(ARRAYS_SHORT));
+}
+
+#[test]
+fn combining_arrays_pass() {
+    arrays_pass(poundlock().args(["torture", "--semaphores", "ours,combining"]).args(ARRAYS_SHORT));
+}
+
+#[test]
+fn arrays_with_a_shared_line_pass() {
+    arrays_pass(poundlock().args(["torture", "--semaphores", "ours,shared-line"]).args(ARRAYS_SHORT));
+}
+
+/// The library that breaks the kernel's arrays.
+fn broken_arrays() -> &'static Path {
+    static LIBRARY: OnceLock<std::path::PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| compile_c(include_str!("torture/broken_arrays.c"), &["-shared", "-fPIC", "-ldl"]))
+}
+
+/// As [`is_caught`], on arrays that are broken in this way.
+#[track_caller]
+fn is_caught_in_arrays(how: &str, named: &[&str]) {
+    let library = broken_arrays();
+    let _alone = alone();
+    let mut cmd = poundlock_bare();
+    cmd.args(["torture", "--semaphores", "kernel", "--seconds", "60", "--patience", "2", "--threads", "11"]);
+    cmd.env("LD_PRELOAD", library).env("BROKEN", how);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 1);
+    let text = stderr(&output);
+    let first = text.lines().find(|line| line.contains("torture: ")).unwrap_or_default();
+    assert!(first.starts_with("poundlock: torture: violation: "), "{text}");
+    assert!(!first.contains("torture itself"), "{text}");
+    assert!(first.contains("semaphores kernel, 11 processes") && first.contains("seed 0x"), "{text}");
+    assert!(named.iter().any(|named| first.contains(named)), "{how} was caught as\n{text}");
+    assert_eq!(stdout(&output), "");
+}
+
+/// The shim by itself breaks nothing, and nothing is left in the kernel.
+#[test]
+fn an_unbroken_shim_of_arrays_passes() {
+    let library = broken_arrays();
+    let mut cmd = poundlock_bare();
+    cmd.args(["torture", "--semaphores", "kernel"]).args(ARRAYS_SHORT).env("LD_PRELOAD", library);
+    arrays_pass(&mut cmd);
+}
+
+/// What two inside, a lock lost or one given twice come out as depends on who comes next.
+const LOCKS_BROKEN: &[&str] = &[
+    "mutual exclusion",
+    "was given back twice",
+    "said to be",
+    "its value is",
+    "hung",
+    "no progress",
+    "come to rest",
+];
+
+#[test]
+fn two_inside_an_array_are_caught() {
+    is_caught_in_arrays("two-in", LOCKS_BROKEN);
+}
+
+#[test]
+fn a_semaphore_given_back_twice_is_caught() {
+    is_caught_in_arrays("gives-twice", LOCKS_BROKEN);
+}
+
+#[test]
+fn a_semaphore_not_given_back_is_caught() {
+    is_caught_in_arrays("forgets-to-give", LOCKS_BROKEN);
+}
+
+#[test]
+fn a_death_that_is_not_undone_is_caught() {
+    is_caught_in_arrays(
+        "forgets-to-undo",
+        &[
+            "nobody holds lock",
+            "nobody has a permit",
+            "nobody is busy",
+            "hung",
+            "no progress",
+            "come to rest",
+        ],
+    );
+}
+
+#[test]
+fn operations_done_by_half_are_caught() {
+    is_caught_in_arrays("by-halves", &["an operation was done by half", "its ledger says"]);
+}
+
+#[test]
+fn a_move_that_was_not_made_is_caught() {
+    is_caught_in_arrays("lies-about-a-move", &["its ledger says"]);
+}
+
+#[test]
+fn a_sleeper_never_served_is_caught() {
+    is_caught_in_arrays("never-served", &["hung: it is in semop", "come to rest", "no progress"]);
+}
+
+#[test]
+fn an_operation_timed_out_early_is_caught() {
+    is_caught_in_arrays("timed-early", &["timed out after"]);
+}
+
+#[test]
+fn an_operation_interrupted_by_nothing_is_caught() {
+    is_caught_in_arrays("eintr", &["was interrupted, but no signal came"]);
+}
+
+#[test]
+fn an_errno_changed_by_an_operation_is_caught() {
+    is_caught_in_arrays("errno", &["changed errno to ENOENT"]);
+}
+
+#[test]
+fn a_wrong_error_of_an_operation_is_caught() {
+    is_caught_in_arrays("efbig", &["failed with EFBIG"]);
+}
+
+#[test]
+fn a_crash_in_an_operation_is_caught() {
+    is_caught_in_arrays("crash", &["died of signal 11"]);
+}
+
+#[test]
+fn a_process_that_ends_in_an_operation_is_caught() {
+    is_caught_in_arrays("ends", &["ended early, with status 0", "a sleeper", "a forked child"]);
+}
+
+#[test]
+fn a_removal_that_sleepers_do_not_see_is_caught() {
+    is_caught_in_arrays("removal-unseen", &["a sleeper was woken with 0 instead of EIDRM"]);
+}
+
+#[test]
+fn values_of_different_moments_are_caught() {
+    is_caught_in_arrays("torn-values", &["the accounts' sum is"]);
+}
+
+#[test]
+fn a_wrong_last_process_is_caught() {
+    is_caught_in_arrays("wrong-process", &["its last operation is said to be process 1's"]);
+}
+
+#[test]
+fn sleepers_that_are_not_there_are_caught() {
+    is_caught_in_arrays("counts-the-dead", &["nobody sleeps, but", "counts some"]);
+}
+
 #[test]
 fn nonsense_is_a_usage_error() {
     for arguments in [
@@ -355,6 +564,9 @@ fn nonsense_is_a_usage_error() {
         &["--threads", "5000"],
         &["--seed", "0xhello"],
         &["extra"],
+        &["--semaphores", "nonesuch"],
+        &["--semaphores", "ours,"],
+        &["--semaphores", "ours", "--lock", "glibc"],
     ] {
         let output = run_limited(poundlock_bare().arg("torture").args(arguments), LIMIT);
         expect_status(&output, 2);

@@ -74,6 +74,26 @@ static void dump_lanes(void)
             semctl(books->id, (int)i, GETZCNT));
 }
 
+/* Whether a process may have ended with this status. */
+static bool may_end_so(const struct seat *seat, int status)
+{
+    bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return (atomic_load(&seat->doomed) && (killed || ended)) || (atomic_load(&seat->leaving) && ended);
+}
+
+/* In place of what has failed before. */
+static void describe_end(unsigned s, int status)
+{
+    atomic_store(&books->failing, 1);
+    if (WIFSIGNALED(status))
+        snprintf(books->failure, sizeof books->failure, "process %u died of signal %d", s, WTERMSIG(status));
+    else
+        snprintf(books->failure, sizeof books->failure, "process %u ended early, with status %d", s,
+                 WEXITSTATUS(status));
+    atomic_store(&books->failed, 1);
+}
+
 static void let_all_go_on(void);
 
 static _Noreturn void report_failure(void)
@@ -82,6 +102,16 @@ static _Noreturn void report_failure(void)
     for (unsigned i = 0; i < 1000 && !atomic_load(&books->failed); i++)
         usleep(1000);
     let_all_go_on();
+    /* What others see of a crash comes of it, perhaps before it can be waited for. */
+    for (unsigned i = 0; i < 100; i++, usleep(1000)) {
+        int status;
+        for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
+            for (unsigned s = 0; s < books->seats; s++)
+                if (atomic_load(&books->seat[s].pid) == pid && !may_end_so(&books->seat[s], status)) {
+                    describe_end(s, status);
+                    i = 100;
+                }
+    }
     say("violation %s", atomic_load(&books->failed) ? books->failure : "a process died while it reported one");
     /* Reading the array may be what hangs: the watchdog has the line, and waits no longer than it is patient. */
     dump_lanes();
@@ -223,13 +253,11 @@ static void settle(unsigned s, int status)
     struct seat *seat = &books->seat[s];
     seat->resume = 0;
     let_all_go_on();
-    bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-    bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    bool doomed = atomic_load(&seat->doomed);
-    if (!(doomed && (killed || ended)) && !(atomic_load(&seat->leaving) && ended) && !atomic_load(&books->failing)) {
-        if (WIFSIGNALED(status))
-            broken("process %u died of signal %d", s, WTERMSIG(status));
-        broken("process %u ended early, with status %d", s, WEXITSTATUS(status));
+    if (!may_end_so(seat, status)) {
+        for (unsigned i = 0; i < 1000 && atomic_load(&books->failing) && !atomic_load(&books->failed); i++)
+            usleep(1000); /* somebody else is writing */
+        describe_end(s, status);
+        report_failure();
     }
     for (unsigned i = 0; i < LANES; i++) {
         unsigned num = LEDGER + s * LANES + i;
