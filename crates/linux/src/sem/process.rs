@@ -281,6 +281,10 @@ fn is_thread(process: u64, thread: u64) -> bool {
 fn identity(id: u32) -> (u64, u64) {
     let (start, program) = match look(c"/proc/self/stat") {
         // If `/proc` is of another namespace, so are its numbers.
+        // Of a first thread that has ended, it is not said where its stack began: a process has one program, so any thread will do.
+        Some(stat) if stat.id == u64::from(id) && stat.stack == 0 => {
+            (stat.start as u32, look(c"/proc/thread-self/stat").map_or(0, |own| own.stack))
+        }
         Some(stat) if stat.id == u64::from(id) => (stat.start as u32, stat.stack),
         _ => {
             NO_PROC.store(true, Relaxed);
