@@ -131,6 +131,10 @@ static enum doing doing[WORKERS];
 static struct reply results[WORKERS];
 static int has_result[WORKERS], hello[WORKERS];
 
+// Whether the process's program has made a call. Before that, nothing tells the library's other users that it has replaced
+// another, once its first thread has ended: the only case that is left out.
+static int has_called[PROCESSES];
+
 // Who a process id belongs to, as the trace names it.
 enum { KNOWN = 400 };
 static struct {
@@ -232,6 +236,24 @@ static void pause_for(int turn) {
         usleep(turn < 300 ? 50 : 1000);
 }
 
+// Whether every thread in a call that may sleep does so, in the kernel.
+static int all_asleep(void) {
+    for (int w = 0; w < WORKERS; w++) {
+        if (doing[w] == IDLE) continue;
+        char path[64], text[400];
+        snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)processes[w / THREADS], (int)threads[w]);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        CHECK(fd >= 0, "open %s: %s", path, strerror(errno));
+        ssize_t length = read(fd, text, sizeof text - 1);
+        close(fd);
+        CHECK(length > 0, "read %s: %s", path, strerror(errno));
+        text[length] = 0;
+        char *after_name = strrchr(text, ')');
+        if (after_name == NULL || after_name[2] != 'S') return 0;
+    }
+    return 1;
+}
+
 // Until every call has returned or sleeps. The counts of one look are not of one moment: it takes two that agree, and
 // nobody's return between them.
 static void come_to_rest(void) {
@@ -246,7 +268,7 @@ static void come_to_rest(void) {
         }
         if (outstanding == 0) return;
         memset(now_, 0, sizeof now_);
-        if (returning == 0 && sleepers(now_) == outstanding) {
+        if (returning == 0 && sleepers(now_) == outstanding && all_asleep()) {
             if (agreed && memcmp(before, now_, sizeof now_) == 0) return;
             memcpy(before, now_, sizeof now_);
             agreed = 1;
@@ -273,6 +295,7 @@ static void await_hello(int first, int count) {
 static void start_process(int p) {
     memset(&hello[p * THREADS], 0, sizeof hello[0] * THREADS);
     fflush(stdout);
+    has_called[p] = 1;
     processes[p] = fork();
     SYS(processes[p]);
     if (processes[p] == 0) process_main(p);
@@ -307,9 +330,8 @@ static void print_state(void) {
     }
     for (int a = 0; a < ARRAYS; a++) {
         unsigned short values[4];
-        struct semid_ds about;
         printf("    array %d:", a);
-        if (semctl(ids[a], 0, GETALL, values) == -1 || semctl(ids[a], 0, IPC_STAT, &about) == -1) {
+        if (semctl(ids[a], 0, GETALL, values) == -1) {
             printf(" %s\n", error_name(errno));
             continue;
         }
@@ -321,7 +343,7 @@ static void print_state(void) {
         for (int i = 0; i < sizes[a]; i++) printf(" %d+%d", semctl(ids[a], i, GETNCNT), semctl(ids[a], i, GETZCNT));
         printf(" |");
         for (int i = 0; i < sizes[a]; i++) print_pid(semctl(ids[a], i, GETPID));
-        printf(" |%s\n", about.sem_otime ? " operated" : "");
+        printf("\n");
     }
 }
 
@@ -353,6 +375,7 @@ static int pick(enum doing what) {
 
 static void send(int w, const struct command *c, enum doing what) {
     doing[w] = what;
+    has_called[w / THREADS] |= c->kind <= REMOVE;
     CHECK(write(command_pipes[w], c, sizeof *c) == sizeof *c, "write: %s", strerror(errno));
 }
 
@@ -439,7 +462,7 @@ static void one_step(void) {
         print_state();
         start_process(p);
         return;
-    } else if (what < 91 && w >= 0) {
+    } else if (what < 91 && w >= 0 && (has_called[w / THREADS] || w % THREADS != 0)) {
         c.kind = THREAD_EXIT;
         print_who(w);
         printf(" ends its thread\n");
@@ -455,6 +478,7 @@ static void one_step(void) {
         send(w, &c, IDLE);
         await_hello(p * THREADS, THREADS);
         for (int i = p * THREADS; i < (p + 1) * THREADS; i++) doing[i] = IDLE;
+        has_called[p] = 0;
     } else if (what < 98 && sleeper >= 0) {
         print_who(sleeper);
         printf(" gets a signal\n");

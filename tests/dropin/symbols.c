@@ -2,6 +2,7 @@
 // argument. By direct reference, by pointer, by dlsym, and by dlvsym with each version that glibc has of it.
 #include "check.h"
 #include <dlfcn.h>
+#include <sys/sem.h>
 #include <threads.h>
 
 struct symbol {
@@ -14,9 +15,11 @@ struct symbol {
 #if defined __x86_64__
 #define FIRST "GLIBC_2.2.5"
 #define COND "GLIBC_2.3.2"
+#define SEMTIMEDOP "GLIBC_2.3.3"
 #else
 #define FIRST "GLIBC_2.17"
 #define COND "GLIBC_2.17"
+#define SEMTIMEDOP "GLIBC_2.17"
 #endif
 
 static const struct symbol symbols[] = {
@@ -51,6 +54,12 @@ static const struct symbol symbols[] = {
     {"pthread_spin_lock", (void *)pthread_spin_lock, {FIRST, NEW}},
     {"pthread_spin_trylock", (void *)pthread_spin_trylock, {FIRST, NEW}},
     {"pthread_spin_unlock", (void *)pthread_spin_unlock, {FIRST, NEW}},
+    {"semget", (void *)semget, {FIRST}},
+    {"semop", (void *)semop, {FIRST}},
+    {"semtimedop", (void *)semtimedop, {SEMTIMEDOP}},
+    {"semctl", (void *)semctl, {FIRST}},
+    {"_exit", (void *)_exit, {FIRST}},
+    {"_Exit", (void *)_Exit, {FIRST}},
     {"__pthread_mutex_init", NULL, {FIRST}},
     {"__pthread_mutex_destroy", NULL, {FIRST}},
     {"__pthread_mutex_lock", NULL, {FIRST}},

@@ -10,6 +10,8 @@ mod support;
 mod planted;
 #[path = "dropin/program.rs"]
 mod program;
+#[path = "dropin/semaphores.rs"]
+mod semaphores;
 #[path = "dropin/symbols.rs"]
 mod symbols;
 #[path = "dropin/valgrind.rs"]

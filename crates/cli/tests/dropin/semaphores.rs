@@ -1,0 +1,293 @@
+//! System V semaphore arrays: each program is run on the kernel's, as the control, and on the library's, in each variant and
+//! in a domain of its own, of which nothing may be left.
+//!
+//! | environment | meaning |
+//! | --- | --- |
+//! | `POUNDLOCK_CRASH_KILLS` | how many processes the crash test kills (10,000) |
+//! | `POUNDLOCK_DIFFER_SEEDS` | the random programs of the comparison with the kernel: `FIRST` or `FIRST:COUNT` (1:300) |
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+use tempfile::TempDir;
+
+use crate::program::{Program, expect_silent_success};
+use crate::support::{ending, poundlock, run_limited};
+
+/// The library's arrays, as `POUNDLOCK_SEMAPHORES` names them.
+const VARIANTS: [&str; 4] = ["ours", "ours,before", "ours,combining", "ours,shared-line"];
+/// The library in the way, with nothing to do.
+const KERNEL: &str = "kernel";
+const LIMIT: u64 = 120;
+
+/// A directory for the domain of one run.
+struct Domain {
+    dir: TempDir,
+}
+
+impl Domain {
+    fn new() -> Self {
+        // In memory, where a domain lies as a rule; and closed to others, or it is none.
+        let dir = tempfile::Builder::new()
+            .prefix("poundlock-test-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in("/dev/shm");
+        Domain { dir: dir.expect("a directory can be made in /dev/shm") }
+    }
+
+    /// `program` under `poundlock run`, on these semaphores in this domain.
+    fn run(&self, program: &Program, semaphores: &str, arguments: &[&str]) -> Command {
+        let mut cmd = poundlock();
+        cmd.args(["run", "--"]).arg(program.executable()).args(arguments);
+        cmd.env("POUNDLOCK_SEMAPHORES", semaphores).env("POUNDLOCK_IPC_DIR", self.dir.path());
+        cmd
+    }
+
+    /// Whether the library was used at all; and that no array is left.
+    #[track_caller]
+    fn expect_empty(&self, what: &str, used: bool) {
+        let entries = std::fs::read_dir(self.dir.path()).expect("the domain can be read");
+        let names: Vec<_> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names.iter().any(|name| name == "registry"), used, "{what}: the domain holds {names:?}");
+        let left: Vec<_> = names.iter().filter(|name| *name != "registry").collect();
+        assert!(left.is_empty(), "{what} left {left:?}");
+    }
+}
+
+/// Runs a program on the kernel's semaphores.
+#[track_caller]
+fn on_the_kernel(program: &Program, arguments: &[&str]) -> Output {
+    let mut cmd = Command::new(program.executable());
+    for name in ["LD_PRELOAD", "POUNDLOCK_SEMAPHORES"] {
+        cmd.env_remove(name);
+    }
+    run_limited(cmd.args(arguments), LIMIT)
+}
+
+/// Runs a program on the kernel's semaphores, and on these: its arguments for each.
+#[track_caller]
+fn check(source: &str, kernel: &[&str], ours: &[(&str, &[&str])]) {
+    for (what, domain, used) in run_on_all(source, kernel, ours) {
+        domain.expect_empty(&what, used);
+    }
+}
+
+/// As [`check`], without a look at what is left: for each run its name, its domain, and whether that was used.
+#[track_caller]
+fn run_on_all(source: &str, kernel: &[&str], ours: &[(&str, &[&str])]) -> Vec<(String, Domain, bool)> {
+    let program = Program::compile(source, &[]);
+    expect_silent_success(&format!("{source} on the kernel"), &on_the_kernel(&program, kernel));
+    let run = |(semaphores, arguments): &(&str, &[&str])| {
+        let domain = Domain::new();
+        let what = format!("{source} on {semaphores}");
+        let output = run_limited(&mut domain.run(&program, semaphores, arguments), LIMIT);
+        expect_silent_success(&what, &output);
+        (what, domain, *semaphores != KERNEL)
+    };
+    ours.iter().map(run).collect()
+}
+
+/// The same arguments everywhere.
+#[track_caller]
+fn check_all(source: &str) {
+    check(source, &[], &VARIANTS.map(|variant| (variant, &[][..])));
+}
+
+#[test]
+fn results_of_every_call() {
+    check_all("sem_results.c");
+    check("sem_results.c", &[], &[(KERNEL, &[])]);
+}
+
+#[test]
+fn sleepers() {
+    check_all("sem_wait.c");
+}
+
+#[test]
+fn undone_at_the_end_of_a_process() {
+    check_all("sem_undo.c");
+}
+
+#[test]
+fn undone_by_the_kernel_under_the_library() {
+    check("sem_undo.c", &[], &[(KERNEL, &[])]);
+}
+
+#[test]
+fn rights() {
+    // Another user who removes an array cannot remove its file: that goes when its place is used again.
+    run_on_all("sem_users.c", &[], &[("ours", &[]), (KERNEL, &[])]);
+}
+
+#[test]
+fn keys() {
+    check_all("sem_key.c");
+}
+
+#[test]
+fn calls_in_signal_handlers() {
+    check_all("sem_handler.c");
+}
+
+/// The other tests would prove little if the arrays were the kernel's all the time.
+#[test]
+fn whose_an_array_is() {
+    check("sem_whose.c", &["kernel"], &[("ours", &["ours"]), ("all", &["all"]), (KERNEL, &["kernel"])]);
+}
+
+#[test]
+fn groups_killed_at_once() {
+    check("sem_group.c", &["60"], &VARIANTS.map(|variant| (variant, &["42"][..])));
+}
+
+/// How many processes are killed.
+static KILLS: LazyLock<u64> = LazyLock::new(|| match std::env::var("POUNDLOCK_CRASH_KILLS") {
+    Ok(text) => text.parse().expect("POUNDLOCK_CRASH_KILLS is a number"),
+    Err(_) => 10_000,
+});
+
+#[track_caller]
+fn crash(semaphores: &str, kills: u64) {
+    let program = Program::compile("sem_crash.c", &[]);
+    let kills = kills.to_string();
+    // Kills at other moments each time; the rest of what happens depends on the machine in any case.
+    let seed = std::process::id().to_string();
+    let domain = Domain::new();
+    let what = format!("sem_crash.c on {semaphores}, seed {seed}");
+    let mut cmd = match semaphores {
+        "" => Command::new(program.executable()),
+        _ => domain.run(&program, semaphores, &[]),
+    };
+    // The program has a limit of its own, by the number of kills.
+    let output = run_limited(cmd.args([&kills, "2", &seed]), 60 + *KILLS / 40);
+    expect_silent_success(&what, &output);
+    if !semaphores.is_empty() {
+        domain.expect_empty(&what, true);
+    }
+}
+
+#[test]
+fn processes_killed_at_random() {
+    crash("ours", *KILLS);
+}
+
+#[test]
+fn processes_killed_at_random_in_other_variants() {
+    for variant in &VARIANTS[1..] {
+        crash(variant, *KILLS / 5);
+    }
+}
+
+/// The books balance on the kernel's semaphores, too: it is not the program that is wrong.
+#[test]
+fn processes_killed_at_random_on_the_kernel() {
+    crash("", *KILLS / 5);
+}
+
+/// The first random program of those that are compared, and how many.
+fn seeds() -> (u64, u64) {
+    let Ok(text) = std::env::var("POUNDLOCK_DIFFER_SEEDS") else { return (1, 300) };
+    let number = |text: &str| text.parse().expect("POUNDLOCK_DIFFER_SEEDS is FIRST or FIRST:COUNT");
+    match text.split_once(':') {
+        Some((first, count)) => (number(first), number(count)),
+        None => (number(&text), 1),
+    }
+}
+
+/// Where two traces part: the seed, and the lines before.
+fn difference(kernel: &str, ours: &str) -> Option<String> {
+    if kernel == ours {
+        return None;
+    }
+    let (mut theirs, mut its) = (kernel.lines(), ours.lines());
+    let mut seed = "none";
+    let mut before = Vec::new();
+    loop {
+        match (theirs.next(), its.next()) {
+            (Some(one), Some(other)) if one == other => {
+                if let Some(its) = one.strip_prefix("seed ") {
+                    seed = its;
+                    before.clear();
+                }
+                before.push(one);
+            }
+            (one, other) => {
+                let from = before.len().saturating_sub(30);
+                let [one, other] = [one, other].map(|line| line.unwrap_or("(the end)"));
+                return Some(format!(
+                    "seed {seed} (POUNDLOCK_DIFFER_SEEDS={seed} repeats it alone), after\n{}\nthe kernel:   {one}\nthe library:  {other}",
+                    before[from..].join("\n")
+                ));
+            }
+        }
+    }
+}
+
+/// The same random programs on the kernel's semaphores and on the library's leave the same trace.
+#[track_caller]
+fn differ(semaphores: &str, first: u64, count: u64) {
+    let program = Program::compile("sem_differ.c", &[]);
+    // Few at a time: a trace is some ten thousand bytes for each.
+    let arguments = [first.to_string(), count.to_string()];
+    let arguments = arguments.each_ref().map(String::as_str);
+    let domain = Domain::new();
+    let kernel = std::thread::scope(|scope| {
+        let ours = scope.spawn(|| run_limited(&mut domain.run(&program, semaphores, &arguments), LIMIT));
+        let kernel = on_the_kernel(&program, &arguments);
+        (kernel, ours.join().expect("the run fails with a message"))
+    });
+    let (kernel, ours) = kernel;
+    assert!(
+        kernel.status.success() && kernel.stderr.is_empty(),
+        "on the kernel: {}\n{}",
+        ending(kernel.status),
+        String::from_utf8_lossy(&kernel.stderr)
+    );
+    let [theirs, its] = [&kernel, &ours].map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    assert!(theirs.lines().filter(|line| line.starts_with("seed ")).count() as u64 == count, "a short trace");
+    if let Some(difference) = difference(&theirs, &its) {
+        panic!(
+            "{semaphores} and the kernel differ in {difference}\nthe library's run: {}\n{}",
+            ending(ours.status),
+            String::from_utf8_lossy(&ours.stderr)
+        );
+    }
+    assert!(
+        ours.status.success() && ours.stderr.is_empty(),
+        "on {semaphores}: {}\n{}",
+        ending(ours.status),
+        String::from_utf8_lossy(&ours.stderr)
+    );
+    domain.expect_empty("sem_differ.c", true);
+}
+
+#[test]
+fn random_programs_as_on_the_kernel() {
+    let (first, count) = seeds();
+    differ("ours", first, count);
+}
+
+#[test]
+fn random_programs_as_on_the_kernel_in_other_variants() {
+    let (first, count) = seeds();
+    for (variant, further) in VARIANTS[1..].iter().zip(1..) {
+        // Other programs for each, unless one is asked for.
+        let from = if count == 1 { first } else { first + further * 1000 };
+        differ(variant, from, count.div_ceil(3));
+    }
+}
+
+/// The comparison can fail.
+#[test]
+fn a_difference_is_found_and_named() {
+    let one = "seed 1\n1.0: a\nseed 2\n2.0: b\n    array 0: 1\n";
+    assert_eq!(difference(one, one), None);
+    let found = difference(one, &one.replace("array 0: 1", "array 0: 2")).expect("they differ");
+    assert!(found.contains("seed 2 ") && found.contains("array 0: 2") && !found.contains("1.0"), "{found}");
+    assert!(difference(one, "seed 1\n").expect("they differ").contains("(the end)"));
+}
