@@ -93,7 +93,7 @@ impl Domain {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut cmd = poundlock();
-        cmd.args(words).env("POUNDLOCK_IPC_DIR", &self.0).env_remove("POUNDLOCK_SEMAPHORES");
+        cmd.args(words).env("POUNDLOCK_IPC_DIR", &self.0);
         cmd
     }
 

@@ -377,6 +377,7 @@ fn arrays_pass(cmd: &mut Command) {
         "children killed with a permit",
         "children that became another program with a permit",
         "threads ended",
+        "permits taken in a signal handler",
         "main threads ended before their process",
         "processes ended inside a critical section",
         "processes killed at a random instruction",

@@ -394,7 +394,8 @@ static void act_fork_holding(void)
         op = by(lock, -1);
         op.sem_flg |= IPC_NOWAIT;
         if (semop(books->id, &op, 1) == 0) {
-            if (getppid() == parent)
+            /* Unless the parent is dying: what it did is undone before anybody can see that it has gone. */
+            if (!atomic_load(&mine->doomed) && getppid() == parent)
                 broken("mutual exclusion: a forked child was granted lock %u, which its parent holds", lock);
             _exit(0);
         }
@@ -617,12 +618,31 @@ static void start_thread(struct lane *lane, pthread_t *thread)
     pthread_attr_destroy(&small);
 }
 
+/* In the middle of anything that the thread does, an operation on the same array included. Ours may then refuse what the
+ * kernel's never does: the thread itself holds the array's lock. */
+static void operate_in_handler(void)
+{
+    struct sembuf op = by(PERMITS, -1);
+    op.sem_flg |= IPC_NOWAIT;
+    if (semop(books->id, &op, 1) != 0) {
+        if (errno == EINTR && books->ours)
+            count(ARRAY_HANDLER_REFUSED);
+        else if (errno != EAGAIN)
+            broken("an operation in a signal handler failed with %s", errno_text(errno));
+        return;
+    }
+    op = by(PERMITS, 1);
+    if (semop(books->id, &op, 1) != 0)
+        broken("giving back in a signal handler failed with %s", errno_text(errno));
+    count(ARRAY_HANDLER);
+}
+
 static void poked(int signal)
 {
     (void)signal;
     int error = errno;
-    if (me)
-        atomic_fetch_add_explicit(&me->handled, 1, memory_order_relaxed);
+    if (me && atomic_fetch_add_explicit(&me->handled, 1, memory_order_relaxed) % 2)
+        operate_in_handler();
     errno = error;
 }
 

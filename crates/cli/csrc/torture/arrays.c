@@ -473,6 +473,7 @@ void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t 
     monitor = getpid();
     random_state = books->seed = seed;
     books->key = key;
+    books->ours = library != NULL;
     books->seats = processes > MAX_SEATS ? MAX_SEATS : processes;
     books->patience = patience_ms / TICK_MS;
     books->id = semget(key, (int)semaphores(), IPC_CREAT | IPC_EXCL | 0600);

@@ -60,6 +60,8 @@ enum deed { AT_NOTHING, AT_SEMOP, AT_TIMED, AT_TRYING, INSIDE, AT_CONTROL, AT_CH
     X(SLEEPER_KILLED, "sleepers killed, and the next one served") X(FORKED_HOLDING, "forks by a thread that holds a lock") \
     X(CHILD_DIED, "children that died with a permit") X(CHILD_KILLED, "children killed with a permit") \
     X(EXECUTED, "children that became another program with a permit") X(THREAD_ENDED, "threads ended") \
+    X(HANDLER, "permits taken in a signal handler") \
+    X(HANDLER_REFUSED, "operations of a signal handler refused, as its thread was at one") \
     X(LEADER_LEFT, "main threads ended before their process") X(EXITED, "processes ended inside a critical section") \
     X(FUSE, "processes killed at a random instruction")
 
@@ -106,6 +108,7 @@ struct books {
     uint64_t seed;
     key_t key;                /* of the shared array; those of the lanes follow */
     int id;
+    bool ours;
     unsigned seats;
     uint64_t patience;        /* ticks */
     _Atomic uint64_t tick;

@@ -1,5 +1,6 @@
 //! Apache with `mpm_event`: two forked processes of 16 threads, which take connections from a queue under a mutex and
-//! a condition variable, and a graceful stop.
+//! a condition variable, and a graceful stop. And with `mpm_prefork`: processes that come and go, and take turns at the
+//! listening sockets under a System V semaphore ([`prefork`]), which their parent made, and as root gave to another user.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -15,8 +16,9 @@ use tempfile::TempDir;
 
 use crate::LIMIT;
 use crate::every_way;
-use crate::how::How;
+use crate::how::{Finished, How};
 use crate::programs::need;
+use crate::semaphores::Arrays;
 
 const MODULES: &str = "/usr/lib/apache2/modules";
 const CLIENTS: usize = 16;
@@ -24,23 +26,73 @@ const REQUESTS: usize = 150;
 /// Sizes of the pages: within one packet, of many, and sent as a file.
 const PAGES: [usize; 5] = [1, 700, 5_000, 66_000, 300_000];
 
+/// Two processes of 16 threads.
+const EVENT: &str = "\
+StartServers 2
+ServerLimit 2
+ThreadsPerChild 16
+ThreadLimit 16
+MaxRequestWorkers 32
+MinSpareThreads 1
+MaxSpareThreads 32
+MaxKeepAliveRequests 40
+";
+
+/// Processes of which each serves few connections.
+const PREFORK: &str = "\
+Mutex sysvsem
+StartServers 4
+ServerLimit 24
+MaxRequestWorkers 24
+MinSpareServers 2
+MaxSpareServers 6
+MaxConnectionsPerChild 7
+MaxKeepAliveRequests 10
+";
+
 fn serve(how: How) {
-    let Some(apache) = need("apache2", "apache2") else { return };
+    let finished = serve_with(how, "mpm_event", EVENT, None);
+    if let Some(report) = finished.and_then(|finished| finished.report) {
+        // In each process 16 workers, the listener, and the main thread.
+        report.expect_threads(2 * 18);
+        assert!(
+            report.acquisitions >= (CLIENTS * REQUESTS) as u64,
+            "only {} acquisitions",
+            report.acquisitions
+        );
+    }
+}
+
+pub(crate) fn prefork(how: How, arrays: &Arrays) {
+    let Some(finished) = serve_with(how, "mpm_prefork", PREFORK, Some(arrays)) else { return };
+    arrays.expect_used(&finished);
+}
+
+/// Runs the server, gets its pages, and stops it. `None`: there is no Apache.
+fn serve_with(how: How, mpm: &str, settings: &str, arrays: Option<&Arrays>) -> Option<Finished> {
+    let apache = need("apache2", "apache2")?;
     let dir = TempDir::new().expect("a temporary directory can be made");
-    let address = free_address();
+    // Two sockets: with one alone, no turns need be taken.
+    let addresses = [free_address(), free_address()];
     let pages = &PAGES.map(page);
-    lay_out(dir.path(), address, pages);
+    lay_out(dir.path(), addresses, pages, mpm, settings);
 
     let config = dir.path().join("apache.conf");
-    let mut server = how
+    let launch = how
         .launch(&apache, &["-D".as_ref(), "FOREGROUND".as_ref(), "-f".as_ref(), config.as_os_str()])
-        .current_dir(dir.path())
-        .start();
-    server.wait_until("a connection to apache2", || TcpStream::connect(address).ok());
+        .current_dir(dir.path());
+    let launch = match arrays {
+        Some(arrays) => arrays.choose(launch),
+        None => launch,
+    };
+    let mut server = launch.start();
+    for address in addresses {
+        server.wait_until("a connection to apache2", || TcpStream::connect(address).ok());
+    }
 
     std::thread::scope(|scope| {
         let clients: Vec<_> =
-            (0..CLIENTS).map(|me| scope.spawn(move || request_pages(me, address, pages))).collect();
+            (0..CLIENTS).map(|me| scope.spawn(move || request_pages(me, addresses[me % 2], pages))).collect();
         for client in clients {
             client.join().expect("a client failed; its message is above");
         }
@@ -65,19 +117,11 @@ fn serve(how: How) {
     for bad in ["exit signal", ":alert]", ":crit]", ":emerg]", ":error]"] {
         assert!(!errors.contains(bad), "{errors}");
     }
-    if let Some(report) = finished.report {
-        // In each process 16 workers, the listener, and the main thread.
-        report.expect_threads(2 * 18);
-        assert!(
-            report.acquisitions >= (CLIENTS * REQUESTS) as u64,
-            "only {} acquisitions",
-            report.acquisitions
-        );
-    }
+    Some(finished)
 }
 
 /// The configuration, and the pages as files.
-fn lay_out(dir: &Path, address: SocketAddrV4, pages: &[Vec<u8>]) {
+fn lay_out(dir: &Path, addresses: [SocketAddrV4; 2], pages: &[Vec<u8>], mpm: &str, settings: &str) {
     // The server's children may run as another user.
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).expect("our own directory");
     let htdocs = dir.join("htdocs");
@@ -86,8 +130,11 @@ fn lay_out(dir: &Path, address: SocketAddrV4, pages: &[Vec<u8>]) {
         fs::write(htdocs.join(i.to_string()), page).expect("a page can be written");
     }
     let mut config = String::new();
-    for module in ["mpm_event", "authz_core"] {
+    for module in [mpm, "authz_core"] {
         writeln!(config, "LoadModule {module}_module {MODULES}/mod_{module}.so").expect("a String grows");
+    }
+    for address in addresses {
+        writeln!(config, "Listen {address}").expect("a String grows");
     }
     let dir = dir.display();
     write!(
@@ -96,23 +143,14 @@ fn lay_out(dir: &Path, address: SocketAddrV4, pages: &[Vec<u8>]) {
 ServerName localhost
 PidFile {dir}/pid
 DefaultRuntimeDir {dir}
-Listen {address}
 User #65534
 Group #65534
 DocumentRoot {dir}/htdocs
 ErrorLog {dir}/error.log
 LogFormat %>s status
 CustomLog {dir}/access.log status
-StartServers 2
-ServerLimit 2
-ThreadsPerChild 16
-ThreadLimit 16
-MaxRequestWorkers 32
-MinSpareThreads 1
-MaxSpareThreads 32
 KeepAlive On
-MaxKeepAliveRequests 40
-"
+{settings}"
     )
     .expect("a String grows");
     fs::write(dir.to_string() + "/apache.conf", config).expect("the configuration can be written");

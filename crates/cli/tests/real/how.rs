@@ -60,7 +60,7 @@ impl How {
         let mut command = match self {
             How::Plain => {
                 let mut command = Command::new(program);
-                for name in ["LD_PRELOAD", "POUNDLOCK_LOCK", "POUNDLOCK_STAT_DIR"] {
+                for name in ["LD_PRELOAD", "POUNDLOCK_LOCK", "POUNDLOCK_SEMAPHORES", "POUNDLOCK_STAT_DIR"] {
                     command.env_remove(name);
                 }
                 command
@@ -98,6 +98,11 @@ fn lock_option(command: &mut Command, lock: Option<&str>) {
 impl Launch {
     pub(crate) fn current_dir(mut self, dir: &Path) -> Self {
         self.command.current_dir(dir);
+        self
+    }
+
+    pub(crate) fn environment(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
         self
     }
 

@@ -19,6 +19,7 @@ mod memcached;
 mod programs;
 mod python;
 mod report;
+mod semaphores;
 mod stress_ng;
 mod sysbench;
 mod timed_mutex;

@@ -3,15 +3,26 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 
 /// The path of `program`. If it is not installed: `None`, after a line on standard error the first time, and with
 /// `POUNDLOCK_REAL=require` a failed test.
 #[track_caller]
 pub(crate) fn need(program: &str, package: &str) -> Option<PathBuf> {
+    need_that_runs(program, package, &[])
+}
+
+/// As [`need`], of a program that ends with status 0 if it is run with these arguments: it may be there without what comes
+/// with the package. Without arguments it is not run.
+#[track_caller]
+pub(crate) fn need_that_runs(program: &str, package: &str, args: &[&str]) -> Option<PathBuf> {
     static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-    let found = find(program);
+    let runs = |path: &PathBuf| {
+        args.is_empty() || Command::new(path).args(args).output().is_ok_and(|output| output.status.success())
+    };
+    let found = find(program).filter(runs);
     if found.is_none() {
         assert!(
             std::env::var_os("POUNDLOCK_REAL").is_none_or(|value| value != "require"),

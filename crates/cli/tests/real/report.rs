@@ -12,6 +12,8 @@ pub(crate) struct Report {
     pub(crate) contended: u64,
     /// Every frame with a name, of every site of every lock.
     pub(crate) frames: Vec<String>,
+    /// Semaphore arrays of ours that were used.
+    pub(crate) arrays: usize,
 }
 
 impl Report {
@@ -33,6 +35,7 @@ impl Report {
             spins: 0,
             contended: 0,
             frames: Vec::new(),
+            arrays: array(&json["arrays"]).len(),
         };
         for lock in array(&json["locks"]) {
             report.check_lock(lock);

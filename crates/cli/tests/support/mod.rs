@@ -25,7 +25,14 @@ pub(crate) fn poundlock() -> Command {
 /// `poundlock` for tests that need no preload library: it is not built for them.
 pub(crate) fn poundlock_bare() -> Command {
     let mut cmd = Command::new(env!("CARGO_BIN_EXE_poundlock"));
-    for name in ["LD_PRELOAD", "POUNDLOCK_PRELOAD_LIB", "POUNDLOCK_LOCK", "POUNDLOCK_STAT_DIR"] {
+    for name in [
+        "LD_PRELOAD",
+        "POUNDLOCK_PRELOAD_LIB",
+        "POUNDLOCK_LOCK",
+        "POUNDLOCK_STAT_DIR",
+        "POUNDLOCK_SEMAPHORES",
+        "POUNDLOCK_IPC_DIR",
+    ] {
         cmd.env_remove(name);
     }
     cmd
