@@ -132,7 +132,8 @@ impl Domain {
         let deadline = Instant::now() + Duration::from_secs(LIMIT);
         loop {
             let listed = self.json();
-            let array = listed.iter().find(|array| array["id"].to_string() == id);
+            let number: i64 = id.parse().expect("an id");
+            let array = listed.iter().find(|array| array["id"] == number);
             if let Some(array) = array.filter(|array| condition(array)) {
                 return array.clone();
             }
