@@ -42,7 +42,7 @@ const _: () = assert!(Process::SLOTS <= OWNER);
 
 /// An array whose lock the caller holds.
 pub(super) struct Locked<'a, H: Host> {
-    array: Array<'a, H>,
+    array: &'a Array<'a, H>,
     me: Process,
     /// The lock's word while it is held, without its two flags.
     mark: u32,
@@ -59,9 +59,10 @@ enum Attempt {
     Held(u32),
 }
 
-impl<'a, H: Host> Array<'a, H> {
+impl<H: Host> Array<'_, H> {
     /// Acquires the lock, and brings the array in order if the last holder died.
-    pub(super) fn lock(&self) -> Result<Locked<'a, H>, Error> {
+    #[inline]
+    pub(super) fn lock(&self) -> Result<Locked<'_, H>, Error> {
         let locked = self.unlocked()?;
         match self.attempt(&locked) {
             Attempt::Acquired => self.add_wide(FREE, 1),
@@ -71,7 +72,7 @@ impl<'a, H: Host> Array<'a, H> {
     }
 
     /// The lock, if it is free.
-    pub(super) fn try_lock(&self) -> Result<Option<Locked<'a, H>>, Error> {
+    pub(super) fn try_lock(&self) -> Result<Option<Locked<'_, H>>, Error> {
         let locked = self.unlocked()?;
         match self.attempt(&locked) {
             Attempt::Acquired => {
@@ -84,7 +85,7 @@ impl<'a, H: Host> Array<'a, H> {
     }
 
     /// Announces requests to the holder of the lock; or acquires it if there is none.
-    pub(super) fn announce(&self, me: Process) -> Option<Locked<'a, H>> {
+    pub(super) fn announce(&self, me: Process) -> Option<Locked<'_, H>> {
         let lock = self.at(self.layout.lock);
         let locked = Locked::new(self, me);
         loop {
@@ -132,12 +133,13 @@ impl<'a, H: Host> Array<'a, H> {
         Ok(())
     }
 
-    fn unlocked(&self) -> Result<Locked<'a, H>, Error> {
+    #[inline]
+    fn unlocked(&self) -> Result<Locked<'_, H>, Error> {
         Ok(Locked::new(self, H::process().ok_or(Error::NoSpace)?))
     }
 
     #[inline]
-    fn attempt(&self, locked: &Locked<'a, H>) -> Attempt {
+    fn attempt(&self, locked: &Locked<'_, H>) -> Attempt {
         // Acquire: partner of the release in `Locked::release`.
         match self.at(self.layout.lock).compare_exchange(0, locked.mark, Acquire, Relaxed) {
             Ok(_) => Attempt::Acquired,
@@ -146,7 +148,7 @@ impl<'a, H: Host> Array<'a, H> {
     }
 
     #[cold]
-    fn lock_slow(&self, locked: &Locked<'a, H>) -> Result<(), Error> {
+    fn lock_slow(&self, locked: &Locked<'_, H>) -> Result<(), Error> {
         let lock = self.at(self.layout.lock);
         let mark = locked.mark;
         let begin = H::now();
@@ -211,10 +213,10 @@ impl<'a, H: Host> Array<'a, H> {
 impl<'a, H: Host> Locked<'a, H> {
     /// For a caller that is about to acquire the lock.
     #[inline]
-    fn new(array: &Array<'a, H>, me: Process) -> Self {
+    fn new(array: &'a Array<'a, H>, me: Process) -> Self {
         let thread = H::current().map_or(0, |index| index + 1);
         let thread = if thread <= THREAD >> THREAD_SHIFT { thread << THREAD_SHIFT } else { 0 };
-        Self { array: *array, me, mark: (me.slot + 1) | thread, first: Cell::new(0), last: Cell::new(0) }
+        Self { array, me, mark: (me.slot + 1) | thread, first: Cell::new(0), last: Cell::new(0) }
     }
 
     /// Whether the lock, with this word, is held by the very thread that wants it: the caller is a signal handler.
@@ -228,8 +230,8 @@ impl<'a, H: Host> Locked<'a, H> {
     }
 
     /// The array.
-    pub(super) fn array(&self) -> &Array<'a, H> {
-        &self.array
+    pub(super) fn array(&self) -> &'a Array<'a, H> {
+        self.array
     }
 
     /// See [`Array::at`].
@@ -251,12 +253,20 @@ impl<'a, H: Host> Locked<'a, H> {
 
     /// Releases the lock and then wakes whom this critical section let proceed. Serves requests first, and those that
     /// came meanwhile afterwards, unless another holder will.
+    #[inline]
     pub(super) fn release(self) {
+        // Requests are those of this variant only.
+        if self.array.variant == Variant::Combining {
+            self.release_combining()
+        } else {
+            self.release_once();
+        }
+    }
+
+    fn release_combining(self) {
         let mut locked = self;
         loop {
-            if locked.array.variant == Variant::Combining {
-                locked.drain();
-            }
+            locked.drain();
             let Locked { array, me, .. } = locked;
             if !locked.release_once() {
                 return;
@@ -269,9 +279,10 @@ impl<'a, H: Host> Locked<'a, H> {
     }
 
     /// As [`Self::release`], whatever is requested; returns whether something was meanwhile.
-    fn release_once(self) -> bool {
+    #[inline]
+    fn release_once(&self) -> bool {
         debug_assert_eq!(self.load(super::layout::JOURNAL_LENGTH), 0, "released in a transaction");
-        if self.array.variant == Variant::Before {
+        if self.array.variant == Variant::Before && self.first.get() != 0 {
             self.wake_all();
         }
         let lock = self.at(self.array.layout.lock);
@@ -280,12 +291,15 @@ impl<'a, H: Host> Locked<'a, H> {
         if seen & CONTENDED != 0 {
             H::wake_shared(lock, 1);
         }
-        self.wake_all();
+        if self.first.get() != 0 {
+            self.wake_all();
+        }
         seen & REQUESTED != 0
     }
 
     /// Wakes whom this critical section let proceed: tells each its result, and then wakes those of a group together, since it is
     /// the calls that cost.
+    #[inline(never)]
     fn wake_all(&self) {
         const GROUPS: usize = 16;
         let mut groups = [(0, 0); GROUPS];
@@ -358,5 +372,19 @@ impl<H: Host> Array<'_, H> {
             channel.fetch_add(1, Release);
             H::wake_shared_as(channel, bits);
         }
+    }
+}
+
+impl<H: Host> Locked<'_, H> {
+    /// Whether this critical section wakes that sleeper already.
+    pub(super) fn is_chained(&self, index: u32) -> bool {
+        let mut next = self.first.get();
+        while next != 0 {
+            if next == index + 1 {
+                return true;
+            }
+            next = self.load(self.array().waiter(next - 1) + waiter::CHAIN);
+        }
+        false
     }
 }
