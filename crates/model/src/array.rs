@@ -4,7 +4,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use poundlock_core::semarray::{Array, Layout, Settings as ArraySettings, Variant};
 
@@ -40,6 +40,7 @@ pub fn explore_array(
     variant: Variant,
     body: impl Fn(&World, Array<'static, Model>) + Send + Sync + 'static,
 ) -> Report {
+    be_quiet_about_discoveries();
     let layout = Layout::new(semaphores, variant);
     let words = memory(layout.words());
     let body = Arc::new(body);
@@ -79,6 +80,19 @@ pub fn explore_array(
     KNOWN.with_borrow_mut(BTreeSet::clear);
     MEMORIES.lock().expect("nobody fails with it").push(words);
     report.unwrap_or_else(|panic: Box<dyn Any + Send>| resume_unwind(panic))
+}
+
+/// An execution that is of no use may fail in any way: nothing is printed about that.
+fn be_quiet_about_discoveries() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !World::has_discovered() {
+                usual(info);
+            }
+        }));
+    });
 }
 
 /// Notes the words that were used; returns whether there are new ones.

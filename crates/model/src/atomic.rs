@@ -112,7 +112,9 @@ macro_rules! cell {
 
             /// Whether loom may not be entered: the model unwinds, or does not know yet that it uses this cell.
             fn aside(&self) -> bool {
-                panicking() || self.inner.is_dormant() && World::current().discover(self.address())
+                panicking()
+                    || World::is_still()
+                    || self.inner.is_dormant() && World::current().discover(self.address())
             }
 
             /// The newest value, read as a read-modify-write reads, without writing.

@@ -197,6 +197,8 @@ pub struct World {
     releasing: [Cell<Releasing>; THREADS],
     /// How many [`World::unexplored`] are under way.
     unexplored: Cell<u32>,
+    /// By each thread.
+    own_unexplored: [Cell<u32>; THREADS],
     plots: RefCell<Vec<Rc<Plot>>>,
     blind: Cell<Option<(usize, *const U32)>>,
     watched: RefCell<Vec<Watch>>,
@@ -247,6 +249,7 @@ enum Watched {
 std::thread_local! {
     static CURRENT: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
     static DISCOVERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    static STILL: Cell<bool> = const { Cell::new(false) };
     static REPORT: Cell<Report> = Cell::new(Report::default());
 }
 
@@ -270,6 +273,7 @@ impl World {
 
     /// A new world for a new execution.
     pub(crate) fn begin(settings: Settings) -> Rc<World> {
+        STILL.set(false);
         let world = Rc::new(World {
             settings,
             kernel: AtomicU32::new(0),
@@ -285,6 +289,7 @@ impl World {
             },
             releasing: Default::default(),
             unexplored: Cell::new(0),
+            own_unexplored: Default::default(),
             plots: RefCell::default(),
             blind: Cell::new(None),
             watched: RefCell::default(),
@@ -414,15 +419,30 @@ impl World {
         self.kernel.fetch_add(1, Relaxed);
     }
 
+    /// Looks at the newest values of cells, without a step of the model.
+    pub fn still<R>(&self, body: impl FnOnce() -> R) -> R {
+        STILL.set(true);
+        let result = body();
+        STILL.set(false);
+        result
+    }
+
+    pub(crate) fn is_still() -> bool {
+        STILL.get()
+    }
+
     /// Runs `body` without exploring what else could have happened meanwhile.
     pub fn unexplored<R>(&self, body: impl FnOnce() -> R) -> R {
         let depth = self.unexplored.get();
+        let own = &self.own_unexplored[self.index() as usize];
         self.unexplored.set(depth + 1);
+        own.set(own.get() + 1);
         if depth == 0 {
             loom::stop_exploring();
         }
         let result = body();
         self.unexplored.set(self.unexplored.get() - 1);
+        own.set(own.get() - 1);
         if depth == 0 {
             loom::explore();
         }
@@ -635,11 +655,15 @@ impl World {
 
     /// Lets time pass for as long as somebody sleeps who wakes by himself.
     pub fn pass_until(&self, done: impl Fn() -> bool) {
-        while !done() {
+        loop {
+            self.enter();
+            if done() {
+                return;
+            }
             let next = self.sleepers.borrow().iter().map(|sleeper| sleeper.until).min();
             match next {
                 Some(until) if until != u64::MAX => self.pass(until.saturating_sub(self.clock.get())),
-                _ => self.enter(),
+                _ => {}
             }
             loom::thread::yield_now();
         }
@@ -647,7 +671,10 @@ impl World {
 
     /// Kills the calling thread, which is in a call that [`World::until_killed`] makes.
     pub fn kill(&self) {
-        if self.unexplored.replace(0) != 0 {
+        let own = self.own_unexplored[self.index() as usize].replace(0);
+        let depth = self.unexplored.get();
+        self.unexplored.set(depth - own);
+        if own != 0 && depth == own {
             loom::explore();
         }
         std::panic::resume_unwind(Box::new(Killed));
@@ -682,6 +709,11 @@ impl World {
     pub(crate) fn discover(&self, address: usize) -> bool {
         DISCOVERED.with_borrow_mut(|discovered| discovered.push(address));
         true
+    }
+
+    /// Whether the execution has used dormant cells.
+    pub(crate) fn has_discovered() -> bool {
+        DISCOVERED.with_borrow(|discovered| !discovered.is_empty())
     }
 
     /// Takes the dormant cells that were used, also if the execution failed.

@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::layout::{
     ACTIVE, ALL_HEAD, ALL_TAIL, CONST_HEAD, CONST_TAIL, FIRST_SEMAPHORE, INDEXED, JOURNAL_LENGTH, LARGE_HIGH,
-    MULTIPLE, REMOVED, REQUESTS, SLEEPERS, STAGED, UNDO_HIGH, UNDO_INDEX, WAITERS_HIGH, semaphore, undo,
-    waiter,
+    LEAVING, MULTIPLE, REMOVED, REQUESTS, SLEEPERS, STAGED, UNDO_HIGH, UNDO_INDEX, WAITERS_HIGH, semaphore,
+    undo, waiter,
 };
 use super::queue::{CONSTANT, FOR_ZERO, MULTIPLE as SEVERAL, Operations, TAKER};
 use super::{Array, Host, MOST_VALUE, Op};
@@ -27,6 +27,13 @@ pub struct Audit {
 }
 
 impl Audit {
+    /// Where the journal's length is, for tests that break it.
+    pub const JOURNAL_LENGTH: usize = JOURNAL_LENGTH;
+    /// Where it is noted that values are being set.
+    pub const STAGED: usize = STAGED;
+    /// Where it is noted that a process's adjustments are being applied.
+    pub const LEAVING: usize = LEAVING;
+
     /// Whether nothing is.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

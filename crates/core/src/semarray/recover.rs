@@ -6,8 +6,8 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{
-    ACTIVE, CHANGED, INDEXED, LARGE_HIGH, LEAVING, STAGED, STAGED_ALL, STAGED_VALUE, STAGER, UNDO_HIGH,
-    UNDO_INDEX, WAITERS_HIGH, semaphore, undo, waiter,
+    ACTIVE, CHANGED, INDEXED, LARGE_HIGH, LEAVING, SENTINEL, STAGED, STAGED_ALL, STAGED_VALUE, STAGER,
+    UNDO_HIGH, UNDO_INDEX, WAITERS_HIGH, semaphore, undo, waiter,
 };
 use super::lock::Locked;
 use super::queue::{ORPHANED, SLEEPING};
@@ -57,8 +57,15 @@ impl<H: Host> Locked<'_, H> {
             let record = self.array().waiter(index);
             let owner = self.load(record + waiter::OWNER);
             if owner == slot + 1 {
+                if self.load(SENTINEL) == index + 1 {
+                    self.at(SENTINEL).store(0, Relaxed);
+                }
                 self.bury_sleeper(index);
-            } else if owner != 0 && self.load(record + waiter::WAKER) == slot + 1 {
+            } else if owner != 0
+                && self.load(record + waiter::WAKER) == slot + 1
+                // The caller's own, unless its last program had completed it.
+                && (slot != self.me().slot || !self.is_chained(index))
+            {
                 self.adopt(index);
             }
         }

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use poundlock_core::semarray::Variant;
+use poundlock_core::semarray::{Audit, Variant};
 
-use crate::machine::{ProcessNumber, State, ThreadNumber};
+use crate::machine::{self, Fault, ProcessNumber, State, ThreadNumber};
 use crate::model::{Model, Operation};
 use crate::rig::{A_WHILE, Call, Reply, Rig, View, operation, undo};
 
@@ -52,6 +52,8 @@ enum Rescue {
     Time,
     /// Somebody is told.
     Bury,
+    /// It was not killed, but runs another program, which is the first to use the array.
+    Succeed,
     /// Somebody uses the array, and is killed before this step; then somebody else does.
     Killed(u64),
     /// Somebody is told, and is killed before this step; then time passes.
@@ -101,7 +103,7 @@ impl Course {
     }
 
     fn alive(&self, thread: ThreadNumber) -> bool {
-        self.rig.machine.is_alive(self.rig.machine.process_of(thread))
+        self.rig.machine.state(thread) != State::Killed
     }
 
     /// Whether this is what became of the array and of those who survived.
@@ -117,27 +119,41 @@ impl Course {
     }
 }
 
-/// All that may be if these processes die, in any order, after some calls.
-fn deaths(model: &Model, processes: &[ProcessNumber]) -> BTreeSet<Model> {
+/// All that may be if these processes die, in any order, after some calls. If the victim runs another program, it loses
+/// its sleepers only.
+fn deaths(model: &Model, processes: &[ProcessNumber], rescue: Rescue) -> BTreeSet<Model> {
     if processes.is_empty() {
         return BTreeSet::from([model.clone()]);
     }
     let mut all = BTreeSet::new();
     for process in processes {
         let mut model = model.clone();
-        model.end(*process);
+        end(&mut model, *process, rescue);
         let others: Vec<_> = processes.iter().copied().filter(|other| other != process).collect();
-        all.extend(deaths(&model, &others));
+        all.extend(deaths(&model, &others, rescue));
     }
     all
 }
 
+fn end(model: &mut Model, process: ProcessNumber, rescue: Rescue) {
+    if process == VICTIM && rescue == Rescue::Succeed {
+        Call::Succeed.model(model, 0, VICTIM, 0);
+    } else {
+        model.end(process);
+    }
+}
+
 /// All that may be when the victim is killed in its call: it happened or it did not, and the dead were found
 /// before it or after.
-fn possible(model: &Model, dead: &[ProcessNumber], call: impl Fn(&mut Model)) -> BTreeSet<Model> {
+fn possible(
+    model: &Model,
+    dead: &[ProcessNumber],
+    rescue: Rescue,
+    call: impl Fn(&mut Model),
+) -> BTreeSet<Model> {
     let mut with_victim = dead.to_vec();
     with_victim.push(VICTIM);
-    let mut all = deaths(model, &with_victim);
+    let mut all = deaths(model, &with_victim, rescue);
     // Some of its other threads may have been killed before this one came so far.
     let asleep = model.asleep(VICTIM);
     for some in 0..1 << asleep.len() {
@@ -148,15 +164,15 @@ fn possible(model: &Model, dead: &[ProcessNumber], call: impl Fn(&mut Model)) ->
             .filter(|(at, _)| some >> at & 1 != 0)
             .for_each(|(_, thread)| model.lose(*thread));
         let model = &model;
-        for before in deaths(model, dead) {
+        for before in deaths(model, dead, rescue) {
             let mut after = before.clone();
             call(&mut after);
-            after.end(VICTIM);
+            end(&mut after, VICTIM, rescue);
             all.insert(after);
         }
         let mut first = model.clone();
         call(&mut first);
-        all.extend(deaths(&first, &with_victim));
+        all.extend(deaths(&first, &with_victim, rescue));
     }
     all
 }
@@ -166,6 +182,7 @@ fn run(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>,
     let machine = course.rig.machine.clone();
     let before = course.model.clone();
     match without {
+        None if rescue == Rescue::Succeed => machine.succeed_at(VICTIM, step),
         None => machine.kill_at(VICTIM, step),
         Some(nth) => machine.kill_without(VICTIM, step, nth),
     }
@@ -174,10 +191,10 @@ fn run(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>,
     let called = |model: &mut Model| {
         scenario.call.model(model, thread, VICTIM, clock);
     };
-    let mut all = possible(&before, &scenario.dead, called);
+    let mut all = possible(&before, &scenario.dead, rescue, called);
     if matches!(machine.state(thread), State::Asleep { .. }) {
         // It goes on, and is killed then.
-        let mut slept = deaths(&before, &scenario.dead).pop_first().expect("there is one");
+        let mut slept = deaths(&before, &scenario.dead, rescue).pop_first().expect("there is one");
         called(&mut slept);
         match &scenario.meanwhile {
             Meanwhile::Nothing => {}
@@ -196,29 +213,32 @@ fn run(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>,
                 slept.pass(machine.clock());
             }
         }
-        slept.end(VICTIM);
+        end(&mut slept, VICTIM, rescue);
         all = BTreeSet::from([slept]);
     }
-    let over = machine.is_alive(VICTIM);
+    let over = machine.state(thread) != State::Killed;
     if over {
         // The last step of all: it was killed when it had returned, or as it sleeps.
-        let asleep = matches!(machine.state(thread), State::Asleep { .. });
-        if !asleep {
+        if !matches!(machine.state(thread), State::Asleep { .. }) {
             assert!(matches!(machine.state(thread), State::Ended), "the call does not return");
         }
         if without.is_some() {
             return Outcome::Over;
         }
-        machine.kill(VICTIM);
+        if rescue == Rescue::Succeed { machine.end_threads(VICTIM) } else { machine.kill(VICTIM) }
     } else if without.is_some() && !machine.did_without() {
         return Outcome::NotKilled;
     }
+
     let mut rescued = true;
     match rescue {
         Rescue::Use => {}
         Rescue::Time => machine.pass(A_WHILE),
         Rescue::Bury => {
             course.rig.now(OBSERVER, &Call::Bury(VICTIM));
+        }
+        Rescue::Succeed => {
+            course.rig.now(VICTIM, &Call::Succeed);
         }
         Rescue::Killed(step) => {
             machine.kill_at(RESCUER, step);
@@ -302,7 +322,7 @@ impl Course {
 fn every_step(scenario: &Scenario, variant: Variant) -> (u64, u64) {
     let mut runs = 0;
     let mut steps = 0;
-    for rescue in [Rescue::Use, Rescue::Time, Rescue::Bury] {
+    for rescue in [Rescue::Use, Rescue::Time, Rescue::Bury, Rescue::Succeed] {
         steps = (0..)
             .find(|step| {
                 runs += 1;
@@ -677,7 +697,7 @@ fn missing_stores(variant: Variant) {
 fn greatest(variant: Variant) {
     let _sayer = Sayer;
     let each = |change: &dyn Fn(usize) -> (usize, i32)| {
-        Call::Operate((0..500).map(|at| change(at)).map(|(num, change)| undo(num, change)).collect(), None)
+        Call::Operate((0..500).map(change).map(|(num, change)| undo(num, change)).collect(), None)
     };
     let plain = |name, semaphores, before, call| Scenario {
         name,
@@ -687,7 +707,7 @@ fn greatest(variant: Variant) {
         call,
         meanwhile: Meanwhile::Nothing,
     };
-    let up_and_down = |at: usize| (0, if at % 2 == 0 { 1 } else { -1 });
+    let up_and_down = |at: usize| (0, if at.is_multiple_of(2) { 1 } else { -1 });
     let scenarios = [
         plain("500 semaphores", 500, vec![(1, one(7, -1))], each(&|at| (at, 1))),
         plain(
@@ -752,4 +772,37 @@ for_each_variant! {
     before Before 96,
     combining Combining 96,
     shared_line SharedLine 96,
+}
+
+/// Tests that do not find what is wrong are none.
+fn caught(fault: Fault, test: impl FnOnce() + std::panic::UnwindSafe) {
+    machine::plant(fault);
+    let found = std::panic::catch_unwind(test);
+    machine::plant(Fault::None);
+    assert!(found.is_err(), "nobody noticed {fault:?}");
+}
+
+#[test]
+fn a_journal_without_entries() {
+    caught(Fault::Frozen(Audit::JOURNAL_LENGTH), || one_death(Variant::After));
+}
+
+#[test]
+fn a_value_that_is_set_by_nobody() {
+    caught(Fault::Frozen(Audit::STAGED), || one_death(Variant::After));
+}
+
+#[test]
+fn half_of_the_adjustments() {
+    caught(Fault::Frozen(Audit::LEAVING), || two_deaths(Variant::After, 1));
+}
+
+#[test]
+fn a_death_that_nobody_sees() {
+    caught(Fault::Immortal, || one_death(Variant::After));
+}
+
+#[test]
+fn stores_in_any_order() {
+    caught(Fault::Unordered, || missing_stores(Variant::After));
 }

@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use poundlock_core::semarray::Variant;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
-use crate::machine::{ProcessNumber, State, ThreadNumber};
+use crate::machine::{self, Fault, ProcessNumber, State, ThreadNumber};
 use crate::model::{LARGEST, Model, Operation};
 use crate::rig::{A_WHILE, Call, Reply, Rig, View};
 
@@ -317,13 +318,11 @@ impl Course {
     fn calls(&mut self, requests: &[(usize, Request)], seed: u64, kill: Option<(usize, u64, bool)>) {
         let mut calls: Vec<(usize, Call)> = Vec::new();
         for (seat, request) in requests {
-            // One whose other thread sleeps does not leave: it would be dead by then.
+            // A process leaves when nothing else of it runs.
             let process = *seat / THREADS;
-            let others = |place: &usize| *place / THREADS == process && self.seats[*place].is_some();
-            let leaves = matches!(request, Request::Leave);
-            let taken = self.seats[*seat].is_some() || calls.iter().any(|(other, _)| other == seat);
             let alone = requests.iter().filter(|(other, _)| other / THREADS == process).count() == 1;
-            if !taken && !(leaves && ((0..self.seats.len()).any(|place| others(&place)) || !alone)) {
+            let taken = self.seats[*seat].is_some() || calls.iter().any(|(other, _)| other == seat);
+            if !taken && (alone || !matches!(request, Request::Leave)) {
                 let mut call = self.call_for(request);
                 // A request of one that has no patience may sleep for a moment, as in the kernel: long enough for others
                 // to be seen.
@@ -394,7 +393,7 @@ impl Course {
                 self.models = models;
                 self.pass();
                 let place = kill.map_or(0, |(place, ..)| place);
-                self.replace(place, seed % 2 == 0);
+                self.replace(place, seed.is_multiple_of(2));
             }
         }
     }
@@ -433,7 +432,7 @@ impl Course {
                     }
                     Some(Reply::Saw(_)) => true,
                     None => {
-                        model.answers.get(thread).is_none()
+                        !model.answers.contains_key(thread)
                             && model.sleepers.iter().any(|sleeper| sleeper.thread == *thread)
                     }
                 })
@@ -517,4 +516,32 @@ for_each_variant! {
     before Before,
     combining Combining,
     shared_line SharedLine,
+}
+
+/// Whether random histories notice what is wrong.
+fn noticed(fault: Fault) {
+    machine::plant(fault);
+    let config =
+        ProptestConfig { failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() };
+    let found = TestRunner::new(config).run(&history(), |history| {
+        happen(&history, Variant::After);
+        Ok(())
+    });
+    machine::plant(Fault::None);
+    assert!(found.is_err(), "nobody noticed {fault:?}");
+}
+
+#[test]
+fn lost_wake_ups() {
+    noticed(Fault::Deaf);
+}
+
+#[test]
+fn the_living_taken_for_dead() {
+    noticed(Fault::TakenForDead);
+}
+
+#[test]
+fn the_dead_taken_for_living() {
+    noticed(Fault::Immortal);
 }

@@ -20,7 +20,7 @@ use poundlock_core::qspin::hash::Line;
 use poundlock_core::semarray::{Host, Process};
 
 /// Steps of all threads together, without any of them getting anywhere, after which they are taken to be stuck.
-const TOO_MANY_STEPS: u64 = 20_000_000;
+const TOO_MANY_STEPS: u64 = 2_000_000;
 /// What a simulated thread's stack has room for.
 const STACK: usize = 64 * 1024;
 /// The wall clock when time begins.
@@ -142,17 +142,42 @@ pub(crate) struct Machine {
     was_undone: Cell<bool>,
     /// How many steps were taken: by each process if asked for, and by all.
     steps: Cell<u64>,
+    /// How many there may be before everybody sleeps.
+    limit: Cell<u64>,
     /// Of the next thread of the process to be chosen, so that threads are displaced at random; 0: never.
     seed: Cell<u64>,
     /// How many steps there are from one displacement to the next, at most.
     slice: Cell<u64>,
     left: Cell<u64>,
-    no_memory: Cell<bool>,
+    /// What is wrong with it.
+    fault: Fault,
+    /// Whether the process that will be killed runs another program instead.
+    succeeds: Cell<bool>,
+}
+
+/// Something planted for the tests to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// Nobody is ever found dead.
+    Immortal,
+    /// Everybody is taken to be dead, but for whoever asks.
+    TakenForDead,
     /// Wake-ups are lost.
-    deaf: Cell<bool>,
+    Deaf,
+    /// This word keeps its value, whatever is stored.
+    Frozen(usize),
+    /// No store keeps its place.
+    Unordered,
+}
+
+/// Makes all machines of the calling thread faulty, until it is told otherwise.
+pub(crate) fn plant(fault: Fault) {
+    FAULT.set(fault);
 }
 
 std::thread_local! {
+    static FAULT: Cell<Fault> = const { Cell::new(Fault::None) };
     static CURRENT: Cell<*const Machine> = const { Cell::new(core::ptr::null()) };
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
     static MEMORIES: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
@@ -198,11 +223,12 @@ impl Machine {
             undone: Cell::new(None),
             was_undone: Cell::new(false),
             steps: Cell::new(0),
+            limit: Cell::new(0),
             seed: Cell::new(0),
             slice: Cell::new(0),
             left: Cell::new(0),
-            no_memory: Cell::new(false),
-            deaf: Cell::new(false),
+            fault: FAULT.get(),
+            succeeds: Cell::new(false),
         });
         assert!(CURRENT.get().is_null(), "one machine at a time");
         CURRENT.set(Rc::as_ptr(&machine));
@@ -295,6 +321,11 @@ impl Machine {
     /// Kills a process that does not run at the moment, with all its threads.
     pub(crate) fn kill(&self, process: ProcessNumber) {
         self.processes.borrow_mut()[process].alive = false;
+        self.end_threads(process);
+    }
+
+    /// Ends all threads of a process that does not run at the moment, which goes on with another program.
+    pub(crate) fn end_threads(&self, process: ProcessNumber) {
         for thread in self.threads.borrow_mut().iter_mut().filter(|thread| thread.process == process) {
             if thread.state != State::Ended {
                 thread.state = State::Killed;
@@ -311,9 +342,16 @@ impl Machine {
     /// Kills a process right before its `step`th step from now, from 0.
     pub(crate) fn kill_at(&self, process: ProcessNumber, step: u64) {
         self.armed.set(Some((process, step)));
+        self.succeeds.set(false);
         self.recent.borrow_mut().clear();
         self.undone.set(None);
         self.was_undone.set(false);
+    }
+
+    /// As [`Machine::kill_at`], but the process goes on with another program.
+    pub(crate) fn succeed_at(&self, process: ProcessNumber, step: u64) {
+        self.kill_at(process, step);
+        self.succeeds.set(true);
     }
 
     /// As [`Machine::kill_at`], but without the `nth` of its last stores, from 0 for the latest, of those that the orderings
@@ -337,7 +375,8 @@ impl Machine {
         match stored {
             None => recent.clear(),
             Some((word, order)) => {
-                if matches!(order, Ordering::Release | Ordering::AcqRel | Ordering::SeqCst) {
+                let releases = matches!(order, Ordering::Release | Ordering::AcqRel | Ordering::SeqCst);
+                if releases && self.fault != Fault::Unordered {
                     recent.clear();
                 }
                 recent.push((core::ptr::from_ref(word), word.peek()));
@@ -367,11 +406,6 @@ impl Machine {
     pub(crate) fn disarm(&self) {
         self.armed.set(None);
         self.doomed.set(None);
-    }
-
-    /// How many steps were taken so far.
-    pub(crate) fn steps(&self) -> u64 {
-        self.steps.get()
     }
 
     /// From now on threads are displaced at random, after so many steps at most.
@@ -404,21 +438,11 @@ impl Machine {
         }
     }
 
-    /// From now on there is no memory to be provided, or there is.
-    pub(crate) fn run_out_of_memory(&self, out: bool) {
-        self.no_memory.set(out);
-    }
-
-    /// From now on wake-ups are lost, or are not.
-    pub(crate) fn lose_wakes(&self, lose: bool) {
-        self.deaf.set(lose);
-    }
-
     // Running.
 
     /// Runs until every thread sleeps or has ended.
     pub(crate) fn settle(&self) {
-        let begun = self.steps.get();
+        self.limit.set(self.steps.get() + TOO_MANY_STEPS);
         let mut next = 0;
         loop {
             let ready: Vec<ThreadNumber> = {
@@ -434,7 +458,7 @@ impl Machine {
             };
             next = thread + 1;
             self.resume(thread);
-            assert!(self.steps.get() - begun < TOO_MANY_STEPS, "the threads get nowhere");
+            assert!(self.steps.get() < self.limit.get(), "the threads get nowhere");
         }
     }
 
@@ -461,8 +485,10 @@ impl Machine {
             Some(state) => {
                 self.threads.borrow_mut()[number].state = state;
                 recycle(body);
-                if state == State::Killed {
+                if state == State::Killed && !self.succeeds.get() {
                     self.kill(process);
+                } else if state == State::Killed {
+                    self.end_threads(process);
                 }
             }
         }
@@ -511,6 +537,7 @@ impl Machine {
             return;
         }
         self.steps.set(self.steps.get() + 1);
+        assert!(self.steps.get() < self.limit.get(), "a thread gets nowhere");
         if let Some((process, left)) = self.armed.get()
             && process == self.running_process.get()
         {
@@ -582,7 +609,7 @@ impl Machine {
     fn wake_shared(&self, word: *const Word, count: u32) {
         self.step();
         self.note(None);
-        if self.deaf.get() {
+        if self.fault == Fault::Deaf {
             return;
         }
         let mut threads = self.threads.borrow_mut();
@@ -600,9 +627,6 @@ impl Machine {
     fn provide(&self, words: &[Word]) -> bool {
         self.step();
         self.note(None);
-        if self.no_memory.get() {
-            return false;
-        }
         let memory = self.memory.borrow();
         let memory = memory.as_ref().expect("there is memory");
         if let Some(first) = words.first() {
@@ -613,16 +637,17 @@ impl Machine {
         true
     }
 
-    /// A word is about to be written.
-    fn wrote(&self, word: &Word) {
+    /// A word is about to be written. Returns whether it may.
+    fn wrote(&self, word: &Word) -> bool {
         let memory = self.memory.borrow();
-        let Some(memory) = memory.as_ref() else { return };
-        let Some(at) = memory.place(word) else { return };
+        let Some(memory) = memory.as_ref() else { return true };
+        let Some(at) = memory.place(word) else { return true };
         assert!(
             at < memory.initial || memory.provided.borrow()[at],
             "word {at} is written, but was not provided"
         );
         memory.written.borrow_mut().push(at as u32);
+        self.fault != Fault::Frozen(at)
     }
 }
 
@@ -642,19 +667,14 @@ impl Word {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Changes it, which is no step: for tests that break things.
-    pub(crate) fn poke(&self, value: u32) {
-        Machine::current().wrote(self);
-        self.0.store(value, Ordering::Relaxed);
-    }
-
     fn change(&self, order: Ordering, by: impl FnOnce(u32) -> u32) -> u32 {
         let machine = Machine::current();
         machine.step();
-        machine.wrote(self);
-        machine.note(Some((self, order)));
         let before = self.peek();
-        self.0.store(by(before), Ordering::Relaxed);
+        if machine.wrote(self) {
+            machine.note(Some((self, order)));
+            self.0.store(by(before), Ordering::Relaxed);
+        }
         before
     }
 }
@@ -683,9 +703,10 @@ impl Atomic<u32> for Word {
         if seen != current {
             return Err(seen);
         }
-        machine.wrote(self);
-        machine.note(Some((self, order)));
-        self.0.store(new, Ordering::Relaxed);
+        if machine.wrote(self) {
+            machine.note(Some((self, order)));
+            self.0.store(new, Ordering::Relaxed);
+        }
         Ok(seen)
     }
     fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
@@ -827,6 +848,9 @@ impl Host for Simulated {
     fn wait_shared(word: &Word, expected: u32, nanoseconds: u64) -> Waited {
         Machine::current().wait_shared(word, expected, nanoseconds)
     }
+    fn interrupts() -> bool {
+        true
+    }
     fn wake_shared(word: *const Word, count: u32) {
         Machine::current().wake_shared(word, count);
     }
@@ -842,7 +866,11 @@ impl Host for Simulated {
         machine.step();
         let processes = machine.processes.borrow();
         let process = processes.iter().rfind(|process| process.slot == slot);
-        process.is_some_and(|process| !process.alive)
+        match machine.fault {
+            Fault::Immortal => false,
+            Fault::TakenForDead => true,
+            _ => process.is_some_and(|process| !process.alive),
+        }
     }
     fn seconds() -> u64 {
         Machine::current().seconds()

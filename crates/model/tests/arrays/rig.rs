@@ -25,6 +25,8 @@ pub(crate) enum Call {
     Values,
     Leave,
     Bury(ProcessNumber),
+    /// The first call of another program.
+    Succeed,
 }
 
 /// What a call gave.
@@ -108,7 +110,14 @@ impl Call {
             Call::Values if model.removed => Answer::Gone,
             Call::Values => return Some(Reply::Saw(model.values.clone())),
             Call::Leave => {
-                model.adjust(process);
+                // What is given back is not for threads that end with it.
+                if model.asleep(process).is_empty() {
+                    model.adjust(process);
+                }
+                Answer::Done
+            }
+            Call::Succeed => {
+                model.asleep(process).into_iter().for_each(|thread| model.lose(thread));
                 Answer::Done
             }
             // That it is gone has its effect at its death.
@@ -166,6 +175,7 @@ impl Rig {
                 }
                 Call::Leave => Reply::Ended(answer(array.leave())),
                 Call::Bury(_) => Reply::Ended(answer(array.bury(slot))),
+                Call::Succeed => Reply::Ended(answer(array.succeed())),
             };
             replies.borrow_mut().insert(own.get(), reply);
         });
@@ -185,10 +195,6 @@ impl Rig {
         let thread = self.call(process, call);
         assert_eq!(self.machine.state(thread), State::Ended, "{call:?} does not return");
         self.reply(thread).expect("an answer")
-    }
-
-    pub(crate) fn operate(&self, process: ProcessNumber, operations: &[Operation]) -> ThreadNumber {
-        self.call(process, &Call::Operate(operations.to_vec(), None))
     }
 
     /// What a thread was told. `None`: it sleeps, or was killed.
