@@ -11,15 +11,17 @@
 //! is trusted: a process that writes to the files at random can make every other one fail, though not
 //! with more than wrong results, errors and endless waits. That is why an array that others may open is left to the kernel.
 //!
-//! What is here: [`domain`] (the directory and the registry of arrays and processes), [`process`] (who is there, and who is gone),
-//! [`files`] and [`table`] (an array's memory, in the file system and in this process), [`user`] (memory of callers), and the
-//! calls: [`get`], [`operate`], [`control`]. The semantics are `poundlock-core`'s.
+//! What is here: `domain` (the directory and the registry of arrays and processes), `process` (who is there, and who is
+//! gone), `files` and `table` (an array's memory, in the file system and in this process), `user` (memory of callers), and
+//! the calls: [`get()`], [`operate()`], [`control()`]. The semantics are `poundlock-core`'s.
 //!
 //! # What is not as the kernel has it
 //!
 //! * Rights to operate are judged at a process's first use of an array, and when the array's have changed; not at each operation.
-//! * A pointer to memory that was unmapped since it was last used is a fault rather than EFAULT ([`user`]).
-//! * A child that is born into another namespace of process numbers does not have its parent's arrays.
+//! * A pointer to memory that was unmapped since it was last used is a fault rather than EFAULT (`user`).
+//! * The domain is that of the user and the namespaces at a process's first use. A child that is born into another namespace of
+//!   process numbers does not have its parent's arrays; a process that has changed its root or its user keeps those that it
+//!   has used.
 //! * `IPC_SET` that gives an array to others gives it to those only who inherit it.
 
 mod config;

@@ -12,6 +12,11 @@
 //! A process is gone when none of its threads can write to shared memory any more. Its leader may be a zombie long before:
 //! a leader may end before its threads. Then the count of threads is more than one.
 //!
+//! After an exec the process is there, and the threads of its old program are not: what they held and waited for is nobody's
+//! (`deserted`), while the adjustments stay until the process is gone. If the new program uses arrays, it tells them so itself,
+//! before anything else (`succeed`); if it does not, others see that its stack lies elsewhere than that of the program that
+//! registered.
+//!
 //! A slot is given to another process only after every array was told that its process is gone (`reap`).
 
 use core::ffi::CStr;

@@ -40,7 +40,7 @@ use crate::{memory, registry, rseq};
 use super::domain::{ARRAYS, Domain, slot_of};
 use super::files::{self, Mapped};
 
-/// A mapped array: in front of its words. Given back when [`Retired`] says so.
+/// A mapped array: in front of its words. Given back as the module's documentation says.
 pub(super) struct Mapping {
     pub(super) id: i32,
     pub(super) array: Array<'static, Linux>,
