@@ -6,6 +6,7 @@ use poundlock_linux::sem;
 
 use crate::ipcs::parse_id;
 use crate::message::{Failure, say, status};
+use crate::semaphores::check_domain;
 
 /// Which arrays to remove.
 #[derive(clap::Args)]
@@ -36,6 +37,7 @@ fn ipcrm(args: &Args) -> Result<bool, Failure> {
     // All that was typed makes sense, or nothing is removed.
     let ids = args.ids.iter().map(|id| parse_id(id)).collect::<Result<Vec<_>, _>>()?;
     let keys = args.key.iter().map(|key| parse_key(key)).collect::<Result<Vec<_>, _>>()?;
+    check_domain()?;
     let mut arrays = Vec::new();
     sem::list(|array| arrays.push((array.id, array.settings.key)));
     let mut good = true;

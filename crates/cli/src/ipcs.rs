@@ -11,7 +11,7 @@ use poundlock_linux::sem::{self, Listed};
 use serde::Serialize;
 
 use crate::message::{Failure, status};
-use crate::semaphores::{ReportJson, online_cpus, report_lines};
+use crate::semaphores::{ReportJson, check_domain, online_cpus, report_lines};
 
 /// Which arrays to show, and what of them.
 #[derive(clap::Args)]
@@ -67,6 +67,7 @@ fn ipcs(args: &Args) -> Result<(), Failure> {
         None | Some(ALL) => None,
         Some(id) => Some(parse_id(id)?),
     };
+    check_domain()?;
     let mut arrays: Vec<Listed> = Vec::new();
     sem::list(|array| {
         if wanted.is_none_or(|id| id == array.id) {

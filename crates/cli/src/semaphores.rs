@@ -2,6 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use poundlock_core::semarray::{Report, Variant};
 use poundlock_linux::sem::{self, Choice};
@@ -30,6 +33,31 @@ pub(crate) fn parse(value: &str) -> Result<Choice, Failure> {
 /// The change to the environment for a value that was given.
 pub(crate) fn change(value: &str) -> Change {
     (OsStr::new(library::SEMAPHORES_VARIABLE), Some(OsString::from(value)))
+}
+
+/// Makes sure that a directory which the environment names would be used; one that is not there will be made. If it is not,
+/// every array is the kernel's, and there is nothing of ours to show.
+pub(crate) fn check_domain() -> Result<(), Failure> {
+    let Some(name) = std::env::var_os(library::DOMAIN_VARIABLE) else { return Ok(()) };
+    let path = Path::new(&name);
+    let wrong = match path.symlink_metadata() {
+        _ if !path.is_absolute() => "not an absolute path",
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(_) => "not to be looked at",
+        Ok(meta) if !meta.is_dir() => "not a directory",
+        // SAFETY: no arguments.
+        Ok(meta) if meta.uid() != unsafe { libc::geteuid() } => "somebody else's",
+        Ok(meta) if meta.mode() & 0o077 != 0 => "open to others (chmod 700)",
+        Ok(_) => return Ok(()),
+    };
+    Err(Failure::new(
+        1,
+        format_args!(
+            "{}: {}: {wrong}: all arrays are the kernel's",
+            library::DOMAIN_VARIABLE,
+            path.display()
+        ),
+    ))
 }
 
 /// CPUs that are online, across which the time lost to spinning is counted.

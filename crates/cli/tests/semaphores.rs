@@ -545,15 +545,31 @@ fn the_job_limiter_survives_kill_9() {
     assert_eq!(domain.json().len(), 0);
 }
 
-/// A directory that others may enter is not trusted: then everything is the kernel's, and nothing is listed.
+/// A directory that others may enter is not trusted: then everything is the kernel's, and that is said.
 #[test]
-fn a_domain_open_to_others_is_not_used() {
+fn a_domain_that_is_not_ours_alone_is_not_used() {
     use std::os::unix::fs::PermissionsExt;
     let domain = Domain::new();
     std::fs::create_dir_all(&domain.0).expect("a directory can be made");
     std::fs::set_permissions(&domain.0, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     assert!(!is_ours(&domain.runs(&[], &["make", "0", "600", "1"])));
-    let output = run_limited(poundlock_bare().arg("ipcs").env("POUNDLOCK_IPC_DIR", &domain.0), LIMIT);
-    expect_status(&output, 0);
-    assert_eq!(stdout(&output).lines().count(), 1);
+    let file = scratch().join("file");
+    std::fs::write(&file, "").expect("a file can be written");
+    for (path, wrong) in [
+        (domain.0.as_path(), "open to others"),
+        (&file, "not a directory"),
+        (Path::new("ipc"), "not an absolute path"),
+    ] {
+        for words in [&["ipcs"][..], &["ipcrm", "--all"]] {
+            let output = run_limited(poundlock_bare().args(words).env("POUNDLOCK_IPC_DIR", path), LIMIT);
+            expect_complaint(
+                &output,
+                1,
+                &[wrong, path.to_str().expect("UTF-8"), "all arrays are the kernel's"],
+            );
+        }
+    }
+    std::fs::set_permissions(&domain.0, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
+    assert!(is_ours(&domain.runs(&[], &["make", "0", "600", "1"])));
+    domain.says(&["ipcrm", "--all"]);
 }

@@ -158,6 +158,11 @@ fn check_schema(document: &Value) {
             "{document:#}"
         );
     }
+    // Nor are there semaphore arrays (`semaphores.rs`).
+    assert_eq!(
+        (&document["arrays"], &document["dropped_arrays"]),
+        (&Value::Array(Vec::new()), &Value::from(false))
+    );
     for lock in locks(document) {
         let address = text(lock, "address").strip_prefix("0x").expect("addresses are hexadecimal");
         u64::from_str_radix(address, 16).expect("addresses are hexadecimal");

@@ -366,6 +366,7 @@ fn arrays_pass(cmd: &mut Command) {
         "a lock and permits, at once",
         "two locks at once",
         "amounts moved, all or nothing",
+        "amounts spread by nine operations at once",
         "waits for zero",
         "sums checked at one moment",
         "sleepers on an array of their own",

@@ -296,18 +296,28 @@ static void act_move(void)
 {
     if (me->moves >= MOVES)
         return;
-    unsigned from = under(ACCOUNTS), to = (from + 1 + under(ACCOUNTS - 1)) % ACCOUNTS;
+    unsigned from = under(ACCOUNTS), n = 0;
     int amount = 1 + (int)under(once_in(4) ? 1000 : 50);
-    struct sembuf op[3] = {
-        {(unsigned short)ledger(), 1, 0},
-        {(unsigned short)(ACCOUNT + from), (short)-amount, 0},
-        {(unsigned short)(ACCOUNT + to), (short)amount, 0},
-    };
+    struct sembuf op[1 + ACCOUNTS];
+    op[n++] = (struct sembuf){(unsigned short)ledger(), 1, 0};
+    op[n++] = (struct sembuf){(unsigned short)(ACCOUNT + from), (short)-amount, 0};
+    if (once_in(4)) {
+        /* To all others: more operations than a sleeper's record holds by itself. */
+        op[1].sem_op = (short)-((ACCOUNTS - 1) * (amount % 100 + 1));
+        for (unsigned to = 0; to < ACCOUNTS; to++)
+            if (to != from)
+                op[n++] = (struct sembuf){(unsigned short)(ACCOUNT + to), (short)(amount % 100 + 1), 0};
+    } else {
+        unsigned to = (from + 1 + under(ACCOUNTS - 1)) % ACCOUNTS;
+        op[n++] = (struct sembuf){(unsigned short)(ACCOUNT + to), (short)amount, 0};
+    }
     me->moving = 1;
     /* An account may stay empty: not for ever. */
-    if (attempt(books->id, op, 3, once_in(2) ? TRY : TIMED) == 0) {
+    if (attempt(books->id, op, n, once_in(2) ? TRY : TIMED) == 0) {
         me->moves = me->moves + 1;
         count(ARRAY_MOVED);
+        if (n > 3)
+            count(ARRAY_SPREAD);
     }
     me->moving = 0;
 }

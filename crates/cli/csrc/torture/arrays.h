@@ -54,7 +54,8 @@ enum deed { AT_NOTHING, AT_SEMOP, AT_TIMED, AT_TRYING, INSIDE, AT_CONTROL, AT_CH
 #define ARRAY_COUNTERS(X) \
     X(TAKEN, "locks taken") X(BUSY_LOCK, "locks tried and found busy") X(RAN_OUT, "waits that timed out") \
     X(INTERRUPTED, "waits interrupted by a signal") X(PERMIT, "permits taken") X(TOGETHER, "a lock and permits, at once") \
-    X(TWO, "two locks at once") X(MOVED, "amounts moved, all or nothing") X(ZERO, "waits for zero") \
+    X(TWO, "two locks at once") X(MOVED, "amounts moved, all or nothing") X(SPREAD, "amounts spread by nine operations at once") \
+    X(ZERO, "waits for zero") \
     X(LOOKED, "sums checked at one moment") X(SLEEPERS, "sleepers on an array of their own") \
     X(REMOVED, "arrays removed under their sleepers") X(REPLACED, "values set under sleepers") \
     X(SLEEPER_KILLED, "sleepers killed, and the next one served") X(FORKED_HOLDING, "forks by a thread that holds a lock") \
