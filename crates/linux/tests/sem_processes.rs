@@ -416,10 +416,10 @@ fn child_that_execs_from_a_thread() {
         std::io::read_to_string(std::io::stdin()).unwrap();
         return;
     }
-    std::thread::spawn(move || semop(id, &[op(1, -1, 0)]));
     // Registered by a thread that is not the process's first, which then replaces the program.
     let execs = std::thread::spawn(move || {
         semop(id, &[op(0, -3, UNDO)]).unwrap();
+        std::thread::spawn(move || semop(id, &[op(1, -1, 0)]));
         until("the other sleeps", || ctl(id, 1, libc::GETNCNT, 0) == Ok(1));
         let mut command = if number("SEM_SILENT") == 1 {
             std::process::Command::new("cat")
