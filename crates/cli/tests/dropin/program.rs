@@ -14,7 +14,7 @@ use crate::support::{ending, poundlock, run_limited, scratch};
 const LIMIT: u64 = 120;
 
 /// The exit status of a program that the system does not let do what it is about; it says what on standard error.
-const NOT_PERMITTED: i32 = 77;
+pub(crate) const NOT_PERMITTED: i32 = 77;
 
 const FLAGS: &[&str] = &["-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
 

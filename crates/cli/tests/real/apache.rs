@@ -107,12 +107,10 @@ fn serve_with(how: How, mpm: &str, settings: &str, arrays: Option<&Arrays>) -> O
     assert_eq!(finished.text(), "");
 
     let log = fs::read_to_string(dir.path().join("access.log")).expect("apache2 wrote an access log");
-    let answered = log.lines().filter(|line| *line == "200").count();
-    assert_eq!(
-        (answered, log.lines().count()),
-        (CLIENTS * REQUESTS, CLIENTS * REQUESTS),
-        "requests in the log"
-    );
+    // Apache rouses its own idle processes by connections that ask for OPTIONS.
+    let requests: Vec<_> = log.lines().filter(|line| !line.starts_with("OPTIONS ")).collect();
+    let answered = requests.iter().filter(|line| **line == "GET 200").count();
+    assert_eq!((answered, requests.len()), (CLIENTS * REQUESTS, CLIENTS * REQUESTS), "requests in the log");
     let errors = fs::read_to_string(dir.path().join("error.log")).expect("apache2 wrote an error log");
     for bad in ["exit signal", ":alert]", ":crit]", ":emerg]", ":error]"] {
         assert!(!errors.contains(bad), "{errors}");
@@ -147,7 +145,7 @@ User #65534
 Group #65534
 DocumentRoot {dir}/htdocs
 ErrorLog {dir}/error.log
-LogFormat %>s status
+LogFormat \"%m %>s\" status
 CustomLog {dir}/access.log status
 KeepAlive On
 {settings}"
