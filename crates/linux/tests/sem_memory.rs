@@ -147,7 +147,7 @@ fn a_handler_that_jumps_out_costs_no_safety() {
     // As after `longjmp`: a call that never returns leaves its mark set, more often than a thread has marks. A thread that
     // ends in the middle of a call, by a cancellation that a handler asked for, does the same.
     let id = private(1);
-    for _ in 0..8 {
+    for round in 0..8 {
         let sleeper = std::thread::spawn(move || {
             // SAFETY: a handler of ours that ends the thread.
             unsafe {
@@ -158,7 +158,8 @@ fn a_handler_that_jumps_out_costs_no_safety() {
             }
             let _ = semop(id, &[op(0, -1, 0)]);
         });
-        until("it sleeps", || ctl(id, 0, libc::GETNCNT, 0).unwrap() >= 1 && THREAD.load(SeqCst) != 0);
+        // The others still count: they left no word, and their process lives.
+        until("it sleeps", || ctl(id, 0, libc::GETNCNT, 0) == Ok(round + 1) && THREAD.load(SeqCst) != 0);
         let thread = THREAD.swap(0, SeqCst);
         // SAFETY: a thread of ours that sleeps.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
