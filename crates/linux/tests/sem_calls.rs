@@ -454,3 +454,41 @@ fn a_signal_handler_interrupts_a_sleeper_and_may_operate_itself() {
     remove(id);
     remove(other);
 }
+
+#[test]
+fn a_handler_that_is_announced_interrupts_those_that_sleep_already() {
+    let id = private(1);
+    std::thread::scope(|scope| {
+        let (send, receive) = std::sync::mpsc::channel();
+        // The first looks for both; the second sleeps without end, unless there are such handlers already.
+        let sleepers: Vec<_> = (1..=2)
+            .map(|number| {
+                let send = send.clone();
+                let sleeper = scope.spawn(move || {
+                    // SAFETY: takes no arguments.
+                    send.send(unsafe { libc::pthread_self() }).unwrap();
+                    semop(id, &[op(0, -1, 0)])
+                });
+                let thread = receive.recv().unwrap();
+                until("it sleeps", || ctl(id, 0, libc::GETNCNT, 0) == Ok(number));
+                (thread, sleeper)
+            })
+            .collect();
+        poundlock_linux::sem::handler_installed();
+        extern "C" fn nothing(_: i32) {}
+        // SAFETY: a handler of ours for a signal that nobody else here uses.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as *const () as usize;
+            action.sa_flags = libc::SA_RESTART;
+            assert_eq!(libc::sigaction(libc::SIGURG, &action, ptr::null_mut()), 0);
+        }
+        for (thread, sleeper) in sleepers.into_iter().rev() {
+            // SAFETY: a thread that we have not joined.
+            unsafe { libc::pthread_kill(thread, libc::SIGURG) };
+            assert_eq!(sleeper.join().unwrap(), Err(libc::EINTR));
+        }
+    });
+    assert_eq!(ctl(id, 0, libc::GETNCNT, 0), Ok(0));
+    remove(id);
+}

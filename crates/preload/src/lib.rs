@@ -23,6 +23,7 @@ mod abi;
 mod c11;
 mod cond;
 mod entry;
+mod handlers;
 mod loader;
 mod mode;
 mod mutex;

@@ -60,6 +60,14 @@ pub(crate) static SEMOP: Real = address!(semop);
 pub(crate) static SEMTIMEDOP: Real = address!(semtimedop);
 /// `semctl`.
 pub(crate) static SEMCTL: Real = address!(semctl);
+/// `sigaction`, and the others that install handlers: never absent.
+pub(crate) static SIGACTION: Real = address!(sigaction);
+/// `signal`.
+pub(crate) static SIGNAL: Real = address!(signal);
+/// `sigset`.
+pub(crate) static SIGSET: Real = address!(sigset);
+/// `siginterrupt`.
+pub(crate) static SIGINTERRUPT: Real = address!(siginterrupt);
 /// `_exit`, which does not return.
 pub(crate) static EXIT: Real = address!(_exit);
 
@@ -77,7 +85,7 @@ macro_rules! calls {
             $(found::$name.address();)*
             let others = [
                 &COND_WAIT, &COND_TIMEDWAIT, &COND_CLOCKWAIT, &DLOPEN, &DLVSYM, &SEMGET, &SEMOP, &SEMTIMEDOP, &SEMCTL,
-                &EXIT,
+                &EXIT, &SIGACTION, &SIGNAL, &SIGSET, &SIGINTERRUPT,
             ];
             for other in others {
                 other.address();

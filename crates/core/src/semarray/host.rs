@@ -19,7 +19,8 @@ impl Process {
 
 /// A [`Platform`] whose words may lie in memory that processes share, and which knows about processes.
 pub trait Host: Platform {
-    /// Sleeps while `word` holds `expected`, for so many nanoseconds at most. As [`Platform::wait`] otherwise, but
+    /// Sleeps while `word` holds `expected`, for so many nanoseconds at most; [`u64::MAX`] only if
+    /// [`interrupts`](Host::interrupts) says so, and then without end. As [`Platform::wait`] otherwise, but
     /// across processes; and a signal handler that runs always ends it with [`Waited::Interrupted`].
     fn wait_shared(word: &Self::U32, expected: u32, nanoseconds: u64) -> Waited;
 
@@ -29,6 +30,12 @@ pub trait Host: Platform {
     /// As [`Host::wait_shared`], as one of up to 32 on a word that are told apart by a bit.
     fn wait_shared_as(word: &Self::U32, expected: u32, _bit: u32, nanoseconds: u64) -> Waited {
         Self::wait_shared(word, expected, nanoseconds)
+    }
+
+    /// Whether a signal handler ends a wait without end just as one with an end. False is always right, and costs a timer a
+    /// sleep. Whenever it becomes false, [`rouse`](super::Array::rouse) is called on every array.
+    fn interrupts() -> bool {
+        false
     }
 
     /// Wakes those that wait on the word as one of these bits; others may wake for no reason.

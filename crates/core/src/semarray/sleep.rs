@@ -16,13 +16,19 @@
 //! # Looking
 //!
 //! Nobody tells a sleeper that a process was killed. So each looks now and then whether the lock's holder is gone, or its waker, or
-//! somebody with adjustments. Once adjustments have been used on the array, one of the sleepers, the *sentinel*, looks more
-//! often. It passes that on to the youngest when it leaves.
+//! somebody with adjustments. A timer for each sleep costs as much as all the rest of it in user space, so one
+//! sleeper of a process looks for the others, the *sentinel*:
+//!
+//! * SENTINEL: a sleeper that never looks is of the sentinel's process. For the sentinel is made and changed under the lock: whoever
+//!   goes to sleep becomes it if there is none, and when it leaves it names another of its process, as long as one is in a list.
+//!   If it dies, so do those that rely on it.
+//! * Sleepers of other processes look for themselves, and the first that sleeps after the sentinel's process is gone is the next one.
+//! * Once adjustments have been used on the array, the sentinel looks more often.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::layout::{
-    ACTIVE, ALL_TAIL, REMOVED as ARRAY_REMOVED, REQUESTS, SENTINEL, SERVED, SLEEPERS, SLEEPS, UNDO_USED,
+    ACTIVE, ALL_TAIL, REMOVED as ARRAY_REMOVED, REQUESTS, SENTINEL, SERVED, SLEEPS, UNDO_USED, WAITERS_HIGH,
     waiter,
 };
 use super::lock::Locked;
@@ -34,7 +40,9 @@ use crate::platform::{Atomic, Waited};
 
 /// How often a sleeper looks, in nanoseconds.
 const LOOK_NS: u64 = 1_000_000_000;
-/// How often the sentinel looks.
+/// A sleeper that another looks for.
+const FOREVER: u64 = u64::MAX;
+/// How often the sentinel looks, once there may be adjustments.
 const SENTINEL_LOOK_NS: u64 = 50_000_000;
 /// How often one looks that has been completed, or whose request has not been served.
 const SHORT_LOOK_NS: u64 = 10_000_000;
@@ -184,14 +192,17 @@ impl<H: Host> Array<'_, H> {
         Some(locked)
     }
 
-    /// Looks whether somebody's death is in the way of this sleeper.
+    /// Looks whether somebody's death is in the way of this sleeper; as the sentinel, also of the others of its process.
     #[cold]
     fn look(&self, index: u32) {
         let word = |at| self.at(at).load(Relaxed);
+        let sentinel = word(SENTINEL) == index + 1;
         if word(self.waiter(index) + waiter::LISTS) != 0
             && word(ACTIVE) == 0
+            && word(SENTINEL) != 0
             && word(ARRAY_REMOVED) == 0
             && !self.dead_holder()
+            && !(sentinel && self.siblings(index).any(|sibling| self.is_left(sibling)))
         {
             return;
         }
@@ -202,45 +213,82 @@ impl<H: Host> Array<'_, H> {
             locked.refuse_everybody();
         }
         locked.look_after(index);
+        if locked.load(self.waiter(index) + waiter::LISTS) != 0 {
+            locked.stand_in(index);
+        }
+        if sentinel {
+            self.siblings(index).for_each(|sibling| locked.look_after(sibling));
+        }
         locked.release();
     }
 
-    /// How long this sleeper sleeps before it looks; makes it the sentinel if there is none.
-    fn look_interval(&self, index: u32) -> u64 {
+    /// The records of the same process.
+    fn siblings(&self, index: u32) -> impl Iterator<Item = u32> {
+        let owner = |index: u32| self.at(self.waiter(index) + waiter::OWNER).load(Relaxed);
+        let own = owner(index);
+        (0..self.at(WAITERS_HIGH).load(Relaxed)).filter(move |other| owner(*other) == own)
+    }
+
+    /// Whether it seems that a sleeper was completed and its waker is gone.
+    fn is_left(&self, index: u32) -> bool {
         let record = self.waiter(index);
-        if self.variant == Variant::Combining && self.at(record + waiter::LISTS).load(Relaxed) == 0 {
+        let word = |at| self.at(record + at).load(Relaxed);
+        word(waiter::LISTS) == 0
+            && word(waiter::RESULT) != SLEEPING
+            && word(waiter::STATE) == SLEEPING
+            && word(waiter::WAKER).checked_sub(1).is_some_and(H::deserted)
+    }
+
+    /// How long this sleeper sleeps before it looks. SENTINEL: without end if the sentinel is of its own process and a signal
+    /// handler ends such a wait as well.
+    fn look_interval(&self, index: u32) -> u64 {
+        let word = |at| self.at(at).load(Relaxed);
+        let owner = |index: u32| word(self.waiter(index) + waiter::OWNER);
+        if word(self.waiter(index) + waiter::LISTS) == 0 {
+            // A request that nobody has served yet, or one that is being woken.
             return SHORT_LOOK_NS;
         }
-        if self.at(UNDO_USED).load(Relaxed) == 0 {
-            return LOOK_NS;
-        }
-        let sentinel = self.at(SENTINEL);
-        let seen = sentinel.load(Relaxed);
-        if seen != index + 1 {
-            let owner = |index: u32| self.at(self.waiter(index) + waiter::OWNER).load(Relaxed);
-            let vacant = seen == 0 || owner(seen - 1) == 0 || H::deserted(owner(seen - 1).wrapping_sub(1));
-            if !vacant || sentinel.compare_exchange(seen, index + 1, Relaxed, Relaxed).is_err() {
-                return LOOK_NS;
+        match word(SENTINEL).checked_sub(1) {
+            Some(sentinel) if sentinel == index && word(UNDO_USED) != 0 => SENTINEL_LOOK_NS,
+            Some(sentinel) if sentinel != index && owner(sentinel) == owner(index) && H::interrupts() => {
+                FOREVER
             }
+            _ => LOOK_NS,
         }
-        SENTINEL_LOOK_NS
     }
 
-    /// A sleeper leaves: if it was the sentinel, another shall be.
+    /// A sleeper that is in no list any more leaves. SENTINEL: if it was the sentinel, another is, of the same process if one sleeps.
     fn pass_the_sentinel_on(&self, index: u32) {
-        let sentinel = self.at(SENTINEL);
-        if sentinel.load(Relaxed) == index + 1
-            && sentinel.compare_exchange(index + 1, 0, Relaxed, Relaxed).is_ok()
-            && self.at(SLEEPERS).load(Relaxed) != 0
-        {
-            self.hurry_the_sentinel();
+        // It became the sentinel while it was in a list, under the lock, before it was completed: so it sees that.
+        if self.at(SENTINEL).load(Relaxed) != index + 1 {
+            return;
+        }
+        let locked = self.lock_again();
+        let sleeps = |other: &u32| locked.load(self.waiter(*other) + waiter::LISTS) != 0;
+        let youngest = locked.load(ALL_TAIL).checked_sub(1);
+        let owner = |index: u32| locked.load(self.waiter(index) + waiter::OWNER);
+        let next = youngest
+            .filter(|youngest| owner(*youngest) == owner(index))
+            .or_else(|| self.siblings(index).find(sleeps))
+            .or(youngest);
+        locked.at(SENTINEL).store(next.map_or(0, |next| next + 1), Relaxed);
+        locked.release();
+        if let Some(next) = next {
+            self.wake(&[self.channel(next)]);
         }
     }
 
-    /// Makes the youngest sleeper, if one that takes can be found, look how long it may sleep.
+    /// Makes the sentinel look how long it may sleep.
     pub(super) fn hurry_the_sentinel(&self) {
-        if let Some(index) = self.at(ALL_TAIL).load(Relaxed).checked_sub(1) {
+        if let Some(index) = self.at(SENTINEL).load(Relaxed).checked_sub(1) {
             self.wake(&[self.channel(index)]);
+        }
+    }
+
+    /// Makes every sleeper look how long it may sleep: the answer of [`Host::interrupts`] is another than it was.
+    pub fn rouse(&self) {
+        for index in (0..self.at(WAITERS_HIGH).load(Relaxed)).step_by(waiter::GROUP as usize) {
+            self.wake(&[(self.channel(index).0, u32::MAX)]);
         }
     }
 
@@ -297,6 +345,16 @@ impl<H: Host> Locked<'_, H> {
         self.enqueue(index);
         self.commit();
         self.array().add_wide(SLEEPS, 1);
+        self.stand_in(index);
+    }
+
+    /// Makes this sleeper the sentinel if there is none.
+    fn stand_in(&self, index: u32) {
+        let sentinel = self.load(SENTINEL).checked_sub(1);
+        let owner = sentinel.map_or(0, |sentinel| self.load(self.array().waiter(sentinel) + waiter::OWNER));
+        if owner == 0 || H::deserted(owner - 1) {
+            self.at(SENTINEL).store(index + 1, Relaxed);
+        }
     }
 
     /// If a sleeper was completed and its waker is gone, wakes it after the release.

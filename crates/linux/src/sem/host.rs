@@ -9,7 +9,7 @@ use crate::atomic::U32;
 use crate::futex::keeping_errno;
 use crate::platform::Linux;
 
-use super::{files, process};
+use super::{files, handlers, process};
 
 impl Host for Linux {
     fn wait_shared(word: &U32, expected: u32, nanoseconds: u64) -> Waited {
@@ -22,24 +22,32 @@ impl Host for Linux {
 
     fn wait_shared_as(word: &U32, expected: u32, bit: u32, nanoseconds: u64) -> Waited {
         // With a time, the kernel never starts the call again after a signal handler, whatever its flags.
-        let time = crate::futex::in_nanoseconds(nanoseconds);
-        // SAFETY: the word and the time outlive the call, which reads them.
+        let time = (nanoseconds != u64::MAX).then(|| crate::futex::in_nanoseconds(nanoseconds));
+        // SAFETY: the word and the time, if there is one, outlive the call, which reads them.
         let waited = keeping_errno(|| unsafe {
             libc::syscall(
                 libc::SYS_futex,
                 ptr::from_ref(word),
                 libc::FUTEX_WAIT_BITSET,
                 expected,
-                &raw const time,
+                time.as_ref().map_or(ptr::null(), ptr::from_ref),
                 ptr::null::<u32>(),
                 bit,
             )
         });
         match waited {
-            Err(libc::ETIMEDOUT) => Waited::TimedOut,
+            Err(libc::ETIMEDOUT) => {
+                handlers::look_again();
+                Waited::TimedOut
+            }
             Err(libc::EINTR) => Waited::Interrupted,
             _ => Waited::Woken,
         }
+    }
+
+    #[inline]
+    fn interrupts() -> bool {
+        handlers::interrupts()
     }
 
     fn wake_shared_as(word: *const U32, bits: u32) {

@@ -28,6 +28,7 @@ mod config;
 mod control;
 mod domain;
 mod files;
+mod handlers;
 mod host;
 mod list;
 mod make;
@@ -47,6 +48,7 @@ use poundlock_core::semarray::Error;
 
 pub use config::{Choice, Which, choice, choose, configure};
 pub use control::control;
+pub use handlers::installed as handler_installed;
 pub use list::{Listed, describe, list};
 pub use make::{end, get, remove};
 pub use operate::operate;

@@ -386,6 +386,7 @@ pub(super) fn each(registry: &'static Registry) -> impl Iterator<Item = u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
     #[test]
@@ -412,8 +413,11 @@ mod tests {
 
     #[test]
     fn a_process_has_ended_when_it_is_a_zombie_and_not_before() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let id = child.id();
+        // Once it echoes, its program is there, stack and all: `spawn` returns earlier, in the middle of the exec.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let stat = look(path(id).get().unwrap()).unwrap();
         let owner = u64::from(id) << 32 | u64::from(stat.start as u32);
         assert_eq!(ask(owner, stat.stack), Fate::Lives);

@@ -1,0 +1,91 @@
+//! The calls that install signal handlers, watched on their way to glibc's: `semop` must end when a handler has run, also one
+//! with `SA_RESTART`, after which the kernel begins a plain wait again unseen. See `poundlock_linux::sem::handler_installed`.
+//!
+//! Handlers installed by bare system calls are not seen here, and found later.
+
+use core::ffi::c_int;
+use core::mem;
+
+use libc::{sigaction as Action, sighandler_t};
+use poundlock_linux::sem;
+
+use crate::real::{self, Real};
+
+/// Whether the system calls handlers like this one.
+fn is_called(handler: sighandler_t) -> bool {
+    ![libc::SIG_DFL, libc::SIG_IGN, libc::SIG_ERR].contains(&handler)
+}
+
+/// Sets or asks for what a signal does.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+    // SAFETY: null, or an action of the caller's.
+    let new_one = unsafe { new.as_ref() };
+    if new_one.is_some_and(|new| new.sa_flags & libc::SA_RESTART != 0 && is_called(new.sa_sigaction)) {
+        sem::handler_installed();
+    }
+    // SAFETY: the function of this name, whose type this is; the arguments are the caller's.
+    unsafe {
+        let call: unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int =
+            mem::transmute(real::SIGACTION.address());
+        call(signal, new, old)
+    }
+}
+
+/// Sets what a signal does, by one of the calls without flags, which restart as a rule.
+///
+/// # Safety
+/// The function's name is that of one of this type; the rest is the caller's.
+unsafe fn set(function: &Real, signal: c_int, handler: sighandler_t) -> sighandler_t {
+    if is_called(handler) {
+        sem::handler_installed();
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        let call: unsafe extern "C" fn(c_int, sighandler_t) -> sighandler_t =
+            mem::transmute(function.address());
+        call(signal, handler)
+    }
+}
+
+macro_rules! export_set {
+    ($($name:ident, $real:ident;)*) => {
+        $(
+        /// Sets what a signal does.
+        ///
+        /// # Safety
+        /// As C's function of that name.
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
+            // SAFETY: the function of this name.
+            unsafe { set(&real::$real, signal, handler) }
+        }
+        )*
+    };
+}
+
+export_set! {
+    signal, SIGNAL;
+    bsd_signal, SIGNAL;
+    ssignal, SIGNAL;
+    sigset, SIGSET;
+}
+
+/// Says whether calls are restarted after a handler: it changes the flags of one that is installed.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
+    if interrupt == 0 {
+        sem::handler_installed();
+    }
+    // SAFETY: the function of this name, whose type this is.
+    unsafe {
+        let call: unsafe extern "C" fn(c_int, c_int) -> c_int = mem::transmute(real::SIGINTERRUPT.address());
+        call(signal, interrupt)
+    }
+}
