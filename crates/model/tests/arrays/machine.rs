@@ -20,7 +20,7 @@ use poundlock_core::qspin::hash::Line;
 use poundlock_core::semarray::{Host, Process};
 
 /// Steps of all threads together, without any of them getting anywhere, after which they are taken to be stuck.
-const TOO_MANY_STEPS: u64 = 2_000_000;
+const TOO_MANY_STEPS: u64 = 50_000_000;
 /// What a simulated thread's stack has room for.
 const STACK: usize = 64 * 1024;
 /// The wall clock when time begins.
