@@ -32,6 +32,9 @@ static const char *volatile current_stage UNUSED = "start";
 // What varies within a stage (a type of mutex, say); part of every failure's message.
 static const char *volatile current_case UNUSED = "";
 
+// What would outlive a program that fails is removed by this.
+static void (*at_failure)(void) UNUSED;
+
 UNUSED __attribute__((noreturn, format(printf, 3, 4))) static void die(const char *file, int line, const char *format,
                                                                        ...) {
     char text[600];
@@ -41,6 +44,7 @@ UNUSED __attribute__((noreturn, format(printf, 3, 4))) static void die(const cha
     va_end(arguments);
     dprintf(2, "%s:%d: [%s%s%s] %.*s\n", file, line, current_stage, *current_case ? ": " : "", current_case, length,
             text);
+    if (at_failure != NULL) at_failure();
     _exit(1);
 }
 
@@ -89,6 +93,7 @@ UNUSED static void out_of_time(int signal_number) {
     int length = snprintf(text, sizeof text, "hang in stage [%s%s%s]\n", current_stage, *current_case ? ": " : "",
                           current_case);
     if (write(2, text, (size_t)length) < 0) _exit(98);
+    if (at_failure != NULL) at_failure();
     _exit(99);
 }
 

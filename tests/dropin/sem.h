@@ -42,9 +42,24 @@ enum { MOST_SEMAPHORES = 32000, MOST_OPERATIONS = 500, MOST_VALUE = 32767 };
         if (errno_ != ERRNO_SENTINEL) FAIL("%s: changed errno to %d (%s)", #call, errno_, strerror(errno_));           \
     } while (0)
 
+// The last private arrays of this process. A failure removes them; removing one twice does no harm.
+static struct {
+    pid_t maker;
+    int count, ids[64];
+} own_arrays UNUSED;
+
+UNUSED static void remove_own_arrays(void) {
+    if (own_arrays.maker != getpid()) return;
+    for (int i = 0; i < own_arrays.count && i < 64; i++) semctl(own_arrays.ids[i], 0, IPC_RMID);
+}
+
 UNUSED static int new_array(int semaphores) {
     int id = semget(IPC_PRIVATE, semaphores, 0600);
     if (id == -1) FAIL("semget of %d semaphores: %s", semaphores, strerror(errno));
+    if (own_arrays.maker != getpid()) own_arrays.count = 0;
+    own_arrays.maker = getpid();
+    own_arrays.ids[own_arrays.count++ % 64] = id;
+    at_failure = remove_own_arrays;
     return id;
 }
 

@@ -241,6 +241,14 @@ static int count_sleepers(void) {
     return sum;
 }
 
+static void remove_everything(void) {
+    remove_own_arrays();
+    for (int i = 0; own_arrays.maker == getpid() && i < KEYS; i++) {
+        int id = semget(keys + i, 0, 0);
+        if (id != -1) semctl(id, 0, IPC_RMID);
+    }
+}
+
 static void report(const char *why) {
     char text[2000];
     int at = 0;
@@ -259,6 +267,7 @@ static void report(const char *why) {
         for (int i = FIRST_WALK; i < SEMAPHORES; i++) at += snprintf(text + at, sizeof text - (size_t)at, " %d", w->net[i]);
     }
     dprintf(2, "after %u kills, %s: semaphores%s\n", kills, why, text);
+    remove_everything();
     _exit(1);
 }
 
@@ -331,6 +340,7 @@ static void lead_team(unsigned wanted, unsigned seed) {
     keys = own_key(0);
     array = new_array(SEMAPHORES);
     even = new_array(EVEN);
+    at_failure = remove_everything;
     for (int i = 0; i < SEMAPHORES; i++) set(array, i, initial(i));
     for (int i = 0; i < WORKERS; i++) start(i);
     while (kills < wanted) {

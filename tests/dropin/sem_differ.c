@@ -226,6 +226,7 @@ static void stuck(const char *why) {
         if (doing[w] != IDLE) printf(" %d.%d", w / THREADS, w % THREADS);
     printf("\n");
     fflush(stdout);
+    remove_own_arrays();
     _exit(1);
 }
 
