@@ -28,6 +28,9 @@ pub(super) trait Array: Sized + Send + Sync + 'static {
 
     /// Removes the array: who sleeps in it is woken with EIDRM.
     fn remove(&self) -> std::result::Result<(), Errno>;
+
+    /// The process is about to end, with threads that sleep in the array: removes it if it would outlive the process.
+    fn abandon(&self) -> std::result::Result<(), Errno>;
 }
 
 /// How often an array's lock was taken, and what waiting for it cost.
@@ -125,6 +128,10 @@ impl Array for Kernel {
             _ => Err(errno()),
         }
     }
+
+    fn abandon(&self) -> std::result::Result<(), Errno> {
+        self.remove()
+    }
 }
 
 impl Drop for Kernel {
@@ -170,6 +177,12 @@ impl Array for Ours {
 
     fn remove(&self) -> std::result::Result<(), Errno> {
         poundlock_linux::sem::remove(self.id).map(|_| ())
+    }
+
+    fn abandon(&self) -> std::result::Result<(), Errno> {
+        // It goes with its directory. To wake thousands inside the lock, as `before` does, may take a minute where they
+        // share a CPU with whoever holds it.
+        Ok(())
     }
 }
 

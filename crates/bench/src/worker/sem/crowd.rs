@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread;
 
 use poundlock_core::Platform;
@@ -99,7 +99,7 @@ trait Bed: Send + Sync + 'static {
     /// Wakes these.
     fn wake(&self, numbers: &[usize]) -> std::result::Result<(), Errno>;
 
-    /// Lets everybody's sleep fail with EIDRM.
+    /// It is over. Those that sleep may sleep on until the process ends.
     fn end(&self) -> std::result::Result<(), Errno>;
 }
 
@@ -130,26 +130,21 @@ impl<A: Array> Bed for Semaphores<A> {
     }
 
     fn end(&self) -> std::result::Result<(), Errno> {
-        self.array.remove()
+        self.array.abandon()
     }
 }
 
-/// A word for each: 1 if it has been woken, 2 if it is the end.
+/// A word for each: 1 if it has been woken.
 struct Futexes(Vec<<Linux as Platform>::U32>);
 
 impl Bed for Futexes {
     fn sleep(&self, number: usize) -> std::result::Result<(), Errno> {
         let word = &self.0[number];
-        loop {
-            match word.load(Acquire) {
-                0 => _ = Linux::wait(word, 0, None),
-                1 => {
-                    word.store(0, Relaxed);
-                    return Ok(());
-                }
-                _ => return Err(libc::EIDRM),
-            }
+        while word.load(Acquire) == 0 {
+            Linux::wait(word, 0, None);
         }
+        word.store(0, Relaxed);
+        Ok(())
     }
 
     fn wake(&self, numbers: &[usize]) -> std::result::Result<(), Errno> {
@@ -161,10 +156,6 @@ impl Bed for Futexes {
     }
 
     fn end(&self) -> std::result::Result<(), Errno> {
-        for word in &self.0 {
-            word.store(2, Release);
-            Linux::wake(word, 1);
-        }
         Ok(())
     }
 }
@@ -195,7 +186,6 @@ struct Shared<B> {
     /// For each thread, how often it has set out to sleep.
     slept: Vec<AtomicU64>,
     threads: Vec<AtomicI32>,
-    ended: AtomicUsize,
     /// An error number that a thread met.
     failed: AtomicI32,
 }
@@ -219,7 +209,6 @@ fn sleeper<B: Bed>(shared: &Shared<B>, number: usize) {
             }
         }
     }
-    shared.ended.fetch_add(1, Release);
 }
 
 impl Crowd<'_> {
@@ -230,7 +219,6 @@ impl Crowd<'_> {
             bed,
             slept: (0..most).map(|_| AtomicU64::new(0)).collect(),
             threads: (0..most).map(|_| AtomicI32::new(0)).collect(),
-            ended: AtomicUsize::new(0),
             failed: AtomicI32::new(0),
         });
         let mut costs = Vec::new();
@@ -247,9 +235,7 @@ impl Crowd<'_> {
             there = sleepers;
             costs.push(self.time(&shared, sleepers)?);
         }
-        shared.bed.end().map_err(|errno| failed("cannot end the sleep", errno))?;
-        let all = || (shared.ended.load(Acquire) == there).then_some(());
-        wait_for(all, || format!("{} of {there} threads have ended", shared.ended.load(Acquire)))?;
+        shared.bed.end().map_err(|errno| failed("cannot remove the array", errno))?;
         Ok(costs)
     }
 
