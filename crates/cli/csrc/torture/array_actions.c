@@ -662,7 +662,8 @@ void work(unsigned seat)
     mine = &books->seat[seat];
     my_life = atomic_load(&mine->life);
     me = &mine->lane[0];
-    struct sigaction action = {.sa_handler = poked, .sa_flags = SA_RESTART}; /* semop is never restarted */
+    /* semop is never begun again, whatever the flags say. */
+    struct sigaction action = {.sa_handler = poked, .sa_flags = once_in(2) ? SA_RESTART : 0};
     sigaction(SIGUSR1, &action, NULL);
     sigset_t pokes;
     sigemptyset(&pokes);
