@@ -484,6 +484,7 @@ fn a_death_that_is_not_undone_is_caught() {
             "nobody holds lock",
             "nobody has a permit",
             "nobody is busy",
+            "sleepers' end",
             "hung",
             "no progress",
             "come to rest",

@@ -484,8 +484,12 @@ fn a_handler_that_is_announced_interrupts_those_that_sleep_already() {
             assert_eq!(libc::sigaction(libc::SIGURG, &action, ptr::null_mut()), 0);
         }
         for (thread, sleeper) in sleepers.into_iter().rev() {
-            // SAFETY: a thread that we have not joined.
-            unsafe { libc::pthread_kill(thread, libc::SIGURG) };
+            // Again and again: one that comes while it is on its way to sleep once more does not end that.
+            until("it is interrupted", || {
+                // SAFETY: a thread that we have not joined.
+                unsafe { libc::pthread_kill(thread, libc::SIGURG) };
+                sleeper.is_finished()
+            });
             assert_eq!(sleeper.join().unwrap(), Err(libc::EINTR));
         }
     });

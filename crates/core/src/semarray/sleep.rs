@@ -25,7 +25,7 @@
 //! * Sleepers of other processes look for themselves, and the first that sleeps after the sentinel's process is gone is the next one.
 //! * Once adjustments have been used on the array, the sentinel looks more often.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{
     ACTIVE, ALL_TAIL, REMOVED as ARRAY_REMOVED, REQUESTS, SENTINEL, SERVED, SLEEPS, UNDO_USED, WAITERS_HIGH,
@@ -197,6 +197,9 @@ impl<H: Host> Array<'_, H> {
     fn look(&self, index: u32) {
         let word = |at| self.at(at).load(Relaxed);
         let sentinel = word(SENTINEL) == index + 1;
+        if sentinel {
+            self.wake_the_told(index);
+        }
         if word(self.waiter(index) + waiter::LISTS) != 0
             && word(ACTIVE) == 0
             && word(SENTINEL) != 0
@@ -229,6 +232,15 @@ impl<H: Host> Array<'_, H> {
         (0..self.at(WAITERS_HIGH).load(Relaxed)).filter(move |other| owner(*other) == own)
     }
 
+    /// Wakes those of the same process that have been told their results: if their waker died after that, nobody else does.
+    fn wake_the_told(&self, index: u32) {
+        let word = |other: u32, at| self.at(self.waiter(other) + at).load(Relaxed);
+        self.siblings(index)
+            .filter(|other| *other != index && word(*other, waiter::LISTS) == 0)
+            .filter(|other| word(*other, waiter::STATE) != SLEEPING)
+            .for_each(|other| self.wake(&[self.channel(other)]));
+    }
+
     /// Whether it seems that a sleeper was completed and its waker is gone.
     fn is_left(&self, index: u32) -> bool {
         let record = self.waiter(index);
@@ -257,22 +269,34 @@ impl<H: Host> Array<'_, H> {
         }
     }
 
-    /// A sleeper that is in no list any more leaves. SENTINEL: if it was the sentinel, another is, of the same process if one sleeps.
+    /// A sleeper that is in no list any more leaves. SENTINEL: if it was the sentinel, another is, of the same process if one sleeps:
+    /// one that is in a list, or else one that was completed and may have lost its waker.
     fn pass_the_sentinel_on(&self, index: u32) {
-        // It became the sentinel while it was in a list, under the lock, before it was completed: so it sees that.
-        if self.at(SENTINEL).load(Relaxed) != index + 1 {
+        let sentinel = self.at(SENTINEL);
+        // A read-modify-write, acquire and release, as is the one below. Either this one comes later and sees that it was named, or
+        // it comes first, and then whoever names it sees that it has been told its result, and names another.
+        if sentinel.fetch_add(0, AcqRel) != index + 1 {
             return;
         }
         let locked = self.lock_again();
-        let sleeps = |other: &u32| locked.load(self.waiter(*other) + waiter::LISTS) != 0;
-        let youngest = locked.load(ALL_TAIL).checked_sub(1);
-        let owner = |index: u32| locked.load(self.waiter(index) + waiter::OWNER);
-        let next = youngest
-            .filter(|youngest| owner(*youngest) == owner(index))
-            .or_else(|| self.siblings(index).find(sleeps))
-            .or(youngest);
-        locked.at(SENTINEL).store(next.map_or(0, |next| next + 1), Relaxed);
+        let word = |other: u32, at| locked.load(self.waiter(other) + at);
+        let sleeps = |other: &u32| self.at(self.waiter(*other) + waiter::STATE).load(Acquire) == SLEEPING;
+        let listed = |other: &u32| word(*other, waiter::LISTS) != 0;
+        let completed = |other: &u32| word(*other, waiter::RESULT) != SLEEPING && sleeps(other);
+        let next = loop {
+            let youngest = locked.load(ALL_TAIL).checked_sub(1);
+            let next = youngest
+                .filter(|youngest| word(*youngest, waiter::OWNER) == word(index, waiter::OWNER))
+                .or_else(|| self.siblings(index).find(listed))
+                .or_else(|| self.siblings(index).find(completed))
+                .or(youngest);
+            sentinel.swap(next.map_or(0, |next| next + 1), AcqRel);
+            if next.as_ref().is_none_or(sleeps) {
+                break next;
+            }
+        };
         locked.release();
+        self.wake_the_told(index);
         if let Some(next) = next {
             self.wake(&[self.channel(next)]);
         }
