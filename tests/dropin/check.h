@@ -157,25 +157,31 @@ UNUSED static void sem_down(sem_t *sem) {
     while (sem_wait(sem) != 0) CHECK(errno == EINTR, "sem_wait: %s", strerror(errno));
 }
 
+// Whether a thread of a process sleeps in the kernel just now.
+UNUSED static int task_sleeps(pid_t process, pid_t thread) {
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)process, (int)thread);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0, "open %s: %s", path, strerror(errno));
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    CHECK(length > 0, "read %s: %s", path, strerror(errno));
+    text[length] = 0;
+    char *state = strrchr(text, ')');
+    CHECK(state != NULL, "no state in %s", path);
+    return state[2] == 'S';
+}
+
+// Waits until a thread of a process sleeps in the kernel: seen so three times.
+UNUSED static void await_task_asleep(pid_t process, pid_t thread) {
+    for (int seen = 0; seen < 3; usleep(200)) seen = task_sleeps(process, thread) ? seen + 1 : 0;
+}
+
 // Waits until the thread, which announced itself just before a call that has to block, sleeps in the kernel.
 // A waiter that never sleeps runs into the program's time limit.
 UNUSED static void await_asleep(volatile pid_t *announced) {
     while (__atomic_load_n(announced, __ATOMIC_ACQUIRE) == 0) usleep(200);
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)__atomic_load_n(announced, __ATOMIC_ACQUIRE));
-    for (int seen = 0; seen < 3;) {
-        char text[512];
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        CHECK(fd >= 0, "open %s: %s", path, strerror(errno));
-        ssize_t length = read(fd, text, sizeof text - 1);
-        close(fd);
-        CHECK(length > 0, "read %s: %s", path, strerror(errno));
-        text[length] = 0;
-        char *state = strrchr(text, ')');
-        CHECK(state != NULL, "no state in %s", path);
-        seen = state[2] == 'S' ? seen + 1 : 0;
-        usleep(200);
-    }
+    await_task_asleep(getpid(), __atomic_load_n(announced, __ATOMIC_ACQUIRE));
 }
 
 UNUSED static void announce(volatile pid_t *place) { __atomic_store_n(place, thread_id(), __ATOMIC_RELEASE); }

@@ -92,25 +92,6 @@ UNUSED static void await_sleepers(int id, int num, int growth, int zero) {
     }
 }
 
-// Waits until a thread of a process sleeps in the kernel: seen so three times.
-UNUSED static void await_task_asleep(pid_t process, pid_t thread) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)process, (int)thread);
-    for (int seen = 0; seen < 3;) {
-        char text[512];
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        CHECK(fd >= 0, "open %s: %s", path, strerror(errno));
-        ssize_t length = read(fd, text, sizeof text - 1);
-        close(fd);
-        CHECK(length > 0, "read %s: %s", path, strerror(errno));
-        text[length] = 0;
-        char *state = strrchr(text, ')');
-        CHECK(state != NULL, "no state in %s", path);
-        seen = state[2] == 'S' ? seen + 1 : 0;
-        usleep(200);
-    }
-}
-
 UNUSED static void await_process_asleep(pid_t process) { await_task_asleep(process, process); }
 
 // The child has to be killed by this signal.

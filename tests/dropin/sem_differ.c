@@ -241,16 +241,7 @@ static void pause_for(int turn) {
 static int all_asleep(void) {
     for (int w = 0; w < WORKERS; w++) {
         if (doing[w] == IDLE) continue;
-        char path[64], text[400];
-        snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)processes[w / THREADS], (int)threads[w]);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        CHECK(fd >= 0, "open %s: %s", path, strerror(errno));
-        ssize_t length = read(fd, text, sizeof text - 1);
-        close(fd);
-        CHECK(length > 0, "read %s: %s", path, strerror(errno));
-        text[length] = 0;
-        char *after_name = strrchr(text, ')');
-        if (after_name == NULL || after_name[2] != 'S') return 0;
+        if (!task_sleeps(processes[w / THREADS], threads[w])) return 0;
     }
     return 1;
 }

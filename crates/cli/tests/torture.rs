@@ -133,14 +133,19 @@ fn broken() -> &'static Path {
 /// the undamaged library passes is what ties the violation to the damage.
 const ANYHOW: &[&str] = &[""];
 
-/// Runs torture on locks that are broken in this way, and checks that it names the damage in its first line. It would
-/// run for a minute if it saw none.
+/// Runs torture on locks that are broken in this way, and checks that it names the damage in its first line.
 #[track_caller]
 fn is_caught(how: &str, named: &[&str]) {
-    let library = broken();
+    is_caught_on(broken(), ["--lock", "glibc"], "lock glibc, 11 threads", how, named);
+}
+
+/// Runs torture on what these arguments choose, under a library that breaks it in this way; the first line must say on what, and
+/// name the damage. It would run for a minute if it saw none.
+#[track_caller]
+fn is_caught_on(library: &Path, choice: [&str; 2], on_what: &str, how: &str, named: &[&str]) {
     let _alone = alone();
     let mut cmd = poundlock_bare();
-    cmd.args(["torture", "--lock", "glibc", "--seconds", "60", "--patience", "2", "--threads", "11"]);
+    cmd.arg("torture").args(choice).args(["--seconds", "60", "--patience", "2", "--threads", "11"]);
     cmd.env("LD_PRELOAD", library).env("BROKEN", how);
     let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, 1);
@@ -148,7 +153,7 @@ fn is_caught(how: &str, named: &[&str]) {
     let first = text.lines().find(|line| line.contains("torture: ")).unwrap_or_default();
     assert!(first.starts_with("poundlock: torture: violation: "), "{text}");
     assert!(!first.contains("torture itself"), "{text}");
-    assert!(first.contains("lock glibc, 11 threads") && first.contains("seed 0x"), "{text}");
+    assert!(first.contains(on_what) && first.contains("seed 0x"), "{text}");
     assert!(named.iter().any(|named| first.contains(named)), "{how} was caught as\n{text}");
     assert_eq!(stdout(&output), "");
 }
@@ -425,20 +430,7 @@ fn broken_arrays() -> &'static Path {
 /// As [`is_caught`], on arrays that are broken in this way.
 #[track_caller]
 fn is_caught_in_arrays(how: &str, named: &[&str]) {
-    let library = broken_arrays();
-    let _alone = alone();
-    let mut cmd = poundlock_bare();
-    cmd.args(["torture", "--semaphores", "kernel", "--seconds", "60", "--patience", "2", "--threads", "11"]);
-    cmd.env("LD_PRELOAD", library).env("BROKEN", how);
-    let output = run_limited(&mut cmd, LIMIT);
-    expect_status(&output, 1);
-    let text = stderr(&output);
-    let first = text.lines().find(|line| line.contains("torture: ")).unwrap_or_default();
-    assert!(first.starts_with("poundlock: torture: violation: "), "{text}");
-    assert!(!first.contains("torture itself"), "{text}");
-    assert!(first.contains("semaphores kernel, 11 processes") && first.contains("seed 0x"), "{text}");
-    assert!(named.iter().any(|named| first.contains(named)), "{how} was caught as\n{text}");
-    assert_eq!(stdout(&output), "");
+    is_caught_on(broken_arrays(), ["--semaphores", "kernel"], "semaphores kernel, 11 processes", how, named);
 }
 
 /// The shim by itself breaks nothing, and nothing is left in the kernel.
