@@ -175,11 +175,26 @@ platforms! {
 /// For semaphore arrays, whose time passes only as a thread says so.
 impl Host for Model {
     fn wait_shared(word: &U32, expected: u32, nanoseconds: u64) -> Waited {
-        World::current().wait_shared(word, expected, nanoseconds)
+        Self::wait_shared_as(word, expected, u32::MAX, nanoseconds)
     }
 
     fn wake_shared(word: *const U32, count: u32) {
         World::current().wake(word, count);
+    }
+
+    fn wait_shared_as(word: &U32, expected: u32, bit: u32, nanoseconds: u64) -> Waited {
+        World::current().wait_shared(word, expected, bit, nanoseconds)
+    }
+
+    fn wake_shared_as(word: *const U32, bits: u32) {
+        World::current().wake_bits(word, bits);
+    }
+
+    const LEAST_DUTY: u32 = 1;
+    const MOST_ROUNDS: u32 = 1;
+
+    fn place() -> u32 {
+        Self::tag()
     }
 
     fn process() -> Option<Process> {

@@ -143,6 +143,8 @@ impl core::fmt::Debug for Events {
 /// A thread in [`wait`](World::wait).
 struct Sleeper {
     word: usize,
+    /// As which it can be woken.
+    bits: u32,
     thread: u32,
     timer: Option<usize>,
     /// When it wakes by itself, in a wait on memory that processes share.
@@ -561,10 +563,17 @@ impl World {
     // Sleeping.
 
     pub(crate) fn wait(&self, word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
-        self.wait_until(word, expected, deadline, u64::MAX)
+        self.wait_until(word, expected, u32::MAX, deadline, u64::MAX)
     }
 
-    fn wait_until(&self, word: &U32, expected: u32, deadline: Option<&Deadline>, until: u64) -> Waited {
+    fn wait_until(
+        &self,
+        word: &U32,
+        expected: u32,
+        bits: u32,
+        deadline: Option<&Deadline>,
+        until: u64,
+    ) -> Waited {
         self.waits();
         let index = self.index() as usize;
         if self.restless[index].get() < self.settings.restless {
@@ -587,6 +596,7 @@ impl World {
         }
         let sleeper = Rc::new(Sleeper {
             word: core::ptr::from_ref(word).addr(),
+            bits,
             thread: self.index(),
             timer: deadline.map(|deadline| deadline.seconds as usize),
             until,
@@ -615,6 +625,15 @@ impl World {
     }
 
     pub(crate) fn wake(&self, word: *const U32, count: u32) {
+        self.wake_some(word, count as usize, u32::MAX);
+    }
+
+    /// All that sleep as one of these bits.
+    pub(crate) fn wake_bits(&self, word: *const U32, bits: u32) {
+        self.wake_some(word, usize::MAX, bits);
+    }
+
+    fn wake_some(&self, word: *const U32, count: usize, bits: u32) {
         self.keep_promises();
         self.enter();
         let number = self.wakes.get();
@@ -622,7 +641,7 @@ impl World {
         if self.fault() == Fault::LoseWake(number) {
             return;
         }
-        self.rouse(count as usize, Waited::Woken, |sleeper| sleeper.word == word.addr());
+        self.rouse(count, Waited::Woken, |sleeper| sleeper.word == word.addr() && sleeper.bits & bits != 0);
     }
 
     // Processes, and memory that they share.
@@ -633,8 +652,8 @@ impl World {
     }
 
     /// [`World::wait`] until so many nanoseconds have passed.
-    pub(crate) fn wait_shared(&self, word: &U32, expected: u32, nanoseconds: u64) -> Waited {
-        self.wait_until(word, expected, None, self.clock.get().saturating_add(nanoseconds))
+    pub(crate) fn wait_shared(&self, word: &U32, expected: u32, bits: u32, nanoseconds: u64) -> Waited {
+        self.wait_until(word, expected, bits, None, self.clock.get().saturating_add(nanoseconds))
     }
 
     /// The time in nanoseconds.

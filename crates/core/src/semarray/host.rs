@@ -43,6 +43,23 @@ pub trait Host: Platform {
         Self::wake_shared(word, u32::MAX);
     }
 
+    /// So many times one who releases the lock serves those who ask meanwhile, before it leaves that to one of them (combining).
+    const MOST_ROUNDS: u32 = 64;
+
+    /// So many sleepers elsewhere are worth a deputy, who wakes them as a call of its own.
+    const LEAST_DUTY: u32 = 2;
+
+    /// Where the calling thread will be woken, and how urgently: those that give the same answer can as well be woken by one of
+    /// them. 0: whoever lets it proceed is to wake it.
+    fn place() -> u32 {
+        0
+    }
+
+    /// Whether the calling thread is there, so that nobody wakes those of that [`place`](Host::place) for less.
+    fn is_here(place: u32) -> bool {
+        Self::place() == place
+    }
+
     /// The calling process, registered on first use and again after a fork. `None` if the table is full.
     fn process() -> Option<Process>;
 

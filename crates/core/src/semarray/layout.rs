@@ -10,7 +10,7 @@
 //!  semaphores      eight words each
 //!  staging         a new value for each semaphore
 //!  undo slots      owner, links, an adjustment for each semaphore
-//!  waiters         32 words each, 7 operations inline
+//!  waiters         32 words each, 6 operations inline
 //!  large lists     operations of waiters that have more
 //! ```
 //!
@@ -25,7 +25,7 @@ const LINE: usize = 16;
 /// First word of an array: which program's memory this is.
 pub(super) const MAGIC_VALUE: u32 = 0x504c_5341;
 /// Changes whenever the layout does.
-pub(super) const VERSION_VALUE: u32 = 1;
+pub(super) const VERSION_VALUE: u32 = 2;
 
 /// Names words one after the other; `: 2` for a number of two, the low half first.
 macro_rules! words {
@@ -225,16 +225,23 @@ pub(super) mod waiter {
     pub(in super::super) const CHAIN: usize = 13;
     /// Its large list + 1; 0: the operations are inline.
     pub(in super::super) const LARGE: usize = 14;
-    /// Non-zero: it is a request that nobody has served yet (combining).
+    /// Non-zero: it is a request that nobody has served yet (combining); [`ITS_TURN`](super::super::sleep::ITS_TURN): its thread is
+    /// to see to that.
     pub(in super::super) const ASKED: usize = 15;
     /// In the first of each [`GROUP`]: on which the threads of the group sleep; changes whenever one of them is to wake.
     pub(in super::super) const CHANNEL: usize = 16;
     /// So many records are a group, each with a bit of its own.
     pub(in super::super) const GROUP: u32 = 32;
+    /// Where its thread ran when it came: [`Host::place`](super::super::Host::place).
+    pub(in super::super) const PLACE: usize = 17;
+    /// Which others of its group its thread wakes when it has been told its result, as bits: it is their *deputy*.
+    pub(in super::super) const DUTY: usize = 18;
+    /// Another deputy that it wakes as well, + 1.
+    pub(in super::super) const NEXT_DEPUTY: usize = 19;
     /// The first operation, two words each.
-    pub(in super::super) const OPERATIONS: usize = 18;
+    pub(in super::super) const OPERATIONS: usize = 20;
     /// How many fit.
-    pub(in super::super) const INLINE: usize = 7;
+    pub(in super::super) const INLINE: usize = 6;
 }
 
 /// Words of a large list of operations: its owner's slot + 1, and the operations.

@@ -52,21 +52,13 @@ pub(super) struct Locked<'a, H: Host> {
     last: Cell<u32>,
 }
 
-/// What one that wants the lock found at once.
-enum Attempt {
-    Acquired,
-    /// The word as it was.
-    Held(u32),
-}
-
 impl<H: Host> Array<'_, H> {
     /// Acquires the lock, and brings the array in order if the last holder died.
     #[inline]
     pub(super) fn lock(&self) -> Result<Locked<'_, H>, Error> {
         let locked = self.unlocked()?;
-        match self.attempt(&locked) {
-            Attempt::Acquired => self.add_wide(FREE, 1),
-            Attempt::Held(_) => self.lock_slow(&locked)?,
+        if self.attempt(&locked).is_err() {
+            self.lock_slow(&locked)?;
         }
         Ok(locked)
     }
@@ -75,12 +67,9 @@ impl<H: Host> Array<'_, H> {
     pub(super) fn try_lock(&self) -> Result<Option<Locked<'_, H>>, Error> {
         let locked = self.unlocked()?;
         match self.attempt(&locked) {
-            Attempt::Acquired => {
-                self.add_wide(FREE, 1);
-                Ok(Some(locked))
-            }
-            Attempt::Held(seen) if locked.is_mine(seen) => Err(Error::Interrupted),
-            Attempt::Held(_) => Ok(None),
+            Ok(()) => Ok(Some(locked)),
+            Err(seen) if locked.is_mine(seen) => Err(Error::Interrupted),
+            Err(_) => Ok(None),
         }
     }
 
@@ -138,13 +127,13 @@ impl<H: Host> Array<'_, H> {
         Ok(Locked::new(self, H::process().ok_or(Error::NoSpace)?))
     }
 
+    /// Acquires the lock if it is free; otherwise, the word as it was.
     #[inline]
-    fn attempt(&self, locked: &Locked<'_, H>) -> Attempt {
+    fn attempt(&self, locked: &Locked<'_, H>) -> Result<(), u32> {
         // Acquire: partner of the release in `Locked::release`.
-        match self.at(self.layout.lock).compare_exchange(0, locked.mark, Acquire, Relaxed) {
-            Ok(_) => Attempt::Acquired,
-            Err(seen) => Attempt::Held(seen),
-        }
+        self.at(self.layout.lock).compare_exchange(0, locked.mark, Acquire, Relaxed)?;
+        self.add_wide(FREE, 1);
+        Ok(())
     }
 
     #[cold]
@@ -251,6 +240,18 @@ impl<'a, H: Host> Locked<'a, H> {
         }
     }
 
+    /// Whether this critical section wakes that sleeper already.
+    pub(super) fn is_chained(&self, index: u32) -> bool {
+        let mut next = self.first.get();
+        while next != 0 {
+            if next == index + 1 {
+                return true;
+            }
+            next = self.load(self.array().waiter(next - 1) + waiter::CHAIN);
+        }
+        false
+    }
+
     /// Releases the lock and then wakes whom this critical section let proceed. Serves requests first, and those that
     /// came meanwhile afterwards, unless another holder will.
     #[inline]
@@ -265,11 +266,16 @@ impl<'a, H: Host> Locked<'a, H> {
 
     fn release_combining(self) {
         let mut locked = self;
+        let mut rounds = 0;
         loop {
             locked.drain();
             let Locked { array, me, .. } = locked;
             if !locked.release_once() {
                 return;
+            }
+            rounds += 1;
+            if rounds == H::MOST_ROUNDS {
+                return array.pass_the_service_on();
             }
             match array.announce(me) {
                 Some(again) => locked = again,
@@ -298,34 +304,64 @@ impl<'a, H: Host> Locked<'a, H> {
     }
 
     /// Wakes whom this critical section let proceed: tells each its result, and then wakes those of a group together, since it is
-    /// the calls that cost.
+    /// the calls that cost. Of those elsewhere it wakes one, their deputy, who wakes the others.
     #[inline(never)]
     fn wake_all(&self) {
-        const GROUPS: usize = 16;
-        let mut groups = [(0, 0); GROUPS];
+        let mut calls = Calls::new(self.array);
+        let mut deputies = [Deputy::default(); DEPUTIES];
         let mut used = 0;
         let mut next = self.first.replace(0);
         while next != 0 {
             let index = next - 1;
+            let record = self.array.waiter(index);
             // ONE WAKER: before its state is set the record is not used again.
-            next = self.at(self.array.waiter(index) + waiter::CHAIN).load(Relaxed);
-            if !self.array.tell(index) {
-                continue;
-            }
+            next = self.at(record + waiter::CHAIN).load(Relaxed);
+            let [place, owner] = [waiter::PLACE, waiter::OWNER].map(|at| self.at(record + at).load(Relaxed));
             let (channel, bit) = self.array.channel(index);
-            match groups[..used].iter_mut().find(|group| group.0 == channel) {
-                Some(group) => group.1 |= bit,
-                None => {
-                    if used == GROUPS {
-                        self.array.wake(&groups);
-                        used = 0;
+            if place != 0 && !H::is_here(place) && self.array.variant != Variant::Before {
+                let like = |deputy: &&mut Deputy| {
+                    (deputy.channel, deputy.place, deputy.owner) == (channel, place, owner)
+                };
+                if let Some(deputy) = deputies[..used].iter_mut().find(like) {
+                    if self.array.tell(index) {
+                        deputy.others |= bit;
                     }
-                    groups[used] = (channel, bit);
+                    continue;
+                }
+                if used < DEPUTIES {
+                    deputies[used] = Deputy { index, channel, place, owner, others: 0 };
                     used += 1;
+                    continue;
                 }
             }
+            if self.array.tell(index) {
+                calls.add(channel, bit);
+            }
         }
-        self.array.wake(&groups[..used]);
+        // Backwards: whoever is to be woken has been told before his deputy is.
+        for at in (0..used).rev() {
+            let deputy = &deputies[at];
+            let like = |other: &&Deputy| (other.place, other.owner) == (deputy.place, deputy.owner);
+            let first = !deputies[..at].iter().any(|other| like(&other));
+            let next = deputies[at + 1..used].iter().find(like);
+            let (channel, bit) = self.array.channel(deputy.index);
+            let mut bits = 0;
+            if first && next.is_none() && deputy.others.count_ones() < H::LEAST_DUTY {
+                bits = deputy.others;
+            } else {
+                let record = self.array.waiter(deputy.index);
+                self.at(record + waiter::DUTY).store(deputy.others, Relaxed);
+                self.at(record + waiter::NEXT_DEPUTY).store(next.map_or(0, |next| next.index + 1), Relaxed);
+            }
+            // If not, its process is gone, and so are those that it would wake.
+            if self.array.tell(deputy.index) && first {
+                bits |= bit;
+            }
+            if bits != 0 {
+                calls.add(channel, bits);
+            }
+        }
+        calls.make();
     }
 
     /// The last holder did not release the lock: finishes or takes back what it was doing.
@@ -342,7 +378,63 @@ impl<'a, H: Host> Locked<'a, H> {
     }
 }
 
+/// How many deputies one critical section appoints.
+const DEPUTIES: usize = 16;
+
+/// One of those that slept together elsewhere.
+#[derive(Clone, Copy, Default)]
+struct Deputy {
+    index: u32,
+    channel: usize,
+    place: u32,
+    owner: u32,
+    /// Whom it shall wake.
+    others: u32,
+}
+
+/// Wake-ups that are to come, a call for each channel.
+struct Calls<'a, H: Host> {
+    array: &'a Array<'a, H>,
+    groups: [(usize, u32); 16],
+    used: usize,
+}
+
+impl<'a, H: Host> Calls<'a, H> {
+    fn new(array: &'a Array<'a, H>) -> Self {
+        Self { array, groups: [(0, 0); 16], used: 0 }
+    }
+
+    fn add(&mut self, channel: usize, bits: u32) {
+        if let Some(group) = self.groups[..self.used].iter_mut().find(|group| group.0 == channel) {
+            group.1 |= bits;
+            return;
+        }
+        if self.used == self.groups.len() {
+            self.make();
+        }
+        self.groups[self.used] = (channel, bits);
+        self.used += 1;
+    }
+
+    fn make(&mut self) {
+        self.array.wake(&self.groups[..self.used]);
+        self.used = 0;
+    }
+}
+
 impl<H: Host> Array<'_, H> {
+    /// Wakes those whose deputy this sleeper has become.
+    pub(super) fn serve_as_deputy(&self, index: u32) {
+        let [duty, next] =
+            [waiter::DUTY, waiter::NEXT_DEPUTY].map(|at| self.at(self.waiter(index) + at).load(Relaxed));
+        if let Some(next) = next.checked_sub(1) {
+            self.wake(&[self.channel(next)]);
+        }
+        if duty != 0 {
+            self.wake(&[(self.channel(index).0, duty)]);
+        }
+    }
+
     /// Tells a sleeper its result; returns whether there still is one.
     fn tell(&self, index: u32) -> bool {
         let record = self.waiter(index);
@@ -372,19 +464,5 @@ impl<H: Host> Array<'_, H> {
             channel.fetch_add(1, Release);
             H::wake_shared_as(channel, bits);
         }
-    }
-}
-
-impl<H: Host> Locked<'_, H> {
-    /// Whether this critical section wakes that sleeper already.
-    pub(super) fn is_chained(&self, index: u32) -> bool {
-        let mut next = self.first.get();
-        while next != 0 {
-            if next == index + 1 {
-                return true;
-            }
-            next = self.load(self.array().waiter(next - 1) + waiter::CHAIN);
-        }
-        false
     }
 }

@@ -278,6 +278,9 @@ impl<H: Host> Array<'_, H> {
             (waiter::WAKER, 0),
             (waiter::LARGE, large),
             (waiter::ASKED, 0),
+            (waiter::PLACE, 0),
+            (waiter::DUTY, 0),
+            (waiter::NEXT_DEPUTY, 0),
         ] {
             self.at(record + at).store(value, Relaxed);
         }

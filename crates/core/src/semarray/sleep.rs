@@ -44,6 +44,10 @@ const LOOK_NS: u64 = 1_000_000_000;
 const FOREVER: u64 = u64::MAX;
 /// How often the sentinel looks, once there may be adjustments.
 const SENTINEL_LOOK_NS: u64 = 50_000_000;
+/// [`waiter::ASKED`]: a request.
+const REQUEST: u32 = 1;
+/// [`waiter::ASKED`]: a request, and whoever served others left it to this one's thread to go on.
+pub(super) const ITS_TURN: u32 = 2;
 /// How often one looks that has been completed, or whose request has not been served.
 const SHORT_LOOK_NS: u64 = 10_000_000;
 
@@ -110,6 +114,8 @@ impl<H: Host> Array<'_, H> {
         let (channel, bit) = self.channel(index);
         let channel = self.at(channel);
         let begin = patience.map(|_| H::now());
+        // A waker that does not see this yet wakes it itself.
+        self.at(record + waiter::PLACE).store(H::place(), Relaxed);
         // Once it has been completed, nothing stops it from taking its result.
         let mut completed = false;
         loop {
@@ -118,8 +124,8 @@ impl<H: Host> Array<'_, H> {
             // Acquire: partner of the release in `Array::tell`.
             let result = state.load(Acquire);
             if result != SLEEPING {
-                self.pass_the_sentinel_on(index);
-                self.free(record);
+                self.serve_as_deputy(index);
+                self.leave_record(index);
                 return match result {
                     APPLIED => Ok(()),
                     REMOVED => Err(Error::Removed),
@@ -130,6 +136,7 @@ impl<H: Host> Array<'_, H> {
                     _ => Err(Error::Invalid),
                 };
             }
+            self.serve_if_it_is_its_turn(record);
             let left = match (patience, begin) {
                 (Some(patience), Some(begin)) if !completed => {
                     Some(patience.saturating_sub(H::now().saturating_sub(begin)))
@@ -137,10 +144,7 @@ impl<H: Host> Array<'_, H> {
                 _ => None,
             };
             if left == Some(0) {
-                if let Some(locked) = self.give_up(index) {
-                    locked.release();
-                    self.pass_the_sentinel_on(index);
-                    self.free(record);
+                if self.give_up(index) {
                     return Err(Error::WouldBlock);
                 }
                 completed = true;
@@ -152,10 +156,7 @@ impl<H: Host> Array<'_, H> {
                 Waited::TimedOut => self.look(index),
                 Waited::Interrupted if completed || state.load(Relaxed) != SLEEPING => (),
                 Waited::Interrupted => {
-                    if let Some(locked) = self.give_up(index) {
-                        locked.release();
-                        self.pass_the_sentinel_on(index);
-                        self.free(record);
+                    if self.give_up(index) {
                         return Err(Error::Interrupted);
                     }
                     completed = true;
@@ -177,19 +178,26 @@ impl<H: Host> Array<'_, H> {
         }
     }
 
-    /// Takes a sleeper out of the lists; the lock is released by the caller, who then frees the record. `None` if it has been
-    /// completed.
-    fn give_up(&self, index: u32) -> Option<Locked<'_, H>> {
+    /// A thread that is in no list any more gives its record back.
+    fn leave_record(&self, index: u32) {
+        self.pass_the_sentinel_on(index);
+        self.free(self.waiter(index));
+    }
+
+    /// Takes a sleeper out of the lists and gives its record back; false if it has been completed.
+    fn give_up(&self, index: u32) -> bool {
         let locked = self.lock_again();
         locked.drain();
         if locked.load(self.waiter(index) + waiter::LISTS) == 0 {
             locked.look_after(index);
             locked.release();
-            return None;
+            return false;
         }
         locked.dequeue(index);
         locked.commit();
-        Some(locked)
+        locked.release();
+        self.leave_record(index);
+        true
     }
 
     /// Looks whether somebody's death is in the way of this sleeper; as the sentinel, also of the others of its process.
@@ -326,7 +334,7 @@ impl<H: Host> Array<'_, H> {
         let me = H::process().ok_or(Error::NoSpace)?;
         let index = self.record(operations, me.slot, me.id)?;
         let record = self.waiter(index);
-        self.at(record + waiter::ASKED).store(1, Relaxed);
+        self.at(record + waiter::ASKED).store(REQUEST, Relaxed);
         let requests = self.at(REQUESTS);
         let mut seen = requests.load(Relaxed);
         loop {
@@ -341,6 +349,32 @@ impl<H: Host> Array<'_, H> {
             locked.release();
         }
         self.sleep(index, patience)
+    }
+
+    /// Leaves the requests to the thread of one of them. It sees that before it sleeps, or else its channel's change. If it dies
+    /// first, those who ask look.
+    pub(super) fn pass_the_service_on(&self) {
+        // Acquire: partner of the release with which it was pushed.
+        if let Some(newest) = self.at(REQUESTS).load(Acquire).checked_sub(1) {
+            let asked = self.at(self.waiter(newest) + waiter::ASKED);
+            // It may have been served meanwhile, and even be another call's request by now, which can do this as well.
+            if asked.compare_exchange(REQUEST, ITS_TURN, Relaxed, Relaxed).is_ok() {
+                self.wake(&[self.channel(newest)]);
+            }
+        }
+    }
+
+    #[inline]
+    fn serve_if_it_is_its_turn(&self, record: usize) {
+        let asked = self.at(record + waiter::ASKED);
+        // Not if it has been served meanwhile: then it is no request any more.
+        if asked.load(Relaxed) == ITS_TURN
+            && asked.compare_exchange(ITS_TURN, REQUEST, Relaxed, Relaxed).is_ok()
+            && let Some(me) = H::process()
+            && let Some(locked) = self.announce(me)
+        {
+            locked.release();
+        }
     }
 }
 

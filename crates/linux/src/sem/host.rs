@@ -11,6 +11,30 @@ use crate::platform::Linux;
 
 use super::{files, handlers, process};
 
+/// In a place: the CPU's number + 1.
+const CPU: u32 = 0xffff;
+
+/// How urgently the calling thread wants to run, among those that get their shares of a CPU; `None` for one that wants it at once.
+fn urgency() -> Option<u32> {
+    let mut attributes = libc::sched_attr {
+        size: size_of::<libc::sched_attr>() as u32,
+        sched_policy: 0,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: 0,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: the kernel writes at most the given number of bytes.
+    let got = keeping_errno(|| unsafe {
+        libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, attributes.size, 0)
+    });
+    let policy = attributes.sched_policy.cast_signed();
+    (got.is_ok() && matches!(policy, libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE))
+        .then(|| attributes.sched_policy << 8 | (attributes.sched_nice + 20).cast_unsigned())
+}
+
 impl Host for Linux {
     fn wait_shared(word: &U32, expected: u32, nanoseconds: u64) -> Waited {
         Self::wait_shared_as(word, expected, u32::MAX, nanoseconds)
@@ -54,6 +78,18 @@ impl Host for Linux {
         wake(word, i32::MAX as u32, bits);
     }
 
+    fn place() -> u32 {
+        match (crate::cpu::tag(), urgency()) {
+            (cpu @ 1..=CPU, Some(urgency)) => urgency << CPU.count_ones() | cpu,
+            _ => 0,
+        }
+    }
+
+    #[inline]
+    fn is_here(place: u32) -> bool {
+        place & CPU == crate::cpu::tag()
+    }
+
     #[inline(always)]
     fn process() -> Option<Process> {
         process::process()
@@ -92,4 +128,33 @@ fn wake(word: *const U32, count: u32, bits: u32) {
             bits,
         )
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use poundlock_core::semarray::Host;
+
+    use crate::platform::Linux;
+
+    #[test]
+    fn a_place_is_a_cpu_and_an_urgency() {
+        crate::cpu::init();
+        // Another nice value, on a thread that ends. A migration between two looks is possible, a hundred in a row are not.
+        std::thread::spawn(|| {
+            let before = (0..100).find_map(|_| Some(Linux::place()).filter(|place| Linux::is_here(*place)));
+            // SAFETY: the calling thread's own nice value, raised, which everybody may do.
+            let set = unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid().cast_unsigned(), 5) };
+            assert_eq!(set, 0);
+            if let Some(before) = before.filter(|place| *place != 0) {
+                assert_ne!(Linux::place() >> super::CPU.count_ones(), before >> super::CPU.count_ones());
+            }
+            let fifo = libc::sched_param { sched_priority: 1 };
+            // SAFETY: reads one structure. Only those who may do so become real-time threads.
+            if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const fifo) } == 0 {
+                assert_eq!(Linux::place(), 0);
+            }
+        })
+        .join()
+        .unwrap();
+    }
 }

@@ -46,9 +46,10 @@ enum Pause {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Ready,
-    /// On the word at this address, until then at the latest.
+    /// On the word at this address as these bits, until then at the latest.
     Asleep {
         word: usize,
+        bits: u32,
         until: u64,
     },
     Ended,
@@ -585,7 +586,7 @@ impl Machine {
         }
     }
 
-    fn wait_shared(&self, word: &Word, expected: u32, nanoseconds: u64) -> Waited {
+    fn wait_shared(&self, word: &Word, expected: u32, bits: u32, nanoseconds: u64) -> Waited {
         self.step();
         self.note(None);
         let number = self.running.get().expect("the test itself does not sleep");
@@ -599,14 +600,14 @@ impl Machine {
         {
             let thread = &mut self.threads.borrow_mut()[number];
             let until = self.clock.get().saturating_add(nanoseconds);
-            thread.state = State::Asleep { word: core::ptr::from_ref(word).addr(), until };
+            thread.state = State::Asleep { word: core::ptr::from_ref(word).addr(), bits, until };
             thread.order = self.sleeps.get();
         }
         self.pause(Pause::Sleeps);
         self.threads.borrow()[number].waited
     }
 
-    fn wake_shared(&self, word: *const Word, count: u32) {
+    fn wake_shared(&self, word: *const Word, count: u32, bits: u32) {
         self.step();
         self.note(None);
         if self.fault == Fault::Deaf {
@@ -615,7 +616,10 @@ impl Machine {
         let mut threads = self.threads.borrow_mut();
         let mut asleep: Vec<&mut Thread> = threads
             .iter_mut()
-            .filter(|thread| matches!(thread.state, State::Asleep { word: on, .. } if on == word.addr()))
+            .filter(|thread| {
+                matches!(thread.state, State::Asleep { word: on, bits: as_bits, .. }
+                    if on == word.addr() && as_bits & bits != 0)
+            })
             .collect();
         asleep.sort_by_key(|thread| thread.order);
         for thread in asleep.into_iter().take(count as usize) {
@@ -846,13 +850,24 @@ impl Platform for Simulated {
 
 impl Host for Simulated {
     fn wait_shared(word: &Word, expected: u32, nanoseconds: u64) -> Waited {
-        Machine::current().wait_shared(word, expected, nanoseconds)
+        Self::wait_shared_as(word, expected, u32::MAX, nanoseconds)
+    }
+    fn wait_shared_as(word: &Word, expected: u32, bit: u32, nanoseconds: u64) -> Waited {
+        Machine::current().wait_shared(word, expected, bit, nanoseconds)
     }
     fn interrupts() -> bool {
         true
     }
     fn wake_shared(word: *const Word, count: u32) {
-        Machine::current().wake_shared(word, count);
+        Machine::current().wake_shared(word, count, u32::MAX);
+    }
+    fn wake_shared_as(word: *const Word, bits: u32) {
+        Machine::current().wake_shared(word, u32::MAX, bits);
+    }
+    const LEAST_DUTY: u32 = 1;
+    const MOST_ROUNDS: u32 = 1;
+    fn place() -> u32 {
+        Machine::current().running.get().map_or(0, |thread| thread as u32 % 3)
     }
     fn process() -> Option<Process> {
         let machine = Machine::current();

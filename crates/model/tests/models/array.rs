@@ -128,6 +128,8 @@ const GIVE: &[Op] = &[Op { num: 0, change: 1, flags: 0 }];
 const GIVE_TWO: &[Op] = &[Op { num: 0, change: 2, flags: 0 }];
 const TAKE_BOTH: &[Op] = &[Op { num: 0, change: -1, flags: 0 }, Op { num: 1, change: 1, flags: 0 }];
 const GIVE_BOTH: &[Op] = &[Op { num: 1, change: -1, flags: 0 }, Op { num: 0, change: 1, flags: 0 }];
+const TAKE_SECOND: &[Op] = &[Op { num: 1, change: -1, flags: 0 }];
+const GIVE_SECOND: &[Op] = &[Op { num: 1, change: 1, flags: 0 }];
 const ZERO: &[Op] = &[Op { num: 0, change: 0, flags: 0 }];
 const GIVE_UNDO: &[Op] = &[Op { num: 0, change: 1, flags: Op::UNDO }];
 
@@ -232,6 +234,70 @@ fn time_outs(variant: Variant) {
     let settings = Settings { mortal: true, ..THREE };
     let report = time_out("a waker and a time-out", variant, 2, settings);
     assert!(report.reached[PROCEEDED] > 0 && report.reached[REFUSED] > 0, "{report:?}");
+}
+
+/// Of two sleepers elsewhere, the giver wakes one, the other's deputy; a third of the same process is the sentinel.
+fn wake_by_deputy(name: &str, variant: Variant, preemptions: usize, settings: Settings) -> Report {
+    explore_array(name, preemptions, settings, 2, variant, |world, array| {
+        let asleep = |index, operations| {
+            let sleeper = operator(world, index, array, operations, None);
+            world.await_sleep(index);
+            sleeper
+        };
+        let [sentinel, first] = world.unexplored(|| [asleep(1, TAKE_SECOND), asleep(2, TAKE)]);
+        // It may or may not sleep by the time it is given something.
+        let second = operator(world, 3, array, TAKE, None);
+        array.operate(GIVE_TWO, None).expect("it proceeds");
+        assert_eq!([first, second].map(|sleeper| sleeper.join().unwrap()), [Ok(()); 2]);
+        world.reached(SLEPT);
+        array.operate(GIVE_SECOND, None).expect("it proceeds");
+        assert_eq!(sentinel.join().unwrap(), Ok(()));
+        finish(array, &[0, 0]);
+    })
+}
+
+const ELSEWHERE: Settings = Settings { processes: [0, 1, 1, 1, 0], tags: [1, 0, 2, 2, 0], ..FOUR };
+
+/// A deputy that may give up as it is told; there are too many schedules for all, so either comes first.
+fn deputy_in_time(name: &str, variant: Variant, giver_first: bool) -> Report {
+    let settings = Settings { mortal: true, ..ELSEWHERE };
+    explore_array(name, 1, settings, 1, variant, move |world, array| {
+        let [first, second] = world.unexplored(|| {
+            [(2, Some(PATIENCE)), (3, None)].map(|(index, patience)| {
+                let sleeper = operator(world, index, array, TAKE, patience);
+                world.await_sleep(index);
+                sleeper
+            })
+        });
+        let give = move |_: &World| array.operate(GIVE_TWO, None).expect("it proceeds");
+        let pass = |world: &World| world.pass(PATIENCE);
+        if giver_first {
+            let clock = world.spawn(1, pass);
+            give(world);
+            clock.join().unwrap();
+        } else {
+            let giver = world.spawn(1, give);
+            pass(world);
+            giver.join().unwrap();
+        }
+        let left = match first.join().unwrap() {
+            Ok(()) => 0,
+            result => {
+                assert_eq!(result, Err(Error::WouldBlock));
+                1
+            }
+        };
+        assert_eq!(second.join().unwrap(), Ok(()));
+        finish(array, &[left]);
+    })
+}
+
+fn deputies(variant: Variant) {
+    wake_by_deputy("a deputy", variant, preemptions(variant), ELSEWHERE);
+    let report = deputy_in_time("a deputy and a time-out", variant, true);
+    assert!(report.reached[PROCEEDED] > 0, "{report:?}");
+    let report = deputy_in_time("a time-out and a deputy", variant, false);
+    assert!(report.reached[REFUSED] > 0, "{report:?}");
 }
 
 /// One waits for zero while two take what there is.
@@ -385,7 +451,7 @@ macro_rules! for_each_variant {
     };
 }
 
-for_each_variant!(two_operations removal time_outs zero two_givers killed_anywhere);
+for_each_variant!(two_operations removal time_outs zero two_givers deputies killed_anywhere);
 
 // Planted bugs.
 
@@ -394,6 +460,14 @@ const AFTER: Variant = Variant::After;
 #[test]
 fn a_lost_wake_up() {
     caught(&[DEADLOCK], || give_to_one("a lost wake-up", AFTER, 2, faulty(TWO, Fault::LoseWake(0))));
+}
+
+/// The second wake-up is the deputy's.
+#[test]
+fn a_deputy_that_wakes_nobody() {
+    caught(&[DEADLOCK], || {
+        wake_by_deputy("a deputy that wakes nobody", AFTER, 2, faulty(ELSEWHERE, Fault::LoseWake(1)))
+    });
 }
 
 #[test]
