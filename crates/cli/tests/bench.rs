@@ -275,7 +275,7 @@ const MUTEXES: [&str; 19] = [
     "baseline",
     "handoff",
     "handoff:none",
-    "handoff:fixed",
+    "handoff:competitive",
     "handoff:owner-running",
     "handoff:same-cpu",
     "handoff:adaptive",
@@ -381,13 +381,22 @@ fn misc_mutex_measures_every_lock_at_every_point_without_a_library() {
 
 #[test]
 fn misc_mutex_of_some_locks_measures_what_they_are_compared_with() {
-    let arguments =
-        ["misc-mutex", "--locks", "handoff:fixed", "--threads", "2", "--seconds", "0.002", "--rounds", "1"];
+    let arguments = [
+        "misc-mutex",
+        "--locks",
+        "handoff:competitive",
+        "--threads",
+        "2",
+        "--seconds",
+        "0.002",
+        "--rounds",
+        "1",
+    ];
     let (_, json) = measured(&mut poundlock_bare(), &arguments);
     let rows = json["alone"].as_array().unwrap().iter();
     let mut locks: Vec<_> = rows.map(|row| row["lock"].as_str().unwrap()).collect();
     locks.dedup();
-    assert_eq!(locks, ["cas+exchange", "glibc", "handoff", "handoff:none", "handoff:fixed", "qspin"]);
+    assert_eq!(locks, ["cas+exchange", "glibc", "handoff", "handoff:none", "handoff:competitive", "qspin"]);
 }
 
 /// Those that are arrays of semaphores.

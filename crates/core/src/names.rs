@@ -17,12 +17,12 @@ pub enum LockName {
     AnyNegative = 3,
     /// The program's own locks, unchanged: for measuring them.
     Glibc = 4,
-    /// [`crate::handoff`], spinning as [`crate::handoff::Competitive`] says.
+    /// [`crate::handoff`], spinning as [`crate::handoff::Fixed`] says.
     Handoff = 5,
     /// [`crate::handoff`], not spinning.
     HandoffNone = 6,
-    /// [`crate::handoff`], as [`crate::handoff::Fixed`] says.
-    HandoffFixed = 7,
+    /// [`crate::handoff`], as [`crate::handoff::Competitive`] says.
+    HandoffCompetitive = 7,
     /// [`crate::handoff`], as [`crate::handoff::OwnerRunning`] says.
     HandoffOwnerRunning = 8,
     /// [`crate::handoff`], as [`crate::handoff::SameCpu`] says.
@@ -40,7 +40,7 @@ impl LockName {
         Self::Baseline,
         Self::Handoff,
         Self::HandoffNone,
-        Self::HandoffFixed,
+        Self::HandoffCompetitive,
         Self::HandoffOwnerRunning,
         Self::HandoffSameCpu,
         Self::HandoffAdaptive,
@@ -59,7 +59,7 @@ impl LockName {
             Self::AnyNegative => "any-negative",
             Self::Handoff => "handoff",
             Self::HandoffNone => "handoff:none",
-            Self::HandoffFixed => "handoff:fixed",
+            Self::HandoffCompetitive => "handoff:competitive",
             Self::HandoffOwnerRunning => "handoff:owner-running",
             Self::HandoffSameCpu => "handoff:same-cpu",
             Self::HandoffAdaptive => "handoff:adaptive",
@@ -74,13 +74,11 @@ impl LockName {
             Self::FewerAtomics => "baseline that reads the count before each exchange",
             Self::McsQueue => "fewer-atomics with its spinners in an MCS queue: one competes at a time",
             Self::AnyNegative => "mcs-queue that takes any negative count as a sign of waiters",
-            Self::Handoff => {
-                "passed from owner to waiter; spins as long as a sleep and a wake-up take, then queues"
-            }
+            Self::Handoff => "passed from owner to waiter; spins a fixed number of turns, then queues",
             Self::HandoffNone => "handoff that queues at once",
-            Self::HandoffFixed => "handoff that spins a fixed number of turns",
+            Self::HandoffCompetitive => "handoff that spins as long as a sleep and a wake-up take",
             Self::HandoffOwnerRunning => "handoff that spins no longer than the owner is believed to run",
-            Self::HandoffSameCpu => "handoff:fixed that stops when the owner is on the spinner's CPU",
+            Self::HandoffSameCpu => "handoff that stops when the owner is on the spinner's CPU",
             Self::HandoffAdaptive => "handoff that learns for each lock how long to spin",
             Self::Glibc => "the program's own locks, unchanged (for stat, bench and torture)",
         }
@@ -90,7 +88,10 @@ impl LockName {
     pub const fn is_variation(self) -> bool {
         matches!(
             self,
-            Self::HandoffFixed | Self::HandoffOwnerRunning | Self::HandoffSameCpu | Self::HandoffAdaptive
+            Self::HandoffCompetitive
+                | Self::HandoffOwnerRunning
+                | Self::HandoffSameCpu
+                | Self::HandoffAdaptive
         )
     }
 
@@ -98,18 +99,18 @@ impl LockName {
     pub const fn spinning(self) -> Option<Spinning> {
         match self {
             Self::Baseline | Self::FewerAtomics | Self::McsQueue | Self::AnyNegative | Self::Glibc => None,
-            Self::Handoff => Some(Spinning::Competitive),
+            Self::Handoff => Some(Spinning::Fixed),
             Self::HandoffNone => Some(Spinning::None),
-            Self::HandoffFixed => Some(Spinning::Fixed),
+            Self::HandoffCompetitive => Some(Spinning::Competitive),
             Self::HandoffOwnerRunning => Some(Spinning::OwnerRunning),
             Self::HandoffSameCpu => Some(Spinning::SameCpu),
             Self::HandoffAdaptive => Some(Spinning::Adaptive),
         }
     }
 
-    /// The lock of that name. `handoff:competitive` is [`LockName::Handoff`] by its full name.
+    /// The lock of that name. `handoff:fixed` is [`LockName::Handoff`] by its full name.
     pub fn parse(name: &str) -> Option<LockName> {
-        let name = if name == "handoff:competitive" { "handoff" } else { name };
+        let name = if name == "handoff:fixed" { "handoff" } else { name };
         Self::ALL.into_iter().find(|lock| lock.name() == name)
     }
 }

@@ -132,7 +132,7 @@ impl Policy for Chosen {
             .into_iter()
             .find(|name| *name as u8 == lock)
             .and_then(LockName::spinning)
-            .unwrap_or(Spinning::Competitive)
+            .unwrap_or(Spinning::Fixed)
     }
 }
 

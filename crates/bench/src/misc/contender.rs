@@ -46,8 +46,6 @@ impl Contender {
     pub const HANDOFF: Contender = Contender::Mutex(OurMutex(LockName::Handoff));
     /// The same without spinning.
     pub const HANDOFF_NONE: Contender = Contender::Mutex(OurMutex(LockName::HandoffNone));
-    /// The same spinning as the source's patch does.
-    pub const HANDOFF_FIXED: Contender = Contender::Mutex(OurMutex(LockName::HandoffFixed));
     /// The queue spinlock for threads with a CPU each.
     pub const QSPIN: Contender = Contender::Spin(Kind::Native);
 

@@ -266,7 +266,6 @@ fn published_table(figures: &Figures) -> Table {
         "published, spinning",
         "times as fast",
         "handoff:none",
-        "handoff:fixed",
         "handoff",
         "times as fast as handoff:none",
     ];
@@ -291,7 +290,6 @@ fn published_table(figures: &Figures) -> Table {
             format!("{:.0}", published.with_ns),
             format!("{:.1}", published.without_ns / published.with_ns),
             ns(Contender::HANDOFF_NONE),
-            ns(Contender::HANDOFF_FIXED),
             ns(Contender::HANDOFF),
             median(row(Contender::HANDOFF).and_then(|row| row.faster_than_none), 1),
         ]);

@@ -185,7 +185,7 @@ fn with_lock<U: Use>(contender: Contender, user: U) -> Result<U::Output> {
             LockName::AnyNegative => user.with(RustType::<AnyNegative>::default()),
             LockName::Handoff => user.with(HandoffType::<Usual>::default()),
             LockName::HandoffNone => user.with(HandoffType::<NoSpin>::default()),
-            LockName::HandoffFixed => user.with(HandoffType::<Fixed>::default()),
+            LockName::HandoffCompetitive => user.with(HandoffType::<Competitive>::default()),
             LockName::HandoffOwnerRunning => user.with(HandoffType::<OwnerRunning>::default()),
             LockName::HandoffSameCpu => user.with(HandoffType::<SameCpu>::default()),
             LockName::HandoffAdaptive => user.with(HandoffType::<Adaptive>::default()),
@@ -199,7 +199,7 @@ fn with_lock<U: Use>(contender: Contender, user: U) -> Result<U::Output> {
 }
 
 /// The policy of [`LockName::Handoff`].
-type Usual = Competitive;
+type Usual = Fixed;
 
 fn timer(contender: Contender, operation: Operation) -> Result<Timer> {
     match (operation, contender) {
