@@ -6,6 +6,7 @@
 //! * [`misc`]: mutexes and spinlocks in OSv's benchmark of mutexes, beside its published figures.
 //! * [`sem`]: semaphore arrays in the benchmark of the kernel's, beside its published figures.
 //! * [`startup`]: what it costs a program to start on our locks.
+//! * [`grid`]: the locks that people use, ours among them, at every point of a grid of threads and work.
 //! * [`figures`]: all of them, as one page.
 //!
 //! Each measurement runs in a process of its own, which is this executable again ([`worker::serve`]): the
@@ -28,6 +29,7 @@ mod stats;
 mod work;
 
 pub mod figures;
+pub mod grid;
 pub mod handover;
 pub mod misc;
 pub mod report;
