@@ -1,0 +1,126 @@
+//! Poundlock's locks, as a Rust program has them.
+
+use std::marker::PhantomData;
+
+use poundlock_core::handoff::{
+    Adaptive, Competitive, Fixed, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
+};
+use poundlock_core::mutex::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawMutex, Variant};
+use poundlock_core::names::LockName;
+use poundlock_core::qspin::{Form, Kind, Native, Paravirtual, RawSpin, Virtual};
+use poundlock_linux::Linux;
+
+use crate::rust::{Lock, calls};
+use crate::{Calls, Entry};
+
+/// The queued adaptive mutex in a variant.
+struct Adapting<V>(RawMutex<Linux>, PhantomData<fn() -> V>);
+
+impl<V: Variant> Lock for Adapting<V> {
+    type Kept = ();
+
+    fn new() -> Self {
+        // Else the first thread that has to wait would find out about the machine.
+        poundlock_linux::init();
+        Adapting(RawMutex::new(), PhantomData)
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) {
+        self.0.lock::<V>();
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, (): ()) {
+        self.0.unlock::<V>();
+    }
+}
+
+/// The hand-off mutex with a policy.
+struct HandingOff<S>(RawHandoff<Linux>, PhantomData<fn() -> S>);
+
+impl<S: Policy> Lock for HandingOff<S> {
+    type Kept = ();
+
+    fn new() -> Self {
+        // As for `Adapting`.
+        poundlock_linux::init();
+        HandingOff(RawHandoff::new(), PhantomData)
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) {
+        self.0.lock::<S>();
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, (): ()) {
+        self.0.unlock();
+    }
+}
+
+/// A form of the queue spinlock.
+struct Queueing<F>(RawSpin<Linux>, PhantomData<fn() -> F>);
+
+impl<F: Form> Lock for Queueing<F> {
+    type Kept = ();
+
+    fn new() -> Self {
+        // As for `Adapting`.
+        poundlock_linux::init();
+        Queueing(RawSpin::new(), PhantomData)
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) {
+        self.0.lock::<F>();
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, (): ()) {
+        self.0.unlock::<F>();
+    }
+}
+
+/// A mutex of the list; `None` for the one that is not ours.
+const fn mutex(lock: LockName) -> Option<Calls> {
+    Some(match lock {
+        LockName::Baseline => calls::<Adapting<Baseline>>(),
+        LockName::FewerAtomics => calls::<Adapting<FewerAtomics>>(),
+        LockName::McsQueue => calls::<Adapting<McsQueue>>(),
+        LockName::AnyNegative => calls::<Adapting<AnyNegative>>(),
+        LockName::Handoff => calls::<HandingOff<Fixed>>(),
+        LockName::HandoffNone => calls::<HandingOff<NoSpin>>(),
+        LockName::HandoffCompetitive => calls::<HandingOff<Competitive>>(),
+        LockName::HandoffOwnerRunning => calls::<HandingOff<OwnerRunning>>(),
+        LockName::HandoffSameCpu => calls::<HandingOff<SameCpu>>(),
+        LockName::HandoffAdaptive => calls::<HandingOff<Adaptive>>(),
+        LockName::Glibc => return None,
+    })
+}
+
+const fn spinlock(kind: Kind) -> Calls {
+    match kind {
+        Kind::Native => calls::<Queueing<Native>>(),
+        Kind::Virtual => calls::<Queueing<Virtual>>(),
+        Kind::Paravirtual => calls::<Queueing<Paravirtual>>(),
+    }
+}
+
+pub(crate) fn entries() -> impl Iterator<Item = Entry> {
+    let ours = |name, description, calls, spins| Entry {
+        ours: true,
+        spins,
+        ..Entry::new(name, description, move || {
+            Ok((concat!("Poundlock ", env!("CARGO_PKG_VERSION")).to_owned(), calls))
+        })
+    };
+    let mutexes = LockName::ALL
+        .into_iter()
+        .filter_map(move |lock| Some(ours(lock.name(), lock.description(), mutex(lock)?, false)));
+    let spinlocks = Kind::ALL.into_iter().map(move |kind| {
+        // The paravirtual form's waiters sleep when they have spun for long.
+        ours(kind.name(), kind.description(), spinlock(kind), kind != Kind::Paravirtual)
+    });
+    mutexes.chain(spinlocks)
+}
