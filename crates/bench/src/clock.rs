@@ -5,10 +5,20 @@ use std::mem::MaybeUninit;
 /// Nanoseconds of CLOCK_MONOTONIC.
 #[inline]
 pub(crate) fn now_ns() -> u64 {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+/// Nanoseconds of CPU time that the calling thread has used.
+pub(crate) fn thread_ns() -> u64 {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+#[inline]
+fn read(clock: libc::clockid_t) -> u64 {
     let mut now = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: the pointer is to a timespec, which the call fills in; CLOCK_MONOTONIC always exists.
+    // SAFETY: the pointer is to a timespec, which the call fills in; both clocks that we ask for always exist.
     let now = unsafe {
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, now.as_mut_ptr());
+        libc::clock_gettime(clock, now.as_mut_ptr());
         now.assume_init()
     };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

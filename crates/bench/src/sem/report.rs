@@ -100,9 +100,9 @@ impl Report for Figures {
             nap = NAP.as_millis(),
         );
         if !self.crowds.is_empty() {
-            method += "Sleepers: the time of the call that wakes, for each thread that it wakes, while ever more \
-                       threads sleep in one array. All are on one CPU, and nobody whom the call wakes runs before it \
-                       is over.\n\n";
+            method += "Sleepers: the CPU time of the call that wakes, for each thread that it wakes, while ever more \
+                       threads sleep in one array. All are on one CPU; what those whom the call wakes do on it \
+                       before the call is over does not count.\n\n";
         }
         method += &format!(
             "{rounds} rounds; in each, points come in random order, and at a point all mechanisms in random order, each \
