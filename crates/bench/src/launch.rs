@@ -138,7 +138,12 @@ fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
     let acquired = match answer {
         Answer::Uncontended(answer) => answer.acquisitions,
         Answer::Handover(answer) => answer.counts.iter().sum(),
-        Answer::Spin(_) | Answer::Misc(_) | Answer::Sem(_) | Answer::Failed(_) => 0,
+        Answer::Spin(_)
+        | Answer::Misc(_)
+        | Answer::Sem(_)
+        | Answer::Grid(_)
+        | Answer::Floor(_)
+        | Answer::Failed(_) => 0,
     };
     let mut counted = 0;
     for entry in fs::read_dir(directory).map_err(Error::system("cannot look for statistics"))? {

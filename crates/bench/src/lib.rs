@@ -7,6 +7,7 @@
 //! * [`sem`]: semaphore arrays in the benchmark of the kernel's, beside its published figures.
 //! * [`startup`]: what it costs a program to start on our locks.
 //! * [`grid`]: the locks that people use, ours among them, at every point of a grid of threads and work.
+//! * [`floor`]: what no lock can undercut on this machine, and what the driver adds to every lock.
 //! * [`figures`]: all of them, as one page.
 //!
 //! Each measurement runs in a process of its own, which is this executable again ([`worker::serve`]): the
@@ -29,6 +30,7 @@ mod stats;
 mod work;
 
 pub mod figures;
+pub mod floor;
 pub mod grid;
 pub mod handover;
 pub mod misc;

@@ -1,5 +1,7 @@
 //! Rounds of measurements, with a progress bar on standard error where that is a terminal.
 
+use std::time::Duration;
+
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::error::Result;
@@ -27,13 +29,27 @@ pub(crate) fn rounds(
     Ok(())
 }
 
+/// What a bar shows of steps that take about as long as each other.
+const STEPS: &str = "{bar:30} {pos}/{len} {eta} left  {msg}";
+/// What it shows of milliseconds.
+const TIME: &str = "{bar:30} {percent}% {eta} left  {msg}";
+
 /// Shows how far a benchmark is; draws nothing if standard error is not a terminal.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
     pub(crate) fn new(steps: usize) -> Progress {
-        let bar = ProgressBar::new(steps as u64);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} left  {msg}") {
+        Self::with(steps as u64, STEPS)
+    }
+
+    /// For measurements of very different lengths, of which the plan knows: they take `total` together.
+    pub(crate) fn of_time(total: Duration) -> Progress {
+        Self::with(total.as_millis() as u64, TIME)
+    }
+
+    fn with(length: u64, template: &str) -> Progress {
+        let bar = ProgressBar::new(length);
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         Progress(bar)
@@ -47,6 +63,11 @@ impl Progress {
 
     pub(crate) fn done(&self) {
         self.0.inc(1);
+    }
+
+    /// What was to take so long is done.
+    pub(crate) fn done_for(&self, planned: Duration) {
+        self.0.inc(planned.as_millis() as u64);
     }
 }
 

@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use poundlock_bench::grid::result::Kind;
 use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
-    Contender, Context, Error, figures, handover, misc, sem, spin, startup, uncontended, worker,
+    Contender, Context, Error, figures, floor, grid, handover, misc, sem, spin, startup, uncontended, worker,
 };
 use serde::Serialize;
 
 use crate::library;
-use crate::message::{Failure, status};
+use crate::message::{Failure, say, status};
 
 /// Which benchmark.
 #[derive(clap::Args)]
@@ -37,6 +38,10 @@ enum Which {
     Sembench(Sembench),
     /// Time that a program takes longer to start
     StartUp(StartUp),
+    /// The locks that people use, ours among them, over a grid of threads and work
+    Grid(Box<Grid>),
+    /// What no lock can undercut on this machine, and what the grid's driver adds to each
+    Floor(Floor),
     /// All of them, as a Markdown page
     Figures(Figures),
     /// Measure one contender, as the other benchmarks ask on standard input
@@ -217,6 +222,67 @@ struct StartUp {
     json: Json,
 }
 
+/// The defaults are those of a full run, near three quarters of an hour.
+#[derive(clap::Args)]
+struct Grid {
+    /// Something of everything, in a few minutes; other options change it
+    #[arg(long)]
+    quick: bool,
+    /// Only these sorts of work: grid, modal, sleeping-holder, hogs, buckets, lock-bench
+    #[arg(long, value_name = "KIND,..", value_delimiter = ',')]
+    kinds: Vec<String>,
+    /// Compare with these locks [default: all that are not ours and can be had]
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    locks: Vec<String>,
+    /// The lock of ours that is compared [default: poundlock if there is one, else any-negative]
+    #[arg(long, value_name = "NAME")]
+    ours: Option<String>,
+    /// Numbers of threads [default: 1,2,4,8,16,64,250 for the grid, and each other kind's own]
+    #[arg(long, value_name = "N,..", value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// Microseconds of work inside the critical sections of the grid [default: 0,0.2,2,20]
+    #[arg(long, value_name = "US,..", value_delimiter = ',')]
+    critical: Vec<f64>,
+    /// Microseconds of work between two critical sections of a thread of the grid [default: 0,0.4,1,10]
+    #[arg(long, value_name = "US,..", value_delimiter = ',')]
+    think: Vec<f64>,
+    /// Rounds in which each lock is measured once at each point [default: 3]
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// Seconds of a measurement with few threads; it is longer with many [default: 0.08]
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// Use only that many of the allowed CPUs
+    #[arg(long, value_name = "N")]
+    cpus: Option<usize>,
+    /// Keep each thread on one CPU, in turn
+    #[arg(long)]
+    pin: bool,
+    /// The directory for the results [default: a new one in the current directory]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with the run whose results lie in DIR
+    #[arg(long, value_name = "DIR", conflicts_with_all = [
+        "quick", "kinds", "locks", "ours", "threads", "critical", "think", "rounds", "seconds", "cpus", "pin", "out",
+    ])]
+    resume: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct Floor {
+    /// Slices of each measurement
+    #[arg(long, value_name = "N", default_value_t = floor::Options::default().slices)]
+    slices: u32,
+    /// Seconds of a slice
+    #[arg(long, value_name = "S", default_value_t = floor::Options::default().seconds)]
+    seconds: f64,
+    /// Use only that many of the allowed CPUs
+    #[arg(long, value_name = "N")]
+    cpus: Option<usize>,
+    #[command(flatten)]
+    json: Json,
+}
+
 #[derive(clap::Args)]
 struct Figures {
     #[command(flatten)]
@@ -250,6 +316,8 @@ pub(crate) fn main(args: Args) -> ExitCode {
         Which::MiscMutex(args) => misc_mutex(args),
         Which::Sembench(args) => sembench(args),
         Which::StartUp(args) => start_up(args),
+        Which::Grid(args) => grid(*args),
+        Which::Floor(args) => floors(args),
         Which::Figures(args) => all_figures(args),
     };
     match done {
@@ -345,6 +413,66 @@ fn start_up(args: StartUp) -> Result<(), Failure> {
     let options = startup::Options { program: args.program, rounds: args.rounds };
     let json = Output::open(args.json.json)?;
     let figures = startup::run(&context()?, &options).map_err(failure)?;
+    finish(&figures, json)
+}
+
+fn grid(args: Grid) -> Result<(), Failure> {
+    let context = context()?;
+    let job = match args.resume {
+        Some(directory) => grid::Job::resume(&context, directory),
+        None => grid_options(&args).and_then(|options| grid::Job::new(&context, &options, args.out)),
+    }
+    .map_err(failure)?;
+    for absent in job.absent() {
+        say(format_args!("{} is left out: {}", absent.name, absent.why));
+    }
+    let path = job.path().display();
+    let minutes = job.left().map_err(failure)?.as_secs_f64() / 60.0;
+    say(format_args!("results go to {path}; about {minutes:.1} minutes to go"));
+    match job.run(&context).map_err(failure)? {
+        grid::Ended::Interrupted { made, of } => Err(Failure::new(
+            status::INTERRUPTED,
+            format_args!(
+                "interrupted: {made} of {of} measurements are in {path}; to go on: poundlock bench grid --resume {path}"
+            ),
+        )),
+        grid::Ended::Complete => {
+            print(&report::text(&job.figures().map_err(failure)?))?;
+            print(&format!("\nResults: {path}\n"))
+        }
+    }
+}
+
+fn grid_options(args: &Grid) -> Result<grid::Options, Error> {
+    let mut options = if args.quick { grid::Options::quick() } else { grid::Options::default() };
+    options.kinds = args.kinds.iter().map(|name| Kind::parse(name)).collect::<Result<_, _>>()?;
+    let about_the_grid = options.kinds.is_empty() || options.kinds.contains(&Kind::Grid);
+    if !(about_the_grid || (args.critical.is_empty() && args.think.is_empty())) {
+        return Err(Error::Options(
+            "--critical and --think are about the kind grid, which is left out".to_owned(),
+        ));
+    }
+    options.locks = args.locks.clone();
+    options.ours = args.ours.clone();
+    options.threads = or(&args.threads, options.threads);
+    options.critical_us = or(&args.critical, options.critical_us);
+    options.think_us = or(&args.think, options.think_us);
+    options.rounds = args.rounds.unwrap_or(options.rounds);
+    options.seconds = args.seconds.unwrap_or(options.seconds);
+    options.cpus = args.cpus;
+    options.pin = args.pin;
+    Ok(options)
+}
+
+/// What was named, or else what there is.
+fn or<T: Clone>(named: &[T], otherwise: Vec<T>) -> Vec<T> {
+    if named.is_empty() { otherwise } else { named.to_vec() }
+}
+
+fn floors(args: Floor) -> Result<(), Failure> {
+    let options = floor::Options { slices: args.slices, seconds: args.seconds, cpus: args.cpus };
+    let json = Output::open(args.json.json)?;
+    let figures = floor::run(&context()?, &options).map_err(failure)?;
     finish(&figures, json)
 }
 

@@ -14,6 +14,8 @@ pub(crate) mod status {
     pub(crate) const NOT_EXECUTABLE: u8 = 126;
     /// The program was not found.
     pub(crate) const NOT_FOUND: u8 = 127;
+    /// Somebody pressed Ctrl-C.
+    pub(crate) const INTERRUPTED: u8 = 130;
 }
 
 /// A reason not to go on: its line and its exit status.

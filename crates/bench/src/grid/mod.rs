@@ -1,3 +1,390 @@
-//! The grid: every lock that people use, at every point, through one interface.
+//! The grid: every lock that people use, ours among them, on the same work in one run.
+//!
+//! What is measured lies in a [`Plan`](plan), the figures in a [directory](result) that outlives an interruption, and
+//! what they say is worked out [by itself](compare): anybody may read a directory again.
 
+pub mod compare;
+mod plan;
+mod report;
 pub mod result;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
+
+use poundlock_core::names::LockName;
+
+use crate::affinity;
+use crate::error::{Error, Result};
+use crate::floor;
+use crate::launch::{Context, Process};
+use crate::machine::Machine;
+use crate::progress::Progress;
+use crate::work::Calibration;
+use crate::worker::{Answer, Task};
+use result::{Absent, Directory, Outcome, Peer, Run, Sample};
+
+pub use plan::Options;
+pub use report::Figures;
+
+/// The lock that the comparison is about, if there is one of that name and no other is named.
+const OURS: &str = "poundlock";
+
+/// A run, begun or to be gone on with.
+#[derive(Clone, Debug)]
+pub struct Job {
+    directory: Directory,
+    run: Run,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Everything is measured.
+    Complete,
+    /// It was interrupted; what it had is kept.
+    Interrupted {
+        /// Measurements that are made.
+        made: usize,
+        /// Measurements that the run consists of.
+        of: usize,
+    },
+}
+
+impl Job {
+    /// A new run, whose results go to `directory`, or to a new one in the current directory.
+    ///
+    /// # Errors
+    /// If the options make no sense, or if the directory cannot be written or holds results already.
+    pub fn new(context: &Context, options: &Options, directory: Option<PathBuf>) -> Result<Job> {
+        options.check()?;
+        let cpus = affinity::some(options.cpus)?;
+        let (peers, absent, ours) = taking_part(options)?;
+        let run = Run {
+            version: result::VERSION,
+            machine: Machine::describe(&context.command),
+            command: context.command.clone(),
+            started: SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_secs()),
+            calibration: Calibration::measure(),
+            peers,
+            absent,
+            ours,
+            points: options.points(),
+            rounds: options.rounds,
+            seconds: options.seconds,
+            cpus,
+            pinned: options.pin,
+        };
+        let directory = Directory::at(match directory {
+            Some(path) => path,
+            None => new_directory()?,
+        });
+        directory.create(&run)?;
+        Ok(Job { directory, run })
+    }
+
+    /// The run whose results lie in `directory`.
+    ///
+    /// # Errors
+    /// If there is none, or if it was begun elsewhere or with another build: such figures do not mix.
+    pub fn resume(context: &Context, directory: PathBuf) -> Result<Job> {
+        let directory = Directory::at(directory);
+        let run = directory.run()?;
+        let here = Machine::describe(&context.command);
+        let path = directory.path().display();
+        let changed = [
+            ("CPU", &run.machine.cpu, &here.cpu),
+            ("kernel", &run.machine.kernel, &here.kernel),
+            ("C library", &run.machine.glibc, &here.glibc),
+            ("build of Poundlock", &run.machine.commit, &here.commit),
+        ];
+        for (what, then, now) in changed {
+            if then != now {
+                return Err(Error::Options(format!(
+                    "{path} was begun with another {what} ('{then}', now '{now}'): figures of both do not mix"
+                )));
+            }
+        }
+        let allowed = affinity::allowed()?;
+        if !run.cpus.iter().all(|cpu| allowed.contains(cpu)) {
+            return Err(Error::Options(format!(
+                "{path} was begun on CPUs {:?}; now only {allowed:?} are allowed",
+                run.cpus
+            )));
+        }
+        for then in &run.peers {
+            let now = available(&then.name)?.map_err(|absent| Error::Library(absent.why))?;
+            if now.origin != then.origin {
+                return Err(Error::Options(format!(
+                    "{path} was begun with {} of {}; now it is of {}: figures of both do not mix",
+                    then.name, then.origin, now.origin
+                )));
+            }
+        }
+        Ok(Job { directory, run })
+    }
+
+    /// Where the results go.
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Locks that should take part and could not be had.
+    pub fn absent(&self) -> &[Absent] {
+        &self.run.absent
+    }
+
+    /// How long the measurements take that are not made yet.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn left(&self) -> Result<Duration> {
+        let made = places(&self.directory.samples()?);
+        Ok(self.missing(&made).map(|(_, point, _)| self.run.points[point].takes()).sum())
+    }
+
+    /// Round, point and lock of what is not made yet.
+    fn missing(&self, made: &HashSet<Place>) -> impl Iterator<Item = (usize, usize, usize)> {
+        let Run { points, peers, rounds, .. } = &self.run;
+        let (points, peers) = (points.len(), peers.len());
+        (0..*rounds)
+            .flat_map(move |round| (0..points).map(move |point| (round, point)))
+            .flat_map(move |(round, point)| (0..peers).map(move |peer| (round, point, peer)))
+            .filter(|&(round, point, peer)| {
+                !made.contains(&(round, point, self.run.peers[peer].name.clone()))
+            })
+    }
+
+    /// Measures what is not measured yet: in each round the points in random order, and at a point all locks in random
+    /// order, one soon after the other. An interrupt (SIGINT, SIGTERM) ends the run after the measurement that it falls
+    /// into; a second one ends it at once.
+    ///
+    /// # Errors
+    /// If the directory cannot be written or workers cannot be started. A lock that fails is no error: the results say so.
+    pub fn run(&self, context: &Context) -> Result<Ended> {
+        let interrupted = interrupts()?;
+        let (samples, mut out) = self.directory.append()?;
+        let mut made = places(&samples);
+        let of = self.run.points.len() * self.run.peers.len() * self.run.rounds;
+        if self.directory.floors()?.is_none() {
+            let floors = floor::measure(context, &self.run.cpus, &floor::Options::default());
+            if interrupted.load(Relaxed) {
+                return Ok(Ended::Interrupted { made: made.len(), of });
+            }
+            self.directory.write_floors(&floors?)?;
+        }
+        let missing: Vec<_> = self.missing(&made).collect();
+        let progress =
+            Progress::of_time(missing.iter().map(|&(_, point, _)| self.run.points[point].takes()).sum());
+        for (round, point, peer) in shuffled(missing) {
+            let lock = &self.run.peers[peer].name;
+            let (takes, name) = (self.run.points[point].takes(), &self.run.points[point].name);
+            progress.next(format!("{lock}, {name}"));
+            let outcome = self.measure(context, point, lock)?;
+            if interrupted.load(Relaxed) && matches!(outcome, Outcome::Failed { .. }) {
+                // The worker may have been interrupted as well.
+                return Ok(Ended::Interrupted { made: made.len(), of });
+            }
+            out.push(&Sample { point, lock: lock.clone(), round, outcome })?;
+            made.insert((round, point, lock.clone()));
+            progress.done_for(takes);
+            if interrupted.load(Relaxed) && made.len() < of {
+                return Ok(Ended::Interrupted { made: made.len(), of });
+            }
+        }
+        Ok(Ended::Complete)
+    }
+
+    fn measure(&self, context: &Context, point: usize, lock: &str) -> Result<Outcome> {
+        let point = &self.run.points[point];
+        let task = point.task(lock, &self.run.calibration, &self.run.cpus, self.run.pinned);
+        let failed = |failed: String| Ok(Outcome::Failed { failed });
+        match context.measure(Process::plain(known(lock)?), Task::Grid(task), point.limit()) {
+            Ok(Answer::Grid(measured)) => Ok(Outcome::Measured(measured)),
+            Ok(_) => failed("the worker answered another question".to_owned()),
+            Err(Error::Worker { message, .. }) => failed(message),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the results say so far.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn figures(&self) -> Result<Figures> {
+        Figures::read(&self.directory)
+    }
+}
+
+/// A measurement: its round, its point and its lock.
+type Place = (usize, usize, String);
+
+fn places(samples: &[Sample]) -> HashSet<Place> {
+    samples.iter().map(|sample| (sample.round, sample.point, sample.lock.clone())).collect()
+}
+
+/// Round after round; in each the points in random order, and at each the locks in random order.
+fn shuffled(mut measurements: Vec<(usize, usize, usize)>) -> Vec<(usize, usize, usize)> {
+    fastrand::shuffle(&mut measurements);
+    let mut order: Vec<(usize, usize)> = Vec::new();
+    let mut seen = HashSet::new();
+    for &(round, point, _) in &measurements {
+        if seen.insert((round, point)) {
+            order.push((round, point));
+        }
+    }
+    let position: std::collections::HashMap<_, _> =
+        order.into_iter().enumerate().map(|(index, place)| (place, index)).collect();
+    // Stable: the locks of a point stay in their random order.
+    measurements.sort_by_key(|&(round, point, _)| (round, position[&(round, point)]));
+    measurements
+}
+
+/// The flag that the first interrupt sets.
+fn interrupts() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // In this order: the second one finds the flag set.
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&flag))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+            .map_err(Error::system("cannot watch for interrupts"))?;
+    }
+    Ok(flag)
+}
+
+/// A directory of its own for a run, in the current one.
+fn new_directory() -> Result<PathBuf> {
+    for number in 1_u32.. {
+        let path = PathBuf::from(format!("poundlock-grid-{number}"));
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Error::system(format!("cannot make {}", path.display()))(error)),
+        }
+    }
+    Err(Error::Options("there are too many results here".to_owned()))
+}
+
+/// The name as the program knows it.
+fn known(name: &str) -> Result<&'static str> {
+    let names = poundlock_peers::names();
+    let name_of_a_lock = |known: &&str| *known == name && *known != poundlock_peers::EMPTY;
+    names.iter().copied().find(name_of_a_lock).ok_or_else(|| {
+        let names: Vec<_> = names.into_iter().filter(|&known| known != poundlock_peers::EMPTY).collect();
+        Error::Options(format!("no lock is called '{name}'; there are {}", names.join(", ")))
+    })
+}
+
+/// The lock of that name, if it can be had.
+fn available(name: &str) -> Result<std::result::Result<Peer, Absent>> {
+    let known = known(name)?;
+    let found =
+        poundlock_peers::find(known).ok_or_else(|| Error::Options(format!("there is no '{name}'")))?;
+    Ok(match found {
+        Ok(peer) => Ok(Peer {
+            name: peer.name.to_owned(),
+            description: peer.description.to_owned(),
+            origin: peer.origin,
+            ours: peer.ours,
+            spins: peer.spins,
+        }),
+        Err(absent) => Err(Absent { name: absent.name.to_owned(), why: absent.why }),
+    })
+}
+
+/// Who takes part, who should and cannot, and the one of ours.
+fn taking_part(options: &Options) -> Result<(Vec<Peer>, Vec<Absent>, String)> {
+    let names = poundlock_peers::names();
+    let fallback = if names.contains(&OURS) { OURS } else { LockName::DEFAULT.name() };
+    let ours = available(options.ours.as_deref().unwrap_or(fallback))?
+        .map_err(|absent| Error::Library(format!("{}: {}", absent.name, absent.why)))?;
+    if !ours.ours {
+        return Err(Error::Options(format!("--ours: {} is not one of our locks", ours.name)));
+    }
+    let mut wanted = HashSet::new();
+    for name in &options.locks {
+        wanted.insert(known(name)?);
+    }
+    let (mut peers, mut absent) = (Vec::new(), Vec::new());
+    for name in names.into_iter().filter(|&name| name != poundlock_peers::EMPTY && name != ours.name) {
+        if !wanted.is_empty() && !wanted.contains(name) {
+            continue;
+        }
+        match available(name)? {
+            // Of ours there are many: those that are named.
+            Ok(peer) if peer.ours && wanted.is_empty() => {}
+            Ok(peer) => peers.push(peer),
+            Err(missing) => absent.push(missing),
+        }
+    }
+    let name = ours.name.clone();
+    peers.push(ours);
+    Ok((peers, absent, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_elses_lock_and_the_one_of_ours_take_part() {
+        let (peers, absent, ours) = taking_part(&Options::default()).unwrap();
+        assert_eq!(peers.last().unwrap().name, ours);
+        assert_eq!(peers.iter().filter(|peer| peer.ours).count(), 1);
+        for name in ["glibc", "glibc-adaptive", "glibc-spin", "std"] {
+            assert!(peers.iter().any(|peer| peer.name == name), "{name} is part of every system");
+        }
+        let all = peers.iter().map(|peer| &peer.name).chain(absent.iter().map(|absent| &absent.name));
+        assert!(all.clone().all(|name| name != poundlock_peers::EMPTY));
+        assert_eq!(all.clone().collect::<HashSet<_>>().len(), all.count());
+    }
+
+    #[test]
+    fn named_locks_take_part_once_and_ours_always() {
+        let options = Options {
+            locks: vec!["std".to_owned(), "mcs-queue".to_owned(), "std".to_owned()],
+            ours: Some("any-negative".to_owned()),
+            ..Options::default()
+        };
+        let (peers, absent, ours) = taking_part(&options).unwrap();
+        let names: Vec<_> = peers.iter().map(|peer| peer.name.as_str()).collect();
+        assert_eq!(names, ["std", "mcs-queue", "any-negative"]);
+        assert_eq!((absent.len(), ours.as_str()), (0, "any-negative"));
+    }
+
+    #[test]
+    fn names_that_make_no_sense_are_refused() {
+        let refused = |options: Options| taking_part(&options).unwrap_err().to_string();
+        let locks = |name: &str| Options { locks: vec![name.to_owned()], ..Options::default() };
+        let error = refused(locks("futex"));
+        assert!(error.contains("'futex'") && error.contains("glibc-adaptive"), "{error}");
+        // The driver's own cost is no lock.
+        let error = refused(locks("empty"));
+        assert!(error.contains("'empty'") && !error.contains("are empty"), "{error}");
+        let error = refused(Options { ours: Some("glibc".to_owned()), ..Options::default() });
+        assert_eq!(error, "--ours: glibc is not one of our locks");
+    }
+
+    #[test]
+    fn rounds_come_one_after_the_other_and_the_locks_of_a_point_together() {
+        let all: Vec<_> = (0..3)
+            .flat_map(|round| (0..5).flat_map(move |point| (0..4).map(move |lock| (round, point, lock))))
+            .collect();
+        let order = shuffled(all.clone());
+        for pair in order.windows(2) {
+            assert!(pair[0].0 <= pair[1].0, "{order:?}");
+        }
+        for at_once in order.chunks(4) {
+            assert!(at_once.iter().all(|place| (place.0, place.1) == (at_once[0].0, at_once[0].1)));
+        }
+        let mut sorted = order;
+        sorted.sort_unstable();
+        assert_eq!(sorted, all);
+        let orders: HashSet<_> = (0..100).map(|_| shuffled(all.clone())).collect();
+        assert!(orders.len() > 1, "the order is not random");
+    }
+}

@@ -4,7 +4,10 @@
 //! same to glibc as one that never had. So each measurement runs in a process of its own: this executable
 //! again, which reads a `Request` from standard input and writes an `Answer` to standard output.
 
+pub(crate) mod floor;
+pub(crate) mod grid;
 pub(crate) mod handover;
+mod hogs;
 pub(crate) mod misc;
 pub(crate) mod probe;
 pub(crate) mod sem;
@@ -20,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::abi::Abi;
 use crate::error::{Error, Result};
+use crate::grid::result::{Floors, Measured};
 
 /// What a worker is asked to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,6 +42,8 @@ pub(crate) enum Task {
     Spin(spin::Task),
     Misc(misc::Task),
     Sem(sem::Task),
+    Grid(grid::Task),
+    Floor(floor::Task),
 }
 
 /// What a worker answers.
@@ -48,6 +54,8 @@ pub(crate) enum Answer {
     Spin(spin::Answer),
     Misc(misc::Answer),
     Sem(sem::Answer),
+    Grid(Measured),
+    Floor(Floors),
     Failed(String),
 }
 
@@ -79,5 +87,7 @@ fn answer() -> Result<Answer> {
         Task::Spin(task) => spin::run(library, task).map(Answer::Spin),
         Task::Misc(task) => misc::run(task).map(Answer::Misc),
         Task::Sem(task) => sem::run(task).map(Answer::Sem),
+        Task::Grid(task) => grid::run(task).map(Answer::Grid),
+        Task::Floor(task) => floor::run(task).map(Answer::Floor),
     }
 }

@@ -112,9 +112,14 @@ impl Gate {
         }
     }
 
+    /// How many threads have come so far.
+    pub(super) fn there(&self) -> usize {
+        self.there.load(Relaxed)
+    }
+
     /// Lets `threads` through once they are all there.
     pub(super) fn open(&self, threads: usize) {
-        while self.there.load(Relaxed) < threads {
+        while self.there() < threads {
             thread::sleep(Duration::from_micros(100));
         }
         self.open.store(1, Release);

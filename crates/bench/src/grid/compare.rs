@@ -1,0 +1,496 @@
+//! What the samples of a run say: medians and spreads, ratios against each and against the best of the others, targets.
+//!
+//! Ratios are taken inside a round and the median over the rounds, as everywhere ([`Summary::of_ratios`]). The best of
+//! the others at a point is the one with the largest median throughput there; with the fewest rounds it is therefore
+//! the luckiest as well, which errs to our disadvantage.
+
+use super::result::{Directory, Floors, Kind, Measured, Outcome, Point, Run, Sample};
+use crate::error::{Error, Result};
+use crate::report::Limit;
+use crate::stats::Summary;
+
+/// The contender that does nothing: what the driver costs. It is nobody's competitor.
+pub const EMPTY: &str = "empty";
+/// The C library's default, with which waits are compared.
+const GLIBC: &str = "glibc";
+
+/// The numbers of threads that targets are about.
+const MANY_THREADS: usize = 250;
+const TWO_THREADS: usize = 2;
+const WAIT_THREADS: usize = 64;
+/// A peer is thrifty to the point only if it gets this share of our throughput.
+const THRIFTY_THROUGHPUT: f64 = 0.9;
+
+/// A figure of a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Figure {
+    /// Acquisitions a second.
+    Throughput,
+    /// CPU nanoseconds for each acquisition.
+    Cpu,
+    /// Half of the waits are no longer, in nanoseconds.
+    P50,
+    /// 99 of 100 waits are no longer.
+    P99,
+    /// 999 of 1000 waits are no longer.
+    P999,
+    /// The longest wait.
+    Max,
+    /// Jain's index.
+    Jain,
+    /// Times a thread was made to give up its CPU, for each acquisition.
+    Involuntary,
+    /// Times a thread gave up its CPU, for each acquisition.
+    Voluntary,
+    /// The share of the CPUs that went to other processes.
+    Others,
+}
+
+impl Figure {
+    /// The figure of a measurement; `None` where there is none: nothing can be said of each of no acquisitions.
+    pub fn of(self, measured: &Measured) -> Option<f64> {
+        let each = |count: u64| count as f64 / measured.operations as f64;
+        let waited = |ns: u64| (measured.wait.count > 0).then_some(ns as f64);
+        let value = match self {
+            Figure::Throughput => measured.throughput(),
+            Figure::Cpu => measured.cpu_ns_per_operation(),
+            Figure::P50 => waited(measured.wait.p50)?,
+            Figure::P99 => waited(measured.wait.p99)?,
+            Figure::P999 => waited(measured.wait.p999)?,
+            Figure::Max => waited(measured.wait.max)?,
+            Figure::Jain => measured.jain,
+            Figure::Involuntary => each(measured.involuntary),
+            Figure::Voluntary => each(measured.voluntary),
+            Figure::Others => measured.others?,
+        };
+        value.is_finite().then_some(value)
+    }
+}
+
+/// A run with its measurements in their places.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// What was to be measured.
+    pub run: Run,
+    /// What no lock can undercut, if that was measured.
+    pub floors: Option<Floors>,
+    /// By point, lock and round.
+    outcomes: Vec<Option<Outcome>>,
+}
+
+/// A measurement that gave no figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure<'a> {
+    /// The point's name.
+    pub point: &'a str,
+    /// The lock's name.
+    pub lock: &'a str,
+    /// The round, from 0.
+    pub round: usize,
+    /// Why, in a line.
+    pub why: &'a str,
+}
+
+/// Our lock against another at a point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Versus {
+    /// The point, as an index into [`Run::points`].
+    pub point: usize,
+    /// The other, as an index into [`Run::peers`].
+    pub peer: usize,
+    /// Our figure as a multiple of the other's, inside each round.
+    pub ratio: Summary,
+}
+
+/// Ratios at many points as one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Together {
+    /// The geometric mean of the points' medians.
+    pub mean: f64,
+    /// The smallest and the largest geometric mean of a round that has every point; `None` if no round has.
+    pub spread: Option<(f64, f64)>,
+    /// The points.
+    pub points: Vec<Versus>,
+}
+
+/// A figure to reach, and what was reached.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// What is compared with what.
+    pub figure: String,
+    /// What it is to be.
+    pub limit: Limit,
+    /// What it is; `None` if the run did not measure it.
+    pub value: Option<f64>,
+    /// The smallest and the largest over the rounds.
+    pub spread: Option<(f64, f64)>,
+    /// Where that was, or against whom.
+    pub at: String,
+    /// How many points, or peers, it was the worst or the mean of, and how many of them miss the limit.
+    pub of: usize,
+    /// How many of them miss the limit by themselves.
+    pub short: usize,
+}
+
+impl Verdict {
+    /// Whether the limit is reached; `None` if the run did not measure it.
+    pub fn reached(&self) -> Option<bool> {
+        self.value.map(|value| self.limit.reached_by(value))
+    }
+}
+
+impl Results {
+    /// Reads a directory.
+    ///
+    /// # Errors
+    /// If it holds no results, damaged ones, or files of different runs.
+    pub fn read(directory: &Directory) -> Result<Results> {
+        let (run, floors, samples) = (directory.run()?, directory.floors()?, directory.samples()?);
+        Self::of(run, floors, samples)
+            .map_err(|what| Error::Options(format!("{}: {what}", directory.path().display())))
+    }
+
+    /// Puts samples into their places; of two for one place the later counts.
+    ///
+    /// # Errors
+    /// If a sample has no place in the run, or if the run contradicts itself; a line says what is wrong.
+    pub fn of(
+        run: Run,
+        floors: Option<Floors>,
+        samples: Vec<Sample>,
+    ) -> std::result::Result<Results, String> {
+        for (index, peer) in run.peers.iter().enumerate() {
+            if run.peers[..index].iter().any(|earlier| earlier.name == peer.name) {
+                return Err(format!("run.json lists the lock '{}' twice", peer.name));
+            }
+        }
+        if !run.peers.iter().any(|peer| peer.name == run.ours) {
+            return Err(format!("run.json is about the lock '{}', which it does not list", run.ours));
+        }
+        for point in &run.points {
+            let times = [point.critical_us, point.think_us];
+            if point.threads == 0 || times.iter().any(|us| !us.is_finite() || *us < 0.0) {
+                return Err(format!("run.json: the point '{}' makes no sense", point.name));
+            }
+        }
+        // A file of another's making may ask for anything; this is far more than any run takes.
+        let places = run.points.len().checked_mul(run.peers.len()).and_then(|n| n.checked_mul(run.rounds));
+        let Some(places) = places.filter(|&places| places <= 10_000_000) else {
+            return Err("run.json asks for more measurements than there can be".to_owned());
+        };
+        let mut results = Results { run, floors, outcomes: vec![None; places] };
+        for sample in samples {
+            let place = results
+                .place_of(&sample)
+                .map_err(|what| format!("samples.jsonl {what}: these files are not of one run"))?;
+            if let Outcome::Measured(measured) = &sample.outcome {
+                let sound =
+                    measured.seconds.is_finite() && measured.seconds > 0.0 && measured.jain.is_finite();
+                if !sound {
+                    let Sample { point, lock, round, .. } = &sample;
+                    return Err(format!(
+                        "samples.jsonl: nonsense of '{lock}' at point {point} in round {round}"
+                    ));
+                }
+            }
+            results.outcomes[place] = Some(sample.outcome);
+        }
+        Ok(results)
+    }
+
+    fn place_of(&self, sample: &Sample) -> std::result::Result<usize, String> {
+        let Run { points, peers, rounds, .. } = &self.run;
+        if sample.point >= points.len() {
+            return Err(format!("has point {}, and run.json has {} points", sample.point, points.len()));
+        }
+        let Some(peer) = peers.iter().position(|peer| peer.name == sample.lock) else {
+            return Err(format!("has the lock '{}', and run.json has not", sample.lock));
+        };
+        if sample.round >= *rounds {
+            return Err(format!("has round {}, and run.json has {rounds} rounds", sample.round));
+        }
+        Ok(self.place(sample.point, peer, sample.round))
+    }
+
+    fn place(&self, point: usize, peer: usize, round: usize) -> usize {
+        (point * self.run.peers.len() + peer) * self.run.rounds + round
+    }
+
+    /// The outcome of a measurement; `None` if it was not made.
+    pub fn outcome(&self, point: usize, peer: usize, round: usize) -> Option<&Outcome> {
+        self.outcomes[self.place(point, peer, round)].as_ref()
+    }
+
+    /// Our lock, as an index into [`Run::peers`].
+    pub fn ours(&self) -> usize {
+        self.find(&self.run.ours).unwrap_or(0)
+    }
+
+    /// The lock of that name, as an index into [`Run::peers`].
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.run.peers.iter().position(|peer| peer.name == name)
+    }
+
+    /// The locks that ours is compared with, as indices into [`Run::peers`].
+    pub fn competitors(&self) -> impl Iterator<Item = usize> + '_ {
+        let peers = self.run.peers.iter().enumerate();
+        peers.filter(|(_, peer)| !peer.ours && peer.name != EMPTY).map(|(index, _)| index)
+    }
+
+    /// The points of a kind, as indices into [`Run::points`].
+    pub fn points(&self, kind: Kind) -> impl Iterator<Item = usize> + '_ {
+        let points = self.run.points.iter().enumerate();
+        points.filter(move |(_, point)| point.kind == kind).map(|(index, _)| index)
+    }
+
+    /// A figure of a lock at a point in each round.
+    pub fn rounds(&self, point: usize, peer: usize, figure: Figure) -> Vec<Option<f64>> {
+        let measured = |round| match self.outcome(point, peer, round)? {
+            Outcome::Measured(measured) => figure.of(measured),
+            Outcome::Failed { .. } => None,
+        };
+        (0..self.run.rounds).map(measured).collect()
+    }
+
+    /// A figure of a lock at a point, over the rounds.
+    pub fn summary(&self, point: usize, peer: usize, figure: Figure) -> Option<Summary> {
+        Summary::of(self.rounds(point, peer, figure).into_iter().flatten())
+    }
+
+    /// A figure of ours as a multiple of a peer's.
+    pub fn versus(&self, point: usize, peer: usize, figure: Figure) -> Option<Versus> {
+        let ratio = ratios(&self.rounds(point, self.ours(), figure), &self.rounds(point, peer, figure))?;
+        Some(Versus { point, peer, ratio })
+    }
+
+    /// The competitor with the largest median throughput at a point.
+    pub fn best(&self, point: usize) -> Option<usize> {
+        let throughputs = self
+            .competitors()
+            .filter_map(|peer| Some((peer, self.summary(point, peer, Figure::Throughput)?.median)));
+        throughputs.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(peer, _)| peer)
+    }
+
+    /// Our throughput as a multiple of the best competitor's.
+    pub fn against_best(&self, point: usize) -> Option<Versus> {
+        self.versus(point, self.best(point)?, Figure::Throughput)
+    }
+
+    /// Our CPU time for an acquisition as a multiple of that of the thriftiest competitor that is nearly as fast.
+    pub fn against_thriftiest(&self, point: usize) -> Option<Versus> {
+        let enough = self.summary(point, self.ours(), Figure::Throughput)?.median * THRIFTY_THROUGHPUT;
+        let median = |peer, figure| Some(self.summary(point, peer, figure)?.median);
+        let thriftiest = self
+            .competitors()
+            .filter(|&peer| median(peer, Figure::Throughput).is_some_and(|throughput| throughput >= enough))
+            .filter_map(|peer| Some((peer, median(peer, Figure::Cpu)?)))
+            .min_by(|a, b| a.1.total_cmp(&b.1))?;
+        self.versus(point, thriftiest.0, Figure::Cpu)
+    }
+
+    /// Our throughput as a multiple of the best competitor's at each point of the grid.
+    pub fn grid_against_best(&self) -> Option<Together> {
+        let versus = self.points(Kind::Grid).filter_map(|point| self.against_best(point)).collect();
+        self.together(versus, Figure::Throughput)
+    }
+
+    /// Our throughput as a multiple of a peer's over the grid.
+    pub fn grid_against(&self, peer: usize) -> Option<Together> {
+        let points = self.points(Kind::Grid);
+        let versus = points.filter_map(|point| self.versus(point, peer, Figure::Throughput)).collect();
+        self.together(versus, Figure::Throughput)
+    }
+
+    fn together(&self, points: Vec<Versus>, figure: Figure) -> Option<Together> {
+        let mean = geometric_mean(points.iter().map(|versus| versus.ratio.median))?;
+        let in_round = |round: usize| {
+            let ratios: Option<Vec<f64>> = points
+                .iter()
+                .map(|versus| {
+                    let of = |peer| match self.outcome(versus.point, peer, round)? {
+                        Outcome::Measured(measured) => figure.of(measured),
+                        Outcome::Failed { .. } => None,
+                    };
+                    ratio(of(self.ours())?, of(versus.peer)?)
+                })
+                .collect();
+            geometric_mean(ratios?)
+        };
+        let spread = Summary::of((0..self.run.rounds).filter_map(in_round));
+        Some(Together { mean, spread: spread.map(|spread| (spread.min, spread.max)), points })
+    }
+
+    /// Measurements that gave no figure.
+    pub fn failures(&self) -> Vec<Failure<'_>> {
+        let Run { points, peers, rounds, .. } = &self.run;
+        let mut failures = Vec::new();
+        for (index, point) in points.iter().enumerate() {
+            for (number, peer) in peers.iter().enumerate() {
+                for round in 0..*rounds {
+                    if let Some(Outcome::Failed { failed }) = self.outcome(index, number, round) {
+                        failures.push(Failure { point: &point.name, lock: &peer.name, round, why: failed });
+                    }
+                }
+            }
+        }
+        failures
+    }
+
+    /// How many measurements of a round were made, failed ones among them.
+    pub fn made(&self, round: usize) -> usize {
+        let (points, peers) = (0..self.run.points.len(), 0..self.run.peers.len());
+        let all = points.flat_map(|point| peers.clone().map(move |peer| (point, peer)));
+        all.filter(|&(point, peer)| self.outcome(point, peer, round).is_some()).count()
+    }
+
+    /// How many measurements a round has.
+    pub fn planned(&self) -> usize {
+        self.run.points.len() * self.run.peers.len()
+    }
+
+    /// What is to be reached, and what is.
+    pub fn targets(&self) -> Vec<Verdict> {
+        let best = self.grid_against_best();
+        let grid: Vec<usize> = self.points(Kind::Grid).collect();
+        let points =
+            |kind| self.points(kind).filter_map(|point| self.against_best(point)).collect::<Vec<_>>();
+        let at_many: Vec<usize> = self.numbered(&grid, WAIT_THREADS);
+        let waits = self.find(GLIBC).map_or_else(Vec::new, |glibc| {
+            at_many.iter().filter_map(|&point| self.versus(point, glibc, Figure::P999)).collect()
+        });
+        let mut targets = vec![
+            Verdict {
+                figure: "Throughput over the grid, against the best peer at each point: geometric mean"
+                    .into(),
+                limit: Limit::AtLeast(1.0),
+                value: best.as_ref().map(|best| best.mean),
+                spread: best.as_ref().and_then(|best| best.spread),
+                at: String::new(),
+                of: best.as_ref().map_or(0, |best| best.points.len()),
+                short: best.as_ref().map_or(0, |best| short(&best.points, Limit::AtLeast(1.0))),
+            },
+            self.worst(
+                "Throughput over the grid, against the best peer at each point: worst point",
+                Limit::AtLeast(0.9),
+                &best.map_or_else(Vec::new, |best| best.points),
+            ),
+            self.against_each(),
+            self.many_against_two(&grid),
+            self.worst(
+                "CPU time an operation, against the thriftiest peer with 0.9 of our throughput: worst point",
+                Limit::AtMost(1.1),
+                &grid.iter().filter_map(|&point| self.against_thriftiest(point)).collect::<Vec<_>>(),
+            ),
+            self.worst(
+                "99.9 % of waits with 64 threads, against glibc: worst point",
+                Limit::AtMost(1.0),
+                &waits,
+            ),
+            self.least_fair(&grid),
+        ];
+        for (kind, what) in
+            [(Kind::Hogs, "With a hog on each CPU"), (Kind::SleepingHolder, "With a sleeping holder")]
+        {
+            let figure = format!("{what}, throughput against the best peer: worst point");
+            targets.push(self.worst(&figure, Limit::AtLeast(0.95), &points(kind)));
+        }
+        targets
+    }
+
+    /// The point that is furthest on the wrong side.
+    fn worst(&self, figure: &str, limit: Limit, points: &[Versus]) -> Verdict {
+        let by_median = |a: &&Versus, b: &&Versus| a.ratio.median.total_cmp(&b.ratio.median);
+        let worst = match limit {
+            Limit::AtLeast(_) => points.iter().min_by(by_median),
+            Limit::AtMost(_) => points.iter().max_by(by_median),
+        };
+        let Run { points: all, peers, .. } = &self.run;
+        Verdict {
+            figure: figure.to_owned(),
+            limit,
+            value: worst.map(|worst| worst.ratio.median),
+            spread: worst.map(|worst| (worst.ratio.min, worst.ratio.max)),
+            at: worst.map_or_else(String::new, |worst| {
+                let (point, peer) = (&all[worst.point].name, &peers[worst.peer].name);
+                if worst.peer == self.ours() { point.clone() } else { format!("{point}, against {peer}") }
+            }),
+            of: points.len(),
+            short: short(points, limit),
+        }
+    }
+
+    fn against_each(&self) -> Verdict {
+        let limit = Limit::AtLeast(1.15);
+        let each: Vec<(usize, Together)> =
+            self.competitors().filter_map(|peer| Some((peer, self.grid_against(peer)?))).collect();
+        let worst = each.iter().min_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
+        Verdict {
+            figure: "Throughput over the grid, against each single peer: geometric mean, hardest peer".into(),
+            limit,
+            value: worst.map(|(_, together)| together.mean),
+            spread: worst.and_then(|(_, together)| together.spread),
+            at: worst.map_or_else(String::new, |(peer, _)| format!("against {}", self.run.peers[*peer].name)),
+            of: each.len(),
+            short: each.iter().filter(|(_, together)| !limit.reached_by(together.mean)).count(),
+        }
+    }
+
+    /// Our throughput with 250 threads as a multiple of that with 2, for each section and think time.
+    fn many_against_two(&self, grid: &[usize]) -> Verdict {
+        let ours = |point| self.rounds(point, self.ours(), Figure::Throughput);
+        let pairs = self.numbered(grid, MANY_THREADS).into_iter().filter_map(|many| {
+            let two = self.numbered(grid, TWO_THREADS).into_iter().find(|&two| self.same_work(many, two))?;
+            Some(Versus { point: many, peer: self.ours(), ratio: ratios(&ours(many), &ours(two))? })
+        });
+        let pairs: Vec<Versus> = pairs.collect();
+        self.worst("Throughput with 250 threads, of that with 2: worst section", Limit::AtLeast(0.95), &pairs)
+    }
+
+    fn least_fair(&self, grid: &[usize]) -> Verdict {
+        let limit = Limit::AtLeast(0.9);
+        let fairness = |&point: &usize| Some((point, self.summary(point, self.ours(), Figure::Jain)?));
+        let points: Vec<(usize, Summary)> = grid.iter().filter_map(fairness).collect();
+        let worst = points.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median));
+        Verdict {
+            figure: "Jain's index over the grid: worst point".into(),
+            limit,
+            value: worst.map(|(_, summary)| summary.median),
+            spread: worst.map(|(_, summary)| (summary.min, summary.max)),
+            at: worst.map_or_else(String::new, |(point, _)| self.run.points[*point].name.clone()),
+            of: points.len(),
+            short: points.iter().filter(|(_, summary)| !limit.reached_by(summary.median)).count(),
+        }
+    }
+
+    fn numbered(&self, points: &[usize], threads: usize) -> Vec<usize> {
+        points.iter().copied().filter(|&point| self.run.points[point].threads == threads).collect()
+    }
+
+    fn same_work(&self, a: usize, b: usize) -> bool {
+        let work = |point: usize| -> (f64, f64) {
+            let Point { critical_us, think_us, .. } = self.run.points[point];
+            (critical_us, think_us)
+        };
+        work(a) == work(b)
+    }
+}
+
+/// How many points miss the limit by themselves.
+fn short(points: &[Versus], limit: Limit) -> usize {
+    points.iter().filter(|versus| !limit.reached_by(versus.ratio.median)).count()
+}
+
+/// Round by round; rounds in which a ratio means nothing do not count.
+fn ratios(values: &[Option<f64>], reference: &[Option<f64>]) -> Option<Summary> {
+    Summary::of(values.iter().zip(reference).filter_map(|(value, reference)| ratio((*value)?, (*reference)?)))
+}
+
+fn ratio(value: f64, reference: f64) -> Option<f64> {
+    (reference > 0.0).then_some(value / reference)
+}
+
+/// `None` of no values.
+pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, n) = values.into_iter().fold((0.0, 0_u32), |(sum, n), value| (sum + value.ln(), n + 1));
+    (n > 0).then(|| (sum / f64::from(n)).exp())
+}

@@ -1,0 +1,268 @@
+//! What no lock can undercut on this machine, and what the driver adds to every lock.
+
+use std::ffi::c_int;
+use std::hint::black_box;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::thread;
+
+use poundlock_core::Platform;
+use poundlock_core::platform::Atomic;
+use poundlock_linux::Linux;
+use serde::{Deserialize, Serialize};
+
+use super::grid::{self, Inside};
+use super::turns::Alone;
+use super::uncontended::{Timer, take_turns, timer_of};
+use crate::affinity;
+use crate::clock::{self, Usage};
+use crate::error::{Error, Result};
+use crate::grid::result::{Floors, SleepWake, Transfer};
+use crate::lock::{BareCasExchange, BareCasStore, Lock};
+use crate::stats::Summary;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    /// The CPUs in use; the last is for what needs one only.
+    pub(crate) cpus: Vec<usize>,
+    /// The pairs among them between which a cache line goes to and fro.
+    pub(crate) pairs: Vec<(usize, usize)>,
+    /// Slices of each measurement.
+    pub(crate) slices: u32,
+    /// The length of a slice.
+    pub(crate) slice_ns: u64,
+}
+
+pub(crate) fn run(task: &Task) -> Result<Floors> {
+    let Some(&cpu) = task.cpus.last() else {
+        return Err(Error::Options("there is no CPU to run on".to_owned()));
+    };
+    let (driver_ns, timing_ns) = driver(task, cpu)?;
+    let pair = |&(from, to): &(usize, usize)| Ok(Transfer { from, to, ns: transfer(task, from, to)? });
+    let line_transfer_ns = task.pairs.iter().map(pair).collect::<Result<_>>()?;
+    let other = task.cpus.iter().find(|&&other| other != cpu);
+    let futex_sleep_wake_ns = SleepWake {
+        same_cpu: sleep_wake(task, cpu, cpu)?,
+        other_cpu: other.map(|&other| sleep_wake(task, cpu, other)).transpose()?,
+    };
+    // Last, because it keeps this thread to a CPU.
+    affinity::keep_to(&[cpu])?;
+    let mut timers: Vec<(Bare, Timer)> = vec![
+        (Bare::CasExchange, timer_of(BareCasExchange::default())),
+        (Bare::CasStore, timer_of(BareCasStore::default())),
+        (Bare::LoadStore, timer_of(LoadStore::default())),
+    ];
+    let (bare, _) = take_turns(&mut timers, Bare::words, task.slices, task.slice_ns)?;
+    let of = |what: Bare| {
+        let found = bare.iter().find(|(measured, _)| *measured == what).map(|(_, ns)| *ns);
+        found.ok_or_else(|| Error::Options(format!("{}: no figure", what.words())))
+    };
+    Ok(Floors {
+        bare_cas_ns: of(Bare::CasExchange)?,
+        bare_cas_store_ns: of(Bare::CasStore)?,
+        bare_load_store_ns: of(Bare::LoadStore)?,
+        line_transfer_ns,
+        futex_sleep_wake_ns,
+        driver_ns,
+        timing_ns,
+    })
+}
+
+/// Accesses of a word in this CPU's cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bare {
+    CasExchange,
+    CasStore,
+    LoadStore,
+}
+
+impl Bare {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::CasExchange => "compare-and-swap + exchange",
+            Self::CasStore => "compare-and-swap + store",
+            Self::LoadStore => "load + store",
+        }
+    }
+}
+
+/// A plain load in place of a lock, and a plain store in place of an unlock.
+#[derive(Default)]
+#[repr(align(128))]
+struct LoadStore(AtomicU64);
+
+impl Lock for LoadStore {
+    type Place = u64;
+
+    #[inline(always)]
+    fn lock(&self, seen: &mut u64) -> c_int {
+        *seen = self.0.load(Relaxed);
+        0
+    }
+
+    #[inline(always)]
+    fn unlock(&self, seen: &mut u64) -> c_int {
+        // It depends on the load, as an unlock does on the lock.
+        self.0.store(seen.wrapping_add(1), Relaxed);
+        0
+    }
+}
+
+/// What the loop of the grid costs around a lock that does nothing, and what it shows as the wait for it.
+fn driver(task: &Task, cpu: usize) -> Result<(Summary, Summary)> {
+    let empty = grid::Task {
+        lock: poundlock_peers::EMPTY.to_owned(),
+        threads: 1,
+        inside: Inside::Work { steps: 0 },
+        think_steps: 0,
+        warm_up_ns: task.slice_ns,
+        throughput_ns: task.slice_ns * 4,
+        latency_ns: task.slice_ns * 4,
+        cpus: vec![cpu],
+        pin: true,
+        hogs: false,
+    };
+    let here = affinity::allowed()?;
+    let samples = (0..task.slices).map(|_| grid::run(&empty)).collect::<Result<Vec<_>>>()?;
+    affinity::keep_to(&here)?;
+    let none = || Error::Options("the driver: no figure".to_owned());
+    let pair = Summary::of(samples.iter().map(|sample| sample.seconds * 1e9 / sample.operations as f64));
+    let wait = Summary::of(samples.iter().map(|sample| sample.wait.p50 as f64));
+    Ok((pair.ok_or_else(none)?, wait.ok_or_else(none)?))
+}
+
+/// Has two threads answer each other, each kept on its CPU. Returns what each slice took a round trip; `call` is given
+/// whose turn a thread waits for and passes the turn on.
+fn round_trips(
+    task: &Task,
+    cpus: [usize; 2],
+    trips: u64,
+    call: impl Fn(u32) + Sync,
+    mut keep: impl FnMut(&dyn Fn() -> f64) -> Option<f64>,
+) -> Result<Option<Summary>> {
+    let (call, total) = (&call, u64::from(task.slices) * trips);
+    let before = affinity::allowed()?;
+    thread::scope(|scope| {
+        let other = thread::Builder::new()
+            .spawn_scoped(scope, move || {
+                let kept = affinity::keep_to(&[cpus[1]]);
+                // It answers wherever it runs, or the other would wait for ever.
+                (0..total).for_each(|_| call(1));
+                kept
+            })
+            .map_err(Error::system("cannot start a thread"))?;
+        let kept = affinity::keep_to(&[cpus[0]]);
+        let slice = || {
+            let start = clock::now_ns();
+            (0..trips).for_each(|_| call(0));
+            (clock::now_ns() - start) as f64 / trips as f64
+        };
+        let samples: Vec<f64> = (0..task.slices).filter_map(|_| keep(&slice)).collect();
+        affinity::keep_to(&before)?;
+        other.join().map_err(|_| Error::Options("a thread died".to_owned()))??;
+        kept?;
+        Ok(Summary::of(samples))
+    })
+}
+
+fn halved(summary: Summary) -> Summary {
+    let Summary { median, q1, q3, min, max, n } = summary;
+    Summary { median: median / 2.0, q1: q1 / 2.0, q3: q3 / 2.0, min: min / 2.0, max: max / 2.0, n }
+}
+
+/// A cache line to another CPU: half of a round trip between two threads that only look at it.
+fn transfer(task: &Task, from: usize, to: usize) -> Result<Summary> {
+    let line = Alone(AtomicU64::new(0));
+    // Whose turn it is. The first to answer is the other one: whoever waits for turn 0 gives turn 1 first.
+    let call = |me: u32| {
+        let (mine, theirs) = (u64::from(me), u64::from(1 - me));
+        if me == 0 {
+            line.0.store(theirs, Release);
+            while line.0.load(Acquire) != mine {}
+        } else {
+            while line.0.load(Acquire) != mine {}
+            line.0.store(theirs, Release);
+        }
+    };
+    // Near 200 ns a trip.
+    let trips = (task.slice_ns / 200).max(10);
+    let summary = round_trips(task, [from, to], trips, call, |slice| Some(slice()))?;
+    summary.map(halved).ok_or_else(|| Error::Options("a cache line's way: no figure".to_owned()))
+}
+
+/// A sleep in a futex and its wake-up, between two threads of which each sleeps until it is its turn. On one CPU the
+/// woken thread may run at once, and the waker finds its turn come before it sleeps; so it is real sleeps that count.
+/// Slices in which there were hardly any are left out.
+fn sleep_wake(task: &Task, here: usize, there: usize) -> Result<Summary> {
+    let word = Alone(<Linux as Platform>::U32::new(0));
+    let pass = |to: u32| {
+        word.0.store(to, Release);
+        Linux::wake(&word.0, 1);
+    };
+    let await_turn = |me: u32| {
+        loop {
+            let turn = word.0.load(Acquire);
+            if turn == me {
+                return;
+            }
+            _ = black_box(Linux::wait(&word.0, turn, None));
+        }
+    };
+    let call = |me: u32| {
+        if me == 0 {
+            pass(1);
+            await_turn(0);
+        } else {
+            await_turn(1);
+            pass(0);
+        }
+    };
+    // Near 10 us a trip.
+    let trips = (task.slice_ns / 10_000).max(10);
+    // Both threads' sleeps; this process has no others that do anything.
+    let keep = |slice: &dyn Fn() -> f64| {
+        let before = Usage::of_this_process();
+        let ns = slice();
+        let slept = Usage::of_this_process().since(&before).voluntary_switches;
+        (slept as f64 >= 0.9 * trips as f64).then(|| ns * trips as f64 / slept as f64)
+    };
+    let summary = round_trips(task, [here, there], trips, call, keep)?;
+    summary.ok_or_else(|| {
+        Error::Options(format!(
+            "threads on CPUs {here} and {there} find each other awake: too many others run"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floors_are_positive_and_in_order() {
+        let cpus = affinity::allowed().unwrap();
+        let pairs = if cpus.len() > 1 { vec![(cpus[0], cpus[1])] } else { vec![] };
+        let task = Task { cpus: cpus.clone(), pairs: pairs.clone(), slices: 5, slice_ns: 200_000 };
+        let floors = run(&task).unwrap();
+        let futex = floors.futex_sleep_wake_ns;
+        let all = [
+            floors.bare_cas_ns,
+            floors.bare_cas_store_ns,
+            floors.bare_load_store_ns,
+            floors.driver_ns,
+            floors.timing_ns,
+            futex.same_cpu,
+        ];
+        let transfers = floors.line_transfer_ns.iter().map(|transfer| transfer.ns);
+        for summary in all.into_iter().chain(transfers).chain(futex.other_cpu) {
+            assert!(summary.min > 0.0 && summary.n >= 1 && summary.n <= 5, "{summary:?}");
+        }
+        assert_eq!(futex.other_cpu.is_some(), cpus.len() > 1);
+        let measured: Vec<_> = floors.line_transfer_ns.iter().map(|line| (line.from, line.to)).collect();
+        assert_eq!(measured, pairs);
+        // A system call and a switch against an instruction: nothing that disturbs the machine turns this round.
+        assert!(futex.same_cpu.min > floors.bare_load_store_ns.min, "{floors:?}");
+        // And this thread may run where it could before, but for what was measured last.
+        affinity::keep_to(&cpus).unwrap();
+    }
+}

@@ -1,0 +1,853 @@
+//! A lock of whatever make under a sort of work: throughput first, then each wait by itself.
+//!
+//! Threads go through two intervals. In the first they take no times: what counts is what they publish between two
+//! readings. In the second each acquisition is timed. Nothing here waits for a thread that waits for a lock: where
+//! spinners starve they end with the process.
+
+use std::alloc::{Layout, alloc_zeroed};
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use poundlock_peers::Calls;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand_distr::{Distribution, Zipf};
+use serde::{Deserialize, Serialize};
+
+use super::hogs::Hogs;
+use super::turns::{Alone, Gate};
+use crate::affinity;
+use crate::clock::{self, Usage};
+use crate::error::{Error, Result};
+use crate::grid::result::{Measured, Wait};
+use crate::machine::Others;
+use crate::stats::jain;
+use crate::work::work;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    /// The lock's name.
+    pub(crate) lock: String,
+    pub(crate) threads: usize,
+    pub(crate) inside: Inside,
+    /// Steps of work between two critical sections of a thread, on average.
+    pub(crate) think_steps: u64,
+    /// How long the threads are at it before they are measured.
+    pub(crate) warm_up_ns: u64,
+    /// How long they are measured without timing acquisitions; the most that a fixed number of operations may take.
+    pub(crate) throughput_ns: u64,
+    /// How long with timing of each; again the most that a fixed number may take.
+    pub(crate) latency_ns: u64,
+    /// The CPUs they may run on.
+    pub(crate) cpus: Vec<usize>,
+    /// Whether each thread stays on one of them, in turn.
+    pub(crate) pin: bool,
+    /// Whether another process spins on each of them.
+    pub(crate) hogs: bool,
+}
+
+/// What threads do while they hold a lock.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) enum Inside {
+    /// Work of one length, in one lock.
+    Work { steps: u64 },
+    /// Work, mostly short, and long in a share of the sections.
+    Modal { steps: u64, long_steps: u64, share: f64 },
+    /// Work, and a sleep in a share of the sections.
+    Sleep { steps: u64, sleep_ns: u64, share: f64 },
+    /// Finding a key in a bucket of a hash table, or inserting it.
+    Buckets { buckets: usize, keys: usize, exponent: f64 },
+    /// An increment under a lock chosen at random, so many times for each thread.
+    Increments { locks: usize, operations: u64 },
+}
+
+/// How long threads may take to come to their ends. Those that sleep for a lock get it in time even with hogs around;
+/// those that spin for it may take time slices each, which nobody wants to wait for.
+const fn patience(spins: bool) -> Duration {
+    if spins { Duration::from_millis(50) } else { Duration::from_secs(2) }
+}
+
+pub(crate) fn run(task: &Task) -> Result<Measured> {
+    if task.cpus.is_empty() {
+        return Err(Error::Options("there is no CPU to run on".to_owned()));
+    }
+    // Before any library has a chance to start a thread: they are forked.
+    let hogs = if task.hogs { Hogs::start(&task.cpus)? } else { Hogs::none() };
+    let peer = match poundlock_peers::find(&task.lock) {
+        Some(Ok(peer)) => peer,
+        Some(Err(absent)) => return Err(Error::Library(absent.why)),
+        None => return Err(Error::Options(format!("no lock is called '{}'", task.lock))),
+    };
+    let lock = Driven { calls: peer.calls, patience: patience(peer.spins) };
+    let think_steps = task.think_steps;
+    match task.inside {
+        Inside::Work { steps } => {
+            drive(lock, task, &hogs, 1, true, Single { inside: Steps { steps }, think_steps })
+        }
+        Inside::Modal { steps, long_steps, share } => {
+            let inside = Long { steps, long_steps, below: threshold(share) };
+            drive(lock, task, &hogs, 1, true, Single { inside, think_steps })
+        }
+        Inside::Sleep { steps, sleep_ns, share } => {
+            let inside = Sleeps { steps, sleep_ns, below: threshold(share) };
+            drive(lock, task, &hogs, 1, true, Single { inside, think_steps })
+        }
+        Inside::Buckets { buckets, keys, exponent } => {
+            let table = Table::new(buckets, keys, exponent, think_steps)?;
+            drive(lock, task, &hogs, buckets, true, table)
+        }
+        Inside::Increments { locks, operations } => {
+            let body = Increments { locks, operations, think_steps };
+            drive(lock, task, &hogs, locks, false, body)
+        }
+    }
+}
+
+/// The share of the random numbers of 32 bits that lie below what this returns.
+fn threshold(share: f64) -> u32 {
+    (share * f64::from(u32::MAX)) as u32
+}
+
+/// A lock to drive.
+#[derive(Clone, Copy)]
+struct Driven {
+    calls: Calls,
+    patience: Duration,
+}
+
+/// A sort of work.
+trait Body: Send + Sync + 'static {
+    /// What a lock protects besides [`Protected`]. Zero bytes are a valid one.
+    type Data;
+    /// What a thread keeps.
+    type Thread;
+
+    /// The thread with this number.
+    fn thread(&self, index: usize) -> Self::Thread;
+
+    /// How many operations a thread makes; `None` if it goes on until it is stopped.
+    fn operations(&self) -> Option<u64> {
+        None
+    }
+
+    /// Which lock is next.
+    fn choose(&self, thread: &mut Self::Thread) -> usize;
+
+    /// What is done while it is held.
+    fn inside(&self, thread: &mut Self::Thread, data: &mut Self::Data);
+
+    /// What is done after it was released.
+    fn outside(&self, thread: &mut Self::Thread);
+}
+
+/// Thinks for half of `steps` to one and a half times that many, so that threads do not march in step.
+#[inline(always)]
+fn think(steps: u64, random: &mut fastrand::Rng) {
+    if steps > 0 {
+        work(steps / 2 + ((u64::from(random.u32(..)) * (steps + 1)) >> 32));
+    }
+}
+
+/// One lock; what is done inside differs.
+struct Single<I> {
+    inside: I,
+    think_steps: u64,
+}
+
+/// What is done inside the sections of one lock.
+trait Section: Send + Sync + 'static {
+    /// What the thread decides before it locks.
+    fn decide(&self, random: &mut fastrand::Rng) -> bool;
+    /// What it does then, inside.
+    fn inside(&self, decided: bool);
+}
+
+impl<I: Section> Body for Single<I> {
+    type Data = ();
+    type Thread = (fastrand::Rng, bool);
+
+    fn thread(&self, _index: usize) -> Self::Thread {
+        (fastrand::Rng::new(), false)
+    }
+
+    #[inline(always)]
+    fn choose(&self, (random, decided): &mut Self::Thread) -> usize {
+        *decided = self.inside.decide(random);
+        0
+    }
+
+    #[inline(always)]
+    fn inside(&self, (_, decided): &mut Self::Thread, (): &mut ()) {
+        self.inside.inside(*decided);
+    }
+
+    #[inline(always)]
+    fn outside(&self, (random, _): &mut Self::Thread) {
+        think(self.think_steps, random);
+    }
+}
+
+struct Steps {
+    steps: u64,
+}
+
+impl Section for Steps {
+    #[inline(always)]
+    fn decide(&self, _random: &mut fastrand::Rng) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn inside(&self, _decided: bool) {
+        work(self.steps);
+    }
+}
+
+struct Long {
+    steps: u64,
+    long_steps: u64,
+    below: u32,
+}
+
+impl Section for Long {
+    #[inline(always)]
+    fn decide(&self, random: &mut fastrand::Rng) -> bool {
+        random.u32(..) < self.below
+    }
+
+    #[inline(always)]
+    fn inside(&self, long: bool) {
+        work(if long { self.long_steps } else { self.steps });
+    }
+}
+
+struct Sleeps {
+    steps: u64,
+    sleep_ns: u64,
+    below: u32,
+}
+
+impl Section for Sleeps {
+    #[inline(always)]
+    fn decide(&self, random: &mut fastrand::Rng) -> bool {
+        random.u32(..) < self.below
+    }
+
+    #[inline(always)]
+    fn inside(&self, sleep: bool) {
+        work(self.steps);
+        if sleep {
+            thread::sleep(Duration::from_nanos(self.sleep_ns));
+        }
+    }
+}
+
+/// A lock chosen at random, and nothing but the counter inside.
+struct Increments {
+    locks: usize,
+    operations: u64,
+    think_steps: u64,
+}
+
+impl Body for Increments {
+    type Data = ();
+    type Thread = fastrand::Rng;
+
+    fn thread(&self, _index: usize) -> fastrand::Rng {
+        fastrand::Rng::new()
+    }
+
+    fn operations(&self) -> Option<u64> {
+        Some(self.operations)
+    }
+
+    #[inline(always)]
+    fn choose(&self, random: &mut fastrand::Rng) -> usize {
+        random.usize(..self.locks)
+    }
+
+    #[inline(always)]
+    fn inside(&self, _random: &mut fastrand::Rng, (): &mut ()) {}
+
+    #[inline(always)]
+    fn outside(&self, random: &mut fastrand::Rng) {
+        think(self.think_steps, random);
+    }
+}
+
+/// Keys that are drawn before the measurement: drawing one takes longer than looking for it.
+const DRAWN: usize = 1 << 16;
+
+/// A hash table. Each operation looks for a key, and inserts it in one of five if it is not there.
+struct Table {
+    buckets: usize,
+    /// Keys in the order in which they are used; a thread begins anywhere.
+    keys: Box<[u32]>,
+    think_steps: u64,
+}
+
+impl Table {
+    fn new(buckets: usize, keys: usize, exponent: f64, think_steps: u64) -> Result<Table> {
+        let zipf = Zipf::new(keys as f64, exponent)
+            .map_err(|error| Error::Options(format!("{keys} keys by Zipf's law to {exponent}: {error}")))?;
+        // All locks get the same keys.
+        let mut random = SmallRng::seed_from_u64(keys as u64);
+        let keys = (0..DRAWN).map(|_| zipf.sample(&mut random) as u32).collect();
+        Ok(Table { buckets, keys, think_steps })
+    }
+}
+
+/// The key's bucket; keys that are next to each other in popularity lie in buckets that are not.
+#[inline(always)]
+fn bucket_of(key: u32, buckets: usize) -> usize {
+    let hash = key.wrapping_mul(0x9e37_79b1);
+    (u64::from(hash) * buckets as u64 >> 32) as usize
+}
+
+struct Visitor {
+    next: usize,
+    random: fastrand::Rng,
+    key: u32,
+    insert: bool,
+    /// What was found, so that the compiler must look for it.
+    found: u64,
+}
+
+impl Body for Table {
+    type Data = Bucket;
+    type Thread = Visitor;
+
+    fn thread(&self, _index: usize) -> Visitor {
+        let mut random = fastrand::Rng::new();
+        Visitor { next: random.usize(..DRAWN), random, key: 0, insert: false, found: 0 }
+    }
+
+    #[inline(always)]
+    fn choose(&self, visitor: &mut Visitor) -> usize {
+        visitor.key = self.keys[visitor.next % DRAWN];
+        visitor.next += 1;
+        visitor.insert = visitor.random.u8(..5) == 0;
+        bucket_of(visitor.key, self.buckets)
+    }
+
+    #[inline(always)]
+    fn inside(&self, visitor: &mut Visitor, bucket: &mut Bucket) {
+        let value =
+            if visitor.insert { bucket.insert(visitor.key, visitor.found) } else { bucket.find(visitor.key) };
+        visitor.found = std::hint::black_box(visitor.found.wrapping_add(value.unwrap_or(1)));
+    }
+
+    #[inline(always)]
+    fn outside(&self, visitor: &mut Visitor) {
+        think(self.think_steps, &mut visitor.random);
+    }
+}
+
+/// Entries that a bucket has room for. The oldest makes room for another.
+const ENTRIES: usize = 32;
+
+/// A short linked list in memory of its own, newest first: a program that is fast does not allocate while it holds a
+/// lock. Links are one more than an index; 0 ends the list, so that zero bytes are an empty one.
+#[repr(C)]
+struct Bucket {
+    first: u32,
+    used: u32,
+    entries: [Entry; ENTRIES],
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Entry {
+    key: u32,
+    next: u32,
+    value: u64,
+}
+
+impl Bucket {
+    #[inline(always)]
+    fn find(&self, key: u32) -> Option<u64> {
+        let mut link = self.first;
+        while link != 0 {
+            let entry = &self.entries[link as usize - 1];
+            if entry.key == key {
+                return Some(entry.value);
+            }
+            link = entry.next;
+        }
+        None
+    }
+
+    /// Gives `key` this value. Returns the one that it had.
+    #[inline(always)]
+    fn insert(&mut self, key: u32, value: u64) -> Option<u64> {
+        let (mut before_last, mut last, mut link) = (0, 0, self.first);
+        while link != 0 {
+            let entry = &mut self.entries[link as usize - 1];
+            if entry.key == key {
+                return Some(std::mem::replace(&mut entry.value, value));
+            }
+            (before_last, last, link) = (last, link, entry.next);
+        }
+        let new = if (self.used as usize) < ENTRIES {
+            self.used += 1;
+            self.used
+        } else {
+            self.entries[before_last as usize - 1].next = 0;
+            last
+        };
+        self.entries[new as usize - 1] = Entry { key, next: self.first, value };
+        self.first = new;
+        None
+    }
+}
+
+/// What every lock protects. It is read when a critical section begins and written when it ends, so that two threads
+/// that overlap anywhere in it find out, or lose an update.
+#[derive(Default)]
+struct Protected(AtomicU64);
+
+/// Locks, each with what it protects, in cache lines of its own. They are never freed: threads that starve may still be
+/// at them when the process ends.
+struct Cells<D> {
+    base: *mut u8,
+    stride: usize,
+    data: usize,
+    number: usize,
+    /// What is there besides [`Protected`].
+    _data: std::marker::PhantomData<fn() -> D>,
+}
+
+// SAFETY: the memory is never freed and is reached through locks and atomics alone.
+unsafe impl<D> Send for Cells<D> {}
+// SAFETY: as above.
+unsafe impl<D> Sync for Cells<D> {}
+
+impl<D> Clone for Cells<D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<D> Copy for Cells<D> {}
+
+/// What lies beside a lock.
+#[repr(C)]
+struct Beside<D> {
+    protected: Protected,
+    data: D,
+}
+
+/// Adjacent-line prefetching included.
+const LINES: usize = 128;
+
+impl<D> Cells<D> {
+    /// Makes `number` locks. What they protect lies apart from them, as one lock of a large object has it, or in the same
+    /// lines, as many small objects have it.
+    fn new(calls: &Calls, number: usize, apart: bool) -> Result<Cells<D>> {
+        let beside = Layout::new::<Beside<D>>();
+        let data = calls.size.next_multiple_of(if apart { LINES } else { beside.align() });
+        let align = LINES.max(calls.align);
+        let stride = (data + beside.size()).next_multiple_of(align);
+        let refused = || Error::Options(format!("{number} locks of {} bytes are too many", calls.size));
+        let size = stride.checked_mul(number).ok_or_else(refused)?;
+        let layout = Layout::from_size_align(size, align).map_err(|_| refused())?;
+        if number == 0 {
+            return Err(Error::Options("at least one lock is needed".to_owned()));
+        }
+        // SAFETY: there is at least one lock and what lies beside it, so that the size is not 0.
+        let base = unsafe { alloc_zeroed(layout) };
+        if base.is_null() {
+            return Err(refused());
+        }
+        let cells = Cells { base, stride, data, number, _data: std::marker::PhantomData };
+        for index in 0..number {
+            // SAFETY: memory of the lock's size and alignment, zeroed, that nobody uses yet.
+            unsafe { (calls.init)(cells.lock(index)) };
+        }
+        Ok(cells)
+    }
+
+    #[inline(always)]
+    fn lock(&self, index: usize) -> *mut c_void {
+        debug_assert!(index < self.number);
+        // SAFETY: callers name locks that there are, which lie within the memory.
+        unsafe { self.base.add(index * self.stride).cast() }
+    }
+
+    #[inline(always)]
+    fn beside(&self, index: usize) -> *mut Beside<D> {
+        debug_assert!(index < self.number);
+        // SAFETY: as for `lock`; the offset is within the cell and leaves room for a `Beside`, aligned.
+        unsafe { self.base.add(index * self.stride + self.data).cast() }
+    }
+
+    /// The sum over all counters.
+    fn sum(&self) -> u64 {
+        let counter = |index| {
+            // SAFETY: the memory is never freed; the field is an atomic, initialised by being zeroed.
+            unsafe { (*ptr::addr_of!((*self.beside(index)).protected)).0.load(Relaxed) }
+        };
+        (0..self.number).map(counter).sum()
+    }
+}
+
+/// What a thread brings to lock and unlock; never freed either.
+fn node(calls: &Calls) -> *mut c_void {
+    if calls.node == 0 {
+        return ptr::null_mut();
+    }
+    match Layout::from_size_align(calls.node.next_multiple_of(LINES), LINES) {
+        // SAFETY: the size is not 0.
+        Ok(layout) => unsafe { alloc_zeroed(layout).cast() },
+        Err(_) => ptr::null_mut(),
+    }
+}
+
+/// What threads are at.
+mod phase {
+    /// Making acquisitions, untimed.
+    pub(super) const THROUGHPUT: u32 = 0;
+    /// Making acquisitions, each timed.
+    pub(super) const LATENCY: u32 = 1;
+    /// Coming to their ends.
+    pub(super) const END: u32 = 2;
+}
+
+/// What a thread publishes.
+#[derive(Default)]
+struct Published {
+    /// Acquisitions.
+    count: AtomicU64,
+    /// When it began to wait; 0 while it does not wait, [`SOME_TIME_AGO`] if it took no time then.
+    waits_since: AtomicU64,
+    /// When it had made its operations; 0 before.
+    finished_at: AtomicU64,
+}
+
+const SOME_TIME_AGO: u64 = 1;
+
+struct Shared<B: Body> {
+    calls: Calls,
+    cells: Cells<B::Data>,
+    body: B,
+    overlapped: Alone<AtomicBool>,
+    phase: Alone<AtomicU32>,
+    start: Gate,
+    /// Where threads with a fixed number of operations meet before those that are timed.
+    again: Gate,
+    finished: Alone<AtomicUsize>,
+    published: Vec<Alone<Published>>,
+    waits: Vec<Alone<Mutex<Histogram<u64>>>>,
+}
+
+impl<B: Body> Shared<B> {
+    /// A thread's histogram. The thread that records holds it briefly; nobody waits for a lock under test with it.
+    fn waits(&self, index: usize) -> MutexGuard<'_, Histogram<u64>> {
+        self.waits[index].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finished(&self) -> usize {
+        self.finished.0.load(Acquire)
+    }
+}
+
+/// Acquisitions, until the phase is over or the operations are made.
+#[inline(never)]
+fn acquire<B: Body, const TIMED: bool>(
+    shared: &Shared<B>,
+    index: usize,
+    node: *mut c_void,
+    thread: &mut B::Thread,
+) {
+    let (calls, cells, body) = (shared.calls, shared.cells, &shared.body);
+    let Published { count, waits_since, .. } = &shared.published[index].0;
+    let end = if TIMED { phase::END } else { phase::LATENCY };
+    let mut left = body.operations().unwrap_or(u64::MAX);
+    let mut acquisitions = count.load(Relaxed);
+    while left > 0 && shared.phase.0.load(Relaxed) < end {
+        left -= 1;
+        let chosen = body.choose(thread);
+        let (lock, beside) = (cells.lock(chosen), cells.beside(chosen));
+        let before = if TIMED { clock::now_ns() } else { SOME_TIME_AGO };
+        waits_since.store(before, Relaxed);
+        // SAFETY: an initialised lock that this thread does not hold, and this thread's own node.
+        unsafe { (calls.lock)(lock, node) };
+        let waited = if TIMED { clock::now_ns() - before } else { 0 };
+        waits_since.store(0, Relaxed);
+        // SAFETY: never freed, and valid as zero bytes; the counter is only ever reached as an atomic.
+        let protected = unsafe { &(*ptr::addr_of!((*beside).protected)).0 };
+        let seen = protected.load(Relaxed);
+        // SAFETY: this thread holds the lock of this data. A lock that does not exclude breaks this promise; then the
+        // counter tells, and there is no figure.
+        body.inside(thread, unsafe { &mut *ptr::addr_of_mut!((*beside).data) });
+        if protected.load(Relaxed) != seen {
+            shared.overlapped.0.store(true, Relaxed);
+        }
+        protected.store(seen + 1, Relaxed);
+        // SAFETY: this thread locked it with this node.
+        unsafe { (calls.unlock)(lock, node) };
+        if TIMED {
+            shared.waits(index).saturating_record(waited);
+        }
+        acquisitions += 1;
+        // Release, for `drive`: after the counter that the lock protects.
+        count.store(acquisitions, Release);
+        body.outside(thread);
+    }
+}
+
+/// A thread's life.
+fn live<B: Body>(shared: &Shared<B>, index: usize) {
+    let node = node(&shared.calls);
+    let mut thread = shared.body.thread(index);
+    shared.start.wait();
+    acquire::<B, false>(shared, index, node, &mut thread);
+    if shared.body.operations().is_some() {
+        shared.published[index].0.finished_at.store(clock::now_ns(), Relaxed);
+        shared.finished.0.fetch_add(1, Release);
+        shared.again.wait();
+    }
+    acquire::<B, true>(shared, index, node, &mut thread);
+    shared.finished.0.fetch_add(1, Release);
+}
+
+/// Waits up to an hour are told apart, to a hundredth.
+fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 2)
+        .map_err(|error| Error::Options(format!("no histogram of waits: {error}")))
+}
+
+/// Measures. Threads that starve outlive the call; the process is to end soon after it.
+fn drive<B: Body>(
+    lock: Driven,
+    task: &Task,
+    hogs: &Hogs,
+    locks: usize,
+    apart: bool,
+    body: B,
+) -> Result<Measured> {
+    let shared = Arc::new(Shared {
+        calls: lock.calls,
+        cells: Cells::new(&lock.calls, locks, apart)?,
+        body,
+        overlapped: Alone::default(),
+        phase: Alone(AtomicU32::new(phase::THROUGHPUT)),
+        start: Gate::default(),
+        again: Gate::default(),
+        finished: Alone::default(),
+        published: (0..task.threads).map(|_| Alone::default()).collect(),
+        waits: (0..task.threads).map(|_| Ok(Alone(Mutex::new(histogram()?)))).collect::<Result<_>>()?,
+    });
+    affinity::keep_to(&task.cpus)?;
+    let mut threads = Vec::new();
+    for index in 0..task.threads {
+        let shared = Arc::clone(&shared);
+        let cpu = task.pin.then(|| task.cpus[index % task.cpus.len()]);
+        // Small stacks: 250 threads should not need half a gigabyte of address space.
+        let thread = thread::Builder::new().stack_size(256 << 10).spawn(move || {
+            let kept = cpu.map_or(Ok(()), |cpu| affinity::keep_to(&[cpu]));
+            live(&shared, index);
+            kept
+        });
+        threads.push(thread.map_err(Error::system(format!("cannot start {} threads", task.threads)))?);
+    }
+    let measured = match shared.body.operations() {
+        None => intervals(&shared, task, hogs),
+        Some(_) => fixed(&shared, task, hogs),
+    };
+    shared.phase.0.store(phase::END, Relaxed);
+    let unfinished = finish(threads, lock.patience)?;
+
+    // A lock that lets two in at once may be very fast.
+    let broken = |how: String| Err(Error::Options(format!("the lock does not exclude: {how}")));
+    if shared.overlapped.0.load(Relaxed) {
+        return broken("two threads were in their critical sections at once".to_owned());
+    }
+    // In this order: a thread counts what the lock protects before it counts for itself.
+    let total: u64 = shared.published.iter().map(|published| published.0.count.load(Acquire)).sum();
+    let protected = shared.cells.sum();
+    if protected < total || (unfinished == 0 && protected != total) {
+        return broken(format!("{total} acquisitions left a count of {protected}"));
+    }
+    measured
+}
+
+/// How often each thread had acquired a lock at some moment.
+struct Reading {
+    at_ns: u64,
+    counts: Vec<u64>,
+}
+
+impl Reading {
+    fn take<B: Body>(shared: &Shared<B>) -> Reading {
+        // If this thread is preempted in the middle, the counts belong to no moment.
+        const PROMPT_NS: u64 = 100_000;
+        let mut tries = 0;
+        loop {
+            let before = clock::now_ns();
+            let counts = shared.published.iter().map(|published| published.0.count.load(Relaxed)).collect();
+            let after = clock::now_ns();
+            tries += 1;
+            if after - before < PROMPT_NS || tries == 100 {
+                return Reading { at_ns: before + (after - before) / 2, counts };
+            }
+        }
+    }
+}
+
+/// What this process and the machine consume from here on.
+struct Consumption<'a> {
+    usage: Usage,
+    others: Others,
+    hogs: &'a Hogs,
+    hogs_ns: u64,
+}
+
+impl Consumption<'_> {
+    fn watch(hogs: &Hogs) -> Consumption<'_> {
+        Consumption { hogs_ns: hogs.cpu_ns(), hogs, others: Others::watch(), usage: Usage::of_this_process() }
+    }
+
+    /// The figures of an interval that ends now.
+    fn measured(&self, operations: u64, elapsed_ns: u64, speeds: &[u64], cpus: usize) -> Measured {
+        let used = Usage::of_this_process().since(&self.usage);
+        let known = used.cpu_ns + (self.hogs.cpu_ns() - self.hogs_ns);
+        Measured {
+            operations,
+            seconds: elapsed_ns as f64 / 1e9,
+            cpu_ns: used.cpu_ns,
+            involuntary: used.involuntary_switches,
+            voluntary: used.voluntary_switches,
+            jain: jain(speeds).unwrap_or(0.0),
+            unserved: speeds.iter().filter(|&&speed| speed == 0).count(),
+            others: self.others.share(known, cpus),
+            wait: Wait::default(),
+        }
+    }
+}
+
+fn nobody(elapsed_ns: u64) -> Error {
+    Error::Options(format!("nobody acquired the lock in {:.3} s", elapsed_ns as f64 / 1e9))
+}
+
+/// Threads that go on until they are stopped. They may be well under way before this one runs again, above all where
+/// there are many of them: what counts is the time that really passed.
+fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Measured> {
+    let sleep = |ns| thread::sleep(Duration::from_nanos(ns));
+    shared.start.open(task.threads);
+    sleep(task.warm_up_ns);
+    let consumption = Consumption::watch(hogs);
+    let first = Reading::take(shared);
+    let mut tries = 0;
+    let last = loop {
+        sleep(task.throughput_ns);
+        let last = Reading::take(shared);
+        tries += 1;
+        // A busy machine may not have let the threads run at all.
+        if last.counts != first.counts || tries == 5 {
+            break last;
+        }
+    };
+    let elapsed_ns = last.at_ns - first.at_ns;
+    let counts: Vec<u64> = last.counts.iter().zip(&first.counts).map(|(last, first)| last - first).collect();
+    let operations = counts.iter().sum();
+    if operations == 0 {
+        return Err(nobody(elapsed_ns));
+    }
+    let measured = consumption.measured(operations, elapsed_ns, &counts, task.cpus.len());
+    let began = clock::now_ns();
+    shared.phase.0.store(phase::LATENCY, Relaxed);
+    sleep(task.latency_ns);
+    Ok(Measured { wait: waits(shared, began)?, ..measured })
+}
+
+/// Threads that make a number of operations: the time that all of them take. Where that is too long, what they got done.
+fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Measured> {
+    let limit = |ns| Instant::now() + Duration::from_nanos(ns);
+    let wait_for = |finished, end| {
+        while shared.finished() < finished && Instant::now() < end {
+            thread::sleep(Duration::from_micros(500));
+        }
+    };
+    // All are there before the clock starts.
+    while shared.start.there() < task.threads {
+        thread::sleep(Duration::from_micros(100));
+    }
+    let consumption = Consumption::watch(hogs);
+    let start = clock::now_ns();
+    shared.start.open(task.threads);
+    wait_for(task.threads, limit(task.throughput_ns));
+    let end = Reading::take(shared);
+    let finished: Vec<u64> =
+        shared.published.iter().map(|published| published.0.finished_at.load(Relaxed)).collect();
+    let all = shared.finished() >= task.threads;
+    let last = finished.iter().copied().max().filter(|_| all).unwrap_or(end.at_ns);
+    let elapsed_ns = (last - start).max(1);
+    // Operations a second, each thread by its own time.
+    let speeds: Vec<u64> = end
+        .counts
+        .iter()
+        .zip(&finished)
+        .map(|(&count, &finished)| {
+            let until = if finished == 0 { end.at_ns } else { finished };
+            (count as f64 * 1e9 / until.saturating_sub(start).max(1) as f64) as u64
+        })
+        .collect();
+    let operations = end.counts.iter().sum();
+    if operations == 0 {
+        return Err(nobody(elapsed_ns));
+    }
+    let measured = consumption.measured(operations, elapsed_ns, &speeds, task.cpus.len());
+    let began = clock::now_ns();
+    shared.phase.0.store(phase::LATENCY, Relaxed);
+    // Those that still wait for a lock come later.
+    shared.again.open(shared.finished().min(task.threads));
+    wait_for(2 * task.threads, limit(task.latency_ns));
+    Ok(Measured { wait: waits(shared, began)?, ..measured })
+}
+
+/// The waits of all threads since `began`. Those that have not ended count as long as they have lasted: were they left
+/// out, a lock that serves some at once and others never would look best.
+fn waits<B: Body>(shared: &Shared<B>, began: u64) -> Result<Wait> {
+    shared.phase.0.store(phase::END, Relaxed);
+    let end = clock::now_ns();
+    let mut all = histogram()?;
+    for (index, published) in shared.published.iter().enumerate() {
+        let thread = shared.waits(index);
+        all.add(&*thread).map_err(|error| Error::Options(format!("waits do not add up: {error}")))?;
+        match published.0.waits_since.load(Relaxed) {
+            0 => {}
+            SOME_TIME_AGO => all.saturating_record(end - began),
+            since => all.saturating_record(end.saturating_sub(since)),
+        }
+    }
+    Ok(Wait {
+        p50: all.value_at_quantile(0.5),
+        p99: all.value_at_quantile(0.99),
+        p999: all.value_at_quantile(0.999),
+        max: all.max(),
+        count: all.len(),
+    })
+}
+
+/// Waits for the threads' ends, but not for long. Returns how many have not come to theirs.
+fn finish(mut threads: Vec<JoinHandle<Result<()>>>, limit: Duration) -> Result<usize> {
+    let end = Instant::now() + limit;
+    loop {
+        let (finished, rest): (Vec<_>, Vec<_>) = threads.into_iter().partition(JoinHandle::is_finished);
+        threads = rest;
+        for thread in finished {
+            thread.join().map_err(|_| Error::Options("a thread died".to_owned()))??;
+        }
+        if threads.is_empty() || Instant::now() >= end {
+            return Ok(threads.len());
+        }
+        thread::sleep(Duration::from_micros(500));
+    }
+}
