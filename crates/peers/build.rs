@@ -21,7 +21,9 @@ fn main() {
         println!("cargo::rerun-if-changed={path}");
     }
     watch_packages();
-    println!("cargo::rerun-if-env-changed={WITHOUT}");
+    for name in [WITHOUT, "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPATH", "LIBRARY_PATH"] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
     let without = env::var(WITHOUT).unwrap_or_default();
     let without: Vec<_> = without.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     for name in &without {

@@ -76,6 +76,13 @@ pub(crate) struct Compilers {
     pub(crate) host: String,
 }
 
+/// A way to link.
+struct Way {
+    arguments: Vec<OsString>,
+    /// The shared object where the package's code lies, if not in what is made.
+    library: Option<String>,
+}
+
 impl Compilers {
     /// Makes a shim whose source lies in `sources`.
     ///
@@ -86,7 +93,7 @@ impl Compilers {
         let header = self.header(shim, cpp, out)?;
         let object = out.join(format!("{}.so", shim.name));
         let mut problem = String::new();
-        for libraries in self.libraries(shim, cpp) {
+        for way in self.ways(shim, cpp) {
             let mut command = self.compiler(cpp)?;
             command
                 .arg("-shared")
@@ -97,10 +104,15 @@ impl Compilers {
             // Nothing of ours or theirs is visible but the entrance; nothing is looked up during a call; and what the
             // shim lacks is found out now.
             command.args(["-Wl,--exclude-libs,ALL", "-Wl,-z,now", "-Wl,--gc-sections", "-Wl,--no-undefined"]);
-            command.args(libraries).arg("-pthread");
+            command.args(&way.arguments).arg("-pthread");
             let output = run(&mut command, cpp)?;
             if output.status.success() {
-                return Ok(Made { object, origin: origin(&header, shim) });
+                let mut origin = origin(&header, shim);
+                let library = way.library.and_then(|file| self.file(&file, cpp));
+                if asserts(library.as_deref().unwrap_or(&object)) {
+                    origin += ", built with assertions";
+                }
+                return Ok(Made { object, origin });
             }
             // The last way is the plainest.
             problem = first_error(&output);
@@ -139,6 +151,8 @@ impl Compilers {
             .debug(false)
             .force_frame_pointer(false)
             .pic(true)
+            // One jump into the library, as a call through a table in a program of its own would take.
+            .use_plt(false)
             .define("NDEBUG", None)
             .cargo_metadata(false)
             .cargo_warnings(false);
@@ -147,26 +161,37 @@ impl Compilers {
     }
 
     /// Ways to link a shim, the best first.
-    fn libraries(&self, shim: &Shim, cpp: bool) -> Vec<Vec<OsString>> {
+    fn ways(&self, shim: &Shim, cpp: bool) -> Vec<Way> {
+        let shared = |name| Way {
+            arguments: vec![format!("-l{name}").into()],
+            library: Some(format!("lib{name}.so")),
+        };
         match shim.library {
-            Library::None => vec![vec![]],
-            Library::Shared { name } => vec![vec![format!("-l{name}").into()]],
+            Library::None => vec![Way { arguments: vec![], library: None }],
+            Library::Shared { name } => vec![shared(name)],
             Library::Archive { name, siblings } => {
                 let archives = self.archives(name, siblings, cpp).map(|archives| {
                     let group = [OsString::from("-Wl,--start-group")].into_iter().chain(archives);
-                    group.chain([OsString::from("-Wl,--end-group")]).collect()
+                    let arguments = group.chain([OsString::from("-Wl,--end-group")]).collect();
+                    Way { arguments, library: None }
                 });
-                archives.into_iter().chain([vec![format!("-l{name}").into()]]).collect()
+                archives.into_iter().chain([shared(name)]).collect()
             }
         }
     }
 
-    /// The archive of a library and its siblings, if the compiler knows one.
-    fn archives(&self, name: &str, siblings: &str, cpp: bool) -> Option<Vec<OsString>> {
-        let output = self.compiler(cpp).ok()?.arg(format!("-print-file-name=lib{name}.a")).output().ok()?;
+    /// Where the compiler finds a library's file.
+    fn file(&self, name: &str, cpp: bool) -> Option<PathBuf> {
+        let output = self.compiler(cpp).ok()?.arg(format!("-print-file-name={name}")).output().ok()?;
         let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
         // The bare name means that it was not found.
-        let directory = path.parent().filter(|_| path.is_absolute())?;
+        path.is_absolute().then_some(path)
+    }
+
+    /// The archive of a library and its siblings, if the compiler knows one.
+    fn archives(&self, name: &str, siblings: &str, cpp: bool) -> Option<Vec<OsString>> {
+        let path = self.file(&format!("lib{name}.a"), cpp)?;
+        let directory = path.parent()?;
         let mut archives: Vec<_> = directory
             .read_dir()
             .ok()?
@@ -203,6 +228,13 @@ fn first_error(output: &Output) -> String {
         .unwrap_or("the compiler does not say why")
         .trim()
         .to_owned()
+}
+
+/// Whether code was compiled without `NDEBUG`, and checks itself all the time: what is compiled here does not.
+fn asserts(file: &Path) -> bool {
+    let text = b"__assert_fail\0";
+    let bytes = std::fs::read(file).unwrap_or_default();
+    bytes.windows(text.len()).any(|part| part == text)
 }
 
 /// Which package a header is from, and its version, as far as the system knows.

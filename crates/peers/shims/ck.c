@@ -56,13 +56,21 @@ static void clh_init(void *lock)
 	ck_spinlock_clh_init(lock, clh_place());
 }
 
+/* Apart, so that the function below needs no stack. */
+__attribute__((noinline, cold)) static void clh_lock_first(void *lock, ck_spinlock_clh_t **own)
+{
+	*own = clh_place();
+	ck_spinlock_clh_lock(lock, *own);
+}
+
 static void clh_lock(void *lock, void *node)
 {
 	ck_spinlock_clh_t **own = node;
 
-	if (CK_CC_UNLIKELY(*own == NULL))
-		*own = clh_place();
-	ck_spinlock_clh_lock(lock, *own);
+	if (CK_CC_LIKELY(*own != NULL))
+		ck_spinlock_clh_lock(lock, *own);
+	else
+		clh_lock_first(lock, own);
 }
 
 static void clh_unlock(void *lock, void *node)

@@ -31,6 +31,10 @@
 //! asked for. So this library depends on no package at run time, and one that is missing, then or when this was built,
 //! leaves out its own locks and nothing else: they are [`Absent`], and say what to install.
 //!
+//! A package that its distribution has built with assertions, as Debian has Abseil, checks more than one that its users build
+//! themselves as a release; [`Peer::origin`] says so. Another build is used if the compiler's variables `CPATH` and
+//! `LIBRARY_PATH` name it, and is put into the shared object if its archives are position-independent.
+//!
 //! The environment variable `POUNDLOCK_PEERS_WITHOUT` names shims to leave out, with commas between: `abseil,ck`. The
 //! build script heeds it as if the package were not there.
 
