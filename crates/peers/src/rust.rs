@@ -95,6 +95,7 @@ impl Lock for Mutex<()> {
 
 /// A mutex of a crate that also offers it without a guard, by `lock_api`, as it is used where locks are put into other
 /// types.
+#[cfg(any(feature = "parking_lot", feature = "usync"))]
 macro_rules! raw {
     ($from:ident) => {
         impl Lock for $from::RawMutex {

@@ -130,7 +130,7 @@ mod tests {
     use std::process::Command;
     use std::sync::atomic::Ordering::Relaxed;
     use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-    use std::sync::{Arc, mpsc};
+    use std::sync::{Arc, Barrier, mpsc};
     use std::thread;
     use std::time::Duration;
 
@@ -217,7 +217,7 @@ mod tests {
     fn cohorts_of_many_nodes_exclude_each_other() {
         const NODES: u32 = 3;
         const THREADS: usize = 2;
-        const ROUNDS: u64 = 50_000;
+        const ROUNDS: u64 = 100_000;
         let Ok(object) = built::CK.object else { return };
         // CPUs beyond the list belong to node 0; those in it to this one, at the time.
         let node_of_cpu: &'static [AtomicU32] =
@@ -243,28 +243,35 @@ mod tests {
             let lock = Arc::new(Instance::new(&calls));
             let count = Arc::new(AtomicU64::new(0));
             let end = Arc::new(AtomicBool::new(false));
+            let start = Arc::new(Barrier::new(THREADS));
             let mover = thread::spawn({
                 let end = Arc::clone(&end);
                 move || {
-                    for node in (0..NODES).cycle().take_while(|_| !end.load(Relaxed)) {
-                        node_of_cpu.iter().for_each(|of| of.store(node, Relaxed));
+                    // CPUs beside each other are always on different nodes.
+                    for shift in (0..NODES).cycle().take_while(|_| !end.load(Relaxed)) {
+                        for (cpu, node) in (shift..).zip(node_of_cpu) {
+                            node.store(cpu % NODES, Relaxed);
+                        }
                         thread::yield_now();
                     }
                 }
             });
             let adders: Vec<_> = (0..THREADS)
                 .map(|_| {
-                    let (lock, count) = (Arc::clone(&lock), Arc::clone(&count));
+                    let (lock, count, start) = (Arc::clone(&lock), Arc::clone(&count), Arc::clone(&start));
                     thread::spawn(move || {
                         let node = Node::new(&calls);
                         let own = |call: unsafe extern "C" fn(*mut c_void, *mut c_void)| {
                             // SAFETY: lock and node live; the thread unlocks what it locked.
                             unsafe { call(lock.as_ptr(), node.as_ptr()) }
                         };
+                        start.wait();
                         for _ in 0..ROUNDS {
                             own(calls.lock);
                             // Two steps: if two threads are in at once, additions are lost.
-                            count.store(count.load(Relaxed) + 1, Relaxed);
+                            let seen = count.load(Relaxed);
+                            (0..20).for_each(|_| std::hint::spin_loop());
+                            count.store(seen + 1, Relaxed);
                             own(calls.unlock);
                         }
                     })
