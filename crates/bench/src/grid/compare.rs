@@ -18,6 +18,8 @@ const GLIBC: &str = "glibc";
 const MANY_THREADS: usize = 250;
 const TWO_THREADS: usize = 2;
 const WAIT_THREADS: usize = 64;
+/// Seconds over which threads are to get equal shares; in less some may not even have run.
+const FAIR_SECONDS: f64 = 1.0;
 /// A peer is thrifty to the point only if it gets this share of our throughput.
 const THRIFTY_THROUGHPUT: f64 = 0.9;
 
@@ -394,6 +396,7 @@ impl Results {
             let figure = format!("{what}, throughput against the best peer: worst point");
             targets.push(self.worst(&figure, Limit::AtLeast(0.95), &points(kind)));
         }
+        targets.push(self.without_figure());
         targets
     }
 
@@ -448,17 +451,41 @@ impl Results {
 
     fn least_fair(&self, grid: &[usize]) -> Verdict {
         let limit = Limit::AtLeast(0.9);
+        let long_enough = |&&point: &&usize| {
+            let Point { threads, seconds, .. } = self.run.points[point];
+            threads > 1 && seconds >= FAIR_SECONDS
+        };
         let fairness = |&point: &usize| Some((point, self.summary(point, self.ours(), Figure::Jain)?));
-        let points: Vec<(usize, Summary)> = grid.iter().filter_map(fairness).collect();
+        let points: Vec<(usize, Summary)> = grid.iter().filter(long_enough).filter_map(fairness).collect();
         let worst = points.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median));
         Verdict {
-            figure: "Jain's index over the grid: worst point".into(),
+            figure: "Jain's index over a second, over the grid: worst point".into(),
             limit,
             value: worst.map(|(_, summary)| summary.median),
             spread: worst.map(|(_, summary)| (summary.min, summary.max)),
             at: worst.map_or_else(String::new, |(point, _)| self.run.points[*point].name.clone()),
             of: points.len(),
             short: points.iter().filter(|(_, summary)| !limit.reached_by(summary.median)).count(),
+        }
+    }
+
+    /// A lock that fails at its worst points would have the best figures at the others.
+    fn without_figure(&self) -> Verdict {
+        let limit = Limit::AtMost(0.0);
+        let failures: Vec<Failure<'_>> =
+            self.failures().into_iter().filter(|failure| failure.lock == self.run.ours).collect();
+        let made: usize = (0..self.run.rounds)
+            .flat_map(|round| (0..self.run.points.len()).map(move |point| (point, round)))
+            .filter(|&(point, round)| self.outcome(point, self.ours(), round).is_some())
+            .count();
+        Verdict {
+            figure: "Measurements of ours without a figure".into(),
+            limit,
+            value: (made > 0).then_some(failures.len() as f64),
+            spread: None,
+            at: failures.first().map_or_else(String::new, |first| format!("{}: {}", first.point, first.why)),
+            of: made,
+            short: failures.len(),
         }
     }
 
@@ -493,4 +520,226 @@ fn ratio(value: f64, reference: f64) -> Option<f64> {
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (sum, n) = values.into_iter().fold((0.0, 0_u32), |(sum, n), value| (sum + value.ln(), n + 1));
     (n > 0).then(|| (sum / f64::from(n)).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::result::{Peer, Wait};
+    use super::*;
+    use crate::machine::Machine;
+    use crate::work::Calibration;
+
+    fn peer(name: &str, ours: bool) -> Peer {
+        Peer { name: name.into(), description: String::new(), origin: String::new(), ours, spins: false }
+    }
+
+    fn point(kind: Kind, threads: usize, critical_us: f64) -> Point {
+        Point {
+            kind,
+            name: format!("{}, {threads} threads, {critical_us} us", kind.name()),
+            threads,
+            critical_us,
+            think_us: 1.0,
+            seconds: 1.0,
+            latency_seconds: 1.0,
+            long_us: None,
+            sleep_us: None,
+            share: None,
+            locks: None,
+            exponent: None,
+            keys: None,
+            operations: None,
+        }
+    }
+
+    /// Two others and ours at these points, in three rounds.
+    fn run(points: Vec<Point>) -> Run {
+        Run {
+            version: super::super::result::VERSION,
+            machine: Machine::describe("test"),
+            command: String::new(),
+            started: 0,
+            calibration: Calibration { ns_per_step: 1.0 },
+            peers: vec![peer("glibc", false), peer("fast", false), peer("variant", true), peer("ours", true)],
+            absent: vec![],
+            ours: "ours".into(),
+            points,
+            rounds: 3,
+            seconds: 1.0,
+            cpus: vec![0, 1],
+            pinned: false,
+        }
+    }
+
+    /// Acquisitions in a second; the rest is the same for everybody.
+    fn sample(point: usize, lock: &str, round: usize, operations: u64) -> Sample {
+        let measured = Measured {
+            operations,
+            seconds: 1.0,
+            cpu_ns: 1_000_000,
+            involuntary: 0,
+            voluntary: 0,
+            jain: 1.0,
+            unserved: 0,
+            others: Some(0.0),
+            wait: Wait { p50: 10, p99: 20, p999: 1000, max: 2000, count: 5000 },
+        };
+        Sample { point, lock: lock.into(), round, outcome: Outcome::Measured(measured) }
+    }
+
+    fn change(sample: Sample, change: impl FnOnce(&mut Measured)) -> Sample {
+        let Outcome::Measured(mut measured) = sample.outcome else { panic!("no figures") };
+        change(&mut measured);
+        Sample { outcome: Outcome::Measured(measured), ..sample }
+    }
+
+    /// The same acquisitions in each round.
+    fn steady(point: usize, lock: &str, operations: u64) -> impl Iterator<Item = Sample> {
+        (0..3).map(move |round| sample(point, lock, round, operations))
+    }
+
+    fn target(results: &Results, figure: &str) -> Verdict {
+        let found: Vec<_> =
+            results.targets().into_iter().filter(|target| target.figure.starts_with(figure)).collect();
+        assert_eq!(found.len(), 1, "{figure}: {found:?}");
+        found.into_iter().next().unwrap()
+    }
+
+    fn near(value: Option<f64>, expected: f64) {
+        assert!(value.is_some_and(|value| (value - expected).abs() < 1e-9), "{value:?}, not {expected}");
+    }
+
+    #[test]
+    fn the_best_of_the_others_is_the_reference_at_each_point() {
+        let points = vec![point(Kind::Grid, 2, 0.2), point(Kind::Grid, 4, 0.2)];
+        let samples = steady(0, "glibc", 100)
+            .chain(steady(0, "fast", 200))
+            .chain(steady(0, "ours", 100))
+            .chain(steady(1, "glibc", 400))
+            .chain(steady(1, "fast", 50))
+            .chain(steady(1, "ours", 800))
+            // Of ours as well: nobody to be compared with, however fast.
+            .chain(steady(0, "variant", 10_000));
+        let results = Results::of(run(points), None, samples.collect()).unwrap();
+        assert_eq!((results.best(0), results.best(1)), (results.find("fast"), results.find("glibc")));
+        let mean =
+            target(&results, "Throughput over the grid, against the best peer at each point: geometric");
+        // A half and twice.
+        near(mean.value, 1.0);
+        assert_eq!((mean.reached(), mean.of, mean.short), (Some(true), 2, 1));
+        let worst = target(&results, "Throughput over the grid, against the best peer at each point: worst");
+        near(worst.value, 0.5);
+        assert_eq!((worst.reached(), worst.short), (Some(false), 1));
+        assert!(worst.at.contains("2 threads") && worst.at.ends_with("against fast"), "{}", worst.at);
+        // Against glibc 1 and 2, against the fast one 0.5 and 16.
+        let each = target(&results, "Throughput over the grid, against each single peer");
+        near(each.value, 2.0_f64.sqrt());
+        assert_eq!((each.reached(), each.of, each.short), (Some(true), 2, 0));
+        assert_eq!(each.at, "against glibc");
+    }
+
+    #[test]
+    fn ratios_are_taken_inside_a_round() {
+        let samples = (0..3).flat_map(|round| {
+            let busy = 10_u64.pow(round);
+            [sample(0, "glibc", round as usize, 4000 / busy), sample(0, "ours", round as usize, 2000 / busy)]
+        });
+        let results = Results::of(run(vec![point(Kind::Grid, 2, 0.0)]), None, samples.collect()).unwrap();
+        let ratio = results.against_best(0).unwrap().ratio;
+        assert_eq!((ratio.min, ratio.median, ratio.max, ratio.n), (0.5, 0.5, 0.5, 3));
+    }
+
+    #[test]
+    fn many_threads_are_compared_with_two_at_the_same_work() {
+        let points = vec![
+            point(Kind::Grid, 2, 0.2),
+            point(Kind::Grid, 250, 0.2),
+            point(Kind::Grid, 2, 2.0),
+            point(Kind::Grid, 250, 2.0),
+            // Nothing to compare it with.
+            point(Kind::Grid, 250, 20.0),
+        ];
+        let samples = [100, 99, 1000, 900, 1].into_iter().enumerate();
+        let samples = samples.flat_map(|(index, operations)| steady(index, "ours", operations));
+        let results = Results::of(run(points), None, samples.collect()).unwrap();
+        let many = target(&results, "Throughput with 250 threads");
+        near(many.value, 0.9);
+        assert_eq!((many.reached(), many.of, many.short), (Some(false), 2, 1));
+        assert!(many.at.contains("2 us"), "{}", many.at);
+    }
+
+    #[test]
+    fn only_those_who_keep_up_are_thrifty() {
+        let with_cpu = |lock: &str, operations, cpu_ns| {
+            let lock = lock.to_owned();
+            (0..3).map(move |round| {
+                change(sample(0, &lock, round, operations), |measured| measured.cpu_ns = cpu_ns)
+            })
+        };
+        // 10 ns an acquisition, but too slow; 40 ns; and ours 50 ns.
+        let samples =
+            with_cpu("glibc", 89, 890).chain(with_cpu("fast", 90, 3600)).chain(with_cpu("ours", 100, 5000));
+        let results = Results::of(run(vec![point(Kind::Grid, 2, 0.2)]), None, samples.collect()).unwrap();
+        let cpu = target(&results, "CPU time an operation");
+        near(cpu.value, 1.25);
+        assert_eq!(cpu.reached(), Some(false));
+        assert!(cpu.at.ends_with("against fast"), "{}", cpu.at);
+    }
+
+    #[test]
+    fn waits_and_fairness_are_about_many_threads_and_long_enough_intervals() {
+        let mut short = point(Kind::Grid, 4, 0.2);
+        short.seconds = 0.1;
+        let points = vec![point(Kind::Grid, 64, 0.2), point(Kind::Grid, 8, 0.2), short];
+        let mut samples = Vec::new();
+        for round in 0..3 {
+            samples.push(sample(0, "glibc", round, 100));
+            samples.push(change(sample(0, "ours", round, 100), |measured| {
+                (measured.wait.p999, measured.jain) = (900, 0.91);
+            }));
+            samples.push(sample(1, "glibc", round, 100));
+            samples.push(change(sample(1, "ours", round, 100), |measured| measured.wait.p999 = 99_000));
+            samples.push(change(sample(2, "ours", round, 100), |measured| measured.jain = 0.1));
+        }
+        let results = Results::of(run(points), None, samples).unwrap();
+        let waits = target(&results, "99.9 %");
+        near(waits.value, 0.9);
+        assert_eq!((waits.reached(), waits.of), (Some(true), 1));
+        let fair = target(&results, "Jain's index");
+        near(fair.value, 0.91);
+        assert_eq!((fair.reached(), fair.of), (Some(true), 2));
+    }
+
+    #[test]
+    fn scenarios_have_targets_of_their_own() {
+        let points = vec![point(Kind::Hogs, 8, 2.0), point(Kind::SleepingHolder, 8, 2.0)];
+        let samples = steady(0, "glibc", 100)
+            .chain(steady(0, "ours", 95))
+            .chain(steady(1, "glibc", 100))
+            .chain(steady(1, "ours", 94));
+        let results = Results::of(run(points), None, samples.collect()).unwrap();
+        assert_eq!(target(&results, "With a hog on each CPU").reached(), Some(true));
+        assert_eq!(target(&results, "With a sleeping holder").reached(), Some(false));
+        // And nothing is said about the grid, of which there is none.
+        assert_eq!(target(&results, "Throughput with 250 threads").reached(), None);
+        assert_eq!(results.grid_against_best(), None);
+    }
+
+    #[test]
+    fn what_failed_counts_for_nothing_but_is_not_forgotten() {
+        let points = vec![point(Kind::Grid, 2, 0.2), point(Kind::Grid, 4, 0.2)];
+        let mut samples: Vec<_> = steady(0, "glibc", 100).chain(steady(0, "ours", 200)).collect();
+        samples.push(sample(1, "glibc", 0, 100));
+        let why = "the lock does not exclude".to_owned();
+        let outcome = Outcome::Failed { failed: why.clone() };
+        samples.push(Sample { point: 1, lock: "ours".into(), round: 0, outcome });
+        let results = Results::of(run(points), None, samples).unwrap();
+        near(results.grid_against_best().map(|best| best.mean), 2.0);
+        let failures = results.failures();
+        assert_eq!(failures.len(), 1);
+        assert_eq!((failures[0].lock, failures[0].why), ("ours", why.as_str()));
+        let without = target(&results, "Measurements of ours without a figure");
+        assert_eq!((without.value, without.reached(), without.of), (Some(1.0), Some(false), 4));
+        assert_eq!((results.made(0), results.made(1), results.planned()), (4, 2, 8));
+    }
 }

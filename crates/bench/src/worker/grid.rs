@@ -147,12 +147,18 @@ trait Body: Send + Sync + 'static {
     fn outside(&self, thread: &mut Self::Thread);
 }
 
-/// Thinks for half of `steps` to one and a half times that many, so that threads do not march in step.
+/// Thinks for `steps` on average.
 #[inline(always)]
 fn think(steps: u64, random: &mut fastrand::Rng) {
     if steps > 0 {
-        work(steps / 2 + ((u64::from(random.u32(..)) * (steps + 1)) >> 32));
+        work(thought(steps, random));
     }
+}
+
+/// From half of `steps` to one and a half times that many, so that threads do not march in step.
+#[inline(always)]
+fn thought(steps: u64, random: &mut fastrand::Rng) -> u64 {
+    steps / 2 + ((u64::from(random.u32(..)) * (steps + 1)) >> 32)
 }
 
 /// One lock; what is done inside differs.
@@ -849,5 +855,219 @@ fn finish(mut threads: Vec<JoinHandle<Result<()>>>, limit: Duration) -> Result<u
             return Ok(threads.len());
         }
         thread::sleep(Duration::from_micros(500));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(inside: Inside) -> Task {
+        Task {
+            // Of those that need no package.
+            lock: "std".to_owned(),
+            threads: 3,
+            inside,
+            think_steps: 20,
+            warm_up_ns: 1_000_000,
+            throughput_ns: 20_000_000,
+            latency_ns: 20_000_000,
+            cpus: affinity::allowed().unwrap(),
+            pin: false,
+            hogs: false,
+        }
+    }
+
+    const WORK: Inside = Inside::Work { steps: 50 };
+
+    fn increments(operations: u64) -> Inside {
+        Inside::Increments { locks: 7, operations }
+    }
+
+    #[test]
+    fn every_sort_of_work_is_measured() {
+        for inside in [
+            WORK,
+            Inside::Modal { steps: 10, long_steps: 1000, share: 0.1 },
+            Inside::Sleep { steps: 10, sleep_ns: 1000, share: 0.1 },
+            Inside::Buckets { buckets: 10, keys: 1000, exponent: 0.99 },
+            increments(1000),
+        ] {
+            let measured = run(&task(inside)).unwrap();
+            assert!(measured.operations > 0 && measured.seconds > 0.0, "{inside:?}: {measured:?}");
+            assert!(measured.jain > 0.0 && measured.jain <= 1.0, "{inside:?}: {measured:?}");
+            let Wait { p50, p99, p999, max, count } = measured.wait;
+            assert!(count > 0 && p50 <= p99 && p99 <= p999 && p999 <= max, "{inside:?}: {measured:?}");
+        }
+    }
+
+    #[test]
+    fn a_fixed_number_of_operations_is_made() {
+        // A limit that only a hang can reach.
+        let hour = 3_600_000_000_000;
+        let task = Task { throughput_ns: hour, latency_ns: hour, pin: true, ..task(increments(5000)) };
+        let measured = run(&task).unwrap();
+        assert_eq!((measured.operations, measured.wait.count, measured.unserved), (15_000, 15_000, 0));
+    }
+
+    #[test]
+    fn hogs_use_the_cpus_and_are_not_counted() {
+        // Holders that do nothing but sleep: what uses the CPUs are the hogs, and other tests.
+        let sleep = Inside::Sleep { steps: 0, sleep_ns: 1_000_000, share: 1.0 };
+        let task = Task { hogs: true, throughput_ns: 100_000_000, ..task(sleep) };
+        let measured = run(&task).unwrap();
+        assert!(measured.operations > 0);
+        let all = measured.seconds * task.cpus.len() as f64 * 1e9;
+        assert!((measured.cpu_ns as f64) < all / 2.0, "{measured:?}");
+    }
+
+    #[test]
+    fn a_name_that_is_none_says_so() {
+        let task = Task { lock: "no-lock".to_owned(), ..task(WORK) };
+        assert!(run(&task).unwrap_err().to_string().contains("'no-lock'"));
+    }
+
+    unsafe extern "C" fn nothing(_lock: *mut c_void) {}
+
+    fn calls(
+        lock: unsafe extern "C" fn(*mut c_void, *mut c_void),
+        unlock: unsafe extern "C" fn(*mut c_void, *mut c_void),
+    ) -> Calls {
+        Calls { size: 4, align: 4, node: 0, init: nothing, lock, unlock, destroy: nothing }
+    }
+
+    fn drive_one(calls: Calls, patience: Duration, task: &Task) -> Result<Measured> {
+        let Inside::Work { steps } = task.inside else { panic!("one lock only") };
+        let body = Single { inside: Steps { steps }, think_steps: task.think_steps };
+        drive(Driven { calls, patience }, task, &Hogs::none(), 1, true, body)
+    }
+
+    #[test]
+    fn a_lock_that_does_not_exclude_is_found_out() {
+        unsafe extern "C" fn open(_lock: *mut c_void, _node: *mut c_void) {}
+        // Sections so long that even on one CPU some thread is preempted in one.
+        let task = Task {
+            threads: 4,
+            throughput_ns: 50_000_000,
+            latency_ns: 50_000_000,
+            ..task(Inside::Work { steps: 1_000_000 })
+        };
+        let patience = Duration::from_secs(60);
+        let found = (0..100).any(|_| {
+            drive_one(calls(open, open), patience, &task)
+                .is_err_and(|error| error.to_string().contains("does not exclude"))
+        });
+        assert!(found, "lost updates went unnoticed");
+    }
+
+    #[test]
+    fn threads_that_starve_are_left_behind_and_their_waits_count() {
+        static END: AtomicBool = AtomicBool::new(false);
+        /// Whoever comes first keeps the lock; all others wait until they are told to stop, and then end.
+        unsafe extern "C" fn lock(lock: *mut c_void, _node: *mut c_void) {
+            // SAFETY: the lock is four zeroed, aligned bytes that live as long as the process.
+            let owner = unsafe { &*lock.cast::<AtomicU32>() };
+            // SAFETY: a plain query.
+            let own = unsafe { libc::gettid() } as u32;
+            while owner.compare_exchange(0, own, Acquire, Relaxed).is_err_and(|now| now != own) {
+                if END.load(Relaxed) {
+                    loop {
+                        thread::park();
+                    }
+                }
+                thread::yield_now();
+            }
+        }
+        unsafe extern "C" fn unlock(_lock: *mut c_void, _node: *mut c_void) {}
+        let task = Task { threads: 5, throughput_ns: 30_000_000, latency_ns: 30_000_000, ..task(WORK) };
+        let measured = drive_one(calls(lock, unlock), Duration::from_millis(50), &task).unwrap();
+        // In a worker they end with the process. Here there are other tests.
+        END.store(true, Relaxed);
+        assert_eq!((measured.unserved, measured.jain), (4, 0.2));
+        // One thread's waits are nothing, four have waited throughout: to a hundredth, as the histogram has it.
+        assert!(measured.wait.max >= 29_700_000, "{measured:?}");
+        assert!(measured.wait.count >= 5);
+    }
+
+    #[test]
+    fn a_lock_that_nobody_gets_has_no_figure() {
+        static END: AtomicBool = AtomicBool::new(false);
+        unsafe extern "C" fn lock(_lock: *mut c_void, _node: *mut c_void) {
+            while !END.load(Relaxed) {
+                thread::yield_now();
+            }
+        }
+        unsafe extern "C" fn unlock(_lock: *mut c_void, _node: *mut c_void) {}
+        let task = Task { throughput_ns: 2_000_000, latency_ns: 2_000_000, ..task(WORK) };
+        let error = drive_one(calls(lock, unlock), Duration::from_millis(5), &task).unwrap_err().to_string();
+        END.store(true, Relaxed);
+        assert!(error.contains("nobody acquired the lock"), "{error}");
+    }
+
+    /// An empty bucket, as zeroed memory has it.
+    fn bucket() -> Bucket {
+        Bucket { first: 0, used: 0, entries: [Entry { key: 0, next: 0, value: 0 }; ENTRIES] }
+    }
+
+    #[test]
+    fn buckets_find_what_was_inserted_last_and_forget_the_oldest() {
+        let mut bucket = bucket();
+        assert_eq!(bucket.find(0), None);
+        for key in 0..ENTRIES as u32 {
+            assert_eq!(bucket.insert(key, u64::from(key) + 100), None);
+        }
+        assert!((0..ENTRIES as u32).all(|key| bucket.find(key) == Some(u64::from(key) + 100)));
+        assert_eq!(bucket.insert(3, 7), Some(103));
+        // Each of a hundred more pushes out the oldest that is left.
+        for key in 1000..1100 {
+            assert_eq!(bucket.insert(key, 1), None);
+            let there = (0..2000).filter(|&key| bucket.find(key).is_some()).count();
+            assert_eq!(there, ENTRIES);
+            assert_eq!(bucket.find(key), Some(1));
+        }
+        assert_eq!(bucket.find(1099 - ENTRIES as u32), None);
+        assert_eq!(bucket.find(1100 - ENTRIES as u32), Some(1));
+    }
+
+    #[test]
+    fn few_keys_are_most_of_the_traffic_and_every_bucket_has_some() {
+        let table = Table::new(100, 10_000, 0.99, 0).unwrap();
+        let popular = table.keys.iter().filter(|&&key| key <= 10).count() as f64 / DRAWN as f64;
+        // By the law 0.30 of it: the sum of 1/k^0.99 over ten keys, of that over ten thousand.
+        assert!((0.28..=0.32).contains(&popular), "{popular}");
+        assert!(table.keys.iter().all(|key| (1..=10_000).contains(key)));
+        let mut load = [0; 100];
+        for &key in &table.keys {
+            load[bucket_of(key, 100)] += 1;
+        }
+        assert!(load.iter().all(|&keys| keys > 0), "{load:?}");
+    }
+
+    #[test]
+    fn thinking_varies_by_half() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let steps: Vec<u64> = (0..10_000).map(|_| thought(1000, &mut random)).collect();
+        assert!(steps.iter().all(|steps| (500..=1500).contains(steps)));
+        let mean = steps.iter().sum::<u64>() as f64 / steps.len() as f64;
+        assert!((990.0..=1010.0).contains(&mean), "{mean}");
+        assert_eq!(thought(0, &mut random), 0);
+    }
+
+    #[test]
+    fn cells_have_lines_of_their_own() {
+        for (size, align, apart) in [(4, 4, true), (40, 8, false), (200, 64, true), (1, 256, false)] {
+            unsafe extern "C" fn pass(_lock: *mut c_void, _node: *mut c_void) {}
+            let calls = Calls { size, align, ..calls(pass, pass) };
+            let cells = Cells::<u64>::new(&calls, 5, apart).unwrap();
+            for index in 0..5 {
+                let (lock, beside) = (cells.lock(index) as usize, cells.beside(index) as usize);
+                assert_eq!((lock % align, lock % LINES), (0, 0));
+                assert!(beside >= lock + size && beside.is_multiple_of(align_of::<Beside<u64>>()));
+                assert!(!apart || beside.is_multiple_of(LINES));
+                let next = cells.lock(index) as usize + cells.stride;
+                assert!(beside + size_of::<Beside<u64>>() <= next);
+            }
+            assert_eq!(cells.sum(), 0);
+        }
     }
 }
