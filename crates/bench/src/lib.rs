@@ -8,6 +8,7 @@
 //! * [`startup`]: what it costs a program to start on our locks.
 //! * [`grid`]: the locks that people use, ours among them, at every point of a grid of threads and work.
 //! * [`floor`]: what no lock can undercut on this machine, and what the driver adds to every lock.
+//! * [`page`]: the results of the grid as a page for a browser.
 //! * [`figures`]: all of them, as one page.
 //!
 //! Each measurement runs in a process of its own, which is this executable again ([`worker::serve`]): the
@@ -34,6 +35,7 @@ pub mod floor;
 pub mod grid;
 pub mod handover;
 pub mod misc;
+pub mod page;
 pub mod report;
 pub mod sem;
 pub mod spin;

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use poundlock_bench::grid::result::Kind;
+use poundlock_bench::grid::compare::Results;
+use poundlock_bench::grid::result::{Directory, Kind};
 use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
-    Contender, Context, Error, figures, floor, grid, handover, misc, sem, spin, startup, uncontended, worker,
+    Contender, Context, Error, figures, floor, grid, handover, misc, page, sem, spin, startup, uncontended,
+    worker,
 };
 use serde::Serialize;
 
@@ -44,6 +46,8 @@ enum Which {
     Floor(Floor),
     /// All of them, as a Markdown page
     Figures(Figures),
+    /// Results of the grid as one HTML page, for a browser without a network
+    Report(Page),
     /// Measure one contender, as the other benchmarks ask on standard input
     #[command(hide = true)]
     Worker,
@@ -306,6 +310,16 @@ struct Figures {
     json: Json,
 }
 
+#[derive(clap::Args)]
+struct Page {
+    /// The directory that the run left
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Write the page to FILE rather than to standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
 /// Runs the benchmark and prints its figures.
 pub(crate) fn main(args: Args) -> ExitCode {
     let done = match args.which {
@@ -319,6 +333,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
         Which::Grid(args) => grid(*args),
         Which::Floor(args) => floors(args),
         Which::Figures(args) => all_figures(args),
+        Which::Report(args) => page_of(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -506,6 +521,15 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
         None => print(&figures.markdown())?,
     }
     write_json(&figures, json)
+}
+
+fn page_of(args: Page) -> Result<(), Failure> {
+    let results = Results::read(&Directory::at(args.directory)).map_err(failure)?;
+    let page = page::html(&results);
+    match Output::open(args.out)? {
+        Some(file) => file.write(page.as_bytes()),
+        None => print(&page),
+    }
 }
 
 fn finish<R: Report + Serialize>(figures: &R, json: Option<Output>) -> Result<(), Failure> {

@@ -1,0 +1,405 @@
+//! `poundlock bench report`: a result directory as a page, read in a real browser.
+//!
+//! The browser is Debian's `chromium`, without a network. It loads the page, at the width of a telephone and at that of a
+//! desk, with a script of the test behind the page's own: that looks at what was drawn, works the page's controls, and
+//! leaves what it saw in the document. Without the browser these tests say so and pass; with `POUNDLOCK_REAL=require` in
+//! the environment they fail.
+
+#[path = "real/programs.rs"]
+mod programs;
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use poundlock_bench::grid::result::{
+    Absent, Floors, Kind, Measured, Outcome, Peer, Point, Run, Sample, SleepWake, Transfer, Wait,
+};
+use poundlock_bench::{Calibration, Machine, Summary};
+use programs::need;
+use serde_json::Value;
+use support::{LIMIT, expect_status, poundlock_bare, run_limited};
+
+/// Seconds that the browser may take; a second or two is what it takes.
+const BROWSER_LIMIT: u64 = 120;
+const NARROWEST_WINDOW: u32 = 500;
+/// A name that is a program, for whoever does not escape it.
+const HOSTILE: &str = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">";
+
+const PEERS: [(&str, bool, bool); 18] = [
+    ("empty", false, false),
+    ("glibc", false, false),
+    ("glibc-adaptive", false, false),
+    ("glibc-spin", false, true),
+    ("std", false, false),
+    ("parking_lot", false, false),
+    ("usync", false, false),
+    ("abseil", false, false),
+    ("nsync", false, false),
+    ("onetbb", false, false),
+    ("onetbb-queuing", false, true),
+    ("ck-mcs", false, true),
+    ("ck-clh", false, true),
+    ("ck-ticket", false, true),
+    ("poundlock", true, false),
+    ("any-negative", true, false),
+    ("qspin-virt", true, true),
+    (HOSTILE, false, false),
+];
+const THREADS: [usize; 7] = [1, 2, 4, 8, 16, 64, 250];
+const CRITICAL: [f64; 4] = [0.0, 0.2, 2.0, 20.0];
+const THINK: [f64; 4] = [0.0, 0.4, 1.0, 10.0];
+
+/// A run of the size of a real one, in a directory of its own.
+fn made_up(rounds: usize) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let run = run(rounds);
+    let json = serde_json::to_string_pretty(&run).unwrap();
+    std::fs::write(directory.path().join("run.json"), json).unwrap();
+    std::fs::write(directory.path().join("floors.json"), serde_json::to_string(&floors()).unwrap()).unwrap();
+    let mut lines = String::new();
+    for round in 0..rounds {
+        for (point, what) in run.points.iter().enumerate() {
+            for (number, peer) in run.peers.iter().enumerate() {
+                let sample = Sample {
+                    point,
+                    lock: peer.name.clone(),
+                    round,
+                    outcome: outcome(what, peer, number, round),
+                };
+                lines += &serde_json::to_string(&sample).unwrap();
+                lines.push('\n');
+            }
+        }
+    }
+    std::fs::write(directory.path().join("samples.jsonl"), lines).unwrap();
+    directory
+}
+
+fn run(rounds: usize) -> Run {
+    let point = |kind: Kind, threads: usize, critical_us: f64, think_us: f64| Point {
+        kind,
+        name: format!("{}: {threads} threads, section {critical_us} µs, think {think_us} µs", kind.name()),
+        threads,
+        critical_us,
+        think_us,
+        seconds: 0.2,
+        latency_seconds: 0.1,
+        long_us: (kind == Kind::Modal).then_some(200.0),
+        sleep_us: (kind == Kind::SleepingHolder).then_some(1000.0),
+        share: matches!(kind, Kind::Modal | Kind::SleepingHolder).then_some(0.01),
+        locks: matches!(kind, Kind::Buckets | Kind::LockBench).then_some(100),
+        exponent: (kind == Kind::Buckets).then_some(0.9),
+        keys: (kind == Kind::Buckets).then_some(10_000),
+        operations: (kind == Kind::LockBench).then_some(10_000),
+    };
+    let mut points = Vec::new();
+    for critical in CRITICAL {
+        for think in THINK {
+            points.extend(THREADS.map(|threads| point(Kind::Grid, threads, critical, think)));
+        }
+    }
+    points.extend(Kind::ALL.into_iter().skip(1).map(|kind| point(kind, 16, 1.0, 2.0)));
+    Run {
+        version: 1,
+        machine: Machine { optimised: true, ..Machine::describe("poundlock bench grid --out results") },
+        command: "poundlock bench grid --out results".into(),
+        started: 1_795_000_000,
+        calibration: Calibration { ns_per_step: 1.6 },
+        peers: PEERS
+            .iter()
+            .map(|&(name, ours, spins)| Peer {
+                name: name.into(),
+                description: "a lock, in a few words that say what it is".into(),
+                origin: "Debian libexample-dev 20220623.1-1".into(),
+                ours,
+                spins,
+            })
+            .collect(),
+        absent: vec![Absent {
+            name: "ck-cohort".into(),
+            why: "apt-get install libck-dev, and build again".into(),
+        }],
+        ours: "poundlock".into(),
+        points,
+        rounds,
+        seconds: 0.2,
+        cpus: vec![0, 1],
+        pinned: false,
+    }
+}
+
+fn floors() -> Floors {
+    let ns = |ns: f64| Summary::of([ns, ns * 1.1, ns * 1.2]).unwrap();
+    Floors {
+        bare_cas_ns: ns(10.0),
+        bare_cas_store_ns: ns(6.0),
+        bare_load_store_ns: ns(1.0),
+        line_transfer_ns: vec![
+            Transfer { from: 0, to: 1, ns: ns(70.0) },
+            Transfer { from: 1, to: 0, ns: ns(71.0) },
+        ],
+        futex_sleep_wake_ns: SleepWake { same_cpu: ns(2000.0), other_cpu: Some(ns(5000.0)) },
+        driver_ns: ns(3.0),
+        timing_ns: ns(20.0),
+    }
+}
+
+/// Something of every size: locks that hold, locks that fall, one that starves and one that fails.
+fn outcome(point: &Point, peer: &Peer, number: usize, round: usize) -> Outcome {
+    if peer.name == "usync" && point.threads == 250 && point.critical_us == 20.0 {
+        return Outcome::Failed { failed: format!("still waiting after {} s", 10 * (round + 1)) };
+    }
+    let inside = point.critical_us * 1000.0 + 15.0 + number as f64;
+    let outside = point.think_us * 1000.0;
+    let threads = point.threads as f64;
+    let ideal = (1e9 / inside).min(threads.min(2.0) * 1e9 / (inside + outside));
+    let noise = 1.0 + 0.07 * ((number * 7 + round * 5 + point.threads) % 5) as f64;
+    let crowd = if peer.spins {
+        1.0 / (threads / 2.0).max(1.0).powf(1.5)
+    } else {
+        1.0 / threads.powf(0.03 * number as f64)
+    };
+    let rate = ideal * crowd / noise;
+    let wait = threads * 1e9 / rate;
+    Outcome::Measured(Measured {
+        operations: (rate * 0.2) as u64,
+        seconds: 0.2,
+        cpu_ns: 400_000_000,
+        involuntary: 40 * round as u64,
+        voluntary: 1000,
+        jain: 1.0 / (1.0 + number as f64 * threads.log2() / 40.0),
+        unserved: 0,
+        others: Some(0.01 * round as f64),
+        wait: Wait {
+            p50: (wait / 3.0) as u64,
+            p99: wait as u64,
+            p999: (wait * 4.0) as u64,
+            max: (wait * 30.0) as u64,
+            count: 10_000,
+        },
+    })
+}
+
+#[track_caller]
+fn report(directory: &Path) -> String {
+    let mut command = poundlock_bare();
+    command.args(["bench", "report"]).arg(directory);
+    let output = run_limited(&mut command, LIMIT);
+    expect_status(&output, 0);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A report that is refused: its exit status and its line.
+#[track_caller]
+fn refused(directory: &Path) -> (Option<i32>, String) {
+    let out = directory.join("page.html");
+    let mut command = poundlock_bare();
+    command.args(["bench", "report"]).arg(directory).arg("--out").arg(&out);
+    let output = run_limited(&mut command, LIMIT);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    assert!(!out.exists(), "no page of nothing");
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(line.matches('\n').count(), 1, "{line}");
+    (output.status.code(), line)
+}
+
+#[test]
+fn a_page_goes_to_a_file_or_to_standard_output() {
+    let directory = made_up(1);
+    let page = report(directory.path());
+    let out = directory.path().join("page.html");
+    // What was there before must be gone, however long it was.
+    std::fs::write(&out, "x".repeat(1 << 23)).unwrap();
+    let mut command = poundlock_bare();
+    command.args(["bench", "report"]).arg(directory.path()).arg("--out").arg(&out);
+    let output = run_limited(&mut command, LIMIT);
+    expect_status(&output, 0);
+    assert_eq!((output.stdout.len(), output.stderr.len()), (0, 0));
+    assert!(std::fs::read_to_string(&out).unwrap() == page, "the same page twice");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
+}
+
+#[test]
+fn directories_without_results_and_damaged_ones_are_refused() {
+    let empty = tempfile::tempdir().unwrap();
+    let (status, line) = refused(empty.path());
+    assert_eq!(status, Some(2));
+    assert!(line.contains("holds no results"), "{line}");
+    let (status, line) = refused(&empty.path().join("gone"));
+    assert_eq!(status, Some(2), "{line}");
+
+    let directory = made_up(1);
+    let damage = |file: &str, text: &str| {
+        let path = directory.path().join(file);
+        let before = std::fs::read(&path).unwrap();
+        std::fs::write(&path, text).unwrap();
+        let refused = refused(directory.path());
+        std::fs::write(&path, before).unwrap();
+        refused
+    };
+    for (file, text, said) in [
+        ("run.json", "{\"version\": 1}", "run.json is damaged"),
+        ("run.json", "\u{0}\u{1}", "run.json is damaged"),
+        ("run.json", "{\"version\": 99}", "version 99"),
+        ("floors.json", "[]", "floors.json is damaged"),
+        ("samples.jsonl", "{\"point\": 0}\n", "samples.jsonl is damaged"),
+        ("samples.jsonl", "{\"point\":0,\"lock\":\"other\",\"round\":0,\"failed\":\"x\"}\n", "'other'"),
+    ] {
+        let (status, line) = damage(file, text);
+        assert_eq!(status, Some(2), "{line}");
+        assert!(line.contains(said), "{line}");
+    }
+    // As it was, it is a page.
+    report(directory.path());
+}
+
+#[test]
+fn a_torn_last_line_is_an_interrupted_run() {
+    let directory = made_up(2);
+    let path = directory.path().join("samples.jsonl");
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() * 3 / 4]).unwrap();
+    assert!(report(directory.path()).contains("This run is not complete."));
+}
+
+/// What the browser saw of a page.
+struct Seen {
+    /// The probe's findings.
+    findings: Value,
+    /// What the browser said on standard error of scripts.
+    console: Vec<String>,
+}
+
+impl Seen {
+    #[track_caller]
+    fn number(&self, name: &str) -> u64 {
+        self.findings[name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", self.findings))
+    }
+
+    #[track_caller]
+    fn nothing_wrong(&self) {
+        assert_eq!(self.findings["wrong"], Value::Array(vec![]), "{:#}", self.findings);
+        assert_eq!(self.console, Vec::<String>::new());
+    }
+}
+
+/// Loads the page at `width` with the probe in it, and with or without its own script.
+#[track_caller]
+fn look(browser: &Path, page: &str, width: u32, scripted: bool) -> Seen {
+    let directory = tempfile::tempdir().unwrap();
+    let early = "<head><script>window.wrong=[];\
+        window.onerror=message=>{wrong.push(String(message))};\
+        document.addEventListener('securitypolicyviolation',event=>{wrong.push(event.violatedDirective)});\
+        console.error=message=>{wrong.push(String(message))};</script>";
+    assert_eq!((page.matches("<head>").count(), page.matches("</body>").count()), (1, 1));
+    let mut page = page.to_owned();
+    if !scripted {
+        let (start, end) = (page.rfind("<script>").unwrap(), page.rfind("</script>").unwrap());
+        page.replace_range(start..end + "</script>".len(), "");
+    }
+    let probe =
+        format!("<script>const scripted={scripted};{}</script></body>", include_str!("report/probe.js"));
+    page = page.replacen("<head>", early, 1).replacen("</body>", &probe, 1);
+    // The browser makes no window as narrow as a telephone: there the page lies in a frame of that width.
+    if width < NARROWEST_WINDOW {
+        let source = page.replace('&', "&amp;").replace('"', "&quot;");
+        page = format!(
+            "<!DOCTYPE html><title>a telephone</title><body style=margin:0>\
+             <iframe style=border:0 width={width} height=900 srcdoc=\"{source}\"></iframe>"
+        );
+    }
+    let file = directory.path().join("page.html");
+    std::fs::write(&file, page).unwrap();
+    let mut command = browser_command(browser, directory.path());
+    command
+        .arg(format!("--window-size={},900", width.max(NARROWEST_WINDOW)))
+        .arg("--dump-dom")
+        .arg(format!("file://{}", file.display()));
+    let output = run_limited(&mut command, BROWSER_LIMIT);
+    expect_status(&output, 0);
+    let dom = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let findings = dom.split_once("<pre id=\"probe\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let Some((findings, _)) = findings else {
+        panic!("no findings; standard error:\n{stderr}\n{}", tail(&dom))
+    };
+    let findings = findings.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    Seen {
+        findings: serde_json::from_str(&findings).unwrap(),
+        console: stderr.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect(),
+    }
+}
+
+fn tail(text: &str) -> String {
+    text.chars().rev().take(2000).collect::<Vec<_>>().into_iter().rev().collect()
+}
+
+/// The browser without a window, a network, or anything that it has on disk.
+fn browser_command(browser: &Path, scratch: &Path) -> Command {
+    let mut command = Command::new(browser);
+    command.args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-extensions",
+        "--no-first-run",
+        "--hide-scrollbars",
+        "--enable-logging=stderr",
+        // Nobody listens there, and no name leads anywhere.
+        "--proxy-server=127.0.0.1:9",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+    ]);
+    command.arg(format!("--user-data-dir={}", scratch.join("profile").display())).env("HOME", scratch);
+    command
+}
+
+fn browser() -> Option<PathBuf> {
+    need("chromium", "chromium")
+}
+
+#[test]
+fn a_browser_draws_the_whole_page() {
+    let Some(browser) = browser() else { return };
+    let directory = made_up(3);
+    let page = report(directory.path());
+    for width in [400, 1400] {
+        let seen = look(&browser, &page, width, true);
+        seen.nothing_wrong();
+        assert_eq!(seen.number("width"), u64::from(width));
+        // Throughput, four quantiles, CPU time and two sorts of switches, fairness: 16 each.
+        assert_eq!(seen.number("plots"), 16 * 9);
+        // Of those, one quantile and one of CPU time and switches are shown at a time.
+        assert_eq!(seen.number("shown"), 16 * 4);
+        // All but the one that does nothing, and two of ours that are not shown at first.
+        assert_eq!(seen.number("bars"), 5 * (PEERS.len() as u64 - 3));
+        assert_eq!(seen.number("cells"), 16 * 7);
+        assert_eq!(seen.number("columns"), 7, "the tip was asked for at each");
+        assert_eq!(seen.findings["title"], "poundlock beside the locks that people use");
+    }
+}
+
+#[test]
+fn the_page_needs_no_script() {
+    let Some(browser) = browser() else { return };
+    let directory = made_up(1);
+    let seen = look(&browser, &report(directory.path()), 400, false);
+    seen.nothing_wrong();
+    assert_eq!((seen.number("plots"), seen.number("shown")), (16 * 9, 16 * 4));
+}
+
+#[test]
+fn an_interrupted_run_is_drawn_as_far_as_it_goes() {
+    let Some(browser) = browser() else { return };
+    let directory = made_up(1);
+    let path = directory.path().join("samples.jsonl");
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    std::fs::remove_file(directory.path().join("floors.json")).unwrap();
+    let seen = look(&browser, &report(directory.path()), 400, true);
+    seen.nothing_wrong();
+    let plots = seen.number("plots");
+    assert!(plots > 0 && plots < 16 * 9, "{plots} plots of half a run");
+}

@@ -1,0 +1,136 @@
+// Looks at the page as it is drawn and works its controls. What is wrong goes into `wrong`; `scripted` says whether the
+// page's own script is there. All of it is synchronous: asking for a box makes the browser lay the page out.
+(() => {
+  'use strict';
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const shown = element => element.getClientRects().length > 0;
+  const check = (right, what) => { if (!right) wrong.push(what); };
+  const name = element => element.id || element.getAttribute('class') || element.textContent.slice(0, 40);
+  const root = document.documentElement;
+  const findings = { width: window.innerWidth, title: document.title, wrong };
+
+  const fits = when => {
+    check(root.scrollWidth <= window.innerWidth, `${when}: the page is ${root.scrollWidth} wide`);
+  };
+  fits('at first');
+
+  // Plots: boxes that can be seen, words inside the picture, and none over another.
+  const overlap = (a, b) =>
+    a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  const look = plot => {
+    const title = plot.getAttribute('aria-label') || plot.querySelector('title').textContent;
+    check(plot.getBBox().width > 0 && plot.getBBox().height > 0, `${title}: nothing drawn`);
+    const box = plot.getBoundingClientRect();
+    check(box.width >= 200 && box.height >= 100, `${title}: ${box.width} x ${box.height}`);
+    check(box.left >= 0 && box.right <= window.innerWidth, `${title}: reaches out of the window`);
+    const words = all('text:not(.reference)', plot).map(text => [text.textContent, text.getBoundingClientRect()]);
+    check(words.length >= 4, `${title}: ${words.length} labels`);
+    words.forEach(([text, a], index) => {
+      check(a.width > 0 && a.left >= box.left - 1 && a.right <= box.right + 1 && a.top >= box.top - 1
+        && a.bottom <= box.bottom + 1, `${title}: '${text}' reaches out of the picture`);
+      words.slice(index + 1).forEach(([other, b]) => check(!overlap(a, b), `${title}: '${text}' over '${other}'`));
+    });
+    const lines = all('.line', plot).filter(shown);
+    check(lines.length > 0, `${title}: no line`);
+    for (const line of lines) {
+      const course = line.querySelector('.course').getBBox();
+      check(course.x >= 0 && course.y >= 0 && course.x + course.width <= 340 && course.y + course.height <= 224,
+        `${title}: a line reaches out of the picture`);
+      check(!/NaN|Infinity|undefined/.test(line.innerHTML), `${title}: a number that is none`);
+    }
+    return lines.length;
+  };
+  const plots = all('svg.plot');
+  findings.plots = plots.length;
+  findings.shown = plots.filter(shown).length;
+  plots.filter(shown).forEach(look);
+
+  // Each of several views, one at a time.
+  for (const views of all('.views')) {
+    const first = views.querySelector('input:checked');
+    all('input', views).forEach((input, index) => {
+      input.checked = true;
+      const visible = all(':scope > .view', views).filter(shown);
+      check(visible.length <= 1 && visible.every(view => view.classList.contains('view' + index)),
+        `${name(views)}: ${visible.length} views at once`);
+      visible.forEach(view => all('svg.plot', view).forEach(look));
+      fits('view ' + index);
+    });
+    first.checked = true;
+  }
+
+  // A lock that is not chosen is nowhere, and is back when it is.
+  const subject = document.querySelector('.chip input[data-subject]');
+  const ours = () => all('.w' + subject.dataset.who).filter(element => element.matches('tr.subject, g.line') && shown(element));
+  const before = ours().length;
+  check(before > 0, 'the subject is not shown');
+  subject.checked = false;
+  check(ours().length === 0, 'the subject is shown though it is not chosen');
+  subject.checked = true;
+  check(ours().length === before, 'the subject is not back');
+
+  // Bars have lengths, and the fastest comes first.
+  findings.bars = 0;
+  for (const chart of all('.bars')) {
+    const lengths = all('.bar', chart).filter(shown).map(bar => bar.querySelector('rect').getBoundingClientRect().width);
+    findings.bars += lengths.length;
+    // Where nothing has been measured yet, there is no bar.
+    check(lengths.length === 0 || lengths[0] > 20, `the longest bar has ${lengths[0]}`);
+    check(lengths.every((length, index) => index === 0 || length <= lengths[index - 1] + 0.1), 'bars not in order');
+  }
+
+  // The heat map's words can be read.
+  const channel = value => value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const luminance = colour => {
+    const [r, g, b] = colour.match(/[\d.]+/g).slice(0, 3).map(value => channel(value / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const cells = all('.heat tbody td');
+  findings.cells = cells.filter(shown).length;
+  for (const cell of [...cells, ...all('.scale li')].filter(cell => /\bh\d/.test(cell.className))) {
+    const style = getComputedStyle(cell);
+    const [lighter, darker] = [luminance(style.color), luminance(style.backgroundColor)].sort((a, b) => b - a);
+    const contrast = (lighter + 0.05) / (darker + 0.05);
+    check(contrast >= 4.5, `'${cell.textContent}' on ${cell.className}: contrast ${contrast.toFixed(2)}`);
+  }
+
+  // The tip: at each column, inside the window, the largest number first.
+  if (scripted && plots.length > 0) {
+    const plot = plots[0];
+    plot.scrollIntoView({ block: 'center', behavior: 'instant' });
+    const box = plot.getBoundingClientRect();
+    const tip = document.querySelector('.tip');
+    const columns = plot.dataset.columns.split(' ').map(Number);
+    check(tip.hidden, 'a tip that nobody asked for');
+    findings.columns = 0;
+    const heads = all('thead th', plot.closest('figure')).slice(1);
+    columns.forEach((x, index) => {
+      const at = { bubbles: true, clientX: box.left + x * box.width / 340, clientY: box.top + box.height / 2 };
+      plot.dispatchEvent(new PointerEvent('pointermove', at));
+      const tipped = tip.getBoundingClientRect();
+      check(!tip.hidden && tipped.width > 50, 'no tip');
+      check(tipped.left >= 0 && tipped.right <= window.innerWidth && tipped.top >= 0
+        && tipped.bottom <= window.innerHeight, `a tip outside the window at column ${index}`);
+      check(tip.querySelector('b').textContent === heads[index].textContent, 'the tip is about another column');
+      findings.columns += all('tr', tip).length > 0 ? 1 : 0;
+    });
+    plot.dispatchEvent(new PointerEvent('pointerleave'));
+    check(tip.hidden, 'the tip stays');
+    for (const button of all('.buttons button')) button.click();
+    check(all('.chip input:checked').length === 1, 'the last button leaves the subject alone');
+    all('.buttons button')[1].click();
+    check(all('.chip input').every(box => box.checked === box.defaultChecked), 'not as at first');
+    check(tip.querySelectorAll('img, script').length === 0, 'a name became an element');
+  }
+
+  // Tables with everything open.
+  all('details').forEach(details => { details.open = true; });
+  fits('with all tables open');
+  check(performance.getEntriesByType('resource').length === 0, 'something was asked of a network');
+
+  const out = document.createElement('pre');
+  out.id = 'probe';
+  out.textContent = JSON.stringify(findings);
+  // In a frame, the document that the browser prints is the one around it.
+  window.parent.document.body.append(out);
+})();
