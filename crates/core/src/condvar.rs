@@ -21,6 +21,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::barging::RawBarging;
 use crate::bitlock;
 use crate::handoff::RawHandoff;
 use crate::mutex::{RawMutex, Variant};
@@ -44,17 +45,23 @@ pub enum Target<'a, P: Platform> {
     Adaptive(&'a RawMutex<P>),
     /// Into its queue.
     Handoff(&'a RawHandoff<P>),
+    /// Into the list of its sleepers.
+    Barging(&'a RawBarging<P>),
 }
 
 impl<P: Platform> Target<'_, P> {
     /// In an address: it is that of a [`RawHandoff`].
     const HANDOFF: usize = 1;
+    /// In an address: it is that of a [`RawBarging`].
+    const BARGING: usize = 2;
+    const SORT: usize = Self::HANDOFF | Self::BARGING;
 
     /// The address, with a mark for the sort. Mutexes are at least 4-byte aligned.
     fn word(self) -> usize {
         match self {
             Target::Adaptive(mutex) => core::ptr::from_ref(mutex).expose_provenance(),
             Target::Handoff(mutex) => core::ptr::from_ref(mutex).expose_provenance() | Self::HANDOFF,
+            Target::Barging(mutex) => core::ptr::from_ref(mutex).expose_provenance() | Self::BARGING,
         }
     }
 }
@@ -79,6 +86,11 @@ impl Requeued {
     /// Waits until the mutex is handed over, to whose queue the waiter was moved.
     pub fn receive<P: Platform>(self, mutex: &RawHandoff<P>) {
         mutex.receive_lock(self.0.into());
+    }
+
+    /// As [`Requeued::lock`].
+    pub fn barge<P: Platform>(self, mutex: &RawBarging<P>) {
+        mutex.sleep_requeued(self.0);
     }
 
     /// Waits until the mutex is acquired, to whose list the waiter was moved.
@@ -109,6 +121,21 @@ impl<P: Platform, V: Variant> Guarding<P> for Plain<'_, P, V> {
     }
     fn acquire_requeued(&self, waiter: Requeued) {
         waiter.lock::<P, V>(self.0);
+    }
+}
+
+impl<P: Platform> Guarding<P> for &RawBarging<P> {
+    fn mutex(&self) -> Option<Target<'_, P>> {
+        Some(Target::Barging(self))
+    }
+    fn release(&self) {
+        self.unlock();
+    }
+    fn acquire(&self) {
+        self.lock();
+    }
+    fn acquire_requeued(&self, waiter: Requeued) {
+        waiter.barge(self);
     }
 }
 
@@ -344,7 +371,7 @@ impl Chain {
     fn requeue<P: Platform>(self) {
         let Some((first, _)) = self.ends else { return };
         let word = first.get::<P>().mutex.load(Relaxed);
-        if word & Target::<P>::HANDOFF == 0 {
+        if word & Target::<P>::SORT == 0 {
             let mutex = core::ptr::with_exposed_provenance::<RawMutex<P>>(word);
             // SAFETY: the waiters in the chain wait under this mutex and cannot return from the wait before they
             // own it, which they learn only after `requeue` has put them into its list; so it is alive, and
@@ -352,7 +379,13 @@ impl Chain {
             unsafe { &*mutex }.requeue(first);
             return;
         }
-        let mutex = core::ptr::with_exposed_provenance::<RawHandoff<P>>(word & !Target::<P>::HANDOFF);
+        if word & Target::<P>::SORT == Target::<P>::BARGING {
+            let mutex = core::ptr::with_exposed_provenance::<RawBarging<P>>(word & !Target::<P>::SORT);
+            // SAFETY: as above.
+            unsafe { &*mutex }.requeue(first);
+            return;
+        }
+        let mutex = core::ptr::with_exposed_provenance::<RawHandoff<P>>(word & !Target::<P>::SORT);
         let mut next = Some(first);
         while let Some(id) = next {
             // Sending links the node elsewhere.

@@ -4,6 +4,7 @@
 //! (`poundlock-model`), and wherever else somebody implements the trait. Nothing here allocates, panics,
 //! uses a global, or knows Linux.
 //!
+//! * [`barging`]: the mutex that whoever finds it free takes, with one waiter awake.
 //! * [`mutex`]: the queued adaptive mutex, in four variants.
 //! * [`condvar`]: the condition variable that moves its waiters to the mutex instead of waking them all.
 //! * [`qspin`]: the 4-byte queue spinlock: native, virtual and paravirtual.
@@ -17,6 +18,7 @@
 //! * [`names`]: the names by which people choose a lock.
 #![no_std]
 
+pub mod barging;
 pub mod baseline;
 mod bitlock;
 pub mod condvar;

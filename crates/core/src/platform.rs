@@ -141,6 +141,10 @@ pub struct Tuning {
     pub glances: u32,
     /// How many turns a spinner at a hand-off mutex lets pass from one look at it to the next.
     pub turns_a_look: u32,
+    /// How often who has spun in vain at a barging mutex gives way before it sleeps.
+    pub ways_to_give: u32,
+    /// The longest interval between looks at a barging mutex: the logarithm of its turns, at most 15.
+    pub longest_interval: u32,
 }
 
 /// The machine under the locks. See the module's documentation.
@@ -174,6 +178,12 @@ pub trait Platform: Sized + 'static {
     /// the link to a successor. Gives up the CPU, whatever the scheduling class, once `round` shows that
     /// the other thread does not run.
     fn stall(round: u32);
+
+    /// Lets others run on the caller's CPU that want to, once; among its equals, the caller is the last to run again. It may
+    /// return at once.
+    fn give_way() {
+        Self::relax();
+    }
 
     /// Sleeps while `word` holds `expected`, until woken, `deadline`, or for no reason. The comparison and
     /// the falling asleep are atomic with respect to [`Platform::wake`]. No clock makes a wait with a

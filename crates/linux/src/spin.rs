@@ -87,16 +87,19 @@ fn measure() -> u32 {
     turns
 }
 
+/// See [`Platform::give_way`](poundlock_core::Platform::give_way).
+pub(crate) fn give_way() {
+    // SAFETY: takes no arguments.
+    let _ = crate::futex::keeping_errno(|| unsafe { libc::syscall(libc::SYS_sched_yield) });
+}
+
 /// See [`Platform::stall`](poundlock_core::Platform::stall).
 pub(crate) fn stall(round: u32) {
     const SPINS: u32 = 100;
     const YIELDS: u32 = 200;
     match round {
         0..SPINS => core::hint::spin_loop(),
-        SPINS..YIELDS => {
-            // SAFETY: takes no arguments.
-            let _ = crate::futex::keeping_errno(|| unsafe { libc::syscall(libc::SYS_sched_yield) });
-        }
+        SPINS..YIELDS => give_way(),
         _ => {
             // A real-time thread yields only to its equals: sleep, so that anybody can run.
             let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };

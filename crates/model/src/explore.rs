@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use poundlock_core::barging::RawBarging;
 use poundlock_core::condvar::RawCondvar;
 use poundlock_core::handoff::RawHandoff;
 use poundlock_core::mutex::RawMutex;
@@ -84,6 +85,29 @@ pub fn mutex_words<P: Modelled>(mutex: &RawMutex<P>) -> MutexWords<'_> {
     // SAFETY: `RawMutex` is `repr(C)` and made of five `P::U32`, which is `U32`; see the assertion.
     let [count, guard, owner, tail, head] = unsafe { &*core::ptr::from_ref(mutex).cast::<[U32; 5]>() };
     MutexWords { count, guard, owner, tail, head }
+}
+
+/// The words of a barging mutex.
+#[derive(Clone, Copy)]
+pub struct BargingWords<'a> {
+    /// Held, who is awake, whether anybody sleeps.
+    pub state: &'a U32,
+    /// Wait lock and epoch.
+    pub guard: &'a U32,
+    /// Hints about the owner.
+    pub owner: &'a U32,
+    /// The spinners' queue.
+    pub tail: &'a U32,
+    /// The sleepers' list.
+    pub head: &'a U32,
+}
+
+/// The words of a barging mutex.
+pub fn barging_words<P: Modelled>(mutex: &RawBarging<P>) -> BargingWords<'_> {
+    const { assert!(size_of::<RawBarging<P>>() == 5 * size_of::<U32>()) };
+    // SAFETY: `RawBarging` is `repr(C)` and made of five `P::U32`, which is `U32`; see the assertion.
+    let [state, guard, owner, tail, head] = unsafe { &*core::ptr::from_ref(mutex).cast::<[U32; 5]>() };
+    BargingWords { state, guard, owner, tail, head }
 }
 
 /// The words of a condition variable: its lock with the epoch, and its waiters.

@@ -62,7 +62,7 @@ mod world;
 pub use array::explore_array;
 pub use atomic::{Operation, U32, Usize};
 pub use explore::{
-    HandoffWords, MutexWords, WaiterWords, condvar_words, explore, handoff_words, mutex_words, spin_word,
+    BargingWords, HandoffWords, MutexWords, WaiterWords, barging_words, condvar_words, explore, handoff_words, mutex_words, spin_word,
     waiter_words,
 };
 pub use platform::{Model, Modelled, Patient, Turns};

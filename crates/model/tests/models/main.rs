@@ -2,6 +2,7 @@
 //! `cargo test -p poundlock-model -- --nocapture`.
 
 mod array;
+mod barging;
 mod common;
 mod condvar;
 mod fork;

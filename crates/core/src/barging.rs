@@ -1,0 +1,615 @@
+//! The barging mutex: whoever finds it free takes it, one waiter is awake, the others sleep.
+//!
+//! The lock of `poundlock` programs where nothing else is asked for. A test-and-set takes it, so a thread that runs never waits
+//! for one that does not; a queue of spinners and a list of sleepers stand behind it. The ideas are those of Waiman Long's adaptive mutex
+//! ([`crate::mutex`]), of Dice's "Malthusian locks" (EuroSys 2017: no more threads awake than keep the lock busy), and of the
+//! designated waker of Mesa's and Abseil's mutexes (one woken thread at a time).
+//!
+//! # The words
+//!
+//! `state`:
+//!
+//! | bit | meaning | set by | cleared by |
+//! | --- | --- | --- | --- |
+//! | `LOCKED` | held | whoever takes it | the owner |
+//! | `AWAKE` | a waiter is awake and will try: an unlock need not wake one | that waiter; the unlocker that wakes it | that waiter, as it acquires, sleeps or gives up |
+//! | `SLEEPERS` | the list of sleepers is not empty | whoever adds to it | whoever takes the last one out |
+//! | the rest | how often the first sleeper was passed over since one was last taken out | waiters that acquire or go to sleep | whoever takes one out |
+//!
+//! The highest bit of the rest is `OVERDUE`: the next unlock sees to the first sleeper, whoever is awake.
+//!
+//! `guard` is as in [`crate::mutex`]: the wait lock, `STABLE`, `ASKED` and the epoch; and so are releases by a plain store, until
+//! somebody sleeps. `tail` is the queue of spinners ([`crate::mcs`]), `head` the list of sleepers.
+//!
+//! `owner` holds hints for spinners, and is written by owners only: where the owner was last seen to run, how many have owned the
+//! mutex so far (by which a spinner sees that others get it all the time), and what the last spinner learnt (below).
+//!
+//! # Waiting
+//!
+//! A newcomer spins, in the queue; its head alone watches the mutex. Who has spun for about what a sleep and a wake-up cost, or is known
+//! to have displaced the owner, gives up its CPU a few times to whoever wants it, since the owner may be among them, and then sleeps. An
+//! unlock wakes the first sleeper if nobody is awake. It is out of the list then; if it goes to sleep again, it is the first again.
+//!
+//! *Patience.* Where an owner takes the mutex again at once, the worst a waiter can do is to take it away at the first opportunity: then
+//! it changes hands, with all that its sections touch, every few nanoseconds. So a spinner looks only now and then, and the
+//! more rarely the more often the mutex was taken between two looks; where it was not taken at all, more often. What it
+//! learns is left in `owner` for the next one. An interval is a few microseconds at most, so that is what this costs in latency.
+//!
+//! # Invariants
+//!
+//! * **EXCLUSION.** Only a read-modify-write that finds `LOCKED` clear and sets it acquires the mutex, except that an unlocker may leave it
+//!   set and make the first sleeper the owner ([`state::HANDED`]). Only the owner clears it.
+//! * **QUIET.** The list is changed only while `STABLE` is set.
+//! * **BELIEF.** If `AWAKE` is set, some thread believes that it is the one: it set the bit, or the bit was set for it as it was woken.
+//!   Every believer clears the bit when it acquires, and in the read-modify-write by which it goes to sleep or gives up, which
+//!   finds the mutex held. There may be several: an overdue sleeper is woken beside a spinner, and a plain release wipes the bit. Then one may
+//!   clear it for another, which costs a wake-up in vain.
+//! * **DUTY.** If the list is not empty and the mutex is free, somebody believes. For every release is a compare-and-swap from a
+//!   state in which `SLEEPERS` is clear or `AWAKE` is set; whoever sets `SLEEPERS` finds the mutex held; and a believer that
+//!   finds it free acquires it. A believer that acquires is an owner, and its release is such a one.
+//! * **LAST TOUCH.** As in [`crate::mutex`].
+//! * **SERVICE.** Between two times that somebody is taken out of the list at most so many waiters acquire or go to sleep as make
+//!   `OVERDUE`; who only barges finds nobody awake, or somebody whose spinning ends. A sleeper that was woken
+//!   [`Tuning::handoff_after`](crate::platform::Tuning::handoff_after) times in vain is handed the mutex. The list is first-in first-out but
+//!   for those that were woken in vain, who are first.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use crate::bitlock;
+use crate::mcs;
+use crate::mutex::Failure;
+use crate::node::{Held, NodeId, list, state};
+use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
+
+/// In `state`: held.
+const LOCKED: u32 = 1;
+/// In `state`: a waiter is awake.
+const AWAKE: u32 = 2;
+/// In `state`: the list of sleepers is not empty.
+const SLEEPERS: u32 = 4;
+/// In `state`: the first sleeper has been passed over often enough.
+const OVERDUE: u32 = 1 << 31;
+/// In `state`: the count of passes begins here.
+const PASSES: u32 = !(LOCKED | AWAKE | SLEEPERS);
+
+/// In `guard`: threads may sleep here.
+const STABLE: u32 = 1 << 29;
+/// In `guard`: a thread is about to sleep here for the first time.
+const ASKED: u32 = 1 << 28;
+
+/// In `owner`: the owner's tag; 0 while there is none.
+const TAG: u32 = 0xffff;
+/// In `owner`: handed to a sleeper that has not woken yet.
+const HANDED_OVER: u32 = TAG;
+/// In `owner`: one more has owned the mutex.
+const TURN: u32 = 1 << 16;
+/// In `owner`: the count of owners.
+const TURNS: u32 = 0x0fff << 16;
+/// In `owner`: the logarithm of the interval between a spinner's looks, in turns of its loop.
+const INTERVAL_SHIFT: u32 = 28;
+
+/// An interval in which the mutex was taken so often is too short.
+const HOT: u32 = 2;
+
+/// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed.
+///
+/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same mutex, all are with respect to others.
+#[repr(C)]
+pub struct RawBarging<P: Platform> {
+    state: P::U32,
+    guard: P::U32,
+    owner: P::U32,
+    tail: P::U32,
+    head: P::U32,
+}
+
+impl<P: Platform> Default for RawBarging<P> {
+    fn default() -> Self {
+        let zero = || P::U32::new(0);
+        RawBarging { state: zero(), guard: zero(), owner: zero(), tail: zero(), head: zero() }
+    }
+}
+
+impl<P: Platform> RawBarging<P>
+where
+    P::U32: ConstAtomic,
+{
+    /// An unlocked mutex.
+    pub const fn new() -> Self {
+        RawBarging {
+            state: P::U32::ZERO,
+            guard: P::U32::ZERO,
+            owner: P::U32::ZERO,
+            tail: P::U32::ZERO,
+            head: P::U32::ZERO,
+        }
+    }
+}
+
+/// What may end a wait early.
+#[derive(Clone, Copy, Default)]
+struct Patience<'a> {
+    deadline: Option<&'a Deadline>,
+    interruptible: bool,
+}
+
+impl<P: Platform> RawBarging<P> {
+    /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return.
+    /// A thread that holds it already waits for ever.
+    #[inline]
+    pub fn lock(&self) {
+        if !self.take() {
+            // Without patience it cannot fail.
+            let _ = self.lock_slow(Patience::default());
+        }
+    }
+
+    /// As [`RawBarging::lock`], but gives up once `deadline` has passed. A free mutex is acquired whatever the deadline.
+    ///
+    /// # Errors
+    /// [`Failure::TimedOut`]; the mutex is not held.
+    #[inline]
+    pub fn lock_until(&self, deadline: &Deadline) -> Result<(), Failure> {
+        if self.take() {
+            return Ok(());
+        }
+        self.lock_slow(Patience { deadline: Some(deadline), interruptible: false })
+    }
+
+    /// As [`RawBarging::lock`], but gives up when a signal handler has interrupted the sleep. A handler that runs before the
+    /// thread sleeps, or one that restarts system calls, does not end the wait.
+    ///
+    /// # Errors
+    /// [`Failure::Interrupted`]; the mutex is not held.
+    #[inline]
+    pub fn lock_interruptible(&self) -> Result<(), Failure> {
+        if self.take() {
+            return Ok(());
+        }
+        self.lock_slow(Patience { deadline: None, interruptible: true })
+    }
+
+    /// Acquires the mutex if it is free; false if it is held. Synchronises as [`RawBarging::lock`] when true.
+    #[inline]
+    pub fn try_lock(&self) -> bool {
+        self.state.load(Relaxed) & LOCKED == 0 && self.take()
+    }
+
+    /// Releases the mutex, which the caller holds. What the caller did happens before the next acquisition. The mutex
+    /// may be destroyed and freed by another thread as soon as it can acquire it. Releasing a mutex that is free does nothing.
+    #[inline]
+    pub fn unlock(&self) {
+        if P::single_threaded() && self.state.load(Relaxed) == LOCKED {
+            self.state.store(0, Relaxed);
+            return;
+        }
+        self.owner.store(self.owner.load(Relaxed) & !TAG, Relaxed);
+        if P::release(&self.state, &self.guard) {
+            return;
+        }
+        if !self.release() {
+            self.unlock_slow();
+        }
+    }
+
+    /// Whether somebody holds the mutex at this moment.
+    pub fn is_locked(&self) -> bool {
+        self.state.load(Relaxed) & LOCKED != 0
+    }
+
+    /// Whether nobody holds it and nobody is queued or asleep in it.
+    pub fn is_idle(&self) -> bool {
+        self.state.load(Acquire) & (LOCKED | AWAKE | SLEEPERS) == 0
+            && self.guard.load(Acquire) & (bitlock::BITS | bitlock::CLEARING) == 0
+            && self.tail.load(Relaxed) == 0
+            && self.head.load(Relaxed) == 0
+    }
+
+    #[inline(always)]
+    fn take(&self) -> bool {
+        if P::single_threaded() && self.state.load(Relaxed) == 0 {
+            // No other thread: neither atomicity nor hints for spinners are needed.
+            self.state.store(LOCKED, Relaxed);
+            return true;
+        }
+        // EXCLUSION. Acquire: partner of every release.
+        if self.state.fetch_or(LOCKED, Acquire) & LOCKED == 0 {
+            self.publish();
+            return true;
+        }
+        false
+    }
+
+    /// The new owner leaves its hints.
+    #[inline(always)]
+    fn publish(&self) {
+        let old = self.owner.load(Relaxed);
+        let turns = old.wrapping_add(TURN) & TURNS;
+        self.owner.store(old & !(TURNS | TAG) | turns | P::tag() & TAG, Relaxed);
+    }
+
+    /// DUTY: releases the mutex unless there is a sleeper to see to. LAST TOUCH, if it succeeds.
+    #[inline(always)]
+    fn release(&self) -> bool {
+        let mut seen = self.state.load(Relaxed);
+        loop {
+            if seen & OVERDUE != 0 || seen & (SLEEPERS | AWAKE) == SLEEPERS {
+                return false;
+            }
+            match self.state.compare_exchange(seen, seen & !LOCKED, Release, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Changes the state of a mutex that the caller does not set free; returns what it was.
+    fn change(&self, mut next: impl FnMut(u32) -> u32) -> u32 {
+        let mut seen = self.state.load(Relaxed);
+        // Acquire: for a change that takes the mutex. The others order nothing.
+        while let Err(now) = self.state.compare_exchange(seen, next(seen), Acquire, Relaxed) {
+            seen = now;
+        }
+        seen
+    }
+
+    /// Makes the slow path's words this process's own: see [`crate::mutex`].
+    #[inline]
+    fn renew(&self) {
+        bitlock::renew::<P>(&self.guard, STABLE | ASKED, || {
+            self.tail.store(0, Relaxed);
+            self.head.store(0, Relaxed);
+            // Whoever was awake or asleep is in the parent.
+            self.state.fetch_and(LOCKED, Relaxed);
+        });
+    }
+
+    /// QUIET: after this no plain release is under way, nor will one be.
+    #[inline]
+    fn quieten(&self) {
+        // Acquire: whoever sees STABLE comes after the expulsion.
+        if self.guard.load(Acquire) & STABLE == 0 {
+            self.first_sleep();
+        }
+    }
+
+    #[cold]
+    fn first_sleep(&self) {
+        // Sequentially consistent: before the expulsion, and before whatever the platform reads to learn
+        // whether anybody releases that way at all.
+        self.guard.fetch_or(ASKED, SeqCst);
+        P::expel();
+        self.guard.fetch_or(STABLE, SeqCst);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self, patience: Patience<'_>) -> Result<(), Failure> {
+        self.renew();
+        let Some(held) = Held::<P>::take() else {
+            return self.lock_polling(patience.deadline);
+        };
+        let mut awake = false;
+        if self.spin(held.id, &mut awake) {
+            return Ok(());
+        }
+        held.node().attempts.store(0, Relaxed);
+        self.quieten();
+        bitlock::lock::<P>(&self.guard);
+        self.sleep(held.id, awake, patience)
+    }
+
+    /// Without a node a thread can neither spin in the queue nor sleep in the list: it tries now and then.
+    /// Only for a fifth nested wait, or when thread indices have run out.
+    #[cold]
+    fn lock_polling(&self, deadline: Option<&Deadline>) -> Result<(), Failure> {
+        let mut round = 0;
+        while !self.try_lock() {
+            if deadline.is_some_and(P::expired) {
+                return Err(Failure::TimedOut);
+            }
+            P::stall(round);
+            round = round.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    // Spinning.
+
+    /// Spins for the mutex, and then gives way a few times. True if it was acquired. `awake`: the caller believes (BELIEF).
+    fn spin(&self, id: NodeId, awake: &mut bool) -> bool {
+        let mut ways = P::TUNING.ways_to_give;
+        loop {
+            let mut budget = P::spin();
+            if self.owner_may_run() && mcs::join::<P>(&self.tail, id, &mut budget) {
+                let acquired = self.watch(awake);
+                mcs::leave::<P>(&self.tail, id);
+                if acquired {
+                    return true;
+                }
+            }
+            if ways == 0 {
+                return false;
+            }
+            ways -= 1;
+            P::give_way();
+            if self.state.load(Relaxed) & LOCKED == 0 && self.grab(awake) {
+                return true;
+            }
+        }
+    }
+
+    /// The head of the queue watches the mutex.
+    fn watch(&self, awake: &mut bool) -> bool {
+        let mut budget = P::spin();
+        let mut interval = self.owner.load(Relaxed) >> INTERVAL_SHIFT;
+        let mut turns = self.owner.load(Relaxed) & TURNS;
+        let acquired = loop {
+            // Patience: not even the first look comes at once.
+            if !(0..1u32 << interval).all(|_| budget.spin()) {
+                break false;
+            }
+            let seen = self.state.load(Relaxed);
+            if seen & LOCKED == 0 {
+                if self.grab(awake) {
+                    break true;
+                }
+                continue;
+            }
+            // BELIEF: only of a mutex that is held, whose owner will see it.
+            if !*awake && seen & AWAKE == 0 {
+                *awake = self.state.compare_exchange(seen, seen | AWAKE, Relaxed, Relaxed).is_ok();
+            }
+            if !self.owner_may_run() {
+                break false;
+            }
+            let now = self.owner.load(Relaxed) & TURNS;
+            let taken = now.wrapping_sub(turns) & TURNS;
+            turns = now;
+            if taken >= HOT * TURN {
+                interval = (interval + 1).min(P::TUNING.longest_interval);
+            } else if taken == 0 {
+                interval = interval.saturating_sub(1);
+            }
+        };
+        if acquired {
+            let hints = self.owner.load(Relaxed) & (TURNS | TAG);
+            self.owner.store(hints | interval << INTERVAL_SHIFT, Relaxed);
+        }
+        acquired
+    }
+
+    /// One attempt of a waiter on a mutex that was seen free.
+    fn grab(&self, awake: &mut bool) -> bool {
+        let seen = self.state.load(Relaxed);
+        if seen & LOCKED != 0 {
+            return false;
+        }
+        let next = Self::passing(seen | LOCKED) & !if *awake { AWAKE } else { 0 };
+        if self.state.compare_exchange(seen, next, Acquire, Relaxed).is_err() {
+            return false;
+        }
+        *awake = false;
+        self.publish();
+        true
+    }
+
+    /// SERVICE: the state when a waiter has passed over the first sleeper, if there is one.
+    fn passing(state: u32) -> u32 {
+        if state & SLEEPERS == 0 || state & OVERDUE != 0 {
+            return state;
+        }
+        // So many steps make `OVERDUE`, and none goes beyond.
+        state + (OVERDUE / P::TUNING.passes_before_wake & PASSES)
+    }
+
+    #[inline]
+    fn owner_may_run(&self) -> bool {
+        match self.owner.load(Relaxed) & TAG {
+            0 => true,
+            HANDED_OVER => false,
+            tag => P::running(tag) != Running::No,
+        }
+    }
+
+    // Sleeping.
+
+    /// Waits in the list until the mutex is acquired or patience ends. The wait lock is held, and the node is in no list.
+    fn sleep(&self, id: NodeId, mut awake: bool, patience: Patience<'_>) -> Result<(), Failure> {
+        let node = id.get::<P>();
+        let mut failed = None;
+        loop {
+            // DUTY: announces itself to an owner, or becomes one.
+            let seen = self.change(|seen| {
+                let rest = if awake { seen & !AWAKE } else { seen };
+                match (seen & LOCKED, failed) {
+                    (0, _) => rest | LOCKED,
+                    (_, Some(_)) => rest,
+                    _ => Self::passing(rest) | SLEEPERS,
+                }
+            });
+            if seen & LOCKED == 0 {
+                bitlock::unlock::<P>(&self.guard);
+                self.publish();
+                return Ok(());
+            }
+            if let Some(failure) = failed {
+                bitlock::unlock::<P>(&self.guard);
+                return Err(failure);
+            }
+            list::push::<P>(&self.head, id);
+            if node.attempts.load(Relaxed) != 0 {
+                // It was woken in vain, and keeps its turn. The list is circular.
+                self.head.store(id.raw(), Relaxed);
+            }
+            node.state.store(state::SLEEPING, Relaxed);
+            bitlock::unlock::<P>(&self.guard);
+            failed = self.doze(id, patience);
+            if self.after_sleep(id, &mut awake, failed.is_some()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// After a sleep, woken or not. True if the mutex is held; if not, the wait lock is held and the node is in no list.
+    fn after_sleep(&self, id: NodeId, awake: &mut bool, failed: bool) -> bool {
+        let node = id.get::<P>();
+        if failed {
+            bitlock::lock::<P>(&self.guard);
+        }
+        match node.state.load(Relaxed) {
+            // EXCLUSION: its unlocker left it locked.
+            state::HANDED => {
+                // LAST TOUCH: not before the one that handed it over has released the wait lock.
+                if !failed {
+                    bitlock::lock::<P>(&self.guard);
+                }
+                bitlock::unlock::<P>(&self.guard);
+                node.state.store(state::IDLE, Relaxed);
+                self.publish();
+                return true;
+            }
+            state::WOKEN => {
+                // BELIEF: the bit was set for it.
+                *awake = true;
+                // Only this thread writes it while it is in no list.
+                node.attempts.store(node.attempts.load(Relaxed) + 1, Relaxed);
+                node.state.store(state::IDLE, Relaxed);
+                if !failed {
+                    if self.spin(id, awake) {
+                        return true;
+                    }
+                    bitlock::lock::<P>(&self.guard);
+                }
+            }
+            _ => {
+                // It gives up, under the wait lock.
+                *awake = false;
+                list::remove::<P>(&self.head, id);
+                if list::first::<P>(&self.head).is_none() {
+                    self.change(|seen| seen & !(PASSES | SLEEPERS));
+                }
+                node.state.store(state::IDLE, Relaxed);
+            }
+        }
+        false
+    }
+
+    /// Sleeps until woken, handed the mutex, or out of patience.
+    fn doze(&self, id: NodeId, patience: Patience<'_>) -> Option<Failure> {
+        let node = id.get::<P>();
+        loop {
+            // Acquire: partner of the waker's store.
+            let now = node.state.load(Acquire);
+            if now == state::WOKEN || now == state::HANDED {
+                return None;
+            }
+            match P::wait(&node.state, now, patience.deadline) {
+                Waited::TimedOut if patience.deadline.is_some() => return Some(Failure::TimedOut),
+                Waited::Interrupted if patience.interruptible => return Some(Failure::Interrupted),
+                _ => {}
+            }
+        }
+    }
+
+    /// Under the wait lock: takes the first sleeper, who is to be served, out of the list, and notes that in the state together
+    /// with `also`.
+    fn take_out(&self, first: NodeId, also: u32) {
+        list::remove::<P>(&self.head, first);
+        let none = list::first::<P>(&self.head).is_none();
+        self.change(|seen| seen & !(PASSES | if none { SLEEPERS } else { 0 }) | also);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_slow(&self) {
+        self.renew();
+        while self.state.load(Relaxed) & LOCKED != 0 {
+            bitlock::lock::<P>(&self.guard);
+            let mut sleeper = None;
+            match list::first::<P>(&self.head) {
+                Some(first) => {
+                    let node = first.get::<P>();
+                    if node.attempts.load(Relaxed) >= P::TUNING.handoff_after {
+                        return self.hand_over(first);
+                    }
+                    // BELIEF: on behalf of the one that is woken.
+                    self.take_out(first, AWAKE);
+                    // Release: partner of the load in `doze`.
+                    node.state.store(state::WOKEN, Release);
+                    sleeper = Some(node);
+                }
+                None => {
+                    self.change(|seen| seen & !(PASSES | SLEEPERS));
+                }
+            }
+            bitlock::unlock::<P>(&self.guard);
+            // LAST TOUCH, if it succeeds.
+            let released = self.release();
+            if let Some(node) = sleeper {
+                P::wake(&node.state, 1);
+            }
+            if released {
+                return;
+            }
+        }
+    }
+
+    /// Makes the first sleeper the owner. Under the wait lock, which it releases.
+    fn hand_over(&self, first: NodeId) {
+        let node = first.get::<P>();
+        self.take_out(first, 0);
+        self.owner.store(self.owner.load(Relaxed) | HANDED_OVER, Relaxed);
+        // Release: what the owner did happens before the new owner's return.
+        node.state.store(state::HANDED, Release);
+        bitlock::unlock::<P>(&self.guard);
+        P::wake(&node.state, 1);
+    }
+
+    // For condition variables.
+
+    /// Takes up the wait of a condition variable's waiter whom a signaller puts into the list. Returns with the mutex held.
+    pub(crate) fn sleep_requeued(&self, id: NodeId) {
+        let patience = Patience::default();
+        self.doze(id, patience);
+        let mut awake = false;
+        if !self.after_sleep(id, &mut awake, false) {
+            // Without patience it cannot fail.
+            let _ = self.sleep(id, awake, patience);
+        }
+        // LAST TOUCH: not before the signaller has released the wait lock.
+        bitlock::lock::<P>(&self.guard);
+        bitlock::unlock::<P>(&self.guard);
+    }
+
+    /// Puts signalled waiters of a condition variable, linked through `after` from `chain` to 0, into the list of sleepers, and
+    /// wakes the first sleeper if the mutex is free and nobody is awake.
+    pub(crate) fn requeue(&self, chain: NodeId) {
+        self.renew();
+        self.quieten();
+        bitlock::lock::<P>(&self.guard);
+        let mut next = Some(chain);
+        while let Some(id) = next {
+            let node = id.get::<P>();
+            next = NodeId::from_raw(node.after.load(Relaxed));
+            node.attempts.store(0, Relaxed);
+            list::push::<P>(&self.head, id);
+            node.state.store(state::SLEEPING, Release);
+        }
+        // DUTY: an owner sees `SLEEPERS`, or a believer becomes an owner. If there is neither, the first one is to believe.
+        let seen = self.change(|seen| seen | SLEEPERS);
+        let mut sleeper = None;
+        if seen & (LOCKED | AWAKE) == 0
+            && let Some(first) = list::first::<P>(&self.head)
+        {
+            self.take_out(first, AWAKE);
+            let node = first.get::<P>();
+            node.state.store(state::WOKEN, Release);
+            sleeper = Some(node);
+        }
+        bitlock::unlock::<P>(&self.guard);
+        if let Some(node) = sleeper {
+            P::wake(&node.state, 1);
+        }
+    }
+}
