@@ -692,6 +692,245 @@ fn a_file_that_cannot_be_written_costs_no_run() {
     assert!(line.contains("/no/such/directory/x.json"), "{line}");
 }
 
+/// Every line of a run's samples.
+fn samples(directory: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(directory.join("samples.jsonl")).unwrap_or_default();
+    // The last line may be on its way.
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    whole.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Checks that each lock is there once for each point and round, with figures that hold together.
+#[track_caller]
+fn check_samples(directory: &Path) {
+    let run = read(&directory.join("run.json"));
+    let list = |name: &str| run[name].as_array().unwrap();
+    let mut missing = std::collections::BTreeSet::new();
+    for point in 0..list("points").len() {
+        for peer in list("peers") {
+            for round in 0..run["rounds"].as_u64().unwrap() {
+                missing.insert((point as u64, peer["name"].as_str().unwrap().to_owned(), round));
+            }
+        }
+    }
+    for sample in samples(directory) {
+        let figure = |name: &str| sample[name].as_u64().unwrap_or_else(|| panic!("no {name} in {sample}"));
+        let lock = sample["lock"].as_str().unwrap().to_owned();
+        let place = (figure("point"), lock, figure("round"));
+        assert!(missing.remove(&place), "twice, or of no run: {sample}");
+        assert!(figure("operations") > 0 && sample["seconds"].as_f64().unwrap() > 0.0, "{sample}");
+        assert!((0.0..=1.0).contains(&sample["jain"].as_f64().unwrap()), "{sample}");
+        let wait = |name: &str| sample["wait"][name].as_u64().unwrap();
+        assert!(wait("count") > 0 && wait("p50") <= wait("p99"), "{sample}");
+        assert!(wait("p99") <= wait("p999") && wait("p999") <= wait("max"), "{sample}");
+    }
+    assert!(missing.is_empty(), "not measured: {missing:?}");
+}
+
+#[track_caller]
+fn check_floors(floors: &Value) {
+    for name in ["bare_cas_ns", "bare_cas_store_ns", "bare_load_store_ns", "driver_ns", "timing_ns"] {
+        assert!(floors[name]["min"].as_f64().unwrap_or_else(|| panic!("no {name} in {floors}")) > 0.0);
+    }
+    let futex = &floors["futex_sleep_wake_ns"];
+    assert!(futex["same_cpu"]["min"].as_f64().unwrap() > 0.0, "{floors}");
+    // With two CPUs there is a way between them, and somebody to be woken by.
+    let transfers = floors["line_transfer_ns"].as_array().unwrap();
+    assert_eq!(transfers.is_empty(), futex["other_cpu"].is_null(), "{floors}");
+    for transfer in transfers {
+        assert!(transfer["from"] != transfer["to"] && transfer["ns"]["min"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn grid_measures_every_sort_of_work() {
+    let temporary = tempfile::tempdir().unwrap();
+    let mut command = poundlock_bare();
+    command.current_dir(temporary.path());
+    command.args(["bench", "grid", "--locks", "std,glibc", "--ours", "mcs-queue", "--threads", "3,2"]);
+    command.args(["--critical", "0,0.5", "--think", "0.2", "--seconds", "0.004", "--rounds", "2"]);
+    let output = run_limited(&mut command, 2 * LIMIT);
+    let (text, stderr) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{}\n{stderr}", output.status);
+    // It says where the results are: in a directory of its own.
+    assert!(stderr.contains("results go to poundlock-grid-1"), "{stderr}");
+    assert!(text.ends_with("Results: poundlock-grid-1\n"), "{text}");
+    let directory = temporary.path().join("poundlock-grid-1");
+    let run = read(&directory.join("run.json"));
+    assert_eq!((&run["version"], &run["ours"], &run["rounds"]), (&1.into(), &"mcs-queue".into(), &2.into()));
+    check_machine(&run["machine"], run["command"].as_str().unwrap());
+    let names: Vec<_> = run["peers"].as_array().unwrap().iter().map(|peer| &peer["name"]).collect();
+    assert_eq!(names, ["glibc", "std", "mcs-queue"]);
+    let kinds: Vec<_> = run["points"].as_array().unwrap().iter().map(|point| &point["kind"]).collect();
+    let times = |wanted: &str| kinds.iter().filter(|kind| **kind == wanted).count();
+    for (kind, points) in
+        [("grid", 4), ("modal", 2), ("sleeping-holder", 2), ("hogs", 2), ("buckets", 2), ("lock-bench", 8)]
+    {
+        assert_eq!(times(kind), points, "{kind}");
+    }
+    check_samples(&directory);
+    check_floors(&read(&directory.join("floors.json")));
+    for title in
+        ["Who takes part", "Floors, ns", "A hash table with a lock for each bucket", "Targets, for mcs-queue"]
+    {
+        assert!(text.lines().any(|line| line.starts_with(title)), "no {title} in\n{text}");
+    }
+    // What was measured is judged, what was not is not.
+    let target = |name: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(name));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}"))
+    };
+    for measured in ["Throughput over the grid, against the best", "With a hog", "With a sleeping holder"] {
+        assert!(target(measured).contains("reached") || target(measured).contains("missed"), "{text}");
+    }
+    assert!(target("Throughput with 250 threads").contains("not measured"), "{text}");
+    // A second run has a directory of its own, too.
+    let mut again = poundlock_bare();
+    again.current_dir(temporary.path());
+    again.args(["bench", "grid", "--locks", "std", "--kinds", "grid", "--threads", "1", "--critical", "0"]);
+    again.args(["--think", "0", "--seconds", "0.002", "--rounds", "1", "--pin", "--cpus", "1"]);
+    let output = run_limited(&mut again, LIMIT);
+    assert!(output.status.success(), "{output:?}");
+    let second = temporary.path().join("poundlock-grid-2");
+    check_samples(&second);
+    let run = read(&second.join("run.json"));
+    assert_eq!((&run["pinned"], run["cpus"].as_array().unwrap().len()), (&true.into(), 1));
+    let (status, line) =
+        refused(&mut poundlock_bare(), &["grid", "--kinds", "grid", "--out", second.to_str().unwrap()]);
+    assert_eq!(status, 2);
+    assert!(line.contains("holds results already") && line.lines().count() == 1, "{line}");
+}
+
+#[test]
+fn grid_goes_on_where_it_was_interrupted() {
+    let temporary = tempfile::tempdir().unwrap();
+    let directory = temporary.path().join("results");
+    let path = directory.to_str().unwrap();
+    let grid = |arguments: &[&str]| {
+        let mut command = poundlock_bare();
+        command.args(["bench", "grid"]).args(arguments);
+        command
+    };
+    let measurements = 2 * 4 * 4 * 2;
+    let first = [
+        "--out",
+        path,
+        "--kinds",
+        "grid",
+        "--locks",
+        "std",
+        "--threads",
+        "1,2,3,4",
+        "--critical",
+        "0,0.1,0.2,0.3",
+        "--think",
+        "0",
+        "--seconds",
+        "0.02",
+        "--rounds",
+        "2",
+    ];
+    // By Ctrl-C, which workers get as well; then by a signal to the command alone.
+    let mut before: Vec<Value> = Vec::new();
+    for (arguments, signal, group, status) in
+        [(&first[..], libc::SIGINT, true, 130), (&["--resume", path][..], libc::SIGTERM, false, 130)]
+    {
+        let run = support::start(&mut grid(arguments));
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(LIMIT);
+        while samples(&directory).len() == before.len() {
+            assert!(std::time::Instant::now() < limit, "nothing is measured");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        if group {
+            run.kill_group(signal)
+        } else {
+            run.kill(signal)
+        };
+        let output = run.finish(LIMIT);
+        support::expect_status(&output, status);
+        assert_eq!(output.stdout, b"", "figures of a part of the run");
+        let so_far = samples(&directory);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let told = format!("interrupted: {} of {measurements} measurements", so_far.len());
+        assert!(stderr.contains(&told) && stderr.contains(&format!("--resume {path}")), "{stderr}");
+        assert!(so_far.len() < measurements, "it was over before the signal");
+        assert_eq!(so_far[..before.len()], before, "what was measured stays");
+        before = so_far;
+    }
+    // And a line that was torn is measured again.
+    let file = directory.join("samples.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, &text[..text.len() - 5]).unwrap();
+    let output = run_limited(&mut grid(&["--resume", path]), LIMIT);
+    support::expect_status(&output, 0);
+    check_samples(&directory);
+    assert_eq!(samples(&directory)[..before.len() - 1], before[..before.len() - 1]);
+    // There is nothing left to do.
+    let whole = std::fs::read(&file).unwrap();
+    let output = run_limited(&mut grid(&["--resume", path]), LIMIT);
+    support::expect_status(&output, 0);
+    assert_eq!(std::fs::read(&file).unwrap(), whole);
+    // Figures of another build are not added to these.
+    let run = directory.join("run.json");
+    let text = std::fs::read_to_string(&run).unwrap();
+    let commit = read(&run)["machine"]["commit"].as_str().unwrap().to_owned();
+    std::fs::write(&run, text.replace(&commit, "another")).unwrap();
+    let (status, line) = refused(&mut poundlock_bare(), &["grid", "--resume", path]);
+    assert_eq!(status, 2);
+    assert!(line.contains("another build of Poundlock") && line.lines().count() == 1, "{line}");
+}
+
+#[test]
+fn grid_refuses_options_that_make_no_sense() {
+    let directory = tempfile::tempdir().unwrap();
+    let there = directory.path().to_str().unwrap();
+    for (arguments, says) in [
+        (&["--kinds", "disco"][..], "no kind of work is called 'disco'"),
+        (&["--locks", "futex"], "no lock is called 'futex'"),
+        (&["--locks", "empty"], "no lock is called 'empty'"),
+        (&["--ours", "std"], "std is not one of our locks"),
+        (&["--threads", "0"], "--threads must name numbers"),
+        (&["--critical=-1"], "--critical must lie between"),
+        (&["--think", "nan"], "--think must lie between"),
+        (&["--rounds", "0"], "at least one round"),
+        (&["--seconds", "0"], "--seconds must lie"),
+        (&["--cpus", "100000"], "--cpus 100000"),
+        (&["--kinds", "hogs", "--critical", "1"], "--critical and --think are about the kind grid"),
+        (&["--resume", there], "holds no results"),
+        (&["--resume", there, "--rounds", "2"], "cannot be used with"),
+        (&["--resume", "/no/such/directory"], "/no/such/directory"),
+        (&["--out", "/proc/results"], "/proc/results"),
+    ] {
+        let mut command = poundlock_bare();
+        // Where a directory could be left behind.
+        command.current_dir(directory.path());
+        let (status, line) = refused(&mut command, &[&["grid"], arguments].concat());
+        assert!(status == 2 || (status == 125 && says.starts_with('/')), "{arguments:?}: {status}, {line}");
+        assert!(line.contains(says), "{arguments:?}: {line}");
+        assert!(status == 2 || line.lines().count() == 1, "{arguments:?}: {line}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "something was left behind");
+}
+
+#[test]
+fn floors_are_measured() {
+    let (text, json) = measured(&mut poundlock_bare(), &["floor", "--slices", "3", "--seconds", "0.0005"]);
+    check_machine(&json["machine"], "poundlock bench floor --slices 3 --seconds 0.0005");
+    check_floors(&json);
+    check_summary(&json["bare_cas_ns"], 3);
+    let cpus = json["cpus"].as_array().unwrap().len();
+    let pairs = json["line_transfer_ns"].as_array().unwrap().len();
+    assert_eq!(pairs, (cpus * (cpus - 1) / 2).min(16));
+    for line in
+        ["compare-and-swap + exchange", "a futex sleep and its wake-up, same CPU", "the driver, for each"]
+    {
+        assert!(text.contains(line), "{text}");
+    }
+    let (status, line) = refused(&mut poundlock_bare(), &["floor", "--slices", "0"]);
+    assert_eq!((status, line.as_str()), (2, "poundlock: --slices must lie between 1 and 10000\n"));
+}
+
 #[test]
 fn a_worker_that_is_asked_nonsense_says_so() {
     let mut command = poundlock_bare();

@@ -172,7 +172,7 @@ impl Job {
         let of = self.run.points.len() * self.run.peers.len() * self.run.rounds;
         if self.directory.floors()?.is_none() {
             let floors = floor::measure(context, &self.run.cpus, &floor::Options::default());
-            if interrupted.load(Relaxed) {
+            if interrupted.load(Relaxed) || (floors.is_err() && comes_soon(&interrupted)) {
                 return Ok(Ended::Interrupted { made: made.len(), of });
             }
             self.directory.write_floors(&floors?)?;
@@ -184,11 +184,12 @@ impl Job {
             let lock = &self.run.peers[peer].name;
             let (takes, name) = (self.run.points[point].takes(), &self.run.points[point].name);
             progress.next(format!("{lock}, {name}"));
-            let outcome = self.measure(context, point, lock)?;
-            if interrupted.load(Relaxed) && matches!(outcome, Outcome::Failed { .. }) {
-                // The worker may have been interrupted as well.
+            let outcome = self.measure(context, point, lock);
+            // Ctrl-C ends the worker as well, perhaps before its request could be sent.
+            if !matches!(outcome, Ok(Outcome::Measured(_))) && comes_soon(&interrupted) {
                 return Ok(Ended::Interrupted { made: made.len(), of });
             }
+            let outcome = outcome?;
             out.push(&Sample { point, lock: lock.clone(), round, outcome })?;
             made.insert((round, point, lock.clone()));
             progress.done_for(takes);
@@ -254,6 +255,18 @@ fn interrupts() -> Result<Arc<AtomicBool>> {
             .map_err(Error::system("cannot watch for interrupts"))?;
     }
     Ok(flag)
+}
+
+/// Whether the flag is set, or will be at once: a worker may be gone a moment before the signal that ended it has come
+/// here.
+fn comes_soon(interrupted: &AtomicBool) -> bool {
+    (0..50).any(|_| {
+        let set = interrupted.load(Relaxed);
+        if !set {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        set
+    })
 }
 
 /// A directory of its own for a run, in the current one.
