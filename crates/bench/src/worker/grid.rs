@@ -314,7 +314,7 @@ impl Table {
 #[inline(always)]
 fn bucket_of(key: u32, buckets: usize) -> usize {
     let hash = key.wrapping_mul(0x9e37_79b1);
-    (u64::from(hash) * buckets as u64 >> 32) as usize
+    ((u64::from(hash) * buckets as u64) >> 32) as usize
 }
 
 struct Visitor {
