@@ -9,6 +9,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use poundlock_core::barging::RawBarging;
 use poundlock_core::baseline::Spinlock;
 use poundlock_core::handoff::{Handoff, Policy, RawHandoff};
 use poundlock_core::mutex::{RawMutex, Variant};
@@ -112,6 +113,41 @@ impl<V: Variant + Sync> Lock for RustType<V> {
 }
 
 impl<V: Variant + Sync> TryLock for RustType<V> {
+    #[inline(always)]
+    fn try_lock(&self, (): &mut ()) -> c_int {
+        tried(self.0.try_lock())
+    }
+}
+
+/// The barging mutex as Rust code uses it.
+#[repr(align(128))]
+pub(crate) struct BargingType(RawBarging<Linux>);
+
+impl Default for BargingType {
+    fn default() -> Self {
+        // As for `RustType`.
+        poundlock_linux::init();
+        BargingType(RawBarging::new())
+    }
+}
+
+impl Lock for BargingType {
+    type Place = ();
+
+    #[inline(always)]
+    fn lock(&self, (): &mut ()) -> c_int {
+        self.0.lock();
+        0
+    }
+
+    #[inline(always)]
+    fn unlock(&self, (): &mut ()) -> c_int {
+        self.0.unlock();
+        0
+    }
+}
+
+impl TryLock for BargingType {
     #[inline(always)]
     fn try_lock(&self, (): &mut ()) -> c_int {
         tried(self.0.try_lock())

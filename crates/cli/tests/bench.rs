@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use support::{LIMIT, poundlock, poundlock_bare, run_limited};
 
-const OURS: [&str; 4] = ["any-negative", "mcs-queue", "fewer-atomics", "baseline"];
+const OURS: [&str; 5] = ["poundlock", "any-negative", "mcs-queue", "fewer-atomics", "baseline"];
 
 /// Runs a benchmark that succeeds; returns its standard output and its JSON.
 #[track_caller]
@@ -263,12 +263,13 @@ fn spin_of_some_locks_needs_no_library() {
 }
 
 /// The floor, and everybody who can be waited for.
-const MUTEXES: [&str; 19] = [
+const MUTEXES: [&str; 20] = [
     "cas+exchange",
     "glibc",
     "glibc-adaptive",
     "glibc-recursive",
     "pthread_spin",
+    "poundlock",
     "any-negative",
     "mcs-queue",
     "fewer-atomics",

@@ -15,7 +15,7 @@ use support::{
 };
 
 /// Every name but `glibc`.
-const OURS: [&str; 4] = ["any-negative", "mcs-queue", "fewer-atomics", "baseline"];
+const OURS: [&str; 5] = ["poundlock", "any-negative", "mcs-queue", "fewer-atomics", "baseline"];
 
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("these programs print UTF-8")

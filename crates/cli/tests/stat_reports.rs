@@ -8,7 +8,7 @@ use std::process::Output;
 use serde_json::Value;
 use support::{LIMIT, compile_c, compile_cpp, expect_status, poundlock, run_limited, scratch};
 
-const LOCKS: [&str; 4] = ["any-negative", "baseline", "handoff", "glibc"];
+const LOCKS: [&str; 5] = ["poundlock", "any-negative", "baseline", "handoff", "glibc"];
 
 /// A program with known locks. `static_lock` is taken 4 x 1000 times, one on the heap 4 x 500 times. Then the main
 /// thread holds `static_lock` until the kernel says that a second thread sleeps, which is how a wait looks.

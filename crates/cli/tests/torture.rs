@@ -103,6 +103,11 @@ fn any_negative_passes() {
 }
 
 #[test]
+fn poundlock_passes() {
+    passes(poundlock().args(["torture", "--lock", "poundlock"]).args(SHORT));
+}
+
+#[test]
 fn qspin_passes() {
     passes(poundlock().args(["torture", "--lock", "qspin"]).args(SHORT));
 }

@@ -400,7 +400,7 @@ impl<P: Platform> RawBarging<P> {
             return state;
         }
         // So many steps make `OVERDUE`, and none goes beyond.
-        state + (OVERDUE / P::TUNING.passes_before_wake & PASSES)
+        state + ((OVERDUE / P::TUNING.passes_before_wake) & PASSES)
     }
 
     #[inline]

@@ -29,11 +29,14 @@ pub enum LockName {
     HandoffSameCpu = 9,
     /// [`crate::handoff`], as [`crate::handoff::Adaptive`] says.
     HandoffAdaptive = 10,
+    /// [`crate::barging`].
+    Poundlock = 11,
 }
 
 impl LockName {
     /// Every lock, in the order in which they are listed.
-    pub const ALL: [LockName; 11] = [
+    pub const ALL: [LockName; 12] = [
+        Self::Poundlock,
         Self::AnyNegative,
         Self::McsQueue,
         Self::FewerAtomics,
@@ -63,6 +66,7 @@ impl LockName {
             Self::HandoffOwnerRunning => "handoff:owner-running",
             Self::HandoffSameCpu => "handoff:same-cpu",
             Self::HandoffAdaptive => "handoff:adaptive",
+            Self::Poundlock => "poundlock",
             Self::Glibc => "glibc",
         }
     }
@@ -70,6 +74,9 @@ impl LockName {
     /// One line on what the lock is.
     pub const fn description(self) -> &'static str {
         match self {
+            Self::Poundlock => {
+                "barging mutex: taken by whoever finds it free; one waiter is awake, the others sleep"
+            }
             Self::Baseline => "adaptive mutex; every spinner competes, exchanges unconditionally",
             Self::FewerAtomics => "baseline that reads the count before each exchange",
             Self::McsQueue => "fewer-atomics with its spinners in an MCS queue: one competes at a time",
@@ -98,7 +105,12 @@ impl LockName {
     /// The policy of spinning, if it is a hand-off mutex.
     pub const fn spinning(self) -> Option<Spinning> {
         match self {
-            Self::Baseline | Self::FewerAtomics | Self::McsQueue | Self::AnyNegative | Self::Glibc => None,
+            Self::Baseline
+            | Self::FewerAtomics
+            | Self::McsQueue
+            | Self::AnyNegative
+            | Self::Poundlock
+            | Self::Glibc => None,
             Self::Handoff => Some(Spinning::Fixed),
             Self::HandoffNone => Some(Spinning::None),
             Self::HandoffCompetitive => Some(Spinning::Competitive),

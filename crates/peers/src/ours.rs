@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use poundlock_core::barging::RawBarging;
 use poundlock_core::handoff::{
     Adaptive, Competitive, Fixed, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
 };
@@ -33,6 +34,29 @@ impl<V: Variant> Lock for Adapting<V> {
     #[inline(always)]
     unsafe fn unlock(&'static self, (): ()) {
         self.0.unlock::<V>();
+    }
+}
+
+/// The barging mutex.
+struct Barging(RawBarging<Linux>);
+
+impl Lock for Barging {
+    type Kept = ();
+
+    fn new() -> Self {
+        // As for `Adapting`.
+        poundlock_linux::init();
+        Barging(RawBarging::new())
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) {
+        self.0.lock();
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, (): ()) {
+        self.0.unlock();
     }
 }
 
@@ -89,6 +113,7 @@ const fn mutex(lock: LockName) -> Option<Calls> {
         LockName::FewerAtomics => calls::<Adapting<FewerAtomics>>(),
         LockName::McsQueue => calls::<Adapting<McsQueue>>(),
         LockName::AnyNegative => calls::<Adapting<AnyNegative>>(),
+        LockName::Poundlock => calls::<Barging>(),
         LockName::Handoff => calls::<HandingOff<Fixed>>(),
         LockName::HandoffNone => calls::<HandingOff<NoSpin>>(),
         LockName::HandoffCompetitive => calls::<HandingOff<Competitive>>(),

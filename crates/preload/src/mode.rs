@@ -13,18 +13,22 @@ use poundlock_linux::machine;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Mode {
-    /// On our locks: what the fast paths compare with.
+    /// On our adaptive mutex: what the fast paths compare with.
     Ours = 1,
-    /// On our locks, counted.
+    /// On our adaptive mutex, counted.
     OursCounted = 2,
     /// On glibc's.
     Glibc = 3,
     /// On glibc's, counted.
     GlibcCounted = 4,
+    /// On our barging mutex: what the fast paths compare with.
+    Barging = 5,
+    /// On our barging mutex, counted.
+    BargingCounted = 6,
     /// On our hand-off mutex.
-    Handoff = 5,
+    Handoff = 7,
     /// On our hand-off mutex, counted.
-    HandoffCounted = 6,
+    HandoffCounted = 8,
 }
 
 impl Mode {
@@ -35,7 +39,7 @@ impl Mode {
 
     /// Whether they are counted.
     pub(crate) fn counted(self) -> bool {
-        matches!(self, Mode::OursCounted | Mode::GlibcCounted | Mode::HandoffCounted)
+        matches!(self, Mode::OursCounted | Mode::GlibcCounted | Mode::BargingCounted | Mode::HandoffCounted)
     }
 }
 
@@ -54,16 +58,38 @@ pub(crate) fn ours() -> bool {
     MODE.load(Relaxed) == Mode::Ours as u8
 }
 
-/// Whether the mutex is the hand-off one. The mode has been found out.
-#[inline]
-pub(crate) fn handoff() -> bool {
-    MODE.load(Relaxed) >= Mode::Handoff as u8
+/// Whether the mode is known to be [`Mode::Barging`].
+#[inline(always)]
+pub(crate) fn barging() -> bool {
+    MODE.load(Relaxed) == Mode::Barging as u8
 }
 
-/// Whether the mode is known to be [`Mode::Handoff`].
+/// Whether the mode is known to be one of ours that is not counted.
 #[inline(always)]
-pub(crate) fn handoff_uncounted() -> bool {
-    MODE.load(Relaxed) == Mode::Handoff as u8
+pub(crate) fn uncounted() -> bool {
+    let mode = MODE.load(Relaxed);
+    mode == Mode::Ours as u8 || mode == Mode::Barging as u8 || mode == Mode::Handoff as u8
+}
+
+/// Which of our mutexes a program's are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// The adaptive one.
+    Adaptive,
+    /// The barging one.
+    Barging,
+    /// The hand-off one.
+    Handoff,
+}
+
+/// Which of ours the mutexes are. The mode has been found out.
+#[inline]
+pub(crate) fn sort() -> Sort {
+    match MODE.load(Relaxed) {
+        5 | 6 => Sort::Barging,
+        7 | 8 => Sort::Handoff,
+        _ => Sort::Adaptive,
+    }
 }
 
 /// The mode; finds it out if need be.
@@ -74,8 +100,10 @@ pub(crate) fn get() -> Mode {
         2 => Mode::OursCounted,
         3 => Mode::Glibc,
         4 => Mode::GlibcCounted,
-        5 => Mode::Handoff,
-        6 => Mode::HandoffCounted,
+        5 => Mode::Barging,
+        6 => Mode::BargingCounted,
+        7 => Mode::Handoff,
+        8 => Mode::HandoffCounted,
         _ => find_out(),
     }
 }
@@ -94,14 +122,13 @@ fn find_out() -> Mode {
     };
     FORM.store(form, Relaxed);
     let counted = crate::stat::init(named);
-    let mode = match (lock == LockName::Glibc, lock.spinning().is_some(), counted) {
-        (true, _, false) => Mode::Glibc,
-        (true, _, true) => Mode::GlibcCounted,
-        (false, true, false) => Mode::Handoff,
-        (false, true, true) => Mode::HandoffCounted,
-        (false, false, false) => Mode::Ours,
-        (false, false, true) => Mode::OursCounted,
+    let [plain, when_counted] = match lock {
+        LockName::Glibc => [Mode::Glibc, Mode::GlibcCounted],
+        LockName::Poundlock => [Mode::Barging, Mode::BargingCounted],
+        _ if lock.spinning().is_some() => [Mode::Handoff, Mode::HandoffCounted],
+        _ => [Mode::Ours, Mode::OursCounted],
     };
+    let mode = if counted { when_counted } else { plain };
     MODE.store(mode as u8, Relaxed);
     mode
 }

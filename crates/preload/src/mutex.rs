@@ -74,6 +74,10 @@ pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t
         object.raw.unlock::<Chosen>();
         return 0;
     }
+    if mode::barging() && object.is_plain() {
+        object.barging().unlock();
+        return 0;
+    }
     // SAFETY: as above.
     unsafe { unlock_other(mutex) }
 }
@@ -131,6 +135,10 @@ unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: us
         object.raw.lock::<Chosen>();
         return 0;
     }
+    if mode::barging() && object.is_plain() {
+        object.barging().lock();
+        return 0;
+    }
     // SAFETY: as above.
     unsafe { lock_other(mutex, address, stack) }
 }
@@ -140,7 +148,7 @@ unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: us
 unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if (mode::ours() || mode::handoff_uncounted()) && object.is_native() {
+    if mode::uncounted() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
     // SAFETY: as above.
@@ -150,7 +158,7 @@ unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) 
 unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if (mode::ours() || mode::handoff_uncounted()) && object.is_native() {
+    if mode::uncounted() && object.is_native() {
         return acquire_ours(object, Patience::None);
     }
     // SAFETY: as above.
@@ -336,7 +344,7 @@ unsafe fn glibc_lock(mutex: *mut pthread_mutex_t, patience: Patience) -> c_int {
 unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if (mode::ours() || mode::handoff_uncounted()) && object.is_native() {
+    if mode::uncounted() && object.is_native() {
         if let Some(result) = disown(object) {
             return result;
         }

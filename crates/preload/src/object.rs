@@ -10,6 +10,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use poundlock_core::barging::RawBarging;
 use poundlock_core::condvar::{RawCondvar, Requeued, Target};
 use poundlock_core::handoff::RawHandoff;
 use poundlock_core::mutex::RawMutex;
@@ -18,7 +19,7 @@ use poundlock_linux::Linux;
 use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::LockRef;
 
-use crate::mode::{self, Chosen};
+use crate::mode::{self, Chosen, Sort};
 
 /// A `pthread_mutex_t` (and a `mtx_t`).
 #[repr(C)]
@@ -34,7 +35,7 @@ pub(crate) struct Mutex {
     _unused: u32,
     /// glibc's kind: type, flags, all ones once destroyed.
     kind: AtomicU32,
-    /// The lock, if it is the adaptive one. Under [`crate::mode::handoff`] the same bytes are a [`RawHandoff`].
+    /// The lock, if it is the adaptive one. Otherwise ([`mode::sort`]) the same bytes are a [`RawBarging`] or a [`RawHandoff`].
     pub(crate) raw: RawMutex<Linux>,
 }
 
@@ -43,6 +44,8 @@ const _: () = {
     assert!(core::mem::offset_of!(Mutex, kind) == 16);
     assert!(core::mem::offset_of!(Mutex, raw) == 20);
     assert!(size_of::<RawHandoff<Linux>>() == size_of::<RawMutex<Linux>>());
+    assert!(size_of::<RawBarging<Linux>>() == size_of::<RawMutex<Linux>>());
+    assert!(align_of::<RawBarging<Linux>>() <= align_of::<RawMutex<Linux>>());
     assert!(align_of::<RawHandoff<Linux>>() <= align_of::<RawMutex<Linux>>());
 };
 
@@ -85,53 +88,80 @@ impl Mutex {
     #[inline(always)]
     fn handoff(&self) -> &RawHandoff<Linux> {
         // SAFETY: bytes of the object, as many and as aligned, made of 32-bit atomics, which any bytes are; a process
-        // takes them for one of the two locks from its first call to its last.
+        // takes them for one of the three locks from its first call to its last.
+        unsafe { &*core::ptr::from_ref(&self.raw).cast() }
+    }
+
+    /// The lock, if it is the barging one.
+    #[inline(always)]
+    pub(crate) fn barging(&self) -> &RawBarging<Linux> {
+        // SAFETY: as above.
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }
     }
 
     /// Acquires the lock.
     #[inline]
     pub(crate) fn lock(&self) {
-        if mode::handoff() { self.handoff().lock::<Chosen>() } else { self.raw.lock::<Chosen>() }
+        match mode::sort() {
+            Sort::Adaptive => self.raw.lock::<Chosen>(),
+            Sort::Barging => self.barging().lock(),
+            Sort::Handoff => self.handoff().lock::<Chosen>(),
+        }
     }
 
     /// Acquires the lock if it is free.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
-        if mode::handoff() { self.handoff().try_lock() } else { self.raw.try_lock() }
+        match mode::sort() {
+            Sort::Adaptive => self.raw.try_lock(),
+            Sort::Barging => self.barging().try_lock(),
+            Sort::Handoff => self.handoff().try_lock(),
+        }
     }
 
     /// Acquires the lock unless the deadline passes first.
     pub(crate) fn lock_until(&self, deadline: &Deadline) -> bool {
-        if mode::handoff() {
-            self.handoff().lock_until::<Chosen>(deadline)
-        } else {
-            self.raw.lock_until::<Chosen>(deadline).is_ok()
+        match mode::sort() {
+            Sort::Adaptive => self.raw.lock_until::<Chosen>(deadline).is_ok(),
+            Sort::Barging => self.barging().lock_until(deadline).is_ok(),
+            Sort::Handoff => self.handoff().lock_until::<Chosen>(deadline),
         }
     }
 
     /// Releases the lock.
     #[inline]
     pub(crate) fn unlock(&self) {
-        if mode::handoff() { self.handoff().unlock() } else { self.raw.unlock::<Chosen>() }
+        match mode::sort() {
+            Sort::Adaptive => self.raw.unlock::<Chosen>(),
+            Sort::Barging => self.barging().unlock(),
+            Sort::Handoff => self.handoff().unlock(),
+        }
     }
 
     /// Whether somebody holds the lock.
     pub(crate) fn is_locked(&self) -> bool {
-        if mode::handoff() { self.handoff().is_locked() } else { self.raw.is_locked() }
+        match mode::sort() {
+            Sort::Adaptive => self.raw.is_locked(),
+            Sort::Barging => self.barging().is_locked(),
+            Sort::Handoff => self.handoff().is_locked(),
+        }
     }
 
     /// The lock as a condition variable needs it.
     pub(crate) fn target(&self) -> Target<'_, Linux> {
-        if mode::handoff() { Target::Handoff(self.handoff()) } else { Target::Adaptive(&self.raw) }
+        match mode::sort() {
+            Sort::Adaptive => Target::Adaptive(&self.raw),
+            Sort::Barging => Target::Barging(self.barging()),
+            Sort::Handoff => Target::Handoff(self.handoff()),
+        }
     }
 
     /// Completes the acquisition of [`Mutex::target`].
     pub(crate) fn acquire_requeued(&self, waiter: Requeued) {
-        if mode::handoff() {
-            waiter.receive(self.handoff());
-        } else {
-            waiter.lock::<Linux, Chosen>(&self.raw);
+        match mode::sort() {
+            Sort::Adaptive => waiter.lock::<Linux, Chosen>(&self.raw),
+            Sort::Barging => waiter.barge(self.barging()),
+            Sort::Handoff => waiter.receive(self.handoff()),
         }
     }
 

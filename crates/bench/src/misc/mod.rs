@@ -8,6 +8,7 @@ mod report;
 use std::mem;
 use std::time::Duration;
 
+use poundlock_core::barging::RawBarging;
 use poundlock_core::condvar::RawCondvar;
 use poundlock_core::handoff::{Handoff, RawHandoff};
 use poundlock_core::mutex::RawMutex;
@@ -111,6 +112,7 @@ pub fn sizes() -> Vec<Size> {
             recursive: None,
             condvar: None,
         },
+        Size { lock: "poundlock", plain: mem::size_of::<RawBarging<Linux>>(), recursive: None, condvar },
         Size {
             lock: "baseline to any-negative",
             plain: mem::size_of::<RawMutex<Linux>>(),

@@ -21,7 +21,9 @@ use super::turns;
 use super::uncontended::{Sleeper, Timer, is_asleep, take_turns, timer_of};
 use crate::abi::{Abi, CMutex, CSpin, Kind, SpinAbi};
 use crate::error::{Error, Result};
-use crate::lock::{BareCasExchange, HandoffType, Lock, QueueSpin, RecursiveHandoff, RustType, TryLock};
+use crate::lock::{
+    BareCasExchange, BargingType, HandoffType, Lock, QueueSpin, RecursiveHandoff, RustType, TryLock,
+};
 use crate::misc::Contender;
 use crate::stats::Summary;
 use crate::{affinity, clock};
@@ -179,6 +181,7 @@ fn with_lock<U: Use>(contender: Contender, user: U) -> Result<U::Output> {
         Contender::GlibcRecursive => user.with(CMutex::new(Abi::glibc()?, Kind::Recursive)?),
         Contender::PthreadSpin => user.with(CSpin::new(SpinAbi::glibc()?)?),
         Contender::Mutex(mutex) => match mutex.lock() {
+            LockName::Poundlock => user.with(BargingType::default()),
             LockName::Baseline => user.with(RustType::<Baseline>::default()),
             LockName::FewerAtomics => user.with(RustType::<FewerAtomics>::default()),
             LockName::McsQueue => user.with(RustType::<McsQueue>::default()),

@@ -802,7 +802,14 @@ impl Platform for Simulated {
     type Usize = Long;
     type Spin = Turns;
 
-    const TUNING: Tuning = Tuning { handoff_after: 1, passes_before_wake: 1, glances: 0, turns_a_look: 1, ways_to_give: 1, longest_interval: 1 };
+    const TUNING: Tuning = Tuning {
+        handoff_after: 1,
+        passes_before_wake: 1,
+        glances: 0,
+        turns_a_look: 1,
+        ways_to_give: 1,
+        longest_interval: 1,
+    };
 
     fn spin() -> Turns {
         Turns(3)
