@@ -64,7 +64,7 @@ impl Options {
             critical_us: vec![0.2, 2.0],
             think_us: vec![0.0, 1.0],
             rounds: 2,
-            seconds: 0.035,
+            seconds: 0.03,
             ..Options::default()
         }
     }
@@ -202,7 +202,7 @@ const fn lengths(kind: Kind, threads: usize) -> (f64, f64) {
         (Kind::Grid, ..=8) => (1.0, 0.5),
         (Kind::Grid, ..=32) => (2.0, 1.0),
         (Kind::Grid, ..=100) => (12.5, 2.0),
-        (Kind::Grid, _) => (4.0, 2.0),
+        (Kind::Grid, _) => (3.0, 2.0),
         // What is rare is to happen often enough.
         (_, ..=32) => (3.0, 2.0),
         (_, _) => (4.0, 2.0),
@@ -230,8 +230,8 @@ impl Point {
 
     /// The most that a measurement may take before it counts as hung, but for a grace.
     pub(super) fn limit(&self) -> Duration {
-        // A reading that finds that nobody ran is taken up to five times.
-        Duration::from_secs_f64(5.0 * self.seconds + self.latency_seconds + 10.0)
+        // A reading that finds that nobody ran is taken up to three times.
+        Duration::from_secs_f64(3.0 * self.seconds + self.latency_seconds + 10.0)
     }
 
     /// What a worker is asked.

@@ -756,7 +756,7 @@ fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Me
         let last = Reading::take(shared);
         tries += 1;
         // A busy machine may not have let the threads run at all.
-        if last.counts != first.counts || tries == 5 {
+        if last.counts != first.counts || tries == 3 {
             break last;
         }
     };
