@@ -5,7 +5,7 @@
 
 pub mod compare;
 mod plan;
-mod report;
+pub(crate) mod report;
 pub mod result;
 
 use std::collections::HashSet;

@@ -33,33 +33,7 @@ impl Report for Figures {
     }
 
     fn method(&self) -> String {
-        let run = &self.0.run;
-        let made: usize = (0..run.rounds).map(|round| self.0.made(round)).sum();
-        let all = self.0.planned() * run.rounds;
-        let kept = if run.pinned { ", each thread kept on one of them" } else { "" };
-        let progress = match all - made {
-            0 => String::new(),
-            missing => format!(" {missing} of {all} measurements are not made yet."),
-        };
-        format!(
-            "Every lock is called through the same pointers to C functions, so that none is inlined. Each measurement runs \
-             in a process of its own, on {cpus} CPU{plural}{kept}. Work inside and outside critical sections is a chain of \
-             multiplications whose length was measured once for all locks ({ns:.3} ns a step); the work outside varies by \
-             half, so that threads do not march in step. First an interval in which nothing is timed gives throughput, CPU \
-             time (user and system, of the whole process), context switches and Jain's index of the threads' acquisitions; \
-             then one in which each acquisition is timed gives the waits, the reading of the clock included. A wait that \
-             had not ended counts as long as it had lasted. A lock that let two threads in at once gives no figure.\n\n\
-             {rounds} rounds; in each, points come in random order, and at a point all locks in random order, so that \
-             whatever disturbs the machine disturbs everybody. A figure is the median over the rounds, the spread their \
-             minimum and maximum; a ratio is taken inside each round before its median over the rounds. The best peer at a \
-             point is the one with the largest median throughput there: with few rounds also the luckiest, which errs to \
-             our disadvantage. \"Others\" is the share of the CPUs that went to other processes meanwhile: where it is \
-             not near 0, the figures are worth less.{progress}",
-            cpus = run.cpus.len(),
-            plural = if run.cpus.len() == 1 { "" } else { "s" },
-            ns = run.calibration.ns_per_step,
-            rounds = run.rounds,
-        )
+        method(&self.0)
     }
 
     fn machine(&self) -> &Machine {
@@ -81,6 +55,37 @@ impl Report for Figures {
     fn targets(&self) -> &[Target] {
         &[]
     }
+}
+
+/// How the figures came about, in paragraphs that an empty line parts.
+pub(crate) fn method(results: &Results) -> String {
+    let run = &results.run;
+    let made: usize = (0..run.rounds).map(|round| results.made(round)).sum();
+    let all = results.planned() * run.rounds;
+    let kept = if run.pinned { ", each thread kept on one of them" } else { "" };
+    let progress = match all - made {
+        0 => String::new(),
+        missing => format!(" {missing} of {all} measurements are not made yet."),
+    };
+    format!(
+        "Every lock is called through the same pointers to C functions, so that none is inlined. Each measurement runs \
+         in a process of its own, on {cpus} CPU{plural}{kept}. Work inside and outside critical sections is a chain of \
+         multiplications whose length was measured once for all locks ({ns:.3} ns a step); the work outside varies by \
+         half, so that threads do not march in step. First an interval in which nothing is timed gives throughput, CPU \
+         time (user and system, of the whole process), context switches and Jain's index of the threads' acquisitions; \
+         then one in which each acquisition is timed gives the waits, the reading of the clock included. A wait that \
+         had not ended counts as long as it had lasted. A lock that let two threads in at once gives no figure.\n\n\
+         {rounds} rounds; in each, points come in random order, and at a point all locks in random order, so that \
+         whatever disturbs the machine disturbs everybody. A figure is the median over the rounds, the spread their \
+         minimum and maximum; a ratio is taken inside each round before its median over the rounds. The best peer at a \
+         point is the one with the largest median throughput there: with few rounds also the luckiest, which errs to \
+         our disadvantage. \"Others\" is the share of the CPUs that went to other processes meanwhile: where it is \
+         not near 0, the figures are worth less.{progress}",
+        cpus = run.cpus.len(),
+        plural = if run.cpus.len() == 1 { "" } else { "s" },
+        ns = run.calibration.ns_per_step,
+        rounds = run.rounds,
+    )
 }
 
 fn peers_table(results: &Results) -> Table {

@@ -73,8 +73,8 @@ struct Work {
     think: f64,
 }
 
-/// Spinlocks among more threads than CPUs fall so far that whoever matters would be one line.
-const RATES: Scale = Scale::Log { depth: 300.0 };
+/// Spinlocks among more threads than CPUs fall so far that everybody else would be one line.
+const RATES: Scale = Scale::Log { depth: 20.0 };
 const TIMES: Scale = Scale::Log { depth: 1e9 };
 
 pub(super) fn throughput(results: &Results, people: &People) -> Option<Markup> {

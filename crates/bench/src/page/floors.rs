@@ -1,7 +1,5 @@
 //! What no lock can undercut, what the driver adds, and what a lock costs that nobody else wants.
 
-use std::collections::BTreeSet;
-
 use maud::{Markup, html};
 
 use super::people::People;
@@ -11,9 +9,6 @@ use crate::grid::compare::Figure;
 use crate::grid::compare::{EMPTY, Results};
 use crate::grid::result::{Floors, Kind, Transfer};
 use crate::stats::Summary;
-
-/// A matrix of more CPUs says nothing that its summary does not.
-const MATRIX_CPUS: usize = 32;
 
 pub(super) fn floors(results: &Results, people: &People) -> Option<Markup> {
     let alone = alone(results, people);
@@ -65,23 +60,21 @@ fn table(floors: &Floors) -> Markup {
 }
 
 fn transfers(transfers: &[Transfer]) -> Markup {
-    let cpus: BTreeSet<usize> = transfers.iter().flat_map(|transfer| [transfer.from, transfer.to]).collect();
-    let find = |from, to| transfers.iter().find(|transfer| (transfer.from, transfer.to) == (from, to));
     html! {
-        @if (3..=MATRIX_CPUS).contains(&cpus.len()) {
+        @if transfers.len() > 1 {
             details {
-                summary { "A cache line between each two CPUs" }
+                summary { "A cache line between the pairs of CPUs that were measured" }
                 div.scroll {
                     table {
-                        caption { "One way, median nanoseconds; rows: from, columns: to." }
-                        thead { tr { th scope="col" { "CPU" } @for to in &cpus { th scope="col" { (to) } } } }
+                        thead { tr {
+                            th scope="col" { "From CPU" } th scope="col" { "To CPU" } th scope="col" { "One way" }
+                        } }
                         tbody {
-                            @for &from in &cpus {
+                            @for transfer in transfers {
                                 tr {
-                                    th scope="row" { (from) }
-                                    @for &to in &cpus {
-                                        td { @if let Some(transfer) = find(from, to) { (format!("{:.0}", transfer.ns.median)) } }
-                                    }
+                                    td { (transfer.from) }
+                                    td { (transfer.to) }
+                                    td { (with_spread(Quantity::Time, &transfer.ns)) }
                                 }
                             }
                         }

@@ -15,6 +15,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::grid::compare::{Figure, Results};
+use crate::grid::report;
 use crate::report::Limit;
 use crate::stats::Summary;
 
@@ -226,30 +227,11 @@ fn failures(results: &Results) -> Markup {
 }
 
 fn method(results: &Results) -> Markup {
-    let run = &results.run;
     html! {
+        @for paragraph in report::method(results).split("\n\n") { p { (paragraph) } }
         p {
-            "Every lock is called through the same table of C functions, by pointers, so that nobody’s code is inlined; "
-            "each measurement runs in a process of its own. Work is a chain of dependent multiplications of measured "
-            "length ("(format!("{:.2}", run.calibration.ns_per_step))" ns a step), so that a thread that was preempted in "
-            "its section still has it before it."
-        }
-        p {
-            (run.rounds) " " (plural(run.rounds, "round")) "; in each, points and locks take turns in random order, for "
-            (run.seconds) " s each unless a point says otherwise. Threads run on "
-            (run.cpus.len()) " " (plural(run.cpus.len(), "CPU"))
-            @if run.pinned { ", each kept on one of them." } @else { ", where the scheduler puts them." }
-        }
-        p {
-            "A figure is the median over the rounds, and its spread their minimum and maximum. A ratio is taken inside "
-            "each round before its median: what disturbs a round disturbs both sides of it. The best peer at a point is "
-            "the one with the largest median throughput there. Means of ratios are geometric; the spread of a mean is "
-            "that of the rounds’ own means."
-        }
-        p {
-            "Waits are timed in an interval of their own, in which every acquisition is timed; reading the clock is part "
-            "of them. CPU time is that of all threads together, work included. Jain’s index is 1 if all threads got the "
-            "lock equally often, and 1/n if one of n got it always."
+            "Means of ratios are geometric, and the spread of a mean is that of the rounds’ own means. Jain’s index is 1 if "
+            "all threads got the lock equally often, and 1/n if one of n got it always."
         }
     }
 }

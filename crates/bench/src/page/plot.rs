@@ -94,6 +94,7 @@ impl Plot {
                 (self.frame(&across, &axis))
                 @for reference in &self.references { (reference_line(reference, &across, &axis)) }
                 @for line in &self.lines { (series(line, &across, &axis)) }
+                @for reference in &self.references { (reference_label(reference, &axis)) }
                 line class="guide" x1="0" x2="0" y1=(TOP) y2=(BOTTOM) {}
             }
         }
@@ -170,18 +171,21 @@ struct Axis {
 impl Axis {
     fn new(plot: &Plot) -> Axis {
         let Scale::Log { depth } = plot.scale else { return Axis { low: 0.0, high: 1.0, log: false } };
-        let measured =
-            plot.lines.iter().flat_map(|line| &line.points).flat_map(|(_, s)| [s.min, s.median, s.max]);
-        let referred =
-            plot.references.iter().flat_map(|reference| &reference.points).map(|&(_, value)| value);
-        let (least, most) = measured
-            .chain(referred)
-            .filter(|value| value.is_finite() && *value > 0.0)
-            .fold((f64::INFINITY, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)));
+        let range = |values: &mut dyn Iterator<Item = f64>| {
+            values
+                .filter(|value| value.is_finite() && *value > 0.0)
+                .fold((f64::INFINITY, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)))
+        };
+        let points = plot.lines.iter().flat_map(|line| &line.points);
+        let (least, most) = range(&mut points.flat_map(|(_, s)| [s.min, s.median, s.max]));
         if most == 0.0 {
             return Axis { low: 1.0, high: 10.0, log: true };
         }
-        let low = round_down(least.max(most / depth));
+        // What the lines are read against is to be seen, but does not push them out of the picture.
+        let references = plot.references.iter().flat_map(|reference| &reference.points);
+        let (lowest, highest) = range(&mut references.map(|&(_, value)| value));
+        let low = round_down(least.max(most / depth).min(lowest));
+        let most = most.max(highest);
         // A margin, so that no marker is cut; and never an axis of one value.
         let high = round_up(most * 1.04);
         Axis { low, high: if high > low { high } else { low * 10.0 }, log: true }
@@ -247,11 +251,17 @@ fn reference_line(reference: &Reference, across: &Across, axis: &Axis) -> Markup
         path.insert(0, format!("{LEFT} {}", coordinate(axis.at(first.1))));
         path.push(format!("{RIGHT} {}", coordinate(axis.at(last.1))));
     }
+    html! { @if !path.is_empty() { path class="reference" d={ "M" (path.join("L")) } {} } }
+}
+
+/// Over the lines, so that it can be read.
+fn reference_label(reference: &Reference, axis: &Axis) -> Markup {
     html! {
         @if let Some((_, last)) = reference.points.last() {
-            path class="reference" d={ "M" (path.join("L")) } {}
-            text class="reference" x=(RIGHT - 3.0) y=(coordinate(axis.at(*last))) dy=(above_or_below(axis.at(*last)))
-                text-anchor="end" { (reference.label) }
+            @let y = axis.at(*last);
+            text class="reference" x=(RIGHT - 3.0) y=(coordinate(y)) dy=(above_or_below(y)) text-anchor="end" {
+                (reference.label)
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::people::{People, Person};
 use super::quantity::Quantity;
-use super::{microseconds, ratio};
+use super::{microseconds, plural, ratio};
 use crate::grid::compare::{Figure, Results};
 use crate::grid::result::{Kind, Point};
 use crate::stats::Summary;
@@ -84,11 +84,14 @@ fn bar(summary: &Summary, most: f64) -> Markup {
 
 /// What the threads do.
 fn work(point: &Point) -> String {
-    let mut words = vec![
-        format!("{} threads", point.threads),
-        format!("section {}", microseconds(point.critical_us)),
-        format!("think time {}", microseconds(point.think_us)),
-    ];
+    let mut words = vec![format!("{} {}", point.threads, plural(point.threads, "thread"))];
+    // In a hash table the work is looking up, in `lock-bench` counting.
+    if !matches!(point.kind, Kind::Buckets | Kind::LockBench) {
+        words.push(format!("section {}", microseconds(point.critical_us)));
+    }
+    if point.kind != Kind::LockBench {
+        words.push(format!("think time {}", microseconds(point.think_us)));
+    }
     let share =
         point.share.map_or_else(String::new, |share| format!(" in {} % of the sections", share * 100.0));
     words.extend(point.long_us.map(|us| format!("{}{share}", microseconds(us))));

@@ -23,20 +23,20 @@ pub(super) fn targets(results: &Results) -> Option<Markup> {
                     thead { tr {
                         th.words scope="col" { "Target" } th.words scope="col" { "Limit" } th scope="col" { "Figure" }
                         th.words scope="col" { "Verdict" } th.words scope="col" { "Where" }
-                        th.words scope="col" { "Short of it" }
+                        th.words scope="col" { "Points that miss" }
                     } }
                     tbody {
                         @for target in &targets {
                             tr {
                                 th scope="row" { (target.figure) }
-                                td.words { (limit_words(target.limit)) }
+                                td.words.short { (limit_words(target.limit)) }
                                 td { @match target.value {
                                     Some(value) => (ratio_with_spread(value, target.spread)),
                                     None => "-",
                                 } }
                                 td.words { (verdict(target.reached())) }
                                 td.words { (target.at) }
-                                td.words { @if target.value.is_some() { (target.short) " of " (target.of) } }
+                                td.words.short { @if target.value.is_some() { (target.short) " of " (target.of) } }
                             }
                         }
                     }
@@ -98,7 +98,7 @@ fn cell(results: &Results, versus: Option<&Versus>) -> Markup {
     );
     html! {
         td class={ "h" (step(summary.median)) @if summary.median < LEAST { " missed" } } title=(words) {
-            (ratio(summary.median)) small { (peer) }
+            b { (ratio(summary.median)) } small { (peer) }
         }
     }
 }
