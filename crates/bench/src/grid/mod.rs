@@ -1,7 +1,7 @@
 //! The grid: every lock that people use, ours among them, on the same work in one run.
 //!
-//! What is measured lies in a [`Plan`](plan), the figures in a [directory](result) that outlives an interruption, and
-//! what they say is worked out [by itself](compare): anybody may read a directory again.
+//! [`Options`] say what is measured. The figures lie in a [directory](result) that outlives an interruption, and what they
+//! say is worked out [from it alone](compare), so that anybody may read it again.
 
 pub mod compare;
 mod plan;

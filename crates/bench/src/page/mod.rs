@@ -3,11 +3,11 @@
 //!
 //! | part | shows |
 //! | --- | --- |
-//! | [`summary`] | targets, the heat map against the best of the others, and each of them |
-//! | [`curves`] | throughput, waits, CPU time and fairness over numbers of threads |
-//! | [`scenarios`] | the other kinds of work, as bars |
-//! | [`floors`] | what no lock can undercut, and what the driver adds |
-//! | [`people`] | who took part, and who could not |
+//! | `summary` | targets, the heat map against the best of the others, and each of them |
+//! | `curves` | throughput, waits, CPU time and fairness over numbers of threads |
+//! | `scenarios` | the other kinds of work, as bars |
+//! | `floors` | what no lock can undercut, and what the driver adds |
+//! | `people` | who took part, and who could not |
 //!
 //! Contenders are chosen, and views switched, by the style sheet alone (`:has`). The script adds what the pointer is
 //! at, and no more. Every word goes through `maud`, which escapes it: names and messages come from files.
