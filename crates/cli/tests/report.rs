@@ -288,6 +288,12 @@ impl Seen {
 /// Loads the page at `width` with the probe in it, and with or without its own script.
 #[track_caller]
 fn look(browser: &Path, page: &str, width: u32, scripted: bool) -> Seen {
+    look_in(browser, page, width, scripted, "light")
+}
+
+/// As [`look`], in a colour scheme.
+#[track_caller]
+fn look_in(browser: &Path, page: &str, width: u32, scripted: bool, scheme: &str) -> Seen {
     let directory = tempfile::tempdir().unwrap();
     let early = "<head><script>window.wrong=[];\
         window.onerror=message=>{wrong.push(String(message))};\
@@ -315,6 +321,7 @@ fn look(browser: &Path, page: &str, width: u32, scripted: bool) -> Seen {
     let mut command = browser_command(browser, directory.path());
     command
         .arg(format!("--window-size={},900", width.max(NARROWEST_WINDOW)))
+        .arg(format!("--blink-settings=preferredColorScheme={}", u8::from(scheme == "light")))
         .arg("--dump-dom")
         .arg(format!("file://{}", file.display()));
     let output = run_limited(&mut command, BROWSER_LIMIT);
@@ -365,9 +372,10 @@ fn a_browser_draws_the_whole_page() {
     let Some(browser) = browser() else { return };
     let directory = made_up(3);
     let page = report(directory.path());
-    for width in [400, 1400] {
-        let seen = look(&browser, &page, width, true);
+    for (width, scheme) in [(400, "light"), (1400, "light"), (1400, "dark")] {
+        let seen = look_in(&browser, &page, width, true, scheme);
         seen.nothing_wrong();
+        assert_eq!(seen.findings["scheme"], scheme);
         assert_eq!(seen.number("width"), u64::from(width));
         // Throughput, four quantiles, CPU time and two sorts of switches, fairness: 16 each.
         assert_eq!(seen.number("plots"), 16 * 9);

@@ -59,9 +59,11 @@ pub fn html(results: &Results) -> String {
     ];
     let parts: Vec<_> =
         parts.into_iter().filter_map(|(id, heading, content)| Some((id, heading, content?))).collect();
-    // The choice of locks stands before the first part that it acts on.
-    let choice = ["throughput", "waits", "cpu", "fairness", "scenarios"];
-    let first = parts.iter().position(|(id, ..)| choice.contains(id));
+    // The choice of locks stands above the parts that it acts on, and stays in sight as long as they are.
+    let chosen = ["throughput", "waits", "cpu", "fairness", "scenarios"];
+    let first = parts.iter().position(|(id, ..)| chosen.contains(id)).unwrap_or(parts.len());
+    let (before, rest) = parts.split_at(first);
+    let (among, after) = rest.split_at(rest.iter().filter(|(id, ..)| chosen.contains(id)).count());
     let title = format!("{} beside the locks that people use", results.run.ours);
     let page = html! {
         (DOCTYPE)
@@ -85,13 +87,9 @@ pub fn html(results: &Results) -> String {
                     }
                 }
                 main {
-                    @for (index, (id, heading, content)) in parts.iter().enumerate() {
-                        @if Some(index) == first { (people.choice()) }
-                        section aria-labelledby=(id) {
-                            h2 id=(id) { (heading) }
-                            (content)
-                        }
-                    }
+                    (sections(before))
+                    @if !among.is_empty() { div { (people.choice()) (sections(among)) } }
+                    (sections(after))
                 }
                 footer { p { "Made by " code { "poundlock bench report" } " of " (results.run.machine.commit) "." } }
                 script { (PreEscaped(SCRIPT)) }
@@ -99,6 +97,17 @@ pub fn html(results: &Results) -> String {
         }
     };
     page.into_string()
+}
+
+fn sections(parts: &[(&str, &str, Markup)]) -> Markup {
+    html! {
+        @for (id, heading, content) in parts {
+            section aria-labelledby=(id) {
+                h2 id=(id) { (heading) }
+                (content)
+            }
+        }
+    }
 }
 
 fn lead(results: &Results) -> Markup {
@@ -260,6 +269,8 @@ fn ratio(value: f64) -> String {
 fn limit_words(limit: Limit) -> String {
     match limit {
         Limit::AtLeast(limit) => format!("at least {limit:.2}"),
+        // Of what is counted there is to be none.
+        Limit::AtMost(0.0) => "none".to_owned(),
         Limit::AtMost(limit) => format!("at most {limit:.2}"),
     }
 }

@@ -21,21 +21,21 @@ pub(super) fn targets(results: &Results) -> Option<Markup> {
             div.scroll {
                 table.targets {
                     thead { tr {
-                        th.words scope="col" { "Target" } th.words scope="col" { "Limit" } th scope="col" { "Figure" }
+                        th.words scope="col" { "Target" } th scope="col" { "Figure" }
                         th.words scope="col" { "Verdict" } th.words scope="col" { "Where" }
-                        th.words scope="col" { "Points that miss" }
+                        th.words.short scope="col" { "Points that miss" }
                     } }
                     tbody {
                         @for target in &targets {
                             tr {
-                                th scope="row" { (target.figure) }
-                                td.words.short { (limit_words(target.limit)) }
+                                th scope="row" { (target.figure) small { (limit_words(target.limit)) } }
                                 td { @match target.value {
+                                    Some(value) if target.limit == Limit::AtMost(0.0) => (value),
                                     Some(value) => (ratio_with_spread(value, target.spread)),
                                     None => "-",
                                 } }
                                 td.words { (verdict(target.reached())) }
-                                td.words { (target.at) }
+                                td.words.where { (target.at) }
                                 td.words.short { @if target.value.is_some() { (target.short) " of " (target.of) } }
                             }
                         }
@@ -53,8 +53,8 @@ pub(super) fn heat_map(results: &Results) -> Option<Markup> {
     let find = |point: Option<usize>| best.points.iter().find(|versus| Some(versus.point) == point);
     Some(html! {
         p {
-            "Throughput of " strong { (results.run.ours) } " as a multiple of the best peer’s at the same point; below "
-            "it that peer’s name. Blue: ours is ahead; orange: the peer is; underlined: below " (LEAST) "."
+            "Throughput of " strong { (results.run.ours) } " as a multiple of the best peer’s at the same point, whose name "
+            "stands below where there is room. Blue: ours is ahead; orange: the peer is; underlined: below " (LEAST) "."
         }
         (scale())
         div.scroll.heat {

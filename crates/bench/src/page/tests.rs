@@ -170,6 +170,17 @@ fn part(document: &Html, id: &str) -> String {
 }
 
 #[test]
+fn the_parser_finds_fault() {
+    for wrong in [
+        "<!DOCTYPE html><title>x</title><p></div>",
+        "<title>x</title>",
+        "<!DOCTYPE html><title>x</title><p a=1 a=2>",
+    ] {
+        assert!(!Html::parse_document(wrong).errors.is_empty(), "{wrong}");
+    }
+}
+
+#[test]
 fn every_part_is_there_and_linked() {
     let document = parsed(&whole());
     let ids: Vec<&str> = all(&document, "[id]").iter().map(|element| element.value().id().unwrap()).collect();

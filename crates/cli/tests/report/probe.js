@@ -7,7 +7,8 @@
   const check = (right, what) => { if (!right) wrong.push(what); };
   const name = element => element.id || element.getAttribute('class') || element.textContent.slice(0, 40);
   const root = document.documentElement;
-  const findings = { width: window.innerWidth, title: document.title, wrong };
+  const scheme = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+  const findings = { width: window.innerWidth, scheme, title: document.title, wrong };
 
   const fits = when => {
     check(root.scrollWidth <= window.innerWidth, `${when}: the page is ${root.scrollWidth} wide`);
