@@ -318,25 +318,25 @@ impl<P: Platform> RawBarging<P> {
 
     /// Spins for the mutex, and then gives way a few times. True if it was acquired. `awake`: the caller believes (BELIEF).
     fn spin(&self, id: NodeId, awake: &mut bool) -> bool {
-        let mut ways = P::TUNING.ways_to_give;
-        loop {
-            let mut budget = P::spin();
-            if self.owner_may_run() && mcs::join::<P>(&self.tail, id, &mut budget) {
-                let acquired = self.watch(awake);
-                mcs::leave::<P>(&self.tail, id);
-                if acquired {
-                    return true;
-                }
-            }
-            if ways == 0 {
-                return false;
-            }
-            ways -= 1;
-            P::give_way();
-            if self.state.load(Relaxed) & LOCKED == 0 && self.grab(awake) {
+        let mut budget = P::spin();
+        if self.owner_may_run() && mcs::join::<P>(&self.tail, id, &mut budget) {
+            let acquired = self.watch(awake);
+            mcs::leave::<P>(&self.tail, id);
+            if acquired {
                 return true;
             }
         }
+        for _ in 0..P::TUNING.ways_to_give {
+            P::give_way();
+            // Patience, here too.
+            let mut budget = P::spin();
+            let interval = self.owner.load(Relaxed) >> INTERVAL_SHIFT;
+            let _ = (0..1u32 << interval).all(|_| budget.spin());
+            if self.grab(awake) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The head of the queue watches the mutex.
