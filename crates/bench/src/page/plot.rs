@@ -94,7 +94,7 @@ impl Plot {
                 (self.frame(&across, &axis))
                 @for reference in &self.references { (reference_line(reference, &across, &axis)) }
                 @for line in &self.lines { (series(line, &across, &axis)) }
-                @for reference in &self.references { (reference_label(reference, &axis)) }
+                @for reference in &self.references { (reference_label(reference, &axis, self.quantity)) }
                 line class="guide" x1="0" x2="0" y1=(TOP) y2=(BOTTOM) {}
             }
         }
@@ -255,20 +255,22 @@ fn reference_line(reference: &Reference, across: &Across, axis: &Axis) -> Markup
 }
 
 /// Over the lines, so that it can be read.
-fn reference_label(reference: &Reference, axis: &Axis) -> Markup {
+fn reference_label(reference: &Reference, axis: &Axis, quantity: Quantity) -> Markup {
     html! {
         @if let Some((_, last)) = reference.points.last() {
             @let y = axis.at(*last);
-            text class="reference" x=(RIGHT - 3.0) y=(coordinate(y)) dy=(above_or_below(y)) text-anchor="end" {
+            text class="reference" x=(RIGHT - 3.0) y=(coordinate(y)) dy=(above_or_below(y, quantity)) text-anchor="end" {
                 (reference.label)
             }
         }
     }
 }
 
-/// A label stands over its line, if there is room.
-fn above_or_below(y: f64) -> &'static str {
-    if y - TOP < LABEL_HEIGHT { "1.1em" } else { "-0.35em" }
+/// A label stands on that side of its line where measurements are not, if there is room: nothing takes less time than
+/// its floor, or goes faster than its limit.
+fn above_or_below(y: f64, quantity: Quantity) -> &'static str {
+    let room_below = BOTTOM - y >= 11.0;
+    if (quantity == Quantity::Time && room_below) || y - TOP < LABEL_HEIGHT { "1em" } else { "-0.35em" }
 }
 
 fn series(line: &Line, across: &Across, axis: &Axis) -> Markup {
