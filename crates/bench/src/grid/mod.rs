@@ -11,8 +11,8 @@ pub mod result;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
@@ -161,7 +161,7 @@ impl Job {
 
     /// Measures what is not measured yet: in each round the points in random order, and at a point all locks in random
     /// order, one soon after the other. An interrupt (SIGINT, SIGTERM) ends the run after the measurement that it falls
-    /// into; a second one ends it at once.
+    /// into; a third one ends it at once.
     ///
     /// # Errors
     /// If the directory cannot be written or workers cannot be started. A lock that fails is no error: the results say so.
@@ -245,13 +245,21 @@ fn shuffled(mut measurements: Vec<(usize, usize, usize)>) -> Vec<(usize, usize, 
     measurements
 }
 
-/// The flag that the first interrupt sets.
+/// The flag that an interrupt sets.
 fn interrupts() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
+    let times = Arc::new(AtomicU32::new(0));
     for signal in [libc::SIGINT, libc::SIGTERM] {
-        // In this order: the second one finds the flag set.
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&flag))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+        let (flag, times) = (Arc::clone(&flag), Arc::clone(&times));
+        let act = move || {
+            flag.store(true, Relaxed);
+            // Some send each signal twice, to a process and to its group. A third one is a person's impatience.
+            if times.fetch_add(1, Relaxed) >= 2 {
+                signal_hook::low_level::exit(128 + signal);
+            }
+        };
+        // SAFETY: atomics and `_exit` are all that the handler uses.
+        unsafe { signal_hook::low_level::register(signal, act) }
             .map_err(Error::system("cannot watch for interrupts"))?;
     }
     Ok(flag)

@@ -558,6 +558,12 @@ impl<B: Body> Shared<B> {
         self.waits[index].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there is any wait to speak of, over or not.
+    fn timed(&self) -> bool {
+        self.published.iter().any(|published| published.0.waits_since.load(Relaxed) != 0)
+            || (0..self.waits.len()).any(|index| !self.waits(index).is_empty())
+    }
+
     fn finished(&self) -> usize {
         self.finished.0.load(Acquire)
     }
@@ -738,6 +744,21 @@ impl Consumption<'_> {
     }
 }
 
+/// Lets time pass, and more of it as long as `happened` says that nothing has: a busy machine may not let the threads run
+/// at all. Returns whether something has happened.
+fn pass(ns: u64, happened: impl Fn() -> bool) -> bool {
+    // Many of the longest time slices.
+    const ENOUGH_NS: u64 = 500_000_000;
+    let start = clock::now_ns();
+    loop {
+        thread::sleep(Duration::from_nanos(ns));
+        let happened = happened();
+        if happened || clock::now_ns() - start >= ENOUGH_NS {
+            return happened;
+        }
+    }
+}
+
 fn nobody(elapsed_ns: u64) -> Error {
     Error::Options(format!("nobody acquired the lock in {:.3} s", elapsed_ns as f64 / 1e9))
 }
@@ -745,21 +766,13 @@ fn nobody(elapsed_ns: u64) -> Error {
 /// Threads that go on until they are stopped. They may be well under way before this one runs again, above all where
 /// there are many of them: what counts is the time that really passed.
 fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Measured> {
-    let sleep = |ns| thread::sleep(Duration::from_nanos(ns));
     shared.start.open(task.threads);
-    sleep(task.warm_up_ns);
+    thread::sleep(Duration::from_nanos(task.warm_up_ns));
     let consumption = Consumption::watch(hogs);
     let first = Reading::take(shared);
-    let mut tries = 0;
-    let last = loop {
-        sleep(task.throughput_ns);
-        let last = Reading::take(shared);
-        tries += 1;
-        // A busy machine may not have let the threads run at all.
-        if last.counts != first.counts || tries == 3 {
-            break last;
-        }
-    };
+    let somebody = || Reading::take(shared).counts != first.counts;
+    let last = pass(task.throughput_ns, somebody).then(|| Reading::take(shared));
+    let last = last.unwrap_or_else(|| Reading { at_ns: clock::now_ns(), counts: first.counts.clone() });
     let elapsed_ns = last.at_ns - first.at_ns;
     let counts: Vec<u64> = last.counts.iter().zip(&first.counts).map(|(last, first)| last - first).collect();
     let operations = counts.iter().sum();
@@ -769,7 +782,7 @@ fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Me
     let measured = consumption.measured(operations, elapsed_ns, &counts, task.cpus.len());
     let began = clock::now_ns();
     shared.phase.0.store(phase::LATENCY, Relaxed);
-    sleep(task.latency_ns);
+    pass(task.latency_ns, || shared.timed());
     Ok(Measured { wait: waits(shared, began)?, ..measured })
 }
 
@@ -815,6 +828,9 @@ fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Measur
     // Those that still wait for a lock come later.
     shared.again.open(shared.finished().min(task.threads));
     wait_for(2 * task.threads, limit(task.latency_ns));
+    if !shared.timed() {
+        pass(task.latency_ns.min(10_000_000), || shared.timed());
+    }
     Ok(Measured { wait: waits(shared, began)?, ..measured })
 }
 
