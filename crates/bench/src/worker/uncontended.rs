@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::abi::{Abi, CMutex, Kind};
 use crate::error::{Error, Result};
-use crate::lock::{BareCasExchange, ByTrylock, Lock, Nothing, OneAtomicAdd, RustType};
+use crate::lock::{BareCasExchange, BargingType, ByTrylock, Lock, Nothing, OneAtomicAdd, RustType};
 use crate::stats::Summary;
 use crate::{affinity, clock};
 
@@ -38,6 +38,8 @@ pub enum Operation {
     RustMcsQueue,
     /// The same for `any-negative`.
     RustAnyNegative,
+    /// The same for `poundlock`.
+    RustPoundlock,
     /// Two calls of empty functions through the same pointers: the driver's share in the above.
     EmptyCalls,
     /// A compare-and-swap and an exchange, each in a function called through the same pointers: the floor of
@@ -63,6 +65,7 @@ impl Operation {
             LockName::FewerAtomics => Some(Self::RustFewerAtomics),
             LockName::McsQueue => Some(Self::RustMcsQueue),
             LockName::AnyNegative => Some(Self::RustAnyNegative),
+            LockName::Poundlock => Some(Self::RustPoundlock),
             _ => None,
         }
     }
@@ -78,6 +81,7 @@ impl Operation {
             Self::RustFewerAtomics => "Rust type, fewer-atomics",
             Self::RustMcsQueue => "Rust type, mcs-queue",
             Self::RustAnyNegative => "Rust type, any-negative",
+            Self::RustPoundlock => "Rust type, poundlock",
             Self::EmptyCalls => "two empty calls (driver of the C functions)",
             Self::BareCalls => "two calls: compare-and-swap, exchange",
             Self::BareStoreCalls => "two calls: compare-and-swap, plain store",
@@ -183,6 +187,7 @@ fn timer(abi: Abi, kind: Kind, operation: Operation) -> Result<Timer> {
         Operation::RustFewerAtomics => of(RustType::<mutex::FewerAtomics>::default()),
         Operation::RustMcsQueue => of(RustType::<mutex::McsQueue>::default()),
         Operation::RustAnyNegative => of(RustType::<mutex::AnyNegative>::default()),
+        Operation::RustPoundlock => of(BargingType::default()),
         Operation::EmptyCalls => of(CMutex::new(Abi::empty(), Kind::Default)?),
         Operation::BareCalls => of(CMutex::new(Abi::bare(), Kind::Default)?),
         Operation::BareStoreCalls => of(CMutex::new(Abi::bare_store(), Kind::Default)?),
@@ -323,6 +328,7 @@ mod tests {
             Operation::RecursiveLockUnlock,
             Operation::SleptLockUnlock,
             Operation::RustAnyNegative,
+            Operation::RustPoundlock,
             Operation::EmptyCalls,
             Operation::BareCalls,
             Operation::BareStoreCalls,
