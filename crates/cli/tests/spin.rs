@@ -603,5 +603,5 @@ fn the_machines_spinlock_is_listed_as_such() {
     let machines = machine::spinlock().name();
     assert!(chosen.len() == 1 && chosen[0].split_whitespace().next() == Some(machines), "{text}");
     let default: Vec<&str> = text.lines().filter(|line| line.ends_with("(default)")).collect();
-    assert!(default.len() == 1 && default[0].starts_with("any-negative "), "{text}");
+    assert!(default.len() == 1 && default[0].starts_with("poundlock "), "{text}");
 }

@@ -344,7 +344,7 @@ fn the_table_is_as_long_as_it_was_asked_for_and_the_json_is_whole() {
     assert!(table.contains("static_lock (in program)"), "{table}");
     assert!(!table.contains("parts.part[1][2].lock"), "{table}");
     let document = parsed(&json);
-    check_program(&document, "any-negative");
+    check_program(&document, "poundlock");
     let more = locks(&document).len() - 1;
     assert!(table.contains(&format!("and {more} more lock")), "{table}");
 
@@ -359,7 +359,7 @@ fn the_table_is_as_long_as_it_was_asked_for_and_the_json_is_whole() {
 #[test]
 fn a_command_that_dies_leaves_its_report() {
     let program = compile_c(PROGRAM, &[]);
-    for lock in ["any-negative", "glibc"] {
+    for lock in ["poundlock", "any-negative", "glibc"] {
         for (end, code, words) in [
             ("7", 7, "exit status 7"),
             ("-6", 134, "killed by SIGABRT"),
@@ -396,7 +396,7 @@ fn a_signal_to_stat_ends_the_command_and_not_the_report() {
             let output = running.finish(LIMIT);
             expect_status(&output, code);
             assert_eq!(output.stdout, b"ready\n");
-            check_program(&parsed(&json), "any-negative");
+            check_program(&parsed(&json), "poundlock");
         }
     }
 }

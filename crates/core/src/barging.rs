@@ -77,19 +77,25 @@ const STABLE: u32 = 1 << 29;
 /// In `guard`: a thread is about to sleep here for the first time.
 const ASKED: u32 = 1 << 28;
 
-/// In `owner`: the owner's tag; 0 while there is none.
-const TAG: u32 = 0xffff;
+/// In `owner`: the owner's tag; 0 while there is none, or if it needs more bits.
+const TAG: u32 = 0x0fff;
 /// In `owner`: handed to a sleeper that has not woken yet.
 const HANDED_OVER: u32 = TAG;
 /// In `owner`: one more has owned the mutex.
-const TURN: u32 = 1 << 16;
+const TURN: u32 = 1 << 12;
 /// In `owner`: the count of owners.
-const TURNS: u32 = 0x0fff << 16;
+const TURNS: u32 = 0x0fff << 12;
 /// In `owner`: the logarithm of the interval between a spinner's looks, in turns of its loop.
-const INTERVAL_SHIFT: u32 = 28;
+const INTERVAL: u32 = 0x0f << 24;
+/// In `owner`: what naps have found, see [`Gaps`]. With its highest bit inverted, so that zero is in the middle.
+const GAPS: u32 = 0x0f << 28;
 
 /// An interval in which the mutex was taken so often is too short.
 const HOT: u32 = 2;
+/// If the longest interval is still that much too short, the one that takes it needs nobody's help to keep it busy.
+const SATURATED: u32 = 32;
+/// The share of its budget that is left to a spinner if others hold the mutex nearly all the time, in 256ths.
+const SHORT: u32 = 64;
 
 /// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed.
 ///
@@ -126,11 +132,78 @@ where
     }
 }
 
+/// How the head of the queue fared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It acquired the mutex.
+    Acquired,
+    /// The owner may need the CPU, or nothing is known of it.
+    Stuck,
+    /// Others take the mutex all the time, and it is hardly ever free.
+    Busy,
+}
+
+/// How much of the time the mutex is free while somebody uses it who is left alone, from 0, hardly ever. That time is what
+/// spinning for it gains.
+#[derive(Clone, Copy)]
+struct Gaps(u32);
+
+impl Gaps {
+    fn of(owner: u32) -> Gaps {
+        Gaps(owner >> GAPS.trailing_zeros() ^ 8)
+    }
+
+    fn within(self, owner: u32) -> u32 {
+        owner & !GAPS | (self.0 ^ 8) << GAPS.trailing_zeros()
+    }
+
+    /// For a trial: the next to find it free puts an end to it.
+    const DOUBTED: Gaps = Gaps(6);
+    /// Nothing was tried yet: what zero stands for.
+    const UNKNOWN: u32 = 8;
+    const KNOWN: Gaps = Gaps(15);
+
+    /// What somebody found who came at no particular time. They balance where it was free in one of six.
+    fn learn(self, free: bool) -> Gaps {
+        if !free {
+            return Gaps(self.0.saturating_sub(1));
+        }
+        let more = Gaps(self.0 + 5);
+        if more.are_rare() { more } else { Gaps::KNOWN }
+    }
+
+    /// Whether it is better to leave the owner alone.
+    fn are_rare(self) -> bool {
+        self.0 <= Gaps::DOUBTED.0
+    }
+
+    /// How many more looks in vain it takes to doubt it.
+    fn patience(self) -> u32 {
+        2 * self.0.saturating_sub(Gaps::UNKNOWN)
+    }
+
+    /// How many waits of so many turns there are for one that is followed by a trial.
+    fn waits_a_trial<P: Platform>(self, spun: u32) -> u32 {
+        let waits = P::TUNING.waits_a_trial;
+        match (self.0 <= Gaps::UNKNOWN, spun < 8 * P::TUNING.spun_before_trial) {
+            (true, _) => waits,
+            (false, true) => 32 * waits,
+            (false, false) => 8 * waits,
+        }
+    }
+}
+
 /// What may end a wait early.
 #[derive(Clone, Copy, Default)]
 struct Patience<'a> {
     deadline: Option<&'a Deadline>,
     interruptible: bool,
+}
+
+impl Patience<'_> {
+    fn is_endless(self) -> bool {
+        self.deadline.is_none() && !self.interruptible
+    }
 }
 
 impl<P: Platform> RawBarging<P> {
@@ -225,7 +298,8 @@ impl<P: Platform> RawBarging<P> {
     fn publish(&self) {
         let old = self.owner.load(Relaxed);
         let turns = old.wrapping_add(TURN) & TURNS;
-        self.owner.store(old & !(TURNS | TAG) | turns | P::tag() & TAG, Relaxed);
+        let tag = P::tag();
+        self.owner.store(old & !(TURNS | TAG) | turns | if tag < TAG { tag } else { 0 }, Relaxed);
     }
 
     /// DUTY: releases the mutex unless there is a sleeper to see to. LAST TOUCH, if it succeeds.
@@ -289,11 +363,14 @@ impl<P: Platform> RawBarging<P> {
         let Some(held) = Held::<P>::take() else {
             return self.lock_polling(patience.deadline);
         };
-        let mut awake = false;
-        if self.spin(held.id, &mut awake) {
+        if self.glance() {
             return Ok(());
         }
+        let mut awake = false;
         held.node().attempts.store(0, Relaxed);
+        if self.spin(held.id, &mut awake, patience) {
+            return Ok(());
+        }
         self.quieten();
         bitlock::lock::<P>(&self.guard);
         self.sleep(held.id, awake, patience)
@@ -316,67 +393,164 @@ impl<P: Platform> RawBarging<P> {
 
     // Spinning.
 
-    /// Spins for the mutex, and then gives way a few times. True if it was acquired. `awake`: the caller believes (BELIEF).
-    fn spin(&self, id: NodeId, awake: &mut bool) -> bool {
+    /// A newcomer's few looks, if nobody else waits: a short section is over by then, and to queue up costs more.
+    fn glance(&self) -> bool {
         let mut budget = P::spin();
-        if self.owner_may_run() && mcs::join::<P>(&self.tail, id, &mut budget) {
-            let acquired = self.watch(awake);
-            mcs::leave::<P>(&self.tail, id);
-            if acquired {
+        for look in 0..P::TUNING.glances {
+            let mut nobody = false;
+            if self.grab(&mut nobody) {
                 return true;
             }
-        }
-        for _ in 0..P::TUNING.ways_to_give {
-            P::give_way();
-            // Patience, here too.
-            let mut budget = P::spin();
-            let interval = self.owner.load(Relaxed) >> INTERVAL_SHIFT;
-            let _ = (0..1u32 << interval).all(|_| budget.spin());
-            if self.grab(awake) {
-                return true;
+            let alone = self.state.load(Relaxed) & AWAKE == 0 && self.tail.load(Relaxed) == 0;
+            if !alone || !self.owner_may_run() || !Self::pass(&mut budget, (look + 2).min(4)) {
+                return false;
             }
         }
         false
     }
 
-    /// The head of the queue watches the mutex.
-    fn watch(&self, awake: &mut bool) -> bool {
+    /// Lets 2^`interval` turns of a spin loop pass; false if there were not so many left.
+    fn pass(budget: &mut P::Spin, interval: u32) -> bool {
+        (0..1u32 << interval).all(|_| budget.spin())
+    }
+
+    fn interval(&self) -> u32 {
+        (self.owner.load(Relaxed) & INTERVAL) >> INTERVAL.trailing_zeros()
+    }
+
+    fn turns(&self) -> u32 {
+        self.owner.load(Relaxed) & TURNS
+    }
+
+    fn gaps(&self) -> Gaps {
+        Gaps::of(self.owner.load(Relaxed))
+    }
+
+    /// The new owner leaves what it found.
+    fn learn(&self, free: bool) {
+        self.leave(self.gaps().learn(free), self.interval());
+    }
+
+    fn leave(&self, gaps: Gaps, interval: u32) {
+        let hints = self.owner.load(Relaxed) & !INTERVAL | interval << INTERVAL.trailing_zeros();
+        self.owner.store(gaps.within(hints), Relaxed);
+    }
+
+    /// Spins for the mutex, and then naps, or gives way a few times. True if it was acquired. `awake`: the caller believes (BELIEF).
+    fn spin(&self, id: NodeId, awake: &mut bool, patience: Patience<'_>) -> bool {
+        // Where one awake waiter is enough, and others were here before.
+        let busy = LOCKED | SLEEPERS;
+        if !*awake && self.gaps().are_rare() && self.state.load(Relaxed) & busy == busy {
+            return false;
+        }
+        // Woken: it comes at no particular time.
+        if *awake && self.gaps().are_rare() && self.grab(awake) {
+            self.learn(true);
+            return true;
+        }
         let mut budget = P::spin();
-        let mut interval = self.owner.load(Relaxed) >> INTERVAL_SHIFT;
-        let mut turns = self.owner.load(Relaxed) & TURNS;
-        let acquired = loop {
+        let mut end = End::Stuck;
+        if self.owner_may_run() && mcs::join::<P>(&self.tail, id, &mut budget) {
+            end = self.watch(awake);
+            mcs::leave::<P>(&self.tail, id);
+        }
+        match end {
+            End::Acquired => true,
+            End::Stuck => self.give_way(awake),
+            // Who is to come back at a given time sleeps until then and no longer.
+            End::Busy => *awake && patience.is_endless() && self.nap(id, awake),
+        }
+    }
+
+    /// Lets the owner have the CPU, or whoever was woken last.
+    fn give_way(&self, awake: &mut bool) -> bool {
+        (0..P::TUNING.ways_to_give).any(|_| {
+            P::give_way();
+            // Patience, here too.
+            Self::pass(&mut P::spin(), self.interval());
+            self.grab(awake)
+        })
+    }
+
+    /// Leaves the owner alone for a while; a believer all the same, so that nobody else is woken. Who then finds the mutex held asks to
+    /// be handed it.
+    fn nap(&self, id: NodeId, awake: &mut bool) -> bool {
+        P::nap();
+        if self.state.load(Relaxed) & LOCKED == 0 {
+            let longest = P::TUNING.longest_interval;
+            let mut saturated = false;
+            if self.interval() == longest {
+                let before = self.turns();
+                Self::pass(&mut P::spin(), longest);
+                saturated = self.turns().wrapping_sub(before) & TURNS >= SATURATED * TURN;
+            }
+            if self.grab(awake) {
+                self.learn(!saturated);
+                return true;
+            }
+        }
+        id.get::<P>().attempts.store(P::TUNING.handoff_after, Relaxed);
+        false
+    }
+
+    /// The head of the queue watches the mutex.
+    fn watch(&self, awake: &mut bool) -> End {
+        let longest = P::TUNING.longest_interval;
+        let gaps = self.gaps();
+        let mut budget = P::spin();
+        if gaps.are_rare() {
+            budget.cut(SHORT);
+        }
+        let mut interval = self.interval();
+        let mut turns = self.turns();
+        let (mut spun, mut in_vain) = (0, 0);
+        self.believe(awake);
+        let end = loop {
             // Patience: not even the first look comes at once.
-            if !(0..1u32 << interval).all(|_| budget.spin()) {
-                break false;
+            if !Self::pass(&mut budget, interval) {
+                break if gaps.are_rare() || in_vain > 0 { End::Busy } else { End::Stuck };
             }
-            let seen = self.state.load(Relaxed);
-            if seen & LOCKED == 0 {
-                if self.grab(awake) {
-                    break true;
-                }
-                continue;
-            }
-            // BELIEF: only of a mutex that is held, whose owner will see it.
-            if !*awake && seen & AWAKE == 0 {
-                *awake = self.state.compare_exchange(seen, seen | AWAKE, Relaxed, Relaxed).is_ok();
-            }
-            if !self.owner_may_run() {
-                break false;
-            }
-            let now = self.owner.load(Relaxed) & TURNS;
+            spun += 1 << interval;
+            let now = self.turns();
             let taken = now.wrapping_sub(turns) & TURNS;
             turns = now;
+            let saturated = interval == longest && taken >= SATURATED * TURN;
+            if !saturated && self.grab(awake) {
+                break End::Acquired;
+            }
+            if self.state.load(Relaxed) & LOCKED == 0 && !saturated {
+                continue;
+            }
+            self.believe(awake);
+            if !self.owner_may_run() {
+                break End::Stuck;
+            }
             if taken >= HOT * TURN {
-                interval = (interval + 1).min(P::TUNING.longest_interval);
+                interval = (interval + 1).min(longest);
+                in_vain += 1;
             } else if taken == 0 {
                 interval = interval.saturating_sub(1);
             }
+            if *awake && in_vain >= P::TUNING.looks_in_vain + gaps.patience() {
+                break End::Busy;
+            }
         };
-        if acquired {
-            let hints = self.owner.load(Relaxed) & (TURNS | TAG);
-            self.owner.store(hints | interval << INTERVAL_SHIFT, Relaxed);
+        if end == End::Acquired {
+            let gaps = self.gaps();
+            let trial = spun >= P::TUNING.spun_before_trial
+                && !gaps.are_rare()
+                && (turns / TURN).is_multiple_of(gaps.waits_a_trial::<P>(spun));
+            self.leave(if trial { Gaps::DOUBTED } else { gaps }, interval);
         }
-        acquired
+        end
+    }
+
+    /// BELIEF: says that it is awake, if nobody else did. Only to an owner, who will see it.
+    fn believe(&self, awake: &mut bool) {
+        let seen = self.state.load(Relaxed);
+        if !*awake && seen & (LOCKED | AWAKE) == LOCKED {
+            *awake = self.state.compare_exchange(seen, seen | AWAKE, Relaxed, Relaxed).is_ok();
+        }
     }
 
     /// One attempt of a waiter on a mutex that was seen free.
@@ -400,7 +574,7 @@ impl<P: Platform> RawBarging<P> {
             return state;
         }
         // So many steps make `OVERDUE`, and none goes beyond.
-        state + ((OVERDUE / P::TUNING.passes_before_wake) & PASSES)
+        state + ((OVERDUE / P::TUNING.passes_before_wake.div_ceil(4)) & PASSES)
     }
 
     #[inline]
@@ -445,14 +619,14 @@ impl<P: Platform> RawBarging<P> {
             node.state.store(state::SLEEPING, Relaxed);
             bitlock::unlock::<P>(&self.guard);
             failed = self.doze(id, patience);
-            if self.after_sleep(id, &mut awake, failed.is_some()) {
+            if self.after_sleep(id, &mut awake, failed.is_some(), patience) {
                 return Ok(());
             }
         }
     }
 
     /// After a sleep, woken or not. True if the mutex is held; if not, the wait lock is held and the node is in no list.
-    fn after_sleep(&self, id: NodeId, awake: &mut bool, failed: bool) -> bool {
+    fn after_sleep(&self, id: NodeId, awake: &mut bool, failed: bool, patience: Patience<'_>) -> bool {
         let node = id.get::<P>();
         if failed {
             bitlock::lock::<P>(&self.guard);
@@ -467,16 +641,18 @@ impl<P: Platform> RawBarging<P> {
                 bitlock::unlock::<P>(&self.guard);
                 node.state.store(state::IDLE, Relaxed);
                 self.publish();
+                // Who asked for it, or was woken in vain so often, found it held.
+                self.learn(false);
                 return true;
             }
             state::WOKEN => {
                 // BELIEF: the bit was set for it.
                 *awake = true;
                 // Only this thread writes it while it is in no list.
-                node.attempts.store(node.attempts.load(Relaxed) + 1, Relaxed);
+                node.attempts.store(node.attempts.load(Relaxed).saturating_add(1), Relaxed);
                 node.state.store(state::IDLE, Relaxed);
                 if !failed {
-                    if self.spin(id, awake) {
+                    if self.spin(id, awake, patience) {
                         return true;
                     }
                     bitlock::lock::<P>(&self.guard);
@@ -498,6 +674,15 @@ impl<P: Platform> RawBarging<P> {
     /// Sleeps until woken, handed the mutex, or out of patience.
     fn doze(&self, id: NodeId, patience: Patience<'_>) -> Option<Failure> {
         let node = id.get::<P>();
+        if node.attempts.load(Relaxed) >= P::TUNING.handoff_after {
+            // The next unlock hands it over.
+            let hurried = || node.state.load(Relaxed) != state::SLEEPING;
+            (0..P::TUNING.spins_for_hand_over).any(|_| {
+                let mut budget = P::spin();
+                while !hurried() && budget.spin() {}
+                hurried()
+            });
+        }
         loop {
             // Acquire: partner of the waker's store.
             let now = node.state.load(Acquire);
@@ -573,7 +758,7 @@ impl<P: Platform> RawBarging<P> {
         let patience = Patience::default();
         self.doze(id, patience);
         let mut awake = false;
-        if !self.after_sleep(id, &mut awake, false) {
+        if !self.after_sleep(id, &mut awake, false, patience) {
             // Without patience it cannot fail.
             let _ = self.sleep(id, awake, patience);
         }

@@ -51,7 +51,7 @@ impl LockName {
     ];
 
     /// The lock that is used when none is named.
-    pub const DEFAULT: LockName = Self::AnyNegative;
+    pub const DEFAULT: LockName = Self::Poundlock;
 
     /// The name as people type it.
     pub const fn name(self) -> &'static str {

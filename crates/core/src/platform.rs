@@ -137,12 +137,21 @@ pub struct Tuning {
     pub handoff_after: u32,
     /// How many unlocks may leave the first sleeper asleep because a spinner is about to take the lock.
     pub passes_before_wake: u32,
-    /// How often a newcomer looks at a native queue spinlock that nobody waits for before it sets the pending bit.
+    /// How often a newcomer looks at a lock that nobody waits for before it queues up: at a barging mutex, or at a native queue
+    /// spinlock, where it sets the pending bit.
     pub glances: u32,
     /// How many turns a spinner at a hand-off mutex lets pass from one look at it to the next.
     pub turns_a_look: u32,
     /// How often who has spun in vain at a barging mutex gives way before it sleeps.
     pub ways_to_give: u32,
+    /// How many looks at a barging mutex that others take all the time make the head of its queue leave it alone, at least.
+    pub looks_in_vain: u32,
+    /// One in so many waits at a barging mutex, or in 8 or 32 times as many, is followed by a trial of not spinning for it.
+    pub waits_a_trial: u32,
+    /// How many turns such a wait lasted at least.
+    pub spun_before_trial: u32,
+    /// How many spin budgets a waiter spends on a hand-over that it has asked for.
+    pub spins_for_hand_over: u32,
     /// The longest interval between looks at a barging mutex: the logarithm of its turns, at most 15.
     pub longest_interval: u32,
 }
@@ -193,6 +202,11 @@ pub trait Platform: Sized + 'static {
     /// As [`Platform::wait`] without a deadline, but returns after a millisecond or so at the latest: for a wait whose
     /// wake-up may be lost, in a case so rare that looking now and then is the cheapest remedy.
     fn patrol(word: &Self::U32, expected: u32) -> Waited;
+
+    /// Sleeps for a short while, of the length of a few sleeps and wake-ups, and is not woken. It may return at once.
+    fn nap() {
+        Self::relax();
+    }
 
     /// Wakes up to `count` threads that wait on the word at this address. The word may be gone already:
     /// the address is a name, and whoever waits there by then sees a wake-up for no reason.

@@ -38,6 +38,15 @@ impl Platform for Linux {
         ways_to_give: 8,
         // 256 turns: a few microseconds.
         longest_interval: 8,
+        // Some ten microseconds of patience.
+        looks_in_vain: 3,
+        // A trial lasts some tenths of a millisecond; the waits between two of them, a few.
+        waits_a_trial: 32,
+        // A microsecond or so: shorter waits cost little.
+        spun_before_trial: 64,
+        // Long enough for a critical section of 20 microseconds, which is not much longer than what a sleep and a wake-up
+        // would leave the mutex idle.
+        spins_for_hand_over: 3,
     };
 
     #[inline]
@@ -64,6 +73,10 @@ impl Platform for Linux {
 
     fn give_way() {
         spin::give_way();
+    }
+
+    fn nap() {
+        spin::nap();
     }
 
     fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {

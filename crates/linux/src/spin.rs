@@ -100,15 +100,18 @@ pub(crate) fn stall(round: u32) {
     match round {
         0..SPINS => core::hint::spin_loop(),
         SPINS..YIELDS => give_way(),
-        _ => {
-            // A real-time thread yields only to its equals: sleep, so that anybody can run.
-            let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
-            // SAFETY: reads one timespec. The bare system call is not a cancellation point.
-            let _ = crate::futex::keeping_errno(|| unsafe {
-                libc::syscall(libc::SYS_nanosleep, &raw const nap, core::ptr::null::<libc::timespec>())
-            });
-        }
+        // A real-time thread yields only to its equals: sleep, so that anybody can run.
+        _ => nap(),
     }
+}
+
+/// See [`Platform::nap`](poundlock_core::Platform::nap). The kernel adds as much again, so that it can wake several at once.
+pub(crate) fn nap() {
+    let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+    // SAFETY: reads one timespec. The bare system call is not a cancellation point.
+    let _ = crate::futex::keeping_errno(|| unsafe {
+        libc::syscall(libc::SYS_nanosleep, &raw const nap, core::ptr::null::<libc::timespec>())
+    });
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ impl Launch {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let mut report = None;
         if let How::Stat(lock) = self.how {
-            let lock = lock.unwrap_or("any-negative");
+            let lock = lock.unwrap_or("poundlock");
             report = Some(Report::read(&self.dir.path().join("report.json"), &self.words, lock));
             let table = format!("\nlock {lock}, ");
             assert!(stderr.contains(&table), "no table on standard error:\n{stderr}");

@@ -47,8 +47,8 @@ macro_rules! every_way {
         }
 
         #[test]
-        fn run_fewer_atomics() {
-            $run($crate::how::How::Run(Some("fewer-atomics")));
+        fn run_any_negative() {
+            $run($crate::how::How::Run(Some("any-negative")));
         }
 
         #[test]

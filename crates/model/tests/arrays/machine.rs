@@ -809,6 +809,10 @@ impl Platform for Simulated {
         turns_a_look: 1,
         ways_to_give: 1,
         longest_interval: 1,
+        looks_in_vain: 1,
+        waits_a_trial: 1,
+        spun_before_trial: 1,
+        spins_for_hand_over: 1,
     };
 
     fn spin() -> Turns {

@@ -29,13 +29,22 @@ const AWAKE: u32 = 2;
 const SLEEPERS: u32 = 4;
 const OVERDUE: u32 = 1 << 31;
 /// In its hint of the owner: handed to a sleeper that has not woken.
-const HANDED_OVER: u32 = 0xffff;
+const HANDED_OVER: u32 = 0x0fff;
+
+/// In its hint of the owner: what naps have found, with its highest bit inverted.
+const GAPS: u32 = 0xf << 28;
+/// A trial has begun.
+const IN_DOUBT: u32 = (6 ^ 8) << 28;
 
 /// Places that the models count.
 const HAND_OVER: usize = 0;
 const WENT_OVERDUE: usize = 1;
 const PASSED: usize = 2;
 const GAVE_UP: usize = 3;
+// Instead of the last two, where naps are the subject.
+const DOUBTED: usize = 1;
+const FOUND_FREE: usize = 2;
+const FOUND_HELD: usize = 3;
 
 /// A mutex and what it protects. Two accesses to that which the mutex does not order fail the model.
 struct Barged<P: Modelled> {
@@ -85,7 +94,7 @@ impl<P: Modelled> Barged<P> {
 
 fn watch<P: Modelled>(world: &World, barged: &Rc<Barged<P>>) {
     let words = barged.words();
-    world.watch(words.owner, HAND_OVER, |owner| owner & 0xffff == HANDED_OVER);
+    world.watch(words.owner, HAND_OVER, |owner| owner & HANDED_OVER == HANDED_OVER);
     world.watch(words.state, WENT_OVERDUE, |state| state & OVERDUE != 0);
     world.watch(words.state, PASSED, |state| state & (LOCKED | AWAKE | SLEEPERS) == AWAKE | SLEEPERS);
 }
@@ -172,6 +181,50 @@ fn two_threads_twice() {
     lockers::<Patient>("barging: two threads twice, spinning", 2, SPINNING, 2);
 }
 
+/// Whoever has spun for it tries what not to spin is like, and the next waiter naps.
+#[test]
+fn trials_and_naps() {
+    let settings = Settings { spins: 1, ..SPINNING };
+    let report = explore::<Model>("barging: trials and naps", 2, settings, |world| {
+        let barged = Barged::<Model>::new();
+        let owner = barged.words().owner;
+        world.watch(owner, DOUBTED, |owner| owner & GAPS == IN_DOUBT);
+        world.watch(owner, FOUND_FREE, |owner| owner >> 28 ^ 8 == 15);
+        let other = barged.clone();
+        let other = world.spawn(1, move |_| (0..2).for_each(|_| other.pass()));
+        (0..2).for_each(|_| barged.pass());
+        other.join().unwrap();
+        barged.finish(4);
+    });
+    assert!(report.reached[DOUBTED] > 0 && report.reached[FOUND_FREE] > 0, "{report:?}");
+}
+
+/// Who napped and found the mutex held asks for it, while another comes.
+#[test]
+fn asked_for() {
+    let settings = Settings { threads: 3, ..SPINNING };
+    let report = explore::<Model>("barging: asked for", 2, settings, |world| {
+        let barged = Barged::<Model>::new();
+        let owner = barged.words().owner;
+        owner.store(IN_DOUBT, Relaxed);
+        world.watch(owner, HAND_OVER, |owner| owner & HANDED_OVER == HANDED_OVER);
+        world.watch(owner, FOUND_HELD, |owner| owner >> 28 ^ 8 == 5);
+        let napper = world.unexplored(|| {
+            barged.mutex.lock();
+            let napper = barged.passer(world, 1);
+            world.await_sleep(1);
+            napper
+        });
+        let other = barged.passer(world, 2);
+        barged.section();
+        barged.mutex.unlock();
+        napper.join().unwrap();
+        other.join().unwrap();
+        barged.finish(3);
+    });
+    assert!(report.reached[HAND_OVER] > 0 && report.reached[FOUND_HELD] > 0, "{report:?}");
+}
+
 #[test]
 fn three_threads() {
     let report = lockers::<Model>("barging: three threads", 2, THREE, 1);
@@ -206,8 +259,37 @@ fn first_sleep() {
 }
 
 #[test]
-fn barging_and_hand_over() {
+fn barging_in_turn() {
     let report = woken_in_turn::<Model>("barging: in turn", 2, THREE, 2);
+    assert!(report.woken > 0 && report.reached[PASSED] > 0, "{report:?}");
+}
+
+/// Who was woken in vain is handed the mutex, before another that waits.
+#[test]
+fn hand_over() {
+    let report = explore::<Model>("barging: hand-over", 2, THREE, |world| {
+        let barged = Barged::<Model>::new();
+        watch(world, &barged);
+        let others = world.unexplored(|| {
+            barged.mutex.lock();
+            let others = [1, 2].map(|index| {
+                let other = barged.passer(world, index);
+                world.await_sleep(index);
+                other
+            });
+            barged.mutex.unlock();
+            barged.mutex.lock();
+            world.await_sleep(1);
+            others
+        });
+        barged.section();
+        barged.mutex.unlock();
+        barged.pass();
+        for other in others {
+            other.join().unwrap();
+        }
+        barged.finish(4);
+    });
     assert!(report.reached[HAND_OVER] > 0, "{report:?}");
 }
 
