@@ -21,8 +21,8 @@
 //! `guard` is as in [`crate::mutex`]: the wait lock, `STABLE`, `ASKED` and the epoch; and so are releases by a plain store, until
 //! somebody sleeps. `tail` is the queue of spinners ([`crate::mcs`]), `head` the list of sleepers.
 //!
-//! `owner` holds hints for spinners, and is written by owners only: where the owner was last seen to run, how many have owned the
-//! mutex so far (by which a spinner sees that others get it all the time), and what the last spinner learnt (below).
+//! `owner` holds hints for waiters, and is written by owners only: where the owner was last seen to run, how many have owned the
+//! mutex so far (by which a spinner sees that others get it all the time), and what the last spinners and nappers learnt (below).
 //!
 //! # Waiting
 //!
@@ -34,6 +34,10 @@
 //! it changes hands, with all that its sections touch, every few nanoseconds. So a spinner looks only now and then, and the
 //! more rarely the more often the mutex was taken between two looks; where it was not taken at all, more often. What it
 //! learns is left in `owner` for the next one. An interval is a few microseconds at most, so that is what this costs in latency.
+//!
+//! *Naps.* What spinning gains is the time in which the mutex would lie free. Where that is little, the believer leaves the owner alone: it
+//! sleeps for some tens of microseconds, looks whether the mutex is free, and if it is not asks to be handed it. What naps find is left in
+//! `owner`, too; now and then a spell without spinners tries how it is ([`Gaps`]).
 //!
 //! # Invariants
 //!
@@ -50,8 +54,8 @@
 //! * **LAST TOUCH.** As in [`crate::mutex`].
 //! * **SERVICE.** Between two times that somebody is taken out of the list at most so many waiters acquire or go to sleep as make
 //!   `OVERDUE`; who only barges finds nobody awake, or somebody whose spinning ends. A sleeper that was woken
-//!   [`Tuning::handoff_after`](crate::platform::Tuning::handoff_after) times in vain is handed the mutex. The list is first-in first-out but
-//!   for those that were woken in vain, who are first.
+//!   [`Tuning::handoff_after`](crate::platform::Tuning::handoff_after) times in vain, or has asked for it, is handed the mutex. The list is
+//!   first-in first-out but for those, who are first. A believer that naps comes back by itself.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
