@@ -277,13 +277,15 @@ static void type_is_kept(void) {
     }
 }
 
-// POSIX does not promise that a thread may wait like this; with glibc it may.
+// POSIX does not promise that a thread may wait like this; with glibc it may, once it sleeps: until then it may be cancelled
+// between the release of the mutex and the place from which glibc takes it again.
 static void *waits_asynchronously(void *unused) {
     int old;
     OK(pthread_mutex_lock(&m));
     waiting++;
     pthread_cleanup_push(cleanup, &m);
     MUST(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old));
+    announce(&blocked_id);
     while (!told) OK(wait_once());
     MUST(pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &old));
     CHECK(old == PTHREAD_CANCEL_ASYNCHRONOUS, "the wait changed the cancellation type");
@@ -333,9 +335,11 @@ static void exits(void) {
     OK(pthread_mutex_lock(&m));
     OK(pthread_mutex_unlock(&m));
     STAGE("cancelled while it waits, asynchronously");
+    blocked_id = 0;
     thread = spawn(waits_asynchronously, NULL);
     lock_when_waiting(1);
     OK(pthread_mutex_unlock(&m));
+    await_asleep(&blocked_id);
     MUST(pthread_cancel(thread));
     CHECK(join(thread) == PTHREAD_CANCELED && cleaned == 3, "not cancelled");
     unmake();

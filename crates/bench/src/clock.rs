@@ -38,10 +38,19 @@ pub(crate) struct Usage {
 impl Usage {
     /// The calling process's, all its threads together.
     pub(crate) fn of_this_process() -> Usage {
+        Self::of(libc::RUSAGE_SELF)
+    }
+
+    /// That of the children that it has waited for, and of those that they have.
+    pub(crate) fn of_children() -> Usage {
+        Self::of(libc::RUSAGE_CHILDREN)
+    }
+
+    fn of(whom: libc::c_int) -> Usage {
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
         // SAFETY: the pointer is to a rusage, which is valid when zeroed and which the call fills in.
         let usage = unsafe {
-            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+            libc::getrusage(whom, usage.as_mut_ptr());
             usage.assume_init()
         };
         let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;

@@ -36,6 +36,7 @@ pub mod grid;
 pub mod handover;
 pub mod misc;
 pub mod page;
+pub mod programs;
 pub mod report;
 pub mod sem;
 pub mod spin;

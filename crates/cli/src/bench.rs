@@ -11,9 +11,10 @@ use poundlock_bench::grid::compare::Results;
 use poundlock_bench::grid::result::{Directory, Kind};
 use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
-    Contender, Context, Error, figures, floor, grid, handover, misc, page, sem, spin, startup, uncontended,
-    worker,
+    Contender, Context, Error, figures, floor, grid, handover, misc, page, programs, sem, spin, startup,
+    uncontended, worker,
 };
+use poundlock_core::names::LockName;
 use serde::Serialize;
 
 use crate::library;
@@ -40,6 +41,8 @@ enum Which {
     Sembench(Sembench),
     /// Time that a program takes longer to start
     StartUp(StartUp),
+    /// Whole programs, as they are and under `poundlock run`
+    Programs(Programs),
     /// The locks that people use, ours among them, over a grid of threads and work
     Grid(Box<Grid>),
     /// What no lock can undercut on this machine, and what the grid's driver adds to each
@@ -226,6 +229,24 @@ struct StartUp {
     json: Json,
 }
 
+#[derive(clap::Args)]
+struct Programs {
+    /// Only these locks of ours (the C library's always take part) [default: the one that `run` takes]
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    locks: Vec<String>,
+    /// Only these of the known programs
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "command")]
+    only: Vec<String>,
+    /// Rounds in which each program runs once on each lock
+    #[arg(long, value_name = "N", default_value_t = programs::Options::default().rounds)]
+    rounds: usize,
+    #[command(flatten)]
+    json: Json,
+    /// Measure this instead of the known programs: a command that ends by itself
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
 /// The defaults are those of a full run, near three quarters of an hour.
 #[derive(clap::Args)]
 struct Grid {
@@ -330,6 +351,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
         Which::MiscMutex(args) => misc_mutex(args),
         Which::Sembench(args) => sembench(args),
         Which::StartUp(args) => start_up(args),
+        Which::Programs(args) => whole_programs(args),
         Which::Grid(args) => grid(*args),
         Which::Floor(args) => floors(args),
         Which::Figures(args) => all_figures(args),
@@ -428,6 +450,24 @@ fn start_up(args: StartUp) -> Result<(), Failure> {
     let options = startup::Options { program: args.program, rounds: args.rounds };
     let json = Output::open(args.json.json)?;
     let figures = startup::run(&context()?, &options).map_err(failure)?;
+    finish(&figures, json)
+}
+
+fn whole_programs(args: Programs) -> Result<(), Failure> {
+    let mutex = |name: &String| {
+        LockName::parse(name).ok_or_else(|| {
+            let names: Vec<_> = LockName::ALL.into_iter().map(LockName::name).collect();
+            Error::Options(format!("no mutex is called '{name}'; there are {}", names.join(", ")))
+        })
+    };
+    let options = programs::Options {
+        locks: args.locks.iter().map(mutex).collect::<Result<_, _>>().map_err(failure)?,
+        only: args.only,
+        command: args.command,
+        rounds: args.rounds,
+    };
+    let json = Output::open(args.json.json)?;
+    let figures = programs::run(&context()?, &options).map_err(failure)?;
     finish(&figures, json)
 }
 

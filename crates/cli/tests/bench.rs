@@ -552,6 +552,70 @@ fn start_up_measures_every_way() {
 }
 
 #[test]
+fn a_command_is_measured_on_glibc_and_on_ours() {
+    let directory = tempfile::tempdir().unwrap();
+    let json = directory.path().join("figures.json");
+    let mut command = poundlock();
+    command
+        .args(["bench", "programs", "--rounds", "3", "--locks", "poundlock,any-negative", "--json"])
+        .arg(&json);
+    // That it runs under ours can be seen, and so it can that glibc's is left alone.
+    let script = r#"echo "${POUNDLOCK_LOCK-none}" >>"$0""#;
+    let ran = directory.path().join("ran");
+    command.args(["--", "sh", "-c", script]).arg(&ran);
+    let output = run_limited(&mut command, LIMIT);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let mut locks: Vec<_> = std::fs::read_to_string(&ran).unwrap().lines().map(str::to_owned).collect();
+    locks.sort();
+    let three = |lock: &str| std::iter::repeat_n(lock.to_owned(), 3);
+    let expected: Vec<_> = three("any-negative").chain(three("none")).chain(three("poundlock")).collect();
+    assert_eq!(locks, expected);
+    let rows = read(&json)["rows"].as_array().unwrap().clone();
+    let who: Vec<_> = rows.iter().map(|row| row["lock"].as_str().unwrap()).collect();
+    assert_eq!(who, ["glibc", "poundlock", "any-negative"]);
+    for row in &rows {
+        assert_eq!(row["program"], "sh");
+        check_summary(&row["ms"], 3);
+        check_summary(&row["cpu_ms"], 3);
+        assert_eq!(row["speed"].is_null(), row["lock"] == "glibc", "{row}");
+    }
+}
+
+#[test]
+fn known_programs_do_their_work_on_both() {
+    let on_path = |program: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).chain(["/usr/sbin".into()]).any(|place| place.join(program).is_file())
+    };
+    let require = std::env::var("POUNDLOCK_REAL").is_ok_and(|value| value == "require");
+    let known = [
+        ("xz", "xz"),
+        ("python", "python3"),
+        ("sysbench-threads", "sysbench"),
+        ("sysbench-mutex", "sysbench"),
+        ("stress-ng", "stress-ng"),
+        ("memcached", "memcached"),
+        ("apache", "apache2"),
+        ("javac", "javac"),
+        ("java", "java"),
+    ];
+    let there: Vec<_> =
+        known.into_iter().filter(|(_, program)| require || on_path(program)).map(|(name, _)| name).collect();
+    if there.is_empty() {
+        eprintln!("SKIPPED: none of the known programs is installed");
+        return;
+    }
+    let (text, json) = measured(&mut poundlock(), &["programs", "--rounds", "1", "--only", &there.join(",")]);
+    let rows = json["rows"].as_array().unwrap();
+    let who: Vec<_> =
+        rows.iter().map(|row| (row["program"].as_str().unwrap(), row["lock"].as_str().unwrap())).collect();
+    let expected: Vec<_> = there.iter().flat_map(|&name| [(name, "glibc"), (name, "poundlock")]).collect();
+    assert_eq!(who, expected);
+    assert_eq!(json["targets"].as_array().unwrap().len(), there.len());
+    assert!(there.iter().all(|name| text.contains(name)), "{text}");
+}
+
+#[test]
 fn figures_are_one_page() {
     let directory = tempfile::tempdir().unwrap();
     let page = directory.path().join("FIGURES.md");
@@ -662,6 +726,12 @@ fn arguments_that_make_no_sense_are_named() {
         (&["misc-mutex", "--seconds", "0"], "--seconds"),
         (&["misc-mutex", "--critical=-1"], "--critical"),
         (&["misc-mutex", "--cpus", "0"], "CPU"),
+        (&["programs", "--only", "emacs"], "'emacs'"),
+        (&["programs", "--locks", "glibc-adaptive"], "'glibc-adaptive'"),
+        (&["programs", "--rounds", "0"], "round"),
+        (&["programs", "--only", "xz", "--", "true"], "--only"),
+        (&["programs", "--rounds", "1", "--", "false"], "did not succeed"),
+        (&["programs", "--rounds", "1", "--", "/no/such/command"], "/no/such/command"),
         (&["sembench", "-o", "3"], "'3'"),
         (&["sembench", "-o", "kernel,eventfd"], "'eventfd'"),
         (&["sembench", "-t", "0"], "-t"),

@@ -20,6 +20,8 @@ const TWO_THREADS: usize = 2;
 const WAIT_THREADS: usize = 64;
 /// Seconds over which threads are to get equal shares; in less some may not even have run.
 const FAIR_SECONDS: f64 = 1.0;
+/// No point is to lie below, of the best peer's throughput there.
+pub const CLOSE: f64 = 0.9;
 /// A peer is thrifty to the point only if it gets this share of our throughput.
 const THRIFTY_THROUGHPUT: f64 = 0.9;
 
@@ -102,6 +104,19 @@ pub struct Versus {
     pub peer: usize,
     /// Our figure as a multiple of the other's, inside each round.
     pub ratio: Summary,
+}
+
+/// A lock against the best of all others at each point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Standing {
+    /// The geometric mean.
+    pub mean: f64,
+    /// The smallest.
+    pub worst: f64,
+    /// At how many points it lies below [`CLOSE`].
+    pub behind: usize,
+    /// At how many there is a figure.
+    pub points: usize,
 }
 
 /// Ratios at many points as one.
@@ -303,6 +318,27 @@ impl Results {
         self.together(versus, Figure::Throughput)
     }
 
+    /// A lock over the grid as ours is judged: its median throughput at each point as a multiple of the best median of the others there,
+    /// among ours and its competitors. Points where it or all others have no figure are left out.
+    pub fn standing(&self, peer: usize) -> Option<Standing> {
+        let throughput = |point, peer| Some(self.summary(point, peer, Figure::Throughput)?.median);
+        let others = || self.competitors().chain([self.ours()]).filter(|&other| other != peer);
+        let ratios: Vec<f64> = self
+            .points(Kind::Grid)
+            .filter_map(|point| {
+                let best =
+                    others().filter_map(|other| throughput(point, other)).max_by(|a, b| a.total_cmp(b));
+                ratio(throughput(point, peer)?, best?)
+            })
+            .collect();
+        Some(Standing {
+            mean: geometric_mean(ratios.iter().copied())?,
+            worst: ratios.iter().copied().min_by(|a, b| a.total_cmp(b))?,
+            behind: ratios.iter().filter(|&&ratio| ratio < CLOSE).count(),
+            points: ratios.len(),
+        })
+    }
+
     fn together(&self, points: Vec<Versus>, figure: Figure) -> Option<Together> {
         let mean = geometric_mean(points.iter().map(|versus| versus.ratio.median))?;
         let in_round = |round: usize| {
@@ -373,7 +409,7 @@ impl Results {
             },
             self.worst(
                 "Throughput over the grid, against the best peer at each point: worst point",
-                Limit::AtLeast(0.9),
+                Limit::AtLeast(CLOSE),
                 &best.map_or_else(Vec::new, |best| best.points),
             ),
             self.against_each(),
@@ -636,6 +672,26 @@ mod tests {
         near(each.value, 2.0_f64.sqrt());
         assert_eq!((each.reached(), each.of, each.short), (Some(true), 2, 0));
         assert_eq!(each.at, "against glibc");
+    }
+
+    #[test]
+    fn every_lock_is_held_against_the_best_of_the_others() {
+        let points = vec![point(Kind::Grid, 2, 0.2), point(Kind::Grid, 4, 0.2), point(Kind::Hogs, 4, 0.2)];
+        let samples = steady(0, "glibc", 100)
+            .chain(steady(0, "fast", 200))
+            .chain(steady(0, "ours", 400))
+            .chain(steady(0, "variant", 10_000))
+            .chain(steady(1, "glibc", 400))
+            .chain(steady(1, "ours", 100))
+            .chain(steady(2, "glibc", 400));
+        let results = Results::of(run(points), None, samples.collect()).unwrap();
+        let standing = |name| results.standing(results.find(name).unwrap());
+        let expected = |mean, worst, behind, points| Some(Standing { mean, worst, behind, points });
+        // A quarter of ours, then four times as much.
+        assert_eq!(standing("glibc"), expected(1.0, 0.25, 1, 2));
+        assert_eq!(standing("ours").map(|ours| (ours.worst, ours.behind)), Some((0.25, 1)));
+        // No figure at the second point.
+        assert_eq!(standing("fast"), expected(0.5, 0.5, 1, 1));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The figures of a run as tables.
 
-use super::compare::{Figure, Results, Verdict};
+use super::compare::{CLOSE, Figure, Results, Verdict};
 use super::result::{Directory, Kind};
 use crate::error::Result;
 use crate::floor;
@@ -45,7 +45,12 @@ impl Report for Figures {
         let mut tables = vec![peers_table(results)];
         tables.extend(results.floors.as_ref().map(floor::table));
         tables.extend(Kind::ALL.into_iter().flat_map(|kind| kind_tables(results, kind)));
-        tables.extend([against_table(results), crowd_table(results), failures_table(results)]);
+        tables.extend([
+            against_table(results),
+            standing_table(results),
+            crowd_table(results),
+            failures_table(results),
+        ]);
         tables.push(targets_table(&results.run.ours, &results.targets()));
         tables.retain(|table| !table.rows.is_empty());
         tables
@@ -211,6 +216,30 @@ fn against_table(results: &Results) -> Table {
         row(results.run.peers[peer].name.clone(), results.grid_against(peer));
     }
     row("the best at each point".to_owned(), results.grid_against_best());
+    table
+}
+
+/// How close anybody comes to being the best everywhere.
+fn standing_table(results: &Results) -> Table {
+    let below = format!("below {CLOSE}");
+    let headings = ["lock", "geometric mean", "worst", &below, "points"];
+    let mut table =
+        Table::new("Each lock over the grid, of the best of all others at each point", 1, &headings);
+    let mut standings: Vec<_> = results
+        .competitors()
+        .chain([results.ours()])
+        .filter_map(|peer| Some((peer, results.standing(peer)?)))
+        .collect();
+    standings.sort_by(|a, b| b.1.mean.total_cmp(&a.1.mean));
+    for (peer, standing) in standings {
+        table.rows.push(vec![
+            results.run.peers[peer].name.clone(),
+            format!("{:.2}", standing.mean),
+            format!("{:.2}", standing.worst),
+            standing.behind.to_string(),
+            standing.points.to_string(),
+        ]);
+    }
     table
 }
 

@@ -5,13 +5,11 @@ use maud::{Markup, html};
 use super::curves::Grid;
 use super::people::People;
 use super::{limit_words, microseconds, plural, ratio, ratio_with_spread, verdict};
-use crate::grid::compare::{Results, Versus};
+use crate::grid::compare::{CLOSE, Results, Versus};
 use crate::report::Limit;
 
 /// Upper ends of the ranges that share a colour; the middle one is "as good".
 const STEPS: [f64; 8] = [0.7, 0.8, 0.9, 0.97, 1.03, 1.15, 1.4, 2.0];
-/// No point is to lie below.
-const LEAST: f64 = 0.9;
 
 pub(super) fn targets(results: &Results) -> Option<Markup> {
     let targets = results.targets();
@@ -54,7 +52,7 @@ pub(super) fn heat_map(results: &Results) -> Option<Markup> {
     Some(html! {
         p {
             "Throughput of " strong { (results.run.ours) } " as a multiple of the best peer’s at the same point, whose name "
-            "stands below where there is room. Blue: ours is ahead; orange: the peer is; underlined: below " (LEAST) "."
+            "stands below where there is room. Blue: ours is ahead; orange: the peer is; underlined: below " (CLOSE) "."
         }
         (scale())
         div.scroll.heat {
@@ -97,7 +95,7 @@ fn cell(results: &Results, versus: Option<&Versus>) -> Markup {
         ratio(summary.max)
     );
     html! {
-        td class={ "h" (step(summary.median)) @if summary.median < LEAST { " missed" } } title=(words) {
+        td class={ "h" (step(summary.median)) @if summary.median < CLOSE { " missed" } } title=(words) {
             b { (ratio(summary.median)) } small { (peer) }
         }
     }
@@ -141,6 +139,7 @@ pub(super) fn against_each(results: &Results, people: &People) -> Option<Markup>
                         th.words scope="col" { "Peer" } th scope="col" { "Geometric mean" }
                         th.words scope="col" { (limit_words(limit)) }
                         th scope="col" { "Points" } th scope="col" { "Worst" } th scope="col" { "Best" }
+                        th scope="col" { "Itself" }
                     } }
                     tbody {
                         @for (peer, together) in &each {
@@ -154,12 +153,16 @@ pub(super) fn against_each(results: &Results, people: &People) -> Option<Markup>
                                 td { (together.points.len()) }
                                 td { (point(together.points.iter().min_by(by_median))) }
                                 td { (point(together.points.iter().max_by(by_median))) }
+                                td { @if let Some(standing) = results.standing(*peer) { (ratio(standing.mean)) } }
                             }
                         }
                     }
                 }
             }
-            p.soft { (each.len()) " " (plural(each.len(), "peer")) "." }
+            p.soft {
+                (each.len()) " " (plural(each.len(), "peer")) ". Itself: the peer against the best of all others at each point, ours among "
+                "them; their geometric mean" @if let Some(ours) = results.standing(results.ours()) { ". Ours: " (ratio(ours.mean)) } "."
+            }
         }
     })
 }

@@ -1,0 +1,160 @@
+//! The programs: those that the tests run, with enough to do for a figure.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::served::Service;
+use super::{argument, words};
+use crate::error::{Error, Result};
+
+/// A program that there is work for.
+pub(super) struct Known {
+    pub(super) name: &'static str,
+    /// Executables without which there is no measurement.
+    pub(super) needs: &'static [&'static str],
+    /// Debian's package with the last of them.
+    pub(super) package: &'static str,
+    /// Lays out its files in a directory of its own.
+    pub(super) prepare: fn(&Path) -> Result<Work>,
+}
+
+/// What a program does.
+pub(super) enum Work {
+    /// A command that ends by itself.
+    Command(Vec<OsString>),
+    /// Answers to clients.
+    Served(Service),
+}
+
+pub(super) const ALL: &[Known] = &[
+    Known { name: "xz", needs: &["xz"], package: "xz-utils", prepare: xz },
+    Known { name: "python", needs: &["python3"], package: "python3", prepare: python },
+    Known { name: "sysbench-threads", needs: &["sysbench"], package: "sysbench", prepare: sysbench_threads },
+    Known { name: "sysbench-mutex", needs: &["sysbench"], package: "sysbench", prepare: sysbench_mutex },
+    Known { name: "stress-ng", needs: &["stress-ng"], package: "stress-ng", prepare: stress_ng },
+    Known { name: "memcached", needs: &["memcached"], package: "memcached", prepare: memcached },
+    Known { name: "apache", needs: &["apache2"], package: "apache2", prepare: apache },
+    Known { name: "javac", needs: &["javac"], package: "default-jdk-headless", prepare: javac },
+    Known { name: "java", needs: &["javac", "java"], package: "default-jdk-headless", prepare: java },
+];
+
+/// Where an executable is: servers are not on everybody's PATH.
+pub(super) fn installed(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|directory| directory.join(program))
+        .find(|file| file.is_file())
+}
+
+pub(super) fn write(file: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
+    fs::write(file, contents).map_err(Error::system(format!("cannot write {}", file.display())))
+}
+
+fn program(name: &str) -> OsString {
+    installed(name).map_or_else(|| name.into(), argument)
+}
+
+/// A program and its arguments.
+fn line(name: &str, arguments: &[&str]) -> Vec<OsString> {
+    let mut argv = vec![program(name)];
+    argv.extend(words(arguments));
+    argv
+}
+
+/// Four threads that take blocks from a queue, in turn of words and of noise, and give them to one writer in order.
+fn xz(directory: &Path) -> Result<Work> {
+    const BLOCK: usize = 256 << 10;
+    const BLOCKS: usize = 128;
+    let mut random = SmallRng::seed_from_u64(1);
+    let mut data = Vec::with_capacity((BLOCKS + 1) * BLOCK);
+    for block in 1..=BLOCKS {
+        while data.len() < block * BLOCK {
+            let bits: u64 = random.random();
+            if block % 2 == 0 {
+                data.extend(bits.to_le_bytes());
+            } else {
+                data.extend([&b"lock "[..], b"unlock ", b"wait ", b"wake\n"][(bits >> 62) as usize]);
+            }
+        }
+    }
+    let file = directory.join("data");
+    write(&file, data)?;
+    let mut argv = line("xz", &["-T4", "-1", "--block-size=256KiB", "--stdout"]);
+    argv.push(argument(file));
+    Ok(Work::Command(argv))
+}
+
+/// Eight threads with locks, conditions, queues, pools and barriers.
+fn python(directory: &Path) -> Result<Work> {
+    let file = directory.join("threads.py");
+    write(&file, include_str!("../../../../tests/real/threads.py"))?;
+    Ok(Work::Command(vec![program("python3"), argument(file)]))
+}
+
+/// Eight threads that hold one of four mutexes over calls of `sched_yield`.
+fn sysbench_threads(_: &Path) -> Result<Work> {
+    let options = ["threads", "--threads=8", "--time=0", "--events=6000", "--thread-yields=100"];
+    Ok(Work::Command(line("sysbench", &[&options[..], &["--thread-locks=4", "run"]].concat())))
+}
+
+/// Eight threads that take 200,000 short locks each, spread over eight mutexes.
+fn sysbench_mutex(_: &Path) -> Result<Work> {
+    let options = ["mutex", "--threads=8", "--time=0", "--mutex-num=8", "--mutex-locks=200000"];
+    Ok(Work::Command(line("sysbench", &[&options[..], &["--mutex-loops=100", "run"]].concat())))
+}
+
+/// Eight threads at one mutex, which change between real-time priorities while they hold it, where they may.
+fn stress_ng(directory: &Path) -> Result<Work> {
+    let mut argv = line("stress-ng", &["--mutex", "1", "--mutex-procs", "8", "--mutex-ops", "400000"]);
+    argv.extend(words(&["--timeout", "0", "--temp-path"]));
+    argv.push(argument(directory.to_owned()));
+    Ok(Work::Command(argv))
+}
+
+fn memcached(_: &Path) -> Result<Work> {
+    Ok(Work::Served(Service::memcached(program("memcached"))))
+}
+
+fn apache(directory: &Path) -> Result<Work> {
+    Ok(Work::Served(Service::apache(program("apache2"), directory)?))
+}
+
+/// A small program of several classes.
+fn sources(directory: &Path) -> Result<Vec<OsString>> {
+    let sources = [
+        ("Account.java", include_str!("../../../../tests/real/java/bank/Account.java")),
+        ("Journal.java", include_str!("../../../../tests/real/java/bank/Journal.java")),
+        ("Main.java", include_str!("../../../../tests/real/java/bank/Main.java")),
+    ];
+    let place = |(name, text): (&str, &str)| {
+        let file = directory.join(name);
+        write(&file, text)?;
+        Ok(argument(file))
+    };
+    sources.into_iter().map(place).collect()
+}
+
+/// The compiler: a virtual machine that starts, with its collector and compiler threads.
+fn javac(directory: &Path) -> Result<Work> {
+    let mut argv = line("javac", &["-J-Xmx256m", "-d"]);
+    argv.push(argument(directory.to_owned()));
+    argv.extend(sources(directory)?);
+    Ok(Work::Command(argv))
+}
+
+/// 500 threads that move money.
+fn java(directory: &Path) -> Result<Work> {
+    let Work::Command(compile) = javac(directory)? else { unreachable!("it ends by itself") };
+    super::to_its_end(
+        Command::new(&compile[0]).args(&compile[1..]).stdout(Stdio::null()).stderr(Stdio::piped()),
+    )?;
+    let mut argv = line("java", &["-Xmx256m", "-XX:+UseG1GC", "-XX:ParallelGCThreads=4", "-cp"]);
+    argv.extend([argument(directory.to_owned()), "bank.Main".into()]);
+    Ok(Work::Command(argv))
+}
