@@ -231,7 +231,7 @@ mod tests {
             "",
             [
                 ("baseline", Summary::of([0.88, 0.9, 0.95])),
-                ("any-negative", Summary::of([0.85])),
+                (Contender::DEFAULT.name(), Summary::of([0.85])),
                 ("mcs-queue", None),
             ],
         )]
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn targets_show_the_default_first_and_leave_out_what_was_not_measured() {
         let table = targets_table("Targets", &targets()).unwrap();
-        assert_eq!(table.headings, ["target", "limit", "any-negative", "baseline"]);
+        assert_eq!(table.headings, ["target", "limit", Contender::DEFAULT.name(), "baseline"]);
         assert_eq!(
             table.rows,
             [["time of glibc's", "at most 0.85", "0.85 reached (0.85..0.85)", "0.90 missed (0.88..0.95)"]]

@@ -259,7 +259,7 @@ struct Grid {
     /// Compare with these locks [default: all that are not ours and can be had]
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     locks: Vec<String>,
-    /// The lock of ours that is compared [default: poundlock if there is one, else any-negative]
+    /// The lock of ours that is compared [default: poundlock]
     #[arg(long, value_name = "NAME")]
     ours: Option<String>,
     /// Numbers of threads [default: 1,2,4,8,16,64,250 for the grid, and each other kind's own]

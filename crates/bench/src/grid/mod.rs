@@ -31,9 +31,6 @@ use result::{Absent, Directory, Outcome, Peer, Run, Sample};
 pub use plan::Options;
 pub use report::Figures;
 
-/// The lock that the comparison is about, if there is one of that name and no other is named.
-const OURS: &str = "poundlock";
-
 /// A run, begun or to be gone on with.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -319,9 +316,7 @@ fn available(name: &str) -> Result<std::result::Result<Peer, Absent>> {
 
 /// Who takes part, who should and cannot, and the one of ours.
 fn taking_part(options: &Options) -> Result<(Vec<Peer>, Vec<Absent>, String)> {
-    let names = poundlock_peers::names();
-    let fallback = if names.contains(&OURS) { OURS } else { LockName::DEFAULT.name() };
-    let ours = available(options.ours.as_deref().unwrap_or(fallback))?
+    let ours = available(options.ours.as_deref().unwrap_or(LockName::DEFAULT.name()))?
         .map_err(|absent| Error::Library(format!("{}: {}", absent.name, absent.why)))?;
     if !ours.ours {
         return Err(Error::Options(format!("--ours: {} is not one of our locks", ours.name)));
@@ -331,7 +326,8 @@ fn taking_part(options: &Options) -> Result<(Vec<Peer>, Vec<Absent>, String)> {
         wanted.insert(known(name)?);
     }
     let (mut peers, mut absent) = (Vec::new(), Vec::new());
-    for name in names.into_iter().filter(|&name| name != poundlock_peers::EMPTY && name != ours.name) {
+    let all = poundlock_peers::names().into_iter();
+    for name in all.filter(|&name| name != poundlock_peers::EMPTY && name != ours.name) {
         if !wanted.is_empty() && !wanted.contains(name) {
             continue;
         }

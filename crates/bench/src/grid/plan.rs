@@ -14,7 +14,7 @@ pub struct Options {
     pub kinds: Vec<Kind>,
     /// The locks that ours is compared with, and further ones of ours; everybody else's if empty.
     pub locks: Vec<String>,
-    /// The lock of ours that the comparison is about; `poundlock` if there is one, else `any-negative`.
+    /// The lock of ours that the comparison is about; `poundlock` if not given.
     pub ours: Option<String>,
     /// Numbers of threads, for every kind; each kind's own if empty.
     pub threads: Vec<usize>,
