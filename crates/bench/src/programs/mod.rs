@@ -42,7 +42,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { locks: Vec::new(), only: Vec::new(), command: Vec::new(), rounds: 7 }
+        Options { locks: Vec::new(), only: Vec::new(), command: Vec::new(), rounds: 11 }
     }
 }
 

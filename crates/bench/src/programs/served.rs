@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CLIENTS: usize = 8;
 /// A set and a get, each.
 const EXCHANGES: usize = 5000;
-const PAGES: usize = 400;
+const PAGES: usize = 1000;
 const PAGE: usize = 700;
 
 /// A server.
