@@ -37,7 +37,7 @@
 //!
 //! *Naps.* What spinning gains is the time in which the mutex would lie free. Where that is little, the believer leaves the owner alone: it
 //! sleeps for some tens of microseconds, looks whether the mutex is free, and if it is not asks to be handed it. What naps find is left in
-//! `owner`, too; now and then a spell without spinners tries how it is ([`Gaps`]).
+//! `owner`, too; now and then a spell without spinners tries how it is.
 //!
 //! # Invariants
 //!

@@ -181,7 +181,7 @@ impl Options {
                 name: format!("lock-bench, {contention} contention: {}, {locks} locks", count(threads)),
                 locks: Some(locks),
                 // So many that no thread makes all of its own in a time slice: then there would be no contention.
-                operations: Some(100_000),
+                operations: Some(500_000),
                 ..self.point(Kind::LockBench, threads)
             }));
         }
@@ -345,7 +345,7 @@ mod tests {
                     assert_eq!((buckets, keys, exponent), (100, 10_000, 0.99));
                 }
                 Inside::Increments { locks, operations } => {
-                    assert_eq!((Some(locks), operations), (point.locks, 100_000));
+                    assert_eq!((Some(locks), operations), (point.locks, 500_000));
                 }
             }
         }
