@@ -105,10 +105,15 @@ impl Context {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.worker);
-        for variable in VARIABLES {
-            command.env_remove(variable);
-        }
+        unchosen(&mut command);
         command
+    }
+}
+
+/// Has a command begin in an environment that chooses no locks.
+pub(crate) fn unchosen(command: &mut Command) {
+    for variable in VARIABLES {
+        command.env_remove(variable);
     }
 }
 

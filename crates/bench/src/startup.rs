@@ -131,9 +131,7 @@ fn command(context: &Context, options: &Options, library: &Path, statistics: &Pa
     } else {
         Command::new(&options.program)
     };
-    for variable in ["LD_PRELOAD", "POUNDLOCK_LOCK", "POUNDLOCK_STAT_DIR"] {
-        command.env_remove(variable);
-    }
+    launch::unchosen(&mut command);
     match way {
         Way::Plain => {}
         Way::Preloaded => _ = command.env("LD_PRELOAD", library),

@@ -43,11 +43,14 @@ pub(super) const ALL: &[Known] = &[
     Known { name: "java", needs: &["javac", "java"], package: "default-jdk-headless", prepare: java },
 ];
 
-/// Where an executable is: servers are not on everybody's PATH.
+/// Where an executable is. The distribution's directories first: in PATH may lie a shell script that chooses between versions,
+/// and the measurement is about the program. Servers lie where PATH does not lead.
 pub(super) fn installed(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain([PathBuf::from("/usr/sbin")])
+    ["/usr/bin", "/usr/sbin"]
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(std::env::split_paths(&path))
         .map(|directory| directory.join(program))
         .find(|file| file.is_file())
 }

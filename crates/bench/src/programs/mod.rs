@@ -15,7 +15,7 @@ use serde::{Serialize, Serializer};
 
 use crate::clock::{self, Usage};
 use crate::error::{Error, Result};
-use crate::launch::Context;
+use crate::launch::{self, Context};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::{Limit, Report, Table, Target, median, spread};
@@ -233,9 +233,7 @@ fn command(context: &Context, library: &Path, lock: LockName, argv: &[OsString])
         run
     };
     command.args(&argv[1..]);
-    for variable in ["LD_PRELOAD", "POUNDLOCK_LOCK", "POUNDLOCK_STAT_DIR"] {
-        command.env_remove(variable);
-    }
+    launch::unchosen(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }
@@ -252,8 +250,8 @@ fn measure(ready: &Ready, start: &dyn Fn(&[OsString]) -> Command) -> Result<Took
 
 /// Milliseconds from the start of a command to its end.
 fn to_its_end(command: &mut Command) -> Result<f64> {
-    let begin = clock::now_ns();
     let shown = command.get_program().to_string_lossy().into_owned();
+    let begin = clock::now_ns();
     let output = command.output().map_err(Error::system(format!("cannot start {shown}")))?;
     let ns = clock::now_ns() - begin;
     if output.status.success() {
