@@ -27,8 +27,8 @@
 //! # Waiting
 //!
 //! A newcomer spins, in the queue; its head alone watches the mutex. Who has spun for about what a sleep and a wake-up cost, or is known
-//! to have displaced the owner, gives up its CPU a few times to whoever wants it, since the owner may be among them, and then sleeps. An
-//! unlock wakes the first sleeper if nobody is awake. It is out of the list then; if it goes to sleep again, it is the first again.
+//! to have displaced the owner, sleeps. An unlock wakes the first sleeper if nobody is awake. It is out of the list then; if it goes to
+//! sleep again, it is the first again.
 //!
 //! *Patience.* Where an owner takes the mutex again at once, the worst a waiter can do is to take it away at the first opportunity: then
 //! it changes hands, with all that its sections touch, every few nanoseconds. So a spinner looks only now and then, and the
@@ -39,6 +39,10 @@
 //! sleeps for some tens of microseconds, looks whether the mutex is free, and if it is not asks to be handed it. What naps find is left in
 //! `owner`, too; now and then a spell without spinners tries how it is.
 //!
+//! *Stints.* A thread that has used the mutex for half a millisecond while others slept for it wakes one of them, whoever is awake, and goes
+//! to sleep as soon as it meets with contention. So everybody has a turn every so often; and few are preempted in
+//! the middle of one, since a thread that sleeps most of the time is not the one that the scheduler takes the CPU from.
+//!
 //! # Invariants
 //!
 //! * **EXCLUSION.** Only a read-modify-write that finds `LOCKED` clear and sets it acquires the mutex, except that an unlocker may leave it
@@ -46,8 +50,8 @@
 //! * **QUIET.** The list is changed only while `STABLE` is set.
 //! * **BELIEF.** If `AWAKE` is set, some thread believes that it is the one: it set the bit, or the bit was set for it as it was woken.
 //!   Every believer clears the bit when it acquires, and in the read-modify-write by which it goes to sleep or gives up, which
-//!   finds the mutex held. There may be several: an overdue sleeper is woken beside a spinner, and a plain release wipes the bit. Then one may
-//!   clear it for another, which costs a wake-up in vain.
+//!   finds the mutex held. There may be several: a sleeper that is overdue, or relieves the owner, is woken beside a spinner, and a plain
+//!   release wipes the bit. Then one may clear it for another, which costs a wake-up in vain.
 //! * **DUTY.** If the list is not empty and the mutex is free, somebody believes. For every release is a compare-and-swap from a
 //!   state in which `SLEEPERS` is clear or `AWAKE` is set; whoever sets `SLEEPERS` finds the mutex held; and a believer that
 //!   finds it free acquires it. A believer that acquires is an owner, and its release is such a one.
@@ -186,6 +190,12 @@ impl Gaps {
         2 * self.0.saturating_sub(Gaps::UNKNOWN)
     }
 
+    /// How long a stint is, if there are any: longer where the mutex may be one that nobody spins for, since then it gets about
+    /// by itself, and wake-ups leave gaps that are not its own.
+    fn stint<P: Platform>(self) -> Option<usize> {
+        (!self.are_rare()).then(|| P::TUNING.stint << (Gaps::KNOWN.0 - self.0))
+    }
+
     /// How many waits of so many turns there are for one that is followed by a trial.
     fn waits_a_trial<P: Platform>(self, spun: u32) -> u32 {
         let waits = P::TUNING.waits_a_trial;
@@ -260,11 +270,12 @@ impl<P: Platform> RawBarging<P> {
             self.state.store(0, Relaxed);
             return;
         }
-        self.owner.store(self.owner.load(Relaxed) & !TAG, Relaxed);
+        let owner = self.owner.load(Relaxed);
+        self.owner.store(owner & !TAG, Relaxed);
         if P::release(&self.state, &self.guard) {
             return;
         }
-        if !self.release() {
+        if self.is_relieved(owner) || !self.release() {
             self.unlock_slow();
         }
     }
@@ -321,6 +332,22 @@ impl<P: Platform> RawBarging<P> {
         }
     }
 
+    /// Whether the owner, which left these hints, has been at it for as long as it may, with others asleep. Asked now and then.
+    #[inline(always)]
+    fn is_relieved(&self, owner: u32) -> bool {
+        owner & ((P::TUNING.owners_a_stint_check - 1) * TURN) == 0
+            && self.state.load(Relaxed) & SLEEPERS != 0
+            && Self::ends_stint(Gaps::of(owner))
+    }
+
+    #[cold]
+    fn ends_stint(gaps: Gaps) -> bool {
+        match (gaps.stint::<P>(), P::current()) {
+            (Some(stint), Some(index)) => P::record(index).ends_stint(stint),
+            _ => false,
+        }
+    }
+
     /// Changes the state of a mutex that the caller does not set free; returns what it was.
     fn change(&self, mut next: impl FnMut(u32) -> u32) -> u32 {
         let mut seen = self.state.load(Relaxed);
@@ -367,14 +394,14 @@ impl<P: Platform> RawBarging<P> {
         let Some(held) = Held::<P>::take() else {
             return self.lock_polling(patience.deadline);
         };
-        if self.glance() {
-            return Ok(());
-        }
         let mut awake = false;
         held.node().attempts.store(0, Relaxed);
-        if self.spin(held.id, &mut awake, patience) {
+        // Stints: who was relieved makes room, if there is somebody to make room for.
+        let relieved = held.record().is_relieved() && self.state.load(Relaxed) & (AWAKE | SLEEPERS) != 0;
+        if !relieved && (self.glance() || self.spin(held.id, &mut awake, patience)) {
             return Ok(());
         }
+        held.record().rests();
         self.quieten();
         bitlock::lock::<P>(&self.guard);
         self.sleep(held.id, awake, patience)
@@ -415,7 +442,7 @@ impl<P: Platform> RawBarging<P> {
 
     /// Lets 2^`interval` turns of a spin loop pass; false if there were not so many left.
     fn pass(budget: &mut P::Spin, interval: u32) -> bool {
-        (0..1u32 << interval).all(|_| budget.spin())
+        budget.pass(1 << interval)
     }
 
     fn interval(&self) -> u32 {
@@ -440,7 +467,7 @@ impl<P: Platform> RawBarging<P> {
         self.owner.store(gaps.within(hints), Relaxed);
     }
 
-    /// Spins for the mutex, and then naps, or gives way a few times. True if it was acquired. `awake`: the caller believes (BELIEF).
+    /// Spins for the mutex, and then naps. True if it was acquired. `awake`: the caller believes (BELIEF).
     fn spin(&self, id: NodeId, awake: &mut bool, patience: Patience<'_>) -> bool {
         // Where one awake waiter is enough, and others were here before.
         let busy = LOCKED | SLEEPERS;
@@ -460,20 +487,10 @@ impl<P: Platform> RawBarging<P> {
         }
         match end {
             End::Acquired => true,
-            End::Stuck => self.give_way(awake),
+            End::Stuck => false,
             // Who is to come back at a given time sleeps until then and no longer.
             End::Busy => *awake && patience.is_endless() && self.nap(id, awake),
         }
-    }
-
-    /// Lets the owner have the CPU, or whoever was woken last.
-    fn give_way(&self, awake: &mut bool) -> bool {
-        (0..P::TUNING.ways_to_give).any(|_| {
-            P::give_way();
-            // Patience, here too.
-            Self::pass(&mut P::spin(), self.interval());
-            self.grab(awake)
-        })
     }
 
     /// Leaves the owner alone for a while; a believer all the same, so that nobody else is woken. Who then finds the mutex held asks to
@@ -577,7 +594,8 @@ impl<P: Platform> RawBarging<P> {
         if state & SLEEPERS == 0 || state & OVERDUE != 0 {
             return state;
         }
-        // So many steps make `OVERDUE`, and none goes beyond.
+        // So many steps make `OVERDUE`, and none goes beyond. A quarter of what other locks allow: only waiters count here, and
+        // they come more rarely than unlocks.
         state + ((OVERDUE / P::TUNING.passes_before_wake.div_ceil(4)) & PASSES)
     }
 

@@ -168,6 +168,10 @@ pub struct Record<P: Platform> {
     depth: P::U32,
     /// Set for good when somebody asked to cancel the record's thread.
     cancelled: P::U32,
+    /// Since when the thread has used barging mutexes that others sleep for, in nanoseconds of [`Platform::now`] without the
+    /// lowest bit, which says instead that somebody was woken to relieve it. 0 before it is asked. Written by the record's own
+    /// thread only, a signal handler on it included, to which it is a hint.
+    stint: P::Usize,
     /// 1 while the thread chooses a spare node. Written by the record's own thread only, a signal handler on it included.
     choosing: P::U32,
 }
@@ -198,6 +202,7 @@ impl<P: Platform> Default for Record<P> {
             spares: core::array::from_fn(|_| Node::new()),
             depth: P::U32::new(0),
             cancelled: P::U32::new(0),
+            stint: P::Usize::new(0),
             choosing: P::U32::new(0),
         }
     }
@@ -209,11 +214,34 @@ impl<P: Platform> Record<P> {
         self.depth.store(0, Relaxed);
         self.cancelled.store(0, Relaxed);
         self.choosing.store(0, Relaxed);
+        self.stint.store(0, Relaxed);
         // The last thread may have ended in the middle of a wait, by way of a signal handler.
         for spare in &self.spares {
             let _ = spare.state.compare_exchange(state::TAKEN, state::IDLE, Relaxed, Relaxed);
             let _ = spare.state.compare_exchange(state::SLEEPING, state::ABANDONED, Relaxed, Relaxed);
         }
+    }
+
+    /// Whether the calling thread, whose record it is, is to be relieved: when it has been at it for so many nanoseconds. It is told
+    /// so once in each stint.
+    pub(crate) fn ends_stint(&self, nanoseconds: usize) -> bool {
+        let now = (P::now() as usize & !1).max(2);
+        let began = self.stint.load(Relaxed);
+        let over = began != 0 && now.wrapping_sub(began & !1) >= nanoseconds;
+        if over || began == 0 {
+            self.stint.store(now | usize::from(over), Relaxed);
+        }
+        over
+    }
+
+    /// Whether somebody was woken to relieve the calling thread, and it has not slept since.
+    pub(crate) fn is_relieved(&self) -> bool {
+        self.stint.load(Relaxed) & 1 != 0
+    }
+
+    /// The calling thread is about to sleep: its stint is over.
+    pub(crate) fn rests(&self) {
+        self.stint.store(0, Relaxed);
     }
 
     /// Makes the record's thread look, wherever it waits on a condition variable now or later, whether it

@@ -126,6 +126,12 @@ pub trait Spin {
     /// Spins once, briefly. Returns false when the budget is used up and the caller should sleep.
     fn spin(&mut self) -> bool;
 
+    /// Spins for so many turns, each some ten nanoseconds where the platform measures time. Returns false if the budget was used
+    /// up before.
+    fn pass(&mut self, turns: u32) -> bool {
+        (0..turns).all(|_| self.spin())
+    }
+
     /// Leaves so many 256ths of the budget, where it is large enough for that to make sense.
     fn cut(&mut self, _of_256: u32) {}
 }
@@ -142,8 +148,6 @@ pub struct Tuning {
     pub glances: u32,
     /// How many turns a spinner at a hand-off mutex lets pass from one look at it to the next.
     pub turns_a_look: u32,
-    /// How often who has spun in vain at a barging mutex gives way before it sleeps.
-    pub ways_to_give: u32,
     /// How many looks at a barging mutex that others take all the time make the head of its queue leave it alone, at least.
     pub looks_in_vain: u32,
     /// One in so many waits at a barging mutex, or in 8 or 32 times as many, is followed by a trial of not spinning for it.
@@ -152,6 +156,11 @@ pub struct Tuning {
     pub spun_before_trial: u32,
     /// How many spin budgets a waiter spends on a hand-over that it has asked for.
     pub spins_for_hand_over: u32,
+    /// For how many nanoseconds a thread uses a barging mutex that others sleep for before one of them is woken to relieve it. Where
+    /// spinning may not be worth it, up to 256 times as long.
+    pub stint: usize,
+    /// One in so many owners of a barging mutex asks whether its stint is over: a power of two, at most 4096.
+    pub owners_a_stint_check: u32,
     /// The longest interval between looks at a barging mutex: the logarithm of its turns, at most 15.
     pub longest_interval: u32,
 }
@@ -187,12 +196,6 @@ pub trait Platform: Sized + 'static {
     /// the link to a successor. Gives up the CPU, whatever the scheduling class, once `round` shows that
     /// the other thread does not run.
     fn stall(round: u32);
-
-    /// Lets others run on the caller's CPU that want to, once; among its equals, the caller is the last to run again. It may
-    /// return at once.
-    fn give_way() {
-        Self::relax();
-    }
 
     /// Sleeps while `word` holds `expected`, until woken, `deadline`, or for no reason. The comparison and
     /// the falling asleep are atomic with respect to [`Platform::wake`]. No clock makes a wait with a

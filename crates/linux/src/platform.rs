@@ -33,9 +33,11 @@ impl Platform for Linux {
         // A look takes the line from the owner, who is about to write to it several times: with a look a turn two threads
         // that take turns at it get a third to a half as much through.
         turns_a_look: 16,
-        // One switch of threads each, as long as those that are waited for may be among the CPU's runnable ones: a sleep and a
-        // wake-up cost ten times as much, and in a virtual machine bring the thread to its waker's CPU.
-        ways_to_give: 8,
+        // A third or so of a time slice: who sleeps before its slice is over is not preempted, and gets a CPU at once when it is
+        // woken, whatever else runs there. A relief costs the CPUs some ten microseconds.
+        stint: 500_000,
+        // A look at the clock takes as long as a short critical section.
+        owners_a_stint_check: 32,
         // 256 turns: a few microseconds.
         longest_interval: 8,
         // Some ten microseconds of patience.
@@ -69,10 +71,6 @@ impl Platform for Linux {
 
     fn stall(round: u32) {
         spin::stall(round);
-    }
-
-    fn give_way() {
-        spin::give_way();
     }
 
     fn nap() {

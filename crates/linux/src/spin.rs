@@ -1,10 +1,10 @@
 //! How long to spin: about as long as a sleep and a wake-up take.
 //!
 //! Spinning for the cost of the alternative is at most twice as bad as knowing the future (Karlin et al.,
-//! SODA 1990). The cost of one turn of a spin loop differs tenfold between processors, so it is measured
+//! SODA 1990). What the processor's pause takes differs a hundredfold between processors, so it is measured
 //! once, when a thread first has to wait.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use poundlock_core::platform::Spin;
 
@@ -12,37 +12,93 @@ use poundlock_core::platform::Spin;
 /// the last ten years, the upper end in virtual machines whose CPUs halt when idle.
 const SLEEP_AND_WAKE_NS: u64 = 20_000;
 
-/// Turns in the budget, plus one; 0 before it is measured.
-static BUDGET: AtomicU32 = AtomicU32::new(0);
+/// What a turn is meant to take: about what the processor's pause takes on most. The locks' tuning counts in turns.
+const TURN_NS: u64 = 10;
+
+/// The measured pace, as [`Pace::to_word`] has it; 0 before it is measured.
+static PACE: AtomicU64 = AtomicU64::new(0);
+
+/// How turns come from pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    /// The turns that take about as long as a sleep and a wake-up; none where spinning cannot help.
+    turns: u32,
+    /// How many pauses one step is: more than one where a pause is shorter than a turn.
+    pauses: u16,
+    /// How many turns one step is: more than one where a pause is longer.
+    stride: u16,
+}
+
+impl Pace {
+    /// Where so many pauses take so long.
+    fn new(pauses: u64, took_ns: u64) -> Pace {
+        let took = took_ns.max(1);
+        let rounded = |of: u64, by: u64| ((of + by / 2) / by).clamp(1, 1000) as u16;
+        let a_step = rounded(TURN_NS * pauses, took);
+        let stride = rounded(took, TURN_NS * pauses);
+        let turns = SLEEP_AND_WAKE_NS * pauses * u64::from(stride) / (took * u64::from(a_step));
+        Pace { turns: turns.clamp(50, 100_000) as u32, pauses: a_step, stride }
+    }
+
+    /// Where there is nobody to wait for while one spins.
+    const NONE: Pace = Pace { turns: 0, pauses: 1, stride: 1 };
+
+    fn of(word: u64) -> Pace {
+        Pace { turns: word as u32, pauses: (word >> 32) as u16, stride: (word >> 48) as u16 }
+    }
+
+    /// Not 0: a step has a pause.
+    fn to_word(self) -> u64 {
+        u64::from(self.turns) | u64::from(self.pauses) << 32 | u64::from(self.stride) << 48
+    }
+}
 
 /// A number of turns.
 #[derive(Debug)]
-pub struct Turns(u32);
+pub struct Turns {
+    left: u32,
+    pace: Pace,
+}
 
 impl Spin for Turns {
     #[inline(always)]
     fn spin(&mut self) -> bool {
-        if self.0 == 0 {
+        if self.left == 0 {
             return false;
         }
-        self.0 -= 1;
-        core::hint::spin_loop();
+        self.left = self.left.saturating_sub(u32::from(self.pace.stride));
+        for _ in 0..self.pace.pauses {
+            core::hint::spin_loop();
+        }
+        true
+    }
+
+    #[inline]
+    fn pass(&mut self, turns: u32) -> bool {
+        let mut passed = 0;
+        while passed < turns {
+            if !self.spin() {
+                return false;
+            }
+            passed += u32::from(self.pace.stride);
+        }
         true
     }
 
     #[inline]
     fn cut(&mut self, of_256: u32) {
-        self.0 = (u64::from(self.0) * u64::from(of_256) / 256) as u32;
+        self.left = (u64::from(self.left) * u64::from(of_256) / 256) as u32;
     }
 }
 
 /// A fresh budget.
 #[inline]
 pub(crate) fn budget() -> Turns {
-    match BUDGET.load(Relaxed) {
-        0 => Turns(measure()),
-        turns => Turns(turns - 1),
-    }
+    let pace = match PACE.load(Relaxed) {
+        0 => measure(),
+        word => Pace::of(word),
+    };
+    Turns { left: pace.turns, pace }
 }
 
 /// What wake-ups have taken of late, in nanoseconds.
@@ -61,34 +117,36 @@ pub(crate) fn woke(nanoseconds: u64) {
 
 /// See [`Platform::spin_measured`](poundlock_core::Platform::spin_measured).
 pub(crate) fn measured() -> Turns {
-    let Turns(turns) = budget();
-    Turns((u64::from(turns) * u64::from(WAKE_NS.load(Relaxed)) / SLEEP_AND_WAKE_NS) as u32)
+    let Turns { left, pace } = budget();
+    let left = u64::from(left) * u64::from(WAKE_NS.load(Relaxed)) / SLEEP_AND_WAKE_NS;
+    Turns { left: left as u32, pace }
 }
 
 #[cold]
-fn measure() -> u32 {
-    const TURNS: u64 = 100;
-    let turns = if crate::cpu::allowed() < 2 {
-        0
+fn measure() -> Pace {
+    const PAUSES: u64 = 100;
+    let pace = if crate::cpu::allowed() < 2 {
+        Pace::NONE
     } else {
         // The least of three, so that a preemption does not pass for a slow processor.
         let took = (0..3)
             .map(|_| {
                 let begin = crate::futex::nanoseconds();
-                let mut turns = Turns(TURNS as u32);
-                while core::hint::black_box(&mut turns).spin() {}
+                for _ in 0..PAUSES {
+                    core::hint::spin_loop();
+                }
                 crate::futex::nanoseconds().saturating_sub(begin)
             })
             .min()
             .unwrap_or(0);
-        (SLEEP_AND_WAKE_NS * TURNS / took.max(1)).clamp(50, 1_000_000) as u32
+        Pace::new(PAUSES, took)
     };
-    BUDGET.store(turns + 1, Relaxed);
-    turns
+    PACE.store(pace.to_word(), Relaxed);
+    pace
 }
 
-/// See [`Platform::give_way`](poundlock_core::Platform::give_way).
-pub(crate) fn give_way() {
+/// Gives up the CPU to whoever wants it.
+fn give_way() {
     // SAFETY: takes no arguments.
     let _ = crate::futex::keeping_errno(|| unsafe { libc::syscall(libc::SYS_sched_yield) });
 }
@@ -131,13 +189,45 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_takes_as_long_whatever_a_pause_takes() {
+        use super::{Pace, TURN_NS, Turns};
+        // Nanoseconds that a hundred pauses take: from a yield that does nothing to a hypervisor that takes notice.
+        for took in [60, 100, 300, 700, 1_100, 1_600, 4_300, 7_000, 50_000] {
+            let pace = Pace::new(100, took);
+            assert_eq!(Pace::of(pace.to_word()), pace);
+            let ns = |pauses: u32| f64::from(pauses) * took as f64 / 100.0;
+            let mut steps = 0;
+            let mut budget = Turns { left: pace.turns, pace };
+            while budget.spin() {
+                steps += 1;
+            }
+            let whole = ns(steps * u32::from(pace.pauses));
+            assert!((15_000.0..=25_000.0).contains(&whole), "{took}: {whole}");
+            let mut budget = Turns { left: pace.turns, pace };
+            assert!(budget.pass(256));
+            let part = whole * f64::from(pace.turns - budget.left) / f64::from(pace.turns);
+            let wanted = 256.0 * TURN_NS as f64;
+            assert!((0.6 * wanted..=1.6 * wanted).contains(&part), "{took}: {part}");
+        }
+    }
+
+    #[test]
+    fn a_pace_is_sane_whatever_was_measured() {
+        use super::Pace;
+        for took in [0, 1, 10_000_000, u64::MAX / 1_000] {
+            let pace = Pace::new(100, took);
+            assert!(pace.pauses > 0 && pace.stride > 0 && pace.turns >= 50, "{took}: {pace:?}");
+        }
+    }
+
+    #[test]
     fn a_budget_ends() {
         let mut budget = super::budget();
         let mut turns = 0u32;
         while budget.spin() {
             turns += 1;
         }
-        assert!(turns <= 1_000_000);
+        assert!(turns <= 100_000);
         assert!(!budget.spin());
         assert_eq!(turns == 0, crate::cpu::allowed() < 2);
     }

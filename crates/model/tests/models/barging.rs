@@ -41,7 +41,8 @@ const HAND_OVER: usize = 0;
 const WENT_OVERDUE: usize = 1;
 const PASSED: usize = 2;
 const GAVE_UP: usize = 3;
-// Instead of the last two, where naps are the subject.
+// Instead of these, where stints or naps are the subject.
+const RELIEVED: usize = 1;
 const DOUBTED: usize = 1;
 const FOUND_FREE: usize = 2;
 const FOUND_HELD: usize = 3;
@@ -297,6 +298,44 @@ fn hand_over() {
 fn barging_without_end() {
     let report = woken_in_turn::<Patient>("barging: in vain", 2, THREE, 1);
     assert_eq!(report.reached[HAND_OVER], 0);
+}
+
+/// The main thread has used it while others slept: one of them is woken beside the one that is awake, and it makes room.
+fn relief(settings: Settings) -> Report {
+    explore::<Patient>("barging: relieved", 2, settings, |world| {
+        let barged = Barged::<Patient>::new();
+        let all = LOCKED | AWAKE | SLEEPERS;
+        world.watch_change(barged.words().state, RELIEVED, move |before, after| {
+            before & (all | OVERDUE) == all && after & all == LOCKED | AWAKE
+        });
+        let others = world.unexplored(|| {
+            barged.mutex.lock();
+            let others = [1, 2].map(|index| {
+                let other = barged.passer(world, index);
+                world.await_sleep(index);
+                other
+            });
+            // Its stint begins, and the first sleeper is woken.
+            barged.mutex.unlock();
+            barged.mutex.lock();
+            others
+        });
+        barged.section();
+        barged.mutex.unlock();
+        barged.pass();
+        for other in others {
+            other.join().unwrap();
+        }
+        barged.finish(4);
+    })
+}
+
+#[test]
+fn relieved() {
+    for settings in [THREE, Settings { threads: 3, ..SPINNING }] {
+        let report = relief(settings);
+        assert!(report.reached[RELIEVED] > 0, "{report:?}");
+    }
 }
 
 /// A newcomer passes a sleeper over, which makes the next unlock wake that beside it.
@@ -631,6 +670,11 @@ fn a_lost_wake_up() {
     caught(&[DEADLOCK], || {
         lockers::<Model>("barging: a lost wake-up", 2, faulty(TWO, Fault::LoseWake(0)), 1)
     });
+}
+
+#[test]
+fn a_relief_that_is_not_woken() {
+    caught(&[DEADLOCK], || relief(faulty(THREE, Fault::LoseWake(1))));
 }
 
 #[test]
