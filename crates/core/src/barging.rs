@@ -27,8 +27,8 @@
 //! # Waiting
 //!
 //! A newcomer spins, in the queue; its head alone watches the mutex. Who has spun for about what a sleep and a wake-up cost, or is known
-//! to have displaced the owner, sleeps. An unlock wakes the first sleeper if nobody is awake. It is out of the list then; if it goes to
-//! sleep again, it is the first again.
+//! to have displaced the owner, gives up its CPU once to whoever wants it, since that may be the owner, and then sleeps. An unlock wakes
+//! the first sleeper if nobody is awake. It is out of the list then; if it goes to sleep again, it is the first again.
 //!
 //! *Patience.* Where an owner takes the mutex again at once, the worst a waiter can do is to take it away at the first opportunity: then
 //! it changes hands, with all that its sections touch, every few nanoseconds. So a spinner looks only now and then, and the
@@ -193,7 +193,7 @@ impl Gaps {
     /// How long a stint is, if there are any: longer where the mutex may be one that nobody spins for, since then it gets about
     /// by itself, and wake-ups leave gaps that are not its own.
     fn stint<P: Platform>(self) -> Option<usize> {
-        (!self.are_rare()).then(|| P::TUNING.stint << (Gaps::KNOWN.0 - self.0))
+        (!self.are_rare()).then(|| P::TUNING.stint.saturating_mul(1 << (Gaps::KNOWN.0 - self.0)))
     }
 
     /// How many waits of so many turns there are for one that is followed by a trial.
@@ -335,9 +335,17 @@ impl<P: Platform> RawBarging<P> {
     /// Whether the owner, which left these hints, has been at it for as long as it may, with others asleep. Asked now and then.
     #[inline(always)]
     fn is_relieved(&self, owner: u32) -> bool {
-        owner & ((P::TUNING.owners_a_stint_check - 1) * TURN) == 0
+        owner & Self::between_checks(owner) == 0
             && self.state.load(Relaxed) & SLEEPERS != 0
             && Self::ends_stint(Gaps::of(owner))
+    }
+
+    /// Which bits of the count of owners are to be zero when one asks: the fewer the longer they are at it, which is what the
+    /// interval between a spinner's looks tells.
+    #[inline(always)]
+    fn between_checks(owner: u32) -> u32 {
+        let doublings = ((owner & INTERVAL) >> INTERVAL.trailing_zeros()).min(P::TUNING.owners_a_stint_check);
+        (TURN << doublings) - TURN
     }
 
     #[cold]
@@ -467,7 +475,7 @@ impl<P: Platform> RawBarging<P> {
         self.owner.store(gaps.within(hints), Relaxed);
     }
 
-    /// Spins for the mutex, and then naps. True if it was acquired. `awake`: the caller believes (BELIEF).
+    /// Spins for the mutex, and then naps, or gives way. True if it was acquired. `awake`: the caller believes (BELIEF).
     fn spin(&self, id: NodeId, awake: &mut bool, patience: Patience<'_>) -> bool {
         // Where one awake waiter is enough, and others were here before.
         let busy = LOCKED | SLEEPERS;
@@ -487,10 +495,16 @@ impl<P: Platform> RawBarging<P> {
         }
         match end {
             End::Acquired => true,
-            End::Stuck => false,
+            End::Stuck => self.give_way(awake),
             // Who is to come back at a given time sleeps until then and no longer.
             End::Busy => *awake && patience.is_endless() && self.nap(id, awake),
         }
+    }
+
+    /// Lets the owner have the CPU, or whoever was woken last. Once: where it is another program that wants it, that costs a time slice.
+    fn give_way(&self, awake: &mut bool) -> bool {
+        P::give_way();
+        self.grab(awake)
     }
 
     /// Leaves the owner alone for a while; a believer all the same, so that nobody else is woken. Who then finds the mutex held asks to

@@ -172,6 +172,8 @@ pub struct Record<P: Platform> {
     /// lowest bit, which says instead that somebody was woken to relieve it. 0 before it is asked. Written by the record's own
     /// thread only, a signal handler on it included, to which it is a hint.
     stint: P::Usize,
+    /// When it was last asked whether that is over.
+    asked: P::Usize,
     /// 1 while the thread chooses a spare node. Written by the record's own thread only, a signal handler on it included.
     choosing: P::U32,
 }
@@ -203,6 +205,7 @@ impl<P: Platform> Default for Record<P> {
             depth: P::U32::new(0),
             cancelled: P::U32::new(0),
             stint: P::Usize::new(0),
+            asked: P::Usize::new(0),
             choosing: P::U32::new(0),
         }
     }
@@ -223,12 +226,15 @@ impl<P: Platform> Record<P> {
     }
 
     /// Whether the calling thread, whose record it is, is to be relieved: when it has been at it for so many nanoseconds. It is told
-    /// so once in each stint.
+    /// so once in each stint. Where it was not asked for as long as half of that, it had no CPU, or better things to do, and the stint
+    /// begins anew.
     pub(crate) fn ends_stint(&self, nanoseconds: usize) -> bool {
         let now = (P::now() as usize & !1).max(2);
         let began = self.stint.load(Relaxed);
-        let over = began != 0 && now.wrapping_sub(began & !1) >= nanoseconds;
-        if over || began == 0 {
+        let fresh = began == 0 || now.wrapping_sub(self.asked.load(Relaxed)) > nanoseconds / 2;
+        let over = !fresh && now.wrapping_sub(began & !1) >= nanoseconds;
+        self.asked.store(now, Relaxed);
+        if over || fresh {
             self.stint.store(now | usize::from(over), Relaxed);
         }
         over

@@ -159,7 +159,7 @@ pub struct Tuning {
     /// For how many nanoseconds a thread uses a barging mutex that others sleep for before one of them is woken to relieve it. Where
     /// spinning may not be worth it, up to 256 times as long.
     pub stint: usize,
-    /// One in so many owners of a barging mutex asks whether its stint is over: a power of two, at most 4096.
+    /// How many owners of a barging mutex there are at most for one that asks whether its stint is over: the logarithm, at most 12.
     pub owners_a_stint_check: u32,
     /// The longest interval between looks at a barging mutex: the logarithm of its turns, at most 15.
     pub longest_interval: u32,
@@ -196,6 +196,12 @@ pub trait Platform: Sized + 'static {
     /// the link to a successor. Gives up the CPU, whatever the scheduling class, once `round` shows that
     /// the other thread does not run.
     fn stall(round: u32);
+
+    /// Lets others run on the caller's CPU that want to, once; among its equals, the caller is the last to run again. It may
+    /// return at once.
+    fn give_way() {
+        Self::relax();
+    }
 
     /// Sleeps while `word` holds `expected`, until woken, `deadline`, or for no reason. The comparison and
     /// the falling asleep are atomic with respect to [`Platform::wake`]. No clock makes a wait with a

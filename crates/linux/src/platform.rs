@@ -36,8 +36,8 @@ impl Platform for Linux {
         // A third or so of a time slice: who sleeps before its slice is over is not preempted, and gets a CPU at once when it is
         // woken, whatever else runs there. A relief costs the CPUs some ten microseconds.
         stint: 500_000,
-        // A look at the clock takes as long as a short critical section.
-        owners_a_stint_check: 32,
+        // 32: a look at the clock takes as long as a short critical section.
+        owners_a_stint_check: 5,
         // 256 turns: a few microseconds.
         longest_interval: 8,
         // Some ten microseconds of patience.
@@ -71,6 +71,10 @@ impl Platform for Linux {
 
     fn stall(round: u32) {
         spin::stall(round);
+    }
+
+    fn give_way() {
+        spin::give_way();
     }
 
     fn nap() {

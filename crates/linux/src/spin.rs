@@ -145,8 +145,8 @@ fn measure() -> Pace {
     pace
 }
 
-/// Gives up the CPU to whoever wants it.
-fn give_way() {
+/// See [`Platform::give_way`](poundlock_core::Platform::give_way).
+pub(crate) fn give_way() {
     // SAFETY: takes no arguments.
     let _ = crate::futex::keeping_errno(|| unsafe { libc::syscall(libc::SYS_sched_yield) });
 }

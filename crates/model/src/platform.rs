@@ -49,7 +49,7 @@ pub trait Modelled: Platform<U32 = U32> {
 type Memory<P> = (&'static [Record<P>], &'static [Line<P>]);
 
 macro_rules! platforms {
-    ($($(#[$doc:meta])* $name:ident, $records:ident, $hash:ident, $cached:ident: handoff_after $handoff:expr, passes_before_wake $passes:expr, glances $glances:expr, owners_a_stint_check $check:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident, $records:ident, $hash:ident, $cached:ident: handoff_after $handoff:expr, passes_before_wake $passes:expr, glances $glances:expr, stint $stint:expr, gives_way $gives_way:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
@@ -81,7 +81,7 @@ macro_rules! platforms {
             type Usize = Usize;
             type Spin = Turns;
 
-            const TUNING: Tuning = Tuning { handoff_after: $handoff, passes_before_wake: $passes, glances: $glances, turns_a_look: 1, longest_interval: 1, looks_in_vain: 1, waits_a_trial: 1, spun_before_trial: 1, spins_for_hand_over: 1, stint: 0, owners_a_stint_check: $check };
+            const TUNING: Tuning = Tuning { handoff_after: $handoff, passes_before_wake: $passes, glances: $glances, turns_a_look: 1, longest_interval: 1, looks_in_vain: 1, waits_a_trial: 1, spun_before_trial: 1, spins_for_hand_over: 1, stint: $stint, owners_a_stint_check: 0 };
 
             fn spin() -> Turns {
                 Turns(World::current().settings().spins)
@@ -106,6 +106,12 @@ macro_rules! platforms {
 
             fn now() -> u64 {
                 World::current().now()
+            }
+
+            fn give_way() {
+                if $gives_way {
+                    Self::relax();
+                }
             }
 
             fn stall(_round: u32) {
@@ -167,10 +173,10 @@ macro_rules! platforms {
 platforms! {
     /// The platform that makes rare paths common: a sleeper is handed the lock after one wake-up in vain, and
     /// may be passed over once, and nobody glances at a spinlock.
-    Model, MODEL_RECORDS, MODEL_HASH, MODEL_CACHE: handoff_after 1, passes_before_wake 1, glances 0, owners_a_stint_check 4096;
-    /// Without hand-offs: a sleeper may be woken in vain again and again; newcomers glance at a lock; and an owner that has seen
-    /// sleepers before is relieved.
-    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_CACHE: handoff_after u32::MAX, passes_before_wake 1, glances 1, owners_a_stint_check 1;
+    Model, MODEL_RECORDS, MODEL_HASH, MODEL_CACHE: handoff_after 1, passes_before_wake 1, glances 0, stint usize::MAX, gives_way true;
+    /// Without hand-offs: a sleeper may be woken in vain again and again; newcomers glance at a lock; nobody gives way; and an
+    /// owner that has seen sleepers before is relieved.
+    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_CACHE: handoff_after u32::MAX, passes_before_wake 1, glances 1, stint 0, gives_way false;
 }
 
 /// For semaphore arrays, whose time passes only as a thread says so.

@@ -35,7 +35,22 @@ pub(crate) fn poundlock_bare() -> Command {
     ] {
         cmd.env_remove(name);
     }
+    as_from_a_terminal(&mut cmd);
     cmd
+}
+
+/// Has a command start as one that is typed at a terminal does, whatever started the tests: a shell has its background jobs
+/// ignore some signals, and `nohup` another.
+pub(crate) fn as_from_a_terminal(cmd: &mut Command) {
+    // SAFETY: signal is async-signal-safe; no function of ours handles these.
+    unsafe {
+        cmd.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
 }
 
 /// The preload library, of the profile that this test was built in. Built at most once a test binary; cargo's own lock
