@@ -336,6 +336,9 @@ struct Page {
     /// The directory that the run left
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+    /// Write the figures as tables in Markdown rather than as a page for browsers
+    #[arg(long)]
+    markdown: bool,
     /// Write the page to FILE rather than to standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -564,8 +567,12 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
 }
 
 fn page_of(args: Page) -> Result<(), Failure> {
-    let results = Results::read(&Directory::at(args.directory)).map_err(failure)?;
-    let page = page::html(&results);
+    let directory = Directory::at(args.directory);
+    let page = if args.markdown {
+        grid::Figures::read(&directory).map_err(failure)?.markdown()
+    } else {
+        page::html(&Results::read(&directory).map_err(failure)?)
+    };
     match Output::open(args.out)? {
         Some(file) => file.write(page.as_bytes()),
         None => print(&page),

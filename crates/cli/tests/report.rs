@@ -222,6 +222,34 @@ fn a_page_goes_to_a_file_or_to_standard_output() {
 }
 
 #[test]
+fn the_same_figures_as_markdown() {
+    let directory = made_up(2);
+    let mut command = poundlock_bare();
+    command.args(["bench", "report", "--markdown"]).arg(directory.path());
+    let output = run_limited(&mut command, LIMIT);
+    expect_status(&output, 0);
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(page.starts_with("# The grid\n"), "{page}");
+    for title in ["### Who takes part", "### Targets"] {
+        assert!(page.contains(title), "{title} is missing: {page}");
+    }
+    // Each row has as many cells as the heading above it.
+    let cells = |line: &str| line.matches(" | ").count();
+    let mut heading = None;
+    for line in page.lines() {
+        heading = match (line.starts_with('|'), heading) {
+            (false, _) => None,
+            (true, None) => Some(cells(line)),
+            (true, Some(number)) => {
+                assert_eq!(cells(line), number, "{line}");
+                heading
+            }
+        };
+    }
+    assert!(page.matches("\n| ").count() > 20, "{page}");
+}
+
+#[test]
 fn directories_without_results_and_damaged_ones_are_refused() {
     let empty = tempfile::tempdir().unwrap();
     let (status, line) = refused(empty.path());

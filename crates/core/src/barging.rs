@@ -335,17 +335,9 @@ impl<P: Platform> RawBarging<P> {
     /// Whether the owner, which left these hints, has been at it for as long as it may, with others asleep. Asked now and then.
     #[inline(always)]
     fn is_relieved(&self, owner: u32) -> bool {
-        owner & Self::between_checks(owner) == 0
+        owner & ((TURN << P::TUNING.owners_a_stint_check) - TURN) == 0
             && self.state.load(Relaxed) & SLEEPERS != 0
             && Self::ends_stint(Gaps::of(owner))
-    }
-
-    /// Which bits of the count of owners are to be zero when one asks: the fewer the longer they are at it, which is what the
-    /// interval between a spinner's looks tells.
-    #[inline(always)]
-    fn between_checks(owner: u32) -> u32 {
-        let doublings = ((owner & INTERVAL) >> INTERVAL.trailing_zeros()).min(P::TUNING.owners_a_stint_check);
-        (TURN << doublings) - TURN
     }
 
     #[cold]
@@ -504,6 +496,8 @@ impl<P: Platform> RawBarging<P> {
     /// Lets the owner have the CPU, or whoever was woken last. Once: where it is another program that wants it, that costs a time slice.
     fn give_way(&self, awake: &mut bool) -> bool {
         P::give_way();
+        // Patience, here too: one look at an empty section that its owner repeats takes the mutex away from it.
+        Self::pass(&mut P::spin(), self.interval());
         self.grab(awake)
     }
 

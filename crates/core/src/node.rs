@@ -226,12 +226,12 @@ impl<P: Platform> Record<P> {
     }
 
     /// Whether the calling thread, whose record it is, is to be relieved: when it has been at it for so many nanoseconds. It is told
-    /// so once in each stint. Where it was not asked for as long as half of that, it had no CPU, or better things to do, and the stint
+    /// so once in each stint. Where it was not asked for twice as long, it had no CPU, or better things to do, and the stint
     /// begins anew.
     pub(crate) fn ends_stint(&self, nanoseconds: usize) -> bool {
         let now = (P::now() as usize & !1).max(2);
         let began = self.stint.load(Relaxed);
-        let fresh = began == 0 || now.wrapping_sub(self.asked.load(Relaxed)) > nanoseconds / 2;
+        let fresh = began == 0 || now.wrapping_sub(self.asked.load(Relaxed)) > nanoseconds.saturating_mul(2);
         let over = !fresh && now.wrapping_sub(began & !1) >= nanoseconds;
         self.asked.store(now, Relaxed);
         if over || fresh {

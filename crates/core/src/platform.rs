@@ -159,7 +159,7 @@ pub struct Tuning {
     /// For how many nanoseconds a thread uses a barging mutex that others sleep for before one of them is woken to relieve it. Where
     /// spinning may not be worth it, up to 256 times as long.
     pub stint: usize,
-    /// How many owners of a barging mutex there are at most for one that asks whether its stint is over: the logarithm, at most 12.
+    /// How many owners of a barging mutex there are for one that asks whether its stint is over: the logarithm, at most 12.
     pub owners_a_stint_check: u32,
     /// The longest interval between looks at a barging mutex: the logarithm of its turns, at most 15.
     pub longest_interval: u32,

@@ -5,7 +5,7 @@ use super::result::{Directory, Kind};
 use crate::error::Result;
 use crate::floor;
 use crate::machine::Machine;
-use crate::report::{Limit, Report, Table, Target, median, spread};
+use crate::report::{self, Limit, Report, Table, Target, median, spread};
 use crate::stats::Summary;
 
 /// What a directory says.
@@ -24,6 +24,15 @@ impl Figures {
     /// The results behind the tables.
     pub fn results(&self) -> &Results {
         &self.0
+    }
+
+    /// The tables as a page of their own.
+    pub fn markdown(&self) -> String {
+        format!(
+            "# The grid\n\nWritten by `poundlock bench report --markdown` of the results of the command below; do not edit. The figures are \
+             that machine's, at that commit: run the command for yours.\n\n{}",
+            report::markdown(self)
+        )
     }
 }
 

@@ -236,8 +236,9 @@ fn three_threads() {
 /// All run on one CPU: whoever waits displaces the owner, and knows it.
 #[test]
 fn displaced() {
-    let settings = Settings { threads: 3, tags: [1; 5], ..Settings::default() };
+    let settings = Settings { threads: 3, tags: [1; 5], ..TWO };
     assert!(lockers::<Patient>("barging: displaced", 1, settings, 1).sleeps > 0);
+    lockers::<Patient>("barging: displaced, with patience", 1, Settings { spins: 1, ..settings }, 1);
 }
 
 #[test]
