@@ -1,0 +1,148 @@
+//! Atomics of the simulated machine.
+//!
+//! One operating-system thread runs all threads of a simulation, and each access takes its effect between two of the
+//! engine's steps: the machine is sequentially consistent, whatever ordering is asked for. (What weaker orderings allow is loom's
+//! to explore.) Values are of the size that they have on Linux, so that what shares a line there does so here.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+
+use poundlock_core::platform::{Atomic, ConstAtomic, Split};
+
+use crate::cache::Access;
+use crate::engine::Engine;
+
+macro_rules! cell {
+    ($name:ident, $value:ty, $doc:literal) => {
+        #[doc = $doc]
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub struct $name(Cell<$value>);
+
+        // SAFETY: all threads of a simulation are coroutines of one operating-system thread, which is the only one that reaches
+        // its cells; `Sync` is what `Atomic` asks for, since it is written for real threads.
+        unsafe impl Sync for $name {}
+        // SAFETY: as above.
+        unsafe impl Send for $name {}
+
+        impl $name {
+            fn touch(&self, access: Access, narrow: bool) {
+                Engine::try_with(|engine| engine.access(self.0.as_ptr().addr(), access, narrow));
+            }
+
+            /// The value, for a checker: no step of the simulation.
+            pub fn peek(&self) -> $value {
+                self.0.get()
+            }
+
+            fn modify(&self, change: impl FnOnce($value) -> $value) -> $value {
+                self.touch(Access::Modify, false);
+                let before = self.0.get();
+                self.0.set(change(before));
+                before
+            }
+        }
+
+        impl ConstAtomic for $name {
+            const ZERO: Self = $name(Cell::new(0));
+        }
+
+        impl Atomic<$value> for $name {
+            fn new(value: $value) -> Self {
+                $name(Cell::new(value))
+            }
+
+            fn load(&self, _order: Ordering) -> $value {
+                self.touch(Access::Load, false);
+                self.0.get()
+            }
+
+            fn store(&self, value: $value, _order: Ordering) {
+                self.touch(Access::Store, false);
+                self.0.set(value);
+            }
+
+            fn swap(&self, value: $value, _order: Ordering) -> $value {
+                self.modify(|_| value)
+            }
+
+            fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                _success: Ordering,
+                _failure: Ordering,
+            ) -> Result<$value, $value> {
+                // It takes the line for itself whether it succeeds or not.
+                let before = self.modify(|before| if before == current { new } else { before });
+                if before == current { Ok(before) } else { Err(before) }
+            }
+
+            fn fetch_add(&self, value: $value, _order: Ordering) -> $value {
+                self.modify(|before| before.wrapping_add(value))
+            }
+
+            fn fetch_and(&self, value: $value, _order: Ordering) -> $value {
+                self.modify(|before| before & value)
+            }
+
+            fn fetch_or(&self, value: $value, _order: Ordering) -> $value {
+                self.modify(|before| before | value)
+            }
+        }
+    };
+}
+
+cell!(U32, u32, "A 32-bit atomic of the simulated machine.");
+cell!(Usize, usize, "A pointer-sized atomic of the simulated machine.");
+
+impl U32 {
+    /// Stores 0 unless `guard` has been set meanwhile; whether it did.
+    pub(crate) fn release_unless(&self, guard: &U32) -> bool {
+        self.touch(Access::Store, false);
+        let free = guard.peek() == 0;
+        if free {
+            self.0.set(0);
+        }
+        free
+    }
+
+    fn modify_part(&self, change: impl FnOnce(u32) -> u32) -> u32 {
+        self.touch(Access::Modify, true);
+        let before = self.0.get();
+        self.0.set(change(before));
+        before
+    }
+}
+
+impl Split for U32 {
+    fn store_low_byte(&self, value: u8, _order: Ordering) {
+        self.touch(Access::Store, true);
+        self.0.set(self.0.get() & !0xff | u32::from(value));
+    }
+
+    fn compare_exchange_low_byte(
+        &self,
+        current: u8,
+        new: u8,
+        _success: Ordering,
+        _failure: Ordering,
+    ) -> Result<u8, u8> {
+        let before =
+            self.modify_part(
+                |before| {
+                    if before as u8 == current { before & !0xff | u32::from(new) } else { before }
+                },
+            ) as u8;
+        if before == current { Ok(before) } else { Err(before) }
+    }
+
+    fn store_low_half(&self, value: u16, _order: Ordering) {
+        self.touch(Access::Store, true);
+        self.0.set(self.0.get() & !0xffff | u32::from(value));
+    }
+
+    fn swap_high_half(&self, value: u16, _order: Ordering) -> u16 {
+        (self.modify_part(|before| before & 0xffff | u32::from(value) << 16) >> 16) as u16
+    }
+}

@@ -1,0 +1,256 @@
+//! Cache lines: who has a copy, and what it costs to get one.
+//!
+//! Each line is in one of the states of an invalidation protocol: some core owns it alone (modified or exclusive), or some
+//! cores share it, or none has it. Transfers of one line take turns at its home node: one that begins while another is
+//! under way waits for it. That is what makes a contended word slow, and it is the one queue that the model has; links
+//! and memory are never saturated.
+//!
+//! A core here is what has a cache of its own. Its hardware threads share it.
+
+use rustc_hash::FxHashMap;
+
+use crate::machine::{Machine, Picoseconds};
+
+/// The bytes of a line.
+pub(crate) const LINE: usize = 64;
+
+/// What an access does to the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Reads.
+    Load,
+    /// Writes, and waits for nothing: the store buffer hides a miss as long as the thread does not need the result.
+    Store,
+    /// Reads, modifies and writes, atomically.
+    Modify,
+}
+
+/// The name of a line in one run.
+pub(crate) type LineId = u32;
+
+/// A set of cores.
+#[derive(Clone, Debug, Default)]
+struct Cores(Vec<u64>);
+
+impl Cores {
+    fn new(cores: usize) -> Cores {
+        Cores(vec![0; cores.div_ceil(64)])
+    }
+
+    fn has(&self, core: u32) -> bool {
+        self.0[core as usize / 64] >> (core % 64) & 1 != 0
+    }
+
+    fn add(&mut self, core: u32) {
+        self.0[core as usize / 64] |= 1 << (core % 64);
+    }
+
+    fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, &word)| {
+            let mut rest = word;
+            core::iter::from_fn(move || {
+                (rest != 0).then(|| {
+                    let bit = rest.trailing_zeros();
+                    rest &= rest - 1;
+                    at as u32 * 64 + bit
+                })
+            })
+        })
+    }
+}
+
+/// A line.
+#[derive(Debug)]
+struct Line {
+    /// The cores that have a copy. One alone may be its owner.
+    copies: Cores,
+    /// The core whose copy is newer than memory.
+    owner: Option<u32>,
+    /// The node whose directory orders transfers: that of the thread which touched the line first.
+    home: u32,
+    /// When the transfer that is under way ends.
+    busy_until: Picoseconds,
+    /// How many writers there were.
+    version: u32,
+    /// Threads that do nothing until somebody writes.
+    watchers: Vec<u32>,
+    /// Which core last wrote a part of a word, and when.
+    narrow: Option<(u32, Picoseconds)>,
+}
+
+/// How an access went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// When it is done.
+    pub(crate) done: Picoseconds,
+    /// Whether the core had the line as it needed it.
+    pub(crate) hit: bool,
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Accesses.
+    pub accesses: u64,
+    /// Those that needed a transfer.
+    pub transfers: u64,
+    /// Transfers from another socket.
+    pub remote: u64,
+    /// Copies that were taken from other cores.
+    pub invalidations: u64,
+    /// Picoseconds for which transfers waited for others of the same line.
+    pub queued: u64,
+}
+
+/// All lines of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// By address. The names are given out in the order of first touch, which is the same in each run.
+    names: FxHashMap<usize, LineId>,
+    lines: Vec<Line>,
+    pub(crate) traffic: Traffic,
+    /// Threads whose lines were written to.
+    pub(crate) awakened: Vec<u32>,
+}
+
+impl Lines {
+    /// The line of this address. `core` is whose access this is.
+    pub(crate) fn name(&mut self, address: usize, core: u32, machine: &Machine) -> LineId {
+        let lines = &mut self.lines;
+        *self.names.entry(address / LINE).or_insert_with(|| {
+            lines.push(Line {
+                copies: Cores::new(machine.cores()),
+                owner: None,
+                home: machine.node_of_core(core),
+                busy_until: 0,
+                version: 0,
+                watchers: Vec::new(),
+                narrow: None,
+            });
+            lines.len() as LineId - 1
+        })
+    }
+
+    /// How many writers a line has had.
+    pub(crate) fn version(&self, line: LineId) -> u32 {
+        self.lines[line as usize].version
+    }
+
+    /// From now on `thread` is among those that [`Lines::access`] reports.
+    pub(crate) fn watch(&mut self, line: LineId, thread: u32) {
+        self.lines[line as usize].watchers.push(thread);
+    }
+
+    /// It is not any more.
+    pub(crate) fn forget(&mut self, line: LineId, thread: u32) {
+        self.lines[line as usize].watchers.retain(|&watcher| watcher != thread);
+    }
+
+    /// An access by `core` at `now`. `narrow`: to a part of a word. Moves those that watched the line into
+    /// [`Lines::awakened`] if it is written.
+    pub(crate) fn access(
+        &mut self,
+        machine: &Machine,
+        line: LineId,
+        core: u32,
+        access: Access,
+        narrow: bool,
+        now: Picoseconds,
+    ) -> Outcome {
+        let costs = machine.costs();
+        let line = &mut self.lines[line as usize];
+        let traffic = &mut self.traffic;
+        traffic.accesses += 1;
+        let atomic = if access == Access::Modify { costs.atomic } else { 0 };
+        // A load that is wider than a store which has not left the store buffer has to wait until it has.
+        let stall = match line.narrow {
+            Some((by, at))
+                if by == core && !narrow && access != Access::Store && now < at + costs.forwarding =>
+            {
+                costs.forwarding
+            }
+            _ => 0,
+        };
+        let hit = match access {
+            Access::Load => line.copies.has(core),
+            Access::Store | Access::Modify => line.owner == Some(core),
+        };
+        let done = if hit {
+            now + costs.hit + atomic + stall
+        } else {
+            traffic.transfers += 1;
+            let begin = now.max(line.busy_until);
+            traffic.queued += begin - now;
+            let mut cost = Self::fetch(machine, line, core, traffic);
+            if access != Access::Load {
+                cost += Self::invalidate(machine, line, core, traffic);
+            }
+            let done = begin + cost;
+            // Copies are handed out by whoever has one, one after the other; the line itself goes on only when it is there.
+            line.busy_until =
+                if access == Access::Load { begin + cost * costs.load_share / 256 } else { done };
+            done + costs.hit + atomic + stall
+        };
+        match access {
+            Access::Load => {
+                if line.owner != Some(core) {
+                    line.owner = None;
+                }
+                line.copies.add(core);
+            }
+            Access::Store | Access::Modify => {
+                line.copies.clear();
+                line.copies.add(core);
+                line.owner = Some(core);
+                line.version = line.version.wrapping_add(1);
+                self.awakened.append(&mut line.watchers);
+                line.narrow = narrow.then_some((core, done));
+            }
+        }
+        Outcome { done, hit }
+    }
+
+    /// What it costs to bring the line, or the right to write to it, to `core`.
+    fn fetch(machine: &Machine, line: &Line, core: u32, traffic: &mut Traffic) -> Picoseconds {
+        let costs = machine.costs();
+        let node = machine.node_of_core(core);
+        if let Some(owner) = line.owner {
+            let from = machine.node_of_core(owner);
+            if from == node {
+                return costs.transfer;
+            }
+            traffic.remote += 1;
+            return costs.remote + costs.hop * u64::from(machine.hops(from, node).saturating_sub(1));
+        }
+        let nearest = line.copies.iter().map(|other| machine.hops(machine.node_of_core(other), node)).min();
+        match nearest {
+            // It has a copy itself, or a neighbour has.
+            Some(0) => costs.shared,
+            Some(_) => {
+                traffic.remote += 1;
+                let hops = machine.hops(line.home, node).max(1);
+                costs.remote + costs.hop * u64::from(hops - 1)
+            }
+            // Nobody: memory.
+            None => costs.memory + costs.hop * u64::from(machine.hops(line.home, node)),
+        }
+    }
+
+    /// What it costs to take the copies of all others away: an answer from the farthest, and a message to each.
+    fn invalidate(machine: &Machine, line: &Line, core: u32, traffic: &mut Traffic) -> Picoseconds {
+        let costs = machine.costs();
+        let node = machine.node_of_core(core);
+        let (mut others, mut farthest) = (0, 0);
+        for other in line.copies.iter().filter(|&other| other != core && line.owner != Some(other)) {
+            others += 1;
+            farthest = farthest.max(machine.hops(machine.node_of_core(other), node));
+        }
+        traffic.invalidations += others;
+        let answer = if farthest == 0 { 0 } else { costs.remote + costs.hop * u64::from(farthest - 1) };
+        answer + costs.invalidation * others
+    }
+}

@@ -1,0 +1,751 @@
+//! The threads, the clock and the events of one run.
+//!
+//! Threads are coroutines of one operating-system thread, and simulated time belongs to all of them: a thread that does
+//! something which takes until some moment goes on at once if nothing else happens before, and gives way to the events that come
+//! first otherwise. So all accesses to memory happen one after the other, in the order of their times, and a run is the same
+//! whenever its seed and its machine are.
+//!
+//! An access takes effect when it is done. Those of one line that need a transfer are done in the order in which they were
+//! begun ([`crate::cache`]), so no thread sees a value that is older than one it could know of.
+//!
+//! # Spinning
+//!
+//! A thread that only looks at lines nobody writes to does nothing that anybody could notice. After two rounds of a wait
+//! loop that loaded the same lines, all from its own cache, and found nothing new, it sleeps through the rounds to
+//! come until one of the lines is written or its patience ends. It wakes at the round at which it would have
+//! found out, and is charged for all of them. Without that, 80 cores that spin would cost a hundred million accesses a simulated second each.
+
+use core::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use poundlock_core::platform::Waited;
+use rustc_hash::FxHashMap;
+
+use crate::cache::{Access, LineId, Lines, Traffic};
+use crate::machine::{MICROSECOND, Machine, Picoseconds};
+use crate::scheduler::{Cpus, Placed};
+
+/// What a thread's stack may grow to.
+const STACK: usize = 64 << 10;
+
+type Body = Coroutine<(), (), (), DefaultStack>;
+type Within = Yielder<(), ()>;
+
+/// How much lines a wait loop may look at for its rounds to be slept through.
+const WATCHED: usize = 4;
+
+/// Threads that are held up.
+#[derive(Clone, Copy, Debug)]
+pub struct Disturbance {
+    /// Before one in so many accesses.
+    pub one_in: u32,
+    /// For so long at most.
+    pub longest: Picoseconds,
+    /// When and for how long exactly.
+    pub seed: u64,
+}
+
+/// The number of a thread in its run.
+pub(crate) type ThreadId = u32;
+
+/// What a thread looked at in a round of a wait loop.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Round {
+    lines: [(LineId, u32); WATCHED],
+    len: usize,
+    /// It did something else too.
+    busy: bool,
+}
+
+impl Round {
+    fn note(&mut self, line: LineId, version: u32) {
+        if self.lines[..self.len].contains(&(line, version)) {
+        } else if self.len < WATCHED {
+            self.lines[self.len] = (line, version);
+            self.len += 1;
+        } else {
+            self.busy = true;
+        }
+    }
+}
+
+/// Rounds that are slept through.
+#[derive(Clone, Copy)]
+struct Watch {
+    since: Picoseconds,
+    round: Picoseconds,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Wants a CPU.
+    Ready,
+    /// Has one.
+    Running,
+    /// Sleeps.
+    Blocked,
+    /// Has come to its end.
+    Done,
+}
+
+struct Thread {
+    body: Option<Body>,
+    within: *const Within,
+    state: State,
+    /// The one that its pending events carry; older ones are void.
+    token: u64,
+    /// While it runs: when what it does is done.
+    done_at: Picoseconds,
+    /// While it does not: how much of that is left.
+    left: Picoseconds,
+    /// It is in the middle of an access, which is not interrupted.
+    accessing: bool,
+    /// Its CPU was to be given away meanwhile.
+    preempted: bool,
+    /// When it got its CPU.
+    begun: Picoseconds,
+    /// Until when its time is accounted for.
+    since: Picoseconds,
+    before: Round,
+    round: Round,
+    watch: Option<Watch>,
+    /// How long it did not run while it watched.
+    missed: Picoseconds,
+    stopped: Picoseconds,
+    /// The word that it sleeps for.
+    word: Option<usize>,
+    waited: Waited,
+    used: Picoseconds,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// What the thread does is done.
+    Goes(ThreadId, u64),
+    /// A sleep's time is up.
+    Timer(ThreadId, u64),
+    /// Somebody else may have the CPU.
+    Slice(u32, u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    at: Picoseconds,
+    /// Of events at one moment, the first to be announced comes first.
+    number: u64,
+    what: What,
+}
+
+/// Why a run came to no good end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// Everybody sleeps who has not come to an end, and nobody will wake them: these threads.
+    Asleep(Vec<u32>),
+}
+
+pub(crate) struct Inner {
+    machine: Machine,
+    now: Picoseconds,
+    events: BinaryHeap<Reverse<Event>>,
+    numbers: u64,
+    lines: Lines,
+    threads: Vec<Thread>,
+    cpus: Cpus,
+    futexes: FxHashMap<usize, VecDeque<ThreadId>>,
+    current: ThreadId,
+    running: bool,
+    /// The clock stops here.
+    end: Picoseconds,
+    disturbance: Option<(Disturbance, fastrand::Rng)>,
+}
+
+/// See the module's documentation.
+pub(crate) struct Engine {
+    inner: RefCell<Inner>,
+    within: Cell<*const Within>,
+}
+
+std::thread_local! {
+    static CURRENT: Cell<*const Engine> = const { Cell::new(core::ptr::null()) };
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Engine {
+    pub(crate) fn new(machine: &Machine, disturbance: Option<Disturbance>) -> Engine {
+        Engine {
+            inner: RefCell::new(Inner {
+                machine: machine.clone(),
+                now: 0,
+                events: BinaryHeap::new(),
+                numbers: 0,
+                lines: Lines::default(),
+                threads: Vec::new(),
+                cpus: Cpus::new(machine),
+                futexes: FxHashMap::default(),
+                current: 0,
+                running: false,
+                end: Picoseconds::MAX,
+                disturbance: disturbance.map(|how| (how, fastrand::Rng::with_seed(how.seed))),
+            }),
+            within: Cell::new(core::ptr::null()),
+        }
+    }
+
+    /// Runs `body` on the engine that runs on this operating-system thread; `None` if none does.
+    pub(crate) fn try_with<R>(body: impl FnOnce(&Engine) -> R) -> Option<R> {
+        let engine = CURRENT.get();
+        // SAFETY: set by `run` for as long as it lasts, and the engine outlives that.
+        (!engine.is_null()).then(|| body(unsafe { &*engine }))
+    }
+
+    /// As [`Engine::try_with`].
+    ///
+    /// # Panics
+    /// If none does.
+    pub(crate) fn with<R>(body: impl FnOnce(&Engine) -> R) -> R {
+        match Engine::try_with(body) {
+            Some(result) => result,
+            None => panic!("a simulated lock is used outside a simulation"),
+        }
+    }
+
+    /// A new thread, which is ready at once. `cpu`: the only one that it may run on.
+    pub(crate) fn spawn(&self, cpu: Option<u32>, body: impl FnOnce() + 'static) -> ThreadId {
+        let stack = STACKS
+            .with_borrow_mut(Vec::pop)
+            .unwrap_or_else(|| DefaultStack::new(STACK).expect("memory for a stack"));
+        let mut inner = self.inner.borrow_mut();
+        let id = inner.threads.len() as ThreadId;
+        let body = Coroutine::with_stack(stack, move |within: &Within, ()| {
+            Engine::with(|engine| {
+                engine.within.set(within);
+                engine.inner.borrow_mut().threads[id as usize].within = within;
+            });
+            body();
+        });
+        inner.threads.push(Thread {
+            body: Some(body),
+            within: core::ptr::null(),
+            state: State::Ready,
+            token: 0,
+            done_at: 0,
+            left: 0,
+            accessing: false,
+            preempted: false,
+            begun: 0,
+            since: 0,
+            before: Round::default(),
+            round: Round::default(),
+            watch: None,
+            missed: 0,
+            stopped: 0,
+            word: None,
+            waited: Waited::Woken,
+            used: 0,
+        });
+        inner.cpus.add(id, cpu);
+        inner.ready(id);
+        id
+    }
+
+    /// Runs until all threads have come to their ends, or the clock to `end`.
+    ///
+    /// # Errors
+    /// If nobody can go on.
+    pub(crate) fn run(&self, end: Picoseconds) -> Result<(), Stuck> {
+        self.inner.borrow_mut().end = end;
+        let outer = CURRENT.replace(self);
+        let result = self.turn();
+        CURRENT.set(outer);
+        result
+    }
+
+    fn turn(&self) -> Result<(), Stuck> {
+        loop {
+            let mut inner = self.inner.borrow_mut();
+            let Some(Reverse(event)) = inner.events.pop() else {
+                let asleep: Vec<_> = (0..inner.threads.len() as u32)
+                    .filter(|&id| inner.threads[id as usize].state != State::Done)
+                    .collect();
+                return if asleep.is_empty() { Ok(()) } else { Err(Stuck::Asleep(asleep)) };
+            };
+            if event.at >= inner.end {
+                inner.now = inner.end;
+                return Ok(());
+            }
+            inner.now = event.at;
+            let Some(id) = inner.happen(event.what) else { continue };
+            inner.current = id;
+            inner.running = true;
+            let thread = &mut inner.threads[id as usize];
+            self.within.set(thread.within);
+            let Some(mut body) = thread.body.take() else { continue };
+            drop(inner);
+            let result = body.resume(());
+            let mut inner = self.inner.borrow_mut();
+            inner.running = false;
+            match result {
+                CoroutineResult::Yield(()) => inner.threads[id as usize].body = Some(body),
+                CoroutineResult::Return(()) => {
+                    STACKS.with_borrow_mut(|stacks| stacks.push(body.into_stack()));
+                    inner.leave_cpu(id, State::Done);
+                }
+            }
+        }
+    }
+
+    fn suspend(&self) {
+        // SAFETY: the coroutine that runs set it, or the engine as it resumed it, and it lies on its stack.
+        unsafe { &*self.within.get() }.suspend(());
+    }
+
+    /// The caller is busy until `done`.
+    fn until(&self, done: Picoseconds) {
+        let mut inner = self.inner.borrow_mut();
+        if inner.events.peek().is_none_or(|Reverse(event)| event.at > done) && done < inner.end {
+            inner.now = done;
+            return;
+        }
+        let id = inner.current;
+        inner.goes(id, done);
+        drop(inner);
+        self.suspend();
+    }
+
+    /// An access to the word at this address; returns when it has its effect.
+    pub(crate) fn access(&self, address: usize, access: Access, narrow: bool) {
+        let mut inner = self.inner.borrow_mut();
+        if !inner.running {
+            // Before the threads are: no time passes.
+            return;
+        }
+        if inner.wants_attention() {
+            drop(inner);
+            self.attend();
+            inner = self.inner.borrow_mut();
+        }
+        let done = inner.access(address, access, narrow);
+        let id = inner.current as usize;
+        inner.threads[id].accessing = true;
+        drop(inner);
+        self.until(done);
+        self.inner.borrow_mut().threads[id].accessing = false;
+    }
+
+    /// What happens to a thread between two accesses.
+    #[cold]
+    fn attend(&self) {
+        let mut inner = self.inner.borrow_mut();
+        let id = inner.current;
+        let now = inner.now;
+        if let Some((how, random)) = &mut inner.disturbance
+            && random.u32(..how.one_in) == 0
+        {
+            let done = now + random.u64(..=how.longest);
+            inner.threads[id as usize].round.busy = true;
+            drop(inner);
+            self.until(done);
+            inner = self.inner.borrow_mut();
+        }
+        if core::mem::take(&mut inner.threads[id as usize].preempted) {
+            let now = inner.now;
+            inner.expire(id, now);
+            inner.goes(id, now);
+            drop(inner);
+            self.suspend();
+        }
+    }
+
+    /// The caller does something else for so long, more slowly if another thread runs on its core.
+    pub(crate) fn work(&self, time: Picoseconds) {
+        // The other may come or go.
+        const PIECE: Picoseconds = 20 * MICROSECOND;
+        let mut left = time;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            left -= piece;
+            let mut inner = self.inner.borrow_mut();
+            if inner.threads[inner.current as usize].preempted {
+                drop(inner);
+                self.attend();
+                inner = self.inner.borrow_mut();
+            }
+            let id = inner.current as usize;
+            inner.threads[id].round.busy = true;
+            let slow = inner.cpus.sibling_is_busy(&inner.machine, id as u32);
+            let takes = if slow { piece * 256 / inner.machine.costs().sibling } else { piece };
+            let done = inner.now + takes;
+            drop(inner);
+            self.until(done);
+        }
+    }
+
+    /// One turn of a wait loop, or so many of those at most that would find nothing new. Returns how many.
+    pub(crate) fn pause(&self, most: u32) -> u32 {
+        let mut inner = self.inner.borrow_mut();
+        if inner.wants_attention() {
+            drop(inner);
+            self.attend();
+            inner = self.inner.borrow_mut();
+        }
+        let costs = *inner.machine.costs();
+        let id = inner.current as usize;
+        let thread = &mut inner.threads[id];
+        let round = core::mem::take(&mut thread.round);
+        let before = core::mem::replace(&mut thread.before, round);
+        let seen = &round.lines[..round.len];
+        let idle = round == before
+            && !round.busy
+            && round.len > 0
+            && most > 1
+            && seen.iter().all(|&(line, version)| inner.lines.version(line) == version);
+        if !idle {
+            let done = inner.now + costs.pause;
+            drop(inner);
+            self.until(done);
+            return 1;
+        }
+        let takes = costs.pause + costs.hit * round.len as u64;
+        for &(line, _) in seen {
+            inner.lines.watch(line, id as u32);
+        }
+        let since = inner.now;
+        inner.threads[id].watch = Some(Watch { since, round: takes });
+        inner.threads[id].missed = 0;
+        inner.goes(id as u32, since + takes * u64::from(most));
+        drop(inner);
+        self.suspend();
+        let mut inner = self.inner.borrow_mut();
+        inner.threads[id].watch = None;
+        for &(line, _) in seen {
+            inner.lines.forget(line, id as u32);
+        }
+        let spun = inner.now - since - inner.threads[id].missed;
+        (spun / takes).clamp(1, u64::from(most)) as u32
+    }
+
+    /// Sleeps while the word at `address` is as `holds` says.
+    pub(crate) fn wait(
+        &self,
+        address: usize,
+        holds: impl Fn() -> bool,
+        until: Option<Picoseconds>,
+    ) -> Waited {
+        let syscall = self.inner.borrow().machine.scheduler().syscall;
+        self.spend(syscall);
+        if !holds() {
+            return Waited::Woken;
+        }
+        let mut inner = self.inner.borrow_mut();
+        let id = inner.current;
+        if until.is_some_and(|until| until <= inner.now) {
+            return Waited::TimedOut;
+        }
+        inner.futexes.entry(address).or_default().push_back(id);
+        inner.threads[id as usize].word = Some(address);
+        self.sleep(inner, until)
+    }
+
+    /// Sleeps for so long.
+    pub(crate) fn nap(&self, time: Picoseconds) {
+        let syscall = self.inner.borrow().machine.scheduler().syscall;
+        self.spend(syscall);
+        let inner = self.inner.borrow_mut();
+        let until = inner.now + time;
+        self.sleep(inner, Some(until));
+    }
+
+    fn sleep(&self, mut inner: core::cell::RefMut<'_, Inner>, until: Option<Picoseconds>) -> Waited {
+        let id = inner.current;
+        inner.leave_cpu(id, State::Blocked);
+        if let Some(until) = until {
+            let token = inner.threads[id as usize].token;
+            inner.announce(until, What::Timer(id, token));
+        }
+        drop(inner);
+        self.suspend();
+        self.inner.borrow().threads[id as usize].waited
+    }
+
+    /// Wakes up to `count` of those who sleep for the word at `address`.
+    pub(crate) fn wake(&self, address: usize, count: u32) {
+        let scheduler = *self.inner.borrow().machine.scheduler();
+        self.spend(scheduler.syscall);
+        for _ in 0..count {
+            let mut inner = self.inner.borrow_mut();
+            let Some(id) = inner.futexes.get_mut(&address).and_then(VecDeque::pop_front) else { return };
+            let thread = &mut inner.threads[id as usize];
+            thread.word = None;
+            thread.waited = Waited::Woken;
+            inner.ready(id);
+            drop(inner);
+            self.spend(scheduler.wake);
+        }
+    }
+
+    /// The caller's CPU may run somebody else.
+    pub(crate) fn give_way(&self) {
+        let syscall = self.inner.borrow().machine.scheduler().syscall;
+        self.spend(syscall);
+        let mut inner = self.inner.borrow_mut();
+        let id = inner.current;
+        if inner.cpus.yields(id) {
+            let at = inner.now;
+            inner.expire(id, at);
+            inner.goes(id, at);
+            drop(inner);
+            self.suspend();
+        }
+    }
+
+    /// The caller is in the kernel for so long.
+    pub(crate) fn spend(&self, time: Picoseconds) {
+        let mut inner = self.inner.borrow_mut();
+        let id = inner.current as usize;
+        inner.threads[id].round.busy = true;
+        let done = inner.now + time;
+        drop(inner);
+        self.until(done);
+    }
+
+    /// The time.
+    pub(crate) fn now(&self) -> Picoseconds {
+        self.inner.borrow().now
+    }
+
+    /// The thread that runs.
+    pub(crate) fn current(&self) -> ThreadId {
+        self.inner.borrow().current
+    }
+
+    /// The CPU that it runs on.
+    pub(crate) fn cpu(&self) -> u32 {
+        let inner = self.inner.borrow();
+        inner.cpus.of(inner.current)
+    }
+
+    /// Whether a thread has a CPU at this moment.
+    pub(crate) fn runs(&self, id: ThreadId) -> bool {
+        self.inner.borrow().threads.get(id as usize).is_some_and(|thread| thread.state == State::Running)
+    }
+
+    /// How much CPU time a thread has had.
+    pub(crate) fn used(&self, id: ThreadId) -> Picoseconds {
+        let inner = self.inner.borrow();
+        let thread = &inner.threads[id as usize];
+        thread.used + if thread.state == State::Running { inner.now.saturating_sub(thread.since) } else { 0 }
+    }
+
+    /// Whether all threads have come to their ends.
+    pub(crate) fn is_over(&self) -> bool {
+        self.inner.borrow().threads.iter().all(|thread| thread.state == State::Done)
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.inner.borrow().lines.traffic
+    }
+
+    pub(crate) fn costs(&self) -> crate::machine::Costs {
+        *self.inner.borrow().machine.costs()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for thread in &mut self.inner.get_mut().threads {
+            if let Some(mut body) = thread.body.take() {
+                // SAFETY: nothing on that stack will be used again. What it owned is leaked; nothing outside points into it.
+                unsafe { body.force_reset() };
+                STACKS.with_borrow_mut(|stacks| stacks.push(body.into_stack()));
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn wants_attention(&self) -> bool {
+        self.disturbance.is_some() || self.threads[self.current as usize].preempted
+    }
+
+    fn announce(&mut self, at: Picoseconds, what: What) {
+        self.numbers += 1;
+        self.events.push(Reverse(Event { at, number: self.numbers, what }));
+    }
+
+    /// A running thread is busy until `done`.
+    fn goes(&mut self, id: ThreadId, done: Picoseconds) {
+        let thread = &mut self.threads[id as usize];
+        thread.token += 1;
+        thread.done_at = done;
+        let token = thread.token;
+        self.announce(done, What::Goes(id, token));
+    }
+
+    /// Returns the thread that goes on.
+    fn happen(&mut self, what: What) -> Option<ThreadId> {
+        match what {
+            What::Goes(id, token) => (self.threads[id as usize].token == token).then_some(id),
+            What::Timer(id, token) => {
+                let thread = &mut self.threads[id as usize];
+                if thread.token == token && thread.state == State::Blocked {
+                    thread.waited = Waited::TimedOut;
+                    if let Some(word) = thread.word.take()
+                        && let Some(queue) = self.futexes.get_mut(&word)
+                    {
+                        queue.retain(|&other| other != id);
+                    }
+                    self.ready(id);
+                }
+                None
+            }
+            What::Slice(cpu, token) => {
+                if self.cpus.slice_ends(cpu, token)
+                    && let Some(id) = self.cpus.current(cpu)
+                {
+                    let thread = &mut self.threads[id as usize];
+                    if thread.accessing {
+                        thread.preempted = true;
+                    } else {
+                        self.switch(cpu);
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    fn access(&mut self, address: usize, access: Access, narrow: bool) -> Picoseconds {
+        let id = self.current;
+        let core = self.machine.core_of(self.cpus.of(id));
+        let line = self.lines.name(address, core, &self.machine);
+        let outcome = self.lines.access(&self.machine, line, core, access, narrow, self.now);
+        let version = self.lines.version(line);
+        let round = &mut self.threads[id as usize].round;
+        if access == Access::Load && outcome.hit {
+            round.note(line, version)
+        } else {
+            round.busy = true
+        }
+        while let Some(other) = self.lines.awakened.pop() {
+            self.notice(other, outcome.done);
+        }
+        outcome.done
+    }
+
+    /// A line that a thread watches is written at this moment.
+    fn notice(&mut self, id: ThreadId, at: Picoseconds) {
+        let thread = &mut self.threads[id as usize];
+        let Some(watch) = thread.watch else { return };
+        if thread.state != State::Running {
+            thread.left = 0;
+            return;
+        }
+        // At the end of the round that it is in by then.
+        let begun = watch.since + thread.missed;
+        let rounds = at.saturating_sub(begun).div_ceil(watch.round).max(1);
+        let then = (begun + rounds * watch.round).max(self.now);
+        if then < thread.done_at {
+            self.goes(id, then);
+        }
+    }
+
+    // The scheduler's decisions, carried out.
+
+    /// A thread wants a CPU.
+    fn ready(&mut self, id: ThreadId) {
+        let thread = &mut self.threads[id as usize];
+        thread.state = State::Ready;
+        thread.token += 1;
+        match self.cpus.place(&self.machine, id) {
+            Placed::Idle(cpu) => {
+                let latency = self.machine.scheduler().wake_latency;
+                self.dispatch(cpu, latency);
+            }
+            Placed::Queued(cpu) => {
+                let Some(current) = self.cpus.current(cpu) else { return };
+                self.charge(current);
+                if self.cpus.preempts(&self.machine, id, current) {
+                    let now = self.now;
+                    self.announce_slice(cpu, now);
+                } else if !self.cpus.has_slice(cpu) {
+                    let begun = self.threads[current as usize].begun;
+                    let at = (begun + self.cpus.slice(&self.machine, cpu)).max(self.now);
+                    self.announce_slice(cpu, at);
+                }
+            }
+        }
+    }
+
+    fn announce_slice(&mut self, cpu: u32, at: Picoseconds) {
+        let token = self.cpus.new_slice(cpu);
+        self.announce(at, What::Slice(cpu, token));
+    }
+
+    /// The thread's CPU is to be given to the next at this moment.
+    fn expire(&mut self, id: ThreadId, at: Picoseconds) {
+        let cpu = self.cpus.of(id);
+        self.announce_slice(cpu, at);
+    }
+
+    /// Gives a CPU to the next thread, if there is one, and the one that runs there goes to the queue.
+    fn switch(&mut self, cpu: u32) {
+        let Some(id) = self.cpus.current(cpu) else { return };
+        if !self.cpus.is_wanted(cpu) {
+            return;
+        }
+        let now = self.now;
+        self.charge(id);
+        let thread = &mut self.threads[id as usize];
+        thread.state = State::Ready;
+        thread.left = thread.done_at.saturating_sub(now);
+        thread.token += 1;
+        thread.stopped = now;
+        self.cpus.put_back(&self.machine, cpu);
+        self.dispatch(cpu, 0);
+    }
+
+    /// A CPU that runs nobody gets its next thread.
+    fn dispatch(&mut self, cpu: u32, latency: Picoseconds) {
+        let Some(next) = self.cpus.next(&self.machine, cpu) else { return };
+        let scheduler = *self.machine.scheduler();
+        let now = self.now;
+        let begin = now + latency + scheduler.switch + if next.migrated { scheduler.migration } else { 0 };
+        let thread = &mut self.threads[next.id as usize];
+        thread.state = State::Running;
+        thread.begun = begin;
+        thread.since = now;
+        if thread.watch.is_some() {
+            thread.missed += begin - thread.stopped;
+        }
+        let done = begin + thread.left;
+        thread.left = 0;
+        self.goes(next.id, done);
+        if self.cpus.is_wanted(cpu) {
+            let at = begin + self.cpus.slice(&self.machine, cpu);
+            self.announce_slice(cpu, at);
+        }
+    }
+
+    /// A running thread does not want its CPU any more.
+    fn leave_cpu(&mut self, id: ThreadId, state: State) {
+        self.charge(id);
+        let thread = &mut self.threads[id as usize];
+        thread.state = state;
+        thread.token += 1;
+        thread.left = 0;
+        thread.preempted = false;
+        let cpu = self.cpus.leave(&self.machine, id);
+        self.dispatch(cpu, 0);
+    }
+
+    fn charge(&mut self, id: ThreadId) {
+        let thread = &mut self.threads[id as usize];
+        let time = self.now.saturating_sub(thread.since);
+        thread.used += time;
+        thread.since = self.now;
+        self.cpus.charge(id, time);
+    }
+}

@@ -1,0 +1,115 @@
+//! The simulated machine: `core`'s locks on sockets, cores and schedulers that are not there.
+//!
+//! A [`Simulation`] has a [`Machine`] and threads, and runs on the operating-system thread that made it. It is a
+//! discrete-event simulation, and the same whenever machine, threads and seed are the same, on every host: time is counted in
+//! picoseconds, nothing is measured, and nothing depends on addresses but which objects share a cache line.
+//!
+//! What the model has: caches with an owner, sharers and transfers that take turns ([`Traffic`]); hops between sockets; what
+//! loads, stores, atomics and invalidations cost; hardware threads that share a core; Linux's scheduler with its queues,
+//! slices, wake-ups, preemption and pinning. What it has not: memory bandwidth, false sharing by the hardware's prefetchers, frequency,
+//! speculation, and anything of the kernel besides its scheduler and the futex.
+
+mod atomic;
+mod cache;
+pub mod check;
+mod engine;
+pub mod locks;
+mod machine;
+mod platform;
+mod scheduler;
+pub mod workload;
+
+use std::cell::RefCell;
+
+pub use atomic::{U32, Usize};
+pub use cache::Traffic;
+pub use engine::{Disturbance, Stuck};
+pub use machine::{Costs, Error, MICROSECOND, Machine, NANOSECOND, Picoseconds, Scheduler};
+pub use platform::{Budget, Evidence, Settings, Sim};
+
+use engine::Engine;
+
+/// A value in cache lines of its own. What is shared between threads of a simulation goes into one, so that which
+/// objects share a line is the same in each run.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Alone<T>(pub T);
+
+/// A run.
+pub struct Simulation {
+    engine: Engine,
+    settings: Settings,
+    threads: Vec<u32>,
+    seed: u64,
+}
+
+std::thread_local! {
+    /// Of each thread of the run.
+    static RANDOM: RefCell<Vec<fastrand::Rng>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Simulation {
+    /// A run without threads so far.
+    pub fn new(machine: &Machine, settings: Settings, seed: u64) -> Simulation {
+        Simulation { engine: Engine::new(machine, settings.disturbance), settings, threads: Vec::new(), seed }
+    }
+
+    /// A thread that is ready when the run begins. `cpu`: the only one that it may run on, if there is one. What it owns is
+    /// leaked if the run ends before it does.
+    pub fn spawn(&mut self, cpu: Option<u32>, body: impl FnOnce() + 'static) {
+        self.threads.push(self.engine.spawn(cpu, body));
+    }
+
+    /// Runs until every thread has come to its end, or simulated time to `end`.
+    ///
+    /// # Errors
+    /// If all threads that are left sleep and nobody will wake them.
+    pub fn run(self, end: Picoseconds) -> Result<Summary, Stuck> {
+        let mut seeds = fastrand::Rng::with_seed(self.seed);
+        RANDOM.set(self.threads.iter().map(|_| seeds.fork()).collect());
+        platform::prepare(self.settings, self.threads.len());
+        let result = self.engine.run(end);
+        let clean = result.is_ok() && self.engine.is_over();
+        platform::finish(clean);
+        result.map(|()| Summary {
+            time: self.engine.now(),
+            over: clean,
+            traffic: self.engine.traffic(),
+            used: self.threads.iter().map(|&id| self.engine.used(id)).collect(),
+        })
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// How long it was.
+    pub time: Picoseconds,
+    /// Whether every thread has come to its end.
+    pub over: bool,
+    /// What its cache lines did.
+    pub traffic: Traffic,
+    /// Each thread's CPU time.
+    pub used: Vec<Picoseconds>,
+}
+
+/// For the calling thread of a simulation: computes for so long.
+pub fn work(time: Picoseconds) {
+    Engine::with(|engine| engine.work(time));
+}
+
+/// For the calling thread of a simulation: the time since the run began.
+pub fn now() -> Picoseconds {
+    Engine::with(Engine::now)
+}
+
+/// For the calling thread of a simulation: sleeps for so long.
+pub fn sleep(time: Picoseconds) {
+    Engine::with(|engine| engine.nap(time));
+}
+
+/// For the calling thread of a simulation: its own random numbers, which depend on nothing but the run's seed and the thread's number.
+pub fn random<R>(body: impl FnOnce(&mut fastrand::Rng) -> R) -> R {
+    let id = Engine::with(Engine::current) as usize;
+    RANDOM.with_borrow_mut(|random| body(&mut random[id]))
+}

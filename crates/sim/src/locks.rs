@@ -1,0 +1,173 @@
+//! The locks that a simulation can use, by name.
+
+use core::marker::PhantomData;
+
+use poundlock_core::barging::RawBarging;
+use poundlock_core::baseline::{BackOff, Mcs, Spinlock, TestAndSet, Ticket};
+use poundlock_core::handoff::{
+    Adaptive, Competitive, Fixed, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
+};
+use poundlock_core::mutex::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawMutex, Variant};
+use poundlock_core::names::LockName;
+use poundlock_core::qspin::{Form, Kind, Native, Paravirtual, RawSpin, Virtual};
+
+use crate::Alone;
+use crate::platform::Sim;
+
+/// A lock under its driver: what it protects must not be reached but between the two calls.
+pub trait Lock: 'static {
+    /// Acquires it.
+    fn lock(&self);
+    /// Releases it. The thread that acquired it calls this.
+    fn unlock(&self);
+    /// Whether nothing is left in it: for a checker, when no thread is in it.
+    fn is_free(&self) -> bool;
+}
+
+/// In lines of its own, so that what shares one is the same in each run.
+impl<L: Lock> Lock for Alone<L> {
+    fn lock(&self) {
+        self.0.lock();
+    }
+    fn unlock(&self) {
+        self.0.unlock();
+    }
+    fn is_free(&self) -> bool {
+        self.0.is_free()
+    }
+}
+
+struct Adapting<V>(RawMutex<Sim>, PhantomData<fn() -> V>);
+
+impl<V: Variant> Lock for Adapting<V> {
+    fn lock(&self) {
+        self.0.lock::<V>();
+    }
+    fn unlock(&self) {
+        self.0.unlock::<V>();
+    }
+    fn is_free(&self) -> bool {
+        self.0.is_idle()
+    }
+}
+
+impl Lock for RawBarging<Sim> {
+    fn lock(&self) {
+        self.lock();
+    }
+    fn unlock(&self) {
+        self.unlock();
+    }
+    fn is_free(&self) -> bool {
+        self.is_idle()
+    }
+}
+
+struct HandingOff<S>(RawHandoff<Sim>, PhantomData<fn() -> S>);
+
+impl<S: Policy> Lock for HandingOff<S> {
+    fn lock(&self) {
+        self.0.lock::<S>();
+    }
+    fn unlock(&self) {
+        self.0.unlock();
+    }
+    fn is_free(&self) -> bool {
+        !self.0.is_locked()
+    }
+}
+
+struct Queueing<F>(RawSpin<Sim>, PhantomData<fn() -> F>);
+
+impl<F: Form> Lock for Queueing<F> {
+    fn lock(&self) {
+        self.0.lock::<F>();
+    }
+    fn unlock(&self) {
+        self.0.unlock::<F>();
+    }
+    fn is_free(&self) -> bool {
+        !self.0.is_locked()
+    }
+}
+
+/// A textbook lock, whose holder keeps something.
+struct Textbook<S: Spinlock>(S, core::cell::Cell<Option<S::Token>>);
+
+impl<S: Spinlock + 'static> Lock for Textbook<S> {
+    fn lock(&self) {
+        let token = self.0.lock();
+        self.1.set(Some(token));
+    }
+    fn unlock(&self) {
+        if let Some(token) = self.1.take() {
+            self.0.unlock(token);
+        }
+    }
+    fn is_free(&self) -> bool {
+        let token = self.1.take();
+        let free = token.is_none();
+        self.1.set(token);
+        free
+    }
+}
+
+fn adapting<V: Variant>() -> Box<dyn Lock> {
+    Box::new(Alone(Adapting::<V>(RawMutex::new(), PhantomData)))
+}
+
+fn handing_off<S: Policy>() -> Box<dyn Lock> {
+    Box::new(Alone(HandingOff::<S>(RawHandoff::new(), PhantomData)))
+}
+
+fn queueing<F: Form>() -> Box<dyn Lock> {
+    Box::new(Alone(Queueing::<F>(RawSpin::new(), PhantomData)))
+}
+
+fn textbook<S: Spinlock + 'static>() -> Box<dyn Lock> {
+    Box::new(Alone(Textbook(S::default(), core::cell::Cell::new(None))))
+}
+
+type Make = fn() -> Box<dyn Lock>;
+
+/// Textbook locks, by name.
+const TEXTBOOK: [(&str, Make); 4] = [
+    ("test-and-set", textbook::<TestAndSet<Sim>>),
+    ("back-off", textbook::<BackOff<Sim>>),
+    ("ticket", textbook::<Ticket<Sim>>),
+    ("mcs", textbook::<Mcs<Sim>>),
+];
+
+/// A new lock.
+pub fn make(name: &str) -> Option<Box<dyn Lock>> {
+    if let Some((_, make)) = TEXTBOOK.iter().find(|(known, _)| *known == name) {
+        return Some(make());
+    }
+    if let Some(kind) = Kind::parse(name) {
+        return Some(match kind {
+            Kind::Native => queueing::<Native>(),
+            Kind::Virtual => queueing::<Virtual>(),
+            Kind::Paravirtual => queueing::<Paravirtual>(),
+        });
+    }
+    Some(match LockName::parse(name)? {
+        LockName::Baseline => adapting::<Baseline>(),
+        LockName::FewerAtomics => adapting::<FewerAtomics>(),
+        LockName::McsQueue => adapting::<McsQueue>(),
+        LockName::AnyNegative => adapting::<AnyNegative>(),
+        LockName::Poundlock => Box::new(Alone(RawBarging::<Sim>::new())),
+        LockName::Handoff => handing_off::<Fixed>(),
+        LockName::HandoffNone => handing_off::<NoSpin>(),
+        LockName::HandoffCompetitive => handing_off::<Competitive>(),
+        LockName::HandoffOwnerRunning => handing_off::<OwnerRunning>(),
+        LockName::HandoffSameCpu => handing_off::<SameCpu>(),
+        LockName::HandoffAdaptive => handing_off::<Adaptive>(),
+        LockName::Glibc => return None,
+    })
+}
+
+/// The names of all locks, ours first.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let mutexes = LockName::ALL.into_iter().filter(|lock| *lock != LockName::Glibc).map(LockName::name);
+    mutexes.chain(Kind::ALL.into_iter().map(Kind::name)).chain(TEXTBOOK.iter().map(|(name, _)| *name))
+}

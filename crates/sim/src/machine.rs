@@ -1,0 +1,310 @@
+//! Machines, and the files that describe them.
+
+use serde::Deserialize;
+
+/// Simulated time.
+pub type Picoseconds = u64;
+
+/// So many picoseconds.
+pub const NANOSECOND: Picoseconds = 1_000;
+/// So many picoseconds.
+pub const MICROSECOND: Picoseconds = 1_000_000;
+
+/// What is wrong with a description.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not a description.
+    #[error("{0}")]
+    Syntax(String),
+    /// A number makes no sense.
+    #[error("{what} of machine '{machine}' {wrong}")]
+    Number {
+        /// Whose.
+        machine: String,
+        /// Which.
+        what: String,
+        /// Why.
+        wrong: String,
+    },
+}
+
+/// A number, and where it is from.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Figure {
+    /// Nanoseconds, or what the field says.
+    value: f64,
+    /// A data sheet, a paper, a measurement, or "fitted" and to what.
+    source: String,
+}
+
+/// A file of `machines/`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Description {
+    name: String,
+    about: String,
+    sockets: u32,
+    cores_a_socket: u32,
+    threads_a_core: u32,
+    /// Where the shape is from.
+    source: String,
+    /// Links between sockets from one to another, row by row; left out if each is linked with each.
+    #[serde(default)]
+    hops: Vec<Vec<u32>>,
+    costs: FiguresOfCosts,
+    scheduler: FiguresOfScheduler,
+}
+
+macro_rules! figures {
+    ($(#[$doc:meta])* $figures:ident => $(#[$out:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $unit:expr,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct $figures { $($field: Figure,)* }
+
+        $(#[$out])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name { $($(#[$field_doc])* pub $field: u64,)* }
+
+        impl $figures {
+            fn values(&self, machine: &str) -> Result<$name, Error> {
+                Ok($name { $($field: checked(machine, stringify!($field), self.$field.value, $unit)?,)* })
+            }
+
+            fn sources(&self) -> Vec<(&'static str, f64, &str)> {
+                vec![$((stringify!($field), self.$field.value, self.$field.source.as_str()),)*]
+            }
+        }
+    };
+}
+
+fn checked(machine: &str, what: &str, value: f64, unit: f64) -> Result<u64, Error> {
+    // A day, in picoseconds: more is a mistake.
+    if value.is_finite() && (0.0..=8.64e16).contains(&(value * unit)) {
+        Ok((value * unit).round() as u64)
+    } else {
+        Err(Error::Number { machine: machine.into(), what: what.into(), wrong: format!("cannot be {value}") })
+    }
+}
+
+const NS: f64 = 1e3;
+const PLAIN: f64 = 1.0;
+
+figures! {
+    /// Nanoseconds, except where noted.
+    FiguresOfCosts =>
+    /// What accesses cost, in picoseconds.
+    Costs {
+        /// Of a line that the core has.
+        hit: NS,
+        /// An atomic read-modify-write, beyond that.
+        atomic: NS,
+        /// Of a line that a neighbour in the socket has written.
+        transfer: NS,
+        /// Of a line that several have, one of them in the socket.
+        shared: NS,
+        /// Of a line that a core of the next socket has.
+        remote: NS,
+        /// For each link more.
+        hop: NS,
+        /// Of a line that no core has.
+        memory: NS,
+        /// For each core that loses its copy to a writer.
+        invalidation: NS,
+        /// How much of a load's transfer keeps the line from going on, in 256ths.
+        load_share: PLAIN,
+        /// A load that is wider than the store before it, to the same word.
+        forwarding: NS,
+        /// One pause in a spin loop.
+        pause: NS,
+        /// The speed of a hardware thread whose sibling runs too, in 256ths.
+        sibling: PLAIN,
+    }
+}
+
+figures! {
+    /// Nanoseconds.
+    FiguresOfScheduler =>
+    /// What the scheduler does, and what it costs, in picoseconds.
+    Scheduler {
+        /// From one thread of a CPU to the next.
+        switch: NS,
+        /// A system call that neither sleeps nor wakes.
+        syscall: NS,
+        /// What a wake-up costs the waker.
+        wake: NS,
+        /// From a wake-up until an idle CPU runs the thread.
+        wake_latency: NS,
+        /// Cold caches, after a thread has gone to another CPU.
+        migration: NS,
+        /// The period in which every thread of a CPU runs once, if they are few.
+        latency: NS,
+        /// The least that a thread runs before another is given its CPU.
+        granularity: NS,
+        /// How much less than the running thread one that is woken must have had, to take its CPU at once.
+        wakeup_granularity: NS,
+    }
+}
+
+/// A machine to simulate.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    description: Description,
+    costs: Costs,
+    scheduler: Scheduler,
+    /// Row by row.
+    hops: Vec<u32>,
+}
+
+impl Machine {
+    /// Reads a description.
+    ///
+    /// # Errors
+    /// If it is none, or its numbers make no sense.
+    pub fn parse(text: &str) -> Result<Machine, Error> {
+        let description: Description =
+            toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?;
+        let costs = description.costs.values(&description.name)?;
+        let scheduler = description.scheduler.values(&description.name)?;
+        let number = |what: &str, wrong: &str| {
+            Err(Error::Number { machine: description.name.clone(), what: what.into(), wrong: wrong.into() })
+        };
+        for (what, value, most) in [
+            ("sockets", description.sockets, 256),
+            ("cores_a_socket", description.cores_a_socket, 1024),
+            ("threads_a_core", description.threads_a_core, 8),
+        ] {
+            if !(1..=most).contains(&value) {
+                return number(what, &format!("must lie between 1 and {most}"));
+            }
+        }
+        if !(1..=256).contains(&costs.sibling) {
+            return number("sibling", "must lie between 1 and 256");
+        }
+        if costs.load_share > 256 {
+            return number("load_share", "must lie between 0 and 256");
+        }
+        if costs.pause == 0 || costs.hit == 0 {
+            return number("pause or hit", "must take time");
+        }
+        if scheduler.granularity == 0 {
+            return number("granularity", "must take time");
+        }
+        let sockets = description.sockets as usize;
+        let hops = if description.hops.is_empty() {
+            (0..sockets * sockets).map(|at| u32::from(at / sockets != at % sockets)).collect()
+        } else {
+            let square =
+                description.hops.len() == sockets && description.hops.iter().all(|row| row.len() == sockets);
+            let row = |from: usize, to: usize| description.hops[from][to];
+            if !square
+                || (0..sockets)
+                    .any(|a| (0..sockets).any(|b| (row(a, b) == 0) != (a == b) || row(a, b) != row(b, a)))
+            {
+                return number(
+                    "hops",
+                    "must be as many rows as sockets, symmetric, and zero from each to itself alone",
+                );
+            }
+            description.hops.concat()
+        };
+        Ok(Machine { description, costs, scheduler, hops })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.description.name
+    }
+
+    /// What it is, in a line.
+    pub fn about(&self) -> &str {
+        &self.description.about
+    }
+
+    /// Each of its numbers, by name, in the file's units, with where it is from.
+    pub fn sources(&self) -> Vec<(&'static str, f64, &str)> {
+        let shape = self.description.source.as_str();
+        let mut sources = vec![
+            ("sockets", f64::from(self.description.sockets), shape),
+            ("cores_a_socket", f64::from(self.description.cores_a_socket), shape),
+            ("threads_a_core", f64::from(self.description.threads_a_core), shape),
+        ];
+        sources.extend(self.description.costs.sources());
+        sources.extend(self.description.scheduler.sources());
+        sources
+    }
+
+    /// The same machine with fewer sockets, or without its cores' second threads.
+    ///
+    /// # Errors
+    /// If it has not so many.
+    pub fn part(&self, sockets: u32, threads_a_core: u32) -> Result<Machine, Error> {
+        let whole = &self.description;
+        for (what, part, whole) in
+            [("sockets", sockets, whole.sockets), ("threads_a_core", threads_a_core, whole.threads_a_core)]
+        {
+            if !(1..=whole).contains(&part) {
+                return Err(Error::Number {
+                    machine: self.name().into(),
+                    what: what.into(),
+                    wrong: format!("must lie between 1 and {whole}"),
+                });
+            }
+        }
+        let before = whole.sockets;
+        let hops = (0..sockets)
+            .flat_map(|a| (0..sockets).map(move |b| (a, b)))
+            .map(|(a, b)| self.hops[(a * before + b) as usize]);
+        Ok(Machine {
+            hops: hops.collect(),
+            description: Description { sockets, threads_a_core, ..whole.clone() },
+            ..self.clone()
+        })
+    }
+
+    /// Sockets, each a node with memory of its own.
+    pub fn sockets(&self) -> u32 {
+        self.description.sockets
+    }
+
+    /// Cores in all.
+    pub fn cores(&self) -> usize {
+        (self.description.sockets * self.description.cores_a_socket) as usize
+    }
+
+    /// CPUs in all: the hardware threads of all cores. Numbered as Linux does: first one of each core, then the others.
+    pub fn cpus(&self) -> usize {
+        self.cores() * self.description.threads_a_core as usize
+    }
+
+    /// The core of a CPU.
+    pub fn core_of(&self, cpu: u32) -> u32 {
+        cpu % self.cores() as u32
+    }
+
+    /// The socket of a core.
+    pub fn node_of_core(&self, core: u32) -> u32 {
+        core / self.description.cores_a_socket
+    }
+
+    /// The socket of a CPU.
+    pub fn node_of(&self, cpu: u32) -> u32 {
+        self.node_of_core(self.core_of(cpu))
+    }
+
+    /// The links between two sockets.
+    pub fn hops(&self, from: u32, to: u32) -> u32 {
+        self.hops[(from * self.description.sockets + to) as usize]
+    }
+
+    /// What accesses cost.
+    pub fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// What the scheduler does.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+}

@@ -1,0 +1,283 @@
+//! [`Platform`] on the simulated machine.
+
+use core::cell::{Cell, RefCell};
+
+use poundlock_core::node::Record;
+use poundlock_core::platform::{Clock, Deadline, Platform, Running, Spin, Tuning, Waited};
+use poundlock_core::qspin::hash::Line;
+
+use crate::atomic::{U32, Usize};
+use crate::engine::{Disturbance, Engine};
+use crate::machine::{MICROSECOND, NANOSECOND, Picoseconds};
+
+/// How the locks learn whether another thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// As in user space: who is on the CPU that somebody else published knows that this one does not run.
+    Displaced,
+    /// As in a kernel: it is known of everybody.
+    Exact,
+}
+
+/// What the platform is in a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Who knows that others run.
+    pub evidence: Evidence,
+    /// The spin budget.
+    pub spin: Picoseconds,
+    /// Whether mutexes in which nobody has slept are released by a plain store.
+    pub plain_release: bool,
+    /// Whether threads are held up in between.
+    pub disturbance: Option<Disturbance>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            evidence: Evidence::Displaced,
+            spin: 20 * MICROSECOND,
+            plain_release: true,
+            disturbance: None,
+        }
+    }
+}
+
+impl Settings {
+    /// A fresh spin budget, for the calling thread of a simulation.
+    pub fn budget(&self) -> Budget {
+        let costs = Engine::with(Engine::costs);
+        Budget { left: self.spin, turn: costs.pause + costs.hit }
+    }
+}
+
+/// The platform. Locks of it work in the threads of a [`crate::Simulation`] only.
+#[derive(Clone, Copy, Debug)]
+pub struct Sim;
+
+/// A spin budget: a time.
+#[derive(Debug)]
+pub struct Budget {
+    left: Picoseconds,
+    turn: Picoseconds,
+}
+
+/// What a turn is to the locks' tuning.
+const TURN: Picoseconds = 10 * NANOSECOND;
+
+impl Spin for Budget {
+    fn spin(&mut self) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        let most = (self.left / self.turn).clamp(1, u64::from(u32::MAX)) as u32;
+        let begun = Engine::with(Engine::now);
+        Engine::with(|engine| engine.pause(most));
+        self.left = self.left.saturating_sub(Engine::with(Engine::now) - begun);
+        true
+    }
+
+    fn pass(&mut self, turns: u32) -> bool {
+        let time = u64::from(turns) * TURN;
+        let passed = time.min(self.left);
+        self.left -= passed;
+        Engine::with(|engine| engine.work(passed));
+        passed == time
+    }
+
+    fn cut(&mut self, of_256: u32) {
+        self.left = self.left / 256 * u64::from(of_256);
+    }
+}
+
+/// What all threads of a run share.
+struct Memory {
+    records: Box<[Record<Sim>]>,
+    hash: Box<[Line<Sim>]>,
+}
+
+std::thread_local! {
+    static SETTINGS: Cell<Settings> = const {
+        Cell::new(Settings { evidence: Evidence::Displaced, spin: 20 * MICROSECOND, plain_release: true, disturbance: None })
+    };
+    /// Memory for so many threads, none of which is in use.
+    static SPARE: RefCell<Vec<&'static Memory>> = const { RefCell::new(Vec::new()) };
+    static MEMORY: Cell<Option<&'static Memory>> = const { Cell::new(None) };
+}
+
+/// Makes the records of a run with so many threads.
+pub(crate) fn prepare(settings: Settings, threads: usize) {
+    SETTINGS.set(settings);
+    let memory = SPARE.with_borrow_mut(|spare| {
+        let at = spare.iter().position(|memory| memory.records.len() >= threads)?;
+        Some(spare.swap_remove(at))
+    });
+    let memory = memory.unwrap_or_else(|| {
+        let threads = threads.next_power_of_two();
+        // Four nodes each, and four entries a line: as many lines as threads would do; as on Linux, four times as many.
+        let lines = (4 * threads).max(4);
+        Box::leak(Box::new(Memory {
+            records: (0..threads).map(|_| Record::default()).collect(),
+            hash: (0..lines).map(|_| Line::default()).collect(),
+        }))
+    });
+    MEMORY.set(Some(memory));
+}
+
+/// Gives them back. `clean`: nobody is in any queue any more.
+pub(crate) fn finish(clean: bool) {
+    if let Some(memory) = MEMORY.take()
+        && clean
+    {
+        for record in &memory.records {
+            record.renew();
+        }
+        SPARE.with_borrow_mut(|spare| spare.push(memory));
+    }
+}
+
+fn memory() -> &'static Memory {
+    match MEMORY.get() {
+        Some(memory) => memory,
+        None => panic!("a simulated lock is used outside a simulation"),
+    }
+}
+
+fn moment(deadline: &Deadline) -> Picoseconds {
+    // Both clocks begin with the run.
+    let _: Clock = deadline.clock;
+    let seconds = u64::try_from(deadline.seconds).unwrap_or(0);
+    (seconds.saturating_mul(1_000_000_000).saturating_add(deadline.nanoseconds.into()))
+        .saturating_mul(NANOSECOND)
+}
+
+impl Platform for Sim {
+    type U32 = U32;
+    type Usize = Usize;
+    type Spin = Budget;
+
+    // As on Linux.
+    const TUNING: Tuning = Tuning {
+        handoff_after: 16,
+        passes_before_wake: 256,
+        glances: 4,
+        turns_a_look: 16,
+        looks_in_vain: 3,
+        waits_a_trial: 32,
+        spun_before_trial: 64,
+        spins_for_hand_over: 3,
+        stint: 500_000,
+        owners_a_stint_check: 5,
+        longest_interval: 8,
+    };
+
+    fn spin() -> Budget {
+        SETTINGS.get().budget()
+    }
+
+    fn relax() {
+        // Loops that count their turns are not slept through for longer than that.
+        const TURNS: u32 = 16;
+        Engine::with(|engine| engine.pause(TURNS));
+    }
+
+    fn stall(round: u32) {
+        const SPINS: u32 = 100;
+        if round < SPINS {
+            Self::relax();
+        } else {
+            Engine::with(Engine::give_way);
+        }
+    }
+
+    fn give_way() {
+        Engine::with(Engine::give_way);
+    }
+
+    fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
+        let address = core::ptr::from_ref(word).addr();
+        Engine::with(|engine| engine.wait(address, || word.peek() == expected, deadline.map(moment)))
+    }
+
+    fn patrol(word: &U32, expected: u32) -> Waited {
+        let address = core::ptr::from_ref(word).addr();
+        Engine::with(|engine| {
+            let until = engine.now() + 1_000 * MICROSECOND;
+            match engine.wait(address, || word.peek() == expected, Some(until)) {
+                Waited::TimedOut => Waited::Woken,
+                waited => waited,
+            }
+        })
+    }
+
+    fn nap() {
+        // Fifty, and as much again before the kernel gets to it.
+        Engine::with(|engine| engine.nap(100 * MICROSECOND));
+    }
+
+    fn wake(word: *const U32, count: u32) {
+        Engine::with(|engine| engine.wake(word.addr(), count));
+    }
+
+    fn expired(deadline: &Deadline) -> bool {
+        Engine::with(Engine::now) >= moment(deadline)
+    }
+
+    fn current() -> Option<u32> {
+        Some(Engine::with(Engine::current))
+    }
+
+    fn record(index: u32) -> &'static Record<Sim> {
+        &memory().records[index as usize]
+    }
+
+    fn tag() -> u32 {
+        Engine::with(|engine| match SETTINGS.get().evidence {
+            Evidence::Displaced => engine.cpu() + 1,
+            Evidence::Exact => engine.current() + 1,
+        })
+    }
+
+    fn running(tag: u32) -> Running {
+        if tag == 0 {
+            return Running::Unknown;
+        }
+        Engine::with(|engine| match SETTINGS.get().evidence {
+            Evidence::Displaced if tag == engine.cpu() + 1 => Running::No,
+            Evidence::Displaced => Running::Unknown,
+            Evidence::Exact if engine.runs(tag - 1) => Running::Yes,
+            Evidence::Exact => Running::No,
+        })
+    }
+
+    fn epoch() -> u32 {
+        0
+    }
+
+    fn release(count: &U32, guard: &U32) -> bool {
+        use core::sync::atomic::Ordering::Relaxed;
+
+        use poundlock_core::platform::Atomic;
+        if !SETTINGS.get().plain_release {
+            return false;
+        }
+        // If the thread was interrupted between the look and the store, it looks again: so the last look counts.
+        if guard.load(Relaxed) != 0 {
+            return false;
+        }
+        count.release_unless(guard)
+    }
+
+    fn expel() {
+        // A message to every CPU, and their answers.
+        Engine::with(|engine| engine.spend(5 * MICROSECOND));
+    }
+
+    fn lock_hash() -> Option<&'static [Line<Sim>]> {
+        Some(&memory().hash)
+    }
+
+    fn now() -> u64 {
+        Engine::with(Engine::now) / NANOSECOND
+    }
+}

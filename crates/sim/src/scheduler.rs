@@ -1,0 +1,307 @@
+//! Which thread runs where, and next: Linux's completely fair scheduler, as far as locks notice it.
+//!
+//! Each CPU has a queue, and runs the thread that has had the least of it (its *virtual runtime*). A thread that has slept
+//! begins a little below the least of those that are there, so that it is soon served; if it has had enough less than
+//! the thread that runs, it takes that one's CPU at once. The queue's threads share a period; none gets less than a
+//! granularity. Who is woken goes to its last CPU if that is idle, else to an idle one nearby, else to the shortest queue of its
+//! last CPU's socket; a CPU that runs out of threads takes one from the longest queue, near ones first.
+//!
+//! Nothing here takes or announces time: [`crate::engine`] does.
+
+use crate::engine::ThreadId;
+use crate::machine::{Machine, Picoseconds};
+
+/// Where a thread that became ready is.
+pub(crate) enum Placed {
+    /// In the queue of a CPU that runs nobody.
+    Idle(u32),
+    /// In the queue of one that does.
+    Queued(u32),
+}
+
+/// Who is to run.
+pub(crate) struct Next {
+    pub(crate) id: ThreadId,
+    /// It ran elsewhere before.
+    pub(crate) migrated: bool,
+}
+
+struct Entity {
+    /// The CPU that it runs on, or is queued for, or ran on last; none yet if it never did.
+    cpu: Option<u32>,
+    only: Option<u32>,
+    virtual_time: Picoseconds,
+    migrated: bool,
+}
+
+#[derive(Default)]
+struct Cpu {
+    current: Option<ThreadId>,
+    queue: Vec<ThreadId>,
+    /// What everybody here has had at least.
+    least: Picoseconds,
+    /// The event that ends the slice.
+    slice: u64,
+    limited: bool,
+}
+
+pub(crate) struct Cpus {
+    cpus: Vec<Cpu>,
+    entities: Vec<Entity>,
+    /// By socket.
+    of_node: Vec<Vec<u32>>,
+    /// How many CPUs run nobody, by socket.
+    idle: Vec<u32>,
+    next: u32,
+}
+
+impl Cpus {
+    pub(crate) fn new(machine: &Machine) -> Cpus {
+        let cpus = machine.cpus() as u32;
+        let of_node: Vec<Vec<u32>> = (0..machine.sockets())
+            .map(|node| (0..cpus).filter(|&cpu| machine.node_of(cpu) == node).collect())
+            .collect();
+        Cpus {
+            idle: of_node.iter().map(|cpus| cpus.len() as u32).collect(),
+            of_node,
+            cpus: (0..cpus).map(|_| Cpu::default()).collect(),
+            entities: Vec::new(),
+            next: 0,
+        }
+    }
+
+    /// A thread that has never run.
+    pub(crate) fn add(&mut self, id: ThreadId, only: Option<u32>) {
+        debug_assert_eq!(id as usize, self.entities.len());
+        self.entities.push(Entity { cpu: None, only, virtual_time: 0, migrated: false });
+    }
+
+    /// The CPU that a thread runs on, or ran on last.
+    pub(crate) fn of(&self, id: ThreadId) -> u32 {
+        self.entities[id as usize].cpu.unwrap_or(0)
+    }
+
+    pub(crate) fn current(&self, cpu: u32) -> Option<ThreadId> {
+        self.cpus[cpu as usize].current
+    }
+
+    /// Whether anybody waits for it.
+    pub(crate) fn is_wanted(&self, cpu: u32) -> bool {
+        !self.cpus[cpu as usize].queue.is_empty()
+    }
+
+    fn load(&self, cpu: u32) -> usize {
+        let cpu = &self.cpus[cpu as usize];
+        cpu.queue.len() + usize::from(cpu.current.is_some())
+    }
+
+    fn is_idle(&self, cpu: u32) -> bool {
+        self.load(cpu) == 0
+    }
+
+    /// Chooses a CPU for a thread that became ready, and puts it into its queue.
+    pub(crate) fn place(&mut self, machine: &Machine, id: ThreadId) -> Placed {
+        let scheduler = machine.scheduler();
+        let before = self.entities[id as usize].cpu;
+        let cpu = self.choose(machine, id);
+        let entity = &mut self.entities[id as usize];
+        entity.migrated = before.is_some_and(|before| before != cpu);
+        entity.cpu = Some(cpu);
+        // What it has had is relative to those around it.
+        let old = before.map_or(0, |before| self.cpus[before as usize].least);
+        let here = &self.cpus[cpu as usize];
+        let relative = if before == Some(cpu) {
+            entity.virtual_time
+        } else {
+            (entity.virtual_time + here.least).saturating_sub(old)
+        };
+        entity.virtual_time = relative.max(here.least.saturating_sub(scheduler.latency / 2));
+        let idle = here.current.is_none();
+        self.cpus[cpu as usize].queue.push(id);
+        if idle { Placed::Idle(cpu) } else { Placed::Queued(cpu) }
+    }
+
+    /// Whether a thread that was woken is to run at once, instead of the one that runs there.
+    pub(crate) fn preempts(&self, machine: &Machine, id: ThreadId, current: ThreadId) -> bool {
+        let time = |id: ThreadId| self.entities[id as usize].virtual_time;
+        time(current) > time(id) + machine.scheduler().wakeup_granularity
+    }
+
+    fn choose(&mut self, machine: &Machine, id: ThreadId) -> u32 {
+        let entity = &self.entities[id as usize];
+        if let Some(only) = entity.only {
+            return only;
+        }
+        let Some(last) = entity.cpu else {
+            // New threads are spread.
+            let cpus = self.cpus.len() as u32;
+            let first = self.next;
+            self.next = (self.next + 1) % cpus;
+            return (0..cpus)
+                .map(|step| (first + step) % cpus)
+                .min_by_key(|&cpu| self.load(cpu))
+                .unwrap_or(0);
+        };
+        if self.is_idle(last) {
+            return last;
+        }
+        let node = machine.node_of(last);
+        for near in self.nodes_from(machine, node) {
+            if self.idle[near as usize] > 0
+                && let Some(cpu) = self.idle_of(machine, near)
+            {
+                return cpu;
+            }
+        }
+        let own = self.load(last);
+        let shortest = self.of_node[node as usize].iter().copied().min_by_key(|&cpu| self.load(cpu));
+        shortest.filter(|&cpu| self.load(cpu) + 1 < own).unwrap_or(last)
+    }
+
+    /// The sockets, nearest first.
+    fn nodes_from(&self, machine: &Machine, node: u32) -> Vec<u32> {
+        let mut nodes: Vec<u32> = (0..machine.sockets()).collect();
+        nodes.sort_by_key(|&other| (machine.hops(node, other), other));
+        nodes
+    }
+
+    /// An idle CPU of a socket, best one of a core that is idle as a whole.
+    fn idle_of(&self, machine: &Machine, node: u32) -> Option<u32> {
+        let idle = || self.of_node[node as usize].iter().copied().filter(|&cpu| self.is_idle(cpu));
+        idle().find(|&cpu| !self.core_is_busy(machine, cpu)).or_else(|| idle().next())
+    }
+
+    fn core_is_busy(&self, machine: &Machine, cpu: u32) -> bool {
+        let cores = machine.cores() as u32;
+        let core = machine.core_of(cpu);
+        (core..self.cpus.len() as u32)
+            .step_by(cores as usize)
+            .any(|other| other != cpu && self.cpus[other as usize].current.is_some())
+    }
+
+    /// Whether another thread runs on the core of this one.
+    pub(crate) fn sibling_is_busy(&self, machine: &Machine, id: ThreadId) -> bool {
+        self.core_is_busy(machine, self.of(id))
+    }
+
+    /// Makes the next thread a CPU's current one. It has none.
+    pub(crate) fn next(&mut self, machine: &Machine, cpu: u32) -> Option<Next> {
+        debug_assert!(self.cpus[cpu as usize].current.is_none());
+        if self.cpus[cpu as usize].queue.is_empty() {
+            self.steal(machine, cpu);
+        }
+        let entities = &self.entities;
+        let here = &mut self.cpus[cpu as usize];
+        here.limited = false;
+        here.slice += 1;
+        let at = (0..here.queue.len()).min_by_key(|&at| {
+            let id = here.queue[at];
+            (entities[id as usize].virtual_time, id)
+        })?;
+        let id = here.queue.swap_remove(at);
+        here.current = Some(id);
+        here.least = here.least.max(entities[id as usize].virtual_time);
+        self.idle[machine.node_of(cpu) as usize] -= 1;
+        let migrated = core::mem::take(&mut self.entities[id as usize].migrated);
+        Some(Next { id, migrated })
+    }
+
+    /// Takes a thread from the longest queue of the nearest socket that has one.
+    fn steal(&mut self, machine: &Machine, cpu: u32) {
+        for node in self.nodes_from(machine, machine.node_of(cpu)) {
+            let queued = |other: &u32| {
+                self.cpus[*other as usize].queue.iter().filter(|&&id| self.may_move(id)).count()
+            };
+            let Some(from) = self.of_node[node as usize]
+                .iter()
+                .copied()
+                .max_by_key(|other| (queued(other), u32::MAX - other))
+            else {
+                continue;
+            };
+            let Some(at) = self.cpus[from as usize].queue.iter().position(|&id| self.may_move(id)) else {
+                continue;
+            };
+            let id = self.cpus[from as usize].queue.remove(at);
+            let (there, here) = (self.cpus[from as usize].least, self.cpus[cpu as usize].least);
+            let entity = &mut self.entities[id as usize];
+            entity.cpu = Some(cpu);
+            entity.migrated = true;
+            entity.virtual_time = (entity.virtual_time + here).saturating_sub(there);
+            self.cpus[cpu as usize].queue.push(id);
+            return;
+        }
+    }
+
+    fn may_move(&self, id: ThreadId) -> bool {
+        self.entities[id as usize].only.is_none()
+    }
+
+    /// A CPU's current thread goes back to its queue.
+    pub(crate) fn put_back(&mut self, machine: &Machine, cpu: u32) {
+        let here = &mut self.cpus[cpu as usize];
+        if let Some(id) = here.current.take() {
+            here.queue.push(id);
+            self.idle[machine.node_of(cpu) as usize] += 1;
+        }
+    }
+
+    /// A thread leaves the CPU that it runs on; which one that is.
+    pub(crate) fn leave(&mut self, machine: &Machine, id: ThreadId) -> u32 {
+        let cpu = self.of(id);
+        self.cpus[cpu as usize].current = None;
+        self.idle[machine.node_of(cpu) as usize] += 1;
+        cpu
+    }
+
+    /// A thread has run for so long.
+    pub(crate) fn charge(&mut self, id: ThreadId, time: Picoseconds) {
+        self.entities[id as usize].virtual_time += time;
+    }
+
+    /// The running thread wants to be the last of its CPU to run again. Whether anybody else wants to.
+    pub(crate) fn yields(&mut self, id: ThreadId) -> bool {
+        let cpu = self.of(id);
+        let most = self.cpus[cpu as usize]
+            .queue
+            .iter()
+            .map(|&other| self.entities[other as usize].virtual_time)
+            .max();
+        match most {
+            Some(most) => {
+                let own = &mut self.entities[id as usize].virtual_time;
+                *own = (*own).max(most + 1);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// How long the current thread of a CPU may run.
+    pub(crate) fn slice(&self, machine: &Machine, cpu: u32) -> Picoseconds {
+        let scheduler = machine.scheduler();
+        (scheduler.latency / (self.cpus[cpu as usize].queue.len() as u64 + 1)).max(scheduler.granularity)
+    }
+
+    pub(crate) fn has_slice(&self, cpu: u32) -> bool {
+        self.cpus[cpu as usize].limited
+    }
+
+    /// A new end of a CPU's slice; that of before is void.
+    pub(crate) fn new_slice(&mut self, cpu: u32) -> u64 {
+        let here = &mut self.cpus[cpu as usize];
+        here.limited = true;
+        here.slice += 1;
+        here.slice
+    }
+
+    /// Whether an end of a slice is not void.
+    pub(crate) fn slice_ends(&mut self, cpu: u32, slice: u64) -> bool {
+        let here = &mut self.cpus[cpu as usize];
+        let ends = here.limited && here.slice == slice;
+        if ends {
+            here.limited = false;
+        }
+        ends
+    }
+}

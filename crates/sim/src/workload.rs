@@ -1,0 +1,94 @@
+//! The grid of `poundlock bench`: threads that take turns at a lock, work inside, and think outside.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::locks::{self, Lock};
+use crate::machine::{Machine, Picoseconds};
+use crate::platform::Settings;
+use crate::{Simulation, Stuck, Traffic, now, random, work};
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Turns<'a> {
+    /// The lock's name.
+    pub lock: &'a str,
+    /// How many threads there are.
+    pub threads: u32,
+    /// Work inside.
+    pub critical: Picoseconds,
+    /// Work outside, on average: from half of that to one and a half times as much.
+    pub think: Picoseconds,
+    /// Before anything is counted.
+    pub warm_up: Picoseconds,
+    /// How long it is counted for.
+    pub time: Picoseconds,
+    /// Of all that is left to chance.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Each thread's acquisitions.
+    pub acquisitions: Vec<u64>,
+    /// How long it was counted for.
+    pub time: Picoseconds,
+    /// CPU time of all threads, the warm-up included.
+    pub used: Picoseconds,
+    /// What the cache lines did, the warm-up included.
+    pub traffic: Traffic,
+}
+
+impl Measured {
+    /// Acquisitions a second.
+    pub fn throughput(&self) -> f64 {
+        self.acquisitions.iter().sum::<u64>() as f64 * 1e12 / self.time as f64
+    }
+}
+
+struct Shared {
+    lock: Box<dyn Lock>,
+    counts: Vec<Cell<u64>>,
+}
+
+impl Turns<'_> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If the lock loses a wake-up.
+    ///
+    /// # Panics
+    /// If there is no such lock.
+    pub fn run(&self, machine: &Machine, settings: Settings) -> Result<Measured, Stuck> {
+        let Some(lock) = locks::make(self.lock) else { panic!("no lock is called '{}'", self.lock) };
+        let counts = (0..self.threads).map(|_| Cell::new(0)).collect();
+        let shared = Rc::new(Shared { lock, counts });
+        let mut simulation = Simulation::new(machine, settings, self.seed);
+        let (warm_up, end) = (self.warm_up, self.warm_up + self.time);
+        for index in 0..self.threads as usize {
+            let shared = Rc::clone(&shared);
+            let Turns { critical, think, .. } = *self;
+            simulation.spawn(None, move || {
+                // Until the clock stops.
+                loop {
+                    shared.lock.lock();
+                    work(critical);
+                    shared.lock.unlock();
+                    if now() >= warm_up {
+                        let count = &shared.counts[index];
+                        count.set(count.get() + 1);
+                    }
+                    work(think / 2 + random(|random| random.u64(0..=think)));
+                }
+            });
+        }
+        let summary = simulation.run(end)?;
+        Ok(Measured {
+            acquisitions: shared.counts.iter().map(Cell::get).collect(),
+            time: self.time,
+            used: summary.used.iter().sum(),
+            traffic: summary.traffic,
+        })
+    }
+}

@@ -1,0 +1,263 @@
+//! The machine does what its description says: each cost is seen where it is due, and nowhere else.
+
+mod common;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use common::calm;
+use poundlock_core::platform::{Atomic, Platform, Split, Waited};
+use poundlock_sim::{
+    Alone, MICROSECOND, Machine, NANOSECOND, Picoseconds, Settings, Sim, Simulation, U32, now, work,
+};
+
+/// A thread, and the CPU that it stays on.
+type Pinned = (u32, Box<dyn FnOnce(&Notes)>);
+
+type Act = fn(&U32);
+
+/// Runs threads, each on a CPU of its own, and returns what they noted.
+fn run(machine: &Machine, threads: Vec<Pinned>) -> Vec<(u32, Picoseconds)> {
+    let notes = Rc::new(RefCell::new(Vec::new()));
+    let mut simulation = Simulation::new(machine, Settings::default(), 1);
+    for (cpu, body) in threads {
+        let notes = Notes { cpu, notes: Rc::clone(&notes) };
+        simulation.spawn(Some(cpu), move || body(&notes));
+    }
+    let summary = simulation.run(1_000_000 * MICROSECOND).expect("nobody sleeps for ever");
+    assert!(summary.over);
+    notes.take()
+}
+
+struct Notes {
+    cpu: u32,
+    notes: Rc<RefCell<Vec<(u32, Picoseconds)>>>,
+}
+
+impl Notes {
+    /// Notes how long `body` takes.
+    fn time(&self, body: impl FnOnce()) {
+        let begun = now();
+        body();
+        self.notes.borrow_mut().push((self.cpu, now() - begun));
+    }
+}
+
+fn word() -> Rc<Alone<U32>> {
+    Rc::default()
+}
+
+/// How long an access by CPU 0 takes, in nanoseconds, after others have done theirs one after the other.
+fn after(before: Vec<(u32, Act)>, access: Act) -> f64 {
+    let machine = calm();
+    let word = word();
+    let mut threads: Vec<Pinned> = Vec::new();
+    let last = before.len() as u64 + 1;
+    for (turn, (cpu, body)) in before.into_iter().enumerate() {
+        let word = Rc::clone(&word);
+        threads.push((
+            cpu,
+            Box::new(move |_| {
+                work((turn as u64 + 1) * 10 * MICROSECOND);
+                body(&word.0);
+            }),
+        ));
+    }
+    threads.push((
+        0,
+        Box::new(move |notes: &Notes| {
+            work(last * 10 * MICROSECOND);
+            notes.time(|| access(&word.0));
+        }),
+    ));
+    let notes = run(&machine, threads);
+    notes[0].1 as f64 / NANOSECOND as f64
+}
+
+fn read(word: &U32) {
+    word.load(Relaxed);
+}
+
+fn write(word: &U32) {
+    word.store(1, Relaxed);
+}
+
+fn modify(word: &U32) {
+    word.fetch_add(1, Relaxed);
+}
+
+#[test]
+fn an_access_costs_what_the_line_has_been_through() {
+    // CPUs 0 and 1 are cores of one socket, 2 and 3 of the other; 4 is the other thread of core 0.
+    for (before, access, ns) in [
+        // Memory, and then the cache.
+        (vec![], read as fn(&U32), 80.0 + 1.5),
+        (vec![(4, read as fn(&U32))], read, 1.5),
+        (vec![(4, write as fn(&U32))], modify, 1.5 + 8.0),
+        // A neighbour's, and a stranger's.
+        (vec![(1, write as fn(&U32))], read, 30.0 + 1.5),
+        (vec![(2, write as fn(&U32))], read, 100.0 + 1.5),
+        (vec![(1, read as fn(&U32))], read, 20.0 + 1.5),
+        // To write to what others have: their copies go, the stranger's after an answer.
+        (vec![(4, read as fn(&U32)), (1, read)], write, 20.0 + 5.0 + 1.5),
+        (vec![(4, read as fn(&U32)), (1, read), (2, read)], write, 20.0 + 100.0 + 2.0 * 5.0 + 1.5),
+    ] {
+        let shape = before.iter().map(|(cpu, _)| *cpu).collect::<Vec<_>>();
+        assert_eq!(after(before, access), ns, "after {shape:?}");
+    }
+}
+
+#[test]
+fn transfers_of_one_line_take_turns() {
+    let machine = calm();
+    let shared = word();
+    let threads = [0, 1, 2, 3].map(|cpu| {
+        let word = Rc::clone(&shared);
+        let body: Box<dyn FnOnce(&Notes)> = Box::new(move |notes| {
+            work(10 * MICROSECOND);
+            notes.time(|| modify(&word.0));
+        });
+        (cpu, body)
+    });
+    let mut notes = run(&machine, threads.into());
+    notes.sort_by_key(|&(_, time)| time);
+    let times: Vec<_> = notes.iter().map(|&(_, time)| time / NANOSECOND).collect();
+    assert!(times[0] >= 80 && times.windows(2).all(|pair| pair[1] >= pair[0] + 30), "{times:?}");
+    assert_eq!(shared.0.peek(), 4);
+}
+
+#[test]
+fn a_wide_access_after_a_narrow_store_waits_for_it() {
+    let narrow = |word: &U32| {
+        word.store(0, Relaxed);
+        word.store_low_byte(1, Relaxed);
+    };
+    let time = |prepare: fn(&U32), access: Act| {
+        let word = word();
+        run(
+            &calm(),
+            vec![(
+                0,
+                Box::new(move |notes: &Notes| {
+                    prepare(&word.0);
+                    notes.time(|| access(&word.0));
+                }),
+            )],
+        )[0]
+        .1
+    };
+    assert_eq!(time(narrow, read) - time(write, read), 5 * NANOSECOND);
+    assert_eq!(time(narrow, |word| word.store_low_byte(0, Relaxed)), time(write, write));
+}
+
+#[test]
+fn siblings_slow_each_other_down() {
+    let alone = run(&calm(), vec![(0, Box::new(|notes: &Notes| notes.time(|| work(100 * MICROSECOND))))]);
+    assert_eq!(alone, [(0, 100 * MICROSECOND)]);
+    let body = |notes: &Notes| notes.time(|| work(100 * MICROSECOND));
+    let both = run(&calm(), vec![(0, Box::new(body)), (4, Box::new(body))]);
+    // 160 of 256, while the other runs.
+    assert!(both.iter().any(|&(_, time)| time == 160 * MICROSECOND), "{both:?}");
+    let apart = run(&calm(), vec![(0, Box::new(body)), (1, Box::new(body))]);
+    assert_eq!(apart, [(0, 100 * MICROSECOND), (1, 100 * MICROSECOND)]);
+}
+
+#[test]
+fn threads_of_one_cpu_share_it() {
+    let mut simulation = Simulation::new(&calm(), Settings::default(), 1);
+    for _ in 0..4 {
+        simulation.spawn(Some(0), || work(40_000 * MICROSECOND));
+    }
+    let summary = simulation.run(40_000 * MICROSECOND).unwrap();
+    assert!(!summary.over);
+    for used in summary.used {
+        let share = used as f64 / (10_000 * MICROSECOND) as f64;
+        assert!((0.8..1.2).contains(&share), "{share}");
+    }
+}
+
+#[test]
+fn threads_spread_over_idle_cpus() {
+    let mut simulation = Simulation::new(&calm(), Settings::default(), 1);
+    for _ in 0..4 {
+        simulation.spawn(None, || work(1_000 * MICROSECOND));
+    }
+    let summary = simulation.run(100_000 * MICROSECOND).unwrap();
+    assert!(summary.over && summary.time < 1_100 * MICROSECOND, "{summary:?}");
+}
+
+#[test]
+fn a_sleeper_is_woken_and_a_deadline_ends_a_sleep() {
+    let machine = calm();
+    let shared = word();
+    let (sleeper, waker) = (Rc::clone(&shared), shared);
+    let notes = run(
+        &machine,
+        vec![
+            (
+                0,
+                Box::new(move |notes: &Notes| {
+                    notes.time(|| assert_eq!(Sim::wait(&sleeper.0, 0, None), Waited::Woken));
+                    let deadline = poundlock_core::platform::Deadline {
+                        clock: poundlock_core::platform::Clock::Monotonic,
+                        seconds: 0,
+                        nanoseconds: 500_000,
+                    };
+                    assert_eq!(Sim::wait(&sleeper.0, 1, Some(&deadline)), Waited::TimedOut);
+                    assert!(now() >= 500 * MICROSECOND && now() < 510 * MICROSECOND, "{}", now());
+                    assert_eq!(Sim::wait(&sleeper.0, 7, None), Waited::Woken);
+                }),
+            ),
+            (
+                1,
+                Box::new(move |_| {
+                    work(100 * MICROSECOND);
+                    waker.0.store(1, Relaxed);
+                    Sim::wake(&raw const waker.0, 1);
+                }),
+            ),
+        ],
+    );
+    // The wake-up, its latency and a switch.
+    assert!((100 * MICROSECOND..115 * MICROSECOND).contains(&notes[0].1), "{notes:?}");
+}
+
+#[test]
+fn a_spinner_sees_a_store_in_time_and_is_not_simulated_meanwhile() {
+    let machine = calm();
+    let shared = word();
+    let (spinner, writer) = (Rc::clone(&shared), shared);
+    let stored = Rc::new(RefCell::new(0));
+    let noted_store = Rc::clone(&stored);
+    let mut simulation = Simulation::new(&machine, Settings::default(), 1);
+    let seen = Rc::new(RefCell::new(0));
+    let noted = Rc::clone(&seen);
+    simulation.spawn(Some(0), move || {
+        let mut budget = Settings { spin: 2_000 * MICROSECOND, ..Settings::default() }.budget();
+        while spinner.0.load(Relaxed) == 0 {
+            assert!(poundlock_core::platform::Spin::spin(&mut budget));
+        }
+        *noted.borrow_mut() = now();
+    });
+    simulation.spawn(Some(1), move || {
+        work(1_000 * MICROSECOND);
+        writer.0.store(1, Relaxed);
+        *noted_store.borrow_mut() = now();
+    });
+    let summary = simulation.run(10_000 * MICROSECOND).unwrap();
+    let late = *seen.borrow() - *stored.borrow();
+    assert!(late < 200 * NANOSECOND, "{late} ps");
+    assert!(summary.traffic.accesses < 20, "{summary:?}");
+    // It spun all the time.
+    assert!(summary.used[0] >= 1_000 * MICROSECOND, "{summary:?}");
+}
+
+#[test]
+fn descriptions_that_make_no_sense_are_refused() {
+    assert!(Machine::parse("name = 3").is_err());
+    let whole = calm();
+    assert!(whole.part(3, 1).unwrap_err().to_string().contains("sockets"));
+    let part = whole.part(1, 1).unwrap();
+    assert_eq!((part.cpus(), part.cores()), (2, 2));
+}

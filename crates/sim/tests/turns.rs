@@ -1,0 +1,61 @@
+//! The grid on the simulated machine comes to what can be computed by hand.
+
+mod common;
+
+use common::calm;
+use poundlock_sim::workload::Turns;
+use poundlock_sim::{MICROSECOND, Settings, locks};
+
+const TURNS: Turns<'_> = Turns {
+    lock: "",
+    threads: 1,
+    critical: MICROSECOND,
+    think: 3 * MICROSECOND,
+    warm_up: 1_000 * MICROSECOND,
+    time: 20_000 * MICROSECOND,
+    seed: 1,
+};
+
+fn throughput(turns: Turns<'_>) -> f64 {
+    let measured =
+        turns.run(&calm(), Settings::default()).unwrap_or_else(|stuck| panic!("{}: {stuck:?}", turns.lock));
+    measured.throughput()
+}
+
+#[test]
+fn one_thread_is_as_fast_as_its_work() {
+    for lock in locks::names() {
+        let throughput = throughput(Turns { lock, ..TURNS });
+        assert!((240_000.0..=250_500.0).contains(&throughput), "{lock}: {throughput}");
+    }
+}
+
+#[test]
+fn four_cores_keep_the_lock_busy() {
+    // 4 us a turn, of which one is inside: four threads want the whole of it. Where nobody spins they sleep and are woken all the time.
+    for lock in locks::names().filter(|&lock| lock != "handoff:none") {
+        let throughput = throughput(Turns { lock, threads: 4, ..TURNS });
+        assert!((500_000.0..=1_000_000.0).contains(&throughput), "{lock}: {throughput}");
+    }
+}
+
+#[test]
+fn nobody_starves_among_more_threads_than_cpus() {
+    for lock in ["poundlock", "any-negative", "handoff", "qspin-pv"] {
+        let turns = Turns { lock, threads: 32, time: 400_000 * MICROSECOND, ..TURNS };
+        let measured = turns.run(&calm(), Settings::default()).unwrap();
+        assert!(measured.acquisitions.iter().all(|&count| count > 0), "{lock}: {:?}", measured.acquisitions);
+        assert!(measured.throughput() > 100_000.0, "{lock}: {}", measured.throughput());
+    }
+}
+
+#[test]
+fn a_stampede_of_spinners_moves_the_line_more_often_than_a_queue() {
+    let transfers = |lock| {
+        let turns = Turns { lock, threads: 8, critical: 2 * MICROSECOND, think: MICROSECOND, ..TURNS };
+        let measured = turns.run(&calm(), Settings::default()).unwrap();
+        measured.traffic.transfers as f64 / measured.acquisitions.iter().sum::<u64>() as f64
+    };
+    let (stampede, queue) = (transfers("test-and-set"), transfers("mcs"));
+    assert!(stampede > 2.0 * queue, "{stampede} {queue}");
+}
