@@ -19,7 +19,7 @@ pub(crate) const LINE: usize = 64;
 pub(crate) enum Access {
     /// Reads.
     Load,
-    /// Writes, and waits for nothing: the store buffer hides a miss as long as the thread does not need the result.
+    /// Writes. It takes as long as the transfer: a store buffer that hides it is not modelled.
     Store,
     /// Reads, modifies and writes, atomically.
     Modify,
@@ -224,7 +224,7 @@ impl Lines {
                 return costs.transfer;
             }
             traffic.remote += 1;
-            return costs.remote + costs.hop * u64::from(machine.hops(from, node).saturating_sub(1));
+            return Self::from_afar(machine, machine.hops(from, node));
         }
         let nearest = line.copies.iter().map(|other| machine.hops(machine.node_of_core(other), node)).min();
         match nearest {
@@ -232,12 +232,16 @@ impl Lines {
             Some(0) => costs.shared,
             Some(_) => {
                 traffic.remote += 1;
-                let hops = machine.hops(line.home, node).max(1);
-                costs.remote + costs.hop * u64::from(hops - 1)
+                Self::from_afar(machine, machine.hops(line.home, node).max(1))
             }
             // Nobody: memory.
             None => costs.memory + costs.hop * u64::from(machine.hops(line.home, node)),
         }
+    }
+
+    /// What a message and its answer take to a socket so many links away, one at least.
+    fn from_afar(machine: &Machine, hops: u32) -> Picoseconds {
+        machine.costs().remote + machine.costs().hop * u64::from(hops - 1)
     }
 
     /// What it costs to take the copies of all others away: an answer from the farthest, and a message to each.
@@ -250,7 +254,7 @@ impl Lines {
             farthest = farthest.max(machine.hops(machine.node_of_core(other), node));
         }
         traffic.invalidations += others;
-        let answer = if farthest == 0 { 0 } else { costs.remote + costs.hop * u64::from(farthest - 1) };
+        let answer = if farthest == 0 { 0 } else { Self::from_afar(machine, farthest) };
         answer + costs.invalidation * others
     }
 }

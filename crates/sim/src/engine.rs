@@ -34,7 +34,7 @@ const STACK: usize = 64 << 10;
 type Body = Coroutine<(), (), (), DefaultStack>;
 type Within = Yielder<(), ()>;
 
-/// How much lines a wait loop may look at for its rounds to be slept through.
+/// How many lines a wait loop may look at for its rounds to be slept through.
 const WATCHED: usize = 4;
 
 /// Threads that are held up.
@@ -63,7 +63,9 @@ struct Round {
 impl Round {
     fn note(&mut self, line: LineId, version: u32) {
         if self.lines[..self.len].contains(&(line, version)) {
-        } else if self.len < WATCHED {
+            return;
+        }
+        if self.len < WATCHED {
             self.lines[self.len] = (line, version);
             self.len += 1;
         } else {
@@ -351,9 +353,7 @@ impl Engine {
             inner = self.inner.borrow_mut();
         }
         if core::mem::take(&mut inner.threads[id as usize].preempted) {
-            let now = inner.now;
-            inner.expire(id, now);
-            inner.goes(id, now);
+            inner.expire(id);
             drop(inner);
             self.suspend();
         }
@@ -383,8 +383,8 @@ impl Engine {
         }
     }
 
-    /// One turn of a wait loop, or so many of those at most that would find nothing new. Returns how many.
-    pub(crate) fn pause(&self, most: u32) -> u32 {
+    /// One turn of a wait loop, or so many of those at most that would find nothing new.
+    pub(crate) fn pause(&self, most: u32) {
         let mut inner = self.inner.borrow_mut();
         if inner.wants_attention() {
             drop(inner);
@@ -406,7 +406,7 @@ impl Engine {
             let done = inner.now + costs.pause;
             drop(inner);
             self.until(done);
-            return 1;
+            return;
         }
         let takes = costs.pause + costs.hit * round.len as u64;
         for &(line, _) in seen {
@@ -423,8 +423,6 @@ impl Engine {
         for &(line, _) in seen {
             inner.lines.forget(line, id as u32);
         }
-        let spun = inner.now - since - inner.threads[id].missed;
-        (spun / takes).clamp(1, u64::from(most)) as u32
     }
 
     /// Sleeps while the word at `address` is as `holds` says.
@@ -493,9 +491,7 @@ impl Engine {
         let mut inner = self.inner.borrow_mut();
         let id = inner.current;
         if inner.cpus.yields(id) {
-            let at = inner.now;
-            inner.expire(id, at);
-            inner.goes(id, at);
+            inner.expire(id);
             drop(inner);
             self.suspend();
         }
@@ -684,10 +680,11 @@ impl Inner {
         self.announce(at, What::Slice(cpu, token));
     }
 
-    /// The thread's CPU is to be given to the next at this moment.
-    fn expire(&mut self, id: ThreadId, at: Picoseconds) {
-        let cpu = self.cpus.of(id);
-        self.announce_slice(cpu, at);
+    /// The running thread's CPU is given to the next at this moment, if there is one. The thread suspends itself.
+    fn expire(&mut self, id: ThreadId) {
+        let (cpu, now) = (self.cpus.of(id), self.now);
+        self.announce_slice(cpu, now);
+        self.goes(id, now);
     }
 
     /// Gives a CPU to the next thread, if there is one, and the one that runs there goes to the queue.

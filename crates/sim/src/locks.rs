@@ -9,7 +9,7 @@ use poundlock_core::handoff::{
 };
 use poundlock_core::mutex::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawMutex, Variant};
 use poundlock_core::names::LockName;
-use poundlock_core::qspin::{Form, Kind, Native, Paravirtual, RawSpin, Virtual};
+use poundlock_core::qspin::{Form, Kind, Layout, Native, Paravirtual, RawSpin, Small, Virtual};
 
 use crate::Alone;
 use crate::platform::Sim;
@@ -87,7 +87,8 @@ impl<F: Form> Lock for Queueing<F> {
         self.0.unlock::<F>();
     }
     fn is_free(&self) -> bool {
-        !self.0.is_locked()
+        // That somebody has halted in it is for good.
+        self.0.word() & !Small::HALTS == 0
     }
 }
 

@@ -34,16 +34,19 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings {
-            evidence: Evidence::Displaced,
-            spin: 20 * MICROSECOND,
-            plain_release: true,
-            disturbance: None,
-        }
+        Settings::DEFAULT
     }
 }
 
 impl Settings {
+    /// As in user space, undisturbed.
+    pub const DEFAULT: Settings = Settings {
+        evidence: Evidence::Displaced,
+        spin: 20 * MICROSECOND,
+        plain_release: true,
+        disturbance: None,
+    };
+
     /// A fresh spin budget, for the calling thread of a simulation.
     pub fn budget(&self) -> Budget {
         let costs = Engine::with(Engine::costs);
@@ -97,9 +100,7 @@ struct Memory {
 }
 
 std::thread_local! {
-    static SETTINGS: Cell<Settings> = const {
-        Cell::new(Settings { evidence: Evidence::Displaced, spin: 20 * MICROSECOND, plain_release: true, disturbance: None })
-    };
+    static SETTINGS: Cell<Settings> = const { Cell::new(Settings::DEFAULT) };
     /// Memory for so many threads, none of which is in use.
     static SPARE: RefCell<Vec<&'static Memory>> = const { RefCell::new(Vec::new()) };
     static MEMORY: Cell<Option<&'static Memory>> = const { Cell::new(None) };
@@ -186,7 +187,7 @@ impl Platform for Sim {
         if round < SPINS {
             Self::relax();
         } else {
-            Engine::with(Engine::give_way);
+            Self::give_way();
         }
     }
 
