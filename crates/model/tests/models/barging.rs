@@ -86,6 +86,16 @@ impl<P: Modelled> Barged<P> {
         world.spawn(index, move |_| barged.pass())
     }
 
+    /// Threads with these numbers that sleep for it, in this order. Somebody holds it.
+    fn sleepers(self: &Rc<Self>, world: &World, numbers: std::ops::Range<u32>) -> Vec<JoinHandle<()>> {
+        let asleep = |index| {
+            let sleeper = self.passer(world, index);
+            world.await_sleep(index);
+            sleeper
+        };
+        numbers.map(asleep).collect()
+    }
+
     /// At the end, when all threads have been joined.
     fn finish(&self, sections: u32) {
         assert_eq!(self.section(), sections, "an entry was lost");
@@ -125,15 +135,9 @@ fn woken_in_turn<P: Modelled>(name: &str, preemptions: usize, settings: Settings
     explore::<P>(name, preemptions, settings, move |world| {
         let barged = Barged::<P>::new();
         watch(world, &barged);
-        let others: Vec<_> = world.unexplored(|| {
+        let others = world.unexplored(|| {
             barged.mutex.lock();
-            (1..settings.threads as u32)
-                .map(|index| {
-                    let other = barged.passer(world, index);
-                    world.await_sleep(index);
-                    other
-                })
-                .collect()
+            barged.sleepers(world, 1..settings.threads as u32)
         });
         let waiters = others.len() as u32;
         barged.section();
@@ -274,11 +278,7 @@ fn hand_over() {
         watch(world, &barged);
         let others = world.unexplored(|| {
             barged.mutex.lock();
-            let others = [1, 2].map(|index| {
-                let other = barged.passer(world, index);
-                world.await_sleep(index);
-                other
-            });
+            let others = barged.sleepers(world, 1..3);
             barged.mutex.unlock();
             barged.mutex.lock();
             world.await_sleep(1);
@@ -311,11 +311,7 @@ fn relief(settings: Settings) -> Report {
         });
         let others = world.unexplored(|| {
             barged.mutex.lock();
-            let others = [1, 2].map(|index| {
-                let other = barged.passer(world, index);
-                world.await_sleep(index);
-                other
-            });
+            let others = barged.sleepers(world, 1..3);
             // Its stint begins, and the first sleeper is woken.
             barged.mutex.unlock();
             barged.mutex.lock();
@@ -348,11 +344,7 @@ fn overdue() {
         watch(world, &barged);
         let sleepers = world.unexplored(|| {
             barged.mutex.lock();
-            [1, 2].map(|index| {
-                let sleeper = barged.passer(world, index);
-                world.await_sleep(index);
-                sleeper
-            })
+            barged.sleepers(world, 1..3)
         });
         let spinner = barged.passer(world, 3);
         loom::thread::yield_now();
