@@ -625,7 +625,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(1, format_args!("{}: {error}", path.display()))
 }
 
-fn failure(error: Error) -> Failure {
+pub(crate) fn failure(error: Error) -> Failure {
     let status = match error {
         Error::Options(_) => status::USAGE,
         _ => status::OURS,
@@ -633,7 +633,7 @@ fn failure(error: Error) -> Failure {
     Failure::new(status, error)
 }
 
-fn context() -> Result<Context, Failure> {
+pub(crate) fn context() -> Result<Context, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(status::OURS, format_args!("where this command lies: {error}")))?;
     Ok(Context {

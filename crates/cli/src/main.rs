@@ -17,6 +17,7 @@ mod message;
 mod program;
 mod run;
 mod semaphores;
+mod sim;
 mod stat;
 mod torture;
 
@@ -37,6 +38,8 @@ enum Cmd {
     Locks(locks::Args),
     /// Measure our locks against glibc's on this machine
     Bench(bench::Args),
+    /// Run our locks on simulated machines of up to 512 cores
+    Sim(sim::Args),
     /// Torture a lock with real threads, signals, cancellation and forks, and check that it stays one
     Torture(torture::Args),
     /// List semaphore arrays, or report on them
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Cmd::Stat(args) => stat::main(args),
         Cmd::Locks(args) => locks::main(args),
         Cmd::Bench(args) => bench::main(args),
+        Cmd::Sim(args) => sim::main(args),
         Cmd::Torture(args) => torture::main(args),
         Cmd::Ipcs(args) => ipcs::main(args),
         Cmd::Ipcrm(args) => ipcrm::main(args),

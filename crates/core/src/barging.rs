@@ -193,13 +193,13 @@ impl Gaps {
     /// How long a stint is, if there are any: longer where the mutex may be one that nobody spins for, since then it gets about
     /// by itself, and wake-ups leave gaps that are not its own.
     fn stint<P: Platform>(self) -> Option<usize> {
-        (!self.are_rare()).then(|| P::TUNING.stint.saturating_mul(1 << (Gaps::KNOWN.0 - self.0)))
+        (!self.are_rare()).then(|| P::tuning().stint.saturating_mul(1 << (Gaps::KNOWN.0 - self.0)))
     }
 
     /// How many waits of so many turns there are for one that is followed by a trial.
     fn waits_a_trial<P: Platform>(self, spun: u32) -> u32 {
-        let waits = P::TUNING.waits_a_trial;
-        match (self.0 <= Gaps::UNKNOWN, spun < 8 * P::TUNING.spun_before_trial) {
+        let waits = P::tuning().waits_a_trial;
+        match (self.0 <= Gaps::UNKNOWN, spun < 8 * P::tuning().spun_before_trial) {
             (true, _) => waits,
             (false, true) => 32 * waits,
             (false, false) => 8 * waits,
@@ -335,7 +335,7 @@ impl<P: Platform> RawBarging<P> {
     /// Whether the owner, which left these hints, has been at it for as long as it may, with others asleep. Asked now and then.
     #[inline(always)]
     fn is_relieved(&self, owner: u32) -> bool {
-        owner & ((TURN << P::TUNING.owners_a_stint_check) - TURN) == 0
+        owner & ((TURN << P::tuning().owners_a_stint_check) - TURN) == 0
             && self.state.load(Relaxed) & SLEEPERS != 0
             && Self::ends_stint(Gaps::of(owner))
     }
@@ -427,7 +427,7 @@ impl<P: Platform> RawBarging<P> {
     /// A newcomer's few looks, if nobody else waits: a short section is over by then, and to queue up costs more.
     fn glance(&self) -> bool {
         let mut budget = P::spin();
-        for look in 0..P::TUNING.glances {
+        for look in 0..P::tuning().glances {
             let mut nobody = false;
             if self.grab(&mut nobody) {
                 return true;
@@ -506,7 +506,7 @@ impl<P: Platform> RawBarging<P> {
     fn nap(&self, id: NodeId, awake: &mut bool) -> bool {
         P::nap();
         if self.state.load(Relaxed) & LOCKED == 0 {
-            let longest = P::TUNING.longest_interval;
+            let longest = P::tuning().longest_interval;
             let mut saturated = false;
             if self.interval() == longest {
                 let before = self.turns();
@@ -518,13 +518,13 @@ impl<P: Platform> RawBarging<P> {
                 return true;
             }
         }
-        id.get::<P>().attempts.store(P::TUNING.handoff_after, Relaxed);
+        id.get::<P>().attempts.store(P::tuning().handoff_after, Relaxed);
         false
     }
 
     /// The head of the queue watches the mutex.
     fn watch(&self, awake: &mut bool) -> End {
-        let longest = P::TUNING.longest_interval;
+        let longest = P::tuning().longest_interval;
         let gaps = self.gaps();
         let mut budget = P::spin();
         if gaps.are_rare() {
@@ -560,13 +560,13 @@ impl<P: Platform> RawBarging<P> {
             } else if taken == 0 {
                 interval = interval.saturating_sub(1);
             }
-            if *awake && in_vain >= P::TUNING.looks_in_vain + gaps.patience() {
+            if *awake && in_vain >= P::tuning().looks_in_vain + gaps.patience() {
                 break End::Busy;
             }
         };
         if end == End::Acquired {
             let gaps = self.gaps();
-            let trial = spun >= P::TUNING.spun_before_trial
+            let trial = spun >= P::tuning().spun_before_trial
                 && !gaps.are_rare()
                 && (turns / TURN).is_multiple_of(gaps.waits_a_trial::<P>(spun));
             self.leave(if trial { Gaps::DOUBTED } else { gaps }, interval);
@@ -604,7 +604,7 @@ impl<P: Platform> RawBarging<P> {
         }
         // So many steps make `OVERDUE`, and none goes beyond. A quarter of what other locks allow: only waiters count here, and
         // they come more rarely than unlocks.
-        state + ((OVERDUE / P::TUNING.passes_before_wake.div_ceil(4)) & PASSES)
+        state + ((OVERDUE / P::tuning().passes_before_wake.div_ceil(4)) & PASSES)
     }
 
     #[inline]
@@ -704,10 +704,10 @@ impl<P: Platform> RawBarging<P> {
     /// Sleeps until woken, handed the mutex, or out of patience.
     fn doze(&self, id: NodeId, patience: Patience<'_>) -> Option<Failure> {
         let node = id.get::<P>();
-        if node.attempts.load(Relaxed) >= P::TUNING.handoff_after {
+        if node.attempts.load(Relaxed) >= P::tuning().handoff_after {
             // The next unlock hands it over.
             let hurried = || node.state.load(Relaxed) != state::SLEEPING;
-            (0..P::TUNING.spins_for_hand_over).any(|_| {
+            (0..P::tuning().spins_for_hand_over).any(|_| {
                 let mut budget = P::spin();
                 while !hurried() && budget.spin() {}
                 hurried()
@@ -745,7 +745,7 @@ impl<P: Platform> RawBarging<P> {
             match list::first::<P>(&self.head) {
                 Some(first) => {
                     let node = first.get::<P>();
-                    if node.attempts.load(Relaxed) >= P::TUNING.handoff_after {
+                    if node.attempts.load(Relaxed) >= P::tuning().handoff_after {
                         return self.hand_over(first);
                     }
                     // BELIEF: on behalf of the one that is woken.

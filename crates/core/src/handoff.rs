@@ -334,7 +334,7 @@ impl<P: Platform> RawHandoff<P> {
         let mut budget = P::spin_measured();
         // Each look spends one turn, and passes several. Twice the budget in all: a hand-over to a sleeper costs the one who
         // wakes it about as much as the sleeper.
-        budget.cut(256 * 2 / P::TUNING.turns_a_look.max(2));
+        budget.cut(256 * 2 / P::tuning().turns_a_look.max(2));
         if spinning == Spinning::Adaptive {
             budget.cut(Experience(self.learnt.load(Relaxed)).part());
         }
@@ -362,7 +362,7 @@ impl<P: Platform> RawHandoff<P> {
             let spent = match spinning {
                 Spinning::Fixed | Spinning::SameCpu => {
                     P::relax();
-                    turns = turns.saturating_sub(P::TUNING.turns_a_look);
+                    turns = turns.saturating_sub(P::tuning().turns_a_look);
                     turns == 0
                 }
                 _ => !budget.spin(),
@@ -370,7 +370,7 @@ impl<P: Platform> RawHandoff<P> {
             if gone || spent {
                 break;
             }
-            for _ in 1..P::TUNING.turns_a_look {
+            for _ in 1..P::tuning().turns_a_look {
                 P::relax();
             }
         }

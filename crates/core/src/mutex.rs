@@ -532,13 +532,13 @@ impl<P: Platform> RawMutex<P> {
             let mut sleeper = None;
             if let Some(first) = list::first::<P>(&self.head) {
                 let node = first.get::<P>();
-                if node.attempts.load(Relaxed) >= P::TUNING.handoff_after {
+                if node.attempts.load(Relaxed) >= P::tuning().handoff_after {
                     return self.hand_over(first);
                 }
                 let passed = node.passed.load(Relaxed);
                 if V::queues_spinners()
                     && self.tail.load(Relaxed) != 0
-                    && passed < P::TUNING.passes_before_wake
+                    && passed < P::tuning().passes_before_wake
                 {
                     node.passed.store(passed + 1, Relaxed);
                 } else {

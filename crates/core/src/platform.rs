@@ -165,6 +165,42 @@ pub struct Tuning {
     pub longest_interval: u32,
 }
 
+impl Tuning {
+    /// What was found by measurement for threads of Linux, where a sleep and a wake-up take some microseconds.
+    pub const USER_SPACE: Tuning = Tuning {
+        // With a queue of spinners a woken sleeper is served among the first few; one that was not after
+        // this many wake-ups has met with something else.
+        handoff_after: 16,
+        // A wake-up under oversubscription costs the CPUs some 10 microseconds: two switches and the cold
+        // caches. One in 256 unlocks keeps that below a few per cent of critical sections of a microsecond,
+        // and still serves a sleeper every fraction of a millisecond.
+        passes_before_wake: 256,
+        // A critical section of a few dozen instructions is over by then, and its lock changes hands by one
+        // read-modify-write rather than three; two threads at such sections get a third more through. It costs order
+        // only among threads that come within that time.
+        glances: 4,
+        // A look takes the line from the owner, who is about to write to it several times: with a look a turn two threads
+        // that take turns at it get a third to a half as much through.
+        turns_a_look: 16,
+        // A third or so of a time slice: who sleeps before its slice is over is not preempted, and gets a CPU at once when it is
+        // woken, whatever else runs there. A relief costs the CPUs some ten microseconds.
+        stint: 500_000,
+        // 32: a look at the clock takes as long as a short critical section.
+        owners_a_stint_check: 5,
+        // 256 turns: a few microseconds.
+        longest_interval: 8,
+        // Some ten microseconds of patience.
+        looks_in_vain: 3,
+        // A trial lasts some tenths of a millisecond; the waits between two of them, a few.
+        waits_a_trial: 32,
+        // A microsecond or so: shorter waits cost little.
+        spun_before_trial: 64,
+        // Long enough for a critical section of 20 microseconds, which is not much longer than what a sleep and a wake-up
+        // would leave the mutex idle.
+        spins_for_hand_over: 3,
+    };
+}
+
 /// The machine under the locks. See the module's documentation.
 pub trait Platform: Sized + 'static {
     /// A 32-bit atomic.
@@ -174,8 +210,8 @@ pub trait Platform: Sized + 'static {
     /// A spin budget.
     type Spin: Spin;
 
-    /// Constants of the algorithms.
-    const TUNING: Tuning;
+    /// Constants of the algorithms: the same ones for as long as there are locks, and so cheap to have that slow paths ask for each.
+    fn tuning() -> Tuning;
 
     /// A fresh spin budget; one that is used up at once where spinning cannot help (a single CPU).
     fn spin() -> Self::Spin;

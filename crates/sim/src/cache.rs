@@ -187,7 +187,8 @@ impl Lines {
             traffic.queued += begin - now;
             let mut cost = Self::fetch(machine, line, core, traffic);
             if access != Access::Load {
-                cost += Self::invalidate(machine, line, core, traffic);
+                // One request asks for the line and tells the others to drop it.
+                cost = cost.max(Self::invalidate(machine, line, core, traffic));
             }
             let done = begin + cost;
             // Copies are handed out by whoever has one, one after the other; the line itself goes on only when it is there.

@@ -25,6 +25,7 @@ use poundlock_core::platform::Waited;
 use rustc_hash::FxHashMap;
 
 use crate::cache::{Access, LineId, Lines, Traffic};
+use crate::hypervisor::Host;
 use crate::machine::{MICROSECOND, Machine, Picoseconds};
 use crate::scheduler::{Cpus, Placed};
 
@@ -76,13 +77,13 @@ impl Round {
 
 /// Rounds that are slept through.
 #[derive(Clone, Copy)]
-struct Watch {
+pub(crate) struct Watch {
     since: Picoseconds,
     round: Picoseconds,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     /// Wants a CPU.
     Ready,
     /// Has one.
@@ -93,30 +94,36 @@ enum State {
     Done,
 }
 
-struct Thread {
+pub(crate) struct Thread {
     body: Option<Body>,
     within: *const Within,
-    state: State,
+    pub(crate) state: State,
     /// The one that its pending events carry; older ones are void.
-    token: u64,
+    pub(crate) token: u64,
     /// While it runs: when what it does is done.
-    done_at: Picoseconds,
+    pub(crate) done_at: Picoseconds,
     /// While it does not: how much of that is left.
-    left: Picoseconds,
+    pub(crate) left: Picoseconds,
     /// It is in the middle of an access, which is not interrupted.
-    accessing: bool,
+    pub(crate) accessing: bool,
     /// Its CPU was to be given away meanwhile.
     preempted: bool,
+    /// It must not sleep: it halts its virtual CPU instead.
+    atomic: bool,
+    /// It has.
+    pub(crate) halted: bool,
+    /// How often it has said that it keeps its CPU until it sleeps or takes that back.
+    kept: u32,
     /// When it got its CPU.
     begun: Picoseconds,
     /// Until when its time is accounted for.
-    since: Picoseconds,
+    pub(crate) since: Picoseconds,
     before: Round,
     round: Round,
-    watch: Option<Watch>,
+    pub(crate) watch: Option<Watch>,
     /// How long it did not run while it watched.
-    missed: Picoseconds,
-    stopped: Picoseconds,
+    pub(crate) missed: Picoseconds,
+    pub(crate) stopped: Picoseconds,
     /// The word that it sleeps for.
     word: Option<usize>,
     waited: Waited,
@@ -124,13 +131,15 @@ struct Thread {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+pub(crate) enum What {
     /// What the thread does is done.
     Goes(ThreadId, u64),
     /// A sleep's time is up.
     Timer(ThreadId, u64),
     /// Somebody else may have the CPU.
     Slice(u32, u64),
+    /// Another virtual CPU may have the real one.
+    HostSlice(u32, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,12 +159,14 @@ pub enum Stuck {
 
 pub(crate) struct Inner {
     machine: Machine,
-    now: Picoseconds,
+    /// What the machine's CPUs are virtual on.
+    pub(crate) host: Option<Host>,
+    pub(crate) now: Picoseconds,
     events: BinaryHeap<Reverse<Event>>,
     numbers: u64,
     lines: Lines,
-    threads: Vec<Thread>,
-    cpus: Cpus,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) cpus: Cpus,
     futexes: FxHashMap<usize, VecDeque<ThreadId>>,
     current: ThreadId,
     running: bool,
@@ -176,10 +187,11 @@ std::thread_local! {
 }
 
 impl Engine {
-    pub(crate) fn new(machine: &Machine, disturbance: Option<Disturbance>) -> Engine {
+    pub(crate) fn new(machine: &Machine, host: Option<Host>, disturbance: Option<Disturbance>) -> Engine {
         Engine {
             inner: RefCell::new(Inner {
                 machine: machine.clone(),
+                host,
                 now: 0,
                 events: BinaryHeap::new(),
                 numbers: 0,
@@ -237,6 +249,9 @@ impl Engine {
             left: 0,
             accessing: false,
             preempted: false,
+            atomic: false,
+            halted: false,
+            kept: 0,
             begun: 0,
             since: 0,
             before: Round::default(),
@@ -352,7 +367,13 @@ impl Engine {
             self.until(done);
             inner = self.inner.borrow_mut();
         }
-        if core::mem::take(&mut inner.threads[id as usize].preempted) {
+        if inner.leaves_iron(id) {
+            drop(inner);
+            self.suspend();
+            inner = self.inner.borrow_mut();
+        }
+        let thread = &mut inner.threads[id as usize];
+        if thread.kept == 0 && core::mem::take(&mut thread.preempted) {
             inner.expire(id);
             drop(inner);
             self.suspend();
@@ -363,20 +384,21 @@ impl Engine {
     pub(crate) fn work(&self, time: Picoseconds) {
         // The other may come or go.
         const PIECE: Picoseconds = 20 * MICROSECOND;
+        let most = if self.inner.borrow().iron().has_siblings() { PIECE } else { Picoseconds::MAX };
         let mut left = time;
         while left > 0 {
-            let piece = left.min(PIECE);
+            let piece = left.min(most);
             left -= piece;
             let mut inner = self.inner.borrow_mut();
-            if inner.threads[inner.current as usize].preempted {
+            if inner.is_due() {
                 drop(inner);
                 self.attend();
                 inner = self.inner.borrow_mut();
             }
             let id = inner.current as usize;
             inner.threads[id].round.busy = true;
-            let slow = inner.cpus.sibling_is_busy(&inner.machine, id as u32);
-            let takes = if slow { piece * 256 / inner.machine.costs().sibling } else { piece };
+            let slow = inner.sibling_is_busy(id as u32);
+            let takes = if slow { piece * 256 / inner.iron().costs().sibling } else { piece };
             let done = inner.now + takes;
             drop(inner);
             self.until(done);
@@ -391,7 +413,7 @@ impl Engine {
             self.attend();
             inner = self.inner.borrow_mut();
         }
-        let costs = *inner.machine.costs();
+        let costs = *inner.iron().costs();
         let id = inner.current as usize;
         let thread = &mut inner.threads[id];
         let round = core::mem::take(&mut thread.round);
@@ -425,6 +447,21 @@ impl Engine {
         }
     }
 
+    /// A system call's way into the kernel and back, for a thread that is not there yet.
+    fn enter(&self) {
+        let inner = self.inner.borrow();
+        let thread = &inner.threads[inner.current as usize];
+        let takes = match &inner.host {
+            Some(host) if thread.atomic => host.halt(),
+            _ if thread.kept > 0 => 0,
+            _ => inner.machine.scheduler().syscall,
+        };
+        drop(inner);
+        if takes > 0 {
+            self.spend(takes);
+        }
+    }
+
     /// Sleeps while the word at `address` is as `holds` says.
     pub(crate) fn wait(
         &self,
@@ -432,8 +469,7 @@ impl Engine {
         holds: impl Fn() -> bool,
         until: Option<Picoseconds>,
     ) -> Waited {
-        let syscall = self.inner.borrow().machine.scheduler().syscall;
-        self.spend(syscall);
+        self.enter();
         if !holds() {
             return Waited::Woken;
         }
@@ -444,13 +480,28 @@ impl Engine {
         }
         inner.futexes.entry(address).or_default().push_back(id);
         inner.threads[id as usize].word = Some(address);
+        if inner.threads[id as usize].atomic && inner.host.is_some() {
+            return self.halt(inner, until);
+        }
         self.sleep(inner, until)
+    }
+
+    /// The caller's virtual CPU gives its real one back, and the caller stays its thread.
+    fn halt(&self, mut inner: core::cell::RefMut<'_, Inner>, until: Option<Picoseconds>) -> Waited {
+        let id = inner.current;
+        inner.halts(id);
+        if let Some(until) = until {
+            let token = inner.threads[id as usize].token;
+            inner.announce(until, What::Timer(id, token));
+        }
+        drop(inner);
+        self.suspend();
+        self.inner.borrow().threads[id as usize].waited
     }
 
     /// Sleeps for so long.
     pub(crate) fn nap(&self, time: Picoseconds) {
-        let syscall = self.inner.borrow().machine.scheduler().syscall;
-        self.spend(syscall);
+        self.enter();
         let inner = self.inner.borrow_mut();
         let until = inner.now + time;
         self.sleep(inner, Some(until));
@@ -471,23 +522,27 @@ impl Engine {
     /// Wakes up to `count` of those who sleep for the word at `address`.
     pub(crate) fn wake(&self, address: usize, count: u32) {
         let scheduler = *self.inner.borrow().machine.scheduler();
-        self.spend(scheduler.syscall);
+        self.enter();
         for _ in 0..count {
             let mut inner = self.inner.borrow_mut();
             let Some(id) = inner.futexes.get_mut(&address).and_then(VecDeque::pop_front) else { return };
             let thread = &mut inner.threads[id as usize];
             thread.word = None;
             thread.waited = Waited::Woken;
-            inner.ready(id);
+            let takes = if thread.halted {
+                inner.unhalts(id)
+            } else {
+                inner.ready(id);
+                scheduler.wake
+            };
             drop(inner);
-            self.spend(scheduler.wake);
+            self.spend(takes);
         }
     }
 
     /// The caller's CPU may run somebody else.
     pub(crate) fn give_way(&self) {
-        let syscall = self.inner.borrow().machine.scheduler().syscall;
-        self.spend(syscall);
+        self.enter();
         let mut inner = self.inner.borrow_mut();
         let id = inner.current;
         if inner.cpus.yields(id) {
@@ -495,6 +550,38 @@ impl Engine {
             drop(inner);
             self.suspend();
         }
+    }
+
+    /// The caller keeps its CPU from now on, unless it sleeps: it is in the kernel, say.
+    pub(crate) fn keep(&self) {
+        let mut inner = self.inner.borrow_mut();
+        let id = inner.current as usize;
+        inner.threads[id].kept += 1;
+    }
+
+    /// It takes that back.
+    pub(crate) fn unkeep(&self) {
+        let mut inner = self.inner.borrow_mut();
+        let id = inner.current as usize;
+        inner.threads[id].kept -= 1;
+        if inner.is_due() {
+            drop(inner);
+            self.attend();
+        }
+    }
+
+    /// From now on the caller must not sleep, or may again.
+    pub(crate) fn set_atomic(&self, atomic: bool) {
+        let mut inner = self.inner.borrow_mut();
+        let id = inner.current as usize;
+        inner.threads[id].atomic = atomic;
+    }
+
+    /// Whether somebody else is to have the caller's CPU, which it keeps: what a kernel asks before it goes on spinning.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let inner = self.inner.borrow();
+        let thread = &inner.threads[inner.current as usize];
+        thread.kept > 0 && thread.preempted
     }
 
     /// The caller is in the kernel for so long.
@@ -532,7 +619,8 @@ impl Engine {
     pub(crate) fn used(&self, id: ThreadId) -> Picoseconds {
         let inner = self.inner.borrow();
         let thread = &inner.threads[id as usize];
-        thread.used + if thread.state == State::Running { inner.now.saturating_sub(thread.since) } else { 0 }
+        let runs = thread.state == State::Running && inner.is_on_iron(inner.cpus.of(id));
+        thread.used + if runs { inner.now.saturating_sub(thread.since) } else { 0 }
     }
 
     /// Whether all threads have come to their ends.
@@ -545,7 +633,7 @@ impl Engine {
     }
 
     pub(crate) fn costs(&self) -> crate::machine::Costs {
-        *self.inner.borrow().machine.costs()
+        *self.inner.borrow().iron().costs()
     }
 }
 
@@ -563,16 +651,22 @@ impl Drop for Engine {
 
 impl Inner {
     fn wants_attention(&self) -> bool {
-        self.disturbance.is_some() || self.threads[self.current as usize].preempted
+        self.disturbance.is_some() || self.is_due()
     }
 
-    fn announce(&mut self, at: Picoseconds, what: What) {
+    /// Whether the current thread's CPU is to be given away.
+    fn is_due(&self) -> bool {
+        let thread = &self.threads[self.current as usize];
+        (thread.preempted && thread.kept == 0) || self.iron_is_wanted(self.current)
+    }
+
+    pub(crate) fn announce(&mut self, at: Picoseconds, what: What) {
         self.numbers += 1;
         self.events.push(Reverse(Event { at, number: self.numbers, what }));
     }
 
     /// A running thread is busy until `done`.
-    fn goes(&mut self, id: ThreadId, done: Picoseconds) {
+    pub(crate) fn goes(&mut self, id: ThreadId, done: Picoseconds) {
         let thread = &mut self.threads[id as usize];
         thread.token += 1;
         thread.done_at = done;
@@ -586,24 +680,38 @@ impl Inner {
             What::Goes(id, token) => (self.threads[id as usize].token == token).then_some(id),
             What::Timer(id, token) => {
                 let thread = &mut self.threads[id as usize];
-                if thread.token == token && thread.state == State::Blocked {
+                if thread.token == token && (thread.state == State::Blocked || thread.halted) {
                     thread.waited = Waited::TimedOut;
                     if let Some(word) = thread.word.take()
                         && let Some(queue) = self.futexes.get_mut(&word)
                     {
                         queue.retain(|&other| other != id);
                     }
-                    self.ready(id);
+                    if self.threads[id as usize].halted {
+                        self.unhalts(id);
+                    } else {
+                        self.ready(id);
+                    }
                 }
+                None
+            }
+            What::HostSlice(cpu, token) => {
+                self.host_slice_ends(cpu, token);
                 None
             }
             What::Slice(cpu, token) => {
                 if self.cpus.slice_ends(cpu, token)
+                    && self.ticks(cpu)
                     && let Some(id) = self.cpus.current(cpu)
                 {
+                    let now = self.now;
                     let thread = &mut self.threads[id as usize];
-                    if thread.accessing {
+                    if thread.accessing || thread.kept > 0 {
                         thread.preempted = true;
+                        if thread.watch.is_some() {
+                            // It looks at that, too.
+                            self.goes(id, now);
+                        }
                     } else {
                         self.switch(cpu);
                     }
@@ -615,9 +723,11 @@ impl Inner {
 
     fn access(&mut self, address: usize, access: Access, narrow: bool) -> Picoseconds {
         let id = self.current;
-        let core = self.machine.core_of(self.cpus.of(id));
-        let line = self.lines.name(address, core, &self.machine);
-        let outcome = self.lines.access(&self.machine, line, core, access, narrow, self.now);
+        let core = self.core_of(id);
+        // Not by a method: the lines change.
+        let iron = self.host.as_ref().map_or(&self.machine, Host::machine);
+        let line = self.lines.name(address, core, iron);
+        let outcome = self.lines.access(iron, line, core, access, narrow, self.now);
         let version = self.lines.version(line);
         let round = &mut self.threads[id as usize].round;
         if access == Access::Load && outcome.hit {
@@ -633,9 +743,10 @@ impl Inner {
 
     /// A line that a thread watches is written at this moment.
     fn notice(&mut self, id: ThreadId, at: Picoseconds) {
+        let on_iron = self.is_on_iron(self.cpus.of(id));
         let thread = &mut self.threads[id as usize];
         let Some(watch) = thread.watch else { return };
-        if thread.state != State::Running {
+        if thread.state != State::Running || !on_iron {
             thread.left = 0;
             return;
         }
@@ -656,6 +767,7 @@ impl Inner {
         thread.state = State::Ready;
         thread.token += 1;
         match self.cpus.place(&self.machine, id) {
+            Placed::Idle(cpu) if self.host.is_some() => self.kick(cpu),
             Placed::Idle(cpu) => {
                 let latency = self.machine.scheduler().wake_latency;
                 self.dispatch(cpu, latency);
@@ -675,7 +787,7 @@ impl Inner {
         }
     }
 
-    fn announce_slice(&mut self, cpu: u32, at: Picoseconds) {
+    pub(crate) fn announce_slice(&mut self, cpu: u32, at: Picoseconds) {
         let token = self.cpus.new_slice(cpu);
         self.announce(at, What::Slice(cpu, token));
     }
@@ -705,7 +817,7 @@ impl Inner {
     }
 
     /// A CPU that runs nobody gets its next thread.
-    fn dispatch(&mut self, cpu: u32, latency: Picoseconds) {
+    pub(crate) fn dispatch(&mut self, cpu: u32, latency: Picoseconds) {
         let Some(next) = self.cpus.next(&self.machine, cpu) else { return };
         let scheduler = *self.machine.scheduler();
         let now = self.now;
@@ -736,9 +848,20 @@ impl Inner {
         thread.preempted = false;
         let cpu = self.cpus.leave(&self.machine, id);
         self.dispatch(cpu, 0);
+        if self.host.is_some() && self.cpus.current(cpu).is_none() {
+            self.idles(cpu);
+        }
     }
 
-    fn charge(&mut self, id: ThreadId) {
+    /// The machine whose caches and cores there are.
+    pub(crate) fn iron(&self) -> &Machine {
+        self.host.as_ref().map_or(&self.machine, Host::machine)
+    }
+
+    pub(crate) fn charge(&mut self, id: ThreadId) {
+        if !self.is_on_iron(self.cpus.of(id)) {
+            return;
+        }
         let thread = &mut self.threads[id as usize];
         let time = self.now.saturating_sub(thread.since);
         thread.used += time;

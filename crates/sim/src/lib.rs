@@ -13,9 +13,13 @@ mod atomic;
 mod cache;
 pub mod check;
 mod engine;
+pub mod experiment;
+pub mod fit;
+mod hypervisor;
 pub mod locks;
 mod machine;
 mod platform;
+pub mod published;
 mod scheduler;
 pub mod workload;
 
@@ -24,6 +28,7 @@ use std::cell::RefCell;
 pub use atomic::{U32, Usize};
 pub use cache::Traffic;
 pub use engine::{Disturbance, Stuck};
+pub use hypervisor::Hypervisor;
 pub use machine::{Costs, Error, MICROSECOND, Machine, NANOSECOND, Picoseconds, Scheduler};
 pub use platform::{Budget, Evidence, Settings, Sim};
 
@@ -51,7 +56,21 @@ std::thread_local! {
 impl Simulation {
     /// A run without threads so far.
     pub fn new(machine: &Machine, settings: Settings, seed: u64) -> Simulation {
-        Simulation { engine: Engine::new(machine, settings.disturbance), settings, threads: Vec::new(), seed }
+        Simulation { engine: Engine::new(machine, None, settings.disturbance), settings, threads: Vec::new(), seed }
+    }
+
+    /// A run on virtual CPUs: those of `guest`, on those of `host`. `pinned`: each on the one of its number.
+    pub fn guest(
+        guest: &Machine,
+        host: &Machine,
+        hypervisor: &Hypervisor,
+        pinned: bool,
+        settings: Settings,
+        seed: u64,
+    ) -> Simulation {
+        let host = hypervisor::Host::new(host, hypervisor, guest.cpus() as u32, pinned);
+        let engine = Engine::new(guest, Some(host), settings.disturbance);
+        Simulation { engine, settings, threads: Vec::new(), seed }
     }
 
     /// A thread that is ready when the run begins. `cpu`: the only one that it may run on, if there is one. What it owns is
@@ -96,6 +115,27 @@ pub struct Summary {
 /// For the calling thread of a simulation: computes for so long.
 pub fn work(time: Picoseconds) {
     Engine::with(|engine| engine.work(time));
+}
+
+/// For the calling thread of a simulation: does it in the kernel, where it keeps its CPU unless it sleeps.
+pub fn in_kernel<R>(body: impl FnOnce() -> R) -> R {
+    Engine::with(Engine::keep);
+    let result = body();
+    Engine::with(Engine::unkeep);
+    result
+}
+
+/// For the calling thread of a simulation: does it without sleeping. A wait halts its virtual CPU, if that is one.
+pub fn atomically<R>(body: impl FnOnce() -> R) -> R {
+    Engine::with(|engine| engine.set_atomic(true));
+    let result = body();
+    Engine::with(|engine| engine.set_atomic(false));
+    result
+}
+
+/// For the calling thread of a simulation: the CPU time that it has had.
+pub fn used() -> Picoseconds {
+    Engine::with(|engine| engine.used(engine.current()))
 }
 
 /// For the calling thread of a simulation: the time since the run began.

@@ -132,7 +132,7 @@ fn textbook<S: Spinlock + 'static>() -> Box<dyn Lock> {
 type Make = fn() -> Box<dyn Lock>;
 
 /// Textbook locks, by name.
-const TEXTBOOK: [(&str, Make); 4] = [
+pub(crate) const TEXTBOOK: [(&str, Make); 4] = [
     ("test-and-set", textbook::<TestAndSet<Sim>>),
     ("back-off", textbook::<BackOff<Sim>>),
     ("ticket", textbook::<Ticket<Sim>>),

@@ -31,11 +31,11 @@ pub enum Error {
 /// A number, and where it is from.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Figure {
+pub(crate) struct Figure {
     /// Nanoseconds, or what the field says.
-    value: f64,
+    pub(crate) value: f64,
     /// A data sheet, a paper, a measurement, or "fitted" and to what.
-    source: String,
+    pub(crate) source: String,
 }
 
 /// A file of `machines/`.
@@ -61,25 +61,25 @@ macro_rules! figures {
         $(#[$doc])*
         #[derive(Clone, Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct $figures { $($field: Figure,)* }
+        pub(crate) struct $figures { $($field: Figure,)* }
 
         $(#[$out])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $name { $($(#[$field_doc])* pub $field: u64,)* }
 
         impl $figures {
-            fn values(&self, machine: &str) -> Result<$name, Error> {
+            pub(crate) fn values(&self, machine: &str) -> Result<$name, Error> {
                 Ok($name { $($field: checked(machine, stringify!($field), self.$field.value, $unit)?,)* })
             }
 
-            fn sources(&self) -> Vec<(&'static str, f64, &str)> {
+            pub(crate) fn sources(&self) -> Vec<(&'static str, f64, &str)> {
                 vec![$((stringify!($field), self.$field.value, self.$field.source.as_str()),)*]
             }
         }
     };
 }
 
-fn checked(machine: &str, what: &str, value: f64, unit: f64) -> Result<u64, Error> {
+pub(crate) fn checked(machine: &str, what: &str, value: f64, unit: f64) -> Result<u64, Error> {
     // A day, in picoseconds: more is a mistake.
     if value.is_finite() && (0.0..=8.64e16).contains(&(value * unit)) {
         Ok((value * unit).round() as u64)
@@ -88,7 +88,15 @@ fn checked(machine: &str, what: &str, value: f64, unit: f64) -> Result<u64, Erro
     }
 }
 
-const NS: f64 = 1e3;
+/// The machines that are part of Poundlock.
+const KNOWN: [&str; 4] = [
+    include_str!("../machines/westmere-ex-8s.toml"),
+    include_str!("../machines/ivybridge-ex-4s.toml"),
+    include_str!("../machines/numaconnect-512.toml"),
+    include_str!("../machines/phenom-4.toml"),
+];
+
+pub(crate) const NS: f64 = 1e3;
 const PLAIN: f64 = 1.0;
 
 figures! {
@@ -158,6 +166,15 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// The machines that are part of Poundlock, large ones first.
+    ///
+    /// # Panics
+    /// If one of them makes no sense, which a test excludes.
+    pub fn known() -> Vec<Machine> {
+        let parse = |text: &&str| Machine::parse(text).unwrap_or_else(|error| panic!("{error}"));
+        KNOWN.iter().map(parse).collect()
+    }
+
     /// Reads a description.
     ///
     /// # Errors
@@ -235,6 +252,11 @@ impl Machine {
         sources
     }
 
+    /// The same machine with another scheduler.
+    pub(crate) fn with_scheduler(&self, scheduler: Scheduler) -> Machine {
+        Machine { scheduler, ..self.clone() }
+    }
+
     /// The same machine with fewer sockets, or without its cores' second threads.
     ///
     /// # Errors
@@ -268,6 +290,11 @@ impl Machine {
         self.description.sockets
     }
 
+    /// Hardware threads of a core.
+    pub fn threads_a_core(&self) -> u32 {
+        self.description.threads_a_core
+    }
+
     /// Cores in all.
     pub fn cores(&self) -> usize {
         (self.description.sockets * self.description.cores_a_socket) as usize
@@ -276,6 +303,11 @@ impl Machine {
     /// CPUs in all: the hardware threads of all cores. Numbered as Linux does: first one of each core, then the others.
     pub fn cpus(&self) -> usize {
         self.cores() * self.description.threads_a_core as usize
+    }
+
+    /// Whether CPUs share cores.
+    pub fn has_siblings(&self) -> bool {
+        self.threads_a_core() > 1
     }
 
     /// The core of a CPU.

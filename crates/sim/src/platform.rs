@@ -30,6 +30,8 @@ pub struct Settings {
     pub plain_release: bool,
     /// Whether threads are held up in between.
     pub disturbance: Option<Disturbance>,
+    /// Constants of the algorithms.
+    pub tuning: Tuning,
 }
 
 impl Default for Settings {
@@ -45,6 +47,18 @@ impl Settings {
         spin: 20 * MICROSECOND,
         plain_release: true,
         disturbance: None,
+        tuning: Tuning::USER_SPACE,
+    };
+
+    /// As in a kernel: whether an owner runs is known, spinners go on until somebody else is to have their CPU, and nobody is handed a
+    /// mutex, which the kernels that the sources measured did not do.
+    pub const KERNEL: Settings = Settings {
+        evidence: Evidence::Exact,
+        // A minute, which is for ever.
+        spin: 60_000_000 * MICROSECOND,
+        plain_release: false,
+        disturbance: None,
+        tuning: Tuning { handoff_after: 1 << 30, ..Tuning::USER_SPACE },
     };
 
     /// A fresh spin budget, for the calling thread of a simulation.
@@ -77,7 +91,8 @@ impl Spin for Budget {
         let begun = Engine::with(Engine::now);
         Engine::with(|engine| engine.pause(most));
         self.left = self.left.saturating_sub(Engine::with(Engine::now) - begun);
-        true
+        // A kernel's spinner stops when somebody else is to have its CPU. In user space nobody knows.
+        !Engine::with(Engine::is_wanted)
     }
 
     fn pass(&mut self, turns: u32) -> bool {
@@ -157,20 +172,9 @@ impl Platform for Sim {
     type Usize = Usize;
     type Spin = Budget;
 
-    // As on Linux.
-    const TUNING: Tuning = Tuning {
-        handoff_after: 16,
-        passes_before_wake: 256,
-        glances: 4,
-        turns_a_look: 16,
-        looks_in_vain: 3,
-        waits_a_trial: 32,
-        spun_before_trial: 64,
-        spins_for_hand_over: 3,
-        stint: 500_000,
-        owners_a_stint_check: 5,
-        longest_interval: 8,
-    };
+    fn tuning() -> Tuning {
+        SETTINGS.get().tuning
+    }
 
     fn spin() -> Budget {
         SETTINGS.get().budget()

@@ -50,9 +50,18 @@ pub(crate) struct Cpus {
     entities: Vec<Entity>,
     /// By socket.
     of_node: Vec<Vec<u32>>,
+    /// By socket: all sockets, nearest first.
+    nearest: Vec<Vec<u32>>,
     /// How many CPUs run nobody, by socket.
     idle: Vec<u32>,
     next: u32,
+}
+
+/// The sockets, nearest first.
+fn nodes_from(machine: &Machine, node: u32) -> Vec<u32> {
+    let mut nodes: Vec<u32> = (0..machine.sockets()).collect();
+    nodes.sort_by_key(|&other| (machine.hops(node, other), other));
+    nodes
 }
 
 impl Cpus {
@@ -64,6 +73,7 @@ impl Cpus {
         Cpus {
             idle: of_node.iter().map(|cpus| cpus.len() as u32).collect(),
             of_node,
+            nearest: (0..machine.sockets()).map(|node| nodes_from(machine, node)).collect(),
             cpus: (0..cpus).map(|_| Cpu::default()).collect(),
             entities: Vec::new(),
             next: 0,
@@ -146,7 +156,7 @@ impl Cpus {
             return last;
         }
         let node = machine.node_of(last);
-        for near in self.nodes_from(machine, node) {
+        for &near in &self.nearest[node as usize] {
             if self.idle[near as usize] > 0
                 && let Some(cpu) = self.idle_of(machine, near)
             {
@@ -156,13 +166,6 @@ impl Cpus {
         let own = self.load(last);
         let shortest = self.of_node[node as usize].iter().copied().min_by_key(|&cpu| self.load(cpu));
         shortest.filter(|&cpu| self.load(cpu) + 1 < own).unwrap_or(last)
-    }
-
-    /// The sockets, nearest first.
-    fn nodes_from(&self, machine: &Machine, node: u32) -> Vec<u32> {
-        let mut nodes: Vec<u32> = (0..machine.sockets()).collect();
-        nodes.sort_by_key(|&other| (machine.hops(node, other), other));
-        nodes
     }
 
     /// An idle CPU of a socket, best one of a core that is idle as a whole.
@@ -208,7 +211,8 @@ impl Cpus {
 
     /// Takes a thread from the longest queue of the nearest socket that has one.
     fn steal(&mut self, machine: &Machine, cpu: u32) {
-        for node in self.nodes_from(machine, machine.node_of(cpu)) {
+        for place in 0..self.of_node.len() {
+            let node = self.nearest[machine.node_of(cpu) as usize][place];
             let queued = |other: &u32| {
                 self.cpus[*other as usize].queue.iter().filter(|&&id| self.may_move(id)).count()
             };

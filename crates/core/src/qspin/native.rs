@@ -50,7 +50,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     /// Looks a few times for a free word, as long as nobody waits.
     fn glance(&self) -> bool {
-        for _ in 0..P::TUNING.glances {
+        for _ in 0..P::tuning().glances {
             if self.take_if_idle() {
                 return true;
             }

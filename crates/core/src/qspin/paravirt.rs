@@ -184,7 +184,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             }
             // Acquire: partner of the kick; the entry that it took out is gone before we make another.
             if node.state.load(Acquire) == state::HEAD {
-                if vain >= P::TUNING.handoff_after && self.reserve() {
+                if vain >= P::tuning().handoff_after && self.reserve() {
                     vain = 0;
                     continue;
                 }
@@ -207,7 +207,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                 vain += 1;
                 // HALTS: without SLOW nobody will kick us, and others may go on taking the lock past us. (Or a kick is under
                 // way, which a reservation does not disturb.) It stays until we have the lock.
-                if vain >= P::TUNING.handoff_after && self.word.load(Relaxed) & SLOW == 0 {
+                if vain >= P::tuning().handoff_after && self.word.load(Relaxed) & SLOW == 0 {
                     self.reserve();
                 }
             } else {
@@ -321,7 +321,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             let seen = self.word.load(Acquire);
             let pass = seen & SLOW != 0
                 && seen & L::PENDING != 0
-                && seen & PASSES < PASSES.min(P::TUNING.passes_before_wake.saturating_mul(PASS));
+                && seen & PASSES < PASSES.min(P::tuning().passes_before_wake.saturating_mul(PASS));
             if seen & SLOW != 0 && !pass {
                 kicked = self.take_head().or(kicked);
                 continue;

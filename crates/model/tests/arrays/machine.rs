@@ -802,19 +802,21 @@ impl Platform for Simulated {
     type Usize = Long;
     type Spin = Turns;
 
-    const TUNING: Tuning = Tuning {
-        handoff_after: 1,
-        passes_before_wake: 1,
-        glances: 0,
-        turns_a_look: 1,
-        stint: 1,
-        owners_a_stint_check: 1,
-        longest_interval: 1,
-        looks_in_vain: 1,
-        waits_a_trial: 1,
-        spun_before_trial: 1,
-        spins_for_hand_over: 1,
-    };
+    fn tuning() -> Tuning {
+        Tuning {
+            handoff_after: 1,
+            passes_before_wake: 1,
+            glances: 0,
+            turns_a_look: 1,
+            stint: 1,
+            owners_a_stint_check: 1,
+            longest_interval: 1,
+            looks_in_vain: 1,
+            waits_a_trial: 1,
+            spun_before_trial: 1,
+            spins_for_hand_over: 1,
+        }
+    }
 
     fn spin() -> Turns {
         Turns(3)

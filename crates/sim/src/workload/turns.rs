@@ -61,10 +61,20 @@ impl Turns<'_> {
     /// # Panics
     /// If there is no such lock.
     pub fn run(&self, machine: &Machine, settings: Settings) -> Result<Measured, Stuck> {
+        self.run_in(Simulation::new(machine, settings, self.seed))
+    }
+
+    /// Runs it in a simulation that has no threads yet.
+    ///
+    /// # Errors
+    /// If the lock loses a wake-up.
+    ///
+    /// # Panics
+    /// If there is no such lock.
+    pub fn run_in(&self, mut simulation: Simulation) -> Result<Measured, Stuck> {
         let Some(lock) = locks::make(self.lock) else { panic!("no lock is called '{}'", self.lock) };
         let counts = (0..self.threads).map(|_| Cell::new(0)).collect();
         let shared = Rc::new(Shared { lock, counts });
-        let mut simulation = Simulation::new(machine, settings, self.seed);
         let (warm_up, end) = (self.warm_up, self.warm_up + self.time);
         for index in 0..self.threads as usize {
             let shared = Rc::clone(&shared);

@@ -1,0 +1,124 @@
+//! The machine `here`: this one, as far as `poundlock bench floor` can measure what the simulator wants to know.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+
+use poundlock_bench::grid::result::{Floors, Transfer};
+use poundlock_sim::Machine;
+
+use crate::message::Failure;
+
+/// How this machine's CPUs are laid out, as far as they may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    sockets: usize,
+    cores_a_socket: usize,
+    threads_a_core: usize,
+}
+
+/// The sockets of CPUs and their cores, as Linux tells them.
+fn place(cpu: usize) -> (u32, u32) {
+    let number = |file: &str| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/{file}");
+        fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok())
+    };
+    // Without a topology each CPU is a core of the one socket.
+    (number("physical_package_id").unwrap_or(0), number("core_id").unwrap_or(cpu as u32))
+}
+
+fn shape(places: &[(u32, u32)]) -> Shape {
+    let sockets: BTreeSet<_> = places.iter().map(|place| place.0).collect();
+    let cores: BTreeSet<_> = places.iter().collect();
+    let sockets = sockets.len().max(1);
+    let cores_a_socket = cores.len().div_ceil(sockets).max(1);
+    Shape { sockets, cores_a_socket, threads_a_core: places.len().div_ceil(sockets * cores_a_socket).max(1) }
+}
+
+/// Nanoseconds for which Linux lets a thread run when others wait: its default, for so many CPUs.
+fn slice(cpus: usize) -> f64 {
+    700_000.0 * f64::from(1 + cpus.clamp(1, 8).ilog2())
+}
+
+/// A description of this machine, as a file of `machines/` is one.
+pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
+    let places: Vec<_> = cpus.iter().map(|&cpu| place(cpu)).collect();
+    let shape = shape(&places);
+    let way = |afar: bool| {
+        let pair = |transfer: &&Transfer| (place(transfer.from).0 != place(transfer.to).0) == afar;
+        let mut ways: Vec<f64> =
+            floors.line_transfer_ns.iter().filter(pair).map(|transfer| transfer.ns.median).collect();
+        ways.sort_by(f64::total_cmp);
+        ways.get(ways.len() / 2).copied()
+    };
+    let hit = (floors.bare_load_store_ns.median / 2.0).max(0.2);
+    let near = way(false).or_else(|| way(true)).unwrap_or(50.0);
+    let far = way(true).unwrap_or(near * 2.0);
+    // One way is two transfers: the writer takes the reader's copy away, and the reader fetches the new one.
+    let (transfer, shared) = (near * 0.6, near * 0.4);
+    let same = floors.futex_sleep_wake_ns.same_cpu.median;
+    let other = floors.futex_sleep_wake_ns.other_cpu.map_or(same * 2.0, |ns| ns.median);
+    let slice = slice(cpus.len());
+    let line = "bench floor: a cache line's way";
+    let sleep = "bench floor: a sleep and its wake-up on one CPU";
+    let cfs = "Linux's base slice: 0.7 ms times 1 + log2 of the CPUs, 8 at most";
+    let estimate = "an estimate";
+    let costs = [
+        ("hit", hit, "bench floor: half of a load and a store"),
+        ("atomic", (floors.bare_cas_ns.median / 2.0 - hit).max(0.0), "bench floor: half of a compare-and-swap and an exchange"),
+        ("transfer", transfer, line),
+        ("shared", shared, line),
+        ("remote", far * 0.6, line),
+        ("hop", 0.0, "not told apart from the first"),
+        ("memory", 90.0, estimate),
+        ("invalidation", 1.0, estimate),
+        ("load_share", 64.0, estimate),
+        ("forwarding", 5.0, estimate),
+        ("pause", 10.0, "a turn of our spin loops, whatever PAUSE takes"),
+        ("sibling", if shape.threads_a_core > 1 { 160.0 } else { 256.0 }, estimate),
+    ];
+    let scheduler = [
+        ("switch", same * 0.5, sleep),
+        ("syscall", same * 0.1, sleep),
+        ("wake", same * 0.3, sleep),
+        ("wake_latency", (other - same).max(0.0), "bench floor: a sleep and its wake-up from another CPU, less that on one"),
+        ("migration", 1_000.0, estimate),
+        ("latency", slice, cfs),
+        ("granularity", slice, cfs),
+        ("wakeup_granularity", slice, cfs),
+    ];
+    let mut text = format!(
+        "name = \"here\"\nabout = \"this machine\"\nsource = \"/sys/devices/system/cpu\"\nsockets = {}\ncores_a_socket = {}\nthreads_a_core = {}\n",
+        shape.sockets, shape.cores_a_socket, shape.threads_a_core
+    );
+    for (table, figures) in [("costs", &costs[..]), ("scheduler", &scheduler[..])] {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "\n[{table}]");
+        for (name, value, source) in figures {
+            let _ = writeln!(text, "{name} = {{ value = {value:.2}, source = \"{source}\" }}");
+        }
+    }
+    text
+}
+
+/// The machine itself.
+pub(super) fn machine(floors: &Floors, cpus: &[usize]) -> Result<Machine, Failure> {
+    Machine::parse(&description(floors, cpus))
+        .map_err(|error| Failure::new(1, format_args!("this machine's floors: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_of_whole_machines_and_of_parts() {
+        let of = |sockets, cores_a_socket, threads_a_core| Shape { sockets, cores_a_socket, threads_a_core };
+        assert_eq!(shape(&[(0, 0), (0, 1)]), of(1, 2, 1));
+        assert_eq!(shape(&[(0, 0), (0, 1), (0, 0), (0, 1)]), of(1, 2, 2));
+        assert_eq!(shape(&[(0, 0), (1, 0), (0, 1), (1, 1)]), of(2, 2, 1));
+        // A part of two sockets: three cores of one, one of the other.
+        assert_eq!(shape(&[(0, 0), (0, 1), (0, 2), (1, 0)]), of(2, 2, 1));
+        assert_eq!(shape(&[]), of(1, 1, 1));
+    }
+}

@@ -1,0 +1,338 @@
+//! Below a machine, when asked: a hypervisor that runs its CPUs on those of another.
+//!
+//! A virtual CPU is to the host what a thread is to the machine: it waits for a real CPU, has it for a slice, may be pinned, and is
+//! displaced with whatever its thread is in the middle of: *lock-holder preemption* is just that. The guest's scheduler goes by
+//! virtual CPUs and sees nothing of it. A virtual CPU without a thread halts; so does one whose thread waits for a paravirtual lock
+//! and must not sleep. Another one's kick lets it go on, after the host has woken it.
+
+use serde::Deserialize;
+
+use crate::engine::{Inner, State, ThreadId, What};
+use crate::machine::{self, Error, Figure, Machine, Picoseconds, Scheduler};
+use crate::scheduler::{Cpus, Placed};
+
+/// The hypervisors that are part of Poundlock.
+const KNOWN: [&str; 2] =
+    [include_str!("../hypervisors/kvm.toml"), include_str!("../hypervisors/xen.toml")];
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Costs {
+    halt: Figure,
+    kick: Figure,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Description {
+    name: String,
+    about: String,
+    /// Nanoseconds.
+    costs: Costs,
+    scheduler: machine::FiguresOfScheduler,
+}
+
+/// What a hypervisor costs, and how it schedules.
+#[derive(Clone, Debug)]
+pub struct Hypervisor {
+    description: Description,
+    halt: Picoseconds,
+    kick: Picoseconds,
+    scheduler: Scheduler,
+}
+
+impl Hypervisor {
+    /// The hypervisors that are part of Poundlock.
+    ///
+    /// # Panics
+    /// If one of them makes no sense, which a test excludes.
+    pub fn known() -> Vec<Hypervisor> {
+        KNOWN.iter().map(|text| Hypervisor::parse(text).unwrap_or_else(|error| panic!("{error}"))).collect()
+    }
+
+    /// Reads a description.
+    ///
+    /// # Errors
+    /// If it is none, or its numbers make no sense.
+    pub fn parse(text: &str) -> Result<Hypervisor, Error> {
+        let description: Description =
+            toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?;
+        let nanoseconds =
+            |what: &str, figure: &Figure| machine::checked(&description.name, what, figure.value, machine::NS);
+        Ok(Hypervisor {
+            halt: nanoseconds("halt", &description.costs.halt)?,
+            kick: nanoseconds("kick", &description.costs.kick)?,
+            scheduler: description.scheduler.values(&description.name)?,
+            description,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.description.name
+    }
+
+    /// What it is, in a line.
+    pub fn about(&self) -> &str {
+        &self.description.about
+    }
+
+    /// Each of its numbers, by name, in the file's units, with where it is from.
+    pub fn sources(&self) -> Vec<(&'static str, f64, &str)> {
+        let costs = &self.description.costs;
+        let mut sources = vec![
+            ("halt", costs.halt.value, costs.halt.source.as_str()),
+            ("kick", costs.kick.value, costs.kick.source.as_str()),
+        ];
+        sources.extend(self.description.scheduler.sources());
+        sources
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    /// It has a real CPU.
+    Iron,
+    /// It wants one.
+    Queue,
+    /// It wants none.
+    Halt,
+}
+
+struct Vcpu {
+    on: On,
+    /// Its scheduler's tick came while it had no CPU.
+    tick: bool,
+    /// Its CPU was to be given away in the middle of an access.
+    preempted: bool,
+    /// Until when its time is accounted for.
+    since: Picoseconds,
+}
+
+/// A hypervisor at work.
+pub(crate) struct Host {
+    machine: Machine,
+    hypervisor: Hypervisor,
+    /// To which virtual CPUs are threads.
+    cpus: Cpus,
+    vcpus: Vec<Vcpu>,
+}
+
+impl Host {
+    /// `pinned`: each virtual CPU runs on the real one of its number only.
+    pub(crate) fn new(machine: &Machine, hypervisor: &Hypervisor, vcpus: u32, pinned: bool) -> Host {
+        let machine = machine.with_scheduler(hypervisor.scheduler);
+        let mut cpus = Cpus::new(&machine);
+        for vcpu in 0..vcpus {
+            cpus.add(vcpu, pinned.then(|| vcpu % machine.cpus() as u32));
+        }
+        let vcpu = |_| Vcpu { on: On::Halt, tick: false, preempted: false, since: 0 };
+        Host { machine, hypervisor: hypervisor.clone(), cpus, vcpus: (0..vcpus).map(vcpu).collect() }
+    }
+
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// What it costs to halt.
+    pub(crate) fn halt(&self) -> Picoseconds {
+        self.hypervisor.halt
+    }
+}
+
+impl Inner {
+    /// Whether a CPU is real, or has a real one.
+    pub(crate) fn is_on_iron(&self, cpu: u32) -> bool {
+        self.host.as_ref().is_none_or(|host| host.vcpus[cpu as usize].on == On::Iron)
+    }
+
+    /// The core that a thread runs on.
+    pub(crate) fn core_of(&self, id: ThreadId) -> u32 {
+        let cpu = self.cpus.of(id);
+        match &self.host {
+            Some(host) => host.machine.core_of(host.cpus.of(cpu)),
+            None => self.iron().core_of(cpu),
+        }
+    }
+
+    /// Whether another thread, or virtual CPU, runs on the core of this one.
+    pub(crate) fn sibling_is_busy(&self, id: ThreadId) -> bool {
+        match &self.host {
+            Some(host) => host.cpus.sibling_is_busy(&host.machine, self.cpus.of(id)),
+            None => self.cpus.sibling_is_busy(self.iron(), id),
+        }
+    }
+
+    /// Whether a running thread's real CPU was to be given away meanwhile.
+    pub(crate) fn iron_is_wanted(&self, id: ThreadId) -> bool {
+        self.host.as_ref().is_some_and(|host| host.vcpus[self.cpus.of(id) as usize].preempted)
+    }
+
+    /// If it was, it is now. The thread suspends itself.
+    pub(crate) fn leaves_iron(&mut self, id: ThreadId) -> bool {
+        let (cpu, now) = (self.cpus.of(id), self.now);
+        let Some(host) = &mut self.host else { return false };
+        let wanted = core::mem::take(&mut host.vcpus[cpu as usize].preempted);
+        if wanted {
+            let real = host.cpus.of(cpu);
+            self.announce_host_slice(real, now);
+            self.goes(id, now);
+        }
+        wanted
+    }
+
+    /// A tick of the guest's scheduler. One that comes while the virtual CPU has no real one comes when it has one again.
+    pub(crate) fn ticks(&mut self, cpu: u32) -> bool {
+        match &mut self.host {
+            Some(host) if host.vcpus[cpu as usize].on != On::Iron => {
+                host.vcpus[cpu as usize].tick = true;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// A running thread halts its virtual CPU.
+    pub(crate) fn halts(&mut self, id: ThreadId) {
+        self.charge(id);
+        let now = self.now;
+        let thread = &mut self.threads[id as usize];
+        thread.halted = true;
+        thread.token += 1;
+        thread.left = 0;
+        thread.stopped = now;
+        let cpu = self.cpus.of(id);
+        self.idles(cpu);
+    }
+
+    /// It may go on. Returns what that costs whoever lets it.
+    pub(crate) fn unhalts(&mut self, id: ThreadId) -> Picoseconds {
+        self.threads[id as usize].halted = false;
+        let cpu = self.cpus.of(id);
+        self.kick(cpu);
+        self.host.as_ref().map_or(0, |host| host.hypervisor.kick)
+    }
+
+    /// A virtual CPU wants no real one any more.
+    pub(crate) fn idles(&mut self, cpu: u32) {
+        self.charge_host(cpu);
+        let Some(host) = &mut self.host else { return };
+        let vcpu = &mut host.vcpus[cpu as usize];
+        vcpu.on = On::Halt;
+        vcpu.preempted = false;
+        let real = host.cpus.leave(&host.machine, cpu);
+        self.dispatch_host(real, 0);
+    }
+
+    /// A virtual CPU wants a real one, if it has none.
+    pub(crate) fn kick(&mut self, cpu: u32) {
+        let Some(host) = &mut self.host else { return };
+        let vcpu = &mut host.vcpus[cpu as usize];
+        if vcpu.on != On::Halt {
+            return;
+        }
+        vcpu.on = On::Queue;
+        match host.cpus.place(&host.machine, cpu) {
+            Placed::Idle(real) => {
+                let latency = host.machine.scheduler().wake_latency;
+                self.dispatch_host(real, latency);
+            }
+            Placed::Queued(real) => {
+                let Some(current) = host.cpus.current(real) else { return };
+                self.charge_host(current);
+                let now = self.now;
+                let Some(host) = &self.host else { return };
+                if host.cpus.preempts(&host.machine, cpu, current) {
+                    self.announce_host_slice(real, now);
+                } else if !host.cpus.has_slice(real) {
+                    let at = now + host.cpus.slice(&host.machine, real);
+                    self.announce_host_slice(real, at);
+                }
+            }
+        }
+    }
+
+    fn announce_host_slice(&mut self, real: u32, at: Picoseconds) {
+        let Some(host) = &mut self.host else { return };
+        let token = host.cpus.new_slice(real);
+        self.announce(at, What::HostSlice(real, token));
+    }
+
+    /// A virtual CPU's slice of a real one is over.
+    pub(crate) fn host_slice_ends(&mut self, real: u32, token: u64) {
+        let Some(host) = &mut self.host else { return };
+        if !host.cpus.slice_ends(real, token) {
+            return;
+        }
+        let Some(cpu) = host.cpus.current(real) else { return };
+        let Some(id) = self.cpus.current(cpu) else { return };
+        if self.threads[id as usize].accessing {
+            host.vcpus[cpu as usize].preempted = true;
+            return;
+        }
+        if !host.cpus.is_wanted(real) {
+            return;
+        }
+        self.charge(id);
+        self.charge_host(cpu);
+        let now = self.now;
+        let thread = &mut self.threads[id as usize];
+        thread.left = thread.done_at.saturating_sub(now);
+        thread.token += 1;
+        thread.stopped = now;
+        let Some(host) = &mut self.host else { return };
+        host.vcpus[cpu as usize].on = On::Queue;
+        host.cpus.put_back(&host.machine, real);
+        self.dispatch_host(real, 0);
+    }
+
+    /// A real CPU that runs no virtual one gets its next.
+    fn dispatch_host(&mut self, real: u32, latency: Picoseconds) {
+        let now = self.now;
+        let Some(host) = &mut self.host else { return };
+        let Some(next) = host.cpus.next(&host.machine, real) else { return };
+        let scheduler = host.machine.scheduler();
+        let delay = latency + scheduler.switch + if next.migrated { scheduler.migration } else { 0 };
+        let vcpu = &mut host.vcpus[next.id as usize];
+        vcpu.on = On::Iron;
+        vcpu.since = now;
+        let tick = core::mem::take(&mut vcpu.tick);
+        if host.cpus.is_wanted(real) {
+            let at = now + delay + host.cpus.slice(&host.machine, real);
+            self.announce_host_slice(real, at);
+        }
+        let cpu = next.id;
+        let Some(id) = self.cpus.current(cpu) else {
+            self.dispatch(cpu, delay);
+            if self.cpus.current(cpu).is_none() {
+                // Somebody else has taken the thread that it was woken for.
+                self.idles(cpu);
+            }
+            return;
+        };
+        let begin = now + delay;
+        let thread = &mut self.threads[id as usize];
+        debug_assert_eq!(thread.state, State::Running);
+        thread.since = now;
+        if thread.watch.is_some() {
+            thread.missed += begin - thread.stopped;
+        }
+        let done = begin + thread.left;
+        thread.left = 0;
+        self.goes(id, done);
+        if tick {
+            self.announce_slice(cpu, begin);
+        }
+    }
+
+    fn charge_host(&mut self, cpu: u32) {
+        let now = self.now;
+        let Some(host) = &mut self.host else { return };
+        let vcpu = &mut host.vcpus[cpu as usize];
+        if vcpu.on == On::Iron {
+            let time = now.saturating_sub(vcpu.since);
+            vcpu.since = now;
+            host.cpus.charge(cpu, time);
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! AIM7: users that draw jobs from a mix, on a small model of the kernel's shared objects.
+//!
+//! A closed system: each user is a thread that draws a job by the mix's weights, does it, and draws the next. A job computes, and
+//! in between it enters the kernel so often for this object and that: takes its lock, touches some of its cache lines, is busy
+//! with it for a while, and releases it. In the kernel a thread keeps its CPU, unless it sleeps. How often and for how long is data,
+//! with a source for each number: `workloads/aim7-*.toml`, one for each kernel. The mixes are those of reAIM 7.
+//!
+//! Jobs a minute are those of a whole run of the benchmark: its users do [`Profile::jobs_a_user`] jobs each at the rate that the
+//! simulation comes to, and there is the time in which the machine is not busy, at a run's start and end.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use poundlock_core::platform::Atomic;
+use serde::Deserialize;
+
+use super::central::Central;
+use crate::atomic::U32;
+use crate::locks::{self, Lock};
+use crate::machine::{Error, Figure, MICROSECOND, Machine, NANOSECOND, Picoseconds};
+use crate::platform::Settings;
+use crate::{Alone, Simulation, Stuck, Traffic, in_kernel, now, random, used, work};
+
+/// Each job's weight in each mix.
+const MIXES: &str = include_str!("../../reference/aim7_mixes.csv");
+/// What the jobs do, by kernel.
+const PROFILES: [&str; 3] = [
+    include_str!("../../workloads/aim7-3.7.toml"),
+    include_str!("../../workloads/aim7-3.19.toml"),
+    include_str!("../../workloads/aim7-3.19.1.toml"),
+];
+
+/// How an object is protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    /// By the mutex that is simulated.
+    Mutex,
+    /// By the spinlock that is simulated.
+    Spinlock,
+    /// By a readers-writer spinlock, always the same.
+    Rwlock,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Object {
+    name: String,
+    kind: Kind,
+    /// What it stands for.
+    about: String,
+    /// Cache lines that each section writes to.
+    lines: Figure,
+}
+
+/// What a job does with an object.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Use {
+    object: String,
+    /// How often a job does.
+    times: Figure,
+    /// Nanoseconds, besides the lines.
+    hold: Figure,
+    /// How many of 256 write, where there are readers.
+    #[serde(default)]
+    writes: Option<Figure>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Job {
+    kind: String,
+    names: Vec<String>,
+    /// Microseconds.
+    computes: Figure,
+    #[serde(default)]
+    uses: Vec<Use>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Idle {
+    mix: String,
+    /// Seconds.
+    idle: Figure,
+}
+
+/// What the jobs do.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The kernel's version.
+    kernel: String,
+    jobs_a_user: Figure,
+    /// Seconds of a run in which the machine is not busy.
+    runs: Vec<Idle>,
+    objects: Vec<Object>,
+    jobs: Vec<Job>,
+    /// By mix: of each kind of jobs, how many of all that are drawn.
+    #[serde(skip)]
+    mixes: Vec<(String, Vec<u32>)>,
+}
+
+impl Profile {
+    /// Those that are part of Poundlock.
+    ///
+    /// # Panics
+    /// If one makes no sense, which a test excludes.
+    pub fn known() -> Vec<Profile> {
+        let parse = |text: &&str| Profile::parse(text).unwrap_or_else(|error| panic!("a profile of AIM7: {error}"));
+        PROFILES.iter().map(parse).collect()
+    }
+
+    /// The version of the kernel that this is of.
+    pub fn kernel(&self) -> &str {
+        &self.kernel
+    }
+
+    /// Reads a profile.
+    ///
+    /// # Errors
+    /// If it is none, or does not fit the mixes.
+    pub fn parse(text: &str) -> Result<Profile, Error> {
+        let mut profile: Profile =
+            toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?;
+        let wrong = |what: String| Err(Error::Syntax(what));
+        for used in profile.jobs.iter().flat_map(|job| &job.uses) {
+            let Some(object) = profile.objects.iter().find(|object| object.name == used.object) else {
+                return wrong(format!("no object is called '{}'", used.object));
+            };
+            if used.writes.is_some() != (object.kind == Kind::Rwlock) {
+                return wrong(format!("'writes' belongs to each use of a rwlock, and '{}' is used", object.name));
+            }
+        }
+        let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(MIXES.as_bytes());
+        let headers = reader.headers().map_err(|error| Error::Syntax(error.to_string()))?.clone();
+        profile.mixes =
+            headers.iter().skip(1).map(|mix| (mix.to_owned(), vec![0; profile.jobs.len()])).collect();
+        for record in reader.deserialize() {
+            let (name, weights): (String, Vec<u32>) =
+                record.map_err(|error: csv::Error| Error::Syntax(error.to_string()))?;
+            let mut kinds = (0..profile.jobs.len()).filter(|&at| profile.jobs[at].names.contains(&name));
+            let (Some(kind), None) = (kinds.next(), kinds.next()) else {
+                return wrong(format!("job '{name}' must be described once"));
+            };
+            for ((_, of_mix), weight) in profile.mixes.iter_mut().zip(weights) {
+                of_mix[kind] += weight;
+            }
+        }
+        Ok(profile)
+    }
+
+    /// The mixes' names.
+    pub fn mixes(&self) -> impl Iterator<Item = &str> {
+        self.mixes.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// What the objects stand for, by name.
+    pub fn objects(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.objects.iter().map(|object| (object.name.as_str(), object.about.as_str()))
+    }
+
+    /// Each of its numbers, by name, in the file's units, with where it is from.
+    pub fn sources(&self) -> Vec<(String, f64, String)> {
+        let jobs = ("jobs_a_user".to_owned(), self.jobs_a_user.value, self.jobs_a_user.source.clone());
+        let mut sources = vec![jobs];
+        self.clone().each_figure(|name, figure| sources.push((name, figure.value, figure.source.clone())));
+        sources
+    }
+
+    /// The numbers that were fitted, by name, as in the file: `process.computes`, `process.anon-vma.times`.
+    pub fn fitted(&self) -> Vec<(String, f64)> {
+        let mut profile = self.clone();
+        let mut fitted = Vec::new();
+        profile.each_figure(|name, figure| {
+            if figure.source.starts_with("fitted") {
+                fitted.push((name, figure.value));
+            }
+        });
+        fitted
+    }
+
+    /// The same profile with another value of a number.
+    pub fn with(&self, name: &str, value: f64) -> Profile {
+        let mut profile = self.clone();
+        profile.each_figure(|known, figure| {
+            if known == name {
+                figure.value = value;
+            }
+        });
+        profile
+    }
+
+    fn each_figure(&mut self, mut see: impl FnMut(String, &mut Figure)) {
+        for run in &mut self.runs {
+            see(format!("{}.idle", run.mix), &mut run.idle);
+        }
+        for object in &mut self.objects {
+            see(format!("{}.lines", object.name), &mut object.lines);
+        }
+        for job in &mut self.jobs {
+            see(format!("{}.computes", job.kind), &mut job.computes);
+            for used in &mut job.uses {
+                let name = format!("{}.{}", job.kind, used.object);
+                see(format!("{name}.times"), &mut used.times);
+                see(format!("{name}.hold"), &mut used.hold);
+                if let Some(writes) = &mut used.writes {
+                    see(format!("{name}.writes"), writes);
+                }
+            }
+        }
+    }
+
+    /// How many jobs each user does in a run of the benchmark.
+    pub fn jobs_a_user(&self) -> f64 {
+        self.jobs_a_user.value
+    }
+
+    fn weights(&self, mix: &str) -> &[u32] {
+        match self.mixes.iter().find(|(name, _)| name == mix) {
+            Some((_, weights)) => weights,
+            None => panic!("no mix is called '{mix}'"),
+        }
+    }
+}
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Aim7<'a> {
+    /// What the jobs do.
+    pub profile: &'a Profile,
+    /// Which of them are drawn how often.
+    pub mix: &'a str,
+    /// How many users there are.
+    pub users: u32,
+    /// The kernel's mutex.
+    pub mutex: &'a str,
+    /// The kernel's spinlock.
+    pub spinlock: &'a str,
+    /// Before anything is counted.
+    pub warm_up: Picoseconds,
+    /// How long it is counted for.
+    pub time: Picoseconds,
+    /// Of all that is left to chance.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done {
+    /// Jobs a second.
+    pub jobs_a_second: f64,
+    /// Jobs a minute of a whole run of the benchmark.
+    pub jobs_a_minute: f64,
+    /// Of all CPUs' time, what went into waiting for each object, by name.
+    pub waiting: Vec<(String, f64)>,
+    /// Of all CPUs' time, what was used.
+    pub busy: f64,
+    /// What the cache lines did, the warm-up included.
+    pub traffic: Traffic,
+}
+
+enum Protection {
+    Lock(Box<dyn Lock>),
+    Rwlock(Box<Alone<Central>>),
+}
+
+struct Shared {
+    protection: Protection,
+    lines: Box<[Alone<U32>]>,
+    waiting: Cell<Picoseconds>,
+}
+
+/// A use, ready to be done.
+#[derive(Clone, Copy)]
+struct Step {
+    object: usize,
+    hold: Picoseconds,
+    writes: u32,
+}
+
+struct World {
+    objects: Vec<Shared>,
+    done: Cell<f64>,
+    warm_up: Picoseconds,
+}
+
+impl World {
+    fn pass(&self, step: Step) {
+        let object = &self.objects[step.object];
+        in_kernel(|| {
+            let before = used();
+            let writes = match &object.protection {
+                Protection::Lock(lock) => {
+                    lock.lock();
+                    true
+                }
+                Protection::Rwlock(lock) => {
+                    let writes = random(|random| random.u32(..256)) < step.writes;
+                    if writes { lock.0.write() } else { lock.0.read() }
+                    writes
+                }
+            };
+            if now() >= self.warm_up {
+                object.waiting.set(object.waiting.get() + used() - before);
+            }
+            for line in &object.lines {
+                if writes {
+                    line.0.store(1, core::sync::atomic::Ordering::Relaxed);
+                } else {
+                    line.0.load(core::sync::atomic::Ordering::Relaxed);
+                }
+            }
+            work(step.hold);
+            match &object.protection {
+                Protection::Lock(lock) => lock.unlock(),
+                Protection::Rwlock(lock) if writes => lock.0.done_writing(),
+                Protection::Rwlock(lock) => lock.0.done_reading(),
+            }
+        });
+    }
+
+    fn finished(&self, part: f64) {
+        if now() >= self.warm_up {
+            self.done.set(self.done.get() + part);
+        }
+    }
+}
+
+impl Aim7<'_> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// If a lock loses a wake-up.
+    ///
+    /// # Panics
+    /// If there is no such mix or lock.
+    pub fn run(&self, machine: &Machine) -> Result<Done, Stuck> {
+        let make = |name: &str| match locks::make(name) {
+            Some(lock) => lock,
+            None => panic!("no lock is called '{name}'"),
+        };
+        let profile = self.profile;
+        let object = |object: &Object| Shared {
+            protection: match object.kind {
+                Kind::Mutex => Protection::Lock(make(self.mutex)),
+                Kind::Spinlock => Protection::Lock(make(self.spinlock)),
+                Kind::Rwlock => Protection::Rwlock(Box::default()),
+            },
+            lines: (0..object.lines.value as usize).map(|_| Alone::default()).collect(),
+            waiting: Cell::new(0),
+        };
+        let world = Rc::new(World {
+            objects: profile.objects.iter().map(object).collect(),
+            done: Cell::new(0.0),
+            warm_up: self.warm_up,
+        });
+        let kinds: Rc<[Kinds]> = profile.jobs.iter().map(|job| Kinds::of(job, profile)).collect();
+        let weights: Rc<[u32]> = profile.weights(self.mix).into();
+        let mut simulation = Simulation::new(machine, Settings::KERNEL, self.seed);
+        for _ in 0..self.users {
+            let (world, kinds, weights) = (Rc::clone(&world), Rc::clone(&kinds), Rc::clone(&weights));
+            simulation.spawn(None, move || {
+                // Until the clock stops.
+                loop {
+                    kinds[draw(&weights)].perform(&world);
+                }
+            });
+        }
+        let summary = simulation.run(self.warm_up + self.time)?;
+        let all = self.time as f64 * machine.cpus() as f64;
+        let jobs_a_second = world.done.get() / (self.time as f64 / 1e12);
+        let idle = profile.runs.iter().find(|run| run.mix == self.mix).map_or(0.0, |run| run.idle.value);
+        let jobs = f64::from(self.users) * profile.jobs_a_user();
+        let names = profile.objects.iter().map(|object| object.name.clone());
+        Ok(Done {
+            jobs_a_second,
+            jobs_a_minute: 60.0 * jobs / (idle + jobs / jobs_a_second),
+            waiting: names
+                .zip(&world.objects)
+                .map(|(name, object)| (name, object.waiting.get() as f64 / all))
+                .collect(),
+            busy: summary.used.iter().sum::<u64>() as f64
+                / (summary.time as f64 * machine.cpus() as f64),
+            traffic: summary.traffic,
+        })
+    }
+}
+
+/// A number of a kind, by weight.
+fn draw(weights: &[u32]) -> usize {
+    let mut left = random(|random| random.u32(..weights.iter().sum::<u32>()));
+    let mut at = 0;
+    while left >= weights[at] {
+        left -= weights[at];
+        at += 1;
+    }
+    at
+}
+
+/// A kind of jobs, ready to be done.
+struct Kinds {
+    computes: Picoseconds,
+    /// How often each is done.
+    steps: Vec<(f64, Step)>,
+}
+
+impl Kinds {
+    fn of(job: &Job, profile: &Profile) -> Kinds {
+        let step = |used: &Use| {
+            let object = profile.objects.iter().position(|object| object.name == used.object)?;
+            let hold = (used.hold.value * NANOSECOND as f64) as Picoseconds;
+            let writes = used.writes.as_ref().map_or(0, |writes| writes.value as u32);
+            Some((used.times.value, Step { object, hold, writes }))
+        };
+        Kinds {
+            computes: (job.computes.value * MICROSECOND as f64) as Picoseconds,
+            steps: job.uses.iter().filter_map(step).collect(),
+        }
+    }
+
+    fn perform(&self, world: &World) {
+        let mut steps = Vec::new();
+        for &(times, step) in &self.steps {
+            // As often as on average.
+            let more = random(|random| random.f64()) < times.fract();
+            steps.extend(std::iter::repeat_n(step, times as usize + usize::from(more)));
+        }
+        random(|random| random.shuffle(&mut steps));
+        // Those that are not there compute in one piece; a user must not be counted all at once, since it takes long.
+        let pieces = steps.len().max(8) as u64;
+        for piece in 0..pieces {
+            work(self.computes / pieces);
+            if let Some(&step) = steps.get(piece as usize) {
+                world.pass(step);
+            }
+            world.finished(1.0 / pieces as f64);
+        }
+    }
+}
