@@ -108,8 +108,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
 
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .map_err(|error| Failure::new(1, format_args!("standard output: {error}")))
+    out.write_all(text.as_bytes()).map_err(|error| Failure::new(1, format_args!("standard output: {error}")))
 }
 
 fn list(args: &List) -> Result<(), Failure> {
@@ -125,13 +124,19 @@ fn list(args: &List) -> Result<(), Failure> {
     let mut text = format!("Machines:\n{}", columns(&rows));
     text += "\nHypervisors:\n";
     text += &columns(
-        &Hypervisor::known().iter().map(|known| [known.name(), known.about()].map(str::to_owned)).collect::<Vec<_>>(),
+        &Hypervisor::known()
+            .iter()
+            .map(|known| [known.name(), known.about()].map(str::to_owned))
+            .collect::<Vec<_>>(),
     );
     text += "\nWorkloads:\n";
     text += &columns(&Work::names().into_iter().map(|name| [name.clone(), about(&name)]).collect::<Vec<_>>());
     text += "\nTables:\n";
     text += &columns(
-        &published::tables().iter().map(|table| [table.name, table.about].map(str::to_owned)).collect::<Vec<_>>(),
+        &published::tables()
+            .iter()
+            .map(|table| [table.name, table.about].map(str::to_owned))
+            .collect::<Vec<_>>(),
     );
     text += "\nLocks:\n  ";
     text += &locks::names().collect::<Vec<_>>().join(" ");
@@ -155,7 +160,8 @@ fn columns(rows: &[[String; 2]]) -> String {
 /// The numbers of a machine, a hypervisor or a profile, each with its source.
 fn numbers(name: &str) -> Result<String, Failure> {
     if let Some(profile) = Profile::known().iter().find(|known| name == format!("{AIM7}{}", known.kernel())) {
-        let objects: Vec<_> = profile.objects().map(|(name, about)| [name, about].map(str::to_owned)).collect();
+        let objects: Vec<_> =
+            profile.objects().map(|(name, about)| [name, about].map(str::to_owned)).collect();
         return Ok(format!(
             "AIM7 on Linux {}. Its objects:\n{}\nSeconds that a run is idle; microseconds that jobs compute; how often they use an object; \
              nanoseconds that they hold it; 256ths of the uses that write:\n{}",
@@ -165,11 +171,17 @@ fn numbers(name: &str) -> Result<String, Failure> {
         ));
     }
     if let Some(hypervisor) = Hypervisor::known().iter().find(|known| known.name() == name) {
-        let numbers = hypervisor.sources().into_iter().map(|(name, value, source)| (name.to_owned(), value, source.to_owned()));
+        let numbers = hypervisor
+            .sources()
+            .into_iter()
+            .map(|(name, value, source)| (name.to_owned(), value, source.to_owned()));
         return Ok(format!("{}\nNanoseconds.\n\n{}", hypervisor.about(), sources(numbers)));
     }
     let machine = machine(name)?;
-    let numbers = machine.sources().into_iter().map(|(name, value, source)| (name.to_owned(), value, source.to_owned()));
+    let numbers = machine
+        .sources()
+        .into_iter()
+        .map(|(name, value, source)| (name.to_owned(), value, source.to_owned()));
     Ok(format!(
         "{}: {}\nNanoseconds, except counts and load_share and sibling, which are 256ths.\n\n{}",
         machine.name(),
@@ -276,11 +288,8 @@ fn run(args: &Run) -> Result<(), Failure> {
     let ms = args.time.unwrap_or(default);
     let time = time("--time", ms, MS, 0.001)?;
     let locks = args.lock.iter().map(|name| lock(name)).collect::<Result<Vec<_>, _>>()?;
-    let cases: Vec<_> = args
-        .threads
-        .iter()
-        .flat_map(|threads| locks.iter().map(move |&lock| (threads, lock)))
-        .collect();
+    let cases: Vec<_> =
+        args.threads.iter().flat_map(|threads| locks.iter().map(move |&lock| (threads, lock))).collect();
     let profiles = Profile::known();
     let bar = progress(cases.len());
     let outcomes = experiment::each(
@@ -302,7 +311,11 @@ fn run(args: &Run) -> Result<(), Failure> {
         let runs = cases.iter().zip(&outcomes).map(|(&(threads, lock), outcome)| Row {
             lock,
             threads,
-            figures: outcome.figures.iter().map(|figure| (figure.name.clone(), figure.value.into())).collect(),
+            figures: outcome
+                .figures
+                .iter()
+                .map(|figure| (figure.name.clone(), figure.value.into()))
+                .collect(),
         });
         let document = Document {
             machine: machine.name(),
@@ -352,7 +365,9 @@ fn table(cases: &[(u32, &str)], outcomes: &[Outcome]) -> String {
     table.set_header(header);
     for ((threads, lock), outcome) in cases.iter().zip(outcomes) {
         let mut row = vec![right(threads.to_string()), Cell::new(lock)];
-        row.extend(outcome.figures.iter().map(|figure| right(format!("{:.*}", figure.decimals, figure.value))));
+        row.extend(
+            outcome.figures.iter().map(|figure| right(format!("{:.*}", figure.decimals, figure.value))),
+        );
         table.add_row(row);
     }
     table.trim_fmt() + "\n"

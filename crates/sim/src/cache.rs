@@ -74,6 +74,8 @@ struct Line {
     home: u32,
     /// When the transfer that is under way ends.
     busy_until: Picoseconds,
+    /// When the last write has its effect. Until then a sibling of the writer has the line, but not yet what is written.
+    settled: Picoseconds,
     /// How many writers there were.
     version: u32,
     /// Threads that do nothing until somebody writes.
@@ -127,6 +129,7 @@ impl Lines {
                 owner: None,
                 home: machine.node_of_core(core),
                 busy_until: 0,
+                settled: 0,
                 version: 0,
                 watchers: Vec::new(),
                 narrow: None,
@@ -180,7 +183,7 @@ impl Lines {
             Access::Store | Access::Modify => line.owner == Some(core),
         };
         let done = if hit {
-            now + costs.hit + atomic + stall
+            now.max(line.settled) + costs.hit + atomic + stall
         } else {
             traffic.transfers += 1;
             let begin = now.max(line.busy_until);
@@ -207,6 +210,7 @@ impl Lines {
                 line.copies.clear();
                 line.copies.add(core);
                 line.owner = Some(core);
+                line.settled = done;
                 line.version = line.version.wrapping_add(1);
                 self.awakened.append(&mut line.watchers);
                 line.narrow = narrow.then_some((core, done));

@@ -38,8 +38,11 @@ impl Fit<'_> {
     /// The figures that are to be met: those before the first change, of the same kernel.
     fn targets(&self) -> Vec<&Figure> {
         let rows = self.tables.iter().flat_map(|table| &table.rows);
-        rows.map(|row| &row.before).filter(|figure| figure.published.is_some() && FIRST.contains(&figure.run.lock)
-                    && figure.run.kernel == self.kernel).collect()
+        rows.map(|row| &row.before)
+            .filter(|figure| {
+                figure.published.is_some() && figure.run.lock == FIRST && figure.run.kernel == self.kernel
+            })
+            .collect()
     }
 
     fn error(&self, profile: &Profile) -> Result<f64, String> {
@@ -77,7 +80,8 @@ impl Fit<'_> {
             let before = found.error;
             for name in &self.free {
                 let value = found.profile.fitted().into_iter().find(|(known, _)| known == name);
-                let (_, value) = value.ok_or_else(|| format!("no number that is fitted is called '{name}'"))?;
+                let (_, value) =
+                    value.ok_or_else(|| format!("no number that is fitted is called '{name}'"))?;
                 for next in [value * factor, value / factor] {
                     let profile = found.profile.with(name, next);
                     let error = self.error(&profile)?;
@@ -96,5 +100,5 @@ impl Fit<'_> {
     }
 }
 
-/// The locks of before the first changes.
-const FIRST: [&str; 2] = ["baseline", "ticket"];
+/// The lock of before the first change.
+const FIRST: &str = "baseline";

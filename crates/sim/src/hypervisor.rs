@@ -12,8 +12,7 @@ use crate::machine::{self, Error, Figure, Machine, Picoseconds, Scheduler};
 use crate::scheduler::{Cpus, Placed};
 
 /// The hypervisors that are part of Poundlock.
-const KNOWN: [&str; 2] =
-    [include_str!("../hypervisors/kvm.toml"), include_str!("../hypervisors/xen.toml")];
+const KNOWN: [&str; 2] = [include_str!("../hypervisors/kvm.toml"), include_str!("../hypervisors/xen.toml")];
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,8 +56,9 @@ impl Hypervisor {
     pub fn parse(text: &str) -> Result<Hypervisor, Error> {
         let description: Description =
             toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?;
-        let nanoseconds =
-            |what: &str, figure: &Figure| machine::checked(&description.name, what, figure.value, machine::NS);
+        let nanoseconds = |what: &str, figure: &Figure| {
+            machine::checked(&description.name, what, figure.value, machine::NS)
+        };
         Ok(Hypervisor {
             halt: nanoseconds("halt", &description.costs.halt)?,
             kick: nanoseconds("kick", &description.costs.kick)?,

@@ -56,7 +56,12 @@ std::thread_local! {
 impl Simulation {
     /// A run without threads so far.
     pub fn new(machine: &Machine, settings: Settings, seed: u64) -> Simulation {
-        Simulation { engine: Engine::new(machine, None, settings.disturbance), settings, threads: Vec::new(), seed }
+        Simulation {
+            engine: Engine::new(machine, None, settings.disturbance),
+            settings,
+            threads: Vec::new(),
+            seed,
+        }
     }
 
     /// A run on virtual CPUs: those of `guest`, on those of `host`. `pinned`: each on the one of its number.

@@ -66,7 +66,7 @@ pub struct Run {
 }
 
 /// Simulated time that is counted.
-const TIME: Picoseconds = 500_000_000_000;
+const TIME: Picoseconds = 200_000_000_000;
 /// All figures are of this seed.
 const SEED: u64 = 1;
 
@@ -122,7 +122,15 @@ const WESTMERE: &str = "westmere-ex-8s";
 
 fn on_westmere(mix: &str, users: u32, sockets: u32, threads_a_core: u32) -> impl Fn(&'static str) -> Run {
     let mix = mix.to_owned();
-    move |lock| Run { machine: WESTMERE, sockets, threads_a_core, kernel: "3.7", mix: mix.clone(), users, lock }
+    move |lock| Run {
+        machine: WESTMERE,
+        sockets,
+        threads_a_core,
+        kernel: "3.7",
+        mix: mix.clone(),
+        users,
+        lock,
+    }
 }
 
 fn high_systime() -> Table {
@@ -131,8 +139,16 @@ fn high_systime() -> Table {
         let run = on_westmere("high_systime", middle(range), nodes, if smt == "on" { 2 } else { 1 });
         Some(Comparison {
             label: format!("{range} users, {nodes} nodes, HT {smt}"),
-            before: Figure { published: number(row, "jpm_without"), run: run("baseline"), pick: pick::JOBS_A_MINUTE },
-            after: Figure { published: number(row, "jpm_with"), run: run("fewer-atomics"), pick: pick::JOBS_A_MINUTE },
+            before: Figure {
+                published: number(row, "jpm_without"),
+                run: run("baseline"),
+                pick: pick::JOBS_A_MINUTE,
+            },
+            after: Figure {
+                published: number(row, "jpm_with"),
+                run: run("fewer-atomics"),
+                pick: pick::JOBS_A_MINUTE,
+            },
             change: None,
         })
     };
@@ -140,7 +156,10 @@ fn high_systime() -> Table {
         name: "mutex_high_systime_jpm",
         about: "AIM7 high_systime: fewer atomic operations in the mutex's slow path",
         unit: "jobs a minute",
-        rows: rows(include_str!("../reference/mutex_high_systime_jpm.csv")).iter().filter_map(comparison).collect(),
+        rows: rows(include_str!("../reference/mutex_high_systime_jpm.csv"))
+            .iter()
+            .filter_map(comparison)
+            .collect(),
     }
 }
 
@@ -160,7 +179,10 @@ fn slow_path() -> Table {
         name: "mutex_slowpath_time",
         about: "AIM7 high_systime, 1500 users: CPU time in the mutex's slow path (ours: all spinning for the mutex, which the source counts apart)",
         unit: "% of CPU time",
-        rows: rows(include_str!("../reference/mutex_slowpath_time.csv")).iter().filter_map(comparison).collect(),
+        rows: rows(include_str!("../reference/mutex_slowpath_time.csv"))
+            .iter()
+            .filter_map(comparison)
+            .collect(),
     }
 }
 
@@ -184,11 +206,8 @@ fn fserver(before: (&str, &'static str), after: (&str, &'static str)) -> Vec<Com
 }
 
 fn fserver_queue() -> Table {
-    let (without, fewer, queue) = (
-        ("jpm_without", "baseline"),
-        ("jpm_fewer_atomics", "fewer-atomics"),
-        ("jpm_mcs_queue", "mcs-queue"),
-    );
+    let (without, fewer, queue) =
+        (("jpm_without", "baseline"), ("jpm_fewer_atomics", "fewer-atomics"), ("jpm_mcs_queue", "mcs-queue"));
     let mut rows = fserver(without, fewer);
     rows.extend(fserver(fewer, queue));
     Table {
@@ -199,7 +218,13 @@ fn fserver_queue() -> Table {
     }
 }
 
-fn others(name: &'static str, about: &'static str, text: &str, before: &'static str, after: &'static str) -> Table {
+fn others(
+    name: &'static str,
+    about: &'static str,
+    text: &str,
+    before: &'static str,
+    after: &'static str,
+) -> Table {
     let mut comparisons = Vec::new();
     for row in rows(text) {
         for range in ["10_100", "200_1000", "1100_2000"] {
@@ -215,74 +240,6 @@ fn others(name: &'static str, about: &'static str, text: &str, before: &'static 
         }
     }
     Table { name, about, unit: "jobs a minute", rows: comparisons }
-}
-
-fn queue_spinlock() -> Table {
-    let comparison = |row: &HashMap<String, String>| {
-        let users = number(row, "users")? as u32;
-        // The others are about frequencies, which the model has none of.
-        if row["governor"] != "performance" {
-            return None;
-        }
-        let run = |lock| Run {
-            machine: "ivybridge-ex-4s",
-            sockets: 4,
-            threads_a_core: 2,
-            kernel: "3.19",
-            mix: "high_systime".to_owned(),
-            users,
-            lock,
-        };
-        let figure = |column, lock| Figure {
-            published: number(row, column),
-            run: run(lock),
-            pick: pick::JOBS_A_MINUTE,
-        };
-        Some(Comparison {
-            label: format!("{users} users"),
-            before: figure("jpm_ticket", "ticket"),
-            after: figure("jpm_qspinlock", "qspin"),
-            change: None,
-        })
-    };
-    Table {
-        name: "qspinlock_high_systime",
-        about: "AIM7 high_systime: the queue spinlock in place of the ticket lock, performance governor",
-        unit: "jobs a minute",
-        rows: rows(include_str!("../reference/qspinlock_high_systime.csv")).iter().filter_map(comparison).collect(),
-    }
-}
-
-fn numaconnect() -> Table {
-    let comparison = |row: &HashMap<String, String>| {
-        let users = number(row, "forked")? as u32;
-        let run = |lock| Run {
-            machine: "numaconnect-512",
-            sockets: 32,
-            threads_a_core: 1,
-            kernel: "3.19.1",
-            mix: "compute".to_owned(),
-            users,
-            lock,
-        };
-        let figure = |column, lock| Figure {
-            published: number(row, column),
-            run: run(lock),
-            pick: pick::JOBS_A_MINUTE,
-        };
-        Some(Comparison {
-            label: format!("{users} users"),
-            before: figure("jpm_ticket", "ticket"),
-            after: figure("jpm_qspinlock", "qspin"),
-            change: None,
-        })
-    };
-    Table {
-        name: "qspinlock_numaconnect_compute",
-        about: "AIM7 compute on 512 cores: the queue spinlock in place of the ticket lock",
-        unit: "jobs a minute",
-        rows: rows(include_str!("../reference/qspinlock_numaconnect_compute.csv")).iter().filter_map(comparison).collect(),
-    }
 }
 
 /// All tables that can be reproduced so far.
@@ -305,7 +262,5 @@ pub fn tables() -> Vec<Table> {
             "fewer-atomics",
             "mcs-queue",
         ),
-        queue_spinlock(),
-        numaconnect(),
     ]
 }

@@ -4,7 +4,9 @@ mod common;
 
 use common::calm;
 use poundlock_sim::workload::Turns;
-use poundlock_sim::{Hypervisor, MICROSECOND, Machine, Settings, Simulation, atomically, in_kernel, locks, work};
+use poundlock_sim::{
+    Hypervisor, MICROSECOND, Machine, Settings, Simulation, atomically, in_kernel, locks, work,
+};
 
 const TURNS: Turns<'_> = Turns {
     lock: "mcs",

@@ -99,13 +99,38 @@ fn an_access_costs_what_the_line_has_been_through() {
         (vec![(1, write as fn(&U32))], read, 30.0 + 1.5),
         (vec![(2, write as fn(&U32))], read, 100.0 + 1.5),
         (vec![(1, read as fn(&U32))], read, 20.0 + 1.5),
-        // To write to what others have: their copies go, the stranger's after an answer.
-        (vec![(4, read as fn(&U32)), (1, read)], write, 20.0 + 5.0 + 1.5),
-        (vec![(4, read as fn(&U32)), (1, read), (2, read)], write, 20.0 + 100.0 + 2.0 * 5.0 + 1.5),
+        // To write to what others have: their copies go, the stranger's after an answer, while the line is fetched.
+        (vec![(4, read as fn(&U32)), (1, read)], write, 20.0 + 1.5),
+        (vec![(4, read as fn(&U32)), (1, read), (2, read)], write, 100.0 + 2.0 * 5.0 + 1.5),
     ] {
         let shape = before.iter().map(|(cpu, _)| *cpu).collect::<Vec<_>>();
         assert_eq!(after(before, access), ns, "after {shape:?}");
     }
+}
+
+#[test]
+fn a_sibling_sees_a_store_when_it_is_done_and_not_before() {
+    let shared = word();
+    let (writer, reader) = (Rc::clone(&shared), Rc::clone(&shared));
+    let threads: Vec<(u32, Box<dyn FnOnce(&Notes)>)> = vec![
+        (
+            0,
+            Box::new(move |_| {
+                work(10 * MICROSECOND);
+                write(&writer.0);
+            }),
+        ),
+        (
+            4,
+            Box::new(move |notes| {
+                work(10 * MICROSECOND);
+                // The line is on its way to the core that both share.
+                notes.time(|| assert_eq!(reader.0.load(Relaxed), 1));
+            }),
+        ),
+    ];
+    let notes = run(&calm(), threads);
+    assert!(notes[0].1 > 80 * NANOSECOND, "{notes:?}");
 }
 
 #[test]

@@ -20,6 +20,8 @@ const TWO_THREADS: usize = 2;
 const WAIT_THREADS: usize = 64;
 /// Seconds over which threads are to get equal shares; in less some may not even have run.
 const FAIR_SECONDS: f64 = 1.0;
+/// The Jain's index that is fair enough.
+pub const FAIR: f64 = 0.9;
 /// No point is to lie below, of the best peer's throughput there.
 pub const CLOSE: f64 = 0.9;
 /// A peer is thrifty to the point only if it gets this share of our throughput.
@@ -282,9 +284,19 @@ impl Results {
 
     /// The competitor with the largest median throughput at a point.
     pub fn best(&self, point: usize) -> Option<usize> {
-        let throughputs = self
-            .competitors()
-            .filter_map(|peer| Some((peer, self.summary(point, peer, Figure::Throughput)?.median)));
+        self.best_of(point, self.competitors())
+    }
+
+    /// The same among those that are as fair as ours there, or have a Jain's index of [`FAIR`].
+    pub fn best_of_the_fair(&self, point: usize) -> Option<usize> {
+        let jain = |peer| Some(self.summary(point, peer, Figure::Jain)?.median);
+        let enough = jain(self.ours())?.min(FAIR);
+        self.best_of(point, self.competitors().filter(|&peer| jain(peer).is_some_and(|jain| jain >= enough)))
+    }
+
+    fn best_of(&self, point: usize, peers: impl Iterator<Item = usize>) -> Option<usize> {
+        let throughputs =
+            peers.filter_map(|peer| Some((peer, self.summary(point, peer, Figure::Throughput)?.median)));
         throughputs.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(peer, _)| peer)
     }
 
@@ -309,6 +321,12 @@ impl Results {
     pub fn grid_against_best(&self) -> Option<Together> {
         let versus = self.points(Kind::Grid).filter_map(|point| self.against_best(point)).collect();
         self.together(versus, Figure::Throughput)
+    }
+
+    /// The same of the best competitor that is as fair.
+    pub fn grid_against_the_fair(&self) -> Option<Together> {
+        let fair = |point| self.versus(point, self.best_of_the_fair(point)?, Figure::Throughput);
+        self.together(self.points(Kind::Grid).filter_map(fair).collect(), Figure::Throughput)
     }
 
     /// Our throughput as a multiple of a peer's over the grid.
@@ -486,7 +504,7 @@ impl Results {
     }
 
     fn least_fair(&self, grid: &[usize]) -> Verdict {
-        let limit = Limit::AtLeast(0.9);
+        let limit = Limit::AtLeast(FAIR);
         let long_enough = |&&point: &&usize| {
             let Point { threads, seconds, .. } = self.run.points[point];
             threads > 1 && seconds >= FAIR_SECONDS
@@ -692,6 +710,25 @@ mod tests {
         assert_eq!(standing("ours").map(|ours| (ours.worst, ours.behind)), Some((0.25, 1)));
         // No figure at the second point.
         assert_eq!(standing("fast"), expected(0.5, 0.5, 1, 1));
+    }
+
+    #[test]
+    fn the_best_of_the_fair_is_as_fair_as_ours() {
+        let unfair = |jain| move |sample| change(sample, |measured| measured.jain = jain);
+        let points = vec![point(Kind::Grid, 4, 0.2)];
+        let of = |ours| {
+            let samples = steady(0, "glibc", 100)
+                .map(unfair(0.95))
+                .chain(steady(0, "fast", 400).map(unfair(0.5)))
+                .chain(steady(0, "ours", 200).map(unfair(ours)));
+            let results = Results::of(run(points.clone()), None, samples.collect()).unwrap();
+            near(results.grid_against_best().map(|best| best.mean), 0.5);
+            results.grid_against_the_fair().map(|fair| fair.mean)
+        };
+        // Fairer than need be is not asked of anybody.
+        near(of(1.0), 2.0);
+        near(of(0.6), 2.0);
+        near(of(0.4), 0.5);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The figures of a run as tables.
 
-use super::compare::{CLOSE, Figure, Results, Verdict};
+use super::compare::{CLOSE, FAIR, Figure, Results, Verdict};
 use super::result::{Directory, Kind};
 use crate::error::Result;
 use crate::floor;
@@ -225,6 +225,8 @@ fn against_table(results: &Results) -> Table {
         row(results.run.peers[peer].name.clone(), results.grid_against(peer));
     }
     row("the best at each point".to_owned(), results.grid_against_best());
+    let fair = format!("the best of those as fair, or of a Jain's index of {FAIR}");
+    row(fair, results.grid_against_the_fair());
     table
 }
 

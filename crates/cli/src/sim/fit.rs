@@ -32,9 +32,9 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let machines = Machine::known();
     let all = tables();
     let table = |name: &String| {
-        all.iter().find(|table| table.name == *name).ok_or_else(|| {
-            wrong(format!("no table is called '{name}': see `poundlock sim list`"))
-        })
+        all.iter()
+            .find(|table| table.name == *name)
+            .ok_or_else(|| wrong(format!("no table is called '{name}': see `poundlock sim list`")))
     };
     let tables = args.tables.iter().map(table).collect::<Result<_, _>>()?;
     let profiles = Profile::known();
@@ -48,14 +48,21 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         let names = || fitted.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
         match fitted.iter().any(|(known, _)| known == name) {
             true => Ok(name.to_owned()),
-            false => Err(wrong(format!("no number that is fitted is called '{name}'; there are {}", names()))),
+            false => {
+                Err(wrong(format!("no number that is fitted is called '{name}'; there are {}", names())))
+            }
         }
     };
     for setting in &args.from {
-        let parsed = setting.split_once('=').and_then(|(name, value)| Some((name, value.parse::<f64>().ok()?)));
+        let parsed =
+            setting.split_once('=').and_then(|(name, value)| Some((name, value.parse::<f64>().ok()?)));
         match parsed {
             Some((name, value)) if value >= 0.0 => profile = profile.with(&known(name)?, value),
-            _ => return Err(wrong(format!("--from wants a name and a number, as process.computes=5000, not '{setting}'"))),
+            _ => {
+                return Err(wrong(format!(
+                    "--from wants a name and a number, as process.computes=5000, not '{setting}'"
+                )));
+            }
         }
     }
     let free = if args.free.is_empty() {

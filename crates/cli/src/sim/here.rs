@@ -65,7 +65,11 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
     let estimate = "an estimate";
     let costs = [
         ("hit", hit, "bench floor: half of a load and a store"),
-        ("atomic", (floors.bare_cas_ns.median / 2.0 - hit).max(0.0), "bench floor: half of a compare-and-swap and an exchange"),
+        (
+            "atomic",
+            (floors.bare_cas_ns.median / 2.0 - hit).max(0.0),
+            "bench floor: half of a compare-and-swap and an exchange",
+        ),
         ("transfer", transfer, line),
         ("shared", shared, line),
         ("remote", far * 0.6, line),
@@ -81,7 +85,11 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
         ("switch", same * 0.5, sleep),
         ("syscall", same * 0.1, sleep),
         ("wake", same * 0.3, sleep),
-        ("wake_latency", (other - same).max(0.0), "bench floor: a sleep and its wake-up from another CPU, less that on one"),
+        (
+            "wake_latency",
+            (other - same).max(0.0),
+            "bench floor: a sleep and its wake-up from another CPU, less that on one",
+        ),
         ("migration", 1_000.0, estimate),
         ("latency", slice, cfs),
         ("granularity", slice, cfs),

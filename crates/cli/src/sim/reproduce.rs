@@ -135,7 +135,9 @@ fn text(document: &Document) -> String {
     let mut grid = Grid::new();
     grid.load_style(presets::NOTHING);
     let mut header = vec![Cell::new("case")];
-    for column in ["before", "ours, fitted", "of it", "after", "ours, predicted", "of it", "change", "ours", "sign"] {
+    for column in
+        ["before", "ours, fitted", "of it", "after", "ours, predicted", "of it", "change", "ours", "sign"]
+    {
         header.push(right(column.to_owned()));
     }
     grid.set_header(header);

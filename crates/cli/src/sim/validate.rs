@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
-use poundlock_bench::grid::result::{Directory, Kind, Point, Sample};
 use poundlock_bench::grid;
+use poundlock_bench::grid::result::{Directory, Kind, Point, Sample};
 use poundlock_sim::experiment::{self, Experiment, Work};
 use poundlock_sim::locks;
 use poundlock_sim::workload::aim7::Profile;
@@ -77,7 +77,8 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let machine = here::machine(&floors, &run.cpus)?;
     let mut cases: Vec<(&Point, &'static str, f64)> = Vec::new();
     for (index, point) in run.points.iter().enumerate().filter(|(_, point)| point.kind == Kind::Grid) {
-        for lock in locks::names().filter(|lock| run.peers.iter().any(|peer| peer.ours && peer.name == *lock)) {
+        for lock in locks::names().filter(|lock| run.peers.iter().any(|peer| peer.ours && peer.name == *lock))
+        {
             if let Some(measured) = median(&samples, index, lock) {
                 cases.push((point, lock, measured));
             }
@@ -86,7 +87,10 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     if cases.is_empty() {
         return Err(Failure::new(
             status::USAGE,
-            format_args!("{}: no lock of ours was measured at a point of the grid", directory.path().display()),
+            format_args!(
+                "{}: no lock of ours was measured at a point of the grid",
+                directory.path().display()
+            ),
         ));
     }
     let profiles = Profile::known();
@@ -95,10 +99,8 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         cases.len(),
         |at| {
             let (point, lock, _) = cases[at];
-            let work = Work::Grid {
-                critical: (point.critical_us * US) as u64,
-                think: (point.think_us * US) as u64,
-            };
+            let work =
+                Work::Grid { critical: (point.critical_us * US) as u64, think: (point.think_us * US) as u64 };
             // As long as it was measured, but not so long that it takes minutes.
             let time = ((point.seconds * 1e3).clamp(20.0, 100.0) * MS) as u64;
             let threads = point.threads as u32;
@@ -157,7 +159,8 @@ fn measure(args: &Args, path: PathBuf) -> Result<Directory, Failure> {
 /// Operations a second.
 fn median(samples: &[Sample], point: usize, lock: &str) -> Option<f64> {
     let here = samples.iter().filter(|sample| sample.point == point && sample.lock == lock);
-    let mut measured: Vec<f64> = here.filter_map(Sample::measured).map(|figures| figures.throughput()).collect();
+    let mut measured: Vec<f64> =
+        here.filter_map(Sample::measured).map(|figures| figures.throughput()).collect();
     measured.sort_by(f64::total_cmp);
     measured.get(measured.len() / 2).copied().filter(|&operations| operations > 0.0)
 }
@@ -173,7 +176,9 @@ fn text(rows: &[Row]) -> String {
     grid.set_header(header);
     for row in rows {
         let mut cells = vec![Cell::new(row.lock)];
-        cells.extend([row.threads.to_string(), row.critical_us.to_string(), row.think_us.to_string()].map(right));
+        cells.extend(
+            [row.threads.to_string(), row.critical_us.to_string(), row.think_us.to_string()].map(right),
+        );
         cells.push(right(format!("{:.0}", row.measured / 1e3)));
         cells.push(right(format!("{:.0}", row.simulated / 1e3)));
         cells.push(right(format!("{:.2}", row.ratio())));
