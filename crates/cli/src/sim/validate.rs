@@ -19,7 +19,7 @@ pub(super) struct Args {
     /// The results of `poundlock bench grid`, which are simulated rather than measured anew
     #[arg(value_name = "DIR")]
     results: Option<PathBuf>,
-    /// The locks [default: poundlock,any-negative,handoff,qspin]
+    /// The locks [default: poundlock,any-negative,handoff,qspin-pv]
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "results")]
     lock: Vec<String>,
     /// Numbers of threads
@@ -34,7 +34,7 @@ pub(super) struct Args {
 }
 
 /// The locks that are compared if none are named: one of each family.
-const LOCKS: [&str; 4] = ["poundlock", "any-negative", "handoff", "qspin-native"];
+const LOCKS: [&str; 4] = ["poundlock", "any-negative", "handoff", "qspin-pv"];
 
 #[derive(Serialize)]
 struct Row {
@@ -192,4 +192,16 @@ fn text(rows: &[Row]) -> String {
         grid.trim_fmt(),
         (factors[factors.len() / 2] - 1.0) * 100.0
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_locks_that_nobody_named_are_known() {
+        for name in LOCKS {
+            assert!(crate::sim::lock(name).is_ok(), "{name}");
+        }
+    }
 }
