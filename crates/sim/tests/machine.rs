@@ -112,7 +112,7 @@ fn an_access_costs_what_the_line_has_been_through() {
 fn a_sibling_sees_a_store_when_it_is_done_and_not_before() {
     let shared = word();
     let (writer, reader) = (Rc::clone(&shared), Rc::clone(&shared));
-    let threads: Vec<(u32, Box<dyn FnOnce(&Notes)>)> = vec![
+    let threads: Vec<Pinned> = vec![
         (
             0,
             Box::new(move |_| {

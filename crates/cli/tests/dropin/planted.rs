@@ -8,13 +8,14 @@ use crate::support::{ending, run_limited};
 
 #[test]
 fn bugs_are_found() {
-    let bugs = [
-        ("planted_trylock", "exclusion.c", "] way "),
-        ("planted_touch", "destroy_unmap.c", "signal 11"),
-        ("planted_memory", "cond_wake.c", "a signal is remembered"),
-        ("planted_herd", "cond_wake.c", "300 signals woke"),
-        ("planted_spin", "spin_results.c", "expected 16"),
-        ("planted_errno", "mutex_results.c", "changed errno to 11"),
+    let bugs: [(_, _, &[_]); 6] = [
+        ("planted_trylock", "exclusion.c", &["] way "]),
+        ("planted_touch", "destroy_unmap.c", &["signal 11"]),
+        ("planted_memory", "cond_wake.c", &["a signal is remembered"]),
+        ("planted_herd", "cond_wake.c", &["300 signals woke"]),
+        // By which of the two is for the scheduler to say: whether the first waiter has given up before it is looked at.
+        ("planted_spin", "spin_results.c", &["expected 16", "two holders at once"]),
+        ("planted_errno", "mutex_results.c", &["changed errno to 11"]),
     ];
     for (bug, source, found) in bugs {
         let program = Program::compile(source, &[]).library(bug, &[]);
@@ -25,6 +26,9 @@ fn bugs_are_found() {
             !output.status.success() && (output.status.signal().is_some() || output.status.code() == Some(1)),
             "{source} did not stop at {bug}: {text}"
         );
-        assert!(text.contains(found), "{source} stopped at something else than {bug}: {text}");
+        assert!(
+            found.iter().any(|found| text.contains(found)),
+            "{source} stopped at something else than {bug}: {text}"
+        );
     }
 }
