@@ -1,27 +1,33 @@
 //! `poundlock sim`: our locks on machines that are not there.
 
+mod check;
 mod fit;
 mod here;
+mod page;
+mod plot;
 mod ranges;
 mod reproduce;
+mod run;
+mod sheet;
 mod validate;
 
+use std::fs::File;
 use std::io::Write;
+use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
-use comfy_table::{Cell, CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use poundlock_bench::floor;
-use poundlock_sim::experiment::{self, AIM7, Experiment, Outcome, Work};
-use poundlock_sim::workload::aim7::Profile;
+use poundlock_sim::experiment::{self, Outcome, Work};
+use poundlock_sim::workload::jobs::Profile;
 use poundlock_sim::{Hypervisor, Machine, NANOSECOND, Picoseconds, locks, published};
 use serde::Serialize;
 
 use crate::bench;
-use crate::message::{Failure, status};
-use ranges::Numbers;
+use crate::message::{Failure, say, status};
 
 /// What to do.
 #[derive(clap::Args)]
@@ -35,11 +41,13 @@ enum What {
     /// List machines, workloads, tables and locks, or the numbers of one with their sources
     List(List),
     /// Run a workload on a machine, once for each lock and number of threads
-    Run(Run),
+    Run(run::Args),
     /// Print a published table with our figure beside each of its figures
     Reproduce(reproduce::Args),
-    /// Find the numbers that the model of AIM7 leaves open, from figures of before a change
+    /// Find the numbers that the model leaves open, from figures of before a change
     Fit(fit::Args),
+    /// Run the locks under schedules that real machines have once a year, with a checker
+    Check(check::Args),
     /// Compare what the simulator predicts for this machine with what is measured on it
     Validate(validate::Args),
     /// Measure this machine, and print a file that describes it
@@ -48,55 +56,19 @@ enum What {
 
 #[derive(clap::Args)]
 struct List {
-    /// A machine, by name or file, a hypervisor, or a kernel's AIM7 (`aim7-3.7`): its numbers
+    /// A machine, by name or file, a hypervisor, or a workload's jobs (`aim7-3.7`): its numbers
     #[arg(value_name = "NAME")]
     name: Option<String>,
-}
-
-#[derive(clap::Args)]
-struct Run {
-    /// The machine: a name that `poundlock sim list` shows, or a file that describes one and ends in .toml
-    #[arg(long, value_name = "MACHINE")]
-    machine: String,
-    /// The workload: a name that `poundlock sim list` shows
-    #[arg(long, value_name = "NAME")]
-    workload: String,
-    /// The locks
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',', required = true)]
-    lock: Vec<String>,
-    /// Numbers of threads, or of users: 8, 1,2,4, 10-80 or 200-1000:200
-    #[arg(long, value_name = "RANGE")]
-    threads: Numbers,
-    /// What all that is left to chance is made from
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Use only the first N sockets of the machine
-    #[arg(long, value_name = "N")]
-    sockets: Option<u32>,
-    /// Use one hardware thread of each core
-    #[arg(long)]
-    no_smt: bool,
-    /// Microseconds of work inside the critical section, in the grid [default: 1]
-    #[arg(long, value_name = "US")]
-    critical: Option<f64>,
-    /// Microseconds of work between two critical sections of a thread, in the grid [default: 4]
-    #[arg(long, value_name = "US")]
-    think: Option<f64>,
-    /// Simulated milliseconds that are counted, after a warm-up [default: 20 in the grid, 500 in AIM7]
-    #[arg(long, value_name = "MS")]
-    time: Option<f64>,
-    /// Write the figures to FILE as JSON as well
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 /// Does it.
 pub(crate) fn main(args: Args) -> ExitCode {
     let result = match args.what {
         What::List(list) => self::list(&list),
-        What::Run(run) => self::run(&run),
+        What::Run(args) => run::main(&args),
         What::Reproduce(args) => reproduce::main(&args),
         What::Fit(args) => fit::main(&args),
+        What::Check(args) => check::main(&args),
         What::Validate(args) => validate::main(&args),
         What::Measure => measure(),
     };
@@ -146,9 +118,10 @@ fn list(args: &List) -> Result<(), Failure> {
 
 /// What a workload is, in a line.
 fn about(workload: &str) -> String {
-    match workload.split_once(':') {
-        Some((_, mix)) => format!("users of AIM7 who draw jobs of the mix {mix}; jobs a minute"),
-        None => "threads that take turns at one lock, as in `poundlock bench grid`".to_owned(),
+    match (workload, workload.split_once(':')) {
+        (_, Some((_, mix))) => format!("users of AIM7 who draw jobs of the mix {mix}; jobs a minute"),
+        ("grid", _) => "threads that take turns at one lock, as in `poundlock bench grid`".to_owned(),
+        _ => format!("as in `poundlock bench {workload}`"),
     }
 }
 
@@ -159,13 +132,13 @@ fn columns(rows: &[[String; 2]]) -> String {
 
 /// The numbers of a machine, a hypervisor or a profile, each with its source.
 fn numbers(name: &str) -> Result<String, Failure> {
-    if let Some(profile) = Profile::known().iter().find(|known| name == format!("{AIM7}{}", known.kernel())) {
+    if let Some(profile) = Profile::known().iter().find(|known| name == known.name()) {
         let objects: Vec<_> =
             profile.objects().map(|(name, about)| [name, about].map(str::to_owned)).collect();
         return Ok(format!(
-            "AIM7 on Linux {}. Its objects:\n{}\nSeconds that a run is idle; microseconds that jobs compute; how often they use an object; \
+            "{}. Its objects:\n{}\nSeconds that a run is idle; microseconds that jobs compute; how often they use an object; \
              nanoseconds that they hold it; 256ths of the uses that write:\n{}",
-            profile.kernel(),
+            profile.name(),
             columns(&objects),
             sources(profile.sources().into_iter())
         ));
@@ -247,104 +220,42 @@ fn time(option: &str, value: f64, unit: f64, least: f64) -> Result<Picoseconds, 
 const US: f64 = NANOSECOND as f64 * 1e3;
 const MS: f64 = US * 1e3;
 
-/// The document of `--json`.
-#[derive(Serialize)]
-struct Document<'a> {
-    machine: &'a str,
-    sockets: u32,
-    cpus: usize,
-    workload: String,
-    seed: u64,
-    simulated_ms: f64,
-    runs: Vec<Row>,
+/// A file that is there before the runs begin: none of them is lost because it cannot be written.
+struct Output {
+    file: File,
+    path: PathBuf,
 }
 
-#[derive(Serialize)]
-struct Row {
-    lock: &'static str,
-    threads: u32,
-    figures: serde_json::Map<String, serde_json::Value>,
+impl Output {
+    fn open(path: Option<&Path>) -> Result<Option<Output>, Failure> {
+        let Some(path) = path else { return Ok(None) };
+        // What was there stays until there is something to put in its place.
+        match File::options().write(true).create(true).truncate(false).open(path) {
+            Ok(file) => Ok(Some(Output { file, path: path.to_owned() })),
+            Err(error) => Err(unwritable(path, &error)),
+        }
+    }
+
+    fn write(mut self, text: &str) -> Result<(), Failure> {
+        let regular = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let truncated = if regular { self.file.set_len(0) } else { Ok(()) };
+        let written = truncated.and_then(|()| self.file.write_all(text.as_bytes()));
+        written.map_err(|error| unwritable(&self.path, &error))
+    }
+
+    fn json(self, document: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(document)
+            .map_err(|error| Failure::new(1, format_args!("the figures as JSON: {error}")))?;
+        self.write(&(text + "\n"))
+    }
 }
 
-fn run(args: &Run) -> Result<(), Failure> {
-    let wrong = |line: String| Failure::new(status::USAGE, line);
-    let whole = machine(&args.machine)?;
-    let threads_a_core = if args.no_smt { 1 } else { whole.threads_a_core() };
-    let machine = whole
-        .part(args.sockets.unwrap_or(whole.sockets()), threads_a_core)
-        .map_err(|error| wrong(error.to_string()))?;
-    let mut work = Work::parse(&args.workload).map_err(wrong)?;
-    if let Work::Grid { critical, think } = &mut work {
-        if let Some(us) = args.critical {
-            *critical = time("--critical", us, US, 0.0)?;
-        }
-        if let Some(us) = args.think {
-            *think = time("--think", us, US, 0.0)?;
-        }
-    } else if args.critical.is_some() || args.think.is_some() {
-        return Err(wrong("--critical and --think belong to the workload 'grid'".to_owned()));
-    }
-    let default = if matches!(work, Work::Grid { .. }) { 20.0 } else { 500.0 };
-    let ms = args.time.unwrap_or(default);
-    let time = time("--time", ms, MS, 0.001)?;
-    let locks = args.lock.iter().map(|name| lock(name)).collect::<Result<Vec<_>, _>>()?;
-    let cases: Vec<_> =
-        args.threads.iter().flat_map(|threads| locks.iter().map(move |&lock| (threads, lock))).collect();
-    let profiles = Profile::known();
-    let bar = progress(cases.len());
-    let outcomes = experiment::each(
-        cases.len(),
-        |at| {
-            let (threads, lock) = cases[at];
-            let (machine, work, seed) = (&machine, work.clone(), args.seed);
-            Experiment { machine, work, profiles: &profiles, lock, threads, seed, time }.run()
-        },
-        |at| {
-            bar.set_message(format!("{}, {} threads", cases[at].1, cases[at].0));
-            bar.inc(1);
-        },
-    );
-    bar.finish_and_clear();
-    let outcomes: Vec<Outcome> =
-        outcomes.into_iter().collect::<Result<_, _>>().map_err(|line| Failure::new(1, line))?;
-    if let Some(path) = &args.json {
-        let runs = cases.iter().zip(&outcomes).map(|(&(threads, lock), outcome)| Row {
-            lock,
-            threads,
-            figures: outcome
-                .figures
-                .iter()
-                .map(|figure| (figure.name.clone(), figure.value.into()))
-                .collect(),
-        });
-        let document = Document {
-            machine: machine.name(),
-            sockets: machine.sockets(),
-            cpus: machine.cpus(),
-            workload: work.name(),
-            seed: args.seed,
-            simulated_ms: ms,
-            runs: runs.collect(),
-        };
-        write_json(path, &document)?;
-    }
-    let mut text = format!(
-        "{} on {}, {} CPUs of {} sockets, seed {}, {ms} simulated ms\n\n",
-        work.name(),
-        machine.name(),
-        machine.cpus(),
-        machine.sockets(),
-        args.seed
-    );
-    text += &table(&cases, &outcomes);
-    print(&text)
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(1, format_args!("{}: {error}", path.display()))
 }
 
 fn write_json(path: &Path, document: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(document)
-        .map_err(|error| Failure::new(1, format_args!("the figures as JSON: {error}")))?;
-    std::fs::write(path, text + "\n")
-        .map_err(|error| Failure::new(1, format_args!("{}: {error}", path.display())))
+    Output::open(Some(path))?.map_or(Ok(()), |file| file.json(document))
 }
 
 fn progress(runs: usize) -> ProgressBar {
@@ -355,20 +266,42 @@ fn progress(runs: usize) -> ProgressBar {
     bar
 }
 
-fn table(cases: &[(u32, &str)], outcomes: &[Outcome]) -> String {
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let names = outcomes.first().into_iter().flat_map(|outcome| &outcome.figures);
-    let mut header = vec![right("threads".to_owned()), Cell::new("lock")];
-    header.extend(names.map(|figure| right(figure.name.clone())));
-    table.set_header(header);
-    for ((threads, lock), outcome) in cases.iter().zip(outcomes) {
-        let mut row = vec![right(threads.to_string()), Cell::new(lock)];
-        row.extend(
-            outcome.figures.iter().map(|figure| right(format!("{:.*}", figure.decimals, figure.value))),
-        );
-        table.add_row(row);
-    }
-    table.trim_fmt() + "\n"
+/// Does all runs, tells a terminal how far they are, and says how fast they were.
+fn runs(
+    count: usize,
+    run: impl Fn(usize) -> Result<Outcome, String> + Sync,
+    name: impl Fn(usize) -> String + Sync,
+) -> Result<Vec<Outcome>, Failure> {
+    let bar = progress(count);
+    let before = cpu_time();
+    let outcomes = experiment::each(count, run, |at| {
+        bar.set_message(name(at));
+        bar.inc(1);
+    });
+    let used = cpu_time().saturating_sub(before).as_secs_f64();
+    bar.finish_and_clear();
+    let outcomes: Vec<Outcome> =
+        outcomes.into_iter().collect::<Result<_, _>>().map_err(|line| Failure::new(1, line))?;
+    let accesses: u64 = outcomes.iter().map(|outcome| outcome.accesses).sum();
+    say(format_args!(
+        "{accesses} simulated accesses in {used:.2} s of CPU time: {:.0} a second",
+        accesses as f64 / used.max(1e-9)
+    ));
+    Ok(outcomes)
+}
+
+/// What this process has used so far.
+fn cpu_time() -> Duration {
+    let mut now = MaybeUninit::<libc::timespec>::uninit();
+    // SAFETY: the pointer is to a timespec, which the call fills in; the clock always exists.
+    let now = unsafe {
+        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, now.as_mut_ptr());
+        now.assume_init()
+    };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+/// `1 socket`, `2 sockets`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -1,27 +1,40 @@
 //! `poundlock sim`: what it prints, that it prints the same each time, and what it says to bad input.
 
+#[path = "real/programs.rs"]
+mod programs;
 mod support;
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 
+use programs::need;
 use serde_json::Value;
-use support::{LIMIT, poundlock_bare, run_limited};
+use support::{LIMIT, expect_status, poundlock_bare, run_limited};
+
+#[track_caller]
+fn output(arguments: &[&str], limit: u64) -> Output {
+    let mut command: Command = poundlock_bare();
+    run_limited(command.arg("sim").args(arguments), limit)
+}
 
 #[track_caller]
 fn said(arguments: &[&str]) -> String {
-    let mut command: Command = poundlock_bare();
-    let output = run_limited(command.arg("sim").args(arguments), 2 * LIMIT);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {}\n{stderr}", output.status);
-    assert_eq!(stderr, "", "{arguments:?}");
+    let output = output(arguments, 2 * LIMIT);
+    expect_status(&output, 0);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    if ["run", "reproduce"].contains(&arguments[0]) {
+        // How fast it was, which is not the same each time.
+        assert!(stderr.contains(" simulated accesses in ") && stderr.lines().count() == 1, "{stderr}");
+    } else {
+        assert_eq!(stderr, "", "{arguments:?}");
+    }
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[track_caller]
 fn refused(arguments: &[&str]) -> String {
-    let mut command = poundlock_bare();
-    let output = run_limited(command.arg("sim").args(arguments), LIMIT);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    let output = output(arguments, LIMIT);
+    expect_status(&output, 2);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{arguments:?}");
     String::from_utf8(output.stderr).unwrap()
 }
@@ -101,8 +114,273 @@ fn parts_of_machines_can_be_run_on() {
         let rest = ["--threads", "20", "--time", "20"];
         said(&[&arguments[..], &rest[..], more].concat())
     };
-    assert!(run(&["--sockets", "1", "--no-smt"]).contains("10 CPUs of 1 sockets"));
-    assert!(run(&["--sockets", "2"]).contains("40 CPUs of 2 sockets"));
+    assert!(run(&["--sockets", "1", "--no-smt"]).contains("10 CPUs of 1 socket,"));
+    assert!(run(&["--sockets", "2"]).contains("40 CPUs of 2 sockets,"));
+}
+
+#[test]
+fn guests_can_be_run_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("figures.json");
+    let run = |more: &[&str]| {
+        let arguments = ["run", "--machine", "phenom-4", "--workload", "grid", "--lock", "qspin-pv"];
+        let rest = ["--threads", "8", "--time", "2", "--guest", "kvm", "--json", file.to_str().unwrap()];
+        let text = said(&[&arguments[..], &rest[..], more].concat());
+        let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(json["guest"]["hypervisor"], "kvm");
+        (text, json)
+    };
+    let (text, json) = run(&["--vcpus", "2"]);
+    assert!(text.contains("4 CPUs of 1 socket, a guest of kvm with 2 virtual CPUs,"), "{text}");
+    assert_eq!((&json["guest"]["vcpus"], &json["guest"]["pinned"]), (&2.into(), &false.into()));
+    let (text, pinned) = run(&["--pinned"]);
+    assert!(text.contains("a guest of kvm with 4 pinned virtual CPUs,"), "{text}");
+    assert_eq!((&pinned["guest"]["vcpus"], &pinned["guest"]["pinned"]), (&4.into(), &true.into()));
+    assert_ne!(json["runs"], pinned["runs"]);
+}
+
+#[test]
+fn a_table_is_reproduced_with_a_word_for_each_figure() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("figures.json");
+    let text = said(&["reproduce", SMALL_TABLE, "--json", file.to_str().unwrap()]);
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let table = &json[0];
+    assert_eq!(table["name"], SMALL_TABLE);
+    let rows = table["rows"].as_array().unwrap();
+    for row in rows {
+        assert_eq!(
+            (&row["before"]["fitted"], &row["after"]["fitted"]),
+            (&true.into(), &false.into()),
+            "{row}"
+        );
+        let case = row["case"].as_str().unwrap();
+        let line = text.lines().find(|line| line.trim_start().starts_with(case)).unwrap();
+        assert!(line.contains(" f ") && line.contains(" p "), "{line}");
+    }
+    assert_eq!(
+        (&table["fitted"]["figures"], &table["predicted"]["figures"]),
+        (&rows.len().into(), &rows.len().into())
+    );
+    assert!(text.contains(&format!("fitted: {}, median factor", rows.len())), "{text}");
+}
+
+/// The one that takes least.
+const SMALL_TABLE: &str = "osv_mutex";
+
+/// Two pages: a table, and lines over numbers of threads. With the words that each must hold.
+fn pages(directory: &Path) -> [(String, Vec<&'static str>); 2] {
+    let page = |name: &str, arguments: &[&str]| {
+        let file = directory.join(name);
+        // What was there before must be gone, however long it was.
+        std::fs::write(&file, "x".repeat(1 << 20)).unwrap();
+        said(&[arguments, &["--plot", file.to_str().unwrap()]].concat());
+        std::fs::read_to_string(&file).unwrap()
+    };
+    let run =
+        ["run", "--machine", "westmere-ex-8s", "--workload", "grid", "--time", "1", "--threads", "1,2,8,40"];
+    [
+        (
+            page("table.html", &["reproduce", SMALL_TABLE]),
+            vec![
+                SMALL_TABLE,
+                "2 threads",
+                "4 threads",
+                "published before",
+                "ours before, fitted",
+                "published after",
+                "ours after, predicted",
+            ],
+        ),
+        (
+            page("run.html", &[&run[..], &["--lock", "poundlock,mcs,ticket,test-and-set,qspin"]].concat()),
+            vec![
+                "poundlock",
+                "mcs",
+                "ticket",
+                "test-and-set",
+                "qspin",
+                "thousands a second",
+                "threads (logarithmic)",
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn pages_need_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    for (page, words) in pages(directory.path()) {
+        assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
+        for word in words {
+            assert!(page.contains(word), "{word}: {page}");
+        }
+        let namespaces = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+        for word in ["http:", "https:", "url(", "src=", "<script", "@import", "NaN"] {
+            assert!(!namespaces.contains(word), "{word}: {page}");
+        }
+    }
+}
+
+/// Looks at a page as it is drawn: charts in the window, words in their chart and not over each other, and colours that
+/// can be seen.
+const PROBE: &str = r#"
+    const wrong = [];
+    const check = (right, what) => { if (!right) wrong.push(what); };
+    const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+    const luminance = colour => {
+        const [r, g, b] = colour.match(/[\d.]+/g).slice(0, 3)
+            .map(value => value / 255).map(value => value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const paper = luminance(getComputedStyle(document.body).backgroundColor);
+    const contrast = colour => {
+        const [lighter, darker] = [luminance(colour), paper].sort((a, b) => b - a);
+        return (lighter + 0.05) / (darker + 0.05);
+    };
+    check(document.documentElement.scrollWidth <= innerWidth, `the page is ${document.documentElement.scrollWidth} wide`);
+    const overlap = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+    for (const chart of all('.chart svg')) {
+        const box = chart.getBoundingClientRect();
+        check(box.width >= 300 && box.left >= 0 && box.right <= innerWidth, `a chart is ${box.width} wide`);
+        const words = all('text', chart).map(text => [text.textContent.trim(), text.getBoundingClientRect(), text]);
+        check(words.length >= 4, `${words.length} words in a chart`);
+        words.forEach(([word, a, text], index) => {
+            check(a.left >= box.left - 1 && a.right <= box.right + 1 && a.top >= box.top - 1 && a.bottom <= box.bottom + 1,
+                `'${word}' reaches out of the chart`);
+            check(a.height >= 9, `'${word}' is ${a.height} high`);
+            check(contrast(getComputedStyle(text).fill) >= 4.5, `'${word}' cannot be seen`);
+            words.slice(index + 1).forEach(([other, b]) => check(!overlap(a, b), `'${word}' over '${other}'`));
+        });
+    }
+    // A ring is a disc of the paper's colour under a circle.
+    for (const mark of all('circle, polygon')) {
+        const style = getComputedStyle(mark);
+        const colour = style.stroke === 'none' ? style.fill : style.stroke;
+        check(contrast(colour) >= 3 || contrast(colour) < 1.01, `a mark is ${colour}`);
+    }
+    check(performance.getEntriesByType('resource').length === 0, 'something was asked of a network');
+    const out = parent.document.createElement('pre');
+    out.id = 'probe';
+    const scheme = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+    out.textContent = JSON.stringify({ wrong, scheme, width: innerWidth, charts: all('.chart svg').length,
+        legends: all('.legend li svg').length });
+    parent.document.body.append(out);
+"#;
+
+#[test]
+fn a_browser_draws_the_pages() {
+    let Some(browser) = need("chromium", "chromium") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    for (page, _) in pages(directory.path()) {
+        for (width, scheme) in [(380, "light"), (1200, "dark")] {
+            let seen = look(&browser, &page, width, scheme);
+            assert_eq!(seen["wrong"], Value::Array(vec![]), "{width}, {scheme}: {seen:#}");
+            assert_eq!((&seen["scheme"], &seen["width"]), (&scheme.into(), &width.into()));
+            assert_eq!(seen["charts"], 1);
+            assert!(seen["legends"].as_u64().unwrap() >= 4, "{seen}");
+        }
+    }
+}
+
+/// What the probe finds. The browser makes no window as narrow as a telephone, so the page lies in a frame. It has no
+/// network.
+#[track_caller]
+fn look(browser: &Path, page: &str, width: u32, scheme: &str) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    // The page allows no script.
+    assert_eq!((page.matches("default-src 'none';").count(), page.matches("</body>").count()), (1, 1));
+    let page = page
+        .replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';")
+        .replace("</body>", &format!("<script>{PROBE}</script></body>"));
+    let source = page.replace('&', "&amp;").replace('"', "&quot;");
+    let frame = format!(
+        "<!DOCTYPE html><title>a frame</title><body style=margin:0>\
+         <iframe style=border:0 width={width} height=900 srcdoc=\"{source}\"></iframe>"
+    );
+    let file = directory.path().join("page.html");
+    std::fs::write(&file, frame).unwrap();
+    let mut command = Command::new(browser);
+    command
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--disable-extensions",
+        ])
+        .args(["--no-first-run", "--hide-scrollbars", "--window-size=1300,900"])
+        // Nobody listens there, and no name leads anywhere.
+        .args(["--proxy-server=127.0.0.1:9", "--host-resolver-rules=MAP * ~NOTFOUND"])
+        .arg(format!("--blink-settings=preferredColorScheme={}", u8::from(scheme == "light")))
+        .arg(format!("--user-data-dir={}", directory.path().join("profile").display()))
+        .env("HOME", directory.path())
+        .arg("--dump-dom")
+        .arg(format!("file://{}", file.display()));
+    let output = run_limited(&mut command, BROWSER_LIMIT);
+    expect_status(&output, 0);
+    let dom = String::from_utf8(output.stdout).unwrap();
+    let findings = dom.split_once("<pre id=\"probe\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+    let (findings, _) = findings.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let findings = findings.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    serde_json::from_str(&findings).unwrap()
+}
+
+/// Seconds that the browser may take. It takes a few; beside many tests at once a minute; only a hang may reach this.
+const BROWSER_LIMIT: u64 = 300;
+
+#[test]
+fn files_that_cannot_be_written_are_refused_before_anything_is_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("gone").join("file");
+    // It would take days.
+    let run = [
+        "run",
+        "--machine",
+        "westmere-ex-8s",
+        "--workload",
+        "grid",
+        "--lock",
+        "mcs",
+        "--threads",
+        "80",
+        "--time",
+        "1000000",
+    ];
+    for arguments in [&run[..], &["reproduce", "all"]] {
+        for option in ["--json", "--plot"] {
+            let output = output(&[arguments, &[option, path.to_str().unwrap()]].concat(), LIMIT);
+            expect_status(&output, 1);
+            assert_eq!(output.stdout, b"");
+            let line = String::from_utf8(output.stderr).unwrap();
+            assert!(line.contains("gone/file: ") && line.lines().count() == 1, "{line}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_written_takes_nothing_else_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("page.html");
+    let run = [
+        "run",
+        "--machine",
+        "phenom-4",
+        "--workload",
+        "grid",
+        "--lock",
+        "mcs",
+        "--threads",
+        "2",
+        "--time",
+        "1",
+    ];
+    let output =
+        output(&[&run[..], &["--json", "/dev/full", "--plot", file.to_str().unwrap()]].concat(), LIMIT);
+    expect_status(&output, 1);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("poundlock: /dev/full: "));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("mcs"));
+    assert!(std::fs::read_to_string(&file).unwrap().contains("</html>"));
 }
 
 #[test]
@@ -155,6 +433,16 @@ fn bad_input_is_refused_in_a_line() {
     assert!(line.contains("--critical"), "{line}");
     let line = run("phenom-4", "aim7-3.7:shared", "mcs", &["--critical", "1"]);
     assert!(line.contains("grid"), "{line}");
+    let line = run("phenom-4", "grid", "mcs", &["--guest", "qemu", "--vcpus", "2"]);
+    assert!(line.contains("'qemu'") && line.contains("kvm") && line.lines().count() == 1, "{line}");
+    let line = run("phenom-4", "grid", "mcs", &["--guest", "kvm"]);
+    assert!(line.contains("--vcpus or --pinned"), "{line}");
+    let line = run("phenom-4", "grid", "mcs", &["--guest", "kvm", "--pinned", "--vcpus", "5"]);
+    assert!(line.contains("4, not 5"), "{line}");
+    for option in [&["--vcpus", "2"][..], &["--pinned"]] {
+        let line = run("phenom-4", "grid", "mcs", option);
+        assert!(line.contains("--guest"), "{line}");
+    }
     let line = refused(&["reproduce", "table"]);
     assert!(line.contains("'table'") && line.contains("mutex_fserver_jpm"), "{line}");
     for line in [line, refused(&["list", "cray-1"])] {

@@ -233,6 +233,11 @@ impl<P: Platform> RawHandoff<P> {
         self.count.load(Relaxed) != 0 && !self.queue.has_token()
     }
 
+    /// Whether nobody holds it, waits for it, or is promised it.
+    pub fn is_idle(&self) -> bool {
+        self.count.load(Acquire) == 0
+    }
+
     /// The fast path: counts. True if the mutex was free.
     #[inline(always)]
     fn enter(&self) -> bool {
@@ -361,7 +366,7 @@ impl<P: Platform> RawHandoff<P> {
             };
             let spent = match spinning {
                 Spinning::Fixed | Spinning::SameCpu => {
-                    P::relax();
+                    P::pause();
                     turns = turns.saturating_sub(P::tuning().turns_a_look);
                     turns == 0
                 }
@@ -371,7 +376,7 @@ impl<P: Platform> RawHandoff<P> {
                 break;
             }
             for _ in 1..P::tuning().turns_a_look {
-                P::relax();
+                P::pause();
             }
         }
         false

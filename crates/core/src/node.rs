@@ -225,6 +225,12 @@ impl<P: Platform> Record<P> {
         }
     }
 
+    /// Whether none of its nodes is in use, or in a queue, at this moment. For checkers: no lock asks.
+    pub fn is_at_rest(&self) -> bool {
+        self.depth.load(Relaxed) == 0
+            && self.spares.iter().all(|spare| spare.state.load(Relaxed) == state::IDLE)
+    }
+
     /// Whether the calling thread, whose record it is, is to be relieved: when it has been at it for so many nanoseconds. It is told
     /// so once in each stint. Where it was not asked for twice as long, it had no CPU, or better things to do, and the stint
     /// begins anew.
@@ -280,9 +286,9 @@ impl<P: Platform> Record<P> {
 }
 
 /// A node of the calling thread, taken for one wait; given back when dropped.
-pub(crate) struct Held<P: Platform> {
+pub struct Held<P: Platform> {
     /// Which.
-    pub(crate) id: NodeId,
+    pub id: NodeId,
     index: u32,
     _platform: PhantomData<P>,
 }
@@ -290,7 +296,7 @@ pub(crate) struct Held<P: Platform> {
 impl<P: Platform> Held<P> {
     /// Takes the next node of the calling thread; `None` if the thread has no record or all its nodes are
     /// in use by waits that signal handlers interrupted.
-    pub(crate) fn take() -> Option<Self> {
+    pub fn take() -> Option<Self> {
         let index = P::current()?;
         let record = P::record(index);
         // Only this thread writes `depth`. A handler that runs between the load and the store takes the

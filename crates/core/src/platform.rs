@@ -225,8 +225,14 @@ pub trait Platform: Sized + 'static {
     fn woke(_nanoseconds: u64) {}
 
     /// Called in every turn of a loop that waits without end and keeps its CPU: those of spinlocks that have no
-    /// other way.
+    /// other way. Nothing but a change of what the loop looks at ends it, so a simulator may skip turns that find none.
     fn relax();
+
+    /// As [`Platform::relax`], in a loop that counts its turns: none is skipped.
+    #[inline]
+    fn pause() {
+        Self::relax();
+    }
 
     /// Called in the `round`th turn of a loop that waits for a few instructions of another thread, such as
     /// the link to a successor. Gives up the CPU, whatever the scheduling class, once `round` shows that

@@ -9,6 +9,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::check::Slow;
 use crate::machine::{Machine, Picoseconds};
 
 /// The bytes of a line.
@@ -80,6 +81,8 @@ struct Line {
     version: u32,
     /// Threads that do nothing until somebody writes.
     watchers: Vec<u32>,
+    /// The owners before this one, each with when the request that takes the line away reaches it. Until then it has it.
+    leaving: Vec<(u32, Picoseconds)>,
     /// Which core last wrote a part of a word, and when.
     narrow: Option<(u32, Picoseconds)>,
 }
@@ -117,9 +120,15 @@ pub(crate) struct Lines {
     pub(crate) traffic: Traffic,
     /// Threads whose lines were written to.
     pub(crate) awakened: Vec<u32>,
+    /// One that is slow.
+    slow: Option<Slow>,
 }
 
 impl Lines {
+    pub(crate) fn new(slow: Option<Slow>) -> Lines {
+        Lines { slow, ..Lines::default() }
+    }
+
     /// The line of this address. `core` is whose access this is.
     pub(crate) fn name(&mut self, address: usize, core: u32, machine: &Machine) -> LineId {
         let lines = &mut self.lines;
@@ -132,6 +141,7 @@ impl Lines {
                 settled: 0,
                 version: 0,
                 watchers: Vec::new(),
+                leaving: Vec::new(),
                 narrow: None,
             });
             lines.len() as LineId - 1
@@ -165,6 +175,7 @@ impl Lines {
         now: Picoseconds,
     ) -> Outcome {
         let costs = machine.costs();
+        let delay = self.slow.map_or(0, |slow| slow.delay(line, core, now));
         let line = &mut self.lines[line as usize];
         let traffic = &mut self.traffic;
         traffic.accesses += 1;
@@ -182,6 +193,17 @@ impl Lines {
             Access::Load => line.copies.has(core),
             Access::Store | Access::Modify => line.owner == Some(core),
         };
+        let quick = costs.hit + atomic + stall;
+        let stays = !hit && line.leaving.iter().any(|&(other, until)| other == core && now + quick <= until);
+        if stays {
+            if access != Access::Load {
+                line.version = line.version.wrapping_add(1);
+                line.settled = line.settled.max(now + quick);
+                self.awakened.append(&mut line.watchers);
+            }
+            // Whoever takes the line may be about to write: a spinner must look again before it sleeps, so this is no hit.
+            return Outcome { done: now + quick, hit: false };
+        }
         let done = if hit {
             now.max(line.settled) + costs.hit + atomic + stall
         } else {
@@ -193,7 +215,12 @@ impl Lines {
                 // One request asks for the line and tells the others to drop it.
                 cost = cost.max(Self::invalidate(machine, line, core, traffic));
             }
+            cost += delay;
             let done = begin + cost;
+            line.leaving.retain(|&(_, until)| until > now);
+            if let Some(owner) = line.owner.filter(|&owner| owner != core) {
+                line.leaving.push((owner, begin + cost / 2));
+            }
             // Copies are handed out by whoever has one, one after the other; the line itself goes on only when it is there.
             line.busy_until =
                 if access == Access::Load { begin + cost * costs.load_share / 256 } else { done };

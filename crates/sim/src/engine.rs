@@ -25,6 +25,8 @@ use poundlock_core::platform::Waited;
 use rustc_hash::FxHashMap;
 
 use crate::cache::{Access, LineId, Lines, Traffic};
+pub use crate::check::Disturbance;
+use crate::check::{Adversary, Blow, How, Place, Since};
 use crate::hypervisor::Host;
 use crate::machine::{MICROSECOND, Machine, Picoseconds};
 use crate::scheduler::{Cpus, Placed};
@@ -37,17 +39,6 @@ type Within = Yielder<(), ()>;
 
 /// How many lines a wait loop may look at for its rounds to be slept through.
 const WATCHED: usize = 4;
-
-/// Threads that are held up.
-#[derive(Clone, Copy, Debug)]
-pub struct Disturbance {
-    /// Before one in so many accesses.
-    pub one_in: u32,
-    /// For so long at most.
-    pub longest: Picoseconds,
-    /// When and for how long exactly.
-    pub seed: u64,
-}
 
 /// The number of a thread in its run.
 pub(crate) type ThreadId = u32;
@@ -123,6 +114,8 @@ pub(crate) struct Thread {
     pub(crate) watch: Option<Watch>,
     /// How long it did not run while it watched.
     pub(crate) missed: Picoseconds,
+    /// Until when the host's own threads have its CPU.
+    pub(crate) stolen_until: Picoseconds,
     pub(crate) stopped: Picoseconds,
     /// The word that it sleeps for.
     word: Option<usize>,
@@ -140,6 +133,8 @@ pub(crate) enum What {
     Slice(u32, u64),
     /// Another virtual CPU may have the real one.
     HostSlice(u32, u64),
+    /// The host's own threads want a real CPU.
+    Stolen(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,7 +167,11 @@ pub(crate) struct Inner {
     running: bool,
     /// The clock stops here.
     end: Picoseconds,
-    disturbance: Option<(Disturbance, fastrand::Rng)>,
+    /// What somebody does is done only after that. It has no event: spinners would fill the queue with theirs.
+    outlasted: bool,
+    /// How long a pause takes, and when a host takes a CPU.
+    pub(crate) jitter: fastrand::Rng,
+    adversary: Option<Adversary>,
 }
 
 /// See the module's documentation.
@@ -195,14 +194,16 @@ impl Engine {
                 now: 0,
                 events: BinaryHeap::new(),
                 numbers: 0,
-                lines: Lines::default(),
+                lines: Lines::new(disturbance.and_then(|how| how.slow)),
                 threads: Vec::new(),
                 cpus: Cpus::new(machine),
                 futexes: FxHashMap::default(),
                 current: 0,
                 running: false,
                 end: Picoseconds::MAX,
-                disturbance: disturbance.map(|how| (how, fastrand::Rng::with_seed(how.seed))),
+                outlasted: false,
+                jitter: fastrand::Rng::with_seed(1),
+                adversary: disturbance.map(Adversary::new),
             }),
             within: Cell::new(core::ptr::null()),
         }
@@ -258,6 +259,7 @@ impl Engine {
             round: Round::default(),
             watch: None,
             missed: 0,
+            stolen_until: 0,
             stopped: 0,
             word: None,
             waited: Waited::Woken,
@@ -268,12 +270,22 @@ impl Engine {
         id
     }
 
+    /// What decides how long a pause takes, and the like.
+    pub(crate) fn set_jitter(&self, random: fastrand::Rng) {
+        self.inner.borrow_mut().jitter = random;
+    }
+
     /// Runs until all threads have come to their ends, or the clock to `end`.
     ///
     /// # Errors
     /// If nobody can go on.
     pub(crate) fn run(&self, end: Picoseconds) -> Result<(), Stuck> {
-        self.inner.borrow_mut().end = end;
+        let mut inner = self.inner.borrow_mut();
+        inner.end = end;
+        for cpu in 0..inner.host.as_ref().map_or(0, |host| host.machine().cpus()) {
+            inner.announce_theft(cpu as u32);
+        }
+        drop(inner);
         let outer = CURRENT.replace(self);
         let result = self.turn();
         CURRENT.set(outer);
@@ -287,6 +299,10 @@ impl Engine {
                 let asleep: Vec<_> = (0..inner.threads.len() as u32)
                     .filter(|&id| inner.threads[id as usize].state != State::Done)
                     .collect();
+                if inner.outlasted {
+                    inner.now = inner.end;
+                    return Ok(());
+                }
                 return if asleep.is_empty() { Ok(()) } else { Err(Stuck::Asleep(asleep)) };
             };
             if event.at >= inner.end {
@@ -357,14 +373,9 @@ impl Engine {
     fn attend(&self) {
         let mut inner = self.inner.borrow_mut();
         let id = inner.current;
-        let now = inner.now;
-        if let Some((how, random)) = &mut inner.disturbance
-            && random.u32(..how.one_in) == 0
-        {
-            let done = now + random.u64(..=how.longest);
-            inner.threads[id as usize].round.busy = true;
+        if let Some(blow) = inner.adversary.as_mut().and_then(|adversary| adversary.blow(id)) {
             drop(inner);
-            self.until(done);
+            self.suffer(blow);
             inner = self.inner.borrow_mut();
         }
         if inner.leaves_iron(id) {
@@ -378,6 +389,61 @@ impl Engine {
             drop(inner);
             self.suspend();
         }
+    }
+
+    /// The adversary strikes the caller.
+    fn suffer(&self, blow: Blow) {
+        let mut inner = self.inner.borrow_mut();
+        let (id, now) = (inner.current, inner.now);
+        let thread = &mut inner.threads[id as usize];
+        thread.round.busy = true;
+        let keeps = thread.kept > 0;
+        match blow {
+            Blow::Hold(How::Leaves, time) if !keeps => {
+                self.sleep(inner, Some(now + time));
+            }
+            Blow::Hold(How::Yields, _) if !keeps => {
+                if inner.cpus.yields(id) {
+                    inner.expire(id);
+                    drop(inner);
+                    self.suspend();
+                }
+            }
+            Blow::Hold(_, time) => {
+                drop(inner);
+                self.until(now + time);
+            }
+            Blow::End => {
+                drop(inner);
+                self.stop();
+            }
+        }
+    }
+
+    /// The caller is at a place where it may hurt to be held up.
+    pub(crate) fn reach(&self, place: Place) {
+        let mut inner = self.inner.borrow_mut();
+        let blow = inner.adversary.as_mut().and_then(|adversary| adversary.reaches(place));
+        drop(inner);
+        if let Some(blow) = blow {
+            self.suffer(blow);
+        }
+    }
+
+    /// Since when the caller has waited, since it was last asked. Known in disturbed runs only.
+    pub(crate) fn since(&self) -> Since {
+        let mut inner = self.inner.borrow_mut();
+        let id = inner.current;
+        inner.adversary.as_mut().map_or(Since::default(), |adversary| adversary.since(id))
+    }
+
+    /// The run ends here. Does not return.
+    pub(crate) fn stop(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.end = inner.now;
+        let now = inner.now;
+        drop(inner);
+        self.until(now);
     }
 
     /// The caller does something else for so long, more slowly if another thread runs on its core.
@@ -425,7 +491,8 @@ impl Engine {
             && most > 1
             && seen.iter().all(|&(line, version)| inner.lines.version(line) == version);
         if !idle {
-            let done = inner.now + costs.pause;
+            // Not always the same, so that spinners do not take turns in step for ever.
+            let done = inner.now + costs.pause * (192 + inner.jitter.u64(..=128)) / 256;
             drop(inner);
             self.until(done);
             return;
@@ -435,6 +502,9 @@ impl Engine {
             inner.lines.watch(line, id as u32);
         }
         let since = inner.now;
+        if let Some(adversary) = &mut inner.adversary {
+            adversary.waits(id as u32, false, since);
+        }
         inner.threads[id].watch = Some(Watch { since, round: takes });
         inner.threads[id].missed = 0;
         inner.goes(id as u32, since + takes * u64::from(most));
@@ -445,10 +515,16 @@ impl Engine {
         for &(line, _) in seen {
             inner.lines.forget(line, id as u32);
         }
+        if inner.adversary.is_some()
+            && seen.iter().any(|&(line, version)| inner.lines.version(line) != version)
+        {
+            drop(inner);
+            self.reach(Place::Saw);
+        }
     }
 
     /// A system call's way into the kernel and back, for a thread that is not there yet.
-    fn enter(&self) {
+    pub(crate) fn enter(&self) {
         let inner = self.inner.borrow();
         let thread = &inner.threads[inner.current as usize];
         let takes = match &inner.host {
@@ -469,21 +545,33 @@ impl Engine {
         holds: impl Fn() -> bool,
         until: Option<Picoseconds>,
     ) -> Waited {
+        self.reach(Place::Sleeps);
         self.enter();
         if !holds() {
             return Waited::Woken;
         }
         let mut inner = self.inner.borrow_mut();
-        let id = inner.current;
-        if until.is_some_and(|until| until <= inner.now) {
+        let (id, now) = (inner.current, inner.now);
+        if until.is_some_and(|until| until <= now) {
             return Waited::TimedOut;
+        }
+        let mut early = None;
+        if let Some(adversary) = &mut inner.adversary {
+            adversary.waits(id, true, now);
+            early = adversary.wakes_up().map(|after| now + after);
         }
         inner.futexes.entry(address).or_default().push_back(id);
         inner.threads[id as usize].word = Some(address);
         if inner.threads[id as usize].atomic && inner.host.is_some() {
             return self.halt(inner, until);
         }
-        self.sleep(inner, until)
+        let early = early.filter(|&early| until.is_none_or(|until| early < until));
+        let waited = self.sleep(inner, early.or(until));
+        self.reach(Place::Woken);
+        match waited {
+            Waited::TimedOut if early.is_some() => Waited::Woken,
+            waited => waited,
+        }
     }
 
     /// The caller's virtual CPU gives its real one back, and the caller stays its thread.
@@ -522,6 +610,7 @@ impl Engine {
     /// Wakes up to `count` of those who sleep for the word at `address`.
     pub(crate) fn wake(&self, address: usize, count: u32) {
         let scheduler = *self.inner.borrow().machine.scheduler();
+        self.reach(Place::Wakes);
         self.enter();
         for _ in 0..count {
             let mut inner = self.inner.borrow_mut();
@@ -577,11 +666,12 @@ impl Engine {
         inner.threads[id].atomic = atomic;
     }
 
-    /// Whether somebody else is to have the caller's CPU, which it keeps: what a kernel asks before it goes on spinning.
+    /// Whether somebody else is to have the caller's CPU, which it keeps: what a kernel asks before it goes on spinning, unless it
+    /// must not sleep.
     pub(crate) fn is_wanted(&self) -> bool {
         let inner = self.inner.borrow();
         let thread = &inner.threads[inner.current as usize];
-        thread.kept > 0 && thread.preempted
+        thread.kept > 0 && thread.preempted && !thread.atomic
     }
 
     /// The caller is in the kernel for so long.
@@ -608,6 +698,17 @@ impl Engine {
     pub(crate) fn cpu(&self) -> u32 {
         let inner = self.inner.borrow();
         inner.cpus.of(inner.current)
+    }
+
+    /// The socket that it runs on.
+    pub(crate) fn node(&self) -> usize {
+        let inner = self.inner.borrow();
+        inner.machine.node_of(inner.cpus.of(inner.current)) as usize
+    }
+
+    /// All sockets.
+    pub(crate) fn nodes(&self) -> usize {
+        self.inner.borrow().machine.sockets() as usize
     }
 
     /// Whether a thread has a CPU at this moment.
@@ -650,8 +751,9 @@ impl Drop for Engine {
 }
 
 impl Inner {
-    fn wants_attention(&self) -> bool {
-        self.disturbance.is_some() || self.is_due()
+    fn wants_attention(&mut self) -> bool {
+        let id = self.current;
+        self.adversary.as_mut().is_some_and(|adversary| adversary.steps(id)) || self.is_due()
     }
 
     /// Whether the current thread's CPU is to be given away.
@@ -671,7 +773,11 @@ impl Inner {
         thread.token += 1;
         thread.done_at = done;
         let token = thread.token;
-        self.announce(done, What::Goes(id, token));
+        if done < self.end {
+            self.announce(done, What::Goes(id, token));
+        } else {
+            self.outlasted = true;
+        }
     }
 
     /// Returns the thread that goes on.
@@ -697,6 +803,10 @@ impl Inner {
             }
             What::HostSlice(cpu, token) => {
                 self.host_slice_ends(cpu, token);
+                None
+            }
+            What::Stolen(cpu) => {
+                self.steals(cpu);
                 None
             }
             What::Slice(cpu, token) => {
@@ -735,6 +845,11 @@ impl Inner {
         } else {
             round.busy = true
         }
+        if access != Access::Load
+            && let Some(adversary) = &mut self.adversary
+        {
+            adversary.writes(id, !self.lines.awakened.is_empty());
+        }
         while let Some(other) = self.lines.awakened.pop() {
             self.notice(other, outcome.done);
         }
@@ -753,7 +868,7 @@ impl Inner {
         // At the end of the round that it is in by then.
         let begun = watch.since + thread.missed;
         let rounds = at.saturating_sub(begun).div_ceil(watch.round).max(1);
-        let then = (begun + rounds * watch.round).max(self.now);
+        let then = (begun + rounds * watch.round).max(self.now).max(thread.stolen_until);
         if then < thread.done_at {
             self.goes(id, then);
         }

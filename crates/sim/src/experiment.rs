@@ -8,12 +8,14 @@ use poundlock_core::qspin::Kind;
 
 use crate::locks;
 use crate::machine::{MICROSECOND, Machine, Picoseconds};
+use crate::model::Model;
 use crate::platform::Settings;
-use crate::workload::aim7::{Aim7, Profile};
+use crate::workload::jobs::{Jobs, Profile};
 use crate::workload::{Measured, Turns};
+use crate::{Simulation, Stuck};
 
 /// What the threads do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Work {
     /// They take turns at one lock.
     Grid {
@@ -22,11 +24,13 @@ pub enum Work {
         /// Work outside.
         think: Picoseconds,
     },
-    /// They are users of AIM7.
-    Aim7 {
-        /// On this kernel.
-        kernel: String,
-        /// Who draw from this mix.
+    /// They count, in turns, and do nothing else.
+    MiscMutex,
+    /// They are users who draw jobs.
+    Jobs {
+        /// What the jobs do: a profile's name.
+        profile: String,
+        /// How often each is drawn.
         mix: String,
     },
 }
@@ -40,13 +44,16 @@ impl Work {
         if name == "grid" {
             return Ok(Work::Grid { critical: MICROSECOND, think: 4 * MICROSECOND });
         }
-        let known = |kernel: &str, mix: &str| {
+        if name == "misc-mutex" {
+            return Ok(Work::MiscMutex);
+        }
+        let known = |profile: &str, mix: &str| {
             let mut profiles = Profile::known().into_iter();
-            profiles.any(|profile| profile.kernel() == kernel && profile.mixes().any(|known| known == mix))
+            profiles.any(|known| known.name() == profile && known.mixes().any(|known| known == mix))
         };
-        match name.strip_prefix(AIM7).and_then(|rest| rest.split_once(':')) {
-            Some((kernel, mix)) if known(kernel, mix) => {
-                Ok(Work::Aim7 { kernel: kernel.to_owned(), mix: mix.to_owned() })
+        match name.split_once(':') {
+            Some((profile, mix)) if known(profile, mix) => {
+                Ok(Work::Jobs { profile: profile.to_owned(), mix: mix.to_owned() })
             }
             _ => Err(format!("no workload is called '{name}'; there are {}", Work::names().join(", "))),
         }
@@ -54,9 +61,9 @@ impl Work {
 
     /// All names.
     pub fn names() -> Vec<String> {
-        let mut names = vec!["grid".to_owned()];
+        let mut names = vec!["grid".to_owned(), "misc-mutex".to_owned()];
         for profile in Profile::known() {
-            names.extend(profile.mixes().map(|mix| format!("{AIM7}{}:{mix}", profile.kernel())));
+            names.extend(profile.mixes().map(|mix| format!("{}:{mix}", profile.name())));
         }
         names
     }
@@ -65,24 +72,35 @@ impl Work {
     pub fn name(&self) -> String {
         match self {
             Work::Grid { .. } => "grid".to_owned(),
-            Work::Aim7 { kernel, mix } => format!("{AIM7}{kernel}:{mix}"),
+            Work::MiscMutex => "misc-mutex".to_owned(),
+            Work::Jobs { profile, mix } => format!("{profile}:{mix}"),
         }
     }
 }
 
-/// What its workloads' names begin with; the kernel's version and the mix follow.
-pub const AIM7: &str = "aim7-";
+/// A virtual machine to run it in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Guest {
+    /// Whose: a hypervisor's name.
+    pub hypervisor: String,
+    /// How many virtual CPUs it has.
+    pub vcpus: u32,
+    /// Whether each has a real one, and the guest knows the machine's sockets; or neither.
+    pub pinned: bool,
+}
 
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Experiment<'a> {
     /// Where.
     pub machine: &'a Machine,
+    /// In which virtual machine there, if any.
+    pub guest: Option<Guest>,
     /// What.
     pub work: Work,
-    /// What the jobs of AIM7 do, by kernel.
-    pub profiles: &'a [Profile],
-    /// With which lock. AIM7 takes a mutex or a spinlock; the kernel's other one is the one that was usual.
+    /// The hypervisors, and what jobs do.
+    pub model: &'a Model,
+    /// With which lock. Jobs take a mutex or a spinlock; the kernel's other one is the one that was usual.
     pub lock: &'a str,
     /// How many threads there are, or users.
     pub threads: u32,
@@ -112,45 +130,96 @@ pub struct Outcome {
     pub accesses: u64,
 }
 
+impl Outcome {
+    /// One of its figures, by name.
+    pub fn figure(&self, name: &str) -> Option<f64> {
+        self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+    }
+}
+
+/// Names of figures.
+pub(crate) mod pick {
+    pub(crate) const JOBS_A_MINUTE: &str = "jobs a minute";
+    pub(crate) const NS_EACH: &str = "ns each";
+    pub(crate) const SECONDS: &str = "seconds";
+    pub(crate) const SPINLOCKS: &str = "spinlocks, %";
+    pub(crate) const DIRECTORY: &str = "directory, %";
+    pub(crate) const JOURNAL: &str = "journal, %";
+    pub(crate) const ANON_VMA: &str = "anon-vma, %";
+}
+
 impl Experiment<'_> {
+    fn simulation(&self, settings: Settings) -> Result<(Simulation, usize), String> {
+        let Some(guest) = &self.guest else {
+            return Ok((Simulation::new(self.machine, settings, self.seed), self.machine.cpus()));
+        };
+        let hypervisor = self.model.hypervisors.iter().find(|known| known.name() == guest.hypervisor);
+        let hypervisor =
+            hypervisor.ok_or_else(|| format!("no hypervisor is called '{}'", guest.hypervisor))?;
+        let machine = if guest.pinned { self.machine.clone() } else { self.machine.flat(guest.vcpus) };
+        if guest.pinned && guest.vcpus as usize != self.machine.cpus() {
+            return Err(format!(
+                "a guest that is pinned has as many CPUs as its machine: {}, not {}",
+                self.machine.cpus(),
+                guest.vcpus
+            ));
+        }
+        let settings = settings.of_guest(self.machine);
+        let simulation =
+            Simulation::guest(&machine, self.machine, hypervisor, guest.pinned, settings, self.seed);
+        Ok((simulation, guest.vcpus as usize))
+    }
+
+    fn turns(&self, critical: Picoseconds, think: Picoseconds, counts: bool) -> Result<Outcome, String> {
+        let turns = Turns {
+            lock: self.lock,
+            threads: self.threads,
+            critical,
+            counts,
+            think,
+            warm_up: self.time / 4,
+            time: self.time,
+            seed: self.seed,
+        };
+        let measured =
+            turns.run_in(self.simulation(Settings::DEFAULT)?.0).map_err(|stuck| self.stuck(&stuck))?;
+        Ok(of_turns(&measured, self.time))
+    }
+
+    fn stuck(&self, stuck: &Stuck) -> String {
+        format!("{} on {}: {stuck:?}", self.lock, self.machine.name())
+    }
+
     /// Runs it.
     ///
     /// # Errors
-    /// If the lock loses a wake-up.
+    /// If the lock loses a wake-up, or there is no such guest or profile.
     pub fn run(&self) -> Result<Outcome, String> {
-        let stuck = |stuck| format!("{} on {}: {stuck:?}", self.lock, self.machine.name());
         match &self.work {
-            Work::Grid { critical, think } => {
-                let turns = Turns {
-                    lock: self.lock,
-                    threads: self.threads,
-                    critical: *critical,
-                    think: *think,
-                    warm_up: self.time / 4,
-                    time: self.time,
-                    seed: self.seed,
-                };
-                let measured = turns.run(self.machine, Settings::DEFAULT).map_err(stuck)?;
-                Ok(of_turns(&measured, self.time))
-            }
-            Work::Aim7 { kernel: version, mix } => {
-                let profile = self.profiles.iter().find(|profile| profile.kernel() == version);
-                let profile = profile.ok_or_else(|| format!("there is no profile of kernel {version}"))?;
+            Work::Grid { critical, think } => self.turns(*critical, *think, false),
+            Work::MiscMutex => self.turns(0, 0, true),
+            Work::Jobs { profile, mix } => {
+                let found = self.model.profiles.iter().find(|known| known.name() == profile);
+                let profile = found.ok_or_else(|| format!("there is no profile {profile}"))?;
                 let (mutex, spinlock) = kernel(self.lock);
-                let aim7 = Aim7 {
+                let jobs = Jobs {
                     profile,
                     mix,
                     users: self.threads,
+                    unpinned: self.guest.as_ref().is_some_and(|guest| !guest.pinned),
                     mutex,
                     spinlock,
                     warm_up: self.time / 2,
                     time: self.time,
                     seed: self.seed,
                 };
-                let done = aim7.run(self.machine).map_err(stuck)?;
+                let (simulation, cpus) = self.simulation(Settings::KERNEL)?;
+                let done = jobs.run_in(simulation, cpus).map_err(|stuck| self.stuck(&stuck))?;
                 let mut figures = vec![
-                    figure("jobs a minute", done.jobs_a_minute, 0),
+                    figure(pick::JOBS_A_MINUTE, done.jobs_a_minute, 0),
+                    figure(pick::SECONDS, done.seconds, 1),
                     figure("CPUs busy, %", done.busy * 100.0, 1),
+                    figure(pick::SPINLOCKS, done.spinning * 100.0, 2),
                 ];
                 figures.extend(done.waiting.iter().map(|(name, share)| Figure {
                     name: format!("{name}, %"),
@@ -183,6 +252,7 @@ fn of_turns(measured: &Measured, time: Picoseconds) -> Outcome {
     Outcome {
         figures: vec![
             figure("thousands a second", all as f64 * 1e9 / time as f64, 1),
+            figure(pick::NS_EACH, time as f64 / 1e3 / all.max(1) as f64, 1),
             figure("CPU time, us each", used / 1e6, 2),
             figure("Jain's index", if all == 0 { 0.0 } else { jain }, 2),
             figure("transfers each", per(measured.traffic.transfers), 2),

@@ -19,6 +19,10 @@ const KNOWN: [&str; 2] = [include_str!("../hypervisors/kvm.toml"), include_str!(
 struct Costs {
     halt: Figure,
     kick: Figure,
+    /// On average, from one time that the host's own threads want a CPU to the next.
+    stolen_every: Figure,
+    /// For how long.
+    stolen: Figure,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -37,6 +41,8 @@ pub struct Hypervisor {
     description: Description,
     halt: Picoseconds,
     kick: Picoseconds,
+    stolen_every: Picoseconds,
+    stolen: Picoseconds,
     scheduler: Scheduler,
 }
 
@@ -54,17 +60,42 @@ impl Hypervisor {
     /// # Errors
     /// If it is none, or its numbers make no sense.
     pub fn parse(text: &str) -> Result<Hypervisor, Error> {
-        let description: Description =
-            toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?;
+        Hypervisor::of(toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?)
+    }
+
+    fn of(description: Description) -> Result<Hypervisor, Error> {
         let nanoseconds = |what: &str, figure: &Figure| {
             machine::checked(&description.name, what, figure.value, machine::NS)
         };
         Ok(Hypervisor {
             halt: nanoseconds("halt", &description.costs.halt)?,
             kick: nanoseconds("kick", &description.costs.kick)?,
+            stolen_every: nanoseconds("stolen_every", &description.costs.stolen_every)?,
+            stolen: nanoseconds("stolen", &description.costs.stolen)?,
             scheduler: description.scheduler.values(&description.name)?,
             description,
         })
+    }
+
+    /// The same one with another value of a number, in its file's unit.
+    ///
+    /// # Errors
+    /// If it makes no sense.
+    pub(crate) fn with(&self, name: &str, value: f64) -> Result<Hypervisor, Error> {
+        let mut description = self.description.clone();
+        let costs = &mut description.costs;
+        for (known, figure) in [
+            ("halt", &mut costs.halt),
+            ("kick", &mut costs.kick),
+            ("stolen_every", &mut costs.stolen_every),
+            ("stolen", &mut costs.stolen),
+        ] {
+            if name == known {
+                figure.value = value;
+            }
+        }
+        description.scheduler.set(name, value);
+        Hypervisor::of(description)
     }
 
     /// Its name.
@@ -83,6 +114,8 @@ impl Hypervisor {
         let mut sources = vec![
             ("halt", costs.halt.value, costs.halt.source.as_str()),
             ("kick", costs.kick.value, costs.kick.source.as_str()),
+            ("stolen_every", costs.stolen_every.value, costs.stolen_every.source.as_str()),
+            ("stolen", costs.stolen.value, costs.stolen.source.as_str()),
         ];
         sources.extend(self.description.scheduler.sources());
         sources
@@ -134,6 +167,12 @@ impl Host {
         &self.machine
     }
 
+    /// When the host's own threads want a CPU again, if they ever do.
+    pub(crate) fn next_theft(&self, random: &mut fastrand::Rng) -> Option<Picoseconds> {
+        let every = self.hypervisor.stolen_every;
+        (every > 0).then(|| random.u64(0..=2 * every))
+    }
+
     /// What it costs to halt.
     pub(crate) fn halt(&self) -> Picoseconds {
         self.hypervisor.halt
@@ -155,11 +194,16 @@ impl Inner {
         }
     }
 
-    /// Whether another thread, or virtual CPU, runs on the core of this one.
+    /// Whether another thread works on the core of this one. One that spins leaves the core to it: that is what PAUSE is for.
     pub(crate) fn sibling_is_busy(&self, id: ThreadId) -> bool {
+        let cpu = self.cpus.of(id);
+        let works = |id: ThreadId| self.threads[id as usize].watch.is_none();
         match &self.host {
-            Some(host) => host.cpus.sibling_is_busy(&host.machine, self.cpus.of(id)),
-            None => self.cpus.sibling_is_busy(self.iron(), id),
+            Some(host) => {
+                let mut vcpus = host.cpus.siblings(&host.machine, host.cpus.of(cpu));
+                vcpus.any(|vcpu| self.cpus.current(vcpu).is_some_and(works))
+            }
+            None => self.cpus.siblings(self.iron(), cpu).any(works),
         }
     }
 
@@ -249,6 +293,34 @@ impl Inner {
                     self.announce_host_slice(real, at);
                 }
             }
+        }
+    }
+
+    /// The host's own threads take a real CPU for a while; whoever runs there goes on afterwards.
+    pub(crate) fn steals(&mut self, real: u32) {
+        let Some(host) = &self.host else { return };
+        let stolen = host.hypervisor.stolen;
+        if let Some(id) = host.cpus.current(real).and_then(|cpu| self.cpus.current(cpu)) {
+            let now = self.now;
+            let thread = &mut self.threads[id as usize];
+            // One that is in the middle of an access gets away with it.
+            if thread.state == State::Running && !thread.halted && !thread.accessing {
+                let done = thread.done_at.max(now) + stolen;
+                thread.stolen_until = now + stolen;
+                if thread.watch.is_some() {
+                    thread.missed += stolen;
+                }
+                self.goes(id, done);
+            }
+        }
+        self.announce_theft(real);
+    }
+
+    pub(crate) fn announce_theft(&mut self, real: u32) {
+        let Some(host) = &self.host else { return };
+        if let Some(after) = host.next_theft(&mut self.jitter) {
+            let at = self.now + after;
+            self.announce(at, What::Stolen(real));
         }
     }
 

@@ -18,9 +18,12 @@ pub mod fit;
 mod hypervisor;
 pub mod locks;
 mod machine;
+pub mod model;
 mod platform;
 pub mod published;
 mod scheduler;
+mod semaphores;
+mod ticket;
 pub mod workload;
 
 use std::cell::RefCell;
@@ -78,6 +81,11 @@ impl Simulation {
         Simulation { engine, settings, threads: Vec::new(), seed }
     }
 
+    /// The sockets that its threads know of.
+    pub fn nodes(&self) -> usize {
+        self.engine.nodes()
+    }
+
     /// A thread that is ready when the run begins. `cpu`: the only one that it may run on, if there is one. What it owns is
     /// leaked if the run ends before it does.
     pub fn spawn(&mut self, cpu: Option<u32>, body: impl FnOnce() + 'static) {
@@ -91,6 +99,7 @@ impl Simulation {
     pub fn run(self, end: Picoseconds) -> Result<Summary, Stuck> {
         let mut seeds = fastrand::Rng::with_seed(self.seed);
         RANDOM.set(self.threads.iter().map(|_| seeds.fork()).collect());
+        self.engine.set_jitter(seeds);
         platform::prepare(self.settings, self.threads.len());
         let result = self.engine.run(end);
         let clean = result.is_ok() && self.engine.is_over();
@@ -146,6 +155,11 @@ pub fn used() -> Picoseconds {
 /// For the calling thread of a simulation: the time since the run began.
 pub fn now() -> Picoseconds {
     Engine::with(Engine::now)
+}
+
+/// For the calling thread of a simulation: the socket that it runs on, as far as it knows.
+pub fn node() -> usize {
+    Engine::with(Engine::node)
 }
 
 /// For the calling thread of a simulation: sleeps for so long.

@@ -13,6 +13,7 @@ use poundlock_core::qspin::{Form, Kind, Layout, Native, Paravirtual, RawSpin, Sm
 
 use crate::Alone;
 use crate::platform::Sim;
+use crate::ticket::HaltingTicket;
 
 /// A lock under its driver: what it protects must not be reached but between the two calls.
 pub trait Lock: 'static {
@@ -132,11 +133,12 @@ fn textbook<S: Spinlock + 'static>() -> Box<dyn Lock> {
 type Make = fn() -> Box<dyn Lock>;
 
 /// Textbook locks, by name.
-pub(crate) const TEXTBOOK: [(&str, Make); 4] = [
+pub(crate) const TEXTBOOK: [(&str, Make); 5] = [
     ("test-and-set", textbook::<TestAndSet<Sim>>),
     ("back-off", textbook::<BackOff<Sim>>),
     ("ticket", textbook::<Ticket<Sim>>),
     ("mcs", textbook::<Mcs<Sim>>),
+    ("ticket-pv", || Box::<Alone<HaltingTicket>>::default()),
 ];
 
 /// A new lock.

@@ -72,6 +72,14 @@ macro_rules! figures {
                 Ok($name { $($field: checked(machine, stringify!($field), self.$field.value, $unit)?,)* })
             }
 
+            /// Sets the number of this name, if there is one.
+            pub(crate) fn set(&mut self, name: &str, value: f64) {
+                match name {
+                    $(stringify!($field) => self.$field.value = value,)*
+                    _ => {}
+                }
+            }
+
             pub(crate) fn sources(&self) -> Vec<(&'static str, f64, &str)> {
                 vec![$((stringify!($field), self.$field.value, self.$field.source.as_str()),)*]
             }
@@ -89,11 +97,13 @@ pub(crate) fn checked(machine: &str, what: &str, value: f64, unit: f64) -> Resul
 }
 
 /// The machines that are part of Poundlock.
-const KNOWN: [&str; 4] = [
+const KNOWN: [&str; 6] = [
     include_str!("../machines/westmere-ex-8s.toml"),
+    include_str!("../machines/westmere-ex-8x4.toml"),
     include_str!("../machines/ivybridge-ex-4s.toml"),
     include_str!("../machines/numaconnect-512.toml"),
     include_str!("../machines/phenom-4.toml"),
+    include_str!("../machines/osv-4.toml"),
 ];
 
 pub(crate) const NS: f64 = 1e3;
@@ -180,8 +190,21 @@ impl Machine {
     /// # Errors
     /// If it is none, or its numbers make no sense.
     pub fn parse(text: &str) -> Result<Machine, Error> {
-        let description: Description =
-            toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?;
+        Machine::of(toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?)
+    }
+
+    /// The same machine with another value of a number, in its file's unit.
+    ///
+    /// # Errors
+    /// If it makes no sense.
+    pub(crate) fn with(&self, name: &str, value: f64) -> Result<Machine, Error> {
+        let mut description = self.description.clone();
+        description.costs.set(name, value);
+        description.scheduler.set(name, value);
+        Machine::of(description)
+    }
+
+    fn of(description: Description) -> Result<Machine, Error> {
         let costs = description.costs.values(&description.name)?;
         let scheduler = description.scheduler.values(&description.name)?;
         let number = |what: &str, wrong: &str| {
@@ -255,6 +278,19 @@ impl Machine {
     /// The same machine with another scheduler.
     pub(crate) fn with_scheduler(&self, scheduler: Scheduler) -> Machine {
         Machine { scheduler, ..self.clone() }
+    }
+
+    /// What a guest with so many CPUs sees that is told nothing of sockets and caches: one socket.
+    pub(crate) fn flat(&self, cpus: u32) -> Machine {
+        let whole = &self.description;
+        let description = Description {
+            sockets: 1,
+            cores_a_socket: cpus,
+            threads_a_core: 1,
+            hops: Vec::new(),
+            ..whole.clone()
+        };
+        Machine { description, hops: vec![0], ..self.clone() }
     }
 
     /// The same machine with fewer sockets, or without its cores' second threads.

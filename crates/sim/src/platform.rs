@@ -8,7 +8,7 @@ use poundlock_core::qspin::hash::Line;
 
 use crate::atomic::{U32, Usize};
 use crate::engine::{Disturbance, Engine};
-use crate::machine::{MICROSECOND, NANOSECOND, Picoseconds};
+use crate::machine::{MICROSECOND, Machine, NANOSECOND, Picoseconds};
 
 /// How the locks learn whether another thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +60,13 @@ impl Settings {
         disturbance: None,
         tuning: Tuning { handoff_after: 1 << 30, ..Tuning::USER_SPACE },
     };
+
+    /// As in a guest of this machine: Linux's paravirtual locks look 32,768 times before they halt (`SPIN_THRESHOLD`).
+    pub fn of_guest(self, machine: &Machine) -> Settings {
+        const LOOKS: u64 = 1 << 15;
+        let costs = machine.costs();
+        Settings { spin: self.spin.min(LOOKS * (costs.pause + costs.hit)), ..self }
+    }
 
     /// A fresh spin budget, for the calling thread of a simulation.
     pub fn budget(&self) -> Budget {
@@ -152,6 +159,11 @@ pub(crate) fn finish(clean: bool) {
     }
 }
 
+/// Who knows that others run.
+pub(crate) fn evidence() -> Evidence {
+    SETTINGS.get().evidence
+}
+
 fn memory() -> &'static Memory {
     match MEMORY.get() {
         Some(memory) => memory,
@@ -181,15 +193,17 @@ impl Platform for Sim {
     }
 
     fn relax() {
-        // Loops that count their turns are not slept through for longer than that.
-        const TURNS: u32 = 16;
-        Engine::with(|engine| engine.pause(TURNS));
+        Engine::with(|engine| engine.pause(u32::MAX));
+    }
+
+    fn pause() {
+        Engine::with(|engine| engine.pause(1));
     }
 
     fn stall(round: u32) {
         const SPINS: u32 = 100;
         if round < SPINS {
-            Self::relax();
+            Self::pause();
         } else {
             Self::give_way();
         }
@@ -283,6 +297,7 @@ impl Platform for Sim {
     }
 
     fn now() -> u64 {
-        Engine::with(Engine::now) / NANOSECOND
+        // Arrays are made before the threads are.
+        Engine::try_with(Engine::now).unwrap_or(0) / NANOSECOND
     }
 }

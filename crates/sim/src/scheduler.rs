@@ -3,8 +3,7 @@
 //! Each CPU has a queue, and runs the thread that has had the least of it (its *virtual runtime*). A thread that has slept
 //! begins a little below the least of those that are there, so that it is soon served; if it has had enough less than
 //! the thread that runs, it takes that one's CPU at once. The queue's threads share a period; none gets less than a
-//! granularity. Who is woken goes to its last CPU if that is idle, else to an idle one nearby, else to the shortest queue of its
-//! last CPU's socket; a CPU that runs out of threads takes one from the longest queue, near ones first.
+//! granularity. Who is woken goes to its last CPU if that is idle, else to an idle one of its socket, else to the shortest queue there; a CPU that runs out of threads takes one from the longest queue, near ones first.
 //!
 //! Nothing here takes or announces time: [`crate::engine`] does.
 
@@ -54,7 +53,10 @@ pub(crate) struct Cpus {
     nearest: Vec<Vec<u32>>,
     /// How many CPUs run nobody, by socket.
     idle: Vec<u32>,
-    next: u32,
+    /// The CPUs as new threads get them: spread over sockets first, then over their cores.
+    spread: Vec<u32>,
+    /// Where the next one begins to look there.
+    next: usize,
 }
 
 /// The sockets, nearest first.
@@ -70,7 +72,13 @@ impl Cpus {
         let of_node: Vec<Vec<u32>> = (0..machine.sockets())
             .map(|node| (0..cpus).filter(|&cpu| machine.node_of(cpu) == node).collect())
             .collect();
+        let mut spread: Vec<u32> = (0..cpus).collect();
+        spread.sort_by_key(|&cpu| {
+            let of_node = &of_node[machine.node_of(cpu) as usize];
+            (of_node.iter().position(|&other| other == cpu), cpu)
+        });
         Cpus {
+            spread,
             idle: of_node.iter().map(|cpus| cpus.len() as u32).collect(),
             of_node,
             nearest: (0..machine.sockets()).map(|node| nodes_from(machine, node)).collect(),
@@ -143,25 +151,20 @@ impl Cpus {
             return only;
         }
         let Some(last) = entity.cpu else {
-            // New threads are spread.
-            let cpus = self.cpus.len() as u32;
             let first = self.next;
-            self.next = (self.next + 1) % cpus;
-            return (0..cpus)
-                .map(|step| (first + step) % cpus)
-                .min_by_key(|&cpu| self.load(cpu))
-                .unwrap_or(0);
+            self.next = (first + 1) % self.spread.len();
+            let cpus = self.spread[first..].iter().chain(&self.spread[..first]);
+            return cpus.copied().min_by_key(|&cpu| self.load(cpu)).unwrap_or(0);
         };
         if self.is_idle(last) {
             return last;
         }
         let node = machine.node_of(last);
-        for &near in &self.nearest[node as usize] {
-            if self.idle[near as usize] > 0
-                && let Some(cpu) = self.idle_of(machine, near)
-            {
-                return cpu;
-            }
+        // As Linux: no farther than its cache reaches, even if others idle there.
+        if self.idle[node as usize] > 0
+            && let Some(cpu) = self.idle_of(machine, node)
+        {
+            return cpu;
         }
         let own = self.load(last);
         let shortest = self.of_node[node as usize].iter().copied().min_by_key(|&cpu| self.load(cpu));
@@ -175,16 +178,15 @@ impl Cpus {
     }
 
     fn core_is_busy(&self, machine: &Machine, cpu: u32) -> bool {
-        let cores = machine.cores() as u32;
-        let core = machine.core_of(cpu);
-        (core..self.cpus.len() as u32)
-            .step_by(cores as usize)
-            .any(|other| other != cpu && self.cpus[other as usize].current.is_some())
+        self.siblings(machine, cpu).next().is_some()
     }
 
-    /// Whether another thread runs on the core of this one.
-    pub(crate) fn sibling_is_busy(&self, machine: &Machine, id: ThreadId) -> bool {
-        self.core_is_busy(machine, self.of(id))
+    /// Who runs on the other hardware threads of a CPU's core.
+    pub(crate) fn siblings(&self, machine: &Machine, cpu: u32) -> impl Iterator<Item = ThreadId> {
+        let cores = machine.cores();
+        let core = machine.core_of(cpu) as usize;
+        let others = (core..self.cpus.len()).step_by(cores).filter(move |&other| other != cpu as usize);
+        others.filter_map(|other| self.cpus[other].current)
     }
 
     /// Makes the next thread a CPU's current one. It has none.

@@ -1,14 +1,15 @@
 //! The data files: machines, hypervisors, profiles, published tables.
 
 use poundlock_sim::experiment::{Experiment, Work};
+use poundlock_sim::model::Model;
 use poundlock_sim::published::tables;
-use poundlock_sim::workload::aim7::Profile;
+use poundlock_sim::workload::jobs::Profile;
 use poundlock_sim::{Hypervisor, MICROSECOND, Machine};
 
 #[test]
 fn every_number_has_a_source() {
     let machines = Machine::known();
-    assert_eq!(machines.iter().map(Machine::cpus).collect::<Vec<_>>(), [160, 120, 512, 4]);
+    assert_eq!(machines.iter().map(Machine::cpus).collect::<Vec<_>>(), [160, 32, 120, 512, 4, 4]);
     let hypervisors = Hypervisor::known();
     let of_machines = machines.iter().map(|machine| (machine.name(), machine.sources()));
     let of_hypervisors = hypervisors.iter().map(|hypervisor| (hypervisor.name(), hypervisor.sources()));
@@ -22,7 +23,7 @@ fn every_number_has_a_source() {
 #[test]
 fn every_job_of_every_mix_is_described() {
     for profile in Profile::known() {
-        assert_eq!(profile.mixes().count(), 8);
+        assert_eq!(profile.mixes().count(), if profile.name().starts_with("aim7") { 8 } else { 1 });
         for (name, value) in profile.fitted() {
             assert!(value > 0.0, "{name}");
         }
@@ -32,9 +33,9 @@ fn every_job_of_every_mix_is_described() {
 #[test]
 fn numbers_are_changed_by_name() {
     let profile = &Profile::known()[0];
-    let changed = profile.with("process.computes", 12.0);
+    let changed = profile.with("process.pages.times", 12.0);
     let value = |profile: &Profile| {
-        profile.fitted().into_iter().find(|(name, _)| name == "process.computes").map(|(_, value)| value)
+        profile.fitted().into_iter().find(|(name, _)| name == "process.pages.times").map(|(_, value)| value)
     };
     assert_eq!(value(&changed), Some(12.0));
     assert_ne!(value(profile), Some(12.0));
@@ -50,7 +51,13 @@ fn every_table_has_all_its_lines() {
             ("mutex_slowpath_time", 3),
             ("mutex_fewer_atomics_other_workloads", 18),
             ("mutex_fserver_jpm", 16),
+            ("mutex_fserver_profile", 4),
             ("mutex_mcs_queue_other_workloads", 18),
+            ("qspinlock_high_systime", 4),
+            ("qspinlock_contention_time", 4),
+            ("qspinlock_numaconnect_compute", 13),
+            ("pvqspinlock_kernel_build", 6),
+            ("osv_mutex", 2),
         ]
     );
     let machines = Machine::known();
@@ -59,9 +66,9 @@ fn every_table_has_all_its_lines() {
             for figure in [&row.before, &row.after] {
                 let machine = machines.iter().find(|machine| machine.name() == figure.run.machine).unwrap();
                 machine.part(figure.run.sockets, figure.run.threads_a_core).unwrap();
-                assert!(Work::names().contains(&format!("aim7-{}:{}", figure.run.kernel, figure.run.mix)));
+                assert!(Work::names().contains(&figure.run.work.name()));
                 assert!(
-                    figure.published.is_some() || row.change.is_some() || figure.run.users > 129,
+                    figure.published.is_some() || row.change.is_some() || figure.run.threads > 129,
                     "{}",
                     row.label
                 );
@@ -77,9 +84,9 @@ fn a_job_takes_as_long_as_it_computes() {
     let machine = machines[0].part(1, 1).unwrap();
     let run = |threads| {
         let work = Work::parse("aim7-3.7:short").unwrap();
-        let profiles = &Profile::known();
+        let model = &Model::known();
         let time = 2_000_000 * MICROSECOND;
-        Experiment { machine: &machine, work, profiles, lock: "mcs-queue", threads, seed: 1, time }
+        Experiment { machine: &machine, guest: None, work, model, lock: "mcs-queue", threads, seed: 1, time }
             .run()
             .unwrap()
     };

@@ -12,6 +12,7 @@ const TURNS: Turns<'_> = Turns {
     lock: "mcs",
     threads: 4,
     critical: MICROSECOND,
+    counts: false,
     think: 40 * MICROSECOND,
     warm_up: 2_000 * MICROSECOND,
     time: 200_000 * MICROSECOND,

@@ -1,22 +1,23 @@
 //! Every lock under schedules from seeds, and the checker under locks that are wrong.
 
-mod common;
-
 use std::cell::Cell;
-
-use common::{calm, hurried};
-use poundlock_core::platform::{Atomic, Platform};
-use poundlock_sim::check::{Case, Found, check, check_lock};
-use poundlock_sim::locks::{self, Lock};
-use poundlock_sim::{Machine, Sim, U32};
 use std::sync::atomic::Ordering::Relaxed;
+
+use poundlock_core::baseline::{Mcs, Spinlock};
+use poundlock_core::condvar::{Guarding, Outcome, RawCondvar, Requeued, Target};
+use poundlock_core::platform::{Atomic, Deadline, Platform};
+use poundlock_sim::check::{
+    Case, Found, Mutex, Promise, Scene, Subject, Turn, Wait, check, check_all, check_lock,
+};
+use poundlock_sim::locks::{self, Lock};
+use poundlock_sim::{Alone, Sim, U32, Usize};
 
 /// Set it to try other seeds, or more: `FROM..TO`.
 const VARIABLE: &str = "POUNDLOCK_SIM_SEEDS";
 
 fn seeds() -> std::ops::Range<u64> {
     match std::env::var(VARIABLE) {
-        Err(_) => 0..300,
+        Err(_) => 0..10_000,
         Ok(text) => text
             .split_once("..")
             .and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?))
@@ -24,43 +25,51 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
-fn case<'a>(lock: &'a str, machine: &'a Machine, seed: u64) -> Case<'a> {
-    let mut choices = fastrand::Rng::with_seed(seed ^ 0x5eed);
-    Case { lock, machine, threads: choices.u32(2..=16), sections: choices.u32(1..=12), seed }
-}
-
 #[test]
 fn every_lock_passes_every_seed() {
-    let machines = [hurried(), calm()];
-    for lock in locks::names() {
-        for seed in seeds() {
-            let machine = &machines[usize::from(seed % 4 == 0)];
-            if let Err(found) = check(&case(lock, machine, seed)) {
-                panic!("{lock}: {found:?}; to see it again: {VARIABLE}={seed}..{}", seed + 1);
-            }
-        }
+    let locks: Vec<_> = locks::names().collect();
+    if let Err(failure) = check_all(&locks, seeds(), |_, _| {}) {
+        panic!("{failure}, or {VARIABLE}={}..{}", failure.seed, failure.seed + 1);
     }
 }
 
 #[test]
 fn a_seed_is_the_same_each_time() {
-    let machine = hurried();
     for lock in locks::names() {
-        for seed in 0..3 {
-            let first = check(&case(lock, &machine, seed));
-            // Other allocations, other addresses.
+        for seed in 0..20 {
+            let case = Case::new(lock, seed);
+            let first = check(&case);
+            // Other allocations, other addresses; and other runs in between.
             let _other = vec![0u8; 4096 * (seed as usize + 1)];
-            assert_eq!(check(&case(lock, &machine, seed)), first, "{lock}, seed {seed}");
+            let _ = check(&Case::new("poundlock", seed + 1000));
+            assert_eq!(check(&case), first, "{lock}, seed {seed}");
+            // With nodes and stacks that nobody has used.
+            let fresh = std::thread::spawn(move || check(&Case::new(lock, seed)));
+            assert_eq!(fresh.join().unwrap(), first, "{lock}, seed {seed}");
         }
     }
-    let reports: Vec<_> = (0..10).map(|seed| check(&case("poundlock", &machine, seed))).collect();
+    let reports: Vec<_> = (0..10).map(|seed| check(&Case::new("poundlock", seed))).collect();
     assert!(reports.windows(2).any(|pair| pair[0] != pair[1]), "seeds make no difference");
 }
 
-fn found(make: fn() -> Box<dyn Lock>) -> Vec<Found> {
-    let machine = hurried();
-    (0..200).filter_map(|seed| check_lock(&case("planted", &machine, seed), make()).err()).collect()
+/// Whether a seed finds that in a lock.
+fn finds<L: Lock>(scene: Scene, promise: Promise, make: fn() -> L, what: fn(&Found) -> bool) -> bool {
+    let subject = || Subject::Lock(Box::new(Alone(make())));
+    tries(scene, promise, subject, what)
 }
+
+fn finds_in_mutex<M: Mutex>(scene: Scene, make: fn() -> M, what: fn(&Found) -> bool) -> bool {
+    tries(scene, Promise::default(), || Subject::Mutex(Box::new(make())), what)
+}
+
+fn tries(scene: Scene, promise: Promise, make: impl Fn() -> Subject, what: fn(&Found) -> bool) -> bool {
+    (0..400).any(|seed| {
+        let case = Case { scene, ..Case::new("planted", seed) };
+        check_lock(&case, make(), promise).is_err_and(|found| what(&found))
+    })
+}
+
+const NOTHING: Promise = Promise { ordered: None, turn: Turn::Perhaps };
 
 /// Looks and takes in two steps.
 #[derive(Default)]
@@ -83,7 +92,9 @@ impl Lock for Torn {
 
 #[test]
 fn a_lock_that_does_not_exclude_is_found_out() {
-    assert!(found(|| Box::<Torn>::default()).contains(&Found::Overlap));
+    for scene in [Scene::Turns, Scene::Crowd] {
+        assert!(finds(scene, NOTHING, Torn::default, |found| matches!(found, Found::Overlap(..))));
+    }
 }
 
 /// Its waiters announce themselves after they have looked, and sleep whatever happened since.
@@ -116,10 +127,12 @@ impl Lock for Forgetful {
 
 #[test]
 fn a_lost_wake_up_is_found_out() {
-    assert!(found(|| Box::<Forgetful>::default()).iter().any(|found| matches!(found, Found::Asleep(_))));
+    let asleep = |found: &Found| matches!(found, Found::Asleep(_));
+    assert!(finds(Scene::Turns, NOTHING, Forgetful::default, asleep));
 }
 
 /// One release in so many is left out.
+#[derive(Default)]
 struct Lazy(U32, Cell<u32>);
 
 impl Lock for Lazy {
@@ -141,8 +154,231 @@ impl Lock for Lazy {
 
 #[test]
 fn what_is_left_in_a_lock_is_found_out() {
-    let found = found(|| Box::new(Lazy(U32::default(), Cell::new(0))));
     // By the others, or afterwards.
-    assert!(found.iter().any(|found| matches!(found, Found::Endless(_))), "{found:?}");
-    assert!(found.contains(&Found::Left), "{found:?}");
+    assert!(finds(Scene::Turns, NOTHING, Lazy::default, |found| matches!(found, Found::Endless(_))));
+    assert!(finds(Scene::Turns, NOTHING, Lazy::default, |found| *found == Found::Left));
+}
+
+/// Whoever finds it free takes it.
+#[derive(Default)]
+struct Rude(U32);
+
+impl Lock for Rude {
+    fn lock(&self) {
+        while self.0.swap(1, Relaxed) != 0 {
+            Sim::wait(&self.0, 1, None);
+        }
+    }
+    fn unlock(&self) {
+        self.0.store(0, Relaxed);
+        Sim::wake(&raw const self.0, 1);
+    }
+    fn is_free(&self) -> bool {
+        self.0.peek() == 0
+    }
+}
+
+/// As [`Rude`], spinning.
+#[derive(Default)]
+struct Scramble(U32);
+
+impl Lock for Scramble {
+    fn lock(&self) {
+        while self.0.load(Relaxed) != 0 || self.0.swap(1, Relaxed) != 0 {
+            Sim::relax();
+        }
+    }
+    fn unlock(&self) {
+        self.0.store(0, Relaxed);
+    }
+    fn is_free(&self) -> bool {
+        self.0.peek() == 0
+    }
+}
+
+#[test]
+fn a_lock_without_the_order_that_it_promises_is_found_out() {
+    let overtaken = |found: &Found| matches!(found, Found::Overtaken { .. });
+    for wait in [Wait::Asleep, Wait::Spinning] {
+        let promise = Promise { ordered: Some(wait), ..NOTHING };
+        assert!(finds(Scene::Turns, promise, Rude::default, overtaken), "{wait:?}");
+    }
+    let promise = Promise { ordered: Some(Wait::Spinning), ..NOTHING };
+    assert!(finds(Scene::Turns, promise, Scramble::default, overtaken));
+}
+
+/// Thread 0 takes it only when nobody else wants it.
+#[derive(Default)]
+struct Snob {
+    held: U32,
+    others: U32,
+}
+
+impl Lock for Snob {
+    fn lock(&self) {
+        let despised = Sim::current() == Some(0);
+        if !despised {
+            self.others.fetch_add(1, Relaxed);
+        }
+        while despised && self.others.load(Relaxed) != 0 || self.held.swap(1, Relaxed) != 0 {
+            Sim::relax();
+        }
+        if !despised {
+            self.others.fetch_add(u32::MAX, Relaxed);
+        }
+    }
+    fn unlock(&self) {
+        self.held.store(0, Relaxed);
+    }
+    fn is_free(&self) -> bool {
+        self.held.peek() == 0
+    }
+}
+
+#[test]
+fn a_lock_without_the_turns_that_it_promises_is_found_out() {
+    let promise = Promise { turn: Turn::Always, ..NOTHING };
+    assert!(finds(Scene::Crowd, promise, Snob::default, |found| matches!(found, Found::Starved { .. })));
+    assert!(!finds(Scene::Crowd, NOTHING, Snob::default, |_| true), "it promised nothing");
+}
+
+/// Takes a node too many, once, and keeps it.
+#[derive(Default)]
+struct Greedy(Mcs<Sim>, Cell<Option<<Mcs<Sim> as Spinlock>::Token>>, Cell<bool>);
+
+impl Lock for Greedy {
+    fn lock(&self) {
+        let token = self.0.lock();
+        if !self.2.replace(true) {
+            std::mem::forget(Mcs::<Sim>::default().lock());
+        }
+        self.1.set(Some(token));
+    }
+    fn unlock(&self) {
+        if let Some(token) = self.1.take() {
+            self.0.unlock(token);
+        }
+    }
+    fn is_free(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_node_that_is_not_given_back_is_found_out() {
+    assert!(finds(Scene::Turns, NOTHING, Greedy::default, |found| matches!(found, Found::Kept(_))));
+}
+
+/// Leaves an entry in the lock hash.
+#[derive(Default)]
+struct Noted(Rude);
+
+impl Lock for Noted {
+    fn lock(&self) {
+        self.0.lock();
+    }
+    fn unlock(&self) {
+        let line = std::ptr::from_ref(&Sim::lock_hash().unwrap()[1]);
+        // SAFETY: a line begins with its first entry, and that with the lock's address.
+        unsafe { &*line.cast::<Usize>() }.store(4, Relaxed);
+        self.0.unlock();
+    }
+    fn is_free(&self) -> bool {
+        self.0.is_free()
+    }
+}
+
+#[test]
+fn what_is_left_in_the_lock_hash_is_found_out() {
+    assert!(finds(Scene::Turns, NOTHING, Noted::default, |found| *found == Found::Hashed));
+}
+
+/// A ticket lock. Who gives up does not pass its turn on.
+#[derive(Default)]
+struct Quitter(U32, U32);
+
+impl Lock for Quitter {
+    fn lock(&self) {
+        let own = self.0.fetch_add(1, Relaxed);
+        while self.1.load(Relaxed) != own {
+            Sim::relax();
+        }
+    }
+    fn unlock(&self) {
+        self.1.fetch_add(1, Relaxed);
+    }
+    fn is_free(&self) -> bool {
+        self.0.peek() == self.1.peek()
+    }
+}
+
+impl Mutex for Quitter {
+    fn lock_until(&self, deadline: &Deadline) -> bool {
+        let own = self.0.fetch_add(1, Relaxed);
+        while self.1.load(Relaxed) != own {
+            if Sim::expired(deadline) {
+                return false;
+            }
+            Sim::pause();
+        }
+        true
+    }
+    fn wait(&self, _condvar: &RawCondvar<Sim>, _deadline: Option<&Deadline>) -> Outcome {
+        Outcome::Signalled
+    }
+}
+
+#[test]
+fn a_waiter_that_leaves_without_a_word_is_found_out() {
+    assert!(finds_in_mutex(Scene::Deadlines, Quitter::default, |found| matches!(found, Found::Endless(_))));
+}
+
+/// Its waits have no patience; and it sleeps for a condition after it has released the lock.
+#[derive(Default)]
+struct Hasty(Rude);
+
+impl Lock for Hasty {
+    fn lock(&self) {
+        self.0.lock();
+    }
+    fn unlock(&self) {
+        self.0.unlock();
+    }
+    fn is_free(&self) -> bool {
+        self.0.is_free()
+    }
+}
+
+/// Released before.
+struct Released<'a>(&'a Rude);
+
+impl Guarding<Sim> for Released<'_> {
+    fn mutex(&self) -> Option<Target<'_, Sim>> {
+        None
+    }
+    fn release(&self) {}
+    fn acquire(&self) {
+        self.0.lock();
+    }
+    fn acquire_requeued(&self, _waiter: Requeued) {}
+}
+
+impl Mutex for Hasty {
+    fn lock_until(&self, _deadline: &Deadline) -> bool {
+        self.0.0.swap(1, Relaxed) == 0
+    }
+    fn wait(&self, condvar: &RawCondvar<Sim>, deadline: Option<&Deadline>) -> Outcome {
+        self.0.unlock();
+        condvar.wait(&Released(&self.0), deadline, || false)
+    }
+}
+
+#[test]
+fn a_deadline_that_comes_early_is_found_out() {
+    assert!(finds_in_mutex(Scene::Deadlines, Hasty::default, |found| matches!(found, Found::Early(_))));
+}
+
+#[test]
+fn a_lost_signal_is_found_out() {
+    assert!(finds_in_mutex(Scene::Store, Hasty::default, |found| matches!(found, Found::Asleep(_))));
 }

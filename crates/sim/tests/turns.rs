@@ -10,6 +10,7 @@ const TURNS: Turns<'_> = Turns {
     lock: "",
     threads: 1,
     critical: MICROSECOND,
+    counts: false,
     think: 3 * MICROSECOND,
     warm_up: 1_000 * MICROSECOND,
     time: 20_000 * MICROSECOND,

@@ -7,7 +7,7 @@ use poundlock_bench::grid;
 use poundlock_bench::grid::result::{Directory, Kind, Point, Sample};
 use poundlock_sim::experiment::{self, Experiment, Work};
 use poundlock_sim::locks;
-use poundlock_sim::workload::aim7::Profile;
+use poundlock_sim::model::Model;
 use serde::Serialize;
 
 use super::{MS, US, here, print, progress, write_json};
@@ -93,7 +93,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
             ),
         ));
     }
-    let profiles = Profile::known();
+    let model = Model::known();
     let bar = progress(cases.len());
     let outcomes = experiment::each(
         cases.len(),
@@ -104,7 +104,8 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
             // As long as it was measured, but not so long that it takes minutes.
             let time = ((point.seconds * 1e3).clamp(20.0, 100.0) * MS) as u64;
             let threads = point.threads as u32;
-            Experiment { machine: &machine, work, profiles: &profiles, lock, threads, seed: 1, time }.run()
+            Experiment { machine: &machine, guest: None, work, model: &model, lock, threads, seed: 1, time }
+                .run()
         },
         |at| {
             bar.set_message(format!("{}, {}", cases[at].1, cases[at].0.name));

@@ -57,7 +57,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             if self.word.load(Relaxed) & (L::PENDING | L::TAIL) != 0 {
                 return false;
             }
-            P::relax();
+            P::pause();
         }
         false
     }
@@ -69,7 +69,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         // Pending alone: its waiter is about to hold the lock, and then there is room for the next. It may have been
         // preempted right there, so not for ever.
         while seen & Self::BUSY == L::PENDING && looks < HANDOVER_LOOKS {
-            P::relax();
+            P::pause();
             seen = self.word.load(Relaxed);
             looks += 1;
         }

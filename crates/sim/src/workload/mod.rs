@@ -1,7 +1,9 @@
 //! What simulated machines do.
 
-pub mod aim7;
 mod central;
+pub mod jobs;
+mod semaphore;
+pub mod sembench;
 mod turns;
 
 pub use turns::{Measured, Turns};

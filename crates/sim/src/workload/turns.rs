@@ -2,11 +2,15 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
+use poundlock_core::platform::Atomic;
+
+use crate::atomic::U32;
 use crate::locks::{self, Lock};
 use crate::machine::{Machine, Picoseconds};
 use crate::platform::Settings;
-use crate::{Simulation, Stuck, Traffic, now, random, work};
+use crate::{Alone, Simulation, Stuck, Traffic, now, random, work};
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +21,8 @@ pub struct Turns<'a> {
     pub threads: u32,
     /// Work inside.
     pub critical: Picoseconds,
+    /// Whether they count as well, all in one line.
+    pub counts: bool,
     /// Work outside, on average: from half of that to one and a half times as much.
     pub think: Picoseconds,
     /// Before anything is counted.
@@ -49,6 +55,7 @@ impl Measured {
 
 struct Shared {
     lock: Box<dyn Lock>,
+    counter: Alone<U32>,
     counts: Vec<Cell<u64>>,
 }
 
@@ -74,16 +81,20 @@ impl Turns<'_> {
     pub fn run_in(&self, mut simulation: Simulation) -> Result<Measured, Stuck> {
         let Some(lock) = locks::make(self.lock) else { panic!("no lock is called '{}'", self.lock) };
         let counts = (0..self.threads).map(|_| Cell::new(0)).collect();
-        let shared = Rc::new(Shared { lock, counts });
+        let shared = Rc::new(Shared { lock, counter: Alone::default(), counts });
         let (warm_up, end) = (self.warm_up, self.warm_up + self.time);
         for index in 0..self.threads as usize {
             let shared = Rc::clone(&shared);
-            let Turns { critical, think, .. } = *self;
+            let Turns { critical, counts, think, .. } = *self;
             simulation.spawn(None, move || {
                 // Until the clock stops.
                 loop {
                     shared.lock.lock();
                     work(critical);
+                    if counts {
+                        let count = shared.counter.0.load(Relaxed);
+                        shared.counter.0.store(count.wrapping_add(1), Relaxed);
+                    }
                     shared.lock.unlock();
                     if now() >= warm_up {
                         let count = &shared.counts[index];

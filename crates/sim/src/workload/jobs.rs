@@ -1,12 +1,12 @@
-//! AIM7: users that draw jobs from a mix, on a small model of the kernel's shared objects.
+//! Closed systems: users that draw jobs from a mix, on a small model of the kernel's shared objects.
 //!
-//! A closed system: each user is a thread that draws a job by the mix's weights, does it, and draws the next. A job computes, and
+//! Each user is a thread that draws a job by the mix's weights, does it, and draws the next. A job computes, and
 //! in between it enters the kernel so often for this object and that: takes its lock, touches some of its cache lines, is busy
 //! with it for a while, and releases it. In the kernel a thread keeps its CPU, unless it sleeps. How often and for how long is data,
-//! with a source for each number: `workloads/aim7-*.toml`, one for each kernel. The mixes are those of reAIM 7.
+//! with a source for each number: a [`Profile`], of AIM7 on a kernel, say. AIM7's mixes are those of reAIM 7.
 //!
-//! Jobs a minute are those of a whole run of the benchmark: its users do [`Profile::jobs_a_user`] jobs each at the rate that the
-//! simulation comes to, and there is the time in which the machine is not busy, at a run's start and end.
+//! A run of the benchmark is so many jobs at the rate that the simulation comes to, and the time in which the machine is not busy, at
+//! its start and end.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,16 +15,22 @@ use poundlock_core::platform::Atomic;
 use serde::Deserialize;
 
 use super::central::Central;
+use super::semaphore::Semaphore;
 use crate::atomic::U32;
 use crate::locks::{self, Lock};
 use crate::machine::{Error, Figure, MICROSECOND, Machine, NANOSECOND, Picoseconds};
 use crate::platform::Settings;
-use crate::{Alone, Simulation, Stuck, Traffic, in_kernel, now, random, used, work};
+use crate::{Alone, Simulation, Stuck, Traffic, atomically, in_kernel, node, now, random, sleep, used, work};
 
-/// Each job's weight in each mix.
+/// Each job's weight in each mix of AIM7.
 const MIXES: &str = include_str!("../../reference/aim7_mixes.csv");
 /// What the jobs do, by kernel.
-const PROFILES: [&str; 1] = [include_str!("../../workloads/aim7-3.7.toml")];
+const PROFILES: [&str; 4] = [
+    include_str!("../../workloads/aim7-3.7.toml"),
+    include_str!("../../workloads/aim7-3.19.toml"),
+    include_str!("../../workloads/aim7-3.19.1.toml"),
+    include_str!("../../workloads/kernel-build-4.0.toml"),
+];
 
 /// How an object is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -36,6 +42,8 @@ enum Kind {
     Spinlock,
     /// By a readers-writer spinlock, always the same.
     Rwlock,
+    /// By a sleeping lock around the spinlock that is simulated.
+    Semaphore,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -47,6 +55,9 @@ struct Object {
     about: String,
     /// Cache lines that each section writes to.
     lines: Figure,
+    /// Each socket that the kernel knows of has one.
+    #[serde(default)]
+    per_node: bool,
 }
 
 /// What a job does with an object.
@@ -55,6 +66,23 @@ struct Object {
 struct Use {
     object: String,
     /// How often a job does.
+    times: Figure,
+    /// Nanoseconds, besides the lines.
+    hold: Figure,
+    /// How many of 256 write, where there are readers.
+    #[serde(default)]
+    writes: Option<Figure>,
+    /// What it needs of another one meanwhile.
+    #[serde(default)]
+    inside: Option<Inside>,
+}
+
+/// What is done with a second object while the first is held.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Inside {
+    object: String,
+    /// How often.
     times: Figure,
     /// Nanoseconds, besides the lines.
     hold: Figure,
@@ -72,6 +100,18 @@ struct Job {
     computes: Figure,
     #[serde(default)]
     uses: Vec<Use>,
+    /// When it waits for nothing that is simulated: a disk, say.
+    #[serde(default)]
+    sleeps: Option<Sleeps>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sleeps {
+    /// How often.
+    times: Figure,
+    /// Microseconds, on average: at least nothing, at most twice that.
+    each: Figure,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -82,13 +122,29 @@ struct Idle {
     idle: Figure,
 }
 
+/// A mix that is not one of AIM7's: of one kind of jobs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mix {
+    name: String,
+    kind: String,
+}
+
 /// What the jobs do.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// The kernel's version.
-    kernel: String,
-    jobs_a_user: Figure,
+    /// Of what, on which kernel.
+    name: String,
+    /// How many jobs each user does in a run, if users make it longer.
+    jobs_a_user: Option<Figure>,
+    /// How many there are in a run, if they do not.
+    jobs_a_run: Option<Figure>,
+    /// Left out: those of AIM7.
+    mix: Option<Mix>,
+    /// How many times as long it computes in a guest that does not know which memory is near.
+    unpinned: Option<Figure>,
+    #[serde(default)]
     /// Seconds of a run in which the machine is not busy.
     runs: Vec<Idle>,
     objects: Vec<Object>,
@@ -104,14 +160,13 @@ impl Profile {
     /// # Panics
     /// If one makes no sense, which a test excludes.
     pub fn known() -> Vec<Profile> {
-        let parse =
-            |text: &&str| Profile::parse(text).unwrap_or_else(|error| panic!("a profile of AIM7: {error}"));
+        let parse = |text: &&str| Profile::parse(text).unwrap_or_else(|error| panic!("a profile: {error}"));
         PROFILES.iter().map(parse).collect()
     }
 
-    /// The version of the kernel that this is of.
-    pub fn kernel(&self) -> &str {
-        &self.kernel
+    /// What it is of: `aim7-3.7` is AIM7 on Linux 3.7.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Reads a profile.
@@ -126,12 +181,25 @@ impl Profile {
             let Some(object) = profile.objects.iter().find(|object| object.name == used.object) else {
                 return wrong(format!("no object is called '{}'", used.object));
             };
+            if let Some(inside) = &used.inside
+                && !profile.objects.iter().any(|object| object.name == inside.object)
+            {
+                return wrong(format!("no object is called '{}'", inside.object));
+            }
             if used.writes.is_some() != (object.kind == Kind::Rwlock) {
                 return wrong(format!(
                     "'writes' belongs to each use of a rwlock, and '{}' is used",
                     object.name
                 ));
             }
+        }
+        if profile.jobs_a_user.is_some() == profile.jobs_a_run.is_some() {
+            return wrong("there must be either 'jobs_a_user' or 'jobs_a_run'".to_owned());
+        }
+        if let Some(mix) = &profile.mix {
+            let weights = profile.jobs.iter().map(|job| u32::from(job.kind == mix.kind)).collect();
+            profile.mixes = vec![(mix.name.clone(), weights)];
+            return Ok(profile);
         }
         let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(MIXES.as_bytes());
         let headers = reader.headers().map_err(|error| Error::Syntax(error.to_string()))?.clone();
@@ -163,8 +231,12 @@ impl Profile {
 
     /// Each of its numbers, by name, in the file's units, with where it is from.
     pub fn sources(&self) -> Vec<(String, f64, String)> {
-        let jobs = ("jobs_a_user".to_owned(), self.jobs_a_user.value, self.jobs_a_user.source.clone());
-        let mut sources = vec![jobs];
+        let mut sources = Vec::new();
+        for (name, jobs) in [("jobs_a_user", &self.jobs_a_user), ("jobs_a_run", &self.jobs_a_run)] {
+            if let Some(jobs) = jobs {
+                sources.push((name.to_owned(), jobs.value, jobs.source.clone()));
+            }
+        }
         self.clone().each_figure(|name, figure| sources.push((name, figure.value, figure.source.clone())));
         sources
     }
@@ -193,6 +265,9 @@ impl Profile {
     }
 
     fn each_figure(&mut self, mut see: impl FnMut(String, &mut Figure)) {
+        if let Some(unpinned) = &mut self.unpinned {
+            see("unpinned".to_owned(), unpinned);
+        }
         for run in &mut self.runs {
             see(format!("{}.idle", run.mix), &mut run.idle);
         }
@@ -201,6 +276,10 @@ impl Profile {
         }
         for job in &mut self.jobs {
             see(format!("{}.computes", job.kind), &mut job.computes);
+            if let Some(sleeps) = &mut job.sleeps {
+                see(format!("{}.sleeps.times", job.kind), &mut sleeps.times);
+                see(format!("{}.sleeps.each", job.kind), &mut sleeps.each);
+            }
             for used in &mut job.uses {
                 let name = format!("{}.{}", job.kind, used.object);
                 see(format!("{name}.times"), &mut used.times);
@@ -208,13 +287,23 @@ impl Profile {
                 if let Some(writes) = &mut used.writes {
                     see(format!("{name}.writes"), writes);
                 }
+                if let Some(inside) = &mut used.inside {
+                    let name = format!("{name}.{}", inside.object);
+                    see(format!("{name}.times"), &mut inside.times);
+                    see(format!("{name}.hold"), &mut inside.hold);
+                    if let Some(writes) = &mut inside.writes {
+                        see(format!("{name}.writes"), writes);
+                    }
+                }
             }
         }
     }
 
-    /// How many jobs each user does in a run of the benchmark.
-    pub fn jobs_a_user(&self) -> f64 {
-        self.jobs_a_user.value
+    /// How many jobs a run of the benchmark has with so many users.
+    fn jobs_of(&self, users: u32) -> f64 {
+        let all = self.jobs_a_run.as_ref().map(|jobs| jobs.value);
+        let each = self.jobs_a_user.as_ref().map(|jobs| jobs.value * f64::from(users));
+        all.or(each).unwrap_or(1.0)
     }
 
     fn weights(&self, mix: &str) -> &[u32] {
@@ -227,13 +316,15 @@ impl Profile {
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
-pub struct Aim7<'a> {
+pub struct Jobs<'a> {
     /// What the jobs do.
     pub profile: &'a Profile,
     /// Which of them are drawn how often.
     pub mix: &'a str,
     /// How many users there are.
     pub users: u32,
+    /// Whether they run in a guest that does not know which memory is near.
+    pub unpinned: bool,
     /// The kernel's mutex.
     pub mutex: &'a str,
     /// The kernel's spinlock.
@@ -253,8 +344,12 @@ pub struct Done {
     pub jobs_a_second: f64,
     /// Jobs a minute of a whole run of the benchmark.
     pub jobs_a_minute: f64,
+    /// How long that takes.
+    pub seconds: f64,
     /// Of all CPUs' time, what went into waiting for each object, by name.
     pub waiting: Vec<(String, f64)>,
+    /// Of all CPUs' time, what went into waiting for spinlocks.
+    pub spinning: f64,
     /// Of all CPUs' time, what was used.
     pub busy: f64,
     /// What the cache lines did, the warm-up included.
@@ -262,8 +357,10 @@ pub struct Done {
 }
 
 enum Protection {
-    Lock(Box<dyn Lock>),
+    Mutex(Box<dyn Lock>),
+    Spinlock(Box<dyn Lock>),
     Rwlock(Box<Alone<Central>>),
+    Semaphore(Box<Semaphore>),
 }
 
 struct Shared {
@@ -278,22 +375,39 @@ struct Step {
     object: usize,
     hold: Picoseconds,
     writes: u32,
+    /// How often it needs another one meanwhile, which, and for how long.
+    inside: Option<(f64, usize, Picoseconds, u32)>,
+}
+
+/// So many, or one more: as many as that on average.
+fn about(times: f64) -> usize {
+    times as usize + usize::from(random(|random| random.f64()) < times.fract())
 }
 
 struct World {
-    objects: Vec<Shared>,
+    /// Each of them once, or once a socket.
+    objects: Vec<Vec<Shared>>,
     done: Cell<f64>,
     warm_up: Picoseconds,
 }
 
 impl World {
     fn pass(&self, step: Step) {
-        let object = &self.objects[step.object];
+        let of_nodes = &self.objects[step.object];
+        let object = &of_nodes[if of_nodes.len() > 1 { node() } else { 0 }];
         in_kernel(|| {
             let before = used();
             let writes = match &object.protection {
-                Protection::Lock(lock) => {
+                Protection::Mutex(lock) => {
                     lock.lock();
+                    true
+                }
+                Protection::Spinlock(lock) => {
+                    atomically(|| lock.lock());
+                    true
+                }
+                Protection::Semaphore(lock) => {
+                    lock.write();
                     true
                 }
                 Protection::Rwlock(lock) => {
@@ -317,8 +431,15 @@ impl World {
                 }
             }
             work(step.hold);
+            if let Some((times, object, hold, writes)) = step.inside {
+                for _ in 0..about(times) {
+                    self.pass(Step { object, hold, writes, inside: None });
+                }
+            }
             match &object.protection {
-                Protection::Lock(lock) => lock.unlock(),
+                Protection::Mutex(lock) => lock.unlock(),
+                Protection::Spinlock(lock) => atomically(|| lock.unlock()),
+                Protection::Semaphore(lock) => lock.done_writing(),
                 Protection::Rwlock(lock) if writes => lock.0.done_writing(),
                 Protection::Rwlock(lock) => lock.0.done_reading(),
             }
@@ -332,7 +453,7 @@ impl World {
     }
 }
 
-impl Aim7<'_> {
+impl Jobs<'_> {
     /// Runs it.
     ///
     /// # Errors
@@ -341,31 +462,52 @@ impl Aim7<'_> {
     /// # Panics
     /// If there is no such mix or lock.
     pub fn run(&self, machine: &Machine) -> Result<Done, Stuck> {
+        self.run_in(Simulation::new(machine, Settings::KERNEL, self.seed), machine.cpus())
+    }
+
+    /// Runs it in a simulation that has no threads yet, on a machine with so many CPUs.
+    ///
+    /// # Errors
+    /// If a lock loses a wake-up.
+    ///
+    /// # Panics
+    /// If there is no such mix or lock.
+    pub fn run_in(&self, mut simulation: Simulation, cpus: usize) -> Result<Done, Stuck> {
         let make = |name: &str| match locks::make(name) {
             Some(lock) => lock,
             None => panic!("no lock is called '{name}'"),
         };
         let profile = self.profile;
-        let object = |object: &Object| Shared {
+        let one = |object: &Object| Shared {
             protection: match object.kind {
-                Kind::Mutex => Protection::Lock(make(self.mutex)),
-                Kind::Spinlock => Protection::Lock(make(self.spinlock)),
+                Kind::Mutex => Protection::Mutex(make(self.mutex)),
+                Kind::Spinlock => Protection::Spinlock(make(self.spinlock)),
                 Kind::Rwlock => Protection::Rwlock(Box::default()),
+                Kind::Semaphore => {
+                    Protection::Semaphore(Box::new(Semaphore::new(make(self.spinlock), self.users)))
+                }
             },
             lines: (0..object.lines.value as usize).map(|_| Alone::default()).collect(),
             waiting: Cell::new(0),
         };
+        let nodes = simulation.nodes();
+        let object =
+            |object: &Object| (0..if object.per_node { nodes } else { 1 }).map(|_| one(object)).collect();
         let world = Rc::new(World {
             objects: profile.objects.iter().map(object).collect(),
             done: Cell::new(0.0),
             warm_up: self.warm_up,
         });
-        let kinds: Rc<[Kinds]> = profile.jobs.iter().map(|job| Kinds::of(job, profile)).collect();
+        let unpinned = profile.unpinned.as_ref().filter(|_| self.unpinned);
+        let slowness = unpinned.map_or(1.0, |unpinned| unpinned.value);
+        let kinds: Rc<[Kinds]> = profile.jobs.iter().map(|job| Kinds::of(job, profile, slowness)).collect();
         let weights: Rc<[u32]> = profile.weights(self.mix).into();
-        let mut simulation = Simulation::new(machine, Settings::KERNEL, self.seed);
         for _ in 0..self.users {
             let (world, kinds, weights) = (Rc::clone(&world), Rc::clone(&kinds), Rc::clone(&weights));
+            let arrival = self.warm_up / 2;
             simulation.spawn(None, move || {
+                // Not all at once: who has never run comes first, and for a turn through all of them nothing else would count.
+                sleep(random(|random| random.u64(0..=arrival)));
                 // Until the clock stops.
                 loop {
                     kinds[draw(&weights)].perform(&world);
@@ -373,19 +515,32 @@ impl Aim7<'_> {
             });
         }
         let summary = simulation.run(self.warm_up + self.time)?;
-        let all = self.time as f64 * machine.cpus() as f64;
+        let all = self.time as f64 * cpus as f64;
         let jobs_a_second = world.done.get() / (self.time as f64 / 1e12);
         let idle = profile.runs.iter().find(|run| run.mix == self.mix).map_or(0.0, |run| run.idle.value);
-        let jobs = f64::from(self.users) * profile.jobs_a_user();
+        let jobs = profile.jobs_of(self.users);
+        let seconds = idle + jobs / jobs_a_second;
+        let of = |object: &Shared| object.waiting.get() as f64 / all;
+        let spinning = |object: &Shared| match &object.protection {
+            Protection::Spinlock(_) => of(object),
+            // It counts in the warm-up, too.
+            Protection::Semaphore(lock) => {
+                let whole = (self.warm_up + self.time) as f64 * cpus as f64;
+                lock.spinning.get() as f64 / whole
+            }
+            _ => 0.0,
+        };
         let names = profile.objects.iter().map(|object| object.name.clone());
         Ok(Done {
             jobs_a_second,
-            jobs_a_minute: 60.0 * jobs / (idle + jobs / jobs_a_second),
+            jobs_a_minute: 60.0 * jobs / seconds,
+            seconds,
             waiting: names
                 .zip(&world.objects)
-                .map(|(name, object)| (name, object.waiting.get() as f64 / all))
+                .map(|(name, of_nodes)| (name, of_nodes.iter().map(of).sum()))
                 .collect(),
-            busy: summary.used.iter().sum::<u64>() as f64 / (summary.time as f64 * machine.cpus() as f64),
+            spinning: world.objects.iter().flatten().map(spinning).sum(),
+            busy: summary.used.iter().sum::<u64>() as f64 / (summary.time as f64 * cpus as f64),
             traffic: summary.traffic,
         })
     }
@@ -411,30 +566,45 @@ struct Kinds {
     computes: Picoseconds,
     /// How often each is done.
     steps: Vec<(f64, Step)>,
+    /// How often it sleeps, and for how long on average.
+    sleeps: Option<(f64, Picoseconds)>,
 }
 
 impl Kinds {
-    fn of(job: &Job, profile: &Profile) -> Kinds {
+    fn of(job: &Job, profile: &Profile, slowness: f64) -> Kinds {
         let step = |used: &Use| {
-            let object = profile.objects.iter().position(|object| object.name == used.object)?;
-            let hold = (used.hold.value * NANOSECOND as f64) as Picoseconds;
+            let object = |name: &str| profile.objects.iter().position(|object| object.name == name);
+            let time = |hold: &Figure| (hold.value * NANOSECOND as f64) as Picoseconds;
             let writes = used.writes.as_ref().map_or(0, |writes| writes.value as u32);
-            Some((used.times.value / PARTS, Step { object, hold, writes }))
+            let inside = used.inside.as_ref().and_then(|inside| {
+                let writes = inside.writes.as_ref().map_or(256, |writes| writes.value as u32);
+                Some((inside.times.value, object(&inside.object)?, time(&inside.hold), writes))
+            });
+            Some((
+                used.times.value / PARTS,
+                Step { object: object(&used.object)?, hold: time(&used.hold), writes, inside },
+            ))
         };
         Kinds {
-            computes: (job.computes.value / PARTS * MICROSECOND as f64) as Picoseconds,
+            computes: (job.computes.value * slowness / PARTS * MICROSECOND as f64) as Picoseconds,
             steps: job.uses.iter().filter_map(step).collect(),
+            sleeps: job.sleeps.as_ref().map(|sleeps| {
+                (sleeps.times.value / PARTS, (sleeps.each.value * MICROSECOND as f64) as Picoseconds)
+            }),
         }
     }
 
     fn perform(&self, world: &World) {
         let mut steps = Vec::new();
         for &(times, step) in &self.steps {
-            // As often as on average.
-            let more = random(|random| random.f64()) < times.fract();
-            steps.extend(std::iter::repeat_n(step, times as usize + usize::from(more)));
+            steps.extend(std::iter::repeat_n(step, about(times)));
         }
         random(|random| random.shuffle(&mut steps));
+        if let Some((times, each)) = self.sleeps {
+            for _ in 0..about(times) {
+                sleep(random(|random| random.u64(0..=2 * each)));
+            }
+        }
         let pieces = steps.len().max(1) as u64;
         for piece in 0..pieces {
             work(self.computes / pieces);

@@ -1,0 +1,87 @@
+//! `poundlock sim check`: every lock under schedules from seeds, with the simulator's checker.
+
+use std::ops::Range;
+
+use poundlock_sim::check::{Tally, check_all};
+use poundlock_sim::locks;
+
+use super::sheet::Sheet;
+use super::{US, cpu_time, print, progress};
+use crate::message::{Failure, say, status};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The locks [default: all]
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    lock: Vec<String>,
+    /// The seeds: the first, and the one behind the last
+    #[arg(long, value_name = "FROM..TO", default_value = "0..10000", value_parser = seeds)]
+    seeds: Range<u64>,
+}
+
+fn seeds(text: &str) -> Result<Range<u64>, String> {
+    let range = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
+    match range {
+        Some(range) if range.start < range.end => Ok(range),
+        _ => Err("it must be two numbers, as in 0..10000, and the first the lower one".to_owned()),
+    }
+}
+
+pub(super) fn main(args: &Args) -> Result<(), Failure> {
+    let locks: Vec<&'static str> = if args.lock.is_empty() {
+        locks::names().collect()
+    } else {
+        args.lock.iter().map(|name| super::lock(name)).collect::<Result<_, _>>()?
+    };
+    let seeds = args.seeds.end - args.seeds.start;
+    let Some(runs) = usize::try_from(seeds).ok().and_then(|seeds| seeds.checked_mul(locks.len())) else {
+        return Err(Failure::new(status::USAGE, "so many seeds take for ever"));
+    };
+    let bar = progress(runs);
+    let before = cpu_time();
+    let result = check_all(&locks, args.seeds.clone(), |lock, seeds| {
+        bar.set_message(lock);
+        bar.inc(seeds);
+    });
+    let used = cpu_time().saturating_sub(before).as_secs_f64();
+    bar.finish_and_clear();
+    let tallies = result.map_err(|failure| Failure::new(1, failure))?;
+    let accesses: u64 = tallies.iter().map(|tally| tally.accesses).sum();
+    say(format_args!(
+        "{accesses} simulated accesses in {used:.2} s of CPU time: {:.0} a second",
+        accesses as f64 / used.max(1e-9)
+    ));
+    print(&sheet(&locks, &tallies).text())
+}
+
+fn sheet(locks: &[&str], tallies: &[Tally]) -> Sheet {
+    let header = ["lock", "seeds", "sections", "longest wait, us", "most passed", "accesses"];
+    let row = |(lock, tally): (&&str, &Tally)| {
+        vec![
+            (*lock).to_owned(),
+            tally.seeds.to_string(),
+            tally.sections.to_string(),
+            format!("{:.1}", tally.longest_wait as f64 / US),
+            tally.most_passed.to_string(),
+            tally.accesses.to_string(),
+        ]
+    };
+    Sheet {
+        header: header.map(str::to_owned).to_vec(),
+        rows: locks.iter().zip(tallies).map(row).collect(),
+        words: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seeds;
+
+    #[test]
+    fn seeds_are_a_range() {
+        assert_eq!(seeds("3..7"), Ok(3..7));
+        for text in ["", "3", "..7", "3..", "7..3", "3..3", "a..b", "-1..3", "3..=7"] {
+            assert!(seeds(text).is_err(), "{text}");
+        }
+    }
+}

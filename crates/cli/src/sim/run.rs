@@ -1,0 +1,236 @@
+//! `poundlock sim run`: a workload on a machine, once for each lock and number of threads.
+
+use std::path::PathBuf;
+
+use poundlock_sim::experiment::{Experiment, Guest, Outcome, Work};
+use poundlock_sim::model::Model;
+use poundlock_sim::{Hypervisor, Machine};
+use serde::Serialize;
+
+use super::page::{Section, html};
+use super::plot::{Line, Look, lines};
+use super::ranges::Numbers;
+use super::sheet::Sheet;
+use super::{MS, Output, US, counted, lock, machine, print, runs, time};
+use crate::message::{Failure, status};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The machine: a name that `poundlock sim list` shows, or a file that describes one and ends in .toml
+    #[arg(long, value_name = "MACHINE")]
+    machine: String,
+    /// The workload: a name that `poundlock sim list` shows
+    #[arg(long, value_name = "NAME")]
+    workload: String,
+    /// The locks
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', required = true)]
+    lock: Vec<String>,
+    /// Numbers of threads, or of users: 8, 1,2,4, 10-80 or 200-1000:200
+    #[arg(long, value_name = "RANGE")]
+    threads: Numbers,
+    /// What all that is left to chance is made from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Use only the first N sockets of the machine
+    #[arg(long, value_name = "N")]
+    sockets: Option<u32>,
+    /// Use one hardware thread of each core
+    #[arg(long)]
+    no_smt: bool,
+    /// Run in a virtual machine of this hypervisor: a name that `poundlock sim list` shows
+    #[arg(long, value_name = "HYPERVISOR")]
+    guest: Option<String>,
+    /// How many virtual CPUs it has [default with --pinned: as many as the machine]
+    #[arg(long, value_name = "N", requires = "guest", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    vcpus: Option<u32>,
+    /// Each virtual CPU has a real one for itself, and the guest knows the machine's sockets
+    #[arg(long, requires = "guest")]
+    pinned: bool,
+    /// Microseconds of work inside the critical section, in the grid [default: 1]
+    #[arg(long, value_name = "US")]
+    critical: Option<f64>,
+    /// Microseconds of work between two critical sections of a thread, in the grid [default: 4]
+    #[arg(long, value_name = "US")]
+    think: Option<f64>,
+    /// Simulated milliseconds that are counted, after a warm-up [default: 500 in AIM7, otherwise 20]
+    #[arg(long, value_name = "MS")]
+    time: Option<f64>,
+    /// Write the figures to FILE as JSON as well
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw the first of the figures over the numbers of threads, on a page in FILE
+    #[arg(long, value_name = "FILE.html")]
+    plot: Option<PathBuf>,
+}
+
+/// The document of `--json`.
+#[derive(Serialize)]
+struct Document<'a> {
+    machine: &'a str,
+    sockets: u32,
+    cpus: usize,
+    guest: Option<Virtual<'a>>,
+    workload: String,
+    seed: u64,
+    simulated_ms: f64,
+    runs: Vec<Row>,
+}
+
+/// The virtual machine in it.
+#[derive(Serialize)]
+struct Virtual<'a> {
+    hypervisor: &'a str,
+    vcpus: u32,
+    pinned: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    lock: &'static str,
+    threads: u32,
+    figures: serde_json::Map<String, serde_json::Value>,
+}
+
+pub(super) fn main(args: &Args) -> Result<(), Failure> {
+    let wrong = |line: String| Failure::new(status::USAGE, line);
+    let whole = machine(&args.machine)?;
+    let threads_a_core = if args.no_smt { 1 } else { whole.threads_a_core() };
+    let machine = whole
+        .part(args.sockets.unwrap_or(whole.sockets()), threads_a_core)
+        .map_err(|error| wrong(error.to_string()))?;
+    let guest = guest(args, &machine)?;
+    let mut work = Work::parse(&args.workload).map_err(wrong)?;
+    if let Work::Grid { critical, think } = &mut work {
+        if let Some(us) = args.critical {
+            *critical = time("--critical", us, US, 0.0)?;
+        }
+        if let Some(us) = args.think {
+            *think = time("--think", us, US, 0.0)?;
+        }
+    } else if args.critical.is_some() || args.think.is_some() {
+        return Err(wrong("--critical and --think belong to the workload 'grid'".to_owned()));
+    }
+    let default = if matches!(work, Work::Jobs { .. }) { 500.0 } else { 20.0 };
+    let ms = args.time.unwrap_or(default);
+    let time = time("--time", ms, MS, 0.001)?;
+    let locks = args.lock.iter().map(|name| lock(name)).collect::<Result<Vec<_>, _>>()?;
+    let json = Output::open(args.json.as_deref())?;
+    let plot = Output::open(args.plot.as_deref())?;
+    let cases: Vec<_> =
+        args.threads.iter().flat_map(|threads| locks.iter().map(move |&lock| (threads, lock))).collect();
+    let model = Model::known();
+    let outcomes = runs(
+        cases.len(),
+        |at| {
+            let (threads, lock) = cases[at];
+            let (machine, guest, work, seed) = (&machine, guest.clone(), work.clone(), args.seed);
+            Experiment { machine, guest, work, model: &model, lock, threads, seed, time }.run()
+        },
+        |at| format!("{}, {} threads", cases[at].1, cases[at].0),
+    )?;
+    let header = format!(
+        "{} on {}, {} of {}{}, seed {}, {ms} simulated ms",
+        work.name(),
+        machine.name(),
+        counted(machine.cpus(), "CPU"),
+        counted(machine.sockets() as usize, "socket"),
+        guest.as_ref().map_or(String::new(), said),
+        args.seed
+    );
+    let sheet = sheet(&cases, &outcomes);
+    let runs = cases.iter().zip(&outcomes).map(|(&(threads, lock), outcome)| Row {
+        lock,
+        threads,
+        figures: outcome.figures.iter().map(|figure| (figure.name.clone(), figure.value.into())).collect(),
+    });
+    let document = Document {
+        machine: machine.name(),
+        sockets: machine.sockets(),
+        cpus: machine.cpus(),
+        guest: guest.as_ref().map(|guest| Virtual {
+            hypervisor: &guest.hypervisor,
+            vcpus: guest.vcpus,
+            pinned: guest.pinned,
+        }),
+        workload: work.name(),
+        seed: args.seed,
+        simulated_ms: ms,
+        runs: runs.collect(),
+    };
+    // What cannot be written takes nothing else with it.
+    let printed = print(&format!("{header}\n\n{}", sheet.text()));
+    let saved = json.map_or(Ok(()), |file| file.json(&document));
+    let drawn = plot
+        .map_or(Ok(()), |file| file.write(&page(&header, &work.name(), &locks, &cases, &outcomes, sheet)?));
+    printed.and(saved).and(drawn)
+}
+
+/// The virtual machine that was asked for.
+fn guest(args: &Args, machine: &Machine) -> Result<Option<Guest>, Failure> {
+    let wrong = |line: String| Failure::new(status::USAGE, line);
+    let Some(name) = &args.guest else { return Ok(None) };
+    let hypervisors = Hypervisor::known();
+    if !hypervisors.iter().any(|known| known.name() == name) {
+        let names: Vec<_> = hypervisors.iter().map(Hypervisor::name).collect();
+        return Err(wrong(format!("no hypervisor is called '{name}'; there are {}", names.join(", "))));
+    }
+    let cpus = machine.cpus() as u32;
+    let vcpus = match args.vcpus {
+        Some(vcpus) if args.pinned && vcpus != cpus => {
+            return Err(wrong(format!(
+                "a guest that is pinned has as many CPUs as its machine: {cpus}, not {vcpus}"
+            )));
+        }
+        Some(vcpus) => vcpus,
+        None if args.pinned => cpus,
+        None => return Err(wrong("--guest needs --vcpus or --pinned".to_owned())),
+    };
+    Ok(Some(Guest { hypervisor: name.clone(), vcpus, pinned: args.pinned }))
+}
+
+/// It, in the header.
+fn said(guest: &Guest) -> String {
+    let what = if guest.pinned { "pinned virtual CPU" } else { "virtual CPU" };
+    format!(", a guest of {} with {}", guest.hypervisor, counted(guest.vcpus as usize, what))
+}
+
+fn sheet(cases: &[(u32, &str)], outcomes: &[Outcome]) -> Sheet {
+    let names = outcomes.first().into_iter().flat_map(|outcome| &outcome.figures);
+    let mut header = vec!["threads".to_owned(), "lock".to_owned()];
+    header.extend(names.map(|figure| figure.name.clone()));
+    let row = |(&(threads, lock), outcome): (&(u32, &str), &Outcome)| {
+        let mut row = vec![threads.to_string(), lock.to_owned()];
+        row.extend(outcome.figures.iter().map(|figure| format!("{:.*}", figure.decimals, figure.value)));
+        row
+    };
+    Sheet { header, rows: cases.iter().zip(outcomes).map(row).collect(), words: 1 }
+}
+
+fn page(
+    about: &str,
+    workload: &str,
+    locks: &[&str],
+    cases: &[(u32, &str)],
+    outcomes: &[Outcome],
+    sheet: Sheet,
+) -> Result<String, Failure> {
+    let first = |outcome: &Outcome| outcome.figures.first().map(|figure| figure.value);
+    let line = |(index, lock): (usize, &&str)| {
+        let mine = cases.iter().zip(outcomes).filter(|(case, _)| case.1 == *lock);
+        let mut points: Vec<_> =
+            mine.filter_map(|(case, outcome)| Some((f64::from(case.0), first(outcome)?))).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Line { look: Look::nth(index), points }
+    };
+    let drawn: Vec<Line> = locks.iter().enumerate().map(line).collect();
+    let figure = sheet.header.get(2).map_or("", String::as_str);
+    let section = Section {
+        name: workload.to_owned(),
+        about: about.to_owned(),
+        legend: drawn.iter().zip(locks).map(|(line, lock)| (line.look, (*lock).to_owned())).collect(),
+        chart: lines(&drawn, "threads", figure)?,
+        sheet,
+        notes: Vec::new(),
+    };
+    html("Locks on a simulated machine", "poundlock sim run", &[section])
+}

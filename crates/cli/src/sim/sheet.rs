@@ -1,0 +1,50 @@
+//! Figures in rows and columns: as text, and for a page.
+
+use comfy_table::{CellAlignment, Table, presets};
+use maud::{Markup, html};
+
+/// Ready-made cells.
+pub(super) struct Sheet {
+    pub(super) header: Vec<String>,
+    pub(super) rows: Vec<Vec<String>>,
+    /// The column that holds words. All others hold figures.
+    pub(super) words: usize,
+}
+
+impl Sheet {
+    /// For a terminal.
+    pub(super) fn text(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_header(&self.header).add_rows(&self.rows);
+        for (index, column) in table.column_iter_mut().enumerate() {
+            if index != self.words {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table.trim_fmt() + "\n"
+    }
+
+    /// For a browser.
+    pub(super) fn html(&self) -> Markup {
+        html! {
+            div.scroll {
+                table {
+                    thead { tr {
+                        @for (index, cell) in self.header.iter().enumerate() {
+                            th.words[index == self.words] scope="col" { (cell) }
+                        }
+                    } }
+                    tbody {
+                        @for row in &self.rows {
+                            tr {
+                                @for (index, cell) in row.iter().enumerate() {
+                                    @if index == self.words { th.words scope="row" { (cell) } } @else { td { (cell) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

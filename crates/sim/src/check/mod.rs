@@ -1,0 +1,498 @@
+//! Locks under schedules that real machines have once a year, with a checker.
+//!
+//! A seed and a lock's name are a [`Case`]: a small machine, in most of them with a scheduler that is in a hurry; a few threads and what
+//! they do ([`Scene`]); constants of the algorithms, so small in some that rare paths are common; and an adversary
+//! ([`Disturbance`]) that holds threads up, at random or where it hurts, takes their CPUs from them, makes a cache line slow,
+//! and ends sleeps for no reason. The same case is the same run on every host.
+//!
+//! The checker looks for two threads in their sections at once; threads that sleep or spin for ever; waiters that are overtaken by
+//! more than were there before them, where the lock promises an order, or by ever more, where it promises a turn
+//! ([`Promise`]); waits that end before their deadline; and anything that is left when all have gone: in the lock, among the nodes
+//! of threads, in the lock hash. And it notes the longest wait, and how many acquisitions of others somebody waited through.
+
+mod adversary;
+mod mutex;
+mod scene;
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{LazyLock, Once};
+
+use poundlock_core::names::LockName;
+use poundlock_core::platform::Tuning;
+use poundlock_core::qspin::Kind;
+
+pub(crate) use adversary::{Adversary, Blow, Since};
+pub use adversary::{Disturbance, How, Place, Slow, Strikes};
+pub use mutex::Mutex;
+use scene::Stage;
+
+use crate::experiment;
+use crate::locks::{self, Lock};
+use crate::machine::{MICROSECOND, Machine, NANOSECOND, Picoseconds, Scheduler};
+use crate::platform::{Evidence, Settings};
+use crate::{Simulation, Stuck};
+
+/// What the threads do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scene {
+    /// They take turns.
+    Turns,
+    /// Some come now and then; the others take the lock again as soon as they have released it.
+    Crowd,
+    /// Most have deadlines, give up, and come back. Of a lock that cannot be given up: [`Scene::Turns`].
+    Deadlines,
+    /// Producers and consumers, with two condition variables. Of a lock without: [`Scene::Turns`].
+    Store,
+}
+
+/// What to try.
+#[derive(Clone, Debug)]
+pub struct Case<'a> {
+    /// The lock.
+    pub lock: &'a str,
+    /// Where.
+    pub machine: &'a Machine,
+    /// What is done.
+    pub scene: Scene,
+    /// How many threads there are.
+    pub threads: u32,
+    /// How often each takes it.
+    pub sections: u32,
+    /// How long at most.
+    pub inside: Picoseconds,
+    /// What the platform is, and what the adversary does.
+    pub settings: Settings,
+    /// Of all that is left to chance besides.
+    pub seed: u64,
+}
+
+/// What a lock promises to waiters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promise {
+    /// From some moment on nobody overtakes a waiter but who was there before.
+    pub ordered: Option<Wait>,
+    /// A waiter has its turn, however many others want it.
+    pub turn: Turn,
+}
+
+/// Whether a waiter has its turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Turn {
+    /// That is left to chance.
+    #[default]
+    Perhaps,
+    /// If others hold the lock for less than a waiter spins.
+    IfShort,
+    /// Whatever others do.
+    Always,
+}
+
+/// From when on a waiter is in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// When it sleeps for the first time.
+    Asleep,
+    /// When it sleeps, or does nothing but spin, for the first time.
+    Spinning,
+}
+
+/// A lock to try.
+pub enum Subject {
+    /// One that can be acquired and released.
+    Lock(Box<dyn Lock>),
+    /// One that can be given up, and has condition variables.
+    Mutex(Box<dyn Mutex>),
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Found {
+    /// Two threads were in their sections at once.
+    #[error("threads {0} and {1} were in their sections at once")]
+    Overlap(u32, u32),
+    /// These threads sleep, and nobody will wake them.
+    #[error("threads {0:?} sleep for ever")]
+    Asleep(Vec<u32>),
+    /// Time is up, and so many threads have not come to their ends: somebody spins for ever, or the lock was never released.
+    #[error("{0} threads go on for ever")]
+    Endless(u32),
+    /// A waiter was overtaken more often than there were others before it.
+    #[error("thread {thread} was overtaken {passed} times, and {there} were there before it")]
+    Overtaken {
+        /// Who.
+        thread: u32,
+        /// How often.
+        passed: u32,
+        /// How many others had the lock or waited for it when it was in its place.
+        there: u32,
+    },
+    /// A waiter had no turn for so long, while others had so many.
+    #[error("thread {thread} starves: after {} us others have had {passed} turns", time / MICROSECOND)]
+    Starved {
+        /// Who.
+        thread: u32,
+        /// How many turns others had.
+        passed: u32,
+        /// For how long.
+        time: Picoseconds,
+    },
+    /// This thread's wait timed out before its deadline.
+    #[error("thread {0} timed out before its deadline")]
+    Early(u32),
+    /// All threads have gone, and somebody is left in the lock or a condition variable.
+    #[error("all threads have gone, and the lock is not as it was")]
+    Left,
+    /// All threads have gone, and nodes of this one are not given back.
+    #[error("all threads have gone, and a node of thread {0} is in use")]
+    Kept(u32),
+    /// All threads have gone, and somebody is left in the lock hash.
+    #[error("all threads have gone, and there is an entry in the lock hash")]
+    Hashed,
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// How often the lock was acquired.
+    pub sections: u64,
+    /// The longest time from the call to the acquisition.
+    pub longest_wait: Picoseconds,
+    /// The most acquisitions by others in one wait.
+    pub most_passed: u32,
+    /// How long it took.
+    pub time: Picoseconds,
+    /// Accesses to memory.
+    pub accesses: u64,
+}
+
+/// More than any of these runs takes: two seconds.
+const LIMIT: Picoseconds = 2_000_000 * MICROSECOND;
+/// More accesses and turns of wait loops than any of these runs has.
+const STEPS: u64 = 4_000_000;
+
+static MACHINES: LazyLock<[Machine; 6]> = LazyLock::new(|| {
+    let part = |machine: &Machine, sockets, threads_a_core| {
+        machine.part(sockets, threads_a_core).unwrap_or_else(|error| panic!("{error}"))
+    };
+    // In between.
+    let brisk = in_slices(300 * MICROSECOND, 50 * MICROSECOND);
+    let hurried = hurried();
+    [
+        part(&hurried, 1, 1),
+        part(&hurried, 1, 2),
+        part(&hurried, 2, 1),
+        part(&brisk, 1, 1),
+        part(&brisk, 2, 1),
+        hurried,
+    ]
+});
+
+/// A small machine with round numbers: two sockets, two cores each, two threads a core.
+///
+/// # Panics
+/// If its description makes no sense, which a test excludes.
+pub fn calm() -> Machine {
+    Machine::parse(include_str!("small.toml")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The same with time slices so short that threads are preempted in the middle of everything.
+///
+/// # Panics
+/// As [`calm`].
+pub fn hurried() -> Machine {
+    in_slices(20 * MICROSECOND, 2 * MICROSECOND)
+}
+
+fn in_slices(latency: Picoseconds, granularity: Picoseconds) -> Machine {
+    let calm = calm();
+    calm.with_scheduler(Scheduler {
+        // Who is given a CPU must get somewhere before it is taken away again.
+        switch: 200 * NANOSECOND,
+        migration: 200 * NANOSECOND,
+        latency,
+        granularity,
+        wakeup_granularity: granularity,
+        ..*calm.scheduler()
+    })
+}
+
+impl<'a> Case<'a> {
+    /// The case of this seed.
+    pub fn new(lock: &'a str, seed: u64) -> Case<'a> {
+        let mut choices = fastrand::Rng::with_seed(seed);
+        let random = &mut choices;
+        let machine = &MACHINES[random.usize(..MACHINES.len())];
+        let scene = match random.u32(..16) {
+            0..8 => Scene::Turns,
+            8..10 => Scene::Crowd,
+            10..13 => Scene::Deadlines,
+            _ => Scene::Store,
+        };
+        let threads = match random.u32(..16) {
+            0..10 => random.u32(2..=4),
+            10..15 => random.u32(5..=8),
+            _ => random.u32(9..=16),
+        };
+        let sections = random.u32(1..=48 / threads + 2);
+        let inside = if one_in(random, 6) { 9 * MICROSECOND } else { 900 * NANOSECOND };
+        let mut disturbance = disturbance(random);
+        if let (Scene::Crowd, Some(slow)) = (scene, &mut disturbance.slow) {
+            // Whose core has the line has the lock: nobody can promise anything.
+            slow.until = slow.until.min(slow.from + 100 * MICROSECOND);
+        }
+        let settings = Settings {
+            evidence: if one_in(random, 4) { Evidence::Exact } else { Evidence::Displaced },
+            spin: [200, 1_000, 4_000, 20_000][random.usize(..4)] * NANOSECOND,
+            plain_release: !one_in(random, 4),
+            tuning: tuning(random),
+            disturbance: Some(disturbance),
+        };
+        Case { lock, machine, scene, threads, sections, inside, settings, seed }
+    }
+}
+
+fn one_in(random: &mut fastrand::Rng, count: u32) -> bool {
+    random.u32(..count) == 0
+}
+
+/// Constants with which rare paths are common, mostly.
+fn tuning(random: &mut fastrand::Rng) -> Tuning {
+    let usual = Tuning::USER_SPACE;
+    if one_in(random, 4) {
+        return usual;
+    }
+    Tuning {
+        handoff_after: random.u32(1..=3),
+        passes_before_wake: random.u32(1..=6),
+        glances: random.u32(..=2),
+        turns_a_look: [1, 16, 2_500, 10_000][random.usize(..4)],
+        looks_in_vain: random.u32(1..=2),
+        waits_a_trial: random.u32(1..=4),
+        spun_before_trial: random.u32(1..=64),
+        spins_for_hand_over: random.u32(..=2),
+        stint: random.usize(1_000..50_000),
+        owners_a_stint_check: random.u32(..=2),
+        longest_interval: random.u32(1..=6),
+    }
+}
+
+fn disturbance(random: &mut fastrand::Rng) -> Disturbance {
+    let mut disturbance = Disturbance { seed: random.u64(..), steps: STEPS, ..Disturbance::default() };
+    if one_in(random, 2) {
+        disturbance.one_in = random.u32(4..400);
+        disturbance.longest = [200 * NANOSECOND, 5 * MICROSECOND, 60 * MICROSECOND][random.usize(..3)];
+    }
+    if one_in(random, 2) {
+        disturbance.strikes = Some(Strikes {
+            place: Place::ALL[random.usize(..Place::ALL.len())],
+            spared: random.u32(..40),
+            every: random.u32(1..20),
+            times: random.u32(1..=10),
+            how: [How::Stalls, How::Leaves, How::Yields][random.usize(..3)],
+            time: [2, 20, 100][random.usize(..3)] * MICROSECOND,
+        });
+    }
+    if one_in(random, 4) {
+        let from = random.u64(..100) * MICROSECOND;
+        disturbance.slow = Some(Slow {
+            line: random.u32(..6),
+            core: (!one_in(random, 2)).then(|| random.u32(..4)),
+            by: [500 * NANOSECOND, 5 * MICROSECOND, 20 * MICROSECOND][random.usize(..3)],
+            from: if one_in(random, 2) { 0 } else { from },
+            until: if one_in(random, 2) { LIMIT } else { from + random.u64(..100) * MICROSECOND },
+        });
+    }
+    if one_in(random, 4) {
+        disturbance.spurious = random.u32(1..8);
+    }
+    disturbance
+}
+
+impl Promise {
+    /// What the lock of this name promises: see `core`'s documentation of each.
+    pub fn of(lock: &str) -> Promise {
+        let ordered = |wait| Promise { ordered: Some(wait), turn: Turn::Always };
+        match (LockName::parse(lock), Kind::parse(lock)) {
+            // Who spins is not in the queue.
+            (Some(lock), _) if lock.spinning().is_some() => ordered(Wait::Asleep),
+            (Some(_), _) => Promise { ordered: None, turn: Turn::Always },
+            // Its head reserves the lock for as long as it spins.
+            (_, Some(Kind::Paravirtual)) => Promise { ordered: None, turn: Turn::IfShort },
+            (_, Some(Kind::Native)) => ordered(Wait::Spinning),
+            _ if matches!(lock, "ticket" | "ticket-pv" | "mcs") => ordered(Wait::Spinning),
+            _ => Promise::default(),
+        }
+    }
+}
+
+impl Subject {
+    /// A new lock of this name.
+    pub fn make(name: &str) -> Option<Subject> {
+        match mutex::make(name) {
+            Some(mutex) => Some(Subject::Mutex(mutex)),
+            None => locks::make(name).map(Subject::Lock),
+        }
+    }
+
+    fn lock(&self) -> &dyn Lock {
+        match self {
+            Subject::Lock(lock) => &**lock,
+            Subject::Mutex(mutex) => &**mutex,
+        }
+    }
+
+    fn mutex(&self) -> Option<&dyn Mutex> {
+        match self {
+            Subject::Lock(_) => None,
+            Subject::Mutex(mutex) => Some(&**mutex),
+        }
+    }
+}
+
+/// Runs a case.
+///
+/// # Errors
+/// What is wrong with the lock. The same case finds it again.
+///
+/// # Panics
+/// If there is no such lock.
+pub fn check(case: &Case<'_>) -> Result<Report, Found> {
+    let Some(subject) = Subject::make(case.lock) else { panic!("no lock is called '{}'", case.lock) };
+    check_lock(case, subject, Promise::of(case.lock))
+}
+
+/// As [`check`], of a lock that need not be one of ours.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_lock(case: &Case<'_>, subject: Subject, promise: Promise) -> Result<Report, Found> {
+    let mut simulation = Simulation::new(case.machine, case.settings, case.seed);
+    let stage = Rc::new(Stage::new(case, subject, promise));
+    stage.enter(&mut simulation);
+    let result = simulation.run(LIMIT);
+    if let Some(found) = stage.found.take() {
+        return Err(found);
+    }
+    let summary = result.map_err(|Stuck::Asleep(threads)| Found::Asleep(threads))?;
+    if !summary.over {
+        return Err(Found::Endless(stage.left()));
+    }
+    Ok(stage.report())
+}
+
+/// What all seeds of a lock came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many there were.
+    pub seeds: u64,
+    /// How often it was acquired.
+    pub sections: u64,
+    /// The longest wait of all.
+    pub longest_wait: Picoseconds,
+    /// The most acquisitions by others in one wait.
+    pub most_passed: u32,
+    /// Accesses to memory.
+    pub accesses: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.seeds += other.seeds;
+        self.sections += other.sections;
+        self.longest_wait = self.longest_wait.max(other.longest_wait);
+        self.most_passed = self.most_passed.max(other.most_passed);
+        self.accesses += other.accesses;
+    }
+}
+
+fn again(lock: &str, seed: u64) -> String {
+    format!("poundlock sim check --lock {lock} --seeds {seed}..{}", seed + 1)
+}
+
+std::thread_local! {
+    /// What this thread tries.
+    static TRIED: Cell<Option<(&'static str, u64)>> = const { Cell::new(None) };
+}
+
+/// A panic, which no lock of ours knows, says which seed it was, too.
+fn catch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            before(panic);
+            if let Some((lock, seed)) = TRIED.get() {
+                eprintln!("{lock}, seed {seed}: a panic; again: {}", again(lock, seed));
+            }
+        }));
+    });
+}
+
+/// A seed that finds something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{lock}, seed {seed}: {found}; again: {}", again(lock, *seed))]
+pub struct Failure {
+    /// With which lock.
+    pub lock: &'static str,
+    /// The seed.
+    pub seed: u64,
+    /// What.
+    pub found: Found,
+}
+
+/// Tries each lock under each seed, on all CPUs of the host. `done` is told of the seeds of a lock that have passed.
+///
+/// # Errors
+/// One that fails: the same one each time.
+pub fn check_all(
+    locks: &[&'static str],
+    seeds: Range<u64>,
+    done: impl Fn(&'static str, u64) + Sync,
+) -> Result<Vec<Tally>, Failure> {
+    // So many seeds of a lock at a time.
+    const PART: usize = 50;
+    let parts: Vec<(usize, Range<u64>)> = (seeds.clone().step_by(PART))
+        .map(|from| from..seeds.end.min(from + PART as u64))
+        .flat_map(|part| (0..locks.len()).map(move |lock| (lock, part.clone())))
+        .collect();
+    // The first part that is known to fail: those behind it need not be tried.
+    let failed = AtomicUsize::new(usize::MAX);
+    catch_panics();
+    let results = experiment::each(
+        parts.len(),
+        |at| {
+            let (lock, seeds) = &parts[at];
+            let mut tally = Tally::default();
+            for seed in seeds.clone() {
+                if failed.load(Relaxed) < at {
+                    break;
+                }
+                let lock = locks[*lock];
+                TRIED.set(Some((lock, seed)));
+                let report = check(&Case::new(lock, seed)).map_err(|found| {
+                    failed.fetch_min(at, Relaxed);
+                    Failure { lock, seed, found }
+                })?;
+                tally.add(Tally {
+                    seeds: 1,
+                    sections: report.sections,
+                    longest_wait: report.longest_wait,
+                    most_passed: report.most_passed,
+                    accesses: report.accesses,
+                });
+            }
+            TRIED.set(None);
+            Ok(tally)
+        },
+        |at| done(locks[parts[at].0], parts[at].1.end - parts[at].1.start),
+    );
+    let mut tallies = vec![Tally::default(); locks.len()];
+    for ((lock, _), result) in parts.iter().zip(results) {
+        tallies[*lock].add(result?);
+    }
+    Ok(tallies)
+}

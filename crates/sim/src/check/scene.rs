@@ -1,0 +1,400 @@
+//! What the threads of a case do, and what they watch while they do it.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use poundlock_core::condvar::{Outcome, RawCondvar};
+use poundlock_core::platform::{Clock, Deadline, Platform};
+
+use super::adversary::Place;
+use super::mutex::{Mutex, Woken, never};
+use super::{Case, Found, Promise, Report, Scene, Subject, Turn, Wait};
+use crate::engine::Engine;
+use crate::machine::{MICROSECOND, NANOSECOND, Picoseconds};
+use crate::platform::Sim;
+use crate::{Alone, Simulation, now, random, work};
+
+/// What all threads share.
+pub(super) struct Stage {
+    subject: Subject,
+    promise: Promise,
+    scene: Scene,
+    threads: u32,
+    sections: u32,
+    inside: Picoseconds,
+    pub(super) found: RefCell<Option<Found>>,
+    /// Who is in its section.
+    within: Cell<Option<u32>>,
+    /// Threads that are not at their ends.
+    left: Cell<u32>,
+    /// When somebody called, acquired and released the lock, each in order.
+    calls: RefCell<Vec<Picoseconds>>,
+    acquisitions: RefCell<Vec<Picoseconds>>,
+    releases: RefCell<Vec<Picoseconds>>,
+    /// When the last one was, and after how many accesses.
+    end: Cell<(Picoseconds, u64)>,
+    longest_wait: Cell<Picoseconds>,
+    most_passed: Cell<u32>,
+    /// In [`Scene::Crowd`]: who does not press has still to come so often; and since when one of them waits, and after how many
+    /// acquisitions.
+    shy: Cell<u32>,
+    waiting: RefCell<Vec<(u32, Picoseconds, usize)>>,
+    /// After so many of those and so much time a turn should have come, if it was promised.
+    bound: Option<(usize, Picoseconds)>,
+    store: Store,
+}
+
+/// What producers and consumers share.
+#[derive(Default)]
+struct Store {
+    /// There is room for so many things.
+    most: u32,
+    made: Cell<u32>,
+    taken: Cell<u32>,
+    room: Alone<RawCondvar<Sim>>,
+    goods: Alone<RawCondvar<Sim>>,
+}
+
+fn me() -> u32 {
+    Engine::with(Engine::current)
+}
+
+fn draw(range: std::ops::Range<u64>) -> u64 {
+    random(|random| random.u64(range))
+}
+
+fn one_in(count: u64) -> bool {
+    draw(0..count) == 0
+}
+
+/// So long from now.
+fn after(time: Picoseconds) -> Deadline {
+    let nanoseconds = (now() + time) / NANOSECOND;
+    Deadline {
+        clock: Clock::Monotonic,
+        seconds: (nanoseconds / 1_000_000_000) as i64,
+        nanoseconds: (nanoseconds % 1_000_000_000) as u32,
+    }
+}
+
+/// How many turns of others, and how much time, are too much for a waiter that is promised one: if all others are before it, and for
+/// each of them all goes wrong that the lock admits, and the scheduler and the adversary do their worst.
+fn bound(case: &Case<'_>, turn: Turn) -> Option<(usize, Picoseconds)> {
+    let promised = match turn {
+        Turn::Perhaps => false,
+        Turn::IfShort => case.inside < case.settings.spin,
+        Turn::Always => true,
+    };
+    let tuning = case.settings.tuning;
+    let services = u64::from(case.threads * (tuning.handoff_after + 2));
+    let passes = u64::from(tuning.passes_before_wake + 100);
+    let time = 500 * MICROSECOND + 2 * case.machine.scheduler().latency + passes * case.inside;
+    promised.then_some(((services * passes) as usize, services * time))
+}
+
+impl Stage {
+    pub(super) fn new(case: &Case<'_>, subject: Subject, promise: Promise) -> Stage {
+        Stage {
+            subject,
+            promise,
+            scene: case.scene,
+            threads: case.threads,
+            sections: case.sections,
+            inside: case.inside,
+            found: RefCell::default(),
+            within: Cell::default(),
+            left: Cell::new(case.threads),
+            calls: RefCell::default(),
+            acquisitions: RefCell::default(),
+            releases: RefCell::default(),
+            end: Cell::default(),
+            longest_wait: Cell::default(),
+            most_passed: Cell::default(),
+            shy: Cell::new(case.sections * case.threads.div_ceil(4)),
+            waiting: RefCell::default(),
+            bound: bound(case, promise.turn),
+            store: Store { most: 1 + case.sections % 2, ..Store::default() },
+        }
+    }
+
+    /// Puts the threads on.
+    pub(super) fn enter(self: &Rc<Stage>, simulation: &mut Simulation) {
+        for number in 0..self.threads {
+            let stage = Rc::clone(self);
+            simulation.spawn(None, move || {
+                stage.play(number);
+                stage.ends();
+            });
+        }
+    }
+
+    /// Threads that are not at their ends.
+    pub(super) fn left(&self) -> u32 {
+        self.left.get()
+    }
+
+    /// How it went.
+    pub(super) fn report(&self) -> Report {
+        let (time, accesses) = self.end.get();
+        Report {
+            sections: self.acquisitions.borrow().len() as u64,
+            longest_wait: self.longest_wait.get(),
+            most_passed: self.most_passed.get(),
+            time,
+            accesses,
+        }
+    }
+
+    /// Something is wrong, and the run ends.
+    fn finds(&self, found: Found) {
+        self.found.borrow_mut().get_or_insert(found);
+        Engine::with(Engine::stop);
+    }
+
+    fn play(&self, number: u32) {
+        match (self.scene, self.subject.mutex()) {
+            (Scene::Deadlines, Some(mutex)) => (0..self.sections).for_each(|_| self.hurried(mutex)),
+            (Scene::Store, Some(mutex)) if number.is_multiple_of(2) => self.produce(mutex),
+            (Scene::Store, Some(mutex)) => self.consume(mutex),
+            (Scene::Crowd, _) if number >= self.threads.div_ceil(4) => self.press(),
+            (Scene::Crowd, _) => (0..self.sections).for_each(|_| self.wait_for_the_crowd()),
+            _ => (0..self.sections).for_each(|_| {
+                self.pass();
+                self.idle();
+            }),
+        }
+    }
+
+    /// A thread has come to its end. The last one looks for what is left.
+    fn ends(&self) {
+        self.left.set(self.left.get() - 1);
+        if self.left.get() > 0 {
+            return;
+        }
+        self.end.set((now(), Engine::with(Engine::traffic).accesses));
+        if !self.subject.lock().is_free() || !self.store.room.0.is_idle() || !self.store.goods.0.is_idle() {
+            self.finds(Found::Left);
+        }
+        if let Some(thread) = (0..self.threads).find(|&thread| !Sim::record(thread).is_at_rest()) {
+            self.finds(Found::Kept(thread));
+        }
+        if Sim::lock_hash().is_some_and(|lines| lines.iter().any(|line| !line.is_empty())) {
+            self.finds(Found::Hashed);
+        }
+    }
+
+    // One thread and the lock.
+
+    /// About to acquire it. Returns since when, and after how many acquisitions.
+    fn calls(&self) -> (Picoseconds, usize) {
+        self.calls.borrow_mut().push(now());
+        Engine::with(Engine::since);
+        (now(), self.acquisitions.borrow().len())
+    }
+
+    /// It has been acquired.
+    fn acquired(&self, (begun, before): (Picoseconds, usize)) {
+        self.enters();
+        let since = Engine::with(Engine::since);
+        let acquisitions = self.acquisitions.borrow().len();
+        let passed = acquisitions - before;
+        self.longest_wait.set(self.longest_wait.get().max(now() - begun));
+        self.most_passed.set(self.most_passed.get().max(passed as u32));
+        let queued = match self.promise.ordered {
+            None => None,
+            Some(Wait::Asleep) => since.sleeps,
+            Some(Wait::Spinning) => since.waits,
+        };
+        if let Some(queued) = queued {
+            let until = |times: &RefCell<Vec<Picoseconds>>, also: bool| {
+                times.borrow().partition_point(|&time| time < queued || also && time == queued)
+            };
+            let passed = acquisitions - until(&self.acquisitions, true);
+            // Without itself. Who gave up may come back to its place.
+            let there = match self.scene {
+                Scene::Deadlines => self.threads as usize - 1,
+                _ => until(&self.calls, true) - until(&self.releases, false) - 1,
+            };
+            if passed > there {
+                self.finds(Found::Overtaken { thread: me(), passed: passed as u32, there: there as u32 });
+            }
+        }
+        self.acquisitions.borrow_mut().push(now());
+    }
+
+    fn released(&self) {
+        self.releases.borrow_mut().push(now());
+    }
+
+    fn enters(&self) {
+        if let Some(other) = self.within.replace(Some(me())) {
+            self.finds(Found::Overlap(other, me()));
+        }
+    }
+
+    fn leaves(&self) {
+        self.within.set(None);
+    }
+
+    /// Zero, too: sections that are over before anybody has noticed.
+    fn section(&self) {
+        Engine::with(|engine| engine.reach(Place::Inside));
+        work(draw(0..4) * self.inside / 3);
+        self.leaves();
+    }
+
+    fn idle(&self) {
+        work(draw(0..4) * 500 * NANOSECOND);
+    }
+
+    fn pass(&self) {
+        let begun = self.calls();
+        self.subject.lock().lock();
+        self.acquired(begun);
+        self.section();
+        self.subject.lock().unlock();
+        self.released();
+    }
+
+    /// Gives up now and then, and comes back.
+    fn hurried(&self, mutex: &dyn Mutex) {
+        if one_in(3) {
+            self.pass();
+            return;
+        }
+        // More and more patiently, or it may not get through at all.
+        for patience in 0.. {
+            let begun = self.calls();
+            let deadline = after((draw(0..30) * MICROSECOND) << patience.min(8));
+            if mutex.lock_until(&deadline) {
+                self.acquired(begun);
+                self.section();
+                mutex.unlock();
+                self.released();
+                self.idle();
+                return;
+            }
+            self.released();
+            if !Sim::expired(&deadline) {
+                self.finds(Found::Early(me()));
+            }
+            self.idle();
+        }
+    }
+
+    // A few who come now and then, and a crowd that takes the lock again as soon as it has released it.
+
+    fn press(&self) {
+        // Where nobody is promised a turn, the crowd goes some time.
+        let mut patience = if self.bound.is_some() { u32::MAX } else { 20 * self.sections };
+        while self.shy.get() > 0 && patience > 0 {
+            patience -= 1;
+            self.pass();
+            let Some((most, longest)) = self.bound else { continue };
+            let acquisitions = self.acquisitions.borrow().len();
+            let starves = |&(_, begun, before): &(u32, Picoseconds, usize)| {
+                acquisitions - before > most && now() - begun > longest
+            };
+            let starved = self.waiting.borrow().iter().copied().find(starves);
+            if let Some((thread, begun, before)) = starved {
+                let passed = (acquisitions - before) as u32;
+                self.finds(Found::Starved { thread, passed, time: now() - begun });
+            }
+        }
+    }
+
+    fn wait_for_the_crowd(&self) {
+        work(draw(1..40) * MICROSECOND);
+        self.waiting.borrow_mut().push((me(), now(), self.acquisitions.borrow().len()));
+        self.pass();
+        self.waiting.borrow_mut().retain(|&(thread, ..)| thread != me());
+        self.shy.set(self.shy.get() - 1);
+    }
+
+    // Producers, consumers, and room for a thing or two.
+
+    fn wanted(&self) -> u32 {
+        self.sections * self.threads
+    }
+
+    fn produce(&self, mutex: &dyn Mutex) {
+        let Store { most, made, taken, room, goods } = &self.store;
+        let is_full = || made.get() < self.wanted() && made.get() - taken.get() == *most;
+        while self.moves(mutex, made, &room.0, is_full, &goods.0) {
+            self.idle();
+        }
+    }
+
+    fn consume(&self, mutex: &dyn Mutex) {
+        let Store { made, taken, room, goods, .. } = &self.store;
+        let is_empty = || taken.get() < self.wanted() && taken.get() == made.get();
+        while self.moves(mutex, taken, &goods.0, is_empty, &room.0) {
+            self.idle();
+        }
+    }
+
+    /// Waits until it can, and adds to `count`. False if it is as many as are wanted, or the thread has lost patience.
+    fn moves(
+        &self,
+        mutex: &dyn Mutex,
+        count: &Cell<u32>,
+        mine: &RawCondvar<Sim>,
+        must_wait: impl Fn() -> bool,
+        theirs: &RawCondvar<Sim>,
+    ) -> bool {
+        let begun = self.calls();
+        mutex.lock();
+        self.acquired(begun);
+        while must_wait() {
+            // Who leaves has got no signal, or others would lose it. One of each sort stays.
+            if self.wait(mutex, mine) == Outcome::TimedOut && me() >= 2 && one_in(2) {
+                self.leaves();
+                mutex.unlock();
+                self.released();
+                return false;
+            }
+        }
+        let over = count.get() == self.wanted();
+        if !over {
+            count.set(count.get() + 1);
+        }
+        let last = !over && count.get() == self.wanted();
+        self.section();
+        let signal = || {
+            if one_in(16) {
+                theirs.broadcast()
+            } else {
+                theirs.signal()
+            }
+            if last {
+                // Who waits here has nothing to do any more.
+                mine.broadcast();
+            }
+        };
+        // In one order or the other.
+        if one_in(2) {
+            signal();
+            mutex.unlock();
+        } else {
+            mutex.unlock();
+            signal();
+        }
+        self.released();
+        !over && !last
+    }
+
+    fn wait(&self, mutex: &dyn Mutex, condvar: &RawCondvar<Sim>) -> Outcome {
+        let deadline = one_in(8).then(|| after(draw(0..60) * MICROSECOND));
+        self.leaves();
+        let outcome = if one_in(8) {
+            condvar.wait(&Woken(mutex), deadline.as_ref(), never)
+        } else {
+            mutex.wait(condvar, deadline.as_ref())
+        };
+        self.enters();
+        if outcome == Outcome::TimedOut && !deadline.is_some_and(|deadline| Sim::expired(&deadline)) {
+            self.finds(Found::Early(me()));
+        }
+        outcome
+    }
+}

@@ -1,0 +1,54 @@
+//! The tables of paravirtual spinlocks: building a kernel in guests.
+
+use std::collections::HashMap;
+
+use super::{Comparison, Figure, Run, Table, number, rows};
+use crate::experiment::{Guest, Work, pick};
+use crate::machine::{MICROSECOND, Picoseconds};
+
+/// Simulated time that is counted.
+const TIME: Picoseconds = 1_000_000 * MICROSECOND;
+
+fn build(row: &HashMap<String, String>) -> Option<Comparison> {
+    let (hypervisor, machine) = (&row["hypervisor"], &row["vm"]);
+    let vcpus = number(row, "vcpus")? as u32;
+    let placement = &row["placement"];
+    let figure = |column, lock| Figure {
+        published: number(row, column),
+        run: Run {
+            // Its sockets have ten cores; four of each were active.
+            machine: "westmere-ex-8x4",
+            sockets: 8,
+            threads_a_core: 1,
+            guest: Some(Guest {
+                hypervisor: hypervisor.clone(),
+                vcpus,
+                pinned: placement.starts_with("numa_pinned"),
+            }),
+            work: Work::Jobs { profile: "kernel-build-4.0".to_owned(), mix: "make".to_owned() },
+            threads: vcpus,
+            lock,
+            time: TIME,
+        },
+        pick: pick::SECONDS,
+    };
+    Some(Comparison {
+        label: format!("{hypervisor} {machine}, {vcpus} virtual CPUs, {}", placement.replace('_', " ")),
+        before: figure("pv_ticket_seconds", "ticket-pv"),
+        after: figure("pv_qspinlock_seconds", "qspin-pv"),
+        change: None,
+    })
+}
+
+/// Its tables.
+pub(super) fn tables() -> Vec<Table> {
+    vec![Table {
+        name: "pvqspinlock_kernel_build",
+        about: "building a kernel in guests on 32 CPUs: the paravirtual queue spinlock in place of the paravirtual ticket lock",
+        unit: "seconds",
+        rows: rows(include_str!("../../reference/pvqspinlock_kernel_build.csv"))
+            .iter()
+            .filter_map(build)
+            .collect(),
+    }]
+}

@@ -1,0 +1,48 @@
+//! The tables of the hand-off mutex that spins.
+
+use std::collections::HashMap;
+
+use super::{Comparison, Figure, Run, Table, number, rows};
+use crate::experiment::{Work, pick};
+use crate::machine::{MICROSECOND, Picoseconds};
+
+/// Simulated time that is counted.
+const TIME: Picoseconds = 50_000 * MICROSECOND;
+
+fn misc_mutex() -> Table {
+    let comparison = |row: &HashMap<String, String>| {
+        let threads = number(row, "threads")? as u32;
+        let figure = |column, lock| Figure {
+            published: number(row, column),
+            run: Run {
+                machine: "osv-4",
+                sockets: 1,
+                threads_a_core: 1,
+                guest: None,
+                work: Work::MiscMutex,
+                threads,
+                lock,
+                time: TIME,
+            },
+            pick: pick::NS_EACH,
+        };
+        Some(Comparison {
+            label: format!("{threads} threads"),
+            before: figure("ns_without_spin", "handoff:none"),
+            after: figure("ns_with_spin", "handoff"),
+            change: None,
+        })
+    };
+    Table {
+        name: "osv_mutex",
+        about: "misc-mutex on OSv with 4 CPUs: waiters that spin before they queue",
+        unit: "ns for each lock and unlock",
+        rows: rows(include_str!("../../reference/osv_mutex.csv")).iter().filter_map(comparison).collect(),
+    }
+}
+
+/// Its tables. That of Cassandra under YCSB is not among them: what its hundred threads do between two locks, and with which, the
+/// source does not say.
+pub(super) fn tables() -> Vec<Table> {
+    vec![misc_mutex()]
+}

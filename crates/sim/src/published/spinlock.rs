@@ -1,0 +1,118 @@
+//! The tables of the 4-byte queue spinlock.
+
+use std::collections::HashMap;
+
+use super::{Comparison, Figure, Run, Table, number, rows};
+use crate::experiment::{Work, pick};
+use crate::machine::{MICROSECOND, Picoseconds};
+
+/// Simulated time that is counted.
+const TIME: Picoseconds = 150_000 * MICROSECOND;
+
+fn high_systime(users: u32) -> impl Fn(&'static str) -> Run {
+    move |lock| Run {
+        machine: "ivybridge-ex-4s",
+        sockets: 4,
+        threads_a_core: 2,
+        guest: None,
+        work: Work::Jobs { profile: "aim7-3.19".to_owned(), mix: "high_systime".to_owned() },
+        threads: users,
+        lock,
+        time: TIME,
+    }
+}
+
+fn throughput() -> Table {
+    let comparison = |row: &HashMap<String, String>| {
+        let users = number(row, "users")? as u32;
+        // The others are about frequencies, which the model has none of.
+        if row["governor"] != "performance" {
+            return None;
+        }
+        let figure = |column, lock| Figure {
+            published: number(row, column),
+            run: high_systime(users)(lock),
+            pick: pick::JOBS_A_MINUTE,
+        };
+        Some(Comparison {
+            label: format!("{users} users"),
+            before: figure("jpm_ticket", "ticket"),
+            after: figure("jpm_qspinlock", "qspin"),
+            change: None,
+        })
+    };
+    Table {
+        name: "qspinlock_high_systime",
+        about: "AIM7 high_systime: the queue spinlock in place of the ticket lock, performance governor",
+        unit: "jobs a minute",
+        rows: rows(include_str!("../../reference/qspinlock_high_systime.csv"))
+            .iter()
+            .filter_map(comparison)
+            .collect(),
+    }
+}
+
+fn contention() -> Table {
+    let comparison = |row: &HashMap<String, String>| {
+        let users = number(row, "users")? as u32;
+        let slow = number(row, "qspin_raw_spin_lock")? + number(row, "qspin_slowpath")?;
+        let figure =
+            |published, lock| Figure { published, run: high_systime(users)(lock), pick: pick::SPINLOCKS };
+        Some(Comparison {
+            label: format!("{users} users"),
+            before: figure(number(row, "ticket_raw_spin_lock"), "ticket"),
+            after: figure(Some(slow), "qspin"),
+            change: None,
+        })
+    };
+    Table {
+        name: "qspinlock_contention_time",
+        about: "AIM7 high_systime: CPU time in spinlocks (with the queue spinlock: its fast and its slow path)",
+        unit: "% of CPU time",
+        rows: rows(include_str!("../../reference/qspinlock_contention_time.csv"))
+            .iter()
+            .filter_map(comparison)
+            .collect(),
+    }
+}
+
+fn numaconnect() -> Table {
+    let comparison = |row: &HashMap<String, String>| {
+        let users = number(row, "forked")? as u32;
+        let run = |lock| Run {
+            machine: "numaconnect-512",
+            sockets: 32,
+            threads_a_core: 1,
+            guest: None,
+            work: Work::Jobs { profile: "aim7-3.19.1".to_owned(), mix: "compute".to_owned() },
+            threads: users,
+            lock,
+            time: TIME,
+        };
+        let figure = |column, lock| Figure {
+            published: number(row, column),
+            run: run(lock),
+            pick: pick::JOBS_A_MINUTE,
+        };
+        Some(Comparison {
+            label: format!("{users} users"),
+            before: figure("jpm_ticket", "ticket"),
+            after: figure("jpm_qspinlock", "qspin"),
+            change: None,
+        })
+    };
+    Table {
+        name: "qspinlock_numaconnect_compute",
+        about: "AIM7 compute on 512 cores: the queue spinlock in place of the ticket lock",
+        unit: "jobs a minute",
+        rows: rows(include_str!("../../reference/qspinlock_numaconnect_compute.csv"))
+            .iter()
+            .filter_map(comparison)
+            .collect(),
+    }
+}
+
+/// Its tables.
+pub(super) fn tables() -> Vec<Table> {
+    vec![throughput(), contention(), numaconnect()]
+}
