@@ -112,6 +112,8 @@ fn list(args: &List) -> Result<(), Failure> {
     );
     text += "\nLocks:\n  ";
     text += &locks::names().collect::<Vec<_>>().join(" ");
+    text += "\nSemaphore arrays, for sembench:\n  ";
+    text += &Work::Sembench { wakes: 1 }.locks().join(" ");
     text.push('\n');
     print(&text)
 }
@@ -119,6 +121,7 @@ fn list(args: &List) -> Result<(), Failure> {
 /// What a workload is, in a line.
 fn about(workload: &str) -> String {
     match (workload, workload.split_once(':')) {
+        (_, Some(("kernel-build-4.0", _))) => "compilers that build a kernel; seconds".to_owned(),
         (_, Some((_, mix))) => format!("users of AIM7 who draw jobs of the mix {mix}; jobs a minute"),
         ("grid", _) => "threads that take turns at one lock, as in `poundlock bench grid`".to_owned(),
         _ => format!("as in `poundlock bench {workload}`"),
@@ -199,8 +202,12 @@ fn machine(name: &str) -> Result<Machine, Failure> {
 }
 
 fn lock(name: &str) -> Result<&'static str, Failure> {
-    locks::names().find(|known| *known == name).ok_or_else(|| {
-        let names: Vec<_> = locks::names().collect();
+    one_of(&locks::names().collect::<Vec<_>>(), name)
+}
+
+/// The lock of this name, of those that a workload can use.
+fn one_of(names: &[&'static str], name: &str) -> Result<&'static str, Failure> {
+    names.iter().copied().find(|known| *known == name).ok_or_else(|| {
         Failure::new(
             status::USAGE,
             format_args!("no lock can be simulated as '{name}'; there are {}", names.join(", ")),

@@ -621,8 +621,8 @@ impl Engine {
             let takes = if thread.halted {
                 inner.unhalts(id)
             } else {
-                inner.ready(id);
-                scheduler.wake
+                let interrupted = inner.ready(id);
+                scheduler.wake + if interrupted { inner.machine.interrupt() } else { 0 }
             };
             drop(inner);
             self.spend(takes);
@@ -876,8 +876,8 @@ impl Inner {
 
     // The scheduler's decisions, carried out.
 
-    /// A thread wants a CPU.
-    fn ready(&mut self, id: ThreadId) {
+    /// A thread wants a CPU. Returns whether one that was idle has to be interrupted for it.
+    fn ready(&mut self, id: ThreadId) -> bool {
         let thread = &mut self.threads[id as usize];
         thread.state = State::Ready;
         thread.token += 1;
@@ -886,9 +886,10 @@ impl Inner {
             Placed::Idle(cpu) => {
                 let latency = self.machine.scheduler().wake_latency;
                 self.dispatch(cpu, latency);
+                return true;
             }
             Placed::Queued(cpu) => {
-                let Some(current) = self.cpus.current(cpu) else { return };
+                let Some(current) = self.cpus.current(cpu) else { return false };
                 self.charge(current);
                 if self.cpus.preempts(&self.machine, id, current) {
                     let now = self.now;
@@ -900,6 +901,7 @@ impl Inner {
                 }
             }
         }
+        false
     }
 
     pub(crate) fn announce_slice(&mut self, cpu: u32, at: Picoseconds) {

@@ -5,12 +5,14 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use poundlock_core::qspin::Kind;
+use poundlock_core::semarray::{MOST_SEMAPHORES, Variant};
 
 use crate::locks;
 use crate::machine::{MICROSECOND, Machine, Picoseconds};
 use crate::model::Model;
 use crate::platform::Settings;
 use crate::workload::jobs::{Jobs, Profile};
+use crate::workload::sembench::{Burns, Sembench};
 use crate::workload::{Measured, Turns};
 use crate::{Simulation, Stuck};
 
@@ -33,10 +35,16 @@ pub enum Work {
         /// How often each is drawn.
         mix: String,
     },
+    /// They sleep in an array of semaphores, and one more wakes them.
+    Sembench {
+        /// How many it wakes at a time.
+        wakes: u32,
+    },
 }
 
 impl Work {
-    /// The workload of this name; the grid with work of a microsecond inside and four outside.
+    /// The workload of this name; the grid with work of a microsecond inside and four outside, sembench with 64 that are woken at a
+    /// time.
     ///
     /// # Errors
     /// If there is none.
@@ -46,6 +54,9 @@ impl Work {
         }
         if name == "misc-mutex" {
             return Ok(Work::MiscMutex);
+        }
+        if name == "sembench" {
+            return Ok(Work::Sembench { wakes: 64 });
         }
         let known = |profile: &str, mix: &str| {
             let mut profiles = Profile::known().into_iter();
@@ -61,7 +72,7 @@ impl Work {
 
     /// All names.
     pub fn names() -> Vec<String> {
-        let mut names = vec!["grid".to_owned(), "misc-mutex".to_owned()];
+        let mut names = ["grid", "misc-mutex", "sembench"].map(str::to_owned).to_vec();
         for profile in Profile::known() {
             names.extend(profile.mixes().map(|mix| format!("{}:{mix}", profile.name())));
         }
@@ -74,6 +85,15 @@ impl Work {
             Work::Grid { .. } => "grid".to_owned(),
             Work::MiscMutex => "misc-mutex".to_owned(),
             Work::Jobs { profile, mix } => format!("{profile}:{mix}"),
+            Work::Sembench { .. } => "sembench".to_owned(),
+        }
+    }
+
+    /// The locks that it can be run with, by name: ours first, or the ways an array of semaphores works.
+    pub fn locks(&self) -> Vec<&'static str> {
+        match self {
+            Work::Sembench { .. } => Variant::ALL.map(Variant::name).to_vec(),
+            _ => locks::names().collect(),
         }
     }
 }
@@ -100,7 +120,8 @@ pub struct Experiment<'a> {
     pub work: Work,
     /// The hypervisors, and what jobs do.
     pub model: &'a Model,
-    /// With which lock. Jobs take a mutex or a spinlock; the kernel's other one is the one that was usual.
+    /// With which lock, of those that the workload has. Jobs take a mutex or a spinlock; the kernel's other one is the one that was
+    /// usual.
     pub lock: &'a str,
     /// How many threads there are, or users.
     pub threads: u32,
@@ -145,6 +166,11 @@ pub(crate) mod pick {
     pub(crate) const SPINLOCKS: &str = "spinlocks, %";
     pub(crate) const DIRECTORY: &str = "directory, %";
     pub(crate) const JOURNAL: &str = "journal, %";
+    pub(crate) const BURNS: &str = "burns a second";
+    pub(crate) const MAIN_BURNS: &str = "main burns in 30 s";
+    pub(crate) const SPINNING: &str = "spinning, per mille";
+    pub(crate) const CONTENDED: &str = "contended, %";
+    pub(crate) const WAIT: &str = "wait, ns each";
     pub(crate) const ANON_VMA: &str = "anon-vma, %";
 }
 
@@ -186,6 +212,28 @@ impl Experiment<'_> {
         Ok(of_turns(&measured, self.time))
     }
 
+    fn sembench(&self, wakes: u32) -> Result<Outcome, String> {
+        if !(1..=MOST_SEMAPHORES).contains(&self.threads) || wakes == 0 {
+            return Err(format!("sembench wakes some of 1 to {MOST_SEMAPHORES} threads"));
+        }
+        let Some(variant) = Variant::parse(self.lock) else {
+            return Err(format!("arrays cannot be '{}'", self.lock));
+        };
+        let (simulation, cpus) = self.simulation(Settings::KERNEL)?;
+        let sembench = Sembench {
+            variant,
+            threads: self.threads,
+            wakes,
+            warm_up: self.time / 2,
+            time: self.time,
+            seed: self.seed,
+        };
+        let burns = sembench.run_in(simulation, cpus);
+        let burns =
+            burns.map_err(|failure| format!("{} on {}: {failure}", self.lock, self.machine.name()))?;
+        Ok(of_burns(&burns, cpus))
+    }
+
     fn stuck(&self, stuck: &Stuck) -> String {
         format!("{} on {}: {stuck:?}", self.lock, self.machine.name())
     }
@@ -193,9 +241,19 @@ impl Experiment<'_> {
     /// Runs it.
     ///
     /// # Errors
-    /// If the lock loses a wake-up, or there is no such guest or profile.
+    /// If the lock loses a wake-up, or is none of the workload's, or there is no such guest or profile.
     pub fn run(&self) -> Result<Outcome, String> {
+        let locks = self.work.locks();
+        if !locks.contains(&self.lock) {
+            return Err(format!(
+                "the workload {} has no lock '{}'; it has {}",
+                self.work.name(),
+                self.lock,
+                locks.join(", ")
+            ));
+        }
         match &self.work {
+            Work::Sembench { wakes } => self.sembench(*wakes),
             Work::Grid { critical, think } => self.turns(*critical, *think, false),
             Work::MiscMutex => self.turns(0, 0, true),
             Work::Jobs { profile, mix } => {
@@ -259,6 +317,24 @@ fn of_turns(measured: &Measured, time: Picoseconds) -> Outcome {
             figure("from afar", per(measured.traffic.remote), 2),
         ],
         accesses: measured.traffic.accesses,
+    }
+}
+
+fn of_burns(burns: &Burns, cpus: usize) -> Outcome {
+    let held = &burns.held;
+    let (free, contended, spun) = (held.free as f64, held.contended as f64, held.spun_ns as f64);
+    let in_30_s = 30e12 / burns.time as f64;
+    Outcome {
+        figures: vec![
+            figure(pick::BURNS, burns.rate(), 0),
+            figure(pick::MAIN_BURNS, burns.main as f64 * in_30_s, 0),
+            figure(pick::SPINNING, spun * 1e6 / (burns.time as f64 * cpus as f64), 1),
+            figure(pick::CONTENDED, 100.0 * contended / (free + contended).max(1.0), 1),
+            figure(pick::WAIT, spun / contended.max(1.0), 0),
+            figure("lock free in 30 s", free * in_30_s, 0),
+            figure("lock contended in 30 s", contended * in_30_s, 0),
+        ],
+        accesses: burns.traffic.accesses,
     }
 }
 

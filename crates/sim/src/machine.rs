@@ -52,6 +52,9 @@ struct Description {
     /// Links between sockets from one to another, row by row; left out if each is linked with each.
     #[serde(default)]
     hops: Vec<Vec<u32>>,
+    /// What the interrupt costs that a waker sends to an idle CPU, in nanoseconds; left out where it is part of a wake-up.
+    #[serde(default)]
+    interrupt: Option<Figure>,
     costs: FiguresOfCosts,
     scheduler: FiguresOfScheduler,
 }
@@ -170,6 +173,7 @@ figures! {
 pub struct Machine {
     description: Description,
     costs: Costs,
+    interrupt: Picoseconds,
     scheduler: Scheduler,
     /// Row by row.
     hops: Vec<u32>,
@@ -249,7 +253,9 @@ impl Machine {
             }
             description.hops.concat()
         };
-        Ok(Machine { description, costs, scheduler, hops })
+        let interrupt = description.interrupt.as_ref().map_or(0.0, |figure| figure.value);
+        let interrupt = checked(&description.name, "interrupt", interrupt, NS)?;
+        Ok(Machine { description, costs, interrupt, scheduler, hops })
     }
 
     /// Its name.
@@ -270,6 +276,8 @@ impl Machine {
             ("cores_a_socket", f64::from(self.description.cores_a_socket), shape),
             ("threads_a_core", f64::from(self.description.threads_a_core), shape),
         ];
+        let interrupt = self.description.interrupt.as_ref();
+        sources.extend(interrupt.map(|figure| ("interrupt", figure.value, figure.source.as_str())));
         sources.extend(self.description.costs.sources());
         sources.extend(self.description.scheduler.sources());
         sources
@@ -369,6 +377,11 @@ impl Machine {
     /// What accesses cost.
     pub fn costs(&self) -> &Costs {
         &self.costs
+    }
+
+    /// What it costs a waker, beyond the wake-up, to interrupt a CPU that is idle.
+    pub fn interrupt(&self) -> Picoseconds {
+        self.interrupt
     }
 
     /// What the scheduler does.

@@ -29,6 +29,8 @@ pub(super) struct Args {
 
 /// Changes up to this many percent are noise in the source.
 const NOISE: f64 = 5.0;
+/// And below this they have no sign in ours, which have less noise.
+const NOTHING: f64 = 0.5;
 
 /// A table with our figures.
 #[derive(Serialize)]
@@ -71,8 +73,8 @@ struct Cell {
 }
 
 impl Cell {
-    fn new(figure: &Figure, ours: f64) -> Cell {
-        let fitted = figure.published.is_some() && is_before(figure.run.lock);
+    fn new(table: &Table, figure: &Figure, ours: f64) -> Cell {
+        let fitted = table.fitted && figure.published.is_some() && is_before(figure.run.lock);
         Cell { published: figure.published, ours, fitted }
     }
 
@@ -127,7 +129,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
 }
 
 fn document(table: &Table, ours: impl Fn(&Figure) -> f64) -> Document {
-    let cell = |figure: &Figure| Cell::new(figure, ours(figure));
+    let cell = |figure: &Figure| Cell::new(table, figure, ours(figure));
     let row = |row: &Comparison| {
         let (before, after) = (cell(&row.before), cell(&row.after));
         let percent = |before: f64, after: f64| (after / before - 1.0) * 100.0;
@@ -139,7 +141,8 @@ fn document(table: &Table, ours: impl Fn(&Figure) -> f64) -> Document {
         let told = change_percent.published.filter(|change| change.abs() > NOISE);
         Row {
             case: row.label.clone(),
-            same_sign: told.map(|change| change * change_percent.ours > 0.0),
+            same_sign: told
+                .map(|change| change * change_percent.ours > 0.0 && change_percent.ours.abs() >= NOTHING),
             before,
             after,
             change_percent,

@@ -11,7 +11,7 @@ use super::page::{Section, html};
 use super::plot::{Line, Look, lines};
 use super::ranges::Numbers;
 use super::sheet::Sheet;
-use super::{MS, Output, US, counted, lock, machine, print, runs, time};
+use super::{MS, Output, US, counted, machine, one_of, print, runs, time};
 use crate::message::{Failure, status};
 
 #[derive(clap::Args)]
@@ -113,7 +113,8 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let default = if matches!(work, Work::Jobs { .. }) { 500.0 } else { 20.0 };
     let ms = args.time.unwrap_or(default);
     let time = time("--time", ms, MS, 0.001)?;
-    let locks = args.lock.iter().map(|name| lock(name)).collect::<Result<Vec<_>, _>>()?;
+    let known = work.locks();
+    let locks = args.lock.iter().map(|name| one_of(&known, name)).collect::<Result<Vec<_>, _>>()?;
     let json = Output::open(args.json.as_deref())?;
     let plot = Output::open(args.plot.as_deref())?;
     let cases: Vec<_> =

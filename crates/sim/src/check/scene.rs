@@ -286,7 +286,7 @@ impl Stage {
 
     fn press(&self) {
         // Where nobody is promised a turn, the crowd goes some time.
-        let mut patience = if self.bound.is_some() { u32::MAX } else { 20 * self.sections };
+        let mut patience = if self.bound.is_some() { u32::MAX } else { 10 * self.sections };
         while self.shy.get() > 0 && patience > 0 {
             patience -= 1;
             self.pass();

@@ -46,6 +46,7 @@ pub(super) fn tables() -> Vec<Table> {
         name: "pvqspinlock_kernel_build",
         about: "building a kernel in guests on 32 CPUs: the paravirtual queue spinlock in place of the paravirtual ticket lock",
         unit: "seconds",
+        fitted: true,
         rows: rows(include_str!("../../reference/pvqspinlock_kernel_build.csv"))
             .iter()
             .filter_map(build)

@@ -37,6 +37,7 @@ fn misc_mutex() -> Table {
         name: "osv_mutex",
         about: "misc-mutex on OSv with 4 CPUs: waiters that spin before they queue",
         unit: "ns for each lock and unlock",
+        fitted: true,
         rows: rows(include_str!("../../reference/osv_mutex.csv")).iter().filter_map(comparison).collect(),
     }
 }

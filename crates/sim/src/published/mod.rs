@@ -6,6 +6,7 @@
 mod guests;
 mod handoff;
 mod mutex;
+mod semaphores;
 mod spinlock;
 
 use std::collections::HashMap;
@@ -23,6 +24,8 @@ pub struct Table {
     pub about: &'static str,
     /// Of what its figures are.
     pub unit: &'static str,
+    /// Whether free numbers were fitted to what it has of before.
+    pub fitted: bool,
     /// Line by line.
     pub rows: Vec<Comparison>,
 }
@@ -32,9 +35,9 @@ pub struct Table {
 pub struct Comparison {
     /// Which case.
     pub label: String,
-    /// Before the change. Fitted.
+    /// Before the change.
     pub before: Figure,
-    /// After it. Predicted, unless it is before the next one.
+    /// After it.
     pub after: Figure,
     /// The change in percent, where that is all that was published.
     pub change: Option<f64>,
@@ -124,5 +127,6 @@ pub fn tables() -> Vec<Table> {
     tables.extend(spinlock::tables());
     tables.extend(guests::tables());
     tables.extend(handoff::tables());
+    tables.extend(semaphores::tables());
     tables
 }

@@ -45,6 +45,7 @@ fn throughput() -> Table {
         name: "qspinlock_high_systime",
         about: "AIM7 high_systime: the queue spinlock in place of the ticket lock, performance governor",
         unit: "jobs a minute",
+        fitted: true,
         rows: rows(include_str!("../../reference/qspinlock_high_systime.csv"))
             .iter()
             .filter_map(comparison)
@@ -69,6 +70,7 @@ fn contention() -> Table {
         name: "qspinlock_contention_time",
         about: "AIM7 high_systime: CPU time in spinlocks (with the queue spinlock: its fast and its slow path)",
         unit: "% of CPU time",
+        fitted: true,
         rows: rows(include_str!("../../reference/qspinlock_contention_time.csv"))
             .iter()
             .filter_map(comparison)
@@ -105,6 +107,7 @@ fn numaconnect() -> Table {
         name: "qspinlock_numaconnect_compute",
         about: "AIM7 compute on 512 cores: the queue spinlock in place of the ticket lock",
         unit: "jobs a minute",
+        fitted: true,
         rows: rows(include_str!("../../reference/qspinlock_numaconnect_compute.csv"))
             .iter()
             .filter_map(comparison)

@@ -18,9 +18,8 @@
 //! * Its lock was a ticket lock, first come, first served; `core`'s belongs to whoever takes it.
 //! * `core`'s arrays keep a journal and more lists, for the sake of processes that are killed. A kernel's need neither, and
 //!   their lock is held for less.
-//! * What the kernel does in a call besides, such as to find the array by its number and to copy the operations, is part of
-//!   what a system call takes, whatever it does.
-//! * A wake-up takes the same time whether its CPU is idle or not, and queues of threads have no locks that it could wait for.
+//! * Sleepers are woken in the order of their records, by groups, not in that of the operations.
+//! * Queues of threads have no locks that a waker could wait for, and nothing but these threads ever runs.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -35,13 +34,15 @@ use crate::engine::Engine;
 use crate::machine::{MICROSECOND, Machine, NANOSECOND, Picoseconds};
 use crate::platform::{Settings, Sim};
 use crate::semaphores::Memory;
-use crate::{Alone, Simulation, Stuck, Traffic, atomically, in_kernel, now, work};
+use crate::{Alone, Simulation, Stuck, Traffic, atomically, in_kernel, now, random, work};
 
 /// Operations of a call that wakes.
 const CALL: usize = 64;
-/// A look at a flag, besides the access. Fitted, with the scheduler's numbers of the machine `phenom-4`, to the source's figures before
-/// its series: who looks for long finds more flags set.
+/// A look at a flag, besides the access: a few cycles, an estimate.
 const LOOK: Picoseconds = 3 * NANOSECOND / 2;
+/// What the kernel does in a call besides: it finds the array by its number, asks whether the caller may, and copies the operations. As long as
+/// this on average: an estimate. From nothing to twice as much, at random, so that the threads do not move in step.
+const BESIDES: Picoseconds = 500 * NANOSECOND;
 /// How long the threads may take to come to their ends.
 const PATIENCE: Picoseconds = 1_000_000 * MICROSECOND;
 
@@ -58,7 +59,7 @@ pub struct Sembench {
     pub warm_up: Picoseconds,
     /// How long it is counted for.
     pub time: Picoseconds,
-    /// Of all that is left to chance: nothing is.
+    /// Of all that is left to chance.
     pub seed: u64,
 }
 
@@ -162,6 +163,7 @@ impl Shared {
     fn operate(&self, operations: &[Op]) {
         let result = in_kernel(|| {
             Engine::with(Engine::enter);
+            work(random(|random| random.u64(0..=2 * BESIDES)));
             atomically(|| self.array.operate(operations, None))
         });
         if let Err(error) = result {
