@@ -167,8 +167,6 @@ pub(crate) struct Inner {
     running: bool,
     /// The clock stops here.
     end: Picoseconds,
-    /// What somebody does is done only after that. It has no event: spinners would fill the queue with theirs.
-    outlasted: bool,
     /// How long a pause takes, and when a host takes a CPU.
     pub(crate) jitter: fastrand::Rng,
     adversary: Option<Adversary>,
@@ -201,7 +199,6 @@ impl Engine {
                 current: 0,
                 running: false,
                 end: Picoseconds::MAX,
-                outlasted: false,
                 jitter: fastrand::Rng::with_seed(1),
                 adversary: disturbance.map(Adversary::new),
             }),
@@ -299,7 +296,12 @@ impl Engine {
                 let asleep: Vec<_> = (0..inner.threads.len() as u32)
                     .filter(|&id| inner.threads[id as usize].state != State::Done)
                     .collect();
-                if inner.outlasted {
+                let busy = |&id: &u32| {
+                    let thread = &inner.threads[id as usize];
+                    thread.state == State::Running && !thread.halted
+                };
+                // Somebody whose event would come after the end: see `goes`.
+                if asleep.iter().any(busy) {
                     inner.now = inner.end;
                     return Ok(());
                 }
@@ -773,10 +775,9 @@ impl Inner {
         thread.token += 1;
         thread.done_at = done;
         let token = thread.token;
+        // What ends after the clock has stopped has no event: spinners would fill the queue with theirs.
         if done < self.end {
             self.announce(done, What::Goes(id, token));
-        } else {
-            self.outlasted = true;
         }
     }
 
@@ -926,7 +927,8 @@ impl Inner {
         self.charge(id);
         let thread = &mut self.threads[id as usize];
         thread.state = State::Ready;
-        thread.left = thread.done_at.saturating_sub(now);
+        // Not the rest of the switch to it, if that is still under way.
+        thread.left = thread.done_at.saturating_sub(now.max(thread.begun));
         thread.token += 1;
         thread.stopped = now;
         self.cpus.put_back(&self.machine, cpu);

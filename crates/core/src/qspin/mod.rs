@@ -25,7 +25,7 @@
 //! | --- | --- | --- | --- |
 //! | native | first come, first served | keeps those behind it waiting, spinning | keeps all waiting, spinning |
 //! | virtual | none | keeps nobody waiting | keeps all waiting, yielding |
-//! | paravirtual | nearly first come, bounded overtaking | keeps nobody waiting | keeps all waiting, halted |
+//! | paravirtual | nearly first come, overtaking bounded while sections are no longer than a spin | keeps nobody waiting | keeps all waiting, halted |
 //!
 //! # Releasing
 //!

@@ -7,7 +7,7 @@ use crate::experiment::{Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
 /// Simulated time that is counted.
-const TIME: Picoseconds = 200_000 * MICROSECOND;
+const TIME: Picoseconds = 100_000 * MICROSECOND;
 /// How long the source's runs were.
 const SECONDS: f64 = 30.0;
 

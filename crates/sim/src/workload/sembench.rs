@@ -1,14 +1,15 @@
 //! sembench: threads that sleep in a semaphore array, each for a semaphore of its own, and a main thread that wakes them, many
 //! by one call.
 //!
-//! It is C. Mason's program with threads that are bound to CPUs, with which the series of 2010 was measured. A thread sets its flag,
-//! and takes one from its semaphore. The main thread looks through the flags of all threads, from where it last found one, clears so
-//! many that are set, and gives each of their threads one, by calls of up to 64 operations. (`poundlock bench sembench` has a list in
-//! place of the flags: there, the looking is not what is to be measured. Here its time is part of the source's figures.)
+//! It is C. Mason's program, its threads bound to CPUs, with which the series of 2010 was measured. A thread sets its flag, and takes
+//! one from its semaphore. The main thread looks through the flags of all threads, from where it last found one, clears so many that
+//! are set, and gives each of their threads one, by calls of up to 64 operations. (`poundlock bench sembench` has a list in place
+//! of the flags. Here the looking is part of what the source's figures came from.)
 //!
-//! The main thread has the first CPU to itself, and the others have theirs in turn. The source does not say so. But before its series
-//! its main thread woke 2.9 threads a turn, about one for each of the *other* CPUs; a main thread that shared its CPU would be
-//! displaced by all it wakes there, who had less of the CPU than it, and find their flags set again in its next turn: dozens.
+//! The main thread has the first CPU to itself, and the others have theirs in turn. The source does not say so; its figures before
+//! the series do. Its main thread woke 2.9 threads a turn then, about one for each of the *other* CPUs. One that shares its CPU
+//! is displaced by all that it wakes there, since they had less of the CPU than it, and finds their flags set again in its next turn:
+//! here that came to 64 a turn, 77 thousand turns instead of 2.2 million, and 24 % of the acquisitions contended instead of 91.
 //!
 //! The arrays are `core`'s, in a kernel: every call is a system call, its caller keeps its CPU unless it sleeps in the array,
 //! the lock is a spinlock that nobody sleeps for, and whoever lets others proceed wakes them itself.
@@ -16,9 +17,8 @@
 //! What is different from what the source measured:
 //!
 //! * Its lock was a ticket lock, first come, first served; `core`'s belongs to whoever takes it.
-//! * `core`'s arrays keep a journal and more lists, for the sake of processes that are killed. A kernel's need neither, and
-//!   their lock is held for less.
-//! * Sleepers are woken in the order of their records, by groups, not in that of the operations.
+//! * `core`'s arrays keep a journal and more lists, for the sake of processes that are killed, which a kernel's need not.
+//! * `core` wakes sleepers by the groups of their records, the kernel in the order of the operations.
 //! * Queues of threads have no locks that a waker could wait for, and nothing but these threads ever runs.
 
 use std::cell::{Cell, RefCell};
