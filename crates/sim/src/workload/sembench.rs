@@ -40,8 +40,8 @@ use crate::{Alone, Simulation, Stuck, Traffic, atomically, in_kernel, now, rando
 const CALL: usize = 64;
 /// A look at a flag, besides the access: a few cycles, an estimate.
 const LOOK: Picoseconds = 3 * NANOSECOND / 2;
-/// What the kernel does in a call besides: it finds the array by its number, asks whether the caller may, and copies the operations. As long as
-/// this on average: an estimate. From nothing to twice as much, at random, so that the threads do not move in step.
+/// What the kernel does in a call besides, on average: it finds the array by its number, asks whether the caller may, and copies the
+/// operations. An estimate. It takes from nothing to twice as much, at random, so that the threads do not move in step.
 const BESIDES: Picoseconds = 500 * NANOSECOND;
 /// How long the threads may take to come to their ends.
 const PATIENCE: Picoseconds = 1_000_000 * MICROSECOND;
@@ -203,8 +203,8 @@ impl Main {
     /// A thread that wants to be woken, and does not any more.
     fn find(&mut self) -> Option<u32> {
         let flags = &self.shared.flags;
-        let threads = (0..self.threads).map(|step| (self.last + step) % self.threads);
-        let found = threads.into_iter().find(|&thread| {
+        let mut threads = (0..self.threads).map(|step| (self.last + step) % self.threads);
+        let found = threads.find(|&thread| {
             work(LOOK);
             flags.word(thread, Flags::READY).load(Acquire) != 0
         })?;
