@@ -1,9 +1,7 @@
 //! `poundlock bench`: our locks against glibc's, on this machine.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -19,6 +17,7 @@ use serde::Serialize;
 
 use crate::library;
 use crate::message::{Failure, say, status};
+use crate::output::{Output, print, write_json};
 
 /// Which benchmark.
 #[derive(clap::Args)]
@@ -373,7 +372,7 @@ fn uncontended(args: Uncontended) -> Result<(), Failure> {
         seconds: args.seconds,
         cpu: args.cpu,
     };
-    let json = Output::open(args.json.json)?;
+    let json = Output::open(args.json.json.as_deref())?;
     let figures = uncontended::run(&context()?, &options).map_err(failure)?;
     finish(&figures, json)
 }
@@ -389,7 +388,7 @@ fn handover(args: Handover) -> Result<(), Failure> {
         cpus: args.cpus,
         pin: args.pin,
     };
-    let json = Output::open(args.json.json)?;
+    let json = Output::open(args.json.json.as_deref())?;
     let figures = handover::run(&context()?, &options).map_err(failure)?;
     finish(&figures, json)
 }
@@ -407,7 +406,7 @@ fn spin(args: Spin) -> Result<(), Failure> {
         rounds: args.rounds,
         cpus: args.cpus,
     };
-    let json = Output::open(args.json.json)?;
+    let json = Output::open(args.json.json.as_deref())?;
     let figures = spin::run(&context()?, &options).map_err(failure)?;
     finish(&figures, json)
 }
@@ -422,7 +421,7 @@ fn misc_mutex(args: MiscMutex) -> Result<(), Failure> {
         rounds: args.rounds,
         cpus: args.cpus,
     };
-    let json = Output::open(args.json.json)?;
+    let json = Output::open(args.json.json.as_deref())?;
     let figures = misc::run(&context()?, &options).map_err(failure)?;
     finish(&figures, json)
 }
@@ -440,18 +439,18 @@ fn sembench(args: Sembench) -> Result<(), Failure> {
         sleepers: if args.no_sleepers { Vec::new() } else { args.sleepers },
         cpus: args.cpus,
     };
-    let json = Output::open(args.json.json)?;
-    let plot = Output::open(args.plot)?;
+    let json = Output::open(args.json.json.as_deref())?;
+    let plot = Output::open(args.plot.as_deref())?;
     let figures = sem::run(&context()?, &options).map_err(failure)?;
     if let (Some(file), Some(picture)) = (plot, figures.plot().map_err(failure)?) {
-        file.write(picture.as_bytes())?;
+        file.write(&picture)?;
     }
     finish(&figures, json)
 }
 
 fn start_up(args: StartUp) -> Result<(), Failure> {
     let options = startup::Options { program: args.program, rounds: args.rounds };
-    let json = Output::open(args.json.json)?;
+    let json = Output::open(args.json.json.as_deref())?;
     let figures = startup::run(&context()?, &options).map_err(failure)?;
     finish(&figures, json)
 }
@@ -469,7 +468,7 @@ fn whole_programs(args: Programs) -> Result<(), Failure> {
         command: args.command,
         rounds: args.rounds,
     };
-    let json = Output::open(args.json.json)?;
+    let json = Output::open(args.json.json.as_deref())?;
     let figures = programs::run(&context()?, &options).map_err(failure)?;
     finish(&figures, json)
 }
@@ -529,7 +528,7 @@ fn or<T: Clone>(named: &[T], otherwise: Vec<T>) -> Vec<T> {
 
 fn floors(args: Floor) -> Result<(), Failure> {
     let options = floor::Options { slices: args.slices, seconds: args.seconds, cpus: args.cpus };
-    let json = Output::open(args.json.json)?;
+    let json = Output::open(args.json.json.as_deref())?;
     let figures = floor::run(&context()?, &options).map_err(failure)?;
     finish(&figures, json)
 }
@@ -556,11 +555,11 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
         options.sem.rounds = rounds;
         options.start_up.rounds = rounds;
     }
-    let json = Output::open(args.json.json)?;
-    let page = Output::open(args.out)?;
+    let json = Output::open(args.json.json.as_deref())?;
+    let page = Output::open(args.out.as_deref())?;
     let figures = figures::run(&context()?, &options).map_err(failure)?;
     match page {
-        Some(page) => page.write(figures.markdown().as_bytes())?,
+        Some(page) => page.write(&figures.markdown())?,
         None => print(&figures.markdown())?,
     }
     write_json(&figures, json)
@@ -573,8 +572,8 @@ fn page_of(args: Page) -> Result<(), Failure> {
     } else {
         page::html(&Results::read(&directory).map_err(failure)?)
     };
-    match Output::open(args.out)? {
-        Some(file) => file.write(page.as_bytes()),
+    match Output::open(args.out.as_deref())? {
+        Some(file) => file.write(&page),
         None => print(&page),
     }
 }
@@ -582,47 +581,6 @@ fn page_of(args: Page) -> Result<(), Failure> {
 fn finish<R: Report + Serialize>(figures: &R, json: Option<Output>) -> Result<(), Failure> {
     print(&report::text(figures))?;
     write_json(figures, json)
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    std::io::stdout()
-        .lock()
-        .write_all(text.as_bytes())
-        .map_err(|error| Failure::new(1, format_args!("standard output: {error}")))
-}
-
-fn write_json(figures: &impl Serialize, json: Option<Output>) -> Result<(), Failure> {
-    let Some(json) = json else { return Ok(()) };
-    let mut text = serde_json::to_vec_pretty(figures).map_err(|error| Failure::new(1, error))?;
-    text.push(b'\n');
-    json.write(&text)
-}
-
-/// A file for results. It is opened before the benchmark: one that cannot be written should not cost a run.
-struct Output {
-    file: File,
-    path: PathBuf,
-}
-
-impl Output {
-    fn open(path: Option<PathBuf>) -> Result<Option<Output>, Failure> {
-        let Some(path) = path else { return Ok(None) };
-        // What was there stays until there is something to put in its place.
-        match File::options().write(true).create(true).truncate(false).open(&path) {
-            Ok(file) => Ok(Some(Output { file, path })),
-            Err(error) => Err(unwritable(&path, &error)),
-        }
-    }
-
-    fn write(mut self, text: &[u8]) -> Result<(), Failure> {
-        let regular = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let truncated = if regular { self.file.set_len(0) } else { Ok(()) };
-        truncated.and_then(|()| self.file.write_all(text)).map_err(|error| unwritable(&self.path, &error))
-    }
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(1, format_args!("{}: {error}", path.display()))
 }
 
 pub(crate) fn failure(error: Error) -> Failure {

@@ -14,6 +14,7 @@ mod launch;
 mod library;
 mod locks;
 mod message;
+mod output;
 mod program;
 mod run;
 mod semaphores;

@@ -11,10 +11,7 @@ mod run;
 mod sheet;
 mod validate;
 
-use std::fs::File;
-use std::io::Write;
 use std::mem::MaybeUninit;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,10 +21,10 @@ use poundlock_bench::floor;
 use poundlock_sim::experiment::{self, Outcome, Work};
 use poundlock_sim::workload::jobs::Profile;
 use poundlock_sim::{Hypervisor, Machine, NANOSECOND, Picoseconds, locks, published};
-use serde::Serialize;
 
 use crate::bench;
 use crate::message::{Failure, say, status};
+use crate::output::print;
 
 /// What to do.
 #[derive(clap::Args)]
@@ -76,11 +73,6 @@ pub(crate) fn main(args: Args) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).map_err(|error| Failure::new(1, format_args!("standard output: {error}")))
 }
 
 fn list(args: &List) -> Result<(), Failure> {
@@ -226,44 +218,6 @@ fn time(option: &str, value: f64, unit: f64, least: f64) -> Result<Picoseconds, 
 
 const US: f64 = NANOSECOND as f64 * 1e3;
 const MS: f64 = US * 1e3;
-
-/// A file that is there before the runs begin: none of them is lost because it cannot be written.
-struct Output {
-    file: File,
-    path: PathBuf,
-}
-
-impl Output {
-    fn open(path: Option<&Path>) -> Result<Option<Output>, Failure> {
-        let Some(path) = path else { return Ok(None) };
-        // What was there stays until there is something to put in its place.
-        match File::options().write(true).create(true).truncate(false).open(path) {
-            Ok(file) => Ok(Some(Output { file, path: path.to_owned() })),
-            Err(error) => Err(unwritable(path, &error)),
-        }
-    }
-
-    fn write(mut self, text: &str) -> Result<(), Failure> {
-        let regular = self.file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let truncated = if regular { self.file.set_len(0) } else { Ok(()) };
-        let written = truncated.and_then(|()| self.file.write_all(text.as_bytes()));
-        written.map_err(|error| unwritable(&self.path, &error))
-    }
-
-    fn json(self, document: &impl Serialize) -> Result<(), Failure> {
-        let text = serde_json::to_string_pretty(document)
-            .map_err(|error| Failure::new(1, format_args!("the figures as JSON: {error}")))?;
-        self.write(&(text + "\n"))
-    }
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(1, format_args!("{}: {error}", path.display()))
-}
-
-fn write_json(path: &Path, document: &impl Serialize) -> Result<(), Failure> {
-    Output::open(Some(path))?.map_or(Ok(()), |file| file.json(document))
-}
 
 fn progress(runs: usize) -> ProgressBar {
     let bar = ProgressBar::new(runs as u64);

@@ -57,6 +57,7 @@ mod array;
 mod atomic;
 mod explore;
 mod platform;
+mod stacks;
 mod world;
 
 pub use array::explore_array;

@@ -19,6 +19,7 @@ mod hypervisor;
 pub mod locks;
 mod machine;
 pub mod model;
+mod mutexes;
 mod platform;
 pub mod published;
 mod scheduler;

@@ -2,18 +2,13 @@
 
 use core::marker::PhantomData;
 
-use poundlock_core::barging::RawBarging;
 use poundlock_core::baseline::{BackOff, Mcs, Spinlock, TestAndSet, Ticket};
-use poundlock_core::handoff::{
-    Adaptive, Competitive, Fixed, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
-};
-use poundlock_core::mutex::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawMutex, Variant};
 use poundlock_core::names::LockName;
 use poundlock_core::qspin::{Form, Kind, Layout, Native, Paravirtual, RawSpin, Small, Virtual};
 
-use crate::Alone;
 use crate::platform::Sim;
 use crate::ticket::HaltingTicket;
+use crate::{Alone, mutexes};
 
 /// A lock under its driver: what it protects must not be reached but between the two calls.
 pub trait Lock: 'static {
@@ -35,46 +30,6 @@ impl<L: Lock> Lock for Alone<L> {
     }
     fn is_free(&self) -> bool {
         self.0.is_free()
-    }
-}
-
-struct Adapting<V>(RawMutex<Sim>, PhantomData<fn() -> V>);
-
-impl<V: Variant> Lock for Adapting<V> {
-    fn lock(&self) {
-        self.0.lock::<V>();
-    }
-    fn unlock(&self) {
-        self.0.unlock::<V>();
-    }
-    fn is_free(&self) -> bool {
-        self.0.is_idle()
-    }
-}
-
-impl Lock for RawBarging<Sim> {
-    fn lock(&self) {
-        self.lock();
-    }
-    fn unlock(&self) {
-        self.unlock();
-    }
-    fn is_free(&self) -> bool {
-        self.is_idle()
-    }
-}
-
-struct HandingOff<S>(RawHandoff<Sim>, PhantomData<fn() -> S>);
-
-impl<S: Policy> Lock for HandingOff<S> {
-    fn lock(&self) {
-        self.0.lock::<S>();
-    }
-    fn unlock(&self) {
-        self.0.unlock();
-    }
-    fn is_free(&self) -> bool {
-        !self.0.is_locked()
     }
 }
 
@@ -114,14 +69,6 @@ impl<S: Spinlock + 'static> Lock for Textbook<S> {
     }
 }
 
-fn adapting<V: Variant>() -> Box<dyn Lock> {
-    Box::new(Alone(Adapting::<V>(RawMutex::new(), PhantomData)))
-}
-
-fn handing_off<S: Policy>() -> Box<dyn Lock> {
-    Box::new(Alone(HandingOff::<S>(RawHandoff::new(), PhantomData)))
-}
-
 fn queueing<F: Form>() -> Box<dyn Lock> {
     Box::new(Alone(Queueing::<F>(RawSpin::new(), PhantomData)))
 }
@@ -153,20 +100,7 @@ pub fn make(name: &str) -> Option<Box<dyn Lock>> {
             Kind::Paravirtual => queueing::<Paravirtual>(),
         });
     }
-    Some(match LockName::parse(name)? {
-        LockName::Baseline => adapting::<Baseline>(),
-        LockName::FewerAtomics => adapting::<FewerAtomics>(),
-        LockName::McsQueue => adapting::<McsQueue>(),
-        LockName::AnyNegative => adapting::<AnyNegative>(),
-        LockName::Poundlock => Box::new(Alone(RawBarging::<Sim>::new())),
-        LockName::Handoff => handing_off::<Fixed>(),
-        LockName::HandoffNone => handing_off::<NoSpin>(),
-        LockName::HandoffCompetitive => handing_off::<Competitive>(),
-        LockName::HandoffOwnerRunning => handing_off::<OwnerRunning>(),
-        LockName::HandoffSameCpu => handing_off::<SameCpu>(),
-        LockName::HandoffAdaptive => handing_off::<Adaptive>(),
-        LockName::Glibc => return None,
-    })
+    mutexes::make(name).map(|mutex| mutex as Box<dyn Lock>)
 }
 
 /// The names of all locks, ours first.

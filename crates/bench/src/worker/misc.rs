@@ -279,16 +279,16 @@ impl<L: Lock + Send + 'static> Refused<L> {
         let (end, ended) = mpsc::channel::<()>();
         let (tell, told) = mpsc::channel();
         let held = Arc::clone(&lock);
-        let holder = thread::Builder::new()
-            .spawn(move || {
-                let mut place = L::Place::default();
-                let rc = held.lock(&mut place);
-                // Both results say only that the other side is gone, and then this thread is done too.
-                _ = tell.send(rc);
-                _ = ended.recv();
-                held.unlock(&mut place)
-            })
-            .map_err(Error::system("cannot start a thread"))?;
+        // Boxed, so that what it takes to start a thread is compiled once rather than for each lock.
+        let hold: Box<dyn FnOnce() -> c_int + Send> = Box::new(move || {
+            let mut place = L::Place::default();
+            let rc = held.lock(&mut place);
+            // Both results say only that the other side is gone, and then this thread is done too.
+            _ = tell.send(rc);
+            _ = ended.recv();
+            held.unlock(&mut place)
+        });
+        let holder = thread::Builder::new().spawn(hold).map_err(Error::system("cannot start a thread"))?;
         match told.recv() {
             Ok(0) => Ok(Refused { lock, end: Some(end), holder: Some(holder) }),
             _ => Err(Error::Options("a thread could not lock".to_owned())),

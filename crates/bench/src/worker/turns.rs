@@ -127,8 +127,8 @@ impl Gate {
     }
 }
 
-struct Shared<L> {
-    lock: Alone<L>,
+/// What the threads share besides the lock.
+struct Shared {
     /// What the lock protects, apart from the lock. It is read when the critical section begins and written when it
     /// ends, so that two threads that overlap anywhere in it find out, or lose an update.
     protected: Alone<AtomicU64>,
@@ -141,11 +141,11 @@ struct Shared<L> {
 }
 
 /// What a thread does. The looks of a probe are compiled in or left out.
-fn turns<L: Lock, const PROBE: bool>(shared: &Shared<L>, index: usize) -> c_int {
+fn turns<L: Lock, const PROBE: bool>(lock: &L, shared: &Shared, index: usize) -> c_int {
     let task = &shared.task;
     let cpu = task.cpus[index % task.cpus.len()];
     let pinned = if task.pin { affinity::keep_to(&[cpu]) } else { Ok(()) };
-    let (lock, protected) = (&shared.lock.0, &shared.protected.0);
+    let protected = &shared.protected.0;
     let count = &shared.counts[index].0;
     let mut place = L::Place::default();
     let mut probe = shared.probe.thread(index);
@@ -187,11 +187,22 @@ fn turns<L: Lock, const PROBE: bool>(shared: &Shared<L>, index: usize) -> c_int 
 
 /// Measures. Threads that starve outlive the call; the process is to end soon after it.
 pub(crate) fn drive<L: Lock + Send + 'static>(lock: L, task: &Task) -> Result<Answer> {
+    let lock = Alone(lock);
+    if task.probe {
+        drive_turns(Arc::new(move |shared, index| turns::<L, true>(&lock.0, shared, index)), task)
+    } else {
+        drive_turns(Arc::new(move |shared, index| turns::<L, false>(&lock.0, shared, index)), task)
+    }
+}
+
+/// What a thread does, whatever the lock: there are many, and all else is compiled once.
+type Turns = dyn Fn(&Shared, usize) -> c_int + Send + Sync;
+
+fn drive_turns(turns: Arc<Turns>, task: &Task) -> Result<Answer> {
     if task.cpus.is_empty() {
         return Err(Error::Options("there is no CPU to run on".to_owned()));
     }
     let shared = Arc::new(Shared {
-        lock: Alone(lock),
         protected: Alone::default(),
         overlapped: Alone::default(),
         counts: (0..task.threads).map(|_| Alone::default()).collect(),
@@ -207,11 +218,11 @@ pub(crate) fn drive<L: Lock + Send + 'static>(lock: L, task: &Task) -> Result<An
     for index in 0..task.threads {
         let shared = Arc::clone(&shared);
         let cpus = task.cpus.clone();
-        let run = if task.probe { turns::<L, true> } else { turns::<L, false> };
+        let turns = Arc::clone(&turns);
         // Small stacks: 250 threads should not need half a gigabyte of address space.
         let thread = thread::Builder::new().stack_size(256 << 10).spawn(move || {
             match affinity::keep_to(&cpus) {
-                Ok(()) => run(&shared, index),
+                Ok(()) => turns(&shared, index),
                 // The others are waited for.
                 Err(_) => {
                     shared.start.wait();
@@ -241,7 +252,7 @@ pub(crate) fn drive<L: Lock + Send + 'static>(lock: L, task: &Task) -> Result<An
 
 /// What happens between two readings. The threads may be well under way before this one runs again, above all where
 /// there are many of them.
-fn measure<L: Lock>(shared: &Shared<L>, task: &Task) -> Answer {
+fn measure(shared: &Shared, task: &Task) -> Answer {
     thread::sleep(Duration::from_nanos(task.warm_up_ns));
     let others = Others::watch();
     let before = Usage::of_this_process();

@@ -6,8 +6,9 @@ use poundlock_sim::check::{Tally, check_all};
 use poundlock_sim::locks;
 
 use super::sheet::Sheet;
-use super::{US, cpu_time, print, progress};
+use super::{US, cpu_time, progress};
 use crate::message::{Failure, say, status};
+use crate::output::print;
 
 #[derive(clap::Args)]
 pub(super) struct Args {

@@ -4,8 +4,9 @@ use poundlock_sim::fit::Fit;
 use poundlock_sim::model::Model;
 use poundlock_sim::published::tables;
 
-use super::{MS, print, time};
+use super::{MS, time};
 use crate::message::{Failure, say, status};
+use crate::output::print;
 
 #[derive(clap::Args)]
 pub(super) struct Args {

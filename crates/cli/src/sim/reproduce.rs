@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::page::{Section, html};
 use super::plot::{Group, Look, Shape, Track, groups};
 use super::sheet::Sheet;
-use super::{Output, print};
 use crate::message::{Failure, status};
+use crate::output::{Output, print};
 
 #[derive(clap::Args)]
 pub(super) struct Args {

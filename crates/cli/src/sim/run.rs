@@ -11,8 +11,9 @@ use super::page::{Section, html};
 use super::plot::{Line, Look, lines};
 use super::ranges::Numbers;
 use super::sheet::Sheet;
-use super::{MS, Output, US, counted, machine, one_of, print, runs, time};
+use super::{MS, US, counted, machine, one_of, runs, time};
 use crate::message::{Failure, status};
+use crate::output::{Output, print};
 
 #[derive(clap::Args)]
 pub(super) struct Args {

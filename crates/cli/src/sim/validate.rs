@@ -10,9 +10,10 @@ use poundlock_sim::locks;
 use poundlock_sim::model::Model;
 use serde::Serialize;
 
-use super::{MS, US, here, print, progress, write_json};
+use super::{MS, US, here, progress};
 use crate::bench::{context, failure};
 use crate::message::{Failure, status};
+use crate::output::{Output, print, write_json};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -60,6 +61,7 @@ impl Row {
 }
 
 pub(super) fn main(args: &Args) -> Result<(), Failure> {
+    let json = Output::open(args.json.as_deref())?;
     // Dropped, and with it the files, when all is told.
     let place;
     let directory = match &args.results {
@@ -126,10 +128,10 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
             simulated: outcome.figures[0].value * 1e3,
         });
     }
-    if let Some(path) = &args.json {
-        write_json(path, &rows)?;
-    }
-    print(&text(&rows))
+    let printed = print(&text(&rows));
+    // The figures are for the file even if nobody reads the table.
+    write_json(&rows, json)?;
+    printed
 }
 
 /// Measures, and returns where the results are.

@@ -11,7 +11,6 @@
 //! of threads, in the lock hash. And it notes the longest wait, and how many acquisitions of others somebody waited through.
 
 mod adversary;
-mod mutex;
 mod scene;
 
 use std::cell::Cell;
@@ -25,14 +24,15 @@ use poundlock_core::names::LockName;
 use poundlock_core::platform::Tuning;
 use poundlock_core::qspin::Kind;
 
+pub use crate::mutexes::Mutex;
 pub(crate) use adversary::{Adversary, Blow, Since};
 pub use adversary::{Disturbance, How, Place, Slow, Strikes};
-pub use mutex::Mutex;
 use scene::Stage;
 
 use crate::experiment;
 use crate::locks::{self, Lock};
 use crate::machine::{MICROSECOND, Machine, NANOSECOND, Picoseconds, Scheduler};
+use crate::mutexes;
 use crate::platform::{Evidence, Settings};
 use crate::{Simulation, Stuck};
 
@@ -332,7 +332,7 @@ impl Promise {
 impl Subject {
     /// A new lock of this name.
     pub fn make(name: &str) -> Option<Subject> {
-        match mutex::make(name) {
+        match mutexes::make(name) {
             Some(mutex) => Some(Subject::Mutex(mutex)),
             None => locks::make(name).map(Subject::Lock),
         }

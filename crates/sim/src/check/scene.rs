@@ -7,10 +7,10 @@ use poundlock_core::condvar::{Outcome, RawCondvar};
 use poundlock_core::platform::{Clock, Deadline, Platform};
 
 use super::adversary::Place;
-use super::mutex::{Mutex, Woken, never};
 use super::{Case, Found, Promise, Report, Scene, Subject, Turn, Wait};
 use crate::engine::Engine;
 use crate::machine::{MICROSECOND, NANOSECOND, Picoseconds};
+use crate::mutexes::{Mutex, Woken, never};
 use crate::platform::Sim;
 use crate::{Alone, Simulation, now, random, work};
 

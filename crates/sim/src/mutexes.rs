@@ -24,7 +24,7 @@ pub trait Mutex: Lock {
 }
 
 /// Under which a signalled waiter is woken, rather than moved to the mutex.
-pub(super) struct Woken<'a>(pub(super) &'a dyn Mutex);
+pub(crate) struct Woken<'a>(pub(super) &'a dyn Mutex);
 
 impl Guarding<Sim> for Woken<'_> {
     fn mutex(&self) -> Option<Target<'_, Sim>> {
@@ -43,7 +43,7 @@ impl Guarding<Sim> for Woken<'_> {
 }
 
 /// Nobody is cancelled.
-pub(super) fn never() -> bool {
+pub(crate) fn never() -> bool {
     false
 }
 
@@ -140,7 +140,7 @@ fn handing_off<S: Policy>() -> Box<dyn Mutex> {
 }
 
 /// A new mutex, if this is one's name.
-pub(super) fn make(name: &str) -> Option<Box<dyn Mutex>> {
+pub(crate) fn make(name: &str) -> Option<Box<dyn Mutex>> {
     Some(match LockName::parse(name)? {
         LockName::Baseline => adapting::<Baseline>(),
         LockName::FewerAtomics => adapting::<FewerAtomics>(),
