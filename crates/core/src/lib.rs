@@ -9,6 +9,7 @@
 //! * [`condvar`]: the condition variable that moves its waiters to the mutex instead of waking them all.
 //! * [`qspin`]: the 4-byte queue spinlock: native, virtual and paravirtual.
 //! * [`handoff`]: the mutex without an inner lock, which passes from owner to waiter.
+//! * [`rwlock`]: the queued readers-writer lock, in three policies.
 //! * [`semarray`]: System V semaphore arrays in memory that processes share.
 //! * [`baseline`]: textbook spinlocks, to read figures against.
 //! * [`mcs`]: the MCS queue of spinners that a waiter may leave.
@@ -31,6 +32,7 @@ pub mod names;
 pub mod node;
 pub mod platform;
 pub mod qspin;
+pub mod rwlock;
 pub mod semarray;
 
 pub use platform::Platform;

@@ -50,7 +50,7 @@ impl NodeId {
 /// | `LEAVING` | gave up; its thread will unlink it | its thread, from `WAITING` |
 /// | `HALTED` | in a queue spinlock's queue, behind somebody; wants to be told of headship only | its thread, from `IDLE` |
 /// | `HASHED` | queue head, in the lock hash; wants a kick | its thread, from `HEAD`; the one in front, from `HALTED`, holding the lock |
-/// | `HEAD` | queue head, spinning | the one in front, from `IDLE`, holding the lock; an unlocker, from `HASHED`, holding the lock |
+/// | `HEAD` | queue head, spinning | the one in front, from `IDLE`, holding the lock; an unlocker, from `HASHED`, holding the lock; of a readers-writer lock: whoever passes headship on, or calls, under its guard |
 /// | `ABANDONED` | in a hand-off mutex's queue, but nobody waits | its thread, from `SLEEPING` |
 /// | `TAKEN` | a spare node that its thread is about to use | its thread, from `IDLE` |
 /// | `SIGNALLED` | out of the condition variable, not yet in the mutex's list | a signaller, from `WAITING`, under the condition variable's lock |
@@ -107,7 +107,7 @@ pub struct Node<P: Platform> {
     /// How often it was woken in vain. Guarded by the mutex's wait lock. In a spare node: the [`Platform::epoch`] in which it
     /// was taken.
     pub(crate) attempts: P::U32,
-    /// How many unlocks passed it over for a spinner. Guarded by the mutex's wait lock.
+    /// How many unlocks passed it over for a spinner. Guarded by the mutex's wait lock. Of a readers-writer lock: the phase in which it came.
     pub(crate) passed: P::U32,
     /// 1 while it is linked in a condition variable's list. Guarded by that list's lock.
     pub(crate) linked: P::U32,

@@ -9,6 +9,7 @@ use poundlock_core::handoff::RawHandoff;
 use poundlock_core::mutex::RawMutex;
 use poundlock_core::node::{Node, Waiter};
 use poundlock_core::qspin::{Layout, RawSpin};
+use poundlock_core::rwlock::RawRwLock;
 
 use crate::atomic::{U32, Usize};
 use crate::platform::Modelled;
@@ -108,6 +109,30 @@ pub fn barging_words<P: Modelled>(mutex: &RawBarging<P>) -> BargingWords<'_> {
     // SAFETY: `RawBarging` is `repr(C)` and made of five `P::U32`, which is `U32`; see the assertion.
     let [state, guard, owner, tail, head] = unsafe { &*core::ptr::from_ref(mutex).cast::<[U32; 5]>() };
     BargingWords { state, guard, owner, tail, head }
+}
+
+/// The words of a readers-writer lock.
+#[derive(Clone, Copy)]
+pub struct RwLockWords<'a> {
+    /// Who is inside, and who is to be.
+    pub word: &'a U32,
+    /// Guard and epoch.
+    pub guard: &'a U32,
+    /// The queue's head.
+    pub head: &'a U32,
+    /// Readers that wait.
+    pub readers: &'a U32,
+    /// Writers that wait.
+    pub writers: &'a U32,
+}
+
+/// The words of a readers-writer lock.
+pub fn rwlock_words<P: Modelled>(lock: &RawRwLock<P>) -> RwLockWords<'_> {
+    const { assert!(size_of::<RawRwLock<P>>() == 8 * size_of::<U32>()) };
+    // SAFETY: `RawRwLock` is `repr(C)` and made of eight `P::U32`, which is `U32`; see the assertion.
+    let [word, guard, _, head, readers, writers, ..] =
+        unsafe { &*core::ptr::from_ref(lock).cast::<[U32; 8]>() };
+    RwLockWords { word, guard, head, readers, writers }
 }
 
 /// The words of a condition variable: its lock with the epoch, and its waiters.

@@ -63,8 +63,8 @@ mod world;
 pub use array::explore_array;
 pub use atomic::{Operation, U32, Usize};
 pub use explore::{
-    BargingWords, HandoffWords, MutexWords, WaiterWords, barging_words, condvar_words, explore,
-    handoff_words, mutex_words, spin_word, waiter_words,
+    BargingWords, HandoffWords, MutexWords, RwLockWords, WaiterWords, barging_words, condvar_words, explore,
+    handoff_words, mutex_words, rwlock_words, spin_word, waiter_words,
 };
 pub use platform::{Model, Modelled, Patient, Turns};
 pub use world::{Events, Fault, Mortal, Report, Settings, THREADS, World};

@@ -14,6 +14,7 @@ mod last_touch;
 mod mcs;
 mod mutex;
 mod planted;
+mod rwlock;
 mod spin;
 mod spin_fork;
 mod spin_paravirt;

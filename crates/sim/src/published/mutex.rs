@@ -7,9 +7,7 @@ use crate::experiment::{Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
 /// Simulated time that is counted.
-const TIME: Picoseconds = 200_000 * MICROSECOND;
-/// And in tables of changes alone.
-const SHORT: Picoseconds = 100_000 * MICROSECOND;
+const TIME: Picoseconds = 100_000 * MICROSECOND;
 
 const WESTMERE: &str = "westmere-ex-8s";
 
@@ -172,7 +170,7 @@ fn others(
             let run = on_westmere(mix, middle(range), 8, 1);
             let figure = |lock| Figure {
                 published: None,
-                run: Run { time: SHORT, ..run(lock) },
+                run: run(lock),
                 pick: pick::JOBS_A_MINUTE,
             };
             comparisons.push(Comparison {

@@ -1,0 +1,753 @@
+//! The queued readers-writer lock.
+//!
+//! Readers share; a writer, or whoever may become one, excludes. In the manner of Waiman Long's queue rwlock ("qrwlock", Linux, 2014):
+//! one word says who holds the lock, newcomers take it there if nothing is against it, and the others stand in a queue, of
+//! which only the head tries for the lock. What is added for user space, where whoever should run may not: waiters sleep, may have
+//! deadlines, and leave the queue in the middle; a choice of who comes next after whom; and an upgradable reader.
+//!
+//! # The words
+//!
+//! | `word` | meaning | set by | cleared by |
+//! | --- | --- | --- | --- |
+//! | [`WRITER`] | held by a writer | whoever enters as one | the writer |
+//! | [`UPGRADABLE`] | one of the readers may become a writer | that reader | that reader |
+//! | [`UPGRADING`] | ... and is about to: newcomers do not enter | that reader | that reader |
+//! | [`BARRED`] | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
+//! | [`SLEEPS`] | the queue head sleeps, or the one that upgrades | whoever sleeps; who passes headship to a sleeper | who is about to wake it, under `guard`; a head that enters |
+//! | [`READERS`] | how many readers hold it, the upgradable one among them | readers | readers |
+//!
+//! `guard` is a small lock (`bitlock`) for all that follows. `readers` and `writers` are lists of waiters, in the order in which they
+//! came; an upgradable reader waits among the writers. `head` names the one waiter that may try for the lock. `upgrader` names the one that
+//! sleeps until the other readers have left. `phase` counts the writers that entered from the queue; in a waiter's node it is noted after which of them it
+//! came. `owner` is the last writer's tag ([`Platform::tag`]), a hint for spinners while [`WRITER`] is set.
+//!
+//! # Who comes next
+//!
+//! | [`Policy`] | a waiting writer keeps newcoming readers out | after a writer | after a reader |
+//! | --- | --- | --- | --- |
+//! | `PhaseFair` | yes | the readers that were waiting by then | the rest of those, then a writer |
+//! | `ReaderPreferring` | no | readers | readers |
+//! | `WriterPreferring` | yes | writers | writers |
+//!
+//! With the first nobody waits for more than one phase of the others, in the manner of Brandenburg and Anderson's phase-fair locks (Real-Time
+//! Systems, 2010), but that who runs may overtake who sleeps, for a bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so,
+//! and a newcomer that finds the lock free takes it, until the head has been woken in vain
+//! [`Tuning::handoff_after`](crate::platform::Tuning) times.
+//!
+//! A thread that holds the lock as a reader may take it again as one, whoever waits, only with `ReaderPreferring`, which each call names for itself.
+//!
+//! # Invariants
+//!
+//! * **EXCLUSION.** Every entry is a read-modify-write of `word` that finds nothing there which excludes it. `WRITER` excludes all;
+//!   `READERS` exclude a writer; `UPGRADABLE` excludes another.
+//! * **HEAD.** If a list is not empty, `head` names one of its nodes, and only that thread sets or clears `BARRED`. Both change under
+//!   `guard`, except that the head clears `BARRED` as it enters.
+//! * **DUTY.** The head is awake ([`state::HEAD`], or between its wake-up and its next look), or `SLEEPS` is set, or it is about to be looked
+//!   at by whoever has cleared `SLEEPS`. It sets `SLEEPS` by a read-modify-write after it has published [`state::SLEEPING`], and looks at what that
+//!   returned; who leaves the lock so that the head may enter looks at `SLEEPS` in the very step with which it leaves.
+//! * **LAST TOUCH.** The step that releases the lock is the last access to it. Who finds `SLEEPS` set calls the sleeper first, under `guard`, and
+//!   releases with `SLEEPS` clear, or calls again; it wakes by address, in type-stable memory.
+//! * **SERVICE.** Headship is passed on by whoever enters from it or gives up. A head that has waited in vain bars newcomers, so it enters when those
+//!   inside have left.
+//!
+//! # Forks
+//!
+//! In a forked child the lists name threads that do not exist there. The epoch in `guard` tells, and whoever enters a slow path first clears
+//! them, with the bits of `word` that speak of waiters.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::bitlock;
+use crate::node::{Held, Node, NodeId, list, state};
+use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
+
+/// Held by a writer.
+const WRITER: u32 = 1 << 31;
+/// One of the readers is the upgradable one.
+const UPGRADABLE: u32 = 1 << 30;
+/// It waits for the others to leave.
+const UPGRADING: u32 = 1 << 29;
+/// Reserved for the queue head.
+const BARRED: u32 = 1 << 28;
+/// The queue head sleeps, or the upgradable reader.
+const SLEEPS: u32 = 1 << 27;
+/// More readers than there can be threads: no more of them.
+const FULL: u32 = 1 << 26;
+/// How many readers.
+const READERS: u32 = SLEEPS - 1;
+
+/// Which waiters go first. Each call names it; the calls on one lock usually name the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Readers and writers in turn: nobody starves. The default.
+    #[default]
+    PhaseFair,
+    /// Readers enter whenever no writer is inside, so that one may enter again while it is inside. Writers may starve. As glibc's
+    /// `PTHREAD_RWLOCK_PREFER_READER_NP`.
+    ReaderPreferring,
+    /// No reader enters while a writer waits. Readers may starve. As glibc's `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
+    WriterPreferring,
+}
+
+/// As what somebody enters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Reader,
+    Upgradable,
+    Writer,
+}
+
+/// What a thread wants.
+#[derive(Clone, Copy)]
+struct Want<'a> {
+    kind: Kind,
+    policy: Policy,
+    deadline: Option<&'a Deadline>,
+}
+
+impl Want<'_> {
+    /// The word after this thread has entered, if it may: the queue head is not kept out by its own reservation.
+    fn entered(self, seen: u32, head: bool) -> Option<u32> {
+        let reserved = if head { 0 } else { BARRED };
+        let (excluded, next) = match (self.kind, self.policy) {
+            (Kind::Reader, Policy::ReaderPreferring) => (WRITER | FULL, seen.wrapping_add(1)),
+            (Kind::Reader, _) => (WRITER | FULL | UPGRADING | reserved, seen.wrapping_add(1)),
+            (Kind::Upgradable, _) => {
+                (WRITER | FULL | UPGRADABLE | reserved, seen.wrapping_add(1) | UPGRADABLE)
+            }
+            (Kind::Writer, _) => (WRITER | READERS | reserved, seen | WRITER),
+        };
+        if seen & excluded != 0 {
+            return None;
+        }
+        // A head that enters does not sleep. An upgradable reader may.
+        let done = match (head, seen & UPGRADING) {
+            (false, _) => 0,
+            (true, 0) => BARRED | SLEEPS,
+            (true, _) => BARRED,
+        };
+        Some(next & !done)
+    }
+
+    fn expired<P: Platform>(self) -> bool {
+        self.deadline.is_some_and(P::expired)
+    }
+}
+
+/// The readers-writer lock: 32 bytes, zero when unlocked. An unlocked one may be moved, copied and freed.
+///
+/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same lock, all are with respect to others. Up to
+/// 67 million readers can hold it at once; more wait.
+#[repr(C)]
+pub struct RawRwLock<P: Platform> {
+    word: P::U32,
+    guard: P::U32,
+    owner: P::U32,
+    head: P::U32,
+    readers: P::U32,
+    writers: P::U32,
+    upgrader: P::U32,
+    phase: P::U32,
+}
+
+impl<P: Platform> Default for RawRwLock<P> {
+    fn default() -> Self {
+        let zero = || P::U32::new(0);
+        RawRwLock {
+            word: zero(),
+            guard: zero(),
+            owner: zero(),
+            head: zero(),
+            readers: zero(),
+            writers: zero(),
+            upgrader: zero(),
+            phase: zero(),
+        }
+    }
+}
+
+impl<P: Platform> RawRwLock<P>
+where
+    P::U32: ConstAtomic,
+{
+    /// An unlocked lock.
+    pub const fn new() -> Self {
+        RawRwLock {
+            word: P::U32::ZERO,
+            guard: P::U32::ZERO,
+            owner: P::U32::ZERO,
+            head: P::U32::ZERO,
+            readers: P::U32::ZERO,
+            writers: P::U32::ZERO,
+            upgrader: P::U32::ZERO,
+            phase: P::U32::ZERO,
+        }
+    }
+}
+
+/// As a reader, one of any number.
+impl<P: Platform> RawRwLock<P> {
+    /// Enters, waiting as long as it takes. What writers did before happens before the return. Of a thread that is inside already, see
+    /// [`Policy`].
+    #[inline]
+    pub fn lock_read(&self, policy: Policy) {
+        if !self.enter_read() {
+            self.lock_slow(Want { kind: Kind::Reader, policy, deadline: None });
+        }
+    }
+
+    /// As [`RawRwLock::lock_read`], but gives up once `deadline` has passed; false then. It does not if it need not wait.
+    #[inline]
+    pub fn lock_read_until(&self, policy: Policy, deadline: &Deadline) -> bool {
+        self.enter_read() || self.lock_slow(Want { kind: Kind::Reader, policy, deadline: Some(deadline) })
+    }
+
+    /// Enters if it need not wait. Synchronises as [`RawRwLock::lock_read`] when true.
+    #[inline]
+    pub fn try_lock_read(&self, policy: Policy) -> bool {
+        self.enter_read() || self.try_slow(Kind::Reader, policy)
+    }
+
+    /// Leaves. What the caller did happens before the next writer enters.
+    #[inline]
+    pub fn unlock_read(&self) {
+        let seen = self.word.load(Relaxed);
+        if seen & SLEEPS != 0 || self.word.compare_exchange(seen, seen - 1, Release, Relaxed).is_err() {
+            self.leave(1, 0);
+        }
+    }
+
+    #[inline(always)]
+    fn enter_read(&self) -> bool {
+        let seen = self.word.load(Relaxed);
+        seen & (WRITER | BARRED | UPGRADING | FULL) == 0
+            && self.word.compare_exchange(seen, seen + 1, Acquire, Relaxed).is_ok()
+    }
+}
+
+/// As a writer, alone.
+impl<P: Platform> RawRwLock<P> {
+    /// Enters, waiting as long as it takes. What those inside before did happens before the return. A thread that is inside already waits
+    /// for ever.
+    #[inline]
+    pub fn lock_write(&self, policy: Policy) {
+        if !self.enter_write() {
+            self.lock_slow(Want { kind: Kind::Writer, policy, deadline: None });
+        }
+    }
+
+    /// As [`RawRwLock::lock_write`], but gives up once `deadline` has passed; false then. It does not if it need not wait.
+    #[inline]
+    pub fn lock_write_until(&self, policy: Policy, deadline: &Deadline) -> bool {
+        self.enter_write() || self.lock_slow(Want { kind: Kind::Writer, policy, deadline: Some(deadline) })
+    }
+
+    /// Enters if it need not wait. Synchronises as [`RawRwLock::lock_write`] when true.
+    #[inline]
+    pub fn try_lock_write(&self) -> bool {
+        self.enter_write() || self.try_slow(Kind::Writer, Policy::default())
+    }
+
+    /// Leaves. What the caller did happens before the next one enters.
+    #[inline]
+    pub fn unlock_write(&self) {
+        if self.word.compare_exchange(WRITER, 0, Release, Relaxed).is_err() {
+            self.leave(WRITER, 0);
+        }
+    }
+
+    /// Becomes a reader, with nobody in between. What the caller did happens before other readers enter.
+    pub fn downgrade(&self) {
+        self.leave(WRITER, 1);
+    }
+
+    /// Becomes the upgradable reader, with nobody in between.
+    pub fn downgrade_to_upgradable(&self) {
+        self.leave(WRITER, UPGRADABLE | 1);
+    }
+
+    #[inline(always)]
+    fn enter_write(&self) -> bool {
+        let entered = self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok();
+        if entered {
+            self.publish();
+        }
+        entered
+    }
+
+    /// Tells spinners where the writer runs.
+    #[inline(always)]
+    fn publish(&self) {
+        self.owner.store(P::tag(), Relaxed);
+    }
+}
+
+/// As the one reader that can become a writer.
+impl<P: Platform> RawRwLock<P> {
+    /// Enters beside readers, waiting as long as it takes. Synchronises as [`RawRwLock::lock_read`].
+    pub fn lock_upgradable(&self, policy: Policy) {
+        self.lock_slow(Want { kind: Kind::Upgradable, policy, deadline: None });
+    }
+
+    /// As [`RawRwLock::lock_upgradable`], but gives up once `deadline` has passed; false then.
+    pub fn lock_upgradable_until(&self, policy: Policy, deadline: &Deadline) -> bool {
+        self.lock_slow(Want { kind: Kind::Upgradable, policy, deadline: Some(deadline) })
+    }
+
+    /// Enters if it need not wait.
+    pub fn try_lock_upgradable(&self) -> bool {
+        self.try_slow(Kind::Upgradable, Policy::default())
+    }
+
+    /// Leaves.
+    pub fn unlock_upgradable(&self) {
+        self.leave(UPGRADABLE | 1, 0);
+    }
+
+    /// Stays as one reader of many.
+    pub fn downgrade_upgradable(&self) {
+        self.leave(UPGRADABLE | 1, 1);
+    }
+
+    /// Becomes the writer if no other reader is inside. Synchronises as [`RawRwLock::lock_write`] when true.
+    pub fn try_upgrade(&self) -> bool {
+        let mut seen = self.word.load(Relaxed);
+        // The only reader is the caller.
+        while seen & READERS == 1 {
+            let next = (seen | WRITER) & !(UPGRADABLE | UPGRADING | READERS);
+            // Acquire: what the others did before they left.
+            match self.word.compare_exchange(seen, next, Acquire, Relaxed) {
+                Ok(_) => {
+                    self.publish();
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Becomes the writer, as soon as the other readers have left; no more come in. Synchronises as [`RawRwLock::lock_write`].
+    pub fn upgrade(&self) {
+        self.upgrade_within(None);
+    }
+
+    /// As [`RawRwLock::upgrade`], but gives up once `deadline` has passed; false then, and the caller is the upgradable reader still.
+    pub fn upgrade_until(&self, deadline: &Deadline) -> bool {
+        self.upgrade_within(Some(deadline))
+    }
+
+    fn upgrade_within(&self, deadline: Option<&Deadline>) -> bool {
+        if self.try_upgrade() {
+            return true;
+        }
+        self.renew();
+        // Relaxed: it carries nothing.
+        self.word.fetch_or(UPGRADING, Relaxed);
+        let mut budget = P::spin();
+        while budget.spin() {
+            if self.try_upgrade() {
+                return true;
+            }
+        }
+        match Held::<P>::take() {
+            Some(held) => self.sleep_to_upgrade(&held, deadline),
+            None => self.poll_to_upgrade(deadline),
+        }
+    }
+
+    fn sleep_to_upgrade(&self, held: &Held<P>, deadline: Option<&Deadline>) -> bool {
+        let node = held.node();
+        bitlock::lock::<P>(&self.guard);
+        self.upgrader.store(held.id.raw(), Relaxed);
+        bitlock::unlock::<P>(&self.guard);
+        let upgraded = loop {
+            node.state.store(state::SLEEPING, Relaxed);
+            // DUTY, as for the head.
+            self.word.fetch_or(SLEEPS, AcqRel);
+            if self.try_upgrade() {
+                break true;
+            }
+            if P::wait(&node.state, state::SLEEPING, deadline) == Waited::TimedOut {
+                break self.try_upgrade();
+            }
+        };
+        bitlock::lock::<P>(&self.guard);
+        self.upgrader.store(0, Relaxed);
+        bitlock::unlock::<P>(&self.guard);
+        node.state.store(state::IDLE, Relaxed);
+        upgraded || self.stay_upgradable()
+    }
+
+    fn poll_to_upgrade(&self, deadline: Option<&Deadline>) -> bool {
+        let mut round = 0;
+        while !self.try_upgrade() {
+            if deadline.is_some_and(P::expired) {
+                return self.stay_upgradable();
+            }
+            P::stall(round);
+            round = round.saturating_add(1);
+        }
+        true
+    }
+
+    /// Gives the upgrade up: others may enter again.
+    #[cold]
+    fn stay_upgradable(&self) -> bool {
+        self.word.fetch_and(!UPGRADING, Relaxed);
+        // The head may sleep because of it.
+        for node in self.call().into_iter().flatten() {
+            P::wake(&node.state, 1);
+        }
+        false
+    }
+}
+
+/// At one moment.
+impl<P: Platform> RawRwLock<P> {
+    /// Whether a writer is inside.
+    pub fn is_write_locked(&self) -> bool {
+        self.word.load(Relaxed) & WRITER != 0
+    }
+
+    /// Whether anybody is.
+    pub fn is_locked(&self) -> bool {
+        self.word.load(Relaxed) & (WRITER | READERS) != 0
+    }
+
+    /// Whether nobody is, and nobody waits. For checkers.
+    pub fn is_idle(&self) -> bool {
+        self.word.load(Relaxed) == 0
+            && [&self.head, &self.readers, &self.writers, &self.upgrader]
+                .iter()
+                .all(|word| word.load(Relaxed) == 0)
+    }
+}
+
+/// The slow paths.
+impl<P: Platform> RawRwLock<P> {
+    /// Tries for it until it is clear that somebody is in the way.
+    #[cold]
+    fn try_slow(&self, kind: Kind, policy: Policy) -> bool {
+        self.renew();
+        self.enter(Want { kind, policy, deadline: None }, false)
+    }
+
+    /// Enters if nothing is against it.
+    #[inline]
+    fn enter(&self, want: Want<'_>, head: bool) -> bool {
+        let mut seen = self.word.load(Relaxed);
+        while let Some(next) = want.entered(seen, head) {
+            match self.word.compare_exchange(seen, next, Acquire, Relaxed) {
+                Ok(_) => {
+                    if want.kind == Kind::Writer {
+                        self.publish();
+                    }
+                    return true;
+                }
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self, want: Want<'_>) -> bool {
+        self.renew();
+        if self.glance(want) {
+            return true;
+        }
+        match Held::<P>::take() {
+            Some(held) => self.queue(want, &held),
+            None => self.poll(want),
+        }
+    }
+
+    /// Looks a few times, as long as nobody queues: a short section is over by then.
+    fn glance(&self, want: Want<'_>) -> bool {
+        for _ in 0..=P::tuning().glances {
+            if self.enter(want, false) {
+                return true;
+            }
+            let seen = self.word.load(Relaxed);
+            // A writer that finds readers has to keep others out.
+            let sharing = want.kind != Kind::Reader && seen & WRITER == 0;
+            if sharing || self.head.load(Relaxed) != 0 || self.is_displaced(seen) || want.expired::<P>() {
+                return false;
+            }
+            for _ in 0..P::tuning().turns_a_look {
+                P::pause();
+            }
+        }
+        false
+    }
+
+    /// Whether there is a writer inside that does not run.
+    fn is_displaced(&self, seen: u32) -> bool {
+        seen & WRITER != 0 && P::running(self.owner.load(Relaxed)) == Running::No
+    }
+
+    /// Without a node there is no place in the queue.
+    #[cold]
+    fn poll(&self, want: Want<'_>) -> bool {
+        let mut round = 0;
+        while !self.enter(want, false) {
+            if want.expired::<P>() {
+                return false;
+            }
+            P::stall(round);
+            round = round.saturating_add(1);
+        }
+        true
+    }
+
+    fn queue(&self, want: Want<'_>, held: &Held<P>) -> bool {
+        let node = held.node();
+        bitlock::lock::<P>(&self.guard);
+        list::push::<P>(self.list(want.kind), held.id);
+        // A reader that finds a writer inside is one of those that come after that.
+        let writing = u32::from(self.word.load(Relaxed) & WRITER != 0);
+        node.passed.store(self.phase.load(Relaxed).wrapping_sub(writing), Relaxed);
+        let head = self.head.load(Relaxed) == 0;
+        if head {
+            self.head.store(held.id.raw(), Relaxed);
+        }
+        node.state.store(if head { state::HEAD } else { state::IDLE }, Relaxed);
+        bitlock::unlock::<P>(&self.guard);
+
+        let entered = (head || self.await_headship(want, node)) && self.enter_as_head(want, node);
+
+        bitlock::lock::<P>(&self.guard);
+        let wake = self.withdraw(want, held.id, entered);
+        bitlock::unlock::<P>(&self.guard);
+        node.state.store(state::IDLE, Relaxed);
+        if let Some(next) = wake {
+            P::wake(&next.state, 1);
+        }
+        entered
+    }
+
+    /// Waits to be the queue head. False if the wait was given up; it may be the head by then.
+    fn await_headship(&self, want: Want<'_>, node: &Node<P>) -> bool {
+        let mut budget = P::spin();
+        // Acquire: partner of the release in `rouse`.
+        while node.state.load(Acquire) == state::IDLE {
+            if self.is_displaced(self.word.load(Relaxed)) || !budget.spin() {
+                break;
+            }
+        }
+        if node.state.compare_exchange(state::IDLE, state::SLEEPING, Release, Acquire).is_err() {
+            return true;
+        }
+        self.sleep(want, node)
+    }
+
+    /// Sleeps until it is called. False if the wait was given up.
+    fn sleep(&self, want: Want<'_>, node: &Node<P>) -> bool {
+        // Acquire: partner of the release in `rouse`.
+        while node.state.load(Acquire) == state::SLEEPING {
+            if P::wait(&node.state, state::SLEEPING, want.deadline) == Waited::TimedOut {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Tries for the lock as the queue head. False if the wait was given up.
+    fn enter_as_head(&self, want: Want<'_>, node: &Node<P>) -> bool {
+        let mut vain = 0;
+        loop {
+            let mut budget = P::spin();
+            loop {
+                if self.enter(want, true) {
+                    return true;
+                }
+                let seen = self.word.load(Relaxed);
+                if seen & BARRED == 0 && self.bars(want, seen, vain) {
+                    // Relaxed: it carries nothing.
+                    self.word.fetch_or(BARRED, Relaxed);
+                }
+                if self.is_displaced(seen) || !budget.spin() {
+                    break;
+                }
+            }
+            if want.expired::<P>() {
+                return false;
+            }
+            // The first time others may pass: one of the readers inside may have lost its CPU, and whoever has one had better
+            // use it than wait with us.
+            let briefly = vain == 0 && want.policy == Policy::PhaseFair && want.kind != Kind::Reader;
+            if briefly {
+                self.word.fetch_and(!BARRED, Relaxed);
+            }
+            node.state.store(state::SLEEPING, Relaxed);
+            // DUTY. Release: whoever calls us finds that we sleep. Acquire: `entered` may be true of what it returns.
+            let seen = self.word.fetch_or(SLEEPS, AcqRel);
+            if want.entered(seen, true).is_none() {
+                if briefly {
+                    P::patrol(&node.state, state::SLEEPING);
+                } else if !self.sleep(want, node) {
+                    return false;
+                }
+            }
+            vain = vain.saturating_add(1);
+        }
+    }
+
+    /// Whether the head keeps others out: a writer the readers, and anybody who has waited in vain for too long.
+    fn bars(&self, want: Want<'_>, seen: u32, vain: u32) -> bool {
+        let sharing = want.kind == Kind::Writer && seen & WRITER == 0;
+        sharing && want.policy != Policy::ReaderPreferring || vain >= P::tuning().handoff_after
+    }
+
+    fn list(&self, kind: Kind) -> &P::U32 {
+        match kind {
+            Kind::Reader => &self.readers,
+            Kind::Upgradable | Kind::Writer => &self.writers,
+        }
+    }
+
+    /// Takes a waiter out of the queue, and passes headship on if it has that. Returns whom to wake. Under `guard`.
+    fn withdraw(&self, want: Want<'_>, id: NodeId, entered: bool) -> Option<&'static Node<P>> {
+        list::remove::<P>(self.list(want.kind), id);
+        if self.head.load(Relaxed) != id.raw() {
+            return None;
+        }
+        if !entered {
+            self.word.fetch_and(!BARRED, Relaxed);
+        }
+        let wrote = entered && want.kind == Kind::Writer;
+        if wrote {
+            self.phase.store(self.phase.load(Relaxed).wrapping_add(1), Relaxed);
+        }
+        let next = self.next(want.policy, wrote);
+        self.head.store(next.map_or(0, |(id, _)| id.raw()), Relaxed);
+        let (id, kind) = next?;
+        let node = id.get::<P>();
+        // It could do nothing yet: whoever lets it in wakes it.
+        let waits = wrote || entered && kind != Kind::Reader && want.policy == Policy::ReaderPreferring;
+        if waits && node.state.compare_exchange(state::IDLE, state::HEAD, Release, Relaxed).is_err() {
+            // DUTY, for it. Nobody can have left it the lock since it fell asleep: we are inside, and look at the word as we leave.
+            self.word.fetch_or(SLEEPS, AcqRel);
+            return None;
+        }
+        if waits { None } else { Self::rouse(node) }
+    }
+
+    /// Who is to be the head, after a writer has entered, or somebody else. Under `guard`.
+    fn next(&self, policy: Policy, wrote: bool) -> Option<(NodeId, Kind)> {
+        let reader = list::first::<P>(&self.readers).map(|id| (id, Kind::Reader));
+        let writer = list::first::<P>(&self.writers).map(|id| (id, Kind::Writer));
+        let readers_first = match policy {
+            Policy::ReaderPreferring => true,
+            Policy::WriterPreferring => false,
+            // Of the readers, those that came before the last writer left.
+            Policy::PhaseFair => {
+                wrote
+                    || reader
+                        .is_some_and(|(id, _)| id.get::<P>().passed.load(Relaxed) != self.phase.load(Relaxed))
+            }
+        };
+        if readers_first { reader.or(writer) } else { writer.or(reader) }
+    }
+
+    /// Makes a waiter look again, or makes it the head. Returns it if it sleeps, and the caller has to wake it. Under `guard`.
+    fn rouse(node: &'static Node<P>) -> Option<&'static Node<P>> {
+        (node.state.swap(state::HEAD, Release) == state::SLEEPING).then_some(node)
+    }
+
+    /// Makes those look again of whom `SLEEPS` speaks. Returns whom to wake.
+    fn call(&self) -> [Option<&'static Node<P>>; 2] {
+        self.renew();
+        bitlock::lock::<P>(&self.guard);
+        // Acquire: partner of the release of whoever set it. What it published before is there.
+        self.word.fetch_and(!SLEEPS, Acquire);
+        let called = [&self.head, &self.upgrader]
+            .map(|word| NodeId::from_raw(word.load(Relaxed)).and_then(|id| Self::rouse(id.get::<P>())));
+        bitlock::unlock::<P>(&self.guard);
+        called
+    }
+
+    /// Gives up `take` of the word for `put`.
+    #[cold]
+    #[inline(never)]
+    fn leave(&self, take: u32, put: u32) {
+        let mut called = [None, None];
+        let mut seen = self.word.load(Relaxed);
+        loop {
+            let left = seen - take + put;
+            // A reader that leaves others behind lets nobody in but one that upgrades.
+            let lets_in = take != 1 || left & READERS <= u32::from(left & UPGRADING != 0);
+            if seen & SLEEPS != 0 && lets_in {
+                for (last, now) in called.iter_mut().zip(self.call()) {
+                    if let Some(node) = core::mem::replace(last, now.or(*last))
+                        && now.is_some()
+                    {
+                        P::wake(&node.state, 1);
+                    }
+                }
+                seen = self.word.load(Relaxed);
+                continue;
+            }
+            // LAST TOUCH.
+            match self.word.compare_exchange(seen, left, Release, Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
+        for node in called.into_iter().flatten() {
+            P::wake(&node.state, 1);
+        }
+    }
+
+    /// Makes the queue this process's own. See the module's documentation.
+    #[inline]
+    fn renew(&self) {
+        bitlock::renew::<P>(&self.guard, 0, || {
+            for word in [&self.head, &self.readers, &self.writers, &self.upgrader] {
+                word.store(0, Relaxed);
+            }
+            self.word.fetch_and(!(BARRED | SLEEPS | UPGRADING), Relaxed);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn want(kind: Kind, policy: Policy) -> Want<'static> {
+        Want { kind, policy, deadline: None }
+    }
+
+    #[test]
+    fn who_excludes_whom() {
+        use Policy::*;
+        for policy in [PhaseFair, ReaderPreferring, WriterPreferring] {
+            let [reader, upgradable, writer] =
+                [Kind::Reader, Kind::Upgradable, Kind::Writer].map(|kind| want(kind, policy));
+            for head in [false, true] {
+                assert_eq!(reader.entered(0, head), Some(1));
+                assert_eq!(reader.entered(1 | UPGRADABLE, head), Some(2 | UPGRADABLE));
+                assert_eq!(reader.entered(WRITER, head), None);
+                assert_eq!(reader.entered(FULL, head), None);
+                assert_eq!(reader.entered(1 | UPGRADING, head).is_some(), policy == ReaderPreferring);
+                assert_eq!(upgradable.entered(1, head), Some(2 | UPGRADABLE));
+                assert_eq!(upgradable.entered(1 | UPGRADABLE, head), None);
+                assert_eq!(writer.entered(0, head), Some(WRITER));
+                assert_eq!(writer.entered(1, head), None);
+                assert_eq!(writer.entered(BARRED | SLEEPS, head), head.then_some(WRITER));
+            }
+            assert_eq!(reader.entered(BARRED, false).is_some(), policy == ReaderPreferring);
+            assert_eq!(reader.entered(1 | SLEEPS | BARRED, true), Some(2));
+        }
+    }
+
+    #[test]
+    fn a_sleeping_upgrader_is_not_forgotten_when_the_head_enters() {
+        let reader = want(Kind::Reader, Policy::ReaderPreferring);
+        let word = 2 | UPGRADABLE | UPGRADING | SLEEPS;
+        assert_eq!(reader.entered(word, true), Some(word + 1));
+    }
+}

@@ -1,0 +1,797 @@
+//! The readers-writer lock: exclusion, no lost wake-up, nothing left behind, nobody forgotten; with deadlines, upgrades and downgrades, in forked
+//! children, and destroyed by its next owner.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use loom::cell::UnsafeCell;
+use loom::thread::JoinHandle;
+use poundlock_core::platform::Atomic;
+use poundlock_core::rwlock::{Policy, RawRwLock};
+use poundlock_model::{
+    Fault, Model, Modelled, Mortal, Operation, Patient, Report, RwLockWords, Settings, World, explore,
+    rwlock_words,
+};
+
+use crate::common::{DEADLOCK, LATE, UNORDERED, caught, faulty};
+
+/// Nobody spins, so that few preemptions reach far.
+const TWO: Settings = Settings { spins: 0, ..Settings::DEFAULT };
+const THREE: Settings = Settings { threads: 3, ..TWO };
+const FOUR: Settings = Settings { threads: 4, ..TWO };
+/// Enough for a look.
+const SPINNING: Settings = Settings { spins: 2, ..Settings::DEFAULT };
+
+// In its word.
+const WRITER: u32 = 1 << 31;
+const UPGRADING: u32 = 1 << 29;
+const BARRED: u32 = 1 << 28;
+const SLEEPS: u32 = 1 << 27;
+const READERS: u32 = SLEEPS - 1;
+
+/// Places that the models count.
+const SHARED: usize = 0;
+const RESERVED: usize = 1;
+const GAVE_UP: usize = 2;
+const UPGRADED: usize = 3;
+// Instead of that, where destruction is the subject.
+const DESTROYED: usize = 3;
+
+const POLICIES: [Policy; 3] = [Policy::PhaseFair, Policy::ReaderPreferring, Policy::WriterPreferring];
+
+/// What a thread does with the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    Reads,
+    Writes,
+    /// Writes, then reads without leaving.
+    Downgrades,
+    /// Reads as the one that may write, and leaves.
+    Looks,
+    /// Reads as the one that may write, and then writes.
+    Upgrades,
+    /// Reads, and reads again inside: whoever waits.
+    ReadsTwice,
+}
+
+use Does::*;
+
+/// A lock and what it protects. Two accesses to that which the lock does not order, one of them a write, fail the model.
+struct Shelf<P: Modelled> {
+    lock: RawRwLock<P>,
+    policy: Policy,
+    value: UnsafeCell<u32>,
+    /// How many have come in, for the model's own use.
+    came: Cell<u32>,
+}
+
+impl<P: Modelled> Shelf<P> {
+    fn new(policy: Policy) -> Rc<Self> {
+        Rc::new(Self::unshared(policy))
+    }
+
+    fn unshared(policy: Policy) -> Self {
+        Shelf { lock: RawRwLock::default(), policy, value: UnsafeCell::new(0), came: Cell::new(0) }
+    }
+
+    fn words(&self) -> RwLockWords<'_> {
+        rwlock_words(&self.lock)
+    }
+
+    fn read(&self) -> u32 {
+        // SAFETY: loom checks what makes this sound, and fails the model otherwise.
+        self.value.with(|value| unsafe { *value })
+    }
+
+    /// Returns what it was.
+    fn write(&self) -> u32 {
+        // SAFETY: as in `read`.
+        self.value.with_mut(|value| unsafe {
+            *value += 1;
+            *value - 1
+        })
+    }
+
+    /// Goes in and out. Returns how often it wrote.
+    fn pass(&self, does: Does) -> u32 {
+        let (lock, policy) = (&self.lock, self.policy);
+        match does {
+            Reads => {
+                lock.lock_read(policy);
+                self.read();
+                lock.unlock_read();
+                0
+            }
+            Writes => {
+                lock.lock_write(policy);
+                self.write();
+                lock.unlock_write();
+                1
+            }
+            Downgrades => {
+                lock.lock_write(policy);
+                let before = self.write();
+                lock.downgrade();
+                assert_eq!(self.read(), before + 1, "somebody wrote in between");
+                lock.unlock_read();
+                1
+            }
+            Looks => {
+                lock.lock_upgradable(policy);
+                self.read();
+                lock.unlock_upgradable();
+                0
+            }
+            Upgrades => {
+                lock.lock_upgradable(policy);
+                let before = self.read();
+                lock.upgrade();
+                assert_eq!(self.write(), before, "somebody wrote in between");
+                lock.unlock_write();
+                1
+            }
+            ReadsTwice => {
+                lock.lock_read(policy);
+                let before = self.read();
+                lock.lock_read(Policy::ReaderPreferring);
+                assert_eq!(self.read(), before, "somebody wrote in between");
+                lock.unlock_read();
+                lock.unlock_read();
+                0
+            }
+        }
+    }
+
+    fn passer(self: &Rc<Self>, world: &World, index: u32, does: Does) -> JoinHandle<u32> {
+        let shelf = self.clone();
+        world.spawn(index, move |_| shelf.pass(does))
+    }
+
+    /// Threads from number 1 on that do this and sleep, in this order. Somebody is inside.
+    fn sleepers(self: &Rc<Self>, world: &World, all: &[Does]) -> Vec<JoinHandle<u32>> {
+        let asleep = |(index, &does)| {
+            let sleeper = self.passer(world, index, does);
+            world.await_sleep(index);
+            sleeper
+        };
+        (1..).zip(all).map(asleep).collect()
+    }
+
+    /// At the end, when all threads have been joined.
+    fn finish(&self, writes: u32) {
+        assert_eq!(self.write(), writes, "a write was lost");
+        assert!(self.lock.is_idle(), "something is left in the lock");
+    }
+}
+
+fn watch<P: Modelled>(world: &World, shelf: &Rc<Shelf<P>>) {
+    let word = shelf.words().word;
+    world.watch(word, SHARED, |word| word & READERS > 1);
+    world.watch(word, RESERVED, |word| word & BARRED != 0);
+    world.watch_change(word, UPGRADED, |before, after| before & UPGRADING != 0 && after & WRITER != 0);
+}
+
+fn join(others: Vec<JoinHandle<u32>>) -> u32 {
+    others.into_iter().map(|other| other.join().unwrap()).sum()
+}
+
+/// The main thread does the first, others the rest, all at once.
+fn all_at_once<P: Modelled>(
+    name: &str,
+    preemptions: usize,
+    settings: Settings,
+    policy: Policy,
+    all: &'static [Does],
+) -> Report {
+    let name = format!("rwlock: {name}, {policy:?}");
+    explore::<P>(&name, preemptions, settings, move |world| {
+        let shelf = Shelf::<P>::new(policy);
+        watch(world, &shelf);
+        let others = (1..).zip(&all[1..]).map(|(index, &does)| shelf.passer(world, index, does)).collect();
+        let writes = shelf.pass(all[0]);
+        let writes = writes + join(others);
+        shelf.finish(writes);
+    })
+}
+
+/// The main thread writes or reads, the others sleep; it leaves, and does more.
+fn in_turn<P: Modelled>(
+    name: &str,
+    settings: Settings,
+    policy: Policy,
+    holds: Does,
+    asleep: &'static [Does],
+    more: &'static [Does],
+) -> Report {
+    let name = format!("rwlock: {name}, {policy:?}");
+    explore::<P>(&name, 2, settings, move |world| {
+        let shelf = Shelf::<P>::new(policy);
+        watch(world, &shelf);
+        let others = world.unexplored(|| {
+            match holds {
+                Reads => shelf.lock.lock_read(policy),
+                _ => shelf.lock.lock_write(policy),
+            }
+            shelf.sleepers(world, asleep)
+        });
+        let mut writes = 0;
+        match holds {
+            Reads => {
+                shelf.read();
+                shelf.lock.unlock_read();
+            }
+            Downgrades => {
+                writes += 1;
+                shelf.write();
+                shelf.lock.downgrade();
+                shelf.read();
+                shelf.lock.unlock_read();
+            }
+            _ => {
+                writes += 1;
+                shelf.write();
+                shelf.lock.unlock_write();
+            }
+        }
+        writes += more.iter().map(|&does| shelf.pass(does)).sum::<u32>();
+        writes += join(others);
+        shelf.finish(writes);
+    })
+}
+
+#[test]
+fn a_reader_and_a_writer() {
+    for policy in POLICIES {
+        let report = all_at_once::<Model>("a reader and a writer", 3, TWO, policy, &[Reads, Writes]);
+        assert!(report.sleeps > 0 && report.woken > 0, "{report:?}");
+    }
+}
+
+#[test]
+fn two_writers() {
+    let report = all_at_once::<Model>("two writers", 3, TWO, Policy::PhaseFair, &[Writes, Writes]);
+    assert!(report.sleeps > 0 && report.woken > 0, "{report:?}");
+    all_at_once::<Model>("two writers that spin", 3, SPINNING, Policy::PhaseFair, &[Writes, Writes]);
+}
+
+#[test]
+fn spinning() {
+    for policy in POLICIES {
+        all_at_once::<Model>("spinning", 2, SPINNING, policy, &[Reads, Writes]);
+        all_at_once::<Patient>(
+            "spinning, three",
+            1,
+            Settings { threads: 3, ..SPINNING },
+            policy,
+            &[Reads, Writes, Reads],
+        );
+    }
+}
+
+#[test]
+fn two_readers_and_a_writer() {
+    for policy in POLICIES {
+        let report =
+            all_at_once::<Model>("two readers and a writer", 2, THREE, policy, &[Reads, Writes, Reads]);
+        assert!(report.sleeps > 0, "{report:?}");
+    }
+}
+
+#[test]
+fn two_writers_and_a_reader() {
+    for policy in POLICIES {
+        all_at_once::<Model>("two writers and a reader", 2, THREE, policy, &[Writes, Reads, Writes]);
+    }
+}
+
+#[test]
+fn recursive_readers() {
+    for policy in POLICIES {
+        all_at_once::<Model>("a recursive reader", 3, TWO, policy, &[ReadsTwice, Writes]);
+        all_at_once::<Model>("recursive readers", 1, THREE, policy, &[ReadsTwice, Writes, ReadsTwice]);
+    }
+}
+
+#[test]
+fn downgrading() {
+    for policy in POLICIES {
+        all_at_once::<Model>("downgrading", 2, THREE, policy, &[Downgrades, Reads, Writes]);
+        let report =
+            in_turn::<Model>("downgraded to sleepers", THREE, policy, Downgrades, &[Reads, Writes], &[]);
+        assert!(report.reached[SHARED] > 0, "nobody came in beside the reader: {report:?}");
+    }
+}
+
+#[test]
+fn upgrading() {
+    for policy in POLICIES {
+        let report = all_at_once::<Model>("upgrading beside a reader", 3, TWO, policy, &[Upgrades, Reads]);
+        assert!(report.reached[UPGRADED] > 0 && report.woken > 0, "{report:?}");
+        all_at_once::<Model>("two that upgrade", 3, TWO, policy, &[Upgrades, Upgrades]);
+        all_at_once::<Model>("upgrading and writing", 2, THREE, policy, &[Upgrades, Writes, Reads]);
+        all_at_once::<Model>("upgrading, looking, reading", 1, THREE, policy, &[Upgrades, Looks, Reads]);
+        all_at_once::<Model>("upgrading and spinning", 2, SPINNING, policy, &[Upgrades, Reads]);
+    }
+}
+
+#[test]
+fn one_that_may_upgrade_and_leaves() {
+    for policy in POLICIES {
+        all_at_once::<Model>("looking", 2, THREE, policy, &[Looks, Upgrades, Writes]);
+    }
+}
+
+#[test]
+fn sleepers_in_turn() {
+    for policy in POLICIES {
+        for holds in [Reads, Writes] {
+            let asleep: &[Does] = if holds == Reads { &[Writes, Writes] } else { &[Reads, Writes] };
+            let report = in_turn::<Model>("in turn", THREE, policy, holds, asleep, &[Writes]);
+            assert!(report.woken > 0, "{report:?}");
+        }
+    }
+}
+
+#[test]
+fn many_sleepers() {
+    for policy in POLICIES {
+        let report = in_turn::<Patient>("many sleepers", FOUR, policy, Writes, &[Reads, Writes, Reads], &[]);
+        assert!(report.woken > 0, "{report:?}");
+        // The first reader comes in before the writer, the other after it.
+        assert_eq!(report.reached[SHARED] > 0, policy != Policy::WriterPreferring, "{report:?}");
+    }
+}
+
+/// Who was woken in vain keeps others out.
+#[test]
+fn reserved() {
+    let report =
+        in_turn::<Model>("reserved", TWO, Policy::ReaderPreferring, Writes, &[Writes], &[Writes, Writes]);
+    assert!(report.reached[RESERVED] > 0, "{report:?}");
+    let report = in_turn::<Model>(
+        "reserved for a reader",
+        TWO,
+        Policy::PhaseFair,
+        Writes,
+        &[Reads],
+        &[Writes, Writes],
+    );
+    assert!(report.reached[RESERVED] > 0, "{report:?}");
+}
+
+/// All run on one CPU: whoever waits displaces the writer, and knows it.
+#[test]
+fn displaced() {
+    let settings = Settings { threads: 3, tags: [1; 5], ..SPINNING };
+    for policy in POLICIES {
+        let report = all_at_once::<Patient>("displaced", 1, settings, policy, &[Writes, Reads, Writes]);
+        assert!(report.sleeps > 0);
+    }
+}
+
+#[test]
+fn restless() {
+    for policy in POLICIES {
+        all_at_once::<Model>("restless", 2, Settings { restless: 2, ..TWO }, policy, &[Reads, Writes]);
+        all_at_once::<Model>(
+            "restless, upgrading",
+            2,
+            Settings { restless: 2, ..TWO },
+            policy,
+            &[Reads, Upgrades],
+        );
+    }
+}
+
+#[test]
+fn without_a_record() {
+    let settings = Settings { unregistered: 2, ..TWO };
+    for all in [&[Reads, Writes], &[Writes, Reads], &[Reads, Upgrades], &[Upgrades, Reads]] {
+        all_at_once::<Model>("without a record", 2, settings, Policy::PhaseFair, all);
+    }
+}
+
+#[test]
+fn trying() {
+    for policy in POLICIES {
+        let report = explore::<Model>(&format!("rwlock: trying, {policy:?}"), 3, TWO, move |world| {
+            let shelf = Shelf::<Model>::new(policy);
+            let other = shelf.passer(world, 1, Writes);
+            let mut writes = 0;
+            if shelf.lock.try_lock_read(policy) {
+                shelf.read();
+                shelf.lock.unlock_read();
+            } else {
+                world.reached(GAVE_UP);
+            }
+            if shelf.lock.try_lock_upgradable() {
+                if shelf.lock.try_upgrade() {
+                    writes += 1;
+                    shelf.write();
+                    shelf.lock.downgrade_to_upgradable();
+                    shelf.read();
+                }
+                shelf.lock.downgrade_upgradable();
+                shelf.read();
+                shelf.lock.unlock_read();
+            }
+            if shelf.lock.try_lock_write() {
+                writes += 1;
+                shelf.write();
+                shelf.lock.unlock_write();
+            }
+            writes += other.join().unwrap();
+            shelf.finish(writes);
+        });
+        assert!(report.reached[GAVE_UP] > 0 && report.reached[GAVE_UP] < report.executions);
+    }
+}
+
+/// The main thread is inside. Thread 1 sleeps and may give up, the others sleep for as long as it takes. Its end comes before the
+/// main thread leaves or after.
+fn giving_up<P: Modelled>(
+    name: &str,
+    settings: Settings,
+    policy: Policy,
+    [holds, impatient]: [Does; 2],
+    patient: &'static [Does],
+    after: bool,
+) {
+    let name = format!("rwlock: {name}, {policy:?}");
+    let report = explore::<P>(&name, 2, settings, move |world| {
+        let shelf = Shelf::<P>::new(policy);
+        let start = || {
+            if holds == Reads {
+                shelf.lock.lock_read(policy);
+            } else {
+                shelf.lock.lock_write(policy);
+            }
+            let other = shelf.clone();
+            let first = world.spawn(1, move |world: &World| {
+                let lock = &other.lock;
+                match impatient {
+                    Reads if lock.lock_read_until(policy, &world.timer(0)) => {
+                        other.read();
+                        lock.unlock_read();
+                        0
+                    }
+                    Writes if lock.lock_write_until(policy, &world.timer(0)) => {
+                        other.write();
+                        lock.unlock_write();
+                        1
+                    }
+                    Looks if lock.lock_upgradable_until(policy, &world.timer(0)) => {
+                        other.read();
+                        lock.unlock_upgradable();
+                        0
+                    }
+                    Upgrades => {
+                        lock.lock_upgradable(policy);
+                        let upgraded = lock.upgrade_until(&world.timer(0));
+                        if upgraded {
+                            other.write();
+                            lock.unlock_write();
+                        } else {
+                            world.reached(GAVE_UP);
+                            other.read();
+                            lock.unlock_upgradable();
+                        }
+                        u32::from(upgraded)
+                    }
+                    _ => {
+                        world.reached(GAVE_UP);
+                        0
+                    }
+                }
+            });
+            world.await_sleep(1);
+            let others: Vec<_> = (2..)
+                .zip(patient)
+                .map(|(index, &does)| {
+                    let other = shelf.passer(world, index, does);
+                    world.await_sleep(index);
+                    other
+                })
+                .collect();
+            (first, others)
+        };
+        let (first, others) = world.unexplored(start);
+        if !after {
+            world.expire(0);
+        }
+        loom::thread::yield_now();
+        let mut writes = 0;
+        if holds == Reads {
+            shelf.read();
+            shelf.lock.unlock_read();
+        } else {
+            writes += 1;
+            shelf.write();
+            shelf.lock.unlock_write();
+        }
+        if after {
+            world.expire(0);
+        }
+        writes += first.join().unwrap() + join(others);
+        shelf.finish(writes);
+    });
+    assert!(after || report.reached[GAVE_UP] > 0, "nobody gave up: {report:?}");
+    assert!(!after || report.reached[GAVE_UP] < report.executions, "everybody gave up");
+}
+
+#[test]
+fn times_out() {
+    for policy in POLICIES {
+        for both in [[Writes, Reads], [Writes, Writes], [Reads, Writes], [Writes, Looks], [Reads, Upgrades]] {
+            giving_up::<Model>("times out", TWO, policy, both, &[], false);
+            giving_up::<Model>("times out after the other left", TWO, policy, both, &[], true);
+        }
+    }
+}
+
+/// A reader waits behind a writer for a lock that readers hold: when the writer gives up it comes in.
+#[test]
+fn times_out_before_another() {
+    for policy in [Policy::PhaseFair, Policy::WriterPreferring] {
+        giving_up::<Model>("times out before a writer", THREE, policy, [Reads, Writes], &[Writes], false);
+        giving_up::<Model>("times out before a reader", THREE, policy, [Writes, Writes], &[Reads], false);
+        giving_up::<Model>(
+            "called, and times out before a reader",
+            THREE,
+            policy,
+            [Writes, Reads],
+            &[Reads],
+            true,
+        );
+    }
+    giving_up::<Model>(
+        "times out behind the bar",
+        THREE,
+        Policy::WriterPreferring,
+        [Reads, Writes],
+        &[Reads],
+        false,
+    );
+}
+
+/// Who gives an upgrade up lets those in that waited because of it.
+#[test]
+fn upgrade_times_out_before_a_reader() {
+    giving_up::<Model>("upgrade times out", THREE, Policy::PhaseFair, [Reads, Upgrades], &[Reads], false);
+}
+
+// Destroyed by whoever is the last to come in, if that is a writer: all others have left by then, but may not have returned.
+
+fn destroyed_by_the_last<P: Modelled>(
+    name: &str,
+    settings: Settings,
+    all: &'static [Does],
+    settled: bool,
+) -> Report {
+    let name = format!("rwlock: {name}");
+    explore::<P>(&name, 2, settings, move |world| {
+        let shelf = Mortal::new(world, Shelf::<P>::unshared(Policy::PhaseFair));
+        let work = move |shelf: &Mortal<Shelf<P>>, does: Does, inside: bool| {
+            if !inside {
+                match does {
+                    Reads => shelf.lock.lock_read(shelf.policy),
+                    _ => shelf.lock.lock_write(shelf.policy),
+                }
+            }
+            shelf.came.set(shelf.came.get() + 1);
+            let last = does != Reads && shelf.came.get() == all.len() as u32;
+            match does {
+                Reads => {
+                    shelf.read();
+                    shelf.lock.unlock_read();
+                }
+                Downgrades => {
+                    shelf.write();
+                    shelf.lock.downgrade();
+                    shelf.lock.unlock_read();
+                }
+                _ => {
+                    shelf.write();
+                    shelf.lock.unlock_write();
+                }
+            }
+            if last {
+                World::present().reached(DESTROYED);
+                shelf.destroy();
+            }
+        };
+        let start = |index: u32| {
+            let shelf = shelf.clone();
+            world.spawn(index, move |_: &World| work(&shelf, all[index as usize], false))
+        };
+        let others: Vec<_> = if settled {
+            world.unexplored(|| {
+                match all[0] {
+                    Reads => shelf.lock.lock_read(shelf.policy),
+                    _ => shelf.lock.lock_write(shelf.policy),
+                }
+                (1..all.len() as u32)
+                    .map(|index| {
+                        let other = start(index);
+                        world.await_sleep(index);
+                        other
+                    })
+                    .collect()
+            })
+        } else {
+            (1..all.len() as u32).map(start).collect()
+        };
+        work(&shelf, all[0], settled);
+        for other in others {
+            other.join().unwrap();
+        }
+    })
+}
+
+#[test]
+fn destroyed() {
+    let ways: [&[Does]; 5] = [
+        &[Reads, Writes],
+        &[Writes, Writes],
+        &[Reads, Writes, Reads],
+        &[Writes, Reads, Writes],
+        &[Reads, Downgrades],
+    ];
+    for all in ways {
+        let settings = Settings { threads: all.len(), ..TWO };
+        for settled in [false, true] {
+            // Readers do not wait for a reader.
+            if settled && all[0] == Reads && all[1..].contains(&Reads) {
+                continue;
+            }
+            let report = destroyed_by_the_last::<Model>("destroyed", settings, all, settled);
+            assert!(report.reached[DESTROYED] > 0, "{all:?}: {report:?}");
+        }
+    }
+    destroyed_by_the_last::<Model>("destroyed, spinning", SPINNING, &[Reads, Writes], false);
+}
+
+// Forks.
+
+/// The parent's waiters are not in the child, whatever they left: two threads of the child come to the lock, one of which may be inside
+/// already.
+fn forked(name: &str, all: [Does; 2], held: bool, word: u32, guard: u32) {
+    const GHOST: u32 = 77;
+    let settings = Settings { epoch: 7, ..TWO };
+    let name = format!("rwlock: {name}, {all:?}");
+    let report = explore::<Model>(&name, 2, settings, move |world| {
+        let shelf = Shelf::<Model>::new(Policy::WriterPreferring);
+        if held {
+            shelf.lock.lock_write(Policy::WriterPreferring);
+        }
+        let words = shelf.words();
+        words.word.store(word | if held { WRITER } else { 0 }, Relaxed);
+        words.head.store(GHOST, Relaxed);
+        words.readers.store(GHOST + 4, Relaxed);
+        words.writers.store(GHOST, Relaxed);
+        words.guard.store(guard, Relaxed);
+        let other = shelf.passer(world, 1, all[1]);
+        let mut writes = 0;
+        if held {
+            writes += 1;
+            shelf.write();
+            shelf.lock.unlock_write();
+        } else {
+            writes += shelf.pass(all[0]);
+        }
+        writes += other.join().unwrap();
+        if words.guard.peek() & 0xff != settings.epoch {
+            // Nobody had to wait, so nobody looked at what is there.
+            assert_eq!(shelf.write(), writes);
+            return;
+        }
+        world.reached(0);
+        shelf.finish(writes);
+    });
+    assert!(report.reached[0] > 0 && report.woken > 0, "{report:?}");
+}
+
+#[test]
+fn in_a_forked_child() {
+    const LOCKED: u32 = 3 << 30;
+    for all in [[Reads, Writes], [Writes, Reads], [Writes, Writes]] {
+        for held in [false, true] {
+            forked("forked, asleep", all, held, SLEEPS, 3);
+            forked("forked, reserved", all, held, BARRED, 3);
+            forked("forked, reserved and asleep", all, held, BARRED | SLEEPS, LOCKED | 3);
+        }
+    }
+}
+
+// Planted bugs.
+
+#[test]
+fn a_lost_wake_up() {
+    caught(&[DEADLOCK], || {
+        let settings = faulty(TWO, Fault::LoseWake(0));
+        all_at_once::<Model>("a lost wake-up", 2, settings, Policy::WriterPreferring, &[Writes, Writes])
+    });
+    caught(&[DEADLOCK], || {
+        let settings = faulty(TWO, Fault::LoseWake(0));
+        all_at_once::<Model>(
+            "a lost wake-up of a writer",
+            2,
+            settings,
+            Policy::WriterPreferring,
+            &[Reads, Writes],
+        )
+    });
+    caught(&[DEADLOCK], || {
+        let settings = faulty(TWO, Fault::LoseWake(0));
+        all_at_once::<Model>(
+            "a lost wake-up to upgrade",
+            2,
+            settings,
+            Policy::WriterPreferring,
+            &[Reads, Upgrades],
+        )
+    });
+}
+
+#[test]
+fn a_wait_that_is_not_atomic() {
+    caught(&[DEADLOCK], || {
+        let settings = faulty(TWO, Fault::TornWait);
+        all_at_once::<Patient>("a torn wait", 2, settings, Policy::WriterPreferring, &[Reads, Writes])
+    });
+}
+
+#[test]
+fn no_release() {
+    for all in [&[Reads, Writes], &[Writes, Writes], &[Upgrades, Reads], &[Downgrades, Reads]] {
+        caught(&[UNORDERED], || {
+            let settings = faulty(TWO, Fault::WeakRelease);
+            all_at_once::<Model>("no release", 2, settings, Policy::WriterPreferring, all)
+        });
+    }
+}
+
+#[test]
+fn no_acquire() {
+    for all in [&[Reads, Writes], &[Writes, Writes], &[Upgrades, Reads], &[Downgrades, Reads]] {
+        caught(&[UNORDERED], || {
+            let settings = faulty(TWO, Fault::WeakAcquire);
+            all_at_once::<Model>("no acquire", 2, settings, Policy::WriterPreferring, all)
+        });
+    }
+}
+
+#[test]
+fn a_relaxed_compare_and_swap() {
+    caught(&[UNORDERED], || {
+        let settings = faulty(TWO, Fault::Weaken(Operation::CompareExchange));
+        all_at_once::<Model>("relaxed", 2, settings, Policy::WriterPreferring, &[Reads, Writes])
+    });
+}
+
+/// The head falls asleep, and nobody is told.
+#[test]
+fn a_sleeper_that_does_not_say_so() {
+    caught(&[DEADLOCK], || {
+        let settings = faulty(TWO, Fault::Omit(Operation::FetchOr, SLEEPS));
+        all_at_once::<Model>("a secret sleeper", 2, settings, Policy::WriterPreferring, &[Writes, Writes])
+    });
+}
+
+/// A writer that gives up leaves its reservation behind.
+#[test]
+fn a_reservation_that_is_left() {
+    caught(&[DEADLOCK, "something is left"], || {
+        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !BARRED));
+        giving_up::<Model>("left", settings, Policy::WriterPreferring, [Reads, Writes], &[], false);
+    });
+}
+
+#[test]
+fn a_touch_after_the_release() {
+    caught(&[LATE, UNORDERED], || {
+        let settings = faulty(TWO, Fault::TouchAfterRelease);
+        destroyed_by_the_last::<Model>("a late touch", settings, &[Reads, Writes], false)
+    });
+}
