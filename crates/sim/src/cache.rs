@@ -81,10 +81,20 @@ struct Line {
     version: u32,
     /// Threads that do nothing until somebody writes.
     watchers: Vec<u32>,
-    /// The owners before this one, each with when the request that takes the line away reaches it. Until then it has it.
-    leaving: Vec<(u32, Picoseconds)>,
+    /// The owners before this one.
+    leaving: Vec<Leaving>,
     /// Which core last wrote a part of a word, and when.
     narrow: Option<(u32, Picoseconds)>,
+}
+
+/// A core that owns a line, or is about to, but will not for long.
+#[derive(Clone, Copy, Debug)]
+struct Leaving {
+    core: u32,
+    /// From when on it has the line.
+    from: Picoseconds,
+    /// When the request that takes the line away reaches it.
+    until: Picoseconds,
 }
 
 /// How an access went.
@@ -194,15 +204,19 @@ impl Lines {
             Access::Store | Access::Modify => line.owner == Some(core),
         };
         let quick = costs.hit + atomic + stall;
-        let stays = !hit && line.leaving.iter().any(|&(other, until)| other == core && now + quick <= until);
-        if stays {
+        let leaving = line.leaving.iter().filter(|leaving| !hit && leaving.core == core);
+        // A sibling's request may be under way still.
+        let stays = leaving
+            .map(|leaving| (now.max(leaving.from) + quick, leaving.until))
+            .find(|&(done, until)| done <= until);
+        if let Some((done, _)) = stays {
             if access != Access::Load {
                 line.version = line.version.wrapping_add(1);
-                line.settled = line.settled.max(now + quick);
+                line.settled = line.settled.max(done);
                 self.awakened.append(&mut line.watchers);
             }
             // Whoever takes the line may be about to write: a spinner must look again before it sleeps, so this is no hit.
-            return Outcome { done: now + quick, hit: false };
+            return Outcome { done, hit: false };
         }
         let done = if hit {
             now.max(line.settled) + costs.hit + atomic + stall
@@ -217,9 +231,9 @@ impl Lines {
             }
             cost += delay;
             let done = begin + cost;
-            line.leaving.retain(|&(_, until)| until > now);
+            line.leaving.retain(|leaving| leaving.until > now);
             if let Some(owner) = line.owner.filter(|&owner| owner != core) {
-                line.leaving.push((owner, begin + cost / 2));
+                line.leaving.push(Leaving { core: owner, from: line.settled, until: begin + cost / 2 });
             }
             // Copies are handed out by whoever has one, one after the other; the line itself goes on only when it is there.
             line.busy_until =

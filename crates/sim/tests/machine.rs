@@ -152,6 +152,67 @@ fn transfers_of_one_line_take_turns() {
     assert_eq!(shared.0.peek(), 4);
 }
 
+/// A request is under way to the owner for half of the time that it takes.
+#[test]
+fn an_owner_keeps_its_line_until_the_request_arrives() {
+    let shared = word();
+    let (owner, taker) = (Rc::clone(&shared), Rc::clone(&shared));
+    let threads: Vec<Pinned> = vec![
+        (
+            0,
+            Box::new(move |notes| {
+                write(&owner.0);
+                work(10 * MICROSECOND - now());
+                work(2 * NANOSECOND);
+                notes.time(|| modify(&owner.0));
+                work(100 * NANOSECOND);
+                notes.time(|| modify(&owner.0));
+            }),
+        ),
+        (
+            1,
+            Box::new(move |_| {
+                work(10 * MICROSECOND - now());
+                modify(&taker.0);
+            }),
+        ),
+    ];
+    let [(_, soon), (_, late)] = run(&calm(), threads)[..] else { panic!("two notes") };
+    assert!(soon < 20 * NANOSECOND && late > 30 * NANOSECOND, "{soon} {late}");
+}
+
+/// A core that waits for a line in the middle of a queue does not have it for its sibling either.
+#[test]
+fn a_sibling_of_a_core_that_waits_for_a_line_waits_as_well() {
+    let shared = word();
+    let mut threads: Vec<Pinned> = Vec::new();
+    for cpu in [0, 1, 2] {
+        let word = Rc::clone(&shared);
+        threads.push((
+            cpu,
+            Box::new(move |_| {
+                work(10 * MICROSECOND);
+                modify(&word.0);
+            }),
+        ));
+    }
+    // All cores have two that work until then: they take as long.
+    for cpu in [4, 6] {
+        threads.push((cpu, Box::new(|_| work(10 * MICROSECOND))));
+    }
+    threads.push((
+        5,
+        Box::new(move |notes| {
+            work(10 * MICROSECOND + NANOSECOND);
+            notes.time(|| {
+                assert!(shared.0.load(Relaxed) >= 2, "it was read before the sibling's access was done")
+            });
+        }),
+    ));
+    let notes = run(&calm(), threads);
+    assert!(notes[0].1 > 100 * NANOSECOND, "{notes:?}");
+}
+
 #[test]
 fn a_wide_access_after_a_narrow_store_waits_for_it() {
     let narrow = |word: &U32| {

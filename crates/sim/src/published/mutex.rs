@@ -7,7 +7,7 @@ use crate::experiment::{Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
 /// Simulated time that is counted.
-const TIME: Picoseconds = 100_000 * MICROSECOND;
+const TIME: Picoseconds = 200_000 * MICROSECOND;
 
 const WESTMERE: &str = "westmere-ex-8s";
 
@@ -168,11 +168,7 @@ fn others(
         for range in ["10_100", "200_1000", "1100_2000"] {
             let mix = &row["workload"];
             let run = on_westmere(mix, middle(range), 8, 1);
-            let figure = |lock| Figure {
-                published: None,
-                run: run(lock),
-                pick: pick::JOBS_A_MINUTE,
-            };
+            let figure = |lock| Figure { published: None, run: run(lock), pick: pick::JOBS_A_MINUTE };
             comparisons.push(Comparison {
                 label: format!("{mix}, {} users", range.replace('_', "-")),
                 before: figure(before),
