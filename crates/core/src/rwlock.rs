@@ -9,17 +9,17 @@
 //!
 //! | `word` | meaning | set by | cleared by |
 //! | --- | --- | --- | --- |
-//! | [`WRITER`] | held by a writer | whoever enters as one | the writer |
-//! | [`UPGRADABLE`] | one of the readers may become a writer | that reader | that reader |
-//! | [`UPGRADING`] | ... and is about to: newcomers do not enter | that reader | that reader |
-//! | [`BARRED`] | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
-//! | [`SLEEPS`] | the queue head sleeps, or the one that upgrades | whoever sleeps; who passes headship to a sleeper | who is about to wake it, under `guard`; a head that enters |
-//! | [`READERS`] | how many readers hold it, the upgradable one among them | readers | readers |
+//! | `WRITER` | held by a writer | whoever enters as one | the writer |
+//! | `UPGRADABLE` | one of the readers may become a writer | that reader | that reader |
+//! | `UPGRADING` | ... and is about to: newcomers do not enter | that reader | that reader |
+//! | `BARRED` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
+//! | `SLEEPS` | the queue head sleeps, or the one that upgrades | whoever sleeps; who passes headship to a sleeper | who is about to wake it, under `guard`; a head that enters |
+//! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
 //!
 //! `guard` is a small lock (`bitlock`) for all that follows. `readers` and `writers` are lists of waiters, in the order in which they
 //! came; an upgradable reader waits among the writers. `head` names the one waiter that may try for the lock. `upgrader` names the one that
 //! sleeps until the other readers have left. `phase` counts the writers that entered from the queue; in a waiter's node it is noted after which of them it
-//! came. `owner` is the last writer's tag ([`Platform::tag`]), a hint for spinners while [`WRITER`] is set.
+//! came. `owner` is the last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set.
 //!
 //! # Who comes next
 //!

@@ -43,8 +43,10 @@ struct Row {
     threads: usize,
     critical_us: f64,
     think_us: f64,
-    /// Operations a second.
+    /// Operations a second: of the rounds, the median, the least and the most.
     measured: f64,
+    measured_least: f64,
+    measured_most: f64,
     simulated: f64,
 }
 
@@ -77,11 +79,12 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         Failure::new(status::USAGE, format_args!("{}: no floors were measured", directory.path().display()))
     })?;
     let machine = here::machine(&floors, &run.cpus)?;
-    let mut cases: Vec<(&Point, &'static str, f64)> = Vec::new();
+    let mut cases: Vec<(&Point, &'static str, Vec<f64>)> = Vec::new();
     for (index, point) in run.points.iter().enumerate().filter(|(_, point)| point.kind == Kind::Grid) {
         for lock in locks::names().filter(|lock| run.peers.iter().any(|peer| peer.ours && peer.name == *lock))
         {
-            if let Some(measured) = median(&samples, index, lock) {
+            let measured = rounds(&samples, index, lock);
+            if !measured.is_empty() {
                 cases.push((point, lock, measured));
             }
         }
@@ -100,7 +103,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let outcomes = experiment::each(
         cases.len(),
         |at| {
-            let (point, lock, _) = cases[at];
+            let (point, lock, _) = &cases[at];
             let work =
                 Work::Grid { critical: (point.critical_us * US) as u64, think: (point.think_us * US) as u64 };
             // As long as it was measured, but not so long that it takes minutes.
@@ -116,14 +119,16 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     );
     bar.finish_and_clear();
     let mut rows = Vec::new();
-    for (&(point, lock, measured), outcome) in cases.iter().zip(outcomes) {
+    for ((point, lock, measured), outcome) in cases.iter().zip(outcomes) {
         let outcome = outcome.map_err(|line| Failure::new(1, line))?;
         rows.push(Row {
             lock,
             threads: point.threads,
             critical_us: point.critical_us,
             think_us: point.think_us,
-            measured,
+            measured: measured[measured.len() / 2],
+            measured_least: measured[0],
+            measured_most: measured[measured.len() - 1],
             // The grid's first figure is in thousands.
             simulated: outcome.figures[0].value * 1e3,
         });
@@ -159,13 +164,14 @@ fn measure(args: &Args, path: PathBuf) -> Result<Directory, Failure> {
     }
 }
 
-/// Operations a second.
-fn median(samples: &[Sample], point: usize, lock: &str) -> Option<f64> {
+/// Operations a second in each round, in order; none where there were none.
+fn rounds(samples: &[Sample], point: usize, lock: &str) -> Vec<f64> {
     let here = samples.iter().filter(|sample| sample.point == point && sample.lock == lock);
     let mut measured: Vec<f64> =
         here.filter_map(Sample::measured).map(|figures| figures.throughput()).collect();
+    measured.retain(|&operations| operations > 0.0);
     measured.sort_by(f64::total_cmp);
-    measured.get(measured.len() / 2).copied().filter(|&operations| operations > 0.0)
+    measured
 }
 
 fn text(rows: &[Row]) -> String {
@@ -173,7 +179,16 @@ fn text(rows: &[Row]) -> String {
     let mut grid = Grid::new();
     grid.load_style(presets::NOTHING);
     let mut header = vec![Cell::new("lock")];
-    for column in ["threads", "inside, us", "outside, us", "measured, thousands/s", "simulated", "of it"] {
+    for column in [
+        "threads",
+        "inside, us",
+        "outside, us",
+        "measured, thousands/s",
+        "least",
+        "most",
+        "simulated",
+        "of it",
+    ] {
         header.push(right(column.to_owned()));
     }
     grid.set_header(header);
@@ -182,8 +197,9 @@ fn text(rows: &[Row]) -> String {
         cells.extend(
             [row.threads.to_string(), row.critical_us.to_string(), row.think_us.to_string()].map(right),
         );
-        cells.push(right(format!("{:.0}", row.measured / 1e3)));
-        cells.push(right(format!("{:.0}", row.simulated / 1e3)));
+        for figure in [row.measured, row.measured_least, row.measured_most, row.simulated] {
+            cells.push(right(format!("{:.0}", figure / 1e3)));
+        }
         cells.push(right(format!("{:.2}", row.ratio())));
         grid.add_row(cells);
     }
