@@ -22,6 +22,7 @@ pub mod model;
 mod mutexes;
 mod platform;
 pub mod published;
+mod rwlocks;
 mod scheduler;
 mod semaphores;
 mod ticket;

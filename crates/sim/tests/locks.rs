@@ -7,9 +7,9 @@ use poundlock_core::baseline::{Mcs, Spinlock};
 use poundlock_core::condvar::{Guarding, Outcome, RawCondvar, Requeued, Target};
 use poundlock_core::platform::{Atomic, Deadline, Platform};
 use poundlock_sim::check::{
-    Case, Found, Mutex, Promise, Scene, Subject, Turn, Wait, check, check_all, check_lock,
+    Case, Found, Mutex, Promise, Scene, Subject, Turn, Wait, check, check_all, check_lock, names,
 };
-use poundlock_sim::locks::{self, Lock};
+use poundlock_sim::locks::Lock;
 use poundlock_sim::{Alone, Sim, U32, Usize};
 
 /// Set it to try other seeds, or more: `FROM..TO`.
@@ -27,7 +27,7 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn every_lock_passes_every_seed() {
-    let locks: Vec<_> = locks::names().collect();
+    let locks: Vec<_> = names().collect();
     if let Err(failure) = check_all(&locks, seeds(), |_, _| {}) {
         panic!("{failure}, or {VARIABLE}={}..{}", failure.seed, failure.seed + 1);
     }
@@ -35,7 +35,7 @@ fn every_lock_passes_every_seed() {
 
 #[test]
 fn a_seed_is_the_same_each_time() {
-    for lock in locks::names() {
+    for lock in names() {
         for seed in 0..20 {
             let case = Case::new(lock, seed);
             let first = check(&case);

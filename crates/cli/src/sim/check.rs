@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use poundlock_sim::check::{Tally, check_all};
-use poundlock_sim::locks;
+use poundlock_sim::check::{Tally, check_all, names};
 
 use super::sheet::Sheet;
-use super::{US, cpu_time, progress};
+use super::{US, cpu_time, one_of, progress};
 use crate::message::{Failure, say, status};
 use crate::output::print;
 
@@ -30,9 +29,10 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
 
 pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let locks: Vec<&'static str> = if args.lock.is_empty() {
-        locks::names().collect()
+        names().collect()
     } else {
-        args.lock.iter().map(|name| super::lock(name)).collect::<Result<_, _>>()?
+        let all: Vec<_> = names().collect();
+        args.lock.iter().map(|name| one_of(&all, name)).collect::<Result<_, _>>()?
     };
     let seeds = args.seeds.end - args.seeds.start;
     let Some(runs) = usize::try_from(seeds).ok().and_then(|seeds| seeds.checked_mul(locks.len())) else {

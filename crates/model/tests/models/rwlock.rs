@@ -315,6 +315,34 @@ fn upgrading() {
     }
 }
 
+/// Whoever waits to become the writer sees readers leave only.
+#[test]
+fn no_reader_passes_an_upgrade() {
+    const CAME_IN: usize = SHARED;
+    for policy in [Policy::PhaseFair, Policy::WriterPreferring] {
+        let name = format!("rwlock: passing an upgrade, {policy:?}");
+        let report = explore::<Model>(&name, 2, THREE, move |world| {
+            let shelf = Shelf::<Model>::new(policy);
+            let word = shelf.words().word;
+            world
+                .watch_change(word, UPGRADED, |before, after| before & UPGRADING != 0 && after & WRITER != 0);
+            world.watch_change(word, CAME_IN, |before, after| {
+                before & UPGRADING != 0 && after & READERS > before & READERS
+            });
+            let mut others = world.unexplored(|| {
+                shelf.lock.lock_read(policy);
+                shelf.sleepers(world, &[Upgrades])
+            });
+            others.push(shelf.passer(world, 2, Reads));
+            shelf.read();
+            shelf.lock.unlock_read();
+            shelf.finish(join(others));
+        });
+        assert!(report.reached[UPGRADED] == report.executions, "{report:?}");
+        assert_eq!(report.reached[CAME_IN], 0, "{report:?}");
+    }
+}
+
 #[test]
 fn one_that_may_upgrade_and_leaves() {
     for policy in POLICIES {

@@ -23,6 +23,7 @@ use std::sync::{LazyLock, Once};
 use poundlock_core::names::LockName;
 use poundlock_core::platform::Tuning;
 use poundlock_core::qspin::Kind;
+use poundlock_core::rwlock::Policy;
 
 pub use crate::mutexes::Mutex;
 pub(crate) use adversary::{Adversary, Blow, Since};
@@ -34,6 +35,7 @@ use crate::locks::{self, Lock};
 use crate::machine::{MICROSECOND, Machine, NANOSECOND, Picoseconds, Scheduler};
 use crate::mutexes;
 use crate::platform::{Evidence, Settings};
+use crate::rwlocks::{self, RwLock};
 use crate::{Simulation, Stuck};
 
 /// What the threads do.
@@ -41,7 +43,8 @@ use crate::{Simulation, Stuck};
 pub enum Scene {
     /// They take turns.
     Turns,
-    /// Some come now and then; the others take the lock again as soon as they have released it.
+    /// Some come now and then; the others take the lock again as soon as they have released it. Of a lock that readers share, the former
+    /// write, and the latter read.
     Crowd,
     /// Most have deadlines, give up, and come back. Of a lock that cannot be given up: [`Scene::Turns`].
     Deadlines,
@@ -106,6 +109,13 @@ pub enum Subject {
     Lock(Box<dyn Lock>),
     /// One that can be given up, and has condition variables.
     Mutex(Box<dyn Mutex>),
+    /// One that readers share: whoever takes it reads, writes, or goes from one to the other inside.
+    RwLock(Box<RwLock>),
+}
+
+/// The names of all locks that can be tried, ours first.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    locks::names().chain(rwlocks::NAMES.into_iter().map(|(name, _)| name))
 }
 
 /// What was found.
@@ -316,6 +326,11 @@ impl Promise {
     /// What the lock of this name promises: see `core`'s documentation of each.
     pub fn of(lock: &str) -> Promise {
         let ordered = |wait| Promise { ordered: Some(wait), turn: Turn::Always };
+        if let Some((_, policy)) = rwlocks::NAMES.into_iter().find(|(known, _)| *known == lock) {
+            // Each of the others may starve some.
+            let turn = if policy == Policy::PhaseFair { Turn::Always } else { Turn::Perhaps };
+            return Promise { ordered: None, turn };
+        }
         match (LockName::parse(lock), Kind::parse(lock)) {
             // Who spins is not in the queue.
             (Some(lock), _) if lock.spinning().is_some() => ordered(Wait::Asleep),
@@ -332,23 +347,20 @@ impl Promise {
 impl Subject {
     /// A new lock of this name.
     pub fn make(name: &str) -> Option<Subject> {
+        if let Some(lock) = RwLock::make(name) {
+            return Some(Subject::RwLock(Box::new(lock)));
+        }
         match mutexes::make(name) {
             Some(mutex) => Some(Subject::Mutex(mutex)),
             None => locks::make(name).map(Subject::Lock),
         }
     }
 
-    fn lock(&self) -> &dyn Lock {
+    fn is_free(&self) -> bool {
         match self {
-            Subject::Lock(lock) => &**lock,
-            Subject::Mutex(mutex) => &**mutex,
-        }
-    }
-
-    fn mutex(&self) -> Option<&dyn Mutex> {
-        match self {
-            Subject::Lock(_) => None,
-            Subject::Mutex(mutex) => Some(&**mutex),
+            Subject::Lock(lock) => lock.is_free(),
+            Subject::Mutex(mutex) => mutex.is_free(),
+            Subject::RwLock(lock) => lock.raw().is_idle(),
         }
     }
 }

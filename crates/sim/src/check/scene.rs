@@ -5,13 +5,16 @@ use std::rc::Rc;
 
 use poundlock_core::condvar::{Outcome, RawCondvar};
 use poundlock_core::platform::{Clock, Deadline, Platform};
+use poundlock_core::rwlock::Policy;
 
 use super::adversary::Place;
 use super::{Case, Found, Promise, Report, Scene, Subject, Turn, Wait};
 use crate::engine::Engine;
+use crate::locks::Lock;
 use crate::machine::{MICROSECOND, NANOSECOND, Picoseconds};
 use crate::mutexes::{Mutex, Woken, never};
 use crate::platform::Sim;
+use crate::rwlocks::RwLock;
 use crate::{Alone, Simulation, now, random, work};
 
 /// What all threads share.
@@ -23,8 +26,10 @@ pub(super) struct Stage {
     sections: u32,
     inside: Picoseconds,
     pub(super) found: RefCell<Option<Found>>,
-    /// Who is in its section.
+    /// Who is in its section, and keeps others out.
     within: Cell<Option<u32>>,
+    /// Who is in its section, and shares.
+    sharing: RefCell<Vec<u32>>,
     /// Threads that are not at their ends.
     left: Cell<u32>,
     /// When somebody called, acquired and released the lock, each in order.
@@ -42,6 +47,14 @@ pub(super) struct Stage {
     /// After so many of those and so much time a turn should have come, if it was promised.
     bound: Option<(usize, Picoseconds)>,
     store: Store,
+}
+
+/// What a thread does with a lock that readers share; the others know one thing only.
+#[derive(Clone, Copy)]
+enum Visit {
+    Any,
+    Reads,
+    Writes,
 }
 
 /// What producers and consumers share.
@@ -103,6 +116,7 @@ impl Stage {
             inside: case.inside,
             found: RefCell::default(),
             within: Cell::default(),
+            sharing: RefCell::default(),
             left: Cell::new(case.threads),
             calls: RefCell::default(),
             acquisitions: RefCell::default(),
@@ -152,14 +166,18 @@ impl Stage {
     }
 
     fn play(&self, number: u32) {
-        match (self.scene, self.subject.mutex()) {
+        let mutex = match &self.subject {
+            Subject::Mutex(mutex) => Some(&**mutex),
+            _ => None,
+        };
+        match (self.scene, mutex) {
             (Scene::Deadlines, Some(mutex)) => (0..self.sections).for_each(|_| self.hurried(mutex)),
             (Scene::Store, Some(mutex)) if number.is_multiple_of(2) => self.produce(mutex),
             (Scene::Store, Some(mutex)) => self.consume(mutex),
             (Scene::Crowd, _) if number >= self.threads.div_ceil(4) => self.press(),
             (Scene::Crowd, _) => (0..self.sections).for_each(|_| self.wait_for_the_crowd()),
             _ => (0..self.sections).for_each(|_| {
-                self.pass();
+                self.pass(Visit::Any);
                 self.idle();
             }),
         }
@@ -172,7 +190,7 @@ impl Stage {
             return;
         }
         self.end.set((now(), Engine::with(Engine::traffic).accesses));
-        if !self.subject.lock().is_free() || !self.store.room.0.is_idle() || !self.store.goods.0.is_idle() {
+        if !self.subject.is_free() || !self.store.room.0.is_idle() || !self.store.goods.0.is_idle() {
             self.finds(Found::Left);
         }
         if let Some(thread) = (0..self.threads).find(|&thread| !Sim::record(thread).is_at_rest()) {
@@ -193,8 +211,13 @@ impl Stage {
     }
 
     /// It has been acquired.
-    fn acquired(&self, (begun, before): (Picoseconds, usize)) {
+    fn acquired(&self, called: (Picoseconds, usize)) {
         self.enters();
+        self.counts(called);
+    }
+
+    /// As [`Stage::acquired`], for what the checker wants to know of the wait.
+    fn counts(&self, (begun, before): (Picoseconds, usize)) {
         let since = Engine::with(Engine::since);
         let acquisitions = self.acquisitions.borrow().len();
         let passed = acquisitions - before;
@@ -227,8 +250,24 @@ impl Stage {
     }
 
     fn enters(&self) {
-        if let Some(other) = self.within.replace(Some(me())) {
+        let others = self.within.replace(Some(me())).or(self.sharing.borrow().first().copied());
+        if let Some(other) = others {
             self.finds(Found::Overlap(other, me()));
+        }
+    }
+
+    fn shares(&self) {
+        self.sharing.borrow_mut().push(me());
+        if let Some(other) = self.within.get() {
+            self.finds(Found::Overlap(other, me()));
+        }
+    }
+
+    /// One of its shares.
+    fn shares_no_more(&self) {
+        let mut sharing = self.sharing.borrow_mut();
+        if let Some(place) = sharing.iter().position(|&thread| thread == me()) {
+            sharing.swap_remove(place);
         }
     }
 
@@ -238,28 +277,143 @@ impl Stage {
 
     /// Zero, too: sections that are over before anybody has noticed.
     fn section(&self) {
+        self.stays();
+        self.leaves();
+    }
+
+    fn stays(&self) {
         Engine::with(|engine| engine.reach(Place::Inside));
         work(draw(0..4) * self.inside / 3);
-        self.leaves();
     }
 
     fn idle(&self) {
         work(draw(0..4) * 500 * NANOSECOND);
     }
 
-    fn pass(&self) {
+    fn pass(&self, visit: Visit) {
+        let lock: &dyn Lock = match &self.subject {
+            Subject::Lock(lock) => &**lock,
+            Subject::Mutex(mutex) => &**mutex,
+            Subject::RwLock(lock) => return self.visit(lock, visit),
+        };
         let begun = self.calls();
-        self.subject.lock().lock();
+        lock.lock();
         self.acquired(begun);
         self.section();
-        self.subject.lock().unlock();
+        lock.unlock();
         self.released();
+    }
+
+    // One thread and a lock that readers share.
+
+    fn visit(&self, lock: &RwLock, visit: Visit) {
+        let hurried = self.scene == Scene::Deadlines && !one_in(3);
+        let does = match visit {
+            Visit::Any => draw(0..10),
+            // One in sixteen may write.
+            Visit::Reads => draw(0..4) + 5 * u64::from(one_in(16)),
+            Visit::Writes => 5,
+        };
+        for patience in 0.. {
+            let begun = self.calls();
+            let deadline = hurried.then(|| after((draw(0..30) * MICROSECOND) << patience.min(8)));
+            let came = match does {
+                0..5 => self.reads(lock, deadline.as_ref(), begun),
+                5..8 => self.writes(lock, deadline.as_ref(), begun),
+                _ => self.looks(lock, deadline.as_ref(), begun),
+            };
+            self.released();
+            if came {
+                return;
+            }
+            self.expects_the_end_of(deadline.as_ref());
+            self.idle();
+        }
+    }
+
+    /// A wait has been given up.
+    fn expects_the_end_of(&self, deadline: Option<&Deadline>) {
+        if !deadline.is_some_and(Sim::expired) {
+            self.finds(Found::Early(me()));
+        }
+    }
+
+    fn reads(&self, lock: &RwLock, deadline: Option<&Deadline>, begun: (Picoseconds, usize)) -> bool {
+        if !lock.read(deadline) {
+            return false;
+        }
+        self.shares();
+        self.counts(begun);
+        self.stays();
+        if one_in(4) {
+            // Once more, whoever waits.
+            lock.raw().lock_read(Policy::ReaderPreferring);
+            self.shares();
+            self.stays();
+            self.shares_no_more();
+            lock.raw().unlock_read();
+        }
+        self.shares_no_more();
+        lock.raw().unlock_read();
+        true
+    }
+
+    fn writes(&self, lock: &RwLock, deadline: Option<&Deadline>, begun: (Picoseconds, usize)) -> bool {
+        if !lock.write(deadline) {
+            return false;
+        }
+        self.acquired(begun);
+        self.section();
+        match draw(0..4) {
+            0 => {
+                lock.raw().downgrade();
+                self.reads_on(lock, false);
+            }
+            1 => {
+                lock.raw().downgrade_to_upgradable();
+                self.reads_on(lock, true);
+            }
+            _ => lock.raw().unlock_write(),
+        }
+        true
+    }
+
+    /// Inside as a reader, whether it may write or not.
+    fn reads_on(&self, lock: &RwLock, mut upgradable: bool) {
+        self.shares();
+        self.stays();
+        if upgradable && one_in(2) {
+            lock.raw().downgrade_upgradable();
+            upgradable = false;
+            self.stays();
+        }
+        self.shares_no_more();
+        if upgradable { lock.raw().unlock_upgradable() } else { lock.raw().unlock_read() }
+    }
+
+    fn looks(&self, lock: &RwLock, deadline: Option<&Deadline>, begun: (Picoseconds, usize)) -> bool {
+        if !lock.look(deadline) {
+            return false;
+        }
+        self.shares();
+        self.counts(begun);
+        self.stays();
+        self.shares_no_more();
+        let limit = deadline.map(|_| after(draw(0..60) * MICROSECOND));
+        if one_in(3) || !lock.upgrade(limit.as_ref()) {
+            self.reads_on(lock, true);
+            return true;
+        }
+        self.enters();
+        self.section();
+        lock.raw().unlock_write();
+        true
     }
 
     /// Gives up now and then, and comes back.
     fn hurried(&self, mutex: &dyn Mutex) {
         if one_in(3) {
-            self.pass();
+            self.pass(Visit::Any);
             return;
         }
         // More and more patiently, or it may not get through at all.
@@ -289,7 +443,7 @@ impl Stage {
         let mut patience = if self.bound.is_some() { u32::MAX } else { 10 * self.sections };
         while self.shy.get() > 0 && patience > 0 {
             patience -= 1;
-            self.pass();
+            self.pass(Visit::Reads);
             let Some((most, longest)) = self.bound else { continue };
             let acquisitions = self.acquisitions.borrow().len();
             let starves = |&(_, begun, before): &(u32, Picoseconds, usize)| {
@@ -306,7 +460,7 @@ impl Stage {
     fn wait_for_the_crowd(&self) {
         work(draw(1..40) * MICROSECOND);
         self.waiting.borrow_mut().push((me(), now(), self.acquisitions.borrow().len()));
-        self.pass();
+        self.pass(Visit::Writes);
         self.waiting.borrow_mut().retain(|&(thread, ..)| thread != me());
         self.shy.set(self.shy.get() - 1);
     }
