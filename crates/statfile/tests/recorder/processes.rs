@@ -493,6 +493,37 @@ fn a_limit_on_file_sizes_is_kept_to() {
     }
 }
 
+/// A timer whose signal interrupts the thread that made it, and no other of this process: the test harness has one that
+/// would take it. Ends when it is dropped.
+struct Interruptions(libc::timer_t);
+
+impl Interruptions {
+    fn of_this_thread(handle: extern "C" fn(libc::c_int)) -> Interruptions {
+        let every = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+        let times = libc::itimerspec { it_interval: every, it_value: every };
+        // SAFETY: the handlers are async-signal-safe: that is what is tested. All calls get our own variables, for which
+        // zeroes are a value.
+        unsafe {
+            let mut timer = std::mem::zeroed();
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = libc::SIGUSR1;
+            event.sigev_notify_thread_id = libc::gettid();
+            libc::signal(libc::SIGUSR1, handle as *const () as libc::sighandler_t);
+            assert_eq!(libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer), 0);
+            assert_eq!(libc::timer_settime(timer, 0, &raw const times, std::ptr::null_mut()), 0);
+            Interruptions(timer)
+        }
+    }
+}
+
+impl Drop for Interruptions {
+    fn drop(&mut self) {
+        // SAFETY: our timer; a signal that it has sent is handled before the call returns.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
 /// A timer's signal interrupts the recorder everywhere, and its handler uses a lock too.
 #[test]
 fn a_signal_handler_may_use_locks() {
@@ -526,28 +557,8 @@ fn a_signal_handler_may_use_locks() {
         HANDLED.fetch_add(1, Relaxed);
     }
     let recorder = start::<Signals>(&directory, Options { recycle_after: 100, ..SMALL });
-    let every = libc::timeval { tv_sec: 0, tv_usec: 50 };
-    let timer = libc::itimerval { it_interval: every, it_value: every };
-    let stop = libc::itimerval {
-        it_interval: libc::timeval { tv_sec: 0, tv_usec: 0 },
-        it_value: libc::timeval { tv_sec: 0, tv_usec: 0 },
-    };
-    // Signals come to any thread; the test's other ones have no business here. Before there are any.
-    // SAFETY: both calls get our own variable.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigaddset(&raw mut set, libc::SIGALRM);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-    }
     let worker = thread::spawn(move || {
-        // SAFETY: the handler is async-signal-safe: that is what is tested. All calls get our own variables.
-        unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigaddset(&raw mut set, libc::SIGALRM);
-            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
-            libc::signal(libc::SIGALRM, handle as extern "C" fn(libc::c_int) as libc::sighandler_t);
-            libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
-        }
+        let timer = Interruptions::of_this_thread(handle);
         let mut done = 0;
         let site = here();
         while HANDLED.load(Relaxed) < 2000 {
@@ -562,8 +573,7 @@ fn a_signal_handler_may_use_locks() {
             recorder.destroyed(lock);
             done += 1;
         }
-        // SAFETY: as above.
-        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const stop, std::ptr::null_mut()) };
+        drop(timer);
         done
     });
     let done: u64 = worker.join().expect("no panic");
@@ -618,28 +628,9 @@ fn events_in_signal_handlers_are_not_lost() {
         HANDLED.fetch_add(1, Relaxed);
     }
     let recorder = start::<Interrupted>(&directory, SMALL);
-    let every = libc::timeval { tv_sec: 0, tv_usec: 50 };
-    let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    let timer = libc::itimerval { it_interval: every, it_value: every };
-    let stop = libc::itimerval { it_interval: never, it_value: never };
-    let unblocked = |how| {
-        // SAFETY: both calls get our own variable.
-        unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigaddset(&raw mut set, libc::SIGALRM);
-            libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut());
-        }
-    };
-    // Signals come to any thread; the test's other ones have no business here. Before there are any.
-    unblocked(libc::SIG_BLOCK);
     let worker = thread::spawn(move || {
         recorder.event(0);
-        unblocked(libc::SIG_UNBLOCK);
-        // SAFETY: the handler is async-signal-safe: that is what is tested. The calls get our own variables.
-        unsafe {
-            libc::signal(libc::SIGALRM, handle as extern "C" fn(libc::c_int) as libc::sighandler_t);
-            libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut());
-        }
+        let timer = Interruptions::of_this_thread(handle);
         let mut done = 0u64;
         while HANDLED.load(Relaxed) < 2000 {
             recorder.event(1);
@@ -649,8 +640,7 @@ fn events_in_signal_handlers_are_not_lost() {
             recorder.created(at(&word, 0x10_0000), here());
             done += 1;
         }
-        // SAFETY: as above.
-        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const stop, std::ptr::null_mut()) };
+        drop(timer);
         done
     });
     let done: u64 = worker.join().expect("no panic");
