@@ -239,16 +239,21 @@ fn runs(
         bar.set_message(name(at));
         bar.inc(1);
     });
-    let used = cpu_time().saturating_sub(before).as_secs_f64();
     bar.finish_and_clear();
+    let used = cpu_time().saturating_sub(before);
     let outcomes: Vec<Outcome> =
         outcomes.into_iter().collect::<Result<_, _>>().map_err(|line| Failure::new(1, line))?;
-    let accesses: u64 = outcomes.iter().map(|outcome| outcome.accesses).sum();
+    say_speed(outcomes.iter().map(|outcome| outcome.accesses).sum(), used);
+    Ok(outcomes)
+}
+
+/// Says how fast this host simulates: so many accesses in so much CPU time.
+fn say_speed(accesses: u64, used: Duration) {
+    let used = used.as_secs_f64();
     say(format_args!(
         "{accesses} simulated accesses in {used:.2} s of CPU time: {:.0} a second",
         accesses as f64 / used.max(1e-9)
     ));
-    Ok(outcomes)
 }
 
 /// What this process has used so far.

@@ -352,7 +352,7 @@ impl<P: Platform> RawRwLock<P> {
         }
         match Held::<P>::take() {
             Some(held) => self.sleep_to_upgrade(&held, deadline),
-            None => self.poll_to_upgrade(deadline),
+            None => poll::<P>(deadline, || self.try_upgrade()) || self.stay_upgradable(),
         }
     }
 
@@ -379,26 +379,12 @@ impl<P: Platform> RawRwLock<P> {
         upgraded || self.stay_upgradable()
     }
 
-    fn poll_to_upgrade(&self, deadline: Option<&Deadline>) -> bool {
-        let mut round = 0;
-        while !self.try_upgrade() {
-            if deadline.is_some_and(P::expired) {
-                return self.stay_upgradable();
-            }
-            P::stall(round);
-            round = round.saturating_add(1);
-        }
-        true
-    }
-
     /// Gives the upgrade up: others may enter again.
     #[cold]
     fn stay_upgradable(&self) -> bool {
         self.word.fetch_and(!UPGRADING, Relaxed);
         // The head may sleep because of it.
-        for node in self.call().into_iter().flatten() {
-            P::wake(&node.state, 1);
-        }
+        self.call().wake();
         false
     }
 }
@@ -460,7 +446,8 @@ impl<P: Platform> RawRwLock<P> {
         }
         match Held::<P>::take() {
             Some(held) => self.queue(want, &held),
-            None => self.poll(want),
+            // Without a node there is no place in the queue.
+            None => poll::<P>(want.deadline, || self.enter(want, false)),
         }
     }
 
@@ -486,20 +473,6 @@ impl<P: Platform> RawRwLock<P> {
     /// Whether there is a writer inside that does not run.
     fn is_displaced(&self, seen: u32) -> bool {
         seen & WRITER != 0 && P::running(self.owner.load(Relaxed)) == Running::No
-    }
-
-    /// Without a node there is no place in the queue.
-    #[cold]
-    fn poll(&self, want: Want<'_>) -> bool {
-        let mut round = 0;
-        while !self.enter(want, false) {
-            if want.expired::<P>() {
-                return false;
-            }
-            P::stall(round);
-            round = round.saturating_add(1);
-        }
-        true
     }
 
     fn queue(&self, want: Want<'_>, held: &Held<P>) -> bool {
@@ -657,8 +630,8 @@ impl<P: Platform> RawRwLock<P> {
         (node.state.swap(state::HEAD, Release) == state::SLEEPING).then_some(node)
     }
 
-    /// Makes those look again of whom `SLEEPS` speaks. Returns whom to wake.
-    fn call(&self) -> [Option<&'static Node<P>>; 2] {
+    /// Makes those look again of whom `SLEEPS` speaks.
+    fn call(&self) -> Called<P> {
         self.renew();
         bitlock::lock::<P>(&self.guard);
         // Acquire: partner of the release of whoever set it. What it published before is there.
@@ -666,27 +639,22 @@ impl<P: Platform> RawRwLock<P> {
         let called = [&self.head, &self.upgrader]
             .map(|word| NodeId::from_raw(word.load(Relaxed)).and_then(|id| Self::rouse(id.get::<P>())));
         bitlock::unlock::<P>(&self.guard);
-        called
+        Called(called)
     }
 
     /// Gives up `take` of the word for `put`.
     #[cold]
     #[inline(never)]
     fn leave(&self, take: u32, put: u32) {
-        let mut called = [None, None];
+        let mut called = Called::<P>::default();
         let mut seen = self.word.load(Relaxed);
         loop {
             let left = seen - take + put;
             // A reader that leaves others behind lets nobody in but one that upgrades.
             let lets_in = take != 1 || left & READERS <= u32::from(left & UPGRADING != 0);
             if seen & SLEEPS != 0 && lets_in {
-                for (last, now) in called.iter_mut().zip(self.call()) {
-                    if let Some(node) = core::mem::replace(last, now.or(*last))
-                        && now.is_some()
-                    {
-                        P::wake(&node.state, 1);
-                    }
-                }
+                // Those of before, if somebody fell asleep again in between.
+                core::mem::replace(&mut called, self.call()).wake();
                 seen = self.word.load(Relaxed);
                 continue;
             }
@@ -696,9 +664,7 @@ impl<P: Platform> RawRwLock<P> {
                 Err(now) => seen = now,
             }
         }
-        for node in called.into_iter().flatten() {
-            P::wake(&node.state, 1);
-        }
+        called.wake();
     }
 
     /// Makes the queue this process's own. See the module's documentation.
@@ -711,6 +677,38 @@ impl<P: Platform> RawRwLock<P> {
             self.word.fetch_and(!(BARRED | SLEEPS | UPGRADING), Relaxed);
         });
     }
+}
+
+/// Sleepers that have been told to look again and are still to be woken: the queue head, and the one that upgrades.
+#[must_use]
+struct Called<P: Platform>([Option<&'static Node<P>>; 2]);
+
+impl<P: Platform> Default for Called<P> {
+    fn default() -> Self {
+        Called([None, None])
+    }
+}
+
+impl<P: Platform> Called<P> {
+    fn wake(self) {
+        for node in self.0.into_iter().flatten() {
+            P::wake(&node.state, 1);
+        }
+    }
+}
+
+/// Tries until it works, giving up the CPU more and more. False once the deadline has passed.
+#[cold]
+fn poll<P: Platform>(deadline: Option<&Deadline>, works: impl Fn() -> bool) -> bool {
+    let mut round = 0;
+    while !works() {
+        if deadline.is_some_and(P::expired) {
+            return false;
+        }
+        P::stall(round);
+        round = round.saturating_add(1);
+    }
+    true
 }
 
 #[cfg(test)]

@@ -65,6 +65,16 @@ pub fn explore<P: Modelled>(
     report
 }
 
+/// The words that a lock is made of.
+///
+/// # Safety
+/// It is made of nothing else, in this order: `repr(C)`, or `repr(transparent)`.
+unsafe fn words<L, const N: usize>(lock: &L) -> &[U32; N] {
+    const { assert!(size_of::<L>() == N * size_of::<U32>()) };
+    // SAFETY: the caller promises it, and they are as many.
+    unsafe { &*core::ptr::from_ref(lock).cast() }
+}
+
 /// The words of a lock, to be watched, or made what a fork left there.
 #[derive(Clone, Copy)]
 pub struct MutexWords<'a> {
@@ -82,9 +92,8 @@ pub struct MutexWords<'a> {
 
 /// The words of a mutex.
 pub fn mutex_words<P: Modelled>(mutex: &RawMutex<P>) -> MutexWords<'_> {
-    const { assert!(size_of::<RawMutex<P>>() == 5 * size_of::<U32>()) };
-    // SAFETY: `RawMutex` is `repr(C)` and made of five `P::U32`, which is `U32`; see the assertion.
-    let [count, guard, owner, tail, head] = unsafe { &*core::ptr::from_ref(mutex).cast::<[U32; 5]>() };
+    // SAFETY: `RawMutex` is `repr(C)` and made of five `P::U32`, which is `U32`.
+    let [count, guard, owner, tail, head] = unsafe { words(mutex) };
     MutexWords { count, guard, owner, tail, head }
 }
 
@@ -105,9 +114,8 @@ pub struct BargingWords<'a> {
 
 /// The words of a barging mutex.
 pub fn barging_words<P: Modelled>(mutex: &RawBarging<P>) -> BargingWords<'_> {
-    const { assert!(size_of::<RawBarging<P>>() == 5 * size_of::<U32>()) };
-    // SAFETY: `RawBarging` is `repr(C)` and made of five `P::U32`, which is `U32`; see the assertion.
-    let [state, guard, owner, tail, head] = unsafe { &*core::ptr::from_ref(mutex).cast::<[U32; 5]>() };
+    // SAFETY: `RawBarging` is `repr(C)` and made of five `P::U32`, which is `U32`.
+    let [state, guard, owner, tail, head] = unsafe { words(mutex) };
     BargingWords { state, guard, owner, tail, head }
 }
 
@@ -128,25 +136,22 @@ pub struct RwLockWords<'a> {
 
 /// The words of a readers-writer lock.
 pub fn rwlock_words<P: Modelled>(lock: &RawRwLock<P>) -> RwLockWords<'_> {
-    const { assert!(size_of::<RawRwLock<P>>() == 8 * size_of::<U32>()) };
-    // SAFETY: `RawRwLock` is `repr(C)` and made of eight `P::U32`, which is `U32`; see the assertion.
-    let [word, guard, _, head, readers, writers, ..] =
-        unsafe { &*core::ptr::from_ref(lock).cast::<[U32; 8]>() };
+    // SAFETY: `RawRwLock` is `repr(C)` and made of eight `P::U32`, which is `U32`.
+    let [word, guard, _, head, readers, writers, _, _] = unsafe { words(lock) };
     RwLockWords { word, guard, head, readers, writers }
 }
 
 /// The words of a condition variable: its lock with the epoch, and its waiters.
 pub fn condvar_words<P: Modelled>(condvar: &RawCondvar<P>) -> &[U32; 2] {
-    const { assert!(size_of::<RawCondvar<P>>() == 2 * size_of::<U32>()) };
-    // SAFETY: `RawCondvar` is `repr(C)` and made of two `P::U32`, which is `U32`; see the assertion.
-    unsafe { &*core::ptr::from_ref(condvar).cast::<[U32; 2]>() }
+    // SAFETY: `RawCondvar` is `repr(C)` and made of two `P::U32`, which is `U32`.
+    unsafe { words(condvar) }
 }
 
 /// The word of a queue spinlock.
 pub fn spin_word<P: Modelled, L: Layout>(lock: &RawSpin<P, L>) -> &U32 {
-    const { assert!(size_of::<RawSpin<P, L>>() == size_of::<U32>()) };
     // SAFETY: `RawSpin` is `repr(transparent)` over a `P::U32`, which is `U32`.
-    unsafe { &*core::ptr::from_ref(lock).cast::<U32>() }
+    let [word] = unsafe { words(lock) };
+    word
 }
 
 /// The words of a hand-off mutex.
@@ -166,10 +171,8 @@ pub struct HandoffWords<'a> {
 
 /// The words of a hand-off mutex.
 pub fn handoff_words<P: Modelled>(mutex: &RawHandoff<P>) -> HandoffWords<'_> {
-    const { assert!(size_of::<RawHandoff<P>>() == 5 * size_of::<U32>()) };
-    // SAFETY: `RawHandoff` is `repr(C)` and made of five `P::U32`, two of them in its queue, which is `repr(C)` too; see the
-    // assertion.
-    let [count, push, pop, owner, learnt] = unsafe { &*core::ptr::from_ref(mutex).cast::<[U32; 5]>() };
+    // SAFETY: `RawHandoff` is `repr(C)` and made of five `P::U32`, two of them in its queue, which is `repr(C)` too.
+    let [count, push, pop, owner, learnt] = unsafe { words(mutex) };
     HandoffWords { count, push, pop, owner, learnt }
 }
 

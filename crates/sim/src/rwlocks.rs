@@ -31,52 +31,42 @@ impl RwLock {
         &self.lock.0
     }
 
-    /// Who goes first.
-    pub fn policy(&self) -> Policy {
-        self.policy
-    }
-
     /// As a reader; false if it gave up.
     pub(crate) fn read(&self, deadline: Option<&Deadline>) -> bool {
-        match deadline {
-            None => {
-                self.raw().lock_read(self.policy);
-                true
-            }
-            Some(deadline) => self.raw().lock_read_until(self.policy, deadline),
-        }
+        let (lock, policy) = (self.raw(), self.policy);
+        within(deadline, || lock.lock_read(policy), |deadline| lock.lock_read_until(policy, deadline))
     }
 
     /// As the writer; false if it gave up.
     pub(crate) fn write(&self, deadline: Option<&Deadline>) -> bool {
-        match deadline {
-            None => {
-                self.raw().lock_write(self.policy);
-                true
-            }
-            Some(deadline) => self.raw().lock_write_until(self.policy, deadline),
-        }
+        let (lock, policy) = (self.raw(), self.policy);
+        within(deadline, || lock.lock_write(policy), |deadline| lock.lock_write_until(policy, deadline))
     }
 
     /// As the upgradable reader; false if it gave up.
     pub(crate) fn look(&self, deadline: Option<&Deadline>) -> bool {
-        match deadline {
-            None => {
-                self.raw().lock_upgradable(self.policy);
-                true
-            }
-            Some(deadline) => self.raw().lock_upgradable_until(self.policy, deadline),
-        }
+        let (lock, policy) = (self.raw(), self.policy);
+        within(
+            deadline,
+            || lock.lock_upgradable(policy),
+            |deadline| lock.lock_upgradable_until(policy, deadline),
+        )
     }
 
     /// From the upgradable reader to the writer; false if it gave up.
     pub(crate) fn upgrade(&self, deadline: Option<&Deadline>) -> bool {
-        match deadline {
-            None => {
-                self.raw().upgrade();
-                true
-            }
-            Some(deadline) => self.raw().upgrade_until(deadline),
+        let lock = self.raw();
+        within(deadline, || lock.upgrade(), |deadline| lock.upgrade_until(deadline))
+    }
+}
+
+/// With a deadline, if there is one.
+fn within(deadline: Option<&Deadline>, always: impl FnOnce(), until: impl FnOnce(&Deadline) -> bool) -> bool {
+    match deadline {
+        None => {
+            always();
+            true
         }
+        Some(deadline) => until(deadline),
     }
 }

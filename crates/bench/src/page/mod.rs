@@ -65,35 +65,42 @@ pub fn html(results: &Results) -> String {
     let (before, rest) = parts.split_at(first);
     let (among, after) = rest.split_at(rest.iter().filter(|(id, ..)| chosen.contains(id)).count());
     let title = format!("{} beside the locks that people use", results.run.ours);
+    let body = html! {
+        header {
+            h1 { (title) }
+            (lead(results))
+            (facts(results))
+            (notices(results))
+            nav aria-label="Parts of this page" {
+                ul { @for (id, heading, _) in &parts { li { a href={ "#" (id) } { (heading) } } } }
+            }
+        }
+        main {
+            (sections(before))
+            @if !among.is_empty() { div { (people.choice()) (sections(among)) } }
+            (sections(after))
+        }
+        footer { p { "Made by " code { "poundlock bench report" } " of " (results.run.machine.commit) "." } }
+        script { (PreEscaped(SCRIPT)) }
+    };
+    document(&title, POLICY, &[STYLE, &people.rules()], &body)
+}
+
+/// A page in both schemes of colours, for wide screens and narrow ones, which needs nothing but itself. `policy` is what it may ask for and run;
+/// `styles` are trusted.
+pub fn document(title: &str, policy: &str, styles: &[&str], body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta http-equiv="Content-Security-Policy" content=(policy);
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(people.rules())) }
+                style { @for style in styles { (PreEscaped(style)) } }
             }
-            body {
-                header {
-                    h1 { (title) }
-                    (lead(results))
-                    (facts(results))
-                    (notices(results))
-                    nav aria-label="Parts of this page" {
-                        ul { @for (id, heading, _) in &parts { li { a href={ "#" (id) } { (heading) } } } }
-                    }
-                }
-                main {
-                    (sections(before))
-                    @if !among.is_empty() { div { (people.choice()) (sections(among)) } }
-                    (sections(after))
-                }
-                footer { p { "Made by " code { "poundlock bench report" } " of " (results.run.machine.commit) "." } }
-                script { (PreEscaped(SCRIPT)) }
-            }
+            body { (body) }
         }
     };
     page.into_string()

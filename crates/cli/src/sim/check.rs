@@ -5,8 +5,8 @@ use std::ops::Range;
 use poundlock_sim::check::{Tally, check_all, names};
 
 use super::sheet::Sheet;
-use super::{US, cpu_time, one_of, progress};
-use crate::message::{Failure, say, status};
+use super::{US, cpu_time, one_of, progress, say_speed};
+use crate::message::{Failure, status};
 use crate::output::print;
 
 #[derive(clap::Args)]
@@ -44,14 +44,10 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         bar.set_message(lock);
         bar.inc(seeds);
     });
-    let used = cpu_time().saturating_sub(before).as_secs_f64();
     bar.finish_and_clear();
+    let used = cpu_time().saturating_sub(before);
     let tallies = result.map_err(|failure| Failure::new(1, failure))?;
-    let accesses: u64 = tallies.iter().map(|tally| tally.accesses).sum();
-    say(format_args!(
-        "{accesses} simulated accesses in {used:.2} s of CPU time: {:.0} a second",
-        accesses as f64 / used.max(1e-9)
-    ));
+    say_speed(tallies.iter().map(|tally| tally.accesses).sum(), used);
     print(&sheet(&locks, &tallies).text())
 }
 

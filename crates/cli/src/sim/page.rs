@@ -2,7 +2,8 @@
 //!
 //! Every word goes through `maud`, which escapes it.
 
-use maud::{DOCTYPE, PreEscaped, html};
+use maud::{PreEscaped, html};
+use poundlock_bench::page::document;
 
 use super::plot::{self, Look};
 use super::sheet::Sheet;
@@ -33,50 +34,37 @@ pub(super) fn html(title: &str, lead: &str, sections: &[Section]) -> Result<Stri
     }
     let mut swatches = swatches.into_iter();
     let dark = format!("@media (prefers-color-scheme: dark) {{\n{}}}\n", plot::dark());
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(dark)) }
-            }
-            body {
-                header {
-                    h1 { (title) }
-                    p.soft { (lead) }
-                    @if sections.len() > 1 {
-                        nav aria-label="Parts of this page" {
-                            ul { @for section in sections { li { a href={ "#" (section.name) } { (section.name) } } } }
-                        }
-                    }
+    let body = html! {
+        header {
+            h1 { (title) }
+            p.soft { (lead) }
+            @if sections.len() > 1 {
+                nav aria-label="Parts of this page" {
+                    ul { @for section in sections { li { a href={ "#" (section.name) } { (section.name) } } } }
                 }
-                main {
-                    @for section in sections {
-                        section {
-                            h2 id=(section.name) { (section.name) }
-                            p { (section.about) }
-                            figure {
-                                ul.legend {
-                                    @for (swatch, name) in swatches.by_ref().take(section.legend.len()) {
-                                        li { span aria-hidden="true" { (PreEscaped(swatch)) } (name) }
-                                    }
-                                }
-                                div.chart role="img" aria-label={ (section.name) ": the numbers are in the table below" } {
-                                    (PreEscaped(&section.chart))
-                                }
-                                (section.sheet.html())
-                            }
-                            @for note in &section.notes { p.soft { (note) } }
-                        }
-                    }
-                }
-                footer { p { "Made by " code { "poundlock sim" } " " (env!("CARGO_PKG_VERSION")) "." } }
             }
         }
+        main {
+            @for section in sections {
+                section {
+                    h2 id=(section.name) { (section.name) }
+                    p { (section.about) }
+                    figure {
+                        ul.legend {
+                            @for (swatch, name) in swatches.by_ref().take(section.legend.len()) {
+                                li { span aria-hidden="true" { (PreEscaped(swatch)) } (name) }
+                            }
+                        }
+                        div.chart role="img" aria-label={ (section.name) ": the numbers are in the table below" } {
+                            (PreEscaped(&section.chart))
+                        }
+                        (section.sheet.html())
+                    }
+                    @for note in &section.notes { p.soft { (note) } }
+                }
+            }
+        }
+        footer { p { "Made by " code { "poundlock sim" } " " (env!("CARGO_PKG_VERSION")) "." } }
     };
-    Ok(page.into_string())
+    Ok(document(title, POLICY, &[STYLE, &dark], &body))
 }

@@ -15,7 +15,7 @@ use poundlock_model::{
     explore,
 };
 
-use crate::common::{DEADLOCK, LATE, UNORDERED, caught, faulty};
+use crate::common::{DEADLOCK, LATE, UNORDERED, asleep, at_once_or_asleep, caught, faulty};
 
 /// Nobody spins, so that few preemptions reach far.
 const TWO: Settings = Settings { spins: 0, ..Settings::DEFAULT };
@@ -88,12 +88,7 @@ impl<P: Modelled> Barged<P> {
 
     /// Threads with these numbers that sleep for it, in this order. Somebody holds it.
     fn sleepers(self: &Rc<Self>, world: &World, numbers: std::ops::Range<u32>) -> Vec<JoinHandle<()>> {
-        let asleep = |index| {
-            let sleeper = self.passer(world, index);
-            world.await_sleep(index);
-            sleeper
-        };
-        numbers.map(asleep).collect()
+        asleep(world, numbers, |index| self.passer(world, index))
     }
 
     /// At the end, when all threads have been joined.
@@ -414,13 +409,7 @@ fn giving_up<P: Modelled>(name: &str, settings: Settings, after: bool, interrupt
                 }
             });
             world.await_sleep(1);
-            let patient: Vec<_> = (2..settings.threads as u32)
-                .map(|index| {
-                    let other = barged.passer(world, index);
-                    world.await_sleep(index);
-                    other
-                })
-                .collect();
+            let patient = barged.sleepers(world, 2..settings.threads as u32);
             (impatient, patient)
         });
         if interrupted {
@@ -482,20 +471,8 @@ fn destroyed_by_the_last<P: Modelled>(name: &str, settings: Settings, settled: b
             let barged = barged.clone();
             world.spawn(index, move |_: &World| work(&barged, false))
         };
-        let others: Vec<_> = if settled {
-            world.unexplored(|| {
-                barged.mutex.lock();
-                (1..threads)
-                    .map(|index| {
-                        let other = start(index);
-                        world.await_sleep(index);
-                        other
-                    })
-                    .collect()
-            })
-        } else {
-            (1..threads).map(start).collect()
-        };
+        let hold = settled.then_some(|| barged.mutex.lock());
+        let others = at_once_or_asleep(world, 1..threads, hold, start);
         work(&barged, settled);
         for other in others {
             other.join().unwrap();
@@ -561,15 +538,7 @@ fn give_to(name: &str, preemptions: usize, settings: Settings, held: bool, morta
                 }
             })
         };
-        let others: Vec<_> = world.unexplored(|| {
-            (1..=takers)
-                .map(|index| {
-                    let other = start(index);
-                    world.await_sleep(index);
-                    other
-                })
-                .collect()
-        });
+        let others = world.unexplored(|| asleep(world, 1..takers + 1, start));
         tokens.barged.mutex.lock();
         tokens.change(|count| count + takers);
         if held {

@@ -1,11 +1,13 @@
 //! What the models share.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use loom::cell::UnsafeCell;
+use loom::thread::JoinHandle;
 use poundlock_core::mutex::RawMutex;
-use poundlock_model::{Fault, Modelled, Settings};
+use poundlock_model::{Fault, Modelled, Settings, World};
 
 /// A mutex and what it protects. Two accesses to that which the mutex does not order, whatever order they came
 /// in, fail the model.
@@ -60,6 +62,36 @@ pub(crate) fn caught<R>(why: &[&str], model: impl FnOnce() -> R) {
         .or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("no message");
     assert!(why.iter().any(|why| message.contains(why)), "found something else: {message}");
+}
+
+/// Starts threads with these numbers, each when the one before it sleeps. Somebody holds what they want.
+pub(crate) fn asleep<T>(
+    world: &World,
+    numbers: Range<u32>,
+    start: impl Fn(u32) -> JoinHandle<T>,
+) -> Vec<JoinHandle<T>> {
+    let settle = |index| {
+        let sleeper = start(index);
+        world.await_sleep(index);
+        sleeper
+    };
+    numbers.map(settle).collect()
+}
+
+/// Starts threads with these numbers: all at once; or, if there is something to hold, so that they sleep for it.
+pub(crate) fn at_once_or_asleep<T>(
+    world: &World,
+    numbers: Range<u32>,
+    hold: Option<impl FnOnce()>,
+    start: impl Fn(u32) -> JoinHandle<T>,
+) -> Vec<JoinHandle<T>> {
+    match hold {
+        None => numbers.map(start).collect(),
+        Some(hold) => world.unexplored(|| {
+            hold();
+            asleep(world, numbers, start)
+        }),
+    }
 }
 
 pub(crate) fn faulty(settings: Settings, fault: Fault) -> Settings {

@@ -10,6 +10,7 @@ use poundlock_core::node::{LEVELS, SPARES, state};
 use poundlock_core::platform::Atomic;
 use poundlock_model::{Model, Mortal, Report, Settings, World, condvar_words, explore, waiter_words};
 
+use crate::common::at_once_or_asleep;
 use crate::handoff::{LINK, Passed, Path, THREE, TOKEN, TWO, state_of, taken, waiter, watch};
 
 // Last touch.
@@ -43,20 +44,8 @@ pub(crate) fn destroyed_by_the_last(
             let passed = passed.clone();
             world.spawn(index, move |_: &World| work(&passed, false))
         };
-        let others: Vec<_> = if settled {
-            world.unexplored(|| {
-                passed.mutex.lock::<NoSpin>();
-                (1..threads)
-                    .map(|index| {
-                        let other = start(index);
-                        world.await_sleep(index);
-                        other
-                    })
-                    .collect()
-            })
-        } else {
-            (1..threads).map(start).collect()
-        };
+        let hold = settled.then_some(|| passed.mutex.lock::<NoSpin>());
+        let others = at_once_or_asleep(world, 1..threads, hold, start);
         work(&passed, settled);
         for other in others {
             other.join().unwrap();

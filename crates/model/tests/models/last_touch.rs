@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::common::{Guarded, for_each_variant};
+use crate::common::{Guarded, at_once_or_asleep, for_each_variant};
 use poundlock_core::condvar::{Outcome, Plain, RawCondvar};
 use poundlock_core::mutex::{AnyNegative, Variant};
 use poundlock_model::{Model, Modelled, Mortal, Patient, Report, Settings, World, explore};
@@ -32,20 +32,8 @@ pub(crate) fn destroyed_by_the_last<P: Modelled, V: Variant>(
             let guarded = guarded.clone();
             world.spawn(index, move |_: &World| work(&guarded, false))
         };
-        let others: Vec<_> = if settled {
-            world.unexplored(|| {
-                guarded.mutex.lock::<V>();
-                (1..threads)
-                    .map(|index| {
-                        let other = start(index);
-                        world.await_sleep(index);
-                        other
-                    })
-                    .collect()
-            })
-        } else {
-            (1..threads).map(start).collect()
-        };
+        let hold = settled.then_some(|| guarded.mutex.lock::<V>());
+        let others = at_once_or_asleep(world, 1..threads, hold, start);
         work(&guarded, settled);
         for other in others {
             other.join().unwrap();

@@ -14,7 +14,7 @@ use poundlock_model::{
     rwlock_words,
 };
 
-use crate::common::{DEADLOCK, LATE, UNORDERED, caught, faulty};
+use crate::common::{DEADLOCK, LATE, UNORDERED, asleep, at_once_or_asleep, caught, faulty};
 
 /// Nobody spins, so that few preemptions reach far.
 const TWO: Settings = Settings { spins: 0, ..Settings::DEFAULT };
@@ -150,12 +150,7 @@ impl<P: Modelled> Shelf<P> {
 
     /// Threads from number 1 on that do this and sleep, in this order. Somebody is inside.
     fn sleepers(self: &Rc<Self>, world: &World, all: &[Does]) -> Vec<JoinHandle<u32>> {
-        let asleep = |(index, &does)| {
-            let sleeper = self.passer(world, index, does);
-            world.await_sleep(index);
-            sleeper
-        };
-        (1..).zip(all).map(asleep).collect()
+        asleep(world, 1..all.len() as u32 + 1, |index| self.passer(world, index, all[index as usize - 1]))
     }
 
     /// At the end, when all threads have been joined.
@@ -514,14 +509,9 @@ fn giving_up<P: Modelled>(
                 }
             });
             world.await_sleep(1);
-            let others: Vec<_> = (2..)
-                .zip(patient)
-                .map(|(index, &does)| {
-                    let other = shelf.passer(world, index, does);
-                    world.await_sleep(index);
-                    other
-                })
-                .collect();
+            let others = asleep(world, 2..patient.len() as u32 + 2, |index| {
+                shelf.passer(world, index, patient[index as usize - 2])
+            });
             (first, others)
         };
         let (first, others) = world.unexplored(start);
@@ -633,23 +623,11 @@ fn destroyed_by_the_last<P: Modelled>(
             let shelf = shelf.clone();
             world.spawn(index, move |_: &World| work(&shelf, all[index as usize], false))
         };
-        let others: Vec<_> = if settled {
-            world.unexplored(|| {
-                match all[0] {
-                    Reads => shelf.lock.lock_read(shelf.policy),
-                    _ => shelf.lock.lock_write(shelf.policy),
-                }
-                (1..all.len() as u32)
-                    .map(|index| {
-                        let other = start(index);
-                        world.await_sleep(index);
-                        other
-                    })
-                    .collect()
-            })
-        } else {
-            (1..all.len() as u32).map(start).collect()
-        };
+        let hold = settled.then_some(|| match all[0] {
+            Reads => shelf.lock.lock_read(shelf.policy),
+            _ => shelf.lock.lock_write(shelf.policy),
+        });
+        let others = at_once_or_asleep(world, 1..all.len() as u32, hold, start);
         work(&shelf, all[0], settled);
         for other in others {
             other.join().unwrap();

@@ -1,15 +1,13 @@
 //! The tables of paravirtual spinlocks: building a kernel in guests.
 
-use std::collections::HashMap;
-
-use super::{Comparison, Figure, Run, Table, number, rows};
+use super::{Comparison, Figure, Row, Run, Table, compared, number};
 use crate::experiment::{Guest, Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
 /// Simulated time that is counted.
 const TIME: Picoseconds = 1_000_000 * MICROSECOND;
 
-fn build(row: &HashMap<String, String>) -> Option<Comparison> {
+fn build(row: &Row) -> Option<Comparison> {
     let (hypervisor, machine) = (&row["hypervisor"], &row["vm"]);
     let vcpus = number(row, "vcpus")? as u32;
     let placement = &row["placement"];
@@ -47,9 +45,6 @@ pub(super) fn tables() -> Vec<Table> {
         about: "building a kernel in guests on 32 CPUs: the paravirtual queue spinlock in place of the paravirtual ticket lock",
         unit: "seconds",
         fitted: true,
-        rows: rows(include_str!("../../reference/pvqspinlock_kernel_build.csv"))
-            .iter()
-            .filter_map(build)
-            .collect(),
+        rows: compared(include_str!("../../reference/pvqspinlock_kernel_build.csv"), build),
     }]
 }

@@ -1,8 +1,6 @@
 //! The tables of the hand-off mutex that spins.
 
-use std::collections::HashMap;
-
-use super::{Comparison, Figure, Run, Table, number, rows};
+use super::{Comparison, Figure, Row, Run, Table, compared, number};
 use crate::experiment::{Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
@@ -10,7 +8,7 @@ use crate::machine::{MICROSECOND, Picoseconds};
 const TIME: Picoseconds = 50_000 * MICROSECOND;
 
 fn misc_mutex() -> Table {
-    let comparison = |row: &HashMap<String, String>| {
+    let comparison = |row: &Row| {
         let threads = number(row, "threads")? as u32;
         let figure = |column, lock| Figure {
             published: number(row, column),
@@ -38,7 +36,7 @@ fn misc_mutex() -> Table {
         about: "misc-mutex on OSv with 4 CPUs: waiters that spin before they queue",
         unit: "ns for each lock and unlock",
         fitted: true,
-        rows: rows(include_str!("../../reference/osv_mutex.csv")).iter().filter_map(comparison).collect(),
+        rows: compared(include_str!("../../reference/osv_mutex.csv"), comparison),
     }
 }
 

@@ -101,13 +101,21 @@ impl Run {
     }
 }
 
-/// A file of `reference/`, row by row, each a map from a column's name.
-fn rows(text: &str) -> Vec<HashMap<String, String>> {
+/// A row of a file of `reference/`: a map from a column's name.
+type Row = HashMap<String, String>;
+
+/// A file of `reference/`, row by row.
+fn rows(text: &str) -> Vec<Row> {
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
     reader.deserialize().filter_map(Result::ok).collect()
 }
 
-fn number(row: &HashMap<String, String>, column: &str) -> Option<f64> {
+/// What is to be compared of a file of `reference/`.
+fn compared(text: &str, row: impl Fn(&Row) -> Option<Comparison>) -> Vec<Comparison> {
+    rows(text).iter().filter_map(row).collect()
+}
+
+fn number(row: &Row, column: &str) -> Option<f64> {
     row.get(column)?.parse().ok()
 }
 

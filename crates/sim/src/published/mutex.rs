@@ -1,8 +1,6 @@
 //! The tables of the queued adaptive mutex.
 
-use std::collections::HashMap;
-
-use super::{Comparison, Figure, Run, Table, middle, number, rows};
+use super::{Comparison, Figure, Row, Run, Table, compared, middle, number, rows};
 use crate::experiment::{Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
@@ -26,7 +24,7 @@ fn on_westmere(mix: &str, users: u32, sockets: u32, threads_a_core: u32) -> impl
 }
 
 fn high_systime() -> Table {
-    let comparison = |row: &HashMap<String, String>| {
+    let comparison = |row: &Row| {
         let (range, nodes, smt) = (&row["user_range"], number(row, "nodes")? as u32, &row["hyperthreading"]);
         let run = on_westmere("high_systime", middle(range), nodes, if smt == "on" { 2 } else { 1 });
         Some(Comparison {
@@ -49,15 +47,12 @@ fn high_systime() -> Table {
         about: "AIM7 high_systime: fewer atomic operations in the mutex's slow path",
         unit: "jobs a minute",
         fitted: true,
-        rows: rows(include_str!("../../reference/mutex_high_systime_jpm.csv"))
-            .iter()
-            .filter_map(comparison)
-            .collect(),
+        rows: compared(include_str!("../../reference/mutex_high_systime_jpm.csv"), comparison),
     }
 }
 
 fn slow_path() -> Table {
-    let comparison = |row: &HashMap<String, String>| {
+    let comparison = |row: &Row| {
         let nodes = number(row, "nodes")? as u32;
         let run = on_westmere("high_systime", middle("1100-2000"), nodes, 1);
         let figure = |published, lock| Figure { published, run: run(lock), pick: pick::ANON_VMA };
@@ -73,15 +68,12 @@ fn slow_path() -> Table {
         about: "AIM7 high_systime, 1500 users: CPU time in the mutex's slow path (ours: all spinning for the mutex, which the source counts apart)",
         unit: "% of CPU time",
         fitted: false,
-        rows: rows(include_str!("../../reference/mutex_slowpath_time.csv"))
-            .iter()
-            .filter_map(comparison)
-            .collect(),
+        rows: compared(include_str!("../../reference/mutex_slowpath_time.csv"), comparison),
     }
 }
 
 fn fserver(before: (&str, &'static str), after: (&str, &'static str)) -> Vec<Comparison> {
-    let comparison = |row: &HashMap<String, String>| {
+    let comparison = |row: &Row| {
         let (range, nodes) = (&row["user_range"], number(row, "nodes")? as u32);
         let run = on_westmere("fserver", middle(range), nodes, 1);
         let figure = |(column, lock): (&str, &'static str)| Figure {
@@ -96,7 +88,7 @@ fn fserver(before: (&str, &'static str), after: (&str, &'static str)) -> Vec<Com
             change: None,
         })
     };
-    rows(include_str!("../../reference/mutex_fserver_jpm.csv")).iter().filter_map(comparison).collect()
+    compared(include_str!("../../reference/mutex_fserver_jpm.csv"), comparison)
 }
 
 fn fserver_queue() -> Table {
@@ -116,7 +108,7 @@ fn fserver_queue() -> Table {
 fn fserver_profile() -> Table {
     let rows = rows(include_str!("../../reference/mutex_fserver_profile.csv"));
     let share = |functions: &[&str], column: &str| -> f64 {
-        let of = |row: &HashMap<String, String>| functions.contains(&row["function"].as_str());
+        let of = |row: &Row| functions.contains(&row["function"].as_str());
         rows.iter().filter(|row| of(row)).filter_map(|row| number(row, column)).sum()
     };
     let run = on_westmere("fserver", 1500, 8, 1);

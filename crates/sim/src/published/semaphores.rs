@@ -1,8 +1,6 @@
 //! The table of the semaphore arrays.
 
-use std::collections::HashMap;
-
-use super::{Comparison, Figure, Run, Table, number, rows};
+use super::{Comparison, Figure, Row, Run, Table, number, rows};
 use crate::experiment::{Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
@@ -20,7 +18,7 @@ fn sembench() -> Table {
     let published = rows(include_str!("../../reference/sembench.csv"));
     let figure = |of: Of<'_>, column: &str, lock, pick| {
         let find = |name: &str| {
-            let row: &HashMap<String, String> = published.iter().find(|row| row["figure"] == name)?;
+            let row: &Row = published.iter().find(|row| row["figure"] == name)?;
             number(row, column)
         };
         Figure {

@@ -1,8 +1,6 @@
 //! The tables of the 4-byte queue spinlock.
 
-use std::collections::HashMap;
-
-use super::{Comparison, Figure, Run, Table, number, rows};
+use super::{Comparison, Figure, Row, Run, Table, compared, number};
 use crate::experiment::{Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
@@ -22,39 +20,37 @@ fn high_systime(users: u32) -> impl Fn(&'static str) -> Run {
     }
 }
 
+fn jobs_a_minute(row: &Row, users: u32, run: impl Fn(&'static str) -> Run) -> Comparison {
+    let figure =
+        |column, lock| Figure { published: number(row, column), run: run(lock), pick: pick::JOBS_A_MINUTE };
+    Comparison {
+        label: format!("{users} users"),
+        before: figure("jpm_ticket", "ticket"),
+        after: figure("jpm_qspinlock", "qspin"),
+        change: None,
+    }
+}
+
 fn throughput() -> Table {
-    let comparison = |row: &HashMap<String, String>| {
+    let comparison = |row: &Row| {
         let users = number(row, "users")? as u32;
         // The others are about frequencies, which the model has none of.
         if row["governor"] != "performance" {
             return None;
         }
-        let figure = |column, lock| Figure {
-            published: number(row, column),
-            run: high_systime(users)(lock),
-            pick: pick::JOBS_A_MINUTE,
-        };
-        Some(Comparison {
-            label: format!("{users} users"),
-            before: figure("jpm_ticket", "ticket"),
-            after: figure("jpm_qspinlock", "qspin"),
-            change: None,
-        })
+        Some(jobs_a_minute(row, users, high_systime(users)))
     };
     Table {
         name: "qspinlock_high_systime",
         about: "AIM7 high_systime: the queue spinlock in place of the ticket lock, performance governor",
         unit: "jobs a minute",
         fitted: true,
-        rows: rows(include_str!("../../reference/qspinlock_high_systime.csv"))
-            .iter()
-            .filter_map(comparison)
-            .collect(),
+        rows: compared(include_str!("../../reference/qspinlock_high_systime.csv"), comparison),
     }
 }
 
 fn contention() -> Table {
-    let comparison = |row: &HashMap<String, String>| {
+    let comparison = |row: &Row| {
         let users = number(row, "users")? as u32;
         let slow = number(row, "qspin_raw_spin_lock")? + number(row, "qspin_slowpath")?;
         let figure =
@@ -71,15 +67,12 @@ fn contention() -> Table {
         about: "AIM7 high_systime: CPU time in spinlocks (with the queue spinlock: its fast and its slow path)",
         unit: "% of CPU time",
         fitted: true,
-        rows: rows(include_str!("../../reference/qspinlock_contention_time.csv"))
-            .iter()
-            .filter_map(comparison)
-            .collect(),
+        rows: compared(include_str!("../../reference/qspinlock_contention_time.csv"), comparison),
     }
 }
 
 fn numaconnect() -> Table {
-    let comparison = |row: &HashMap<String, String>| {
+    let comparison = |row: &Row| {
         let users = number(row, "forked")? as u32;
         let run = |lock| Run {
             machine: "numaconnect-512",
@@ -91,27 +84,14 @@ fn numaconnect() -> Table {
             lock,
             time: TIME,
         };
-        let figure = |column, lock| Figure {
-            published: number(row, column),
-            run: run(lock),
-            pick: pick::JOBS_A_MINUTE,
-        };
-        Some(Comparison {
-            label: format!("{users} users"),
-            before: figure("jpm_ticket", "ticket"),
-            after: figure("jpm_qspinlock", "qspin"),
-            change: None,
-        })
+        Some(jobs_a_minute(row, users, run))
     };
     Table {
         name: "qspinlock_numaconnect_compute",
         about: "AIM7 compute on 512 cores: the queue spinlock in place of the ticket lock",
         unit: "jobs a minute",
         fitted: true,
-        rows: rows(include_str!("../../reference/qspinlock_numaconnect_compute.csv"))
-            .iter()
-            .filter_map(comparison)
-            .collect(),
+        rows: compared(include_str!("../../reference/qspinlock_numaconnect_compute.csv"), comparison),
     }
 }
 
