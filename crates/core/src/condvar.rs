@@ -17,7 +17,8 @@
 //!   reports a time-out while another waits.
 //! * **NO LATE TOUCH.** A signalled waiter does not touch the condition variable again: a signaller may
 //!   destroy it as soon as `signal` or `broadcast` has taken out everybody. A waiter that gave up does,
-//!   to unlink itself; [`RawCondvar::drain`], which a destroyer calls, waits for those.
+//!   to unlink itself; [`RawCondvar::drain`], which a destroyer calls, waits for those. If waiters wait under different
+//!   mutexes, a signaller looks at the list again after it has passed on those of one: nobody else may destroy it meanwhile.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -141,8 +142,8 @@ impl<P: Platform> Guarding<P> for &RawBarging<P> {
 
 /// The condition variable: 8 bytes, zero when nobody waits.
 ///
-/// Waiters that wait at the same time must use the same mutex. No method allocates, panics or unwinds. Not
-/// async-signal-safe.
+/// Waiters that wait at the same time may use different mutexes of one platform, at a little more cost to those who signal; each is
+/// moved to its own. No method allocates, panics or unwinds. Not async-signal-safe.
 #[repr(C)]
 pub struct RawCondvar<P: Platform> {
     guard: P::U32,
@@ -307,31 +308,39 @@ impl<P: Platform> RawCondvar<P> {
             return;
         }
         self.renew();
+        while self.take_out_of_one(&mut count) {}
+    }
+
+    /// Takes out up to `count` waiters, as far as they wait under one mutex, and passes them on. Whether there are others.
+    fn take_out_of_one(&self, count: &mut u32) -> bool {
         let mut requeued = Chain::default();
         let mut woken = Chain::default();
         bitlock::lock::<P>(&self.guard);
         let mut next = list::first::<P>(&self.head);
-        while let Some(id) = next {
+        while let Some(id) = next.filter(|_| *count != 0) {
             next = list::following::<P>(&self.head, id);
             let node = id.get::<P>();
+            let mutex = node.mutex.load(Relaxed);
+            if mutex != 0 && requeued.mutex::<P>().is_some_and(|other| other != mutex) {
+                next = Some(id);
+                break;
+            }
             if !claim::<P>(node) {
                 // Leaving: it will unlink itself.
                 continue;
             }
             node.linked.store(0, Relaxed);
             list::remove::<P>(&self.head, id);
-            let chain = if node.mutex.load(Relaxed) != 0 { &mut requeued } else { &mut woken };
+            let chain = if mutex != 0 { &mut requeued } else { &mut woken };
             chain.push::<P>(id);
-            count -= 1;
-            if count == 0 {
-                break;
-            }
+            *count -= 1;
         }
         bitlock::unlock::<P>(&self.guard);
         // NO LATE TOUCH: from here on only the waiters' nodes and their mutex, which they need before they
-        // can return.
+        // can return. And the list again, if there are others: those are still in it.
         requeued.requeue::<P>();
         woken.wake::<P>();
+        *count != 0 && next.is_some()
     }
 }
 
@@ -367,15 +376,19 @@ impl Chain {
         };
     }
 
+    /// The mutex of the first.
+    fn mutex<P: Platform>(&self) -> Option<usize> {
+        self.ends.map(|(first, _)| first.get::<P>().mutex.load(Relaxed))
+    }
+
     /// Moves them to their mutex.
     fn requeue<P: Platform>(self) {
-        let Some((first, _)) = self.ends else { return };
-        let word = first.get::<P>().mutex.load(Relaxed);
+        let (Some((first, _)), Some(word)) = (self.ends, self.mutex::<P>()) else { return };
         if word & Target::<P>::SORT == 0 {
             let mutex = core::ptr::with_exposed_provenance::<RawMutex<P>>(word);
             // SAFETY: the waiters in the chain wait under this mutex and cannot return from the wait before they
             // own it, which they learn only after `requeue` has put them into its list; so it is alive, and
-            // `requeue` does not touch it after that. Waiters at one time share one mutex.
+            // `requeue` does not touch it after that. Those in one chain share one mutex.
             unsafe { &*mutex }.requeue(first);
             return;
         }

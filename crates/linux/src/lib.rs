@@ -35,3 +35,14 @@ pub fn init() {
     let _ = spin::budget();
     let _ = <Linux as poundlock_core::Platform>::epoch();
 }
+
+/// So long from now, as far as clocks reach. Async-signal-safe.
+pub fn after(timeout: core::time::Duration) -> poundlock_core::platform::Deadline {
+    let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    let then = futex::in_nanoseconds(nanoseconds);
+    poundlock_core::platform::Deadline {
+        clock: poundlock_core::platform::Clock::Monotonic,
+        seconds: then.tv_sec,
+        nanoseconds: then.tv_nsec as u32,
+    }
+}

@@ -382,3 +382,74 @@ fn signals_to_those_who_are_woken_instead() {
     });
     waited(report);
 }
+
+/// One condition variable for two mutexes, each with a condition of its own.
+struct Rooms {
+    rooms: [(Guarded<Model>, loom::cell::UnsafeCell<bool>); 2],
+    condvar: RawCondvar<Model>,
+}
+
+impl Rooms {
+    /// Under the mutex: looks whether the condition holds, and makes it hold if told so.
+    fn look(&self, room: usize, open: bool) -> bool {
+        // SAFETY: loom checks what makes this sound, and fails the model otherwise.
+        self.rooms[room].1.with_mut(|condition| unsafe {
+            *condition |= open;
+            *condition
+        })
+    }
+
+    fn open(&self, room: usize) {
+        let mutex = &self.rooms[room].0.mutex;
+        mutex.lock::<AnyNegative>();
+        self.look(room, true);
+        mutex.unlock::<AnyNegative>();
+    }
+}
+
+fn two_mutexes(name: &str, preemptions: usize, signal: fn(&RawCondvar<Model>)) {
+    let report = explore::<Model>(name, preemptions, THREE, move |world| {
+        let room = || (Guarded::unshared(), loom::cell::UnsafeCell::new(false));
+        let rooms = Rc::new(Rooms { rooms: [room(), room()], condvar: RawCondvar::default() });
+        let waiters = world.unexplored(|| {
+            [0, 1].map(|room| {
+                let inside = rooms.clone();
+                let waiter = world.spawn(room as u32 + 1, move |world: &World| {
+                    let guarded = &inside.rooms[room].0;
+                    guarded.mutex.lock::<AnyNegative>();
+                    while !inside.look(room, false) {
+                        world.reached(WAITED);
+                        let guarding = Plain::<_, AnyNegative>::new(&guarded.mutex);
+                        inside.condvar.wait(&guarding, None, || false);
+                    }
+                    guarded.section();
+                    guarded.mutex.unlock::<AnyNegative>();
+                });
+                world.await_sleep(room as u32 + 1);
+                waiter
+            })
+        });
+        rooms.open(0);
+        rooms.open(1);
+        signal(&rooms.condvar);
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+        rooms.rooms.iter().for_each(|(guarded, _)| guarded.finish(1));
+        assert!(rooms.condvar.is_idle(), "somebody is left in the condition variable");
+    });
+    waited(report);
+}
+
+#[test]
+fn a_broadcast_to_waiters_under_two_mutexes() {
+    two_mutexes("a broadcast to waiters under two mutexes", 2, |condvar| condvar.broadcast());
+}
+
+#[test]
+fn signals_to_waiters_under_two_mutexes() {
+    two_mutexes("signals to waiters under two mutexes", 2, |condvar| {
+        condvar.signal();
+        condvar.signal();
+    });
+}
