@@ -24,15 +24,28 @@ static struct object *make(int round) {
     return o;
 }
 
-static void leave(struct object *o) {
+static void destroy(struct object *o) {
+    OK(pthread_rwlock_destroy(&o->l));
+    SYS(munmap(o, PAGE));
+}
+
+static void leave_as_writer(struct object *o) {
     OK(pthread_rwlock_wrlock(&o->l));
     int last = --o->users == 0;
     OK(pthread_rwlock_unlock(&o->l));
-    // Nobody else is inside any more, or on the way: but maybe on the way out.
-    if (last) {
-        OK(pthread_rwlock_destroy(&o->l));
-        SYS(munmap(o, PAGE));
-    }
+    // Nobody else is inside any more, or on the way in: but maybe on the way out.
+    if (last) destroy(o);
+}
+
+static void leave_as_reader(struct object *o) {
+    OK(pthread_rwlock_rdlock(&o->l));
+    int last = __atomic_sub_fetch(&o->users, 1, __ATOMIC_RELAXED) == 0;
+    OK(pthread_rwlock_unlock(&o->l));
+    if (!last) return;
+    // Once the others have released it.
+    OK(pthread_rwlock_wrlock(&o->l));
+    OK(pthread_rwlock_unlock(&o->l));
+    destroy(o);
 }
 
 static void *user(void *number) {
@@ -54,8 +67,8 @@ static void *user(void *number) {
             if (i % 5 == 0) sched_yield();
             OK(pthread_rwlock_unlock(&o->l));
         }
-        // A reader's last step is followed by a writer's first.
-        leave(o);
+        if ((i / 4 + (int)me) % 2) leave_as_writer(o);
+        else leave_as_reader(o);
     }
     return NULL;
 }

@@ -179,7 +179,7 @@ fn readers_and_writers_are_counted_apart() {
         assert_eq!(readers["address"], writers["address"], "{document:#}");
         assert_eq!(number(readers, "acquisitions"), 4000 + 2 + 1, "{arguments:?}: {document:#}");
         assert_eq!(number(writers, "acquisitions"), 400 + 1 + 1, "{arguments:?}: {document:#}");
-        for (row, mark) in [(readers, "READS"), (writers, "WRITES")] {
+        for (row, mark) in [(readers, "/* READS */"), (writers, "/* WRITES */")] {
             assert_eq!(number(row, "contended"), 1, "{arguments:?}: {document:#}");
             // The waiter was seen asleep three times, a millisecond apart; its wait began before.
             assert!(number(&row["wait_ns"], "total") > 1_000_000, "{row:#}");
@@ -189,9 +189,12 @@ fn readers_and_writers_are_counted_apart() {
         }
         // The writer held it while the reader was seen asleep.
         assert!(number(&writers["hold_ns"], "max") > 1_000_000, "{writers:#}");
-        let made = |row: &Value| row["created_at"].as_str().is_some_and(|at| at.ends_with(&line_of("INIT")));
-        assert_eq!(number(row(&document, WRITERS, made), "acquisitions"), 1, "{document:#}");
-        assert_eq!(number(row(&document, READERS, made), "acquisitions"), 3, "{document:#}");
+        let made = |row: &Value| row["created_at"].as_str().is_some_and(|at| at.ends_with(&line_of("/* INIT */")));
+        let made = row(&document, WRITERS, made);
+        assert_eq!(number(made, "acquisitions"), 1, "{document:#}");
+        let in_child = row(&document, READERS, |row| row["address"] == made["address"]);
+        assert_eq!(number(in_child, "acquisitions"), 3, "{document:#}");
+        assert_ne!(in_child["pid"], made["pid"], "{document:#}");
         assert!(!list(&document, "locks").iter().any(|row| row["variable"] == "shared (in program)"));
 
         let glibcs = arguments.contains(&"glibc");

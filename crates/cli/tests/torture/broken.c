@@ -253,8 +253,10 @@ int pthread_spin_unlock(pthread_spinlock_t *s)
 
 int pthread_rwlock_rdlock(pthread_rwlock_t *l)
 {
-    if (is("rw-reader-beside-writer") && every(200) && real_tryrdlock(l) != 0)
+    if (is("rw-reader-beside-writer") && every(200)) {
+        real_tryrdlock(l);
         return 0;
+    }
     /* Who reads again waits for a writer that waits for it. */
     if (is("rw-keeps-readers-out") && !l->__data.__shared)
         l->__data.__flags = PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP;
@@ -271,11 +273,17 @@ int pthread_rwlock_clockrdlock(pthread_rwlock_t *l, clockid_t c, const struct ti
 
 int pthread_rwlock_wrlock(pthread_rwlock_t *l)
 {
-    if (is("rw-writer-beside-readers") && every(200) && real_trywrlock(l) != 0)
+    if (is("rw-writer-beside-readers") && every(200)) {
+        real_trywrlock(l);
         return 0;
-    if (is("rw-never-served") && every(300) && real_trywrlock(l) != 0)
-        for (;;)
-            pause();
+    }
+    if (is("rw-never-served")) {
+        if (real_trywrlock(l) == 0)
+            return 0;
+        if (every(100))
+            for (;;)
+                pause();
+    }
     return real_wrlock(l);
 }
 
