@@ -189,7 +189,8 @@ fn readers_and_writers_are_counted_apart() {
         }
         // The writer held it while the reader was seen asleep.
         assert!(number(&writers["hold_ns"], "max") > 1_000_000, "{writers:#}");
-        let made = |row: &Value| row["created_at"].as_str().is_some_and(|at| at.ends_with(&line_of("/* INIT */")));
+        let made =
+            |row: &Value| row["created_at"].as_str().is_some_and(|at| at.ends_with(&line_of("/* INIT */")));
         let made = row(&document, WRITERS, made);
         assert_eq!(number(made, "acquisitions"), 1, "{document:#}");
         let in_child = row(&document, READERS, |row| row["address"] == made["address"]);
