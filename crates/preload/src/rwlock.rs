@@ -1,8 +1,8 @@
 //! `pthread_rwlock_*`.
 //!
-//! The fast paths are a look at how the program runs, one at whose the lock is, and a step of its word; they make no call. Errors are
-//! glibc's: a timed call judges its clock and its time first, whether it needs them or not, and the writer that asks for its lock again
-//! is told so instead of waiting for itself.
+//! The fast paths are a look at how the program runs, one at whose the lock is, and a step of its word; they make no
+//! call. Errors are glibc's: a timed call judges its clock and its time first, whether it needs them or not, and the
+//! writer that asks for its lock again is told so instead of waiting for itself.
 
 use core::ffi::c_int;
 
@@ -169,7 +169,7 @@ unsafe extern "C" fn init(
     if attributes.is_null() && mode::rwlocks() != RwLocks::Glibc {
         object.init();
     } else {
-        // glibc judges the attributes, and sets the kind and whether processes share it; the rest of what it sets is zero.
+        // glibc judges the attributes, and sets the kind and whether processes share it; all else is zero then.
         // SAFETY: the caller's memory and attributes.
         let result = unsafe { real::pthread_rwlock_init(lock, attributes) };
         if result != 0 {

@@ -1,4 +1,5 @@
-//! `poundlock-core`'s readers-writer locks under torture, for what pthread has no calls for: see `csrc/torture/sharing.c`.
+//! `poundlock-core`'s readers-writer locks under torture, for what pthread has no calls for: see
+//! `csrc/torture/sharing.c`.
 
 use std::ffi::{c_int, c_uint};
 
@@ -61,7 +62,8 @@ pub(super) fn prepare() {
 /// Does what C asks for: 0, or an error number.
 ///
 /// # Safety
-/// `lock` points to a readers-writer lock, `deadline` to a time or nowhere; the caller has of the lock what the operation gives up.
+/// `lock` points to a readers-writer lock, `deadline` to a time or nowhere; the caller has of the lock what the operation
+/// gives up.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn poundlock_torture_rwlock(
     lock: *const RawRwLock<Linux>,

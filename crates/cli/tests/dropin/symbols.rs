@@ -7,8 +7,8 @@ use std::process::Command;
 use crate::program::{Program, compilable, expect_silent_success};
 use crate::support::{expect_status, poundlock, preload_library, run_limited};
 
-/// Whether calls of this name work on the state of a mutex, a spinlock, a readers-writer lock or a condition variable, rather than on attributes;
-/// or on a System V semaphore array.
+/// Whether calls of this name work on the state of a mutex, a spinlock, a readers-writer lock or a condition variable,
+/// rather than on attributes; or on a System V semaphore array.
 fn is_ours_to_answer(name: &str) -> bool {
     let plain = name.trim_start_matches('_');
     if ["semget", "semop", "semtimedop", "semctl"].contains(&plain) {
