@@ -245,11 +245,57 @@ impl core::fmt::Display for Choice {
     }
 }
 
+/// Whose a program's readers-writer locks are, and who comes next in them: what `--rwlock` takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RwLocks {
+    /// Ours, with the policy of the kind that the program gave each.
+    #[default]
+    ByKind = 1,
+    /// Ours, all of them [`crate::rwlock::Policy::PhaseFair`].
+    PhaseFair = 2,
+    /// The program's own.
+    Glibc = 3,
+}
+
+impl RwLocks {
+    /// Every choice, in the order in which they are listed.
+    pub const ALL: [RwLocks; 3] = [Self::ByKind, Self::PhaseFair, Self::Glibc];
+
+    /// The name as people type it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ByKind => "by-kind",
+            Self::PhaseFair => "phase-fair",
+            Self::Glibc => "glibc",
+        }
+    }
+
+    /// The choice of this name.
+    pub fn parse(name: &str) -> Option<RwLocks> {
+        Self::ALL.into_iter().find(|choice| choice.name() == name)
+    }
+}
+
+impl core::fmt::Display for RwLocks {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;
 
-    use super::{Choice, ChoiceError, Kind, LockName};
+    use super::{Choice, ChoiceError, Kind, LockName, RwLocks};
+
+    #[test]
+    fn choices_of_readers_writer_locks_parse_as_they_are_written() {
+        for choice in RwLocks::ALL {
+            assert_eq!(RwLocks::parse(&std::format!("{choice}")), Some(choice));
+        }
+        assert_eq!(RwLocks::parse(""), None);
+    }
 
     #[test]
     fn choices_parse_as_they_are_written() {

@@ -438,11 +438,15 @@ fn trying() {
                 shelf.lock.downgrade_upgradable();
                 shelf.read();
                 shelf.lock.unlock_read();
+            } else {
+                world.reached(GAVE_UP);
             }
             if shelf.lock.try_lock_write() {
                 writes += 1;
                 shelf.write();
                 shelf.lock.unlock_write();
+            } else {
+                world.reached(GAVE_UP);
             }
             writes += other.join().unwrap();
             shelf.finish(writes);
