@@ -211,17 +211,25 @@ impl<P: Platform> RawRwLock<P> {
     /// Leaves. What the caller did happens before the next writer enters.
     #[inline]
     pub fn unlock_read(&self) {
-        let seen = self.word.load(Relaxed);
-        if seen & SLEEPS != 0 || self.word.compare_exchange(seen, seen - 1, Release, Relaxed).is_err() {
+        // As in `enter_read`.
+        if let Err(seen) = self.word.compare_exchange(1, 0, Release, Relaxed)
+            && (seen & SLEEPS != 0 || self.word.compare_exchange(seen, seen - 1, Release, Relaxed).is_err())
+        {
             self.leave(1, 0);
         }
     }
 
     #[inline(always)]
     fn enter_read(&self) -> bool {
-        let seen = self.word.load(Relaxed);
-        seen & (WRITER | BARRED | UPGRADING | FULL) == 0
-            && self.word.compare_exchange(seen, seen + 1, Acquire, Relaxed).is_ok()
+        // A guess that nobody is inside. Where it is right, nothing waits for a look at what was written last; where it is wrong, it
+        // fetches the line for writing, as is needed next, and a look would have fetched it for reading only.
+        match self.word.compare_exchange(0, 1, Acquire, Relaxed) {
+            Ok(_) => true,
+            Err(seen) => {
+                seen & (WRITER | BARRED | UPGRADING | FULL) == 0
+                    && self.word.compare_exchange(seen, seen + 1, Acquire, Relaxed).is_ok()
+            }
+        }
     }
 }
 
