@@ -204,7 +204,7 @@ fn names_are_unique_and_found_and_ours_are_all_there() {
 fn listed<C>(
     names: &[&str],
     all: &[Result<Peer<C>, Absent>],
-    find: fn(&str) -> Option<Result<Peer<C>, Absent>>,
+    find: impl Fn(&str) -> Option<Result<Peer<C>, Absent>>,
 ) {
     let unique: HashSet<_> = names.iter().collect();
     assert_eq!(unique.len(), names.len());

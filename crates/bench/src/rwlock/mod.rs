@@ -235,12 +235,14 @@ struct Measured {
     writers: Vec<Option<rwlock::Waits>>,
 }
 
+/// Nanoseconds in each round.
+type Rounds = Vec<Option<f64>>;
+
 /// A process of contenders alone.
 struct Solo {
     /// Whether the process needs the preload library.
     preloaded: bool,
-    /// Each with nanoseconds for each round.
-    locks: Vec<((Contender, Side), Vec<Option<f64>>)>,
+    locks: Vec<((Contender, Side), Rounds)>,
 }
 
 /// Everybody in one process but for the preloaded, which has one of its own with what it is compared with.

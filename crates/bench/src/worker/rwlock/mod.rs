@@ -40,7 +40,7 @@ pub(crate) enum Answer {
     Look(Option<String>),
     /// For each contender on each side, nanoseconds a pair: the median over the slices and their spread.
     Alone(Vec<((Contender, Side), Summary)>),
-    Crowd(CrowdAnswer),
+    Crowd(Box<CrowdAnswer>),
 }
 
 /// As what somebody locks.
@@ -86,7 +86,9 @@ pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Answer> {
             sleeper.stop()?;
             Ok(Answer::Alone(results))
         }
-        Task::Crowd { contender, crowd } => with_lock(*contender, library, Drive(crowd)).map(Answer::Crowd),
+        Task::Crowd { contender, crowd } => {
+            with_lock(*contender, library, Drive(crowd)).map(|answer| Answer::Crowd(Box::new(answer)))
+        }
     }
 }
 
