@@ -2,6 +2,7 @@
 
 use crate::handoff::Spinning;
 use crate::qspin::Kind;
+use crate::rwlock::Policy;
 
 /// A mutex that a program can be run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +171,43 @@ impl core::fmt::Display for Kind {
     }
 }
 
+/// A readers-writer lock: [`crate::rwlock`] with a policy.
+impl Policy {
+    /// Every policy, in the order in which they are listed.
+    pub const ALL: [Policy; 3] = [Self::PhaseFair, Self::ReaderPreferring, Self::WriterPreferring];
+
+    /// The name as people type it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PhaseFair => "rw-phase-fair",
+            Self::ReaderPreferring => "rw-reader-preferring",
+            Self::WriterPreferring => "rw-writer-preferring",
+        }
+    }
+
+    /// One line on what it does.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::PhaseFair => "queued readers-writer lock: readers and writers in turn",
+            Self::ReaderPreferring => {
+                "queued readers-writer lock: readers enter whenever no writer is inside"
+            }
+            Self::WriterPreferring => "queued readers-writer lock: no reader enters while a writer waits",
+        }
+    }
+
+    /// The policy of that name.
+    pub fn parse(name: &str) -> Option<Policy> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+}
+
+impl core::fmt::Display for Policy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// The locks that a program is run on: a mutex and a spinlock, each by name or left to us. Written as the names that were
 /// given, with a comma between them: `any-negative,qspin`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -287,7 +325,7 @@ impl core::fmt::Display for RwLocks {
 mod tests {
     extern crate std;
 
-    use super::{Choice, ChoiceError, Kind, LockName, RwLocks};
+    use super::{Choice, ChoiceError, Kind, LockName, Policy, RwLocks};
 
     #[test]
     fn choices_of_readers_writer_locks_parse_as_they_are_written() {
@@ -322,6 +360,9 @@ mod tests {
     fn every_name_parses_to_its_lock() {
         for lock in LockName::ALL {
             assert_eq!(LockName::parse(lock.name()), Some(lock));
+        }
+        for policy in Policy::ALL {
+            assert_eq!(Policy::parse(policy.name()), Some(policy));
         }
         assert_eq!(LockName::parse("Baseline"), None);
         assert_eq!(LockName::parse(""), None);

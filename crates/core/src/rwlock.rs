@@ -233,20 +233,25 @@ impl<P: Platform> RawRwLock<P> {
     /// Enters if that is a single step: for callers that have a slow path of their own. Synchronises as [`RawRwLock::lock_read`] when true.
     #[inline(always)]
     pub fn take_read(&self) -> bool {
-        // A guess first: a load of the word right after the last step of it is what an uncontended pair would wait for.
-        let seen = match self.swap(0, 1, Acquire) {
-            Ok(_) => return true,
-            Err(seen) => seen,
-        };
-        seen & (WRITER | BARRED | UPGRADING | FULL) == 0 && self.swap(seen, seen + 1, Acquire).is_ok()
+        // A guess that nobody is inside. Where it is right, nothing waits for a look at what was written last; where it is wrong, it
+        // fetches the line for writing, as is needed next, and a look would have fetched it for reading only.
+        match self.swap(0, 1, Acquire) {
+            Ok(_) => true,
+            Err(seen) => {
+                seen & (WRITER | BARRED | UPGRADING | FULL) == 0 && self.swap(seen, seen + 1, Acquire).is_ok()
+            }
+        }
     }
 
     /// Leaves if that is a single step, as [`RawRwLock::unlock_read`]; false if it is not, or if there is no reader.
     #[inline(always)]
     pub fn give_read(&self) -> bool {
-        let seen = self.word.load(Relaxed);
-        // Nothing but readers, and one at least.
-        seen.wrapping_sub(1) < READERS && self.swap(seen, seen - 1, Release).is_ok()
+        // As in `take_read`.
+        match self.swap(1, 0, Release) {
+            Ok(_) => true,
+            // Nothing but readers, and one at least.
+            Err(seen) => seen.wrapping_sub(1) < READERS && self.swap(seen, seen - 1, Release).is_ok(),
+        }
     }
 
     /// A compare-and-swap of the word.

@@ -7,7 +7,6 @@ pub(crate) use uncounted::Slot;
 
 /// What a lock is called in the statistics: `LockKind` of `poundlock-statfile`.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(feature = "stats"), expect(dead_code, reason = "nobody asks"))]
 pub(crate) enum Kind {
     Mutex = 1,
     Spinlock = 2,

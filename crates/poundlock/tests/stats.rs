@@ -102,7 +102,7 @@ fn the_locks_of_a_program_are_in_its_table() {
     let locks = report["locks"].as_array().expect("a list");
     let named = |name: &str, kind: &str| {
         let is_it = |lock: &&serde_json::Value| {
-            lock["variable"].as_str().is_some_and(|found| found.ends_with(name))
+            lock["variable"].as_str().is_some_and(|found| found.contains(name))
                 && lock["kind"].as_str().is_some_and(|found| found.contains(kind))
         };
         let found: Vec<_> = locks.iter().filter(is_it).collect();

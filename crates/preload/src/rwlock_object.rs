@@ -128,11 +128,10 @@ impl RwLock {
     /// Releases it if that is a single step.
     #[inline(always)]
     pub(crate) fn give(&self) -> bool {
-        if self.raw.give_read() {
-            return true;
-        }
-        if !self.raw.is_write_locked() {
-            return false;
+        // What the caller holds it as, without a look at the word that the next step has to wait for. A writer without an identity is
+        // taken for a reader, which then takes more than a step.
+        if self.writer.load(Relaxed) == 0 {
+            return self.raw.give_read();
         }
         self.writer.store(0, Relaxed);
         self.raw.give_write()
