@@ -123,8 +123,14 @@ pub struct Report {
 }
 
 /// How often each lock event happened.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct Events([u64; Event::ALL.len()]);
+
+impl Default for Events {
+    fn default() -> Self {
+        Events([0; Event::ALL.len()])
+    }
+}
 
 impl core::ops::Index<Event> for Events {
     type Output = u64;
