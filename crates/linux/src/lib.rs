@@ -11,6 +11,9 @@
 //! MUTEX.unlock::<AnyNegative>();
 //! ```
 
+// So that a C library of the locks needs nothing but the C library.
+#![cfg_attr(not(test), no_std)]
+
 mod atomic;
 mod cpu;
 mod epoch;

@@ -24,9 +24,8 @@ pub fn hypervisor() -> bool {
         // CPUID leaf 1, ECX bit 31: 0 on every real processor, set by hypervisors.
         // SAFETY: every x86-64 processor has the instruction, and the leaf. Unsafe up to Rust 1.93 or so.
         #[allow(unused_unsafe)]
-        unsafe { core::arch::x86_64::__cpuid(1) }.ecx
-            >> 31
-            != 0
+        let processor = unsafe { core::arch::x86_64::__cpuid(1) };
+        processor.ecx >> 31 != 0
     }
     #[cfg(not(target_arch = "x86_64"))]
     false
