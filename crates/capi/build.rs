@@ -22,7 +22,8 @@ fn main() {
     wrap_linker(&out_dir);
     link(&format!("-B{}", out_dir.display()));
     link("-fuse-ld=bfd");
-    let script = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("libpoundlock.map");
+    let script =
+        Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("libpoundlock.map");
     link(&format!("-Wl,--version-script={}", script.display()));
 }
 

@@ -1,5 +1,6 @@
 //! What makes it a library of its own, to which there is no Rust program around.
 
+use core::arch::global_asm;
 use core::panic::PanicInfo;
 
 /// Runs when the library is loaded, or the program starts. Everything also works before it has run.
@@ -24,3 +25,17 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::abort() }
 }
+
+extern "C" fn personality() -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::abort() }
+}
+
+// The compiler's own library was compiled to unwind and names a function for it, which it never calls here. Weak, for programs that
+// hold Rust's standard library as well.
+global_asm!(
+    ".weak rust_eh_personality",
+    ".hidden rust_eh_personality",
+    ".set rust_eh_personality, {personality}",
+    personality = sym personality,
+);
