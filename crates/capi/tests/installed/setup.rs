@@ -107,7 +107,7 @@ impl Installed {
         std::fs::create_dir_all(&directory).expect("a directory of ours");
         let name = program.file_name().and_then(OsStr::to_str).expect("a file");
         let out = directory.join(format!("{name}-{}-{linkage:?}", compiler.command));
-        let mut command = compiler.start(&["-O1", "-g", "-pthread"]);
+        let mut command = compiler.start(&["-O1", "-pthread"]);
         command.args(linkage.options()).arg("-o").arg(&out).arg(program);
         command.args(self.pkg_config(match linkage {
             Linkage::Shared => &["--cflags", "--libs"],
