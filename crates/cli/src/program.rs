@@ -160,7 +160,7 @@ fn check_interpreted_by(script: &Path, interpreter: &Path, depth: usize) -> Resu
         )
     };
     if depth == 0 {
-        let line = format_args!("{}: too many interpreters, each a script itself", script.display());
+        let line = format!("{}: too many interpreters, each a script itself", script.display());
         return Err(Failure::new(status::NOT_EXECUTABLE, line));
     }
     // The kernel does not search for it: a name without a slash is one in the current directory.
@@ -276,7 +276,7 @@ fn is_dynamic_loader<'data>(file: &ElfFile64<'data, Endianness, &'data object::R
 /// Refuses a program that gains privileges when it starts: the dynamic loader then ignores `LD_PRELOAD` (`AT_SECURE`).
 fn check_privileges(path: &Path) -> Result<(), Failure> {
     let refuse = |what: &str| {
-        let line = format_args!(
+        let line = format!(
             "{}: {what}: the dynamic loader takes no library of ours into it, so it cannot run on our locks",
             path.display()
         );

@@ -69,6 +69,8 @@ events! {
     Pass = "unlocks that left the head halted",
     /// The head reserved the next acquisition after many vain ones.
     Reservation = "reservations by the head",
+    /// An unlock left the lock to the head alone that it kicked, after still more of them.
+    LeftToHead = "unlocks for the head alone",
     /// How long a kick took the kicker, in nanoseconds.
     KickLatency = "kick latency",
     /// From a kick until the kicked waiter ran, in nanoseconds.

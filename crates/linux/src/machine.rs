@@ -22,10 +22,10 @@ pub fn hypervisor() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         // CPUID leaf 1, ECX bit 31: 0 on every real processor, set by hypervisors.
-        // SAFETY: every x86-64 processor has the instruction, and the leaf. Unsafe up to Rust 1.93 or so.
+        // SAFETY: every x86-64 processor has the instruction, and the leaf. Later compilers know that it is safe.
         #[allow(unused_unsafe)]
-        let processor = unsafe { core::arch::x86_64::__cpuid(1) };
-        processor.ecx >> 31 != 0
+        let leaf = unsafe { core::arch::x86_64::__cpuid(1) };
+        leaf.ecx >> 31 != 0
     }
     #[cfg(not(target_arch = "x86_64"))]
     false

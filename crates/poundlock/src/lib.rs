@@ -2,7 +2,7 @@
 //!
 //! | type | what it is | size |
 //! | --- | --- | --- |
-//! | [`Mutex`] | whoever finds it free takes it; one waiter is awake | 16 bytes |
+//! | [`Mutex`] | whoever finds it free takes it; one waiter is awake | 20 bytes |
 //! | [`FairMutex`], [`ReentrantMutex`] | passed from owner to waiter, in order | 20 bytes, and more to know the owner |
 //! | [`SpinLock`] | a queue spinlock whose waiters halt when they would only be in the way | 4 bytes |
 //! | [`RwLock`] | readers and writers in turn, or either first | 32 bytes |
@@ -45,6 +45,7 @@ mod mutex;
 mod raw;
 mod reentrant;
 mod rwlock;
+mod semaphores;
 mod spin;
 mod stats;
 mod time;
@@ -62,6 +63,7 @@ pub use rwlock::{
     MappedRwLockWriteGuard, PhaseFair, Policy, RawRwLock, ReaderPreferring, RwLock, RwLockReadGuard,
     RwLockUpgradableReadGuard, RwLockWriteGuard, WriterPreferring,
 };
+pub use semaphores::{Key, Operation, Permit, SemaphoreSet};
 pub use spin::{
     ArcSpinLockGuard, Halting, MappedSpinLockGuard, RawSpinLock, SpinLock, SpinLockGuard, Spinning, Waiting,
 };

@@ -68,7 +68,7 @@ unsafe impl lock_api::RawMutexFair for RawFairMutex {
     }
 }
 
-/// A mutex around a value: `std::sync::Mutex` without poisoning, 16 bytes and the value.
+/// A mutex around a value: `std::sync::Mutex` without poisoning, 20 bytes and the value.
 ///
 /// For all that is not said otherwise below, see [`lock_api::Mutex`]; it adds `try_lock_for` a [`Duration`](std::time::Duration),
 /// `try_lock_until` an [`Instant`](std::time::Instant), and guards that own an [`Arc`](std::sync::Arc) (`lock_arc`).

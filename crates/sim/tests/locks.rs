@@ -7,7 +7,7 @@ use poundlock_core::baseline::{Mcs, Spinlock};
 use poundlock_core::condvar::{Guarding, Outcome, RawCondvar, Requeued, Target};
 use poundlock_core::platform::{Atomic, Deadline, Platform};
 use poundlock_sim::check::{
-    Case, Found, Mutex, Promise, Scene, Subject, Turn, Wait, check, check_all, check_lock, names,
+    Case, Found, Mutex, Promise, Scene, Subject, Wait, check, check_all, check_lock, names,
 };
 use poundlock_sim::locks::Lock;
 use poundlock_sim::{Alone, Sim, U32, Usize};
@@ -69,7 +69,7 @@ fn tries(scene: Scene, promise: Promise, make: impl Fn() -> Subject, what: fn(&F
     })
 }
 
-const NOTHING: Promise = Promise { ordered: None, turn: Turn::Perhaps };
+const NOTHING: Promise = Promise { ordered: None, turn: false };
 
 /// Looks and takes in two steps.
 #[derive(Default)]
@@ -237,7 +237,7 @@ impl Lock for Snob {
 
 #[test]
 fn a_lock_without_the_turns_that_it_promises_is_found_out() {
-    let promise = Promise { turn: Turn::Always, ..NOTHING };
+    let promise = Promise { turn: true, ..NOTHING };
     assert!(finds(Scene::Crowd, promise, Snob::default, |found| matches!(found, Found::Starved { .. })));
     assert!(!finds(Scene::Crowd, NOTHING, Snob::default, |_| true), "it promised nothing");
 }

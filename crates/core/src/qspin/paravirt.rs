@@ -3,7 +3,7 @@
 //! To a lock a thread among more threads than CPUs is what a virtual CPU among more of them than real ones is: it may be
 //! preempted while it holds the lock, or while it is next in line, and whoever spins then spins in its place. So
 //! nobody spins for longer than a budget; who has used it up halts, and is kicked when its turn may have come. And
-//! nobody's turn is reserved while it is halted: whoever runs may take a free lock.
+//! nobody's turn is reserved while it is halted, but for one that had many in vain: whoever runs may take a free lock.
 //!
 //! # Who waits how
 //!
@@ -18,7 +18,8 @@
 //!   [`Tuning::passes_before_wake`](crate::platform::Tuning) times in a row (and 63): so an unlock costs a wake-up now
 //!   and then, not each time.
 //! * A head that was kicked [`Tuning::handoff_after`](crate::platform::Tuning) times and each time found the lock taken
-//!   reserves the next acquisition, for as long as it spins.
+//!   reserves the next acquisition, for as long as it spins. If that was in vain too, because the holder needs longer, the unlock
+//!   that kicks it next leaves the lock to it alone.
 //!
 //! # Invariants
 //!
@@ -152,6 +153,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         node.state.store(state::IDLE, Relaxed);
         node.tag.store(P::tag(), Relaxed);
         node.kicked.store(0, Relaxed);
+        node.attempts.store(0, Relaxed);
         if let Some(front) = self.swap_tail(own) {
             // Release: the one in front finds our node as we left it above.
             front.get::<P>().next.store(held.id.raw(), Release);
@@ -184,9 +186,12 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             }
             // Acquire: partner of the kick; the entry that it took out is gone before we make another.
             if node.state.load(Acquire) == state::HEAD {
-                if vain >= P::tuning().handoff_after && self.reserve() {
-                    vain = 0;
-                    continue;
+                if vain >= P::tuning().handoff_after && node.attempts.load(Relaxed) == 0 {
+                    // For the unlock that kicks us the next time. Relaxed: shown by `announce`.
+                    node.attempts.store(1, Relaxed);
+                    if self.reserve() {
+                        continue;
+                    }
                 }
                 match self.announce(held, own) {
                     Announced::Yes { unsure: now } => unsure |= now,
@@ -316,6 +321,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     pub(super) fn unlock_paravirtual(&self) {
         self.renew();
         let mut kicked = None;
+        let mut left_to_head = 0;
         loop {
             // Acquire: partner of the release in `announce`.
             let seen = self.word.load(Acquire);
@@ -323,15 +329,21 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                 && seen & L::PENDING != 0
                 && seen & PASSES < PASSES.min(P::tuning().passes_before_wake.saturating_mul(PASS));
             if seen & SLOW != 0 && !pass {
-                kicked = self.take_head().or(kicked);
+                if let Some((head, in_vain)) = self.take_head() {
+                    kicked = Some(head);
+                    left_to_head = if in_vain { RESERVED } else { 0 };
+                }
                 continue;
             }
-            // DUTY: with a pass, the pending waiter that this word shows.
-            let next = if pass { (seen & !LOCKED) + PASS } else { seen & !LOCKED };
+            // DUTY: with a pass, the pending waiter that this word shows; if it is left to the head, that one, which is awake or
+            // about to be woken.
+            let next = if pass { (seen & !LOCKED) + PASS } else { seen & !LOCKED | left_to_head };
             // LAST TOUCH, if it succeeds. Release: partner of every acquisition.
             if self.word.compare_exchange(seen, next, Release, Relaxed).is_ok() {
                 if pass {
                     count::<P>(Event::Pass);
+                } else if left_to_head != 0 {
+                    count::<P>(Event::LeftToHead);
                 }
                 break;
             }
@@ -341,16 +353,19 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Takes the halted head out of the hash, by the holder. It may run from here on, but not acquire the lock.
-    fn take_head(&self) -> Option<&'static Node<P>> {
+    /// Takes the halted head out of the hash, by the holder. It may run from here on, but not acquire the lock. And whether it has waited
+    /// in vain for too long.
+    fn take_head(&self) -> Option<(&'static Node<P>, bool)> {
         let found = P::lock_hash().and_then(|lines| hash::remove::<P>(lines, self.address()));
         // ENTRY: before the node becomes HEAD, for then it may come back and set SLOW anew.
         self.word.fetch_and(!(SLOW | PASSES), Relaxed);
         let node = found?.get::<P>();
         node.kicked.store(if P::counting() { P::now() as usize } else { 0 }, Relaxed);
+        // Before it becomes HEAD, for then it may be used elsewhere.
+        let in_vain = node.attempts.load(Relaxed) != 0;
         // Release: see `wait_at_head`.
         node.state.store(state::HEAD, Release);
-        Some(node)
+        Some((node, in_vain))
     }
 }
 

@@ -63,7 +63,8 @@ pub(super) struct ArraySlot {
     pub(super) key: AtomicU32,
     /// ... and how many semaphores it has.
     pub(super) semaphores: AtomicU32,
-    _unused: AtomicU32,
+    /// ... and the slot + 1 of the process with whose end the array goes, or 0: it stays until it is removed.
+    pub(super) keeper: AtomicU32,
 }
 
 impl ArraySlot {
@@ -425,7 +426,7 @@ mod tests {
             state: AtomicU32::new(0),
             key: AtomicU32::new(0),
             semaphores: AtomicU32::new(0),
-            _unused: AtomicU32::new(0),
+            keeper: AtomicU32::new(0),
         };
         assert_eq!(slot.id(5), None);
         let first = slot.next_id(5);
@@ -457,7 +458,7 @@ mod tests {
             state: AtomicU32::new((GENERATIONS - 1) << 1 | 1),
             key: AtomicU32::new(0),
             semaphores: AtomicU32::new(0),
-            _unused: AtomicU32::new(0),
+            keeper: AtomicU32::new(0),
         };
         assert_eq!(slot.id(ARRAYS - 1), Some(i32::MAX));
     }

@@ -1,9 +1,12 @@
 //! `semget`, and the removal of arrays: what changes the registry.
 
 use core::ffi::c_int;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed},
+};
 
-use poundlock_core::semarray::{Array, Error, Layout, Report, Settings, Variant};
+use poundlock_core::semarray::{Array, Error, Layout, MOST_VALUE, Report, Settings, Variant};
 
 use crate::atomic::U32;
 use crate::futex::keeping_errno;
@@ -19,6 +22,26 @@ use super::{Errno, errno, files, process, rights, system};
 /// # Errors
 /// EACCES, EEXIST, EINVAL, ENOMEM and ENOSPC, as the kernel has them.
 pub fn get(key: i32, semaphores: i32, flags: i32) -> Result<Option<i32>, Errno> {
+    get_with(key, semaphores, flags, New::default())
+}
+
+/// What `semget(2)` cannot say of an array that is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct New<'a> {
+    /// The first values of its semaphores, as many as there are; none: zeroes. Nobody sees the array without them.
+    pub values: &'a [u16],
+    /// It goes when the calling process ends: at once if that ends by `exit` with one thread, else as soon as somebody notices.
+    pub kept: bool,
+}
+
+/// As [`get`], and says more of the array if it is made.
+///
+/// # Errors
+/// Those of [`get`]; and ERANGE for a value above [`MOST_VALUE`].
+pub fn get_with(key: i32, semaphores: i32, flags: i32, new: New<'_>) -> Result<Option<i32>, Errno> {
+    if new.values.iter().any(|value| u32::from(*value) > MOST_VALUE) {
+        return Err(libc::ERANGE);
+    }
     let choice = config::choice();
     if choice.which == Which::Kernel {
         return Ok(None);
@@ -30,9 +53,7 @@ pub fn get(key: i32, semaphores: i32, flags: i32) -> Result<Option<i32>, Errno> 
         return Ok(None);
     };
     // A process that cannot be in the table leaves everything to the kernel.
-    if process::process().is_none() {
-        return Ok(None);
-    }
+    let Some(own) = process::process() else { return Ok(None) };
     let guard = domain.lock()?;
     if key != libc::IPC_PRIVATE {
         let found = domain.registry.arrays().iter().enumerate().find_map(|(slot, array)| {
@@ -68,8 +89,13 @@ pub fn get(key: i32, semaphores: i32, flags: i32) -> Result<Option<i32>, Errno> 
     if arrays >= limits.arrays || in_all > limits.semaphores_in_all {
         return Err(libc::ENOSPC);
     }
-    let made = make(domain, key, semaphores, flags as u32 & 0o777, choice.variant);
+    let settings = settings(key, flags as u32 & 0o777);
+    let keeper = if new.kept { own.slot + 1 } else { 0 };
+    let made = make(domain, &settings, semaphores, choice.variant, new.values, keeper);
     drop(guard);
+    if new.kept {
+        end_at_exit();
+    }
     match made {
         Ok(entered) => Ok(Some(entered.id)),
         Err(libc::ENOSPC | libc::ENOMEM | libc::EDQUOT) => Err(libc::ENOMEM),
@@ -87,34 +113,37 @@ fn kernel_has(key: i32) -> bool {
     matches!(asked, Ok(_) | Err(libc::EACCES | libc::EPERM))
 }
 
+/// Those of a new array of the calling process's.
+fn settings(key: i32, mode: u32) -> Settings {
+    let (uid, gid) = (system::user(), system::group());
+    Settings { key, uid, gid, cuid: uid, cgid: gid, mode }
+}
+
 /// Makes an array. Under the registry's lock.
 fn make(
     domain: &'static Domain,
-    key: i32,
+    settings: &Settings,
     semaphores: u32,
-    mode: u32,
     variant: Variant,
+    values: &[u16],
+    keeper: u32,
 ) -> Result<Entered, c_int> {
     let registry = domain.registry;
     let (slot, array) = free_slot(domain)?;
     let path = domain.array_path(slot);
     let new = domain.new_path();
     let layout = Layout::new(semaphores, variant);
-    let settings = Settings {
-        key,
-        uid: system::user(),
-        gid: system::group(),
-        cuid: system::user(),
-        cgid: system::group(),
-        mode,
-    };
 
     registry.intend(Intent::Make(slot));
     let word = size_of::<U32>();
     let made = files::create(new.get()?, layout.words() * word, layout.initial() * word).and_then(|mapped| {
         // SAFETY: the view goes before the mapping.
         let words = unsafe { mapped.words() };
-        Array::<Linux>::format(words, semaphores, variant, &settings).ok_or(libc::EINVAL)?;
+        let made = Array::<Linux>::format(words, semaphores, variant, settings).ok_or(libc::EINVAL)?;
+        if !values.is_empty() {
+            let value = |num| values.get(num as usize).copied().unwrap_or(0).into();
+            made.set_values(value).map_err(errno)?;
+        }
         let (from, to) = (new.get()?, path.get()?);
         // SAFETY: strings that end in a zero.
         keeping_errno(|| unsafe { libc::rename(from.as_ptr(), to.as_ptr()).into() })?;
@@ -123,8 +152,9 @@ fn make(
     let entered = made.and_then(|mapped| table::put(array.next_id(slot), mapped));
     match entered {
         Ok(entered) => {
-            array.key.store(key.cast_unsigned(), Relaxed);
+            array.key.store(settings.key.cast_unsigned(), Relaxed);
             array.semaphores.store(semaphores, Relaxed);
+            array.keeper.store(keeper, Relaxed);
             array.publish();
             registry.next_array.store(slot as u32 + 1, Relaxed);
             registry.intend(Intent::None);
@@ -213,17 +243,39 @@ pub fn remove(id: i32) -> Result<Report, Errno> {
     if domain.registry.live(id).is_none() {
         return Err(libc::EINVAL);
     }
-    let slot = slot_of(id);
-    domain.registry.intend(Intent::Remove(slot));
-    let removed = entered.array.remove();
-    if matches!(removed, Ok(_) | Err(Error::Gone)) {
-        finish_removal(domain, slot);
-    }
-    domain.registry.intend(Intent::None);
+    let removed = remove_from(domain, slot_of(id), &entered.array);
     drop(guard);
     let report = removed.map_err(errno)?;
     table::retire(entered);
     Ok(report)
+}
+
+/// Whether that array is there, and goes with the calling process.
+pub fn keeps(id: i32) -> bool {
+    let array = domain::known().and_then(|domain| domain.registry.live(id));
+    let own = process::registered().map(|slot| slot + 1);
+    array.is_some_and(|array| Some(array.keeper.load(Relaxed)) == own)
+}
+
+/// Removes the array in that slot. Under the registry's lock.
+fn remove_from(domain: &Domain, slot: usize, array: &Array<'_, Linux>) -> Result<Report, Error> {
+    domain.registry.intend(Intent::Remove(slot));
+    let removed = array.remove();
+    if matches!(removed, Ok(_) | Err(Error::Gone)) {
+        finish_removal(domain, slot);
+    }
+    domain.registry.intend(Intent::None);
+    removed
+}
+
+/// Removes the arrays that go with a process for which `ended` is true of its slot. Under the registry's lock.
+pub(super) fn remove_kept(domain: &'static Domain, ended: impl Fn(u32) -> bool) {
+    for (slot, array) in domain.registry.arrays().iter().enumerate() {
+        let keeper = array.keeper.load(Relaxed).checked_sub(1);
+        if let (Some(id), true) = (array.id(slot), keeper.is_some_and(&ended)) {
+            let _ = with_array(domain, slot, id, |array| remove_from(domain, slot, array).is_ok());
+        }
+    }
 }
 
 /// Calls `each` with every array of the domain, whether this process has it mapped or not, until it returns false.
@@ -232,31 +284,57 @@ pub(super) fn for_each_array(
     domain: &'static Domain,
     mut each: impl FnMut(&Array<'_, Linux>) -> bool,
 ) -> bool {
-    domain.registry.arrays().iter().enumerate().all(|(slot, array)| {
-        let Some(id) = array.id(slot) else { return true };
-        if let Some(entered) = table::enter(id) {
-            return each(&entered.array);
-        }
-        let path = domain.array_path(slot);
-        match path.get().and_then(files::open) {
-            // SAFETY: the view goes before the mapping.
-            Ok(mapped) => Array::open(unsafe { mapped.words() }).is_some_and(|array| each(&array)),
-            Err(error) => error == libc::ENOENT,
-        }
-    })
+    domain
+        .registry
+        .arrays()
+        .iter()
+        .enumerate()
+        .all(|(slot, array)| array.id(slot).is_none_or(|id| with_array(domain, slot, id, &mut each)))
 }
 
-/// The calling process ends in order: what it did with `SEM_UNDO` is undone now.
+/// What `act` returns of that array, whether this process has it mapped or not. False if it could not be opened, and is there.
+fn with_array(
+    domain: &'static Domain,
+    slot: usize,
+    id: i32,
+    act: impl FnOnce(&Array<'_, Linux>) -> bool,
+) -> bool {
+    if let Some(entered) = table::enter(id) {
+        return act(&entered.array);
+    }
+    let path = domain.array_path(slot);
+    match path.get().and_then(files::open) {
+        // SAFETY: the view goes before the mapping.
+        Ok(mapped) => Array::open(unsafe { mapped.words() }).is_some_and(|array| act(&array)),
+        Err(error) => error == libc::ENOENT,
+    }
+}
+
+/// Has [`end`] called when the process ends by `exit`, before what was registered for that earlier. Harmless if it is called twice.
+pub fn end_at_exit() {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    extern "C" fn at_exit() {
+        end();
+    }
+    if !ASKED.swap(true, Relaxed) {
+        // SAFETY: a function of ours.
+        unsafe { libc::atexit(at_exit) };
+    }
+}
+
+/// The calling process ends in order: what it did with `SEM_UNDO` is undone now, and the arrays go that go with it.
 pub fn end() {
     let Some(domain) = domain::known() else { return };
     // A child of vfork ends in its parent's memory, which says that the parent has registered.
-    if !process::registered().is_some_and(|slot| process::is_own(domain, slot)) {
-        return;
-    }
+    let Some(own) = process::registered().filter(|slot| process::is_own(domain, *slot)) else { return };
     // Other threads run on until the process is gone, one of them perhaps inside what it took with SEM_UNDO. Then whoever looks
     // next undoes it, as after any other death.
     if !is_last_thread() {
         return;
+    }
+    if domain.registry.arrays().iter().any(|array| array.keeper.load(Relaxed) == own + 1) {
+        let Ok(_guard) = domain.lock() else { return };
+        remove_kept(domain, |slot| slot == own);
     }
     if process::inherited() {
         // The program that ran here before an exec may have used others.
@@ -294,6 +372,40 @@ mod tests {
     use super::super::testing::domain;
     use super::*;
     use poundlock_core::semarray::Op;
+
+    #[test]
+    fn an_array_is_made_with_its_values() {
+        let (domain, _one) = domain();
+        let new = New { values: &[3, 0, 7], kept: false };
+        let id = get_with(libc::IPC_PRIVATE, 3, 0o600, new).unwrap().unwrap();
+        let array = table::open(domain, id).unwrap();
+        assert_eq!([0, 1, 2].map(|num| array.array.value(num).unwrap()), [3, 0, 7]);
+        drop(array);
+        remove(id).unwrap();
+        let new = New { values: &[1 << 15], kept: false };
+        assert_eq!(get_with(libc::IPC_PRIVATE, 1, 0o600, new), Err(libc::ERANGE));
+    }
+
+    #[test]
+    fn an_array_that_is_kept_goes_when_somebody_notices_that_its_maker_is_gone() {
+        let (domain, _one) = domain();
+        let arrays = || in_use(domain).0;
+        let before = arrays();
+        // SAFETY: the child ends at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let made = get_with(libc::IPC_PRIVATE, 1, 0o600, New { values: &[1], kept: true });
+            // SAFETY: no handler of the parent's is to run here.
+            unsafe { libc::_exit(if matches!(made, Ok(Some(_))) { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for our child.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the child made none");
+        assert_eq!(arrays(), before + 1);
+        process::reap(domain);
+        assert_eq!(arrays(), before);
+    }
 
     /// A process that dies with the registry's lock, after this work.
     fn dies_after(domain: &'static Domain, work: impl FnOnce()) {

@@ -50,7 +50,7 @@ pub use config::{Choice, Which, choice, choose, configure};
 pub use control::control;
 pub use handlers::installed as handler_installed;
 pub use list::{Listed, describe, list};
-pub use make::{end, get, remove};
+pub use make::{New, end, end_at_exit, get, get_with, keeps, remove};
 pub use operate::operate;
 
 /// An error number of the system's.

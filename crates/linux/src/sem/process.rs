@@ -216,6 +216,7 @@ pub(super) fn reap(domain: &'static Domain) {
     let told =
         super::make::for_each_array(domain, |array| each().all(|index| array.bury(index as u32).is_ok()));
     if told {
+        super::make::remove_kept(domain, |index| each().any(|gone| gone == index as usize));
         for slot in each().filter_map(|index| registry.processes().get(index)) {
             slot.owner.store(0, Release);
         }

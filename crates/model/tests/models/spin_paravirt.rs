@@ -109,10 +109,18 @@ fn stealing_and_reservation<L: Layout>(name: &str) {
     }
 }
 
+/// ... and a section that is longer than the head spins: what it reserved is lost, and the next release is for it alone.
+fn left_to_the_head<L: Layout>(name: &str) {
+    let report = woken::<Model, L>(name, 3, HALTING, 1, 2, |_| {});
+    for event in [Event::Reservation, Event::WaitAgain, Event::LeftToHead] {
+        assert!(report.events[event] > 0, "{event:?}");
+    }
+}
+
 fn stealing<L: Layout>(name: &str) {
     let report = woken::<Patient, L>(name, 2, HALTING, 1, 2, |_| {});
     assert!(report.events[Event::Steal] > 0 && report.events[Event::WaitAgain] > 0);
-    assert_eq!(report.events[Event::Reservation], 0);
+    assert_eq!(report.events[Event::Reservation] + report.events[Event::LeftToHead], 0);
 }
 
 /// Headship goes to one that is halted, and stays so until its turn has come.
@@ -350,6 +358,7 @@ for_each_layout!(@ small Small
     first_halt
     three_threads
     stealing_and_reservation
+    left_to_the_head
     stealing
     headship_to_the_halted
     one_kick_each

@@ -78,20 +78,8 @@ pub struct Case<'a> {
 pub struct Promise {
     /// From some moment on nobody overtakes a waiter but who was there before.
     pub ordered: Option<Wait>,
-    /// A waiter has its turn, however many others want it.
-    pub turn: Turn,
-}
-
-/// Whether a waiter has its turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Turn {
-    /// That is left to chance.
-    #[default]
-    Perhaps,
-    /// If others hold the lock for less than a waiter spins.
-    IfShort,
-    /// Whatever others do.
-    Always,
+    /// A waiter has its turn, however many others want it, and whatever they do.
+    pub turn: bool,
 }
 
 /// From when on a waiter is in its place.
@@ -325,18 +313,15 @@ fn disturbance(random: &mut fastrand::Rng) -> Disturbance {
 impl Promise {
     /// What the lock of this name promises: see `core`'s documentation of each.
     pub fn of(lock: &str) -> Promise {
-        let ordered = |wait| Promise { ordered: Some(wait), turn: Turn::Always };
+        let ordered = |wait| Promise { ordered: Some(wait), turn: true };
         if let Some((_, policy)) = rwlocks::NAMES.into_iter().find(|(known, _)| *known == lock) {
             // Each of the others may starve some.
-            let turn = if policy == Policy::PhaseFair { Turn::Always } else { Turn::Perhaps };
-            return Promise { ordered: None, turn };
+            return Promise { ordered: None, turn: policy == Policy::PhaseFair };
         }
         match (LockName::parse(lock), Kind::parse(lock)) {
             // Who spins is not in the queue.
             (Some(lock), _) if lock.spinning().is_some() => ordered(Wait::Asleep),
-            (Some(_), _) => Promise { ordered: None, turn: Turn::Always },
-            // Its head reserves the lock for as long as it spins.
-            (_, Some(Kind::Paravirtual)) => Promise { ordered: None, turn: Turn::IfShort },
+            (Some(_), _) | (_, Some(Kind::Paravirtual)) => Promise { ordered: None, turn: true },
             (_, Some(Kind::Native)) => ordered(Wait::Spinning),
             _ if matches!(lock, "ticket" | "ticket-pv" | "mcs") => ordered(Wait::Spinning),
             _ => Promise::default(),

@@ -8,7 +8,7 @@ use poundlock_core::platform::{Clock, Deadline, Platform};
 use poundlock_core::rwlock::Policy;
 
 use super::adversary::Place;
-use super::{Case, Found, Promise, Report, Scene, Subject, Turn, Wait};
+use super::{Case, Found, Promise, Report, Scene, Subject, Wait};
 use crate::engine::Engine;
 use crate::locks::Lock;
 use crate::machine::{MICROSECOND, NANOSECOND, Picoseconds};
@@ -92,12 +92,7 @@ fn after(time: Picoseconds) -> Deadline {
 
 /// How many turns of others, and how much time, are too much for a waiter that is promised one: if all others are before it, and for
 /// each of them all goes wrong that the lock admits, and the scheduler and the adversary do their worst.
-fn bound(case: &Case<'_>, turn: Turn) -> Option<(usize, Picoseconds)> {
-    let promised = match turn {
-        Turn::Perhaps => false,
-        Turn::IfShort => case.inside < case.settings.spin,
-        Turn::Always => true,
-    };
+fn bound(case: &Case<'_>, promised: bool) -> Option<(usize, Picoseconds)> {
     let tuning = case.settings.tuning;
     let services = u64::from(case.threads * (tuning.handoff_after + 2));
     let passes = u64::from(tuning.passes_before_wake + 100);
