@@ -18,6 +18,8 @@ fn main() {
     link("-Wl,-z,nodelete");
     // Bind everything at start-up: a lock must not enter the dynamic linker at its first use.
     link("-Wl,-z,now");
+    // See `linked_rseq` in library.rs.
+    link("-Wl,--defsym=__rseq_offset=0,--defsym=__rseq_size=0");
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     wrap_linker(&out_dir);
     link(&format!("-B{}", out_dir.display()));

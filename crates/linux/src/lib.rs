@@ -39,6 +39,16 @@ pub fn init() {
     let _ = <Linux as poundlock_core::Platform>::epoch();
 }
 
+/// As [`init`], with the values of glibc's `__rseq_offset` and `__rseq_size`, for those who know them: without a dynamic linker
+/// [`init`] finds neither.
+///
+/// # Safety
+/// They are.
+pub unsafe fn init_with_rseq(offset: isize, size: u32) {
+    cpu::use_area(offset, size);
+    init();
+}
+
 /// So long from now, as far as clocks reach. Async-signal-safe.
 pub fn after(timeout: core::time::Duration) -> poundlock_core::platform::Deadline {
     let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
