@@ -46,7 +46,7 @@ for argument do
 	*) set -- "$@" "$argument" ;;
 	esac
 done
-exec {linker} "$@"
+exec "{linker}" "$@"
 "#
     );
     let path = directory.join("ld.bfd");
