@@ -29,8 +29,8 @@ fn main() {
     link(&format!("-Wl,--version-script={}", script.display()));
 }
 
-/// Versioned symbols need a version script of ours, and the compiler always passes one without versions, with which no other can be
-/// combined. So the compiler driver is given a linker that leaves that one out.
+/// Versioned symbols need a version script of ours, and the compiler always passes one without versions, with which
+/// no other can be combined. So the compiler driver is given a linker that leaves that one out.
 fn wrap_linker(directory: &Path) {
     let driver = env::var("RUSTC_LINKER").unwrap_or_else(|_| "cc".to_owned());
     let linker = Command::new(&driver).arg("-print-prog-name=ld.bfd").output().ok();

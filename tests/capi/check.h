@@ -27,8 +27,8 @@ UNUSED static struct timespec with_nanoseconds(long nanoseconds) {
     return t;
 }
 
-// A function that takes a clock and a time behind these arguments, and would have to wait: it gives up when the time has come, and
-// refuses what is no time.
+// A function that takes a clock and a time behind these arguments, and would have to wait: it gives up when the time
+// has come, and refuses what is no time.
 #define GIVES_UP(function, ...)                                                                                        \
     do {                                                                                                               \
         for (int i_ = 0; i_ < CLOCKS; i_++) {                                                                          \

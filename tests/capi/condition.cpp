@@ -19,7 +19,9 @@ struct Other {
     using period = duration::period;
     using time_point = std::chrono::time_point<Other>;
     static constexpr bool is_steady = true;
-    static time_point now() { return time_point(std::chrono::floor<duration>(Steady::now().time_since_epoch()) - 1000h); }
+    static time_point now() {
+        return time_point(std::chrono::floor<duration>(Steady::now().time_since_epoch()) - 1000h);
+    }
 };
 
 static poundlock::mutex mutex;

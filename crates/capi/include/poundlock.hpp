@@ -7,15 +7,16 @@
  *
  * | type | stands for | meets |
  * | --- | --- | --- |
- * | mutex, timed_mutex | std::mutex, std::timed_mutex | TimedLockable |
- * | recursive_mutex, recursive_timed_mutex | std::recursive_mutex, std::recursive_timed_mutex | TimedLockable |
- * | shared_mutex, shared_timed_mutex | std::shared_mutex, std::shared_timed_mutex | TimedLockable, SharedTimedLockable |
+ * | mutex, timed_mutex | std's of the same names | TimedLockable |
+ * | recursive_mutex, recursive_timed_mutex | std's of the same names | TimedLockable |
+ * | shared_mutex, shared_timed_mutex | std's of the same names | TimedLockable, SharedTimedLockable |
  * | spinlock | | Lockable |
  * | condition_variable | std::condition_variable, with std::unique_lock<poundlock::mutex> | |
  *
- * So std::lock_guard, std::unique_lock, std::shared_lock, std::scoped_lock and std::lock take them, and std::condition_variable_any those
- * that are not poundlock::mutex. Locks are made in constants: one with static storage works before any constructor runs. They
- * cannot be copied. What poundlock.h says of the algorithms, of memory ordering, of signal handlers and of forks holds here.
+ * So std::lock_guard, std::unique_lock, std::shared_lock, std::scoped_lock and std::lock take them, and
+ * std::condition_variable_any those that are not poundlock::mutex. Locks are made in constants: one with static
+ * storage works before any constructor runs. They cannot be copied. What poundlock.h says of the algorithms, of
+ * memory ordering, of signal handlers and of forks holds here.
  *
  * With clang's -Wthread-safety the mutexes and the spinlock are capabilities.
  */
@@ -61,7 +62,7 @@ enum class policy : std::uint32_t {
 
 namespace detail {
 
-/* A time as the functions of poundlock.h want it. Those that a clock will not show in a human life are the same to us. */
+/* A time as the functions of poundlock.h want it. Those that no clock will show in a human life are one to us. */
 struct deadline {
     clockid_t clock;
     timespec time;
@@ -110,8 +111,8 @@ deadline expected(const std::chrono::time_point<Clock, Duration>& time) {
     return left.count() < 1e9 ? after(time - now) : after(left);
 }
 
-/* Waits until then: `wait` gets a deadline and returns 0 or an error number. A clock that the system does not know is asked whenever the
-   time ought to have come. */
+/* Waits until then: `wait` gets a deadline and returns 0 or an error number. A clock that the system does not know is
+   asked whenever the time ought to have come. */
 template <class Clock, class Duration, class Wait>
 int until(const std::chrono::time_point<Clock, Duration>& time, Wait wait) {
     if constexpr (std::is_same_v<Clock, std::chrono::steady_clock>) {
@@ -184,7 +185,8 @@ class POUNDLOCK_CAPABILITY("mutex") recursive_mutex {
 
     /* Throws std::system_error if the calling thread has locked it as often as can be counted. */
     void lock() POUNDLOCK_SAFETY(acquire_capability()) {
-        if (const int error = poundlock_recursive_mutex_lock(&native_)) detail::fail(error, "poundlock::recursive_mutex");
+        const int error = poundlock_recursive_mutex_lock(&native_);
+        if (error != 0) detail::fail(error, "poundlock::recursive_mutex");
     }
 
     [[nodiscard]] bool try_lock() noexcept POUNDLOCK_SAFETY(try_acquire_capability(true)) {
@@ -242,8 +244,8 @@ class POUNDLOCK_CAPABILITY("mutex") spinlock {
 
 /* The readers-writer lock, which is timed: see poundlock_rwlock_t.
  *
- * It is upgradable, by the names of Boost's UpgradeLockable, so that boost::upgrade_lock takes it: one reader at a time can become the
- * writer, with no other writer in between. */
+ * It is upgradable, by the names of Boost's UpgradeLockable, so that boost::upgrade_lock takes it: one reader at a
+ * time can become the writer, with no other writer in between. */
 class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex {
   public:
     using native_handle_type = poundlock_rwlock_t*;
@@ -317,7 +319,9 @@ class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex {
         return at<poundlock_rwlock_clockuplock>(time);
     }
 
-    void unlock_upgrade() noexcept POUNDLOCK_SAFETY(release_shared_capability()) { poundlock_rwlock_upunlock(&native_); }
+    void unlock_upgrade() noexcept POUNDLOCK_SAFETY(release_shared_capability()) {
+        poundlock_rwlock_upunlock(&native_);
+    }
 
     /* From one to another, of which the analysis of thread safety knows nothing. */
 
@@ -369,7 +373,7 @@ class condition_variable {
     condition_variable(const condition_variable&) = delete;
     condition_variable& operator=(const condition_variable&) = delete;
 
-    /* All waiters have been notified, or have timed out. */
+    /* All waiters have been notified, or have timed out; waits until none of those touches it any more. */
     ~condition_variable() { poundlock_cond_destroy(&native_); }
 
     void notify_one() noexcept { poundlock_cond_signal(&native_); }

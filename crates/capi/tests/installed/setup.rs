@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
 
-/// Seconds that a program may take: only a hang reaches this. The programs have a shorter limit of their own, and say where they hang.
+/// Seconds that a program may take: only a hang reaches this. The programs have a shorter limit of their own, and say
+/// where they hang.
 const LIMIT: &str = "60";
 
-/// Whether `program` is installed. If not, after a line on standard error the first time; with `POUNDLOCK_REAL=require` a failed test.
+/// Whether `program` is installed. If not, after a line on standard error the first time; with
+/// `POUNDLOCK_REAL=require` a failed test.
 #[track_caller]
 pub(crate) fn need(program: &str, how: &str) -> bool {
     static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
