@@ -1,4 +1,4 @@
-//! The C ABI of mutexes and spinlocks, reached as programs reach it: through pointers that the dynamic linker filled
+//! The C ABI of mutexes, spinlocks and readers-writer locks, reached as programs reach it: through pointers that the dynamic linker filled
 //! in.
 
 use std::ffi::{CStr, c_int, c_void};
@@ -7,7 +7,9 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libc::{pthread_mutex_t, pthread_mutexattr_t, pthread_spinlock_t};
+use libc::{
+    pthread_mutex_t, pthread_mutexattr_t, pthread_rwlock_t, pthread_rwlockattr_t, pthread_spinlock_t,
+};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +20,9 @@ type Init = unsafe extern "C" fn(*mut pthread_mutex_t, *const pthread_mutexattr_
 
 type SpinCall = unsafe extern "C" fn(*mut pthread_spinlock_t) -> c_int;
 type SpinInit = unsafe extern "C" fn(*mut pthread_spinlock_t, c_int) -> c_int;
+
+type RwCall = unsafe extern "C" fn(*mut pthread_rwlock_t) -> c_int;
+type RwInit = unsafe extern "C" fn(*mut pthread_rwlock_t, *const pthread_rwlockattr_t) -> c_int;
 
 /// The kinds of mutex that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,6 +164,66 @@ impl SpinAbi {
                 unlock: symbol(&library, path, c"pthread_spin_unlock")?,
                 init: symbol(&library, path, c"pthread_spin_init")?,
                 destroy: symbol(&library, path, c"pthread_spin_destroy")?,
+            }
+        };
+        // The pointers must stay good to the end of the process.
+        std::mem::forget(library);
+        Ok(abi)
+    }
+}
+
+/// Whom a `pthread_rwlock_t` prefers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RwKind {
+    /// Readers: what no attribute asks for.
+    Default,
+    /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`
+    Writers,
+}
+
+impl RwKind {
+    /// As the C library's header has it; the `libc` crate does not.
+    const fn code(self) -> c_int {
+        match self {
+            Self::Default => 0,
+            Self::Writers => 2,
+        }
+    }
+}
+
+/// A library's functions for readers-writer locks.
+#[derive(Clone, Copy)]
+pub(crate) struct RwAbi {
+    pub(crate) read_lock: RwCall,
+    pub(crate) write_lock: RwCall,
+    pub(crate) unlock: RwCall,
+    init: RwInit,
+    destroy: RwCall,
+}
+
+impl RwAbi {
+    /// The C library's own functions, whatever is preloaded.
+    ///
+    /// # Errors
+    /// If the process has no glibc.
+    pub(crate) fn glibc() -> Result<RwAbi> {
+        Self::open(Path::new("libc.so.6"))
+    }
+
+    /// The functions of the library at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be loaded, or if it leaves one of the functions to another library.
+    pub(crate) fn open(path: &Path) -> Result<RwAbi> {
+        let library = load(path)?;
+        // SAFETY: the types are those that POSIX gives these functions.
+        let abi = unsafe {
+            RwAbi {
+                read_lock: symbol(&library, path, c"pthread_rwlock_rdlock")?,
+                write_lock: symbol(&library, path, c"pthread_rwlock_wrlock")?,
+                unlock: symbol(&library, path, c"pthread_rwlock_unlock")?,
+                init: symbol(&library, path, c"pthread_rwlock_init")?,
+                destroy: symbol(&library, path, c"pthread_rwlock_destroy")?,
             }
         };
         // The pointers must stay good to the end of the process.
@@ -359,6 +424,84 @@ impl Drop for CSpin {
     }
 }
 
+/// A `pthread_rwlock_t`, private to this process, with the functions that it belongs to.
+pub(crate) struct CRw {
+    pub(crate) abi: RwAbi,
+    rwlock: *mut pthread_rwlock_t,
+}
+
+// SAFETY: the functions may be called from any thread: they are a readers-writer lock's.
+unsafe impl Send for CRw {}
+// SAFETY: as above.
+unsafe impl Sync for CRw {}
+
+impl CRw {
+    /// A readers-writer lock of `kind` as `init` makes it.
+    ///
+    /// # Errors
+    /// If `init` refuses.
+    pub(crate) fn new(abi: RwAbi, kind: RwKind) -> Result<CRw> {
+        // The allocation is released in `drop`.
+        let rwlock: *mut pthread_rwlock_t =
+            Box::into_raw(Box::new(Slot::<pthread_rwlock_t>(MaybeUninit::zeroed()))).cast();
+        let made = CRw { abi, rwlock };
+        let mut attributes = MaybeUninit::<pthread_rwlockattr_t>::uninit();
+        // SAFETY: the attributes are initialised before use, and the lock is not in use yet.
+        let rc = unsafe {
+            libc::pthread_rwlockattr_init(attributes.as_mut_ptr());
+            libc::pthread_rwlockattr_setkind_np(attributes.as_mut_ptr(), kind.code());
+            (abi.init)(rwlock, attributes.as_ptr())
+        };
+        if rc != 0 {
+            return Err(Error::System {
+                what: format!("cannot make a readers-writer lock of kind {kind:?}"),
+                source: std::io::Error::from_raw_os_error(rc),
+            });
+        }
+        Ok(made)
+    }
+
+    /// A readers-writer lock of the preload library at `path`.
+    ///
+    /// # Errors
+    /// If it has none of its own: it may pass the calls on to the C library, and they would look just as fast.
+    pub(crate) fn preloaded(path: &Path) -> Result<CRw> {
+        let made = Self::new(RwAbi::open(path)?, RwKind::Default)?;
+        if made.as_read() == Self::new(RwAbi::glibc()?, RwKind::Default)?.as_read() {
+            return Err(Error::Library(format!(
+                "{}: leaves readers-writer locks to the C library",
+                path.display()
+            )));
+        }
+        Ok(made)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut pthread_rwlock_t {
+        self.rwlock
+    }
+
+    /// What it is made of while a reader holds it, which nobody does so far.
+    fn as_read(&self) -> [u8; size_of::<pthread_rwlock_t>()] {
+        // SAFETY: the lock lives, and this thread alone uses it and unlocks it.
+        unsafe {
+            (self.abi.read_lock)(self.rwlock);
+            let bytes = self.rwlock.cast::<[u8; size_of::<pthread_rwlock_t>()]>().read();
+            (self.abi.unlock)(self.rwlock);
+            bytes
+        }
+    }
+}
+
+impl Drop for CRw {
+    fn drop(&mut self) {
+        // SAFETY: nobody else can hold a lock whose last owner drops it, and the box came from `new`.
+        unsafe {
+            (self.abi.destroy)(self.rwlock);
+            drop(Box::from_raw(self.rwlock.cast::<Slot<pthread_rwlock_t>>()));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -398,6 +541,23 @@ mod tests {
         }
         let error = CSpin::preloaded(Path::new("libc.so.6")).err().expect("it is glibc's").to_string();
         assert!(error.contains("leaves spinlocks to the C library"), "{error}");
+    }
+
+    #[test]
+    fn glibc_has_readers_writer_locks_and_is_no_preload_library() {
+        for kind in [RwKind::Default, RwKind::Writers] {
+            let lock = CRw::new(RwAbi::glibc().unwrap(), kind).unwrap();
+            // SAFETY: the lock lives, and this thread unlocks what it locked.
+            unsafe {
+                assert_eq!((lock.abi.read_lock)(lock.as_ptr()), 0);
+                assert_eq!((lock.abi.unlock)(lock.as_ptr()), 0);
+                assert_eq!((lock.abi.write_lock)(lock.as_ptr()), 0);
+                assert_eq!((lock.abi.read_lock)(lock.as_ptr()), libc::EDEADLK);
+                assert_eq!((lock.abi.unlock)(lock.as_ptr()), 0);
+            }
+        }
+        let error = CRw::preloaded(Path::new("libc.so.6")).err().expect("it is glibc's").to_string();
+        assert!(error.contains("leaves readers-writer locks to the C library"), "{error}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::launch::Context;
 use crate::report::{self, Report};
-use crate::{handover, misc, sem, spin, startup, uncontended};
+use crate::{handover, misc, rwlock, sem, spin, startup, uncontended};
 
 /// The figures of every benchmark.
 #[derive(Clone, Debug, Serialize)]
@@ -16,6 +16,8 @@ pub struct Figures {
     pub handover: handover::Figures,
     /// Spinlocks.
     pub spin: spin::Figures,
+    /// Readers-writer locks.
+    pub rwlock: rwlock::Figures,
     /// Mutexes and spinlocks in OSv's benchmark of mutexes.
     pub misc: misc::Figures,
     /// Semaphore arrays.
@@ -33,6 +35,8 @@ pub struct Options {
     pub handover: handover::Options,
     /// For [`spin::run`].
     pub spin: spin::Options,
+    /// For [`rwlock::run`].
+    pub rwlock: rwlock::Options,
     /// For [`misc::run`].
     pub misc: misc::Options,
     /// For [`sem::run`].
@@ -47,6 +51,7 @@ impl Default for Options {
             uncontended: uncontended::Options::default(),
             handover: handover::Options::default(),
             spin: spin::Options::default(),
+            rwlock: rwlock::Options::default(),
             misc: misc::Options::default(),
             sem: sem::Options::short(),
             start_up: startup::Options::default(),
@@ -63,6 +68,7 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
         uncontended: uncontended::run(context, &options.uncontended)?,
         handover: handover::run(context, &options.handover)?,
         spin: spin::run(context, &options.spin)?,
+        rwlock: rwlock::run(context, &options.rwlock)?,
         misc: misc::run(context, &options.misc)?,
         sem: sem::run(context, &options.sem)?,
         start_up: startup::run(context, &options.start_up)?,
@@ -71,8 +77,8 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
 
 impl Figures {
     /// The reports, in order.
-    pub fn reports(&self) -> [&dyn Report; 6] {
-        [&self.uncontended, &self.handover, &self.spin, &self.misc, &self.sem, &self.start_up]
+    pub fn reports(&self) -> [&dyn Report; 7] {
+        [&self.uncontended, &self.handover, &self.spin, &self.rwlock, &self.misc, &self.sem, &self.start_up]
     }
 
     /// The page.

@@ -144,6 +144,7 @@ fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
         Answer::Uncontended(answer) => answer.acquisitions,
         Answer::Handover(answer) => answer.counts.iter().sum(),
         Answer::Spin(_)
+        | Answer::Rwlock(_)
         | Answer::Misc(_)
         | Answer::Sem(_)
         | Answer::Grid(_)

@@ -3,6 +3,7 @@
 //! * [`uncontended`]: what a lock costs that nobody contends for.
 //! * [`handover`]: throughput of threads that take turns.
 //! * [`spin`]: spinlocks, alone, between two threads, and with more threads than CPUs.
+//! * [`rwlock`]: readers-writer locks, alone, and with threads of which some write.
 //! * [`misc`]: mutexes and spinlocks in OSv's benchmark of mutexes, beside its published figures.
 //! * [`sem`]: semaphore arrays in the benchmark of the kernel's, beside its published figures.
 //! * [`startup`]: what it costs a program to start on our locks.
@@ -26,6 +27,7 @@ mod launch;
 mod lock;
 mod machine;
 mod progress;
+mod rw;
 mod sample;
 mod stats;
 mod work;
@@ -38,6 +40,7 @@ pub mod misc;
 pub mod page;
 pub mod programs;
 pub mod report;
+pub mod rwlock;
 pub mod sem;
 pub mod spin;
 pub mod startup;

@@ -37,6 +37,13 @@ impl Summary {
         })
     }
 
+    /// The same in another unit, of which `factor` make one.
+    pub(crate) fn scaled(self, factor: f64) -> Summary {
+        let Summary { median, q1, q3, min, max, n } = self;
+        let [median, q1, q3, min, max] = [median, q1, q3, min, max].map(|value| value * factor);
+        Summary { median, q1, q3, min, max, n }
+    }
+
     /// Summarises the round by round ratios of `values` to `reference`.
     ///
     /// The ratio is taken inside each round and the median over the rounds: what disturbs a whole round

@@ -9,8 +9,8 @@ use poundlock_bench::grid::compare::Results;
 use poundlock_bench::grid::result::{Directory, Kind};
 use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
-    Contender, Context, Error, figures, floor, grid, handover, misc, page, programs, sem, spin, startup,
-    uncontended, worker,
+    Contender, Context, Error, figures, floor, grid, handover, misc, page, programs, rwlock, sem, spin,
+    startup, uncontended, worker,
 };
 use poundlock_core::names::LockName;
 use serde::Serialize;
@@ -34,6 +34,8 @@ enum Which {
     Handover(Handover),
     /// Spinlocks: alone, between two threads, and with more threads than CPUs
     Spin(Spin),
+    /// Readers-writer locks: alone, and with threads of which some write: throughput, waits, fairness
+    Rwlock(Rwlock),
     /// OSv's benchmark of mutexes: sizes, hand-off, incrementing threads, trylock, a checker
     MiscMutex(MiscMutex),
     /// Semaphore arrays as sembench measures them: threads that sleep and are woken, single calls, sleepers
@@ -150,6 +152,39 @@ struct Spin {
     #[arg(long, value_name = "N", default_value_t = spin::Options::default().rounds)]
     rounds: usize,
     /// Use only that many of the allowed CPUs for threads that take turns
+    #[arg(long, value_name = "N")]
+    cpus: Option<usize>,
+    #[command(flatten)]
+    json: Json,
+}
+
+#[derive(clap::Args)]
+struct Rwlock {
+    /// Only these readers-writer locks (those that they are compared with take part always)
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    locks: Vec<String>,
+    /// Numbers of threads
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = rwlock::Options::default().threads)]
+    threads: Vec<usize>,
+    /// How many per cent of the operations write
+    #[arg(long, value_name = "PERCENT,..", value_delimiter = ',', default_values_t = rwlock::Options::default().writers)]
+    writers: Vec<f64>,
+    /// Microseconds of work of a reader inside the critical section
+    #[arg(long, value_name = "US", default_value_t = rwlock::Options::default().read_us)]
+    read: f64,
+    /// Microseconds of work of a writer inside it
+    #[arg(long, value_name = "US", default_value_t = rwlock::Options::default().write_us)]
+    write: f64,
+    /// Microseconds of work between two critical sections of a thread
+    #[arg(long, value_name = "US", default_value_t = rwlock::Options::default().think_us)]
+    think: f64,
+    /// Seconds for each contender at each point in a round, and as long for its waits; twice that where threads share the CPUs
+    #[arg(long, value_name = "S", default_value_t = rwlock::Options::default().seconds)]
+    seconds: f64,
+    /// Rounds in which everybody takes part once
+    #[arg(long, value_name = "N", default_value_t = rwlock::Options::default().rounds)]
+    rounds: usize,
+    /// Use only that many of the allowed CPUs for threads that read and write
     #[arg(long, value_name = "N")]
     cpus: Option<usize>,
     #[command(flatten)]
@@ -350,6 +385,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
         Which::Uncontended(args) => uncontended(args),
         Which::Handover(args) => handover(args),
         Which::Spin(args) => spin(args),
+        Which::Rwlock(args) => rwlock(args),
         Which::MiscMutex(args) => misc_mutex(args),
         Which::Sembench(args) => sembench(args),
         Which::StartUp(args) => start_up(args),
@@ -408,6 +444,24 @@ fn spin(args: Spin) -> Result<(), Failure> {
     };
     let json = Output::open(args.json.json.as_deref())?;
     let figures = spin::run(&context()?, &options).map_err(failure)?;
+    finish(&figures, json)
+}
+
+fn rwlock(args: Rwlock) -> Result<(), Failure> {
+    let locks: Result<Vec<_>, Error> = args.locks.iter().map(|name| rwlock::Contender::parse(name)).collect();
+    let options = rwlock::Options {
+        locks: locks.map_err(failure)?,
+        threads: args.threads,
+        writers: args.writers,
+        read_us: args.read,
+        write_us: args.write,
+        think_us: args.think,
+        seconds: args.seconds,
+        rounds: args.rounds,
+        cpus: args.cpus,
+    };
+    let json = Output::open(args.json.json.as_deref())?;
+    let figures = rwlock::run(&context()?, &options).map_err(failure)?;
     finish(&figures, json)
 }
 
@@ -544,6 +598,7 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
     options.handover.pin = args.pin;
     options.handover.seconds *= args.time_factor;
     options.spin.seconds *= args.time_factor;
+    options.rwlock.seconds *= args.time_factor;
     options.misc.seconds *= args.time_factor;
     options.sem.seconds *= args.time_factor;
     options.sem.sleepers = args.sleepers;
@@ -551,6 +606,7 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
         options.uncontended.rounds = rounds;
         options.handover.rounds = rounds;
         options.spin.rounds = rounds;
+        options.rwlock.rounds = rounds;
         options.misc.rounds = rounds;
         options.sem.rounds = rounds;
         options.start_up.rounds = rounds;

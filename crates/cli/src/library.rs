@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use poundlock_core::names::Choice;
+use poundlock_core::names::{Choice, RwLocks};
 
 use crate::message::{Failure, status};
 use crate::program::reason;
@@ -17,6 +17,9 @@ const PATH_VARIABLE: &str = "POUNDLOCK_PRELOAD_LIB";
 
 /// Tells the library which lock to use.
 pub(crate) const LOCK_VARIABLE: &str = "POUNDLOCK_LOCK";
+
+/// Tells it whose readers-writer locks are, and who comes next in ours.
+pub(crate) const RWLOCK_VARIABLE: &str = "POUNDLOCK_RWLOCK";
 
 /// Tells it which semaphore arrays are ours.
 pub(crate) const SEMAPHORES_VARIABLE: &str = "POUNDLOCK_SEMAPHORES";
@@ -33,19 +36,20 @@ const LD_PRELOAD: &str = "LD_PRELOAD";
 /// A change to the environment: a new value, or none for a variable to remove.
 pub(crate) type Change = (&'static OsStr, Option<OsString>);
 
-/// The changes to the environment that run a program on `locks`.
-pub(crate) fn environment(locks: Choice) -> Result<Vec<Change>, Failure> {
+/// The changes to the environment that run a program on `locks` and `rwlocks`.
+pub(crate) fn environment(locks: Choice, rwlocks: RwLocks) -> Result<Vec<Change>, Failure> {
     let library = find()?;
     let inherited = std::env::var_os(LD_PRELOAD);
     Ok(vec![
         (OsStr::new(LD_PRELOAD), Some(prepended(&library, inherited.as_deref()))),
         (OsStr::new(LOCK_VARIABLE), Some(locks.to_string().into())),
+        (OsStr::new(RWLOCK_VARIABLE), Some(rwlocks.name().into())),
     ])
 }
 
 /// The changes to the environment that run a program on its own locks, even if we run on ours.
 pub(crate) fn plain_environment() -> Vec<Change> {
-    let mut changes = vec![(OsStr::new(LOCK_VARIABLE), None)];
+    let mut changes = vec![(OsStr::new(LOCK_VARIABLE), None), (OsStr::new(RWLOCK_VARIABLE), None)];
     if let Some(inherited) = std::env::var_os(LD_PRELOAD) {
         let others = without_ours(&inherited);
         if others != inherited {

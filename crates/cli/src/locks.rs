@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use poundlock_core::names::{Choice, ChoiceError, LockName};
+use poundlock_core::names::{Choice, ChoiceError, LockName, RwLocks};
 use poundlock_core::qspin::Kind;
 
 use crate::message::{Failure, status};
@@ -65,5 +65,13 @@ pub(crate) fn parse(text: &str) -> Result<Choice, Failure> {
             status::USAGE,
             format_args!("'{name}' is one lock too many in '{text}': at most one mutex and one spinlock"),
         ),
+    })
+}
+
+/// The readers-writer locks that `--rwlock` names.
+pub(crate) fn parse_rwlocks(name: &str) -> Result<RwLocks, Failure> {
+    RwLocks::parse(name).ok_or_else(|| {
+        let names = RwLocks::ALL.map(RwLocks::name).join(", ");
+        Failure::new(status::USAGE, format_args!("unknown readers-writer lock '{name}': choose from {names}"))
     })
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use poundlock_core::names::LockName;
+use poundlock_core::names::{LockName, RwLocks};
 use poundlock_linux::sem::{Choice, Which};
 
 use crate::message::Failure;
@@ -16,6 +16,10 @@ pub(crate) struct Args {
     /// The locks to run on: a mutex, a spinlock, or both with a comma between them; `poundlock locks` lists them
     #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
     pub(crate) lock: String,
+    /// The readers-writer locks to run on: `by-kind`, ours, with the preference that the program gave each; `phase-fair`, ours,
+    /// in turn: for programs whose threads take no read lock twice; `glibc`, the program's own, as with --lock glibc
+    #[arg(long, value_name = "NAME", default_value_t = RwLocks::default().to_string())]
+    pub(crate) rwlock: String,
     /// Whose System V semaphore arrays are ours: `ours`, those that no other user can open; `all`; `kernel`, none. With a
     /// comma and a variant, how new ones work [default: ours; kernel with --lock glibc]
     #[arg(long, value_name = "VALUE")]
@@ -42,6 +46,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
 
 fn run(args: &Args) -> Result<u8, Failure> {
     let locks = locks::parse(&args.lock)?;
+    let rwlocks = locks::parse_rwlocks(&args.rwlock)?;
     let arrays = args.semaphores()?;
     let program = launch::find(&args.command)?;
     // The program's own locks and the kernel's arrays need no help of ours: any program has them.
@@ -50,7 +55,7 @@ fn run(args: &Args) -> Result<u8, Failure> {
         library::plain_environment()
     } else {
         program::check(&program)?;
-        let mut environment = library::environment(locks)?;
+        let mut environment = library::environment(locks, rwlocks)?;
         environment.extend(args.semaphores.as_deref().map(semaphores::change));
         environment
     };

@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use poundlock_core::names::Choice;
+use poundlock_core::names::{Choice, RwLocks};
 use poundlock_linux::sem::Which;
 use poundlock_statfile::Snapshot;
 
@@ -46,11 +46,12 @@ pub(crate) fn main(args: Args) -> ExitCode {
 
 fn stat(args: &Args) -> Result<u8, Failure> {
     let lock = locks::parse(&args.run.lock)?;
+    let rwlocks = locks::parse_rwlocks(&args.run.rwlock)?;
     args.run.semaphores()?;
     let program = launch::find(&args.run.command)?;
     // The program's own locks are measured by our library as well.
     program::check(&program)?;
-    let mut environment = library::environment(lock)?;
+    let mut environment = library::environment(lock, rwlocks)?;
     environment.extend(semaphores(args, lock).map(semaphores::change));
     // Before the program has run for an hour is the time to find that its report cannot be written.
     let json = args.json.as_deref().map(json::Output::open).transpose()?;
@@ -60,7 +61,7 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     let ended = launch::run(&program, &args.run.command, &environment)?;
     let snapshots = read(dir.path(), monotonic_ns());
     remark(&snapshots, &ended, &args.run.command[0]);
-    let written = report(args, lock, &ended, &snapshots, json);
+    let written = report(args, (lock, rwlocks), &ended, &snapshots, json);
     match written {
         Ok(()) => Ok(ended.exit_code()),
         // The command's own failure says more than ours.
@@ -79,7 +80,7 @@ fn semaphores(args: &Args, lock: Choice) -> Option<&str> {
 
 fn report(
     args: &Args,
-    lock: Choice,
+    locks: (Choice, RwLocks),
     ended: &Ended,
     snapshots: &[Snapshot],
     json: Option<json::Output>,
@@ -88,7 +89,7 @@ fn report(
     let shown = if args.top == 0 { usize::MAX } else { args.top };
     // Looking names up takes time: what is not going to be read is not looked up.
     let named = if json.is_some() { usize::MAX } else { shown };
-    let report = report::Report::new(&args.run.command, lock, ended, snapshots, &symbols, named);
+    let report = report::Report::new(&args.run.command, locks, ended, snapshots, &symbols, named);
     // Both are attempted, whatever becomes of the other.
     let table = table::print(&report, shown);
     if let Some(json) = json {

@@ -15,6 +15,7 @@
 //! | `violation TEXT` | a check failed; `thread ...` and `array ...` lines and `end` follow, and the child stands still |
 
 mod arrays;
+mod rwlocks;
 
 use std::ffi::{CString, OsString, c_char, c_uint};
 use std::fmt::Write as _;
@@ -25,7 +26,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime};
 
-use poundlock_core::names::{Choice, LockName};
+use poundlock_core::names::{Choice, LockName, RwLocks};
 use poundlock_core::qspin::Kind;
 
 use crate::message::{Failure, say, status};
@@ -47,6 +48,9 @@ pub(crate) struct Args {
     /// `glibc` is the program's own
     #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
     lock: String,
+    /// The readers-writer locks to torture beside them, as for `poundlock run`
+    #[arg(long, value_name = "NAME", default_value_t = RwLocks::default().to_string())]
+    rwlock: String,
     /// Torture semaphore arrays instead: whose, and perhaps which variant, as for `poundlock run`
     #[arg(long, value_name = "VALUE", conflicts_with = "lock")]
     semaphores: Option<String>,
@@ -90,6 +94,8 @@ pub(crate) struct BodyArgs {
     threads: u32,
     spinners: u32,
     shared_spinners: u32,
+    /// Whether a thread may not read twice, whatever the kind: 0 or 1
+    reads_once: u8,
     milliseconds: u64,
     patience_ms: u64,
     seed: u64,
@@ -104,6 +110,7 @@ unsafe extern "C" {
         threads: c_uint,
         spinners: c_uint,
         shared_spinners: c_uint,
+        reads_once: bool,
         milliseconds: u64,
         patience_ms: u64,
         seed: u64,
@@ -114,6 +121,7 @@ unsafe extern "C" {
 pub(crate) fn body(args: BodyArgs) -> ExitCode {
     let library = args.library.and_then(|name| CString::new(name).ok());
     let pointer = library.as_deref().map_or(std::ptr::null(), |name| name.as_ptr());
+    rwlocks::prepare();
     // SAFETY: the string lives until the call returns. The threads that the body starts have no Rust frame on their
     // stacks, and are gone when it returns; this thread is never cancelled.
     unsafe {
@@ -122,6 +130,7 @@ pub(crate) fn body(args: BodyArgs) -> ExitCode {
             args.threads,
             args.spinners,
             args.shared_spinners,
+            args.reads_once != 0,
             args.milliseconds,
             args.patience_ms,
             args.seed,
@@ -180,7 +189,7 @@ struct Plan {
 
 /// What is tortured.
 enum Subject {
-    Locks(Choice),
+    Locks(Choice, RwLocks),
     Arrays(arrays::Arrays),
 }
 
@@ -188,7 +197,8 @@ impl std::fmt::Display for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Plan { threads, cpus, seed, .. } = self;
         match &self.subject {
-            Subject::Locks(lock) => write!(f, "lock {lock}, {threads} threads")?,
+            Subject::Locks(lock, RwLocks::ByKind) => write!(f, "lock {lock}, {threads} threads")?,
+            Subject::Locks(lock, rwlocks) => write!(f, "lock {lock}, rwlock {rwlocks}, {threads} threads")?,
             Subject::Arrays(arrays) => write!(f, "semaphores {arrays}, {threads} processes")?,
         }
         write!(f, " on {cpus} CPUs, seed {seed:#x}")
@@ -218,9 +228,10 @@ impl Plan {
             None => {
                 let lock = locks::parse(&args.lock)?;
                 let plain = lock.keeps_everything();
+                let rwlocks = locks::parse_rwlocks(&args.rwlock)?;
                 let environment =
-                    if plain { library::plain_environment() } else { library::environment(lock)? };
-                (Subject::Locks(lock), environment)
+                    if plain { library::plain_environment() } else { library::environment(lock, rwlocks)? };
+                (Subject::Locks(lock, rwlocks), environment)
             }
         };
         let most = if args.semaphores.is_some() { arrays::MAX_PROCESSES } else { MAX_THREADS };
@@ -257,10 +268,11 @@ impl Plan {
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         let times = [self.milliseconds, self.patience_ms, self.seed].map(|number| number.to_string());
         let plain = match &self.subject {
-            Subject::Locks(lock) => {
+            Subject::Locks(lock, rwlocks) => {
                 let spinners = [self.spinners(*lock), self.few_spinners()];
                 command.arg(BODY).arg(self.threads.to_string());
-                command.args(spinners.map(|number| number.to_string())).args(times);
+                command.args(spinners.map(|number| number.to_string()));
+                command.arg(u8::from(*rwlocks == RwLocks::PhaseFair).to_string()).args(times);
                 lock.keeps_everything()
             }
             Subject::Arrays(arrays) => {
@@ -285,7 +297,7 @@ impl Plan {
     /// Removes what a dead child may have left. An error is a violation: something was left by one that had passed.
     fn clear_up(&self) -> Result<(), String> {
         match &self.subject {
-            Subject::Locks(_) => Ok(()),
+            Subject::Locks(..) => Ok(()),
             Subject::Arrays(arrays) => arrays.clear_up(self.threads),
         }
     }

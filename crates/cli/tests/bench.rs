@@ -262,6 +262,87 @@ fn spin_of_some_locks_needs_no_library() {
     assert!(text.contains("poundlock bench spin --locks qspin-pv"), "{text}");
 }
 
+/// The floor, and the readers-writer locks that need no package.
+const RW_LOCKS: [&str; 9] = [
+    "add+subtract",
+    "glibc",
+    "glibc-writers",
+    "std",
+    "parking_lot",
+    "usync",
+    "rw-phase-fair",
+    "rw-reader-preferring",
+    "rw-writer-preferring",
+];
+
+#[test]
+fn rwlock_measures_every_lock_alone_and_with_writers_among_readers() {
+    let arguments =
+        ["rwlock", "--threads", "2,5", "--writers", "5,100", "--seconds", "0.004", "--rounds", "2"];
+    let (text, json) = measured(&mut poundlock(), &arguments);
+    check_machine(&json["machine"], &format!("poundlock bench {}", arguments.join(" ")));
+    let (alone, rows) = (json["alone"].as_array().unwrap(), json["rows"].as_array().unwrap());
+    // Who is left out is in the report with a reason; the others are everywhere.
+    let absent = json["absent"].as_array().unwrap();
+    for absent in absent {
+        assert!(absent["why"].as_str().is_some_and(|why| !why.is_empty()), "{absent}");
+        assert!(text.contains(absent["lock"].as_str().unwrap()), "{text}");
+    }
+    let is_absent = |lock: &str| absent.iter().any(|absent| absent["lock"] == lock);
+    for lock in RW_LOCKS.into_iter().chain(["preload-rwlock", "abseil", "nsync", "onetbb", "ck-pflock"]) {
+        assert!(!(is_absent(lock) && RW_LOCKS.contains(&lock)), "{lock} is left out");
+        for side in ["read", "write"] {
+            let row = alone.iter().find(|row| row["lock"] == lock && row["side"] == side);
+            assert_eq!(row.is_some(), !is_absent(lock), "{lock}, {side}");
+            for figure in row.into_iter().flat_map(|row| [&row["ns"], &row["of_bare"], &row["of_glibc"]]) {
+                check_summary(figure, 2);
+            }
+        }
+        for (threads, writers) in [(2, 5.0), (2, 100.0), (5, 5.0), (5, 100.0)] {
+            let here =
+                |row: &&Value| row["threads"] == threads && row["writers"] == writers && row["lock"] == lock;
+            let row = rows.iter().find(here);
+            assert_eq!(
+                row.is_some(),
+                !is_absent(lock) && lock != "add+subtract",
+                "{lock}, {threads}, {writers}"
+            );
+        }
+    }
+    let sleeps = |row: &Value| RW_LOCKS.iter().any(|lock| row["lock"] == *lock);
+    for row in rows.iter().filter(|row| sleeps(row)) {
+        for figure in ["throughput", "of_glibc", "jain"] {
+            check_summary(&row[figure], 2);
+        }
+        check_summary(&row["of_best"]["ratio"], 2);
+        assert!(row["throughput"]["min"].as_f64().unwrap() > 0.0);
+        for figure in ["mean_ns", "p50_ns", "p99_ns", "p999_ns", "max_ns", "max_of_mean"] {
+            assert_eq!(row["reader_waits"][figure].is_null(), row["writers"] == 100.0, "{row}");
+        }
+        assert!(
+            row["writers"] == 5.0 || row["writer_waits"]["max_of_mean"]["min"].as_f64().unwrap() >= 0.9,
+            "{row}"
+        );
+    }
+    let targets = json["targets"].as_array().unwrap();
+    assert!(targets[0]["figure"].as_str().unwrap().contains("parking_lot's read pair"));
+    for title in ["One thread", "Throughput and fairness", "Waits of writers", "Waits of readers", "Targets"]
+    {
+        assert!(text.lines().any(|line| line.starts_with(title)), "no {title} in\n{text}");
+    }
+}
+
+#[test]
+fn rwlock_of_some_locks_needs_no_library() {
+    let mut arguments = vec!["rwlock", "--locks", "rw-phase-fair,std", "--threads", "3", "--writers", "10"];
+    arguments.extend(["--seconds", "0.002", "--rounds", "1"]);
+    let (text, json) = measured(&mut poundlock_bare(), &arguments);
+    let locks: Vec<_> = json["rows"].as_array().unwrap().iter().map(|row| row["lock"].clone()).collect();
+    // What it is compared with, asked for or not.
+    assert_eq!(locks, ["glibc", "std", "parking_lot", "rw-phase-fair"]);
+    assert!(text.contains("poundlock bench rwlock --locks rw-phase-fair,std"), "{text}");
+}
+
 /// The floor, and everybody who can be waited for.
 const MUTEXES: [&str; 20] = [
     "cas+exchange",
@@ -642,6 +723,7 @@ fn figures_are_one_page() {
         "## Uncontended",
         "## Handover",
         "## Spinlocks",
+        "## Readers-writer locks",
         "## Mutexes",
         "## Semaphore arrays",
         "## Start-up",
@@ -651,9 +733,9 @@ fn figures_are_one_page() {
     }
     // The machine and the command stand beside each set of figures.
     for label in ["- CPU:", "- Kernel:", "- glibc:", "- Poundlock:", "- Command: `poundlock bench figures"] {
-        assert_eq!(page.lines().filter(|line| line.starts_with(label)).count(), 6, "{label} in\n{page}");
+        assert_eq!(page.lines().filter(|line| line.starts_with(label)).count(), 7, "{label} in\n{page}");
     }
-    for name in ["uncontended", "handover", "spin", "misc", "sem", "start_up"] {
+    for name in ["uncontended", "handover", "spin", "rwlock", "misc", "sem", "start_up"] {
         check_machine(
             &json[name]["machine"],
             "poundlock bench figures --locks any-negative --time-factor 0.01 --rounds 2 --sleepers 10,20 --out FIGURES.md",
@@ -663,7 +745,7 @@ fn figures_are_one_page() {
 
 #[test]
 fn a_missing_library_is_one_line_and_no_figures() {
-    for benchmark in ["uncontended", "handover", "spin", "start-up", "figures"] {
+    for benchmark in ["uncontended", "handover", "spin", "rwlock", "start-up", "figures"] {
         let mut command = poundlock_bare();
         command.env("POUNDLOCK_PRELOAD_LIB", "/no/such/library.so");
         let (status, line) = refused(&mut command, &[benchmark]);
@@ -720,6 +802,15 @@ fn arguments_that_make_no_sense_are_named() {
         (&["spin", "--think=-1"], "--think"),
         (&["spin", "--crowd-critical=-1"], "--crowd-critical"),
         (&["spin", "--cpus", "0"], "CPU"),
+        (&["rwlock", "--locks", "qspin"], "'qspin'"),
+        (&["rwlock", "--locks", "std", "--threads", "1"], "--threads"),
+        (&["rwlock", "--locks", "std", "--writers", "101"], "--writers"),
+        (&["rwlock", "--locks", "std", "--writers", "some"], "--writers"),
+        (&["rwlock", "--locks", "std", "--rounds", "0"], "round"),
+        (&["rwlock", "--locks", "std", "--seconds", "0"], "--seconds"),
+        (&["rwlock", "--locks", "std", "--read=-1"], "--read"),
+        (&["rwlock", "--locks", "std", "--write", "1e9"], "--write"),
+        (&["rwlock", "--locks", "std", "--cpus", "0"], "CPU"),
         (&["misc-mutex", "--locks", "ticket"], "'ticket'"),
         (&["misc-mutex", "--threads", "1"], "--threads"),
         (&["misc-mutex", "--rounds", "0"], "round"),

@@ -67,6 +67,13 @@ programs! {
     threads_that_come_and_go_around_a_spinlock: "spin_threads.c", Spin;
     real_time_threads_at_a_spinlock: "spin_realtime.c", Crowd;
     far_more_threads_than_cpus_at_a_spinlock: "spin_crowd.c", Crowd;
+    results_of_every_call_on_readers_writer_locks: "rwlock_results.c", ReadersWriter;
+    who_comes_into_a_readers_writer_lock: "rwlock_order.c", ByKind;
+    exclusion_of_readers_and_writers: "rwlock_exclusion.c", ReadersWriter;
+    readers_writer_locks_shared_between_processes: "rwlock_shared.c", ReadersWriter;
+    readers_writer_locks_unmapped_by_another_thread: "rwlock_destroy.c", ReadersWriter;
+    fork_with_readers_writer_locks_held: "rwlock_fork.c", ReadersWriter;
+    cpp_shared_mutexes: "cxx_shared.cpp", ReadersWriter;
 }
 
 /// Counting changes no result: the programs that go through every result, and those where counting has most to follow.
@@ -91,6 +98,13 @@ fn counted() {
         "spin_results.c",
         "spin_destroy.c",
         "spin_nested.c",
+        "rwlock_results.c",
+        "rwlock_order.c",
+        "rwlock_exclusion.c",
+        "rwlock_shared.c",
+        "rwlock_destroy.c",
+        "rwlock_fork.c",
+        "cxx_shared.cpp",
     ];
     for source in sources.into_iter().filter(|source| compilable(source)) {
         Program::compile(source, &[]).check_counted();
@@ -110,6 +124,7 @@ fn without_restartable_sequences() {
         "fork_locks.c",
         "spin_crowd.c",
         "spin_destroy.c",
+        "rwlock_exclusion.c",
     ];
     for source in sources {
         let program = Program::compile(source, &[]);

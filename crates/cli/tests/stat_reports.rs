@@ -148,6 +148,7 @@ fn check_schema(document: &Value) {
     );
     text(document, "lock");
     text(document, "spinlock");
+    text(document, "rwlock");
     number(document, "wall_ns");
     number(document, "threads");
     // There are no spinlocks here (`spin.rs` has more), and mutexes have events only if they are hand-off ones.

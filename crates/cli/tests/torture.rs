@@ -69,6 +69,20 @@ fn passes(cmd: &mut Command) {
         "spinlocks waited for in a signal handler",
         "times that two threads waited for five spinlocks, one inside the other",
         "forks by a thread that holds a spinlock",
+        "rwlock",
+        "static rwlock",
+        "rwlock preferring writers",
+        "process-shared rwlock",
+        "rwlock of the core, phase_fair",
+        "rwlock of the core, reader_preferring",
+        "rwlock of the core, writer_preferring",
+        "readers-writer locks unmapped right after the last unlock",
+        "readers-writer locks overwritten right after the last unlock",
+        "locks taken as a reader",
+        "locks taken again by a reader",
+        "timed calls of readers and of those that upgrade, timed out",
+        "upgrades from a reader to the writer",
+        "downgrades",
     ] {
         assert!(count(&report, what) > 0, "nothing was done of {what:?}:\n{report}");
     }
@@ -120,6 +134,11 @@ fn qspin_virt_passes() {
 #[test]
 fn qspin_pv_passes() {
     passes(poundlock().args(["torture", "--lock", "mcs-queue,qspin-pv"]).args(SHORT));
+}
+
+#[test]
+fn phase_fair_readers_writer_locks_pass() {
+    passes(poundlock().args(["torture", "--rwlock", "phase-fair"]).args(SHORT));
 }
 
 /// Mutexes that stay glibc's, spinlocks that do not.
@@ -327,6 +346,41 @@ fn a_forked_child_that_hangs_in_a_spinlock_is_caught() {
 #[test]
 fn an_errno_changed_by_spin_unlock_is_caught() {
     is_caught("spin-errno", &["changed errno to EAGAIN"]);
+}
+
+#[test]
+fn a_reader_beside_the_writer_is_caught() {
+    is_caught("rw-reader-beside-writer", ANYHOW);
+}
+
+#[test]
+fn a_writer_beside_readers_is_caught() {
+    is_caught("rw-writer-beside-readers", ANYHOW);
+}
+
+#[test]
+fn a_reader_that_cannot_read_again_is_caught() {
+    is_caught("rw-keeps-readers-out", &["no progress", "hung"]);
+}
+
+#[test]
+fn a_readers_early_time_out_is_caught() {
+    is_caught("rw-timed-early", &["rdlock of", "instead of 0"]);
+}
+
+#[test]
+fn a_writer_never_served_is_caught() {
+    is_caught("rw-never-served", &["no progress", "hung"]);
+}
+
+#[test]
+fn a_lost_unlock_of_a_readers_writer_lock_is_caught() {
+    is_caught("rw-unlock-forgotten", ANYHOW);
+}
+
+#[test]
+fn a_write_after_a_readers_writer_lock_was_released_is_caught() {
+    is_caught("rw-late-write", &["was written to after its last unlock", "SIGSEGV"]);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Lock events: what happens in the slow paths of the queue spinlock and the hand-off mutex, for those who count it.
+//! Lock events: what happens in the slow paths of the queue spinlock, the hand-off mutex and the readers-writer lock, for those
+//! who count it.
 //!
 //! Of the spinlock, the counters that Waiman Long's series collects for its paravirtual lock ("qspinlock: a 4-byte queue spinlock with
 //! PV support", 2015), and those of what is done differently here. A lock reports each through
@@ -85,6 +86,29 @@ events! {
     TakenUp = "waits taken up again",
     /// A waiter of a condition variable was sent to a hand-off mutex.
     LockSent = "locks sent",
+    /// A reader did not get into a readers-writer lock at once, nor soon, and queued.
+    ReaderQueued = "readers queued",
+    /// The same of a writer, or of a reader that may become one.
+    WriterQueued = "writers queued",
+    /// The head of a readers-writer lock's queue began to keep newcomers out.
+    Barring = "newcomers barred",
+    /// It slept.
+    HeadSleep = "sleeps at the queue's head",
+    /// A waiter further back did.
+    QueueSleep = "sleeps in the queue",
+    /// A waiter's deadline passed, and it left the queue.
+    QueueLeft = "queues left",
+}
+
+/// The sorts of locks to which events happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// The queue spinlock.
+    Spinlock,
+    /// The hand-off mutex.
+    Handoff,
+    /// The readers-writer lock.
+    ReadersWriter,
 }
 
 impl Event {
@@ -93,9 +117,20 @@ impl Event {
         matches!(self, Event::KickLatency | Event::WakeLatency)
     }
 
-    /// Whether it happens to hand-off mutexes; the others happen to queue spinlocks.
-    pub const fn is_handoff(self) -> bool {
-        matches!(self, Event::HandOver | Event::TokenLeft | Event::GaveUp | Event::TakenUp | Event::LockSent)
+    /// To which sort of lock it happens.
+    pub const fn family(self) -> Family {
+        match self {
+            Event::HandOver | Event::TokenLeft | Event::GaveUp | Event::TakenUp | Event::LockSent => {
+                Family::Handoff
+            }
+            Event::ReaderQueued
+            | Event::WriterQueued
+            | Event::Barring
+            | Event::HeadSleep
+            | Event::QueueSleep
+            | Event::QueueLeft => Family::ReadersWriter,
+            _ => Family::Spinlock,
+        }
     }
 
     /// Queueing on the node of this level (0 to 3).

@@ -2,6 +2,7 @@
 
 use crate::handoff::Spinning;
 use crate::qspin::Kind;
+use crate::rwlock::Policy;
 
 /// A mutex that a program can be run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,6 +171,43 @@ impl core::fmt::Display for Kind {
     }
 }
 
+/// A readers-writer lock: [`crate::rwlock`] with a policy.
+impl Policy {
+    /// Every policy, in the order in which they are listed.
+    pub const ALL: [Policy; 3] = [Self::PhaseFair, Self::ReaderPreferring, Self::WriterPreferring];
+
+    /// The name as people type it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PhaseFair => "rw-phase-fair",
+            Self::ReaderPreferring => "rw-reader-preferring",
+            Self::WriterPreferring => "rw-writer-preferring",
+        }
+    }
+
+    /// One line on what it does.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::PhaseFair => "queued readers-writer lock: readers and writers in turn",
+            Self::ReaderPreferring => {
+                "queued readers-writer lock: readers enter whenever no writer is inside"
+            }
+            Self::WriterPreferring => "queued readers-writer lock: no reader enters while a writer waits",
+        }
+    }
+
+    /// The policy of that name.
+    pub fn parse(name: &str) -> Option<Policy> {
+        Self::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+}
+
+impl core::fmt::Display for Policy {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// The locks that a program is run on: a mutex and a spinlock, each by name or left to us. Written as the names that were
 /// given, with a comma between them: `any-negative,qspin`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -245,11 +283,57 @@ impl core::fmt::Display for Choice {
     }
 }
 
+/// Whose a program's readers-writer locks are, and who comes next in them: what `--rwlock` takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RwLocks {
+    /// Ours, with the policy of the kind that the program gave each.
+    #[default]
+    ByKind = 1,
+    /// Ours, all of them [`crate::rwlock::Policy::PhaseFair`].
+    PhaseFair = 2,
+    /// The program's own.
+    Glibc = 3,
+}
+
+impl RwLocks {
+    /// Every choice, in the order in which they are listed.
+    pub const ALL: [RwLocks; 3] = [Self::ByKind, Self::PhaseFair, Self::Glibc];
+
+    /// The name as people type it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ByKind => "by-kind",
+            Self::PhaseFair => "phase-fair",
+            Self::Glibc => "glibc",
+        }
+    }
+
+    /// The choice of this name.
+    pub fn parse(name: &str) -> Option<RwLocks> {
+        Self::ALL.into_iter().find(|choice| choice.name() == name)
+    }
+}
+
+impl core::fmt::Display for RwLocks {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;
 
-    use super::{Choice, ChoiceError, Kind, LockName};
+    use super::{Choice, ChoiceError, Kind, LockName, Policy, RwLocks};
+
+    #[test]
+    fn choices_of_readers_writer_locks_parse_as_they_are_written() {
+        for choice in RwLocks::ALL {
+            assert_eq!(RwLocks::parse(&std::format!("{choice}")), Some(choice));
+        }
+        assert_eq!(RwLocks::parse(""), None);
+    }
 
     #[test]
     fn choices_parse_as_they_are_written() {
@@ -276,6 +360,9 @@ mod tests {
     fn every_name_parses_to_its_lock() {
         for lock in LockName::ALL {
             assert_eq!(LockName::parse(lock.name()), Some(lock));
+        }
+        for policy in Policy::ALL {
+            assert_eq!(Policy::parse(policy.name()), Some(policy));
         }
         assert_eq!(LockName::parse("Baseline"), None);
         assert_eq!(LockName::parse(""), None);

@@ -50,14 +50,18 @@
 //! * **SERVICE.** Headship is passed on by whoever enters from it or gives up. A head that has waited in vain bars newcomers, so it enters when those
 //!   inside have left.
 //!
+//! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that nobody upgrades. So whoever keeps a lock where others
+//!   keep theirs may have a word of theirs there that says whose it is.
+//!
 //! # Forks
 //!
 //! In a forked child the lists name threads that do not exist there. The epoch in `guard` tells, and whoever enters a slow path first clears
 //! them, with the bits of `word` that speak of waiters.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 
 use crate::bitlock;
+use crate::events::{Event, count};
 use crate::node::{Held, Node, NodeId, list, state};
 use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
 
@@ -146,12 +150,21 @@ pub struct RawRwLock<P: Platform> {
     head: P::U32,
     readers: P::U32,
     writers: P::U32,
-    upgrader: P::U32,
     phase: P::U32,
+    // UPGRADER LAST.
+    upgrader: P::U32,
+}
+
+impl<P: Platform> RawRwLock<P> {
+    /// Where the word lies that is zero as long as nobody upgrades: UPGRADER LAST.
+    pub const UPGRADER_OFFSET: usize = core::mem::offset_of!(Self, upgrader);
+
+    const IS_LAST: () = assert!(Self::UPGRADER_OFFSET + size_of::<P::U32>() == size_of::<Self>());
 }
 
 impl<P: Platform> Default for RawRwLock<P> {
     fn default() -> Self {
+        const { Self::IS_LAST }
         let zero = || P::U32::new(0);
         RawRwLock {
             word: zero(),
@@ -160,8 +173,8 @@ impl<P: Platform> Default for RawRwLock<P> {
             head: zero(),
             readers: zero(),
             writers: zero(),
-            upgrader: zero(),
             phase: zero(),
+            upgrader: zero(),
         }
     }
 }
@@ -172,6 +185,7 @@ where
 {
     /// An unlocked lock.
     pub const fn new() -> Self {
+        const { Self::IS_LAST }
         RawRwLock {
             word: P::U32::ZERO,
             guard: P::U32::ZERO,
@@ -179,8 +193,8 @@ where
             head: P::U32::ZERO,
             readers: P::U32::ZERO,
             writers: P::U32::ZERO,
-            upgrader: P::U32::ZERO,
             phase: P::U32::ZERO,
+            upgrader: P::U32::ZERO,
         }
     }
 }
@@ -191,7 +205,7 @@ impl<P: Platform> RawRwLock<P> {
     /// [`Policy`].
     #[inline]
     pub fn lock_read(&self, policy: Policy) {
-        if !self.enter_read() {
+        if !self.take_read() {
             self.lock_slow(Want { kind: Kind::Reader, policy, deadline: None });
         }
     }
@@ -199,29 +213,56 @@ impl<P: Platform> RawRwLock<P> {
     /// As [`RawRwLock::lock_read`], but gives up once `deadline` has passed; false then. It does not if it need not wait.
     #[inline]
     pub fn lock_read_until(&self, policy: Policy, deadline: &Deadline) -> bool {
-        self.enter_read() || self.lock_slow(Want { kind: Kind::Reader, policy, deadline: Some(deadline) })
+        self.take_read() || self.lock_slow(Want { kind: Kind::Reader, policy, deadline: Some(deadline) })
     }
 
     /// Enters if it need not wait. Synchronises as [`RawRwLock::lock_read`] when true.
     #[inline]
     pub fn try_lock_read(&self, policy: Policy) -> bool {
-        self.enter_read() || self.try_slow(Kind::Reader, policy)
+        self.take_read() || self.try_slow(Kind::Reader, policy)
     }
 
     /// Leaves. What the caller did happens before the next writer enters.
     #[inline]
     pub fn unlock_read(&self) {
-        let seen = self.word.load(Relaxed);
-        if seen & SLEEPS != 0 || self.word.compare_exchange(seen, seen - 1, Release, Relaxed).is_err() {
+        if !self.give_read() {
             self.leave(1, 0);
         }
     }
 
+    /// Enters if that is a single step: for callers that have a slow path of their own. Synchronises as [`RawRwLock::lock_read`] when true.
     #[inline(always)]
-    fn enter_read(&self) -> bool {
-        let seen = self.word.load(Relaxed);
-        seen & (WRITER | BARRED | UPGRADING | FULL) == 0
-            && self.word.compare_exchange(seen, seen + 1, Acquire, Relaxed).is_ok()
+    pub fn take_read(&self) -> bool {
+        // A guess that nobody is inside. Where it is right, nothing waits for a look at what was written last; where it is wrong, it
+        // fetches the line for writing, as is needed next, and a look would have fetched it for reading only.
+        match self.swap(0, 1, Acquire) {
+            Ok(_) => true,
+            Err(seen) => {
+                seen & (WRITER | BARRED | UPGRADING | FULL) == 0 && self.swap(seen, seen + 1, Acquire).is_ok()
+            }
+        }
+    }
+
+    /// Leaves if that is a single step, as [`RawRwLock::unlock_read`]; false if it is not, or if there is no reader.
+    #[inline(always)]
+    pub fn give_read(&self) -> bool {
+        // As in `take_read`.
+        match self.swap(1, 0, Release) {
+            Ok(_) => true,
+            // Nothing but readers, and one at least.
+            Err(seen) => seen.wrapping_sub(1) < READERS && self.swap(seen, seen - 1, Release).is_ok(),
+        }
+    }
+
+    /// A compare-and-swap of the word.
+    #[inline(always)]
+    fn swap(&self, seen: u32, next: u32, success: Ordering) -> Result<u32, u32> {
+        if P::single_threaded() && self.word.load(Relaxed) == seen {
+            // No other thread: atomicity is not needed.
+            self.word.store(next, Relaxed);
+            return Ok(seen);
+        }
+        self.word.compare_exchange(seen, next, success, Relaxed)
     }
 }
 
@@ -231,7 +272,7 @@ impl<P: Platform> RawRwLock<P> {
     /// for ever.
     #[inline]
     pub fn lock_write(&self, policy: Policy) {
-        if !self.enter_write() {
+        if !self.take_write() {
             self.lock_slow(Want { kind: Kind::Writer, policy, deadline: None });
         }
     }
@@ -239,19 +280,19 @@ impl<P: Platform> RawRwLock<P> {
     /// As [`RawRwLock::lock_write`], but gives up once `deadline` has passed; false then. It does not if it need not wait.
     #[inline]
     pub fn lock_write_until(&self, policy: Policy, deadline: &Deadline) -> bool {
-        self.enter_write() || self.lock_slow(Want { kind: Kind::Writer, policy, deadline: Some(deadline) })
+        self.take_write() || self.lock_slow(Want { kind: Kind::Writer, policy, deadline: Some(deadline) })
     }
 
     /// Enters if it need not wait. Synchronises as [`RawRwLock::lock_write`] when true.
     #[inline]
     pub fn try_lock_write(&self) -> bool {
-        self.enter_write() || self.try_slow(Kind::Writer, Policy::default())
+        self.take_write() || self.try_slow(Kind::Writer, Policy::default())
     }
 
     /// Leaves. What the caller did happens before the next one enters.
     #[inline]
     pub fn unlock_write(&self) {
-        if self.word.compare_exchange(WRITER, 0, Release, Relaxed).is_err() {
+        if !self.give_write() {
             self.leave(WRITER, 0);
         }
     }
@@ -266,13 +307,20 @@ impl<P: Platform> RawRwLock<P> {
         self.leave(WRITER, UPGRADABLE | 1);
     }
 
+    /// As [`RawRwLock::take_read`], as a writer.
     #[inline(always)]
-    fn enter_write(&self) -> bool {
-        let entered = self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok();
+    pub fn take_write(&self) -> bool {
+        let entered = self.swap(0, WRITER, Acquire).is_ok();
         if entered {
             self.publish();
         }
         entered
+    }
+
+    /// As [`RawRwLock::give_read`], of a writer.
+    #[inline(always)]
+    pub fn give_write(&self) -> bool {
+        self.swap(WRITER, 0, Release).is_ok()
     }
 
     /// Tells spinners where the writer runs.
@@ -477,6 +525,8 @@ impl<P: Platform> RawRwLock<P> {
 
     fn queue(&self, want: Want<'_>, held: &Held<P>) -> bool {
         let node = held.node();
+        let shares = want.kind == Kind::Reader;
+        count::<P>(if shares { Event::ReaderQueued } else { Event::WriterQueued });
         bitlock::lock::<P>(&self.guard);
         list::push::<P>(self.list(want.kind), held.id);
         // A reader that finds a writer inside is one of those that come after that.
@@ -498,6 +548,9 @@ impl<P: Platform> RawRwLock<P> {
         if let Some(next) = wake {
             P::wake(&next.state, 1);
         }
+        if !entered {
+            count::<P>(Event::QueueLeft);
+        }
         entered
     }
 
@@ -513,6 +566,7 @@ impl<P: Platform> RawRwLock<P> {
         if node.state.compare_exchange(state::IDLE, state::SLEEPING, Release, Acquire).is_err() {
             return true;
         }
+        count::<P>(Event::QueueSleep);
         self.sleep(want, node)
     }
 
@@ -540,6 +594,7 @@ impl<P: Platform> RawRwLock<P> {
                 if seen & BARRED == 0 && self.bars(want, seen, vain) {
                     // Relaxed: it carries nothing.
                     self.word.fetch_or(BARRED, Relaxed);
+                    count::<P>(Event::Barring);
                 }
                 if self.is_displaced(seen) || !budget.spin() {
                     break;
@@ -558,6 +613,7 @@ impl<P: Platform> RawRwLock<P> {
             // DUTY. Release: whoever calls us finds that we sleep. Acquire: `entered` may be true of what it returns.
             let seen = self.word.fetch_or(SLEEPS, AcqRel);
             if want.entered(seen, true).is_none() {
+                count::<P>(Event::HeadSleep);
                 if briefly {
                     P::patrol(&node.state, state::SLEEPING);
                 } else if !self.sleep(want, node) {

@@ -27,6 +27,7 @@ pub mod registry;
 mod rseq;
 pub mod sem;
 mod spin;
+pub mod statistics;
 pub mod tls;
 
 pub use platform::Linux;

@@ -72,6 +72,12 @@ pub fn identity() -> u32 {
     }
 }
 
+/// [`identity`] of a thread that has one already; else 0, without a call.
+#[inline(always)]
+pub fn known_identity() -> u32 {
+    tls::identity()
+}
+
 /// The calling thread's index. Slow paths only.
 pub(crate) fn index() -> Option<u32> {
     let index = (identity() & INDEX_MASK).checked_sub(1)?;

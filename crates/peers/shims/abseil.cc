@@ -23,6 +23,16 @@ void unlock(void *lock, void *)
 	static_cast<absl::Mutex *>(lock)->Unlock();
 }
 
+void read_lock(void *lock, void *)
+{
+	static_cast<absl::Mutex *>(lock)->ReaderLock();
+}
+
+void read_unlock(void *lock, void *)
+{
+	static_cast<absl::Mutex *>(lock)->ReaderUnlock();
+}
+
 void destroy(void *lock)
 {
 	static_cast<absl::Mutex *>(lock)->~Mutex();
@@ -39,4 +49,12 @@ int poundlock_peer(const char *name, const poundlock_topology *, poundlock_calls
 	absl::EnableMutexInvariantDebugging(false);
 	*calls = {sizeof(absl::Mutex), alignof(absl::Mutex), 0, init, lock, unlock, destroy};
 	return 0;
+}
+
+// The same lock: a mutex that can be shared.
+int poundlock_rw_peer(const char *name, poundlock_rw_calls *calls)
+{
+	calls->read_lock = read_lock;
+	calls->read_unlock = read_unlock;
+	return poundlock_peer(name, nullptr, &calls->write);
 }

@@ -1,4 +1,4 @@
-/* Concurrency Kit's MCS, CLH, ticket and cohort locks */
+/* Concurrency Kit's MCS, CLH, ticket and cohort locks, and its readers-writer locks */
 
 #define _GNU_SOURCE
 #include <sched.h>
@@ -7,7 +7,10 @@
 #include <string.h>
 
 #include <ck_cohort.h>
+#include <ck_pflock.h>
+#include <ck_rwlock.h>
 #include <ck_spinlock.h>
+#include <ck_tflock.h>
 
 #include "peer.h"
 
@@ -211,5 +214,63 @@ int poundlock_peer(const char *name, const struct poundlock_topology *topology, 
 	} else {
 		return -1;
 	}
+	return 0;
+}
+
+/* Readers and writers */
+
+#define READERS_WRITER(name, type, functions)                                                                          \
+	static void name##_init(void *lock)                                                                            \
+	{                                                                                                              \
+		functions##_init(lock);                                                                                \
+	}                                                                                                              \
+	static void name##_write_lock(void *lock, void *node)                                                          \
+	{                                                                                                              \
+		(void)node;                                                                                            \
+		functions##_write_lock(lock);                                                                          \
+	}                                                                                                              \
+	static void name##_write_unlock(void *lock, void *node)                                                        \
+	{                                                                                                              \
+		(void)node;                                                                                            \
+		functions##_write_unlock(lock);                                                                        \
+	}                                                                                                              \
+	static void name##_read_lock(void *lock, void *node)                                                           \
+	{                                                                                                              \
+		(void)node;                                                                                            \
+		functions##_read_lock(lock);                                                                           \
+	}                                                                                                              \
+	static void name##_read_unlock(void *lock, void *node)                                                         \
+	{                                                                                                              \
+		(void)node;                                                                                            \
+		functions##_read_unlock(lock);                                                                         \
+	}                                                                                                              \
+	static const struct poundlock_rw_calls name = {                                                                \
+		.write =                                                                                               \
+			{                                                                                              \
+				.size = sizeof(type),                                                                  \
+				.align = alignof(type),                                                                \
+				.init = name##_init,                                                                   \
+				.lock = name##_write_lock,                                                             \
+				.unlock = name##_write_unlock,                                                         \
+				.destroy = nothing,                                                                    \
+			},                                                                                             \
+		.read_lock = name##_read_lock,                                                                         \
+		.read_unlock = name##_read_unlock,                                                                     \
+	}
+
+READERS_WRITER(rwlock, ck_rwlock_t, ck_rwlock);
+READERS_WRITER(pflock, ck_pflock_t, ck_pflock);
+READERS_WRITER(tflock, ck_tflock_ticket_t, ck_tflock_ticket);
+
+int poundlock_rw_peer(const char *name, struct poundlock_rw_calls *calls)
+{
+	if (strcmp(name, "ck-rwlock") == 0)
+		*calls = rwlock;
+	else if (strcmp(name, "ck-pflock") == 0)
+		*calls = pflock;
+	else if (strcmp(name, "ck-tflock") == 0)
+		*calls = tflock;
+	else
+		return -1;
 	return 0;
 }

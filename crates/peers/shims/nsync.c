@@ -23,6 +23,18 @@ static void unlock(void *lock, void *node)
 	nsync_mu_unlock(lock);
 }
 
+static void read_lock(void *lock, void *node)
+{
+	(void)node;
+	nsync_mu_rlock(lock);
+}
+
+static void read_unlock(void *lock, void *node)
+{
+	(void)node;
+	nsync_mu_runlock(lock);
+}
+
 /* Nothing belongs to a free nsync_mu. */
 static void destroy(void *lock)
 {
@@ -43,4 +55,12 @@ int poundlock_peer(const char *name, const struct poundlock_topology *topology, 
 		.destroy = destroy,
 	};
 	return 0;
+}
+
+/* The same lock: a mutex that can be shared. */
+int poundlock_rw_peer(const char *name, struct poundlock_rw_calls *calls)
+{
+	calls->read_lock = read_lock;
+	calls->read_unlock = read_unlock;
+	return poundlock_peer(name, NULL, &calls->write);
 }

@@ -23,6 +23,13 @@ struct poundlock_calls {
 	void (*destroy)(void *lock);
 };
 
+/* `rw::Calls` in `src/rw.rs`. */
+struct poundlock_rw_calls {
+	struct poundlock_calls write;
+	void (*read_lock)(void *lock, void *node);
+	void (*read_unlock)(void *lock, void *node);
+};
+
 /* The machine's NUMA nodes, and which of them each CPU belongs to. It lives as long as the program. */
 struct poundlock_topology {
 	uint32_t nodes;
@@ -33,6 +40,9 @@ struct poundlock_topology {
 /* Fills `calls` in and returns 0, or returns -1 if it has no lock of that name. May be called more than once. */
 __attribute__((visibility("default"))) int poundlock_peer(const char *name, const struct poundlock_topology *topology,
 							   struct poundlock_calls *calls);
+
+/* The same for readers-writer locks; for shims that have some. */
+__attribute__((visibility("default"))) int poundlock_rw_peer(const char *name, struct poundlock_rw_calls *calls);
 
 #ifdef __cplusplus
 }

@@ -7,15 +7,24 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::Relaxed;
 
-use libc::{pthread_mutex_t, pthread_mutexattr_t, pthread_spinlock_t};
+use libc::{
+    pthread_mutex_t, pthread_mutexattr_t, pthread_rwlock_t, pthread_rwlockattr_t, pthread_spinlock_t,
+};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use crate::{Calls, Entry};
+use crate::{Calls, Entry, rw};
 
 type MutexCall = unsafe extern "C" fn(*mut pthread_mutex_t) -> c_int;
 type MutexInit = unsafe extern "C" fn(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> c_int;
 type SpinCall = unsafe extern "C" fn(*mut pthread_spinlock_t) -> c_int;
 type SpinInit = unsafe extern "C" fn(*mut pthread_spinlock_t, c_int) -> c_int;
+type RwCall = unsafe extern "C" fn(*mut pthread_rwlock_t) -> c_int;
+type RwInit = unsafe extern "C" fn(*mut pthread_rwlock_t, *const pthread_rwlockattr_t) -> c_int;
+
+/// Readers go first; what no attribute asks for. The `libc` crate has it for no platform.
+const PTHREAD_RWLOCK_PREFER_READER_NP: c_int = 0;
+/// Writers go first, and no thread reads twice.
+const PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP: c_int = 2;
 
 /// A function of the C library. Calling it is a load and a jump, as through the linkage table of a program in C.
 struct Function {
@@ -32,8 +41,13 @@ static SPIN_INIT: Function = Function::named(c"pthread_spin_init");
 static SPIN_LOCK: Function = Function::named(c"pthread_spin_lock");
 static SPIN_UNLOCK: Function = Function::named(c"pthread_spin_unlock");
 static SPIN_DESTROY: Function = Function::named(c"pthread_spin_destroy");
+static RW_INIT: Function = Function::named(c"pthread_rwlock_init");
+static RW_READ: Function = Function::named(c"pthread_rwlock_rdlock");
+static RW_WRITE: Function = Function::named(c"pthread_rwlock_wrlock");
+static RW_UNLOCK: Function = Function::named(c"pthread_rwlock_unlock");
+static RW_DESTROY: Function = Function::named(c"pthread_rwlock_destroy");
 
-static ALL: [&Function; 8] = [
+static ALL: [&Function; 13] = [
     &MUTEX_INIT,
     &MUTEX_LOCK,
     &MUTEX_UNLOCK,
@@ -42,6 +56,11 @@ static ALL: [&Function; 8] = [
     &SPIN_LOCK,
     &SPIN_UNLOCK,
     &SPIN_DESTROY,
+    &RW_INIT,
+    &RW_READ,
+    &RW_WRITE,
+    &RW_UNLOCK,
+    &RW_DESTROY,
 ];
 
 impl Function {
@@ -102,6 +121,17 @@ unsafe extern "C" fn init_spin(lock: *mut c_void) {
     unsafe { SPIN_INIT.get::<SpinInit>()(lock.cast(), libc::PTHREAD_PROCESS_PRIVATE) };
 }
 
+unsafe extern "C" fn init_rw<const KIND: c_int>(lock: *mut c_void) {
+    let mut attributes = MaybeUninit::<pthread_rwlockattr_t>::uninit();
+    // SAFETY: as in `init_mutex`.
+    unsafe {
+        libc::pthread_rwlockattr_init(attributes.as_mut_ptr());
+        libc::pthread_rwlockattr_setkind_np(attributes.as_mut_ptr(), KIND);
+        RW_INIT.get::<RwInit>()(lock.cast(), attributes.as_ptr());
+        libc::pthread_rwlockattr_destroy(attributes.as_mut_ptr());
+    }
+}
+
 /// Functions with one argument, which never fail when they are used as [`Calls`] says.
 macro_rules! forward {
     ($($name:ident($($node:ident)?) = $function:ident as $type:ty;)*) => {$(
@@ -119,6 +149,10 @@ forward! {
     lock_spin(_node) = SPIN_LOCK as SpinCall;
     unlock_spin(_node) = SPIN_UNLOCK as SpinCall;
     destroy_spin() = SPIN_DESTROY as SpinCall;
+    read_rw(_node) = RW_READ as RwCall;
+    write_rw(_node) = RW_WRITE as RwCall;
+    unlock_rw(_node) = RW_UNLOCK as RwCall;
+    destroy_rw() = RW_DESTROY as RwCall;
 }
 
 const fn mutex(init: unsafe extern "C" fn(*mut c_void)) -> Calls {
@@ -143,6 +177,19 @@ const SPIN: Calls = Calls {
     destroy: destroy_spin,
 };
 
+const fn rwlock(init: unsafe extern "C" fn(*mut c_void)) -> rw::Calls {
+    let write = Calls {
+        size: size_of::<pthread_rwlock_t>(),
+        align: align_of::<pthread_rwlock_t>(),
+        node: 0,
+        init,
+        lock: write_rw,
+        unlock: unlock_rw,
+        destroy: destroy_rw,
+    };
+    rw::Calls { write, read_lock: read_rw, read_unlock: unlock_rw }
+}
+
 pub(crate) fn entries() -> [Entry; 3] {
     const DEFAULT: Calls = mutex(init_mutex::<{ libc::PTHREAD_MUTEX_DEFAULT }>);
     const ADAPTIVE: Calls = mutex(init_mutex::<{ libc::PTHREAD_MUTEX_ADAPTIVE_NP }>);
@@ -156,5 +203,20 @@ pub(crate) fn entries() -> [Entry; 3] {
             || Ok((library()?, ADAPTIVE)),
         ),
         Entry::new("glibc-spin", "pthread_spinlock_t", || Ok((library()?, SPIN))).spinning(),
+    ]
+}
+
+pub(crate) fn rw_entries() -> [Entry<rw::Calls>; 2] {
+    const READERS: rw::Calls = rwlock(init_rw::<PTHREAD_RWLOCK_PREFER_READER_NP>);
+    const WRITERS: rw::Calls = rwlock(init_rw::<PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP>);
+    [
+        Entry::new("glibc", "pthread_rwlock_t of the default kind: readers go first", || {
+            Ok((library()?, READERS))
+        }),
+        Entry::new(
+            "glibc-writers",
+            "pthread_rwlock_t of kind PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP: writers go first",
+            || Ok((library()?, WRITERS)),
+        ),
     ]
 }

@@ -13,6 +13,8 @@
 //! }
 //! ```
 //!
+//! Readers-writer locks have a list of their own, [`rw`], and two functions more.
+//!
 //! # The same rules for everybody
 //!
 //! A driver calls through the pointers of [`Calls`], so no lock is inlined into it, whichever language it is from. What
@@ -46,6 +48,8 @@ mod packages;
 mod rust;
 mod shim;
 mod topology;
+
+pub mod rw;
 
 use std::ffi::c_void;
 
@@ -84,7 +88,7 @@ pub struct Calls {
 
 /// A lock that is there.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct Peer<C = Calls> {
     /// The name as people type it.
     pub name: &'static str,
     /// One line on what it is.
@@ -96,7 +100,7 @@ pub struct Peer {
     /// Whether its waiters never sleep on a futex: with more threads than CPUs some may starve.
     pub spins: bool,
     /// The lock.
-    pub calls: Calls,
+    pub calls: C,
 }
 
 /// A lock that is not there.
@@ -130,30 +134,28 @@ pub fn names() -> Vec<&'static str> {
 }
 
 /// What is known of a lock without asking whether it is there.
-struct Entry {
+struct Entry<C = Calls> {
     name: &'static str,
     description: &'static str,
     ours: bool,
     spins: bool,
-    /// Its origin and its functions, or why there are none.
-    make: Box<dyn Fn() -> Result<(String, Calls), String>>,
+    make: Box<dyn Fn() -> Made<C>>,
 }
 
-impl Entry {
+/// A lock's origin and its functions, or why there are none.
+type Made<C> = Result<(String, C), String>;
+
+impl<C> Entry<C> {
     /// Another's lock.
-    fn new(
-        name: &'static str,
-        description: &'static str,
-        make: impl Fn() -> Result<(String, Calls), String> + 'static,
-    ) -> Entry {
+    fn new(name: &'static str, description: &'static str, make: impl Fn() -> Made<C> + 'static) -> Entry<C> {
         Entry { name, description, ours: false, spins: false, make: Box::new(make) }
     }
 
-    fn spinning(self) -> Entry {
+    fn spinning(self) -> Entry<C> {
         Entry { spins: true, ..self }
     }
 
-    fn peer(&self) -> Result<Peer, Absent> {
+    fn peer(&self) -> Result<Peer<C>, Absent> {
         let &Entry { name, description, ours, spins, .. } = self;
         match (self.make)() {
             Ok((origin, calls)) => Ok(Peer { name, description, origin, ours, spins, calls }),

@@ -9,10 +9,11 @@ use poundlock_core::handoff::{
 use poundlock_core::mutex::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawMutex, Variant};
 use poundlock_core::names::LockName;
 use poundlock_core::qspin::{Form, Kind, Native, Paravirtual, RawSpin, Virtual};
+use poundlock_core::rwlock::{self, RawRwLock};
 use poundlock_linux::Linux;
 
-use crate::rust::{Lock, calls};
-use crate::{Calls, Entry};
+use crate::rust::{Lock, Reading, Writing, calls, rw_calls};
+use crate::{Calls, Entry, rw};
 
 /// The queued adaptive mutex in a variant.
 struct Adapting<V>(RawMutex<Linux>, PhantomData<fn() -> V>);
@@ -106,6 +107,55 @@ impl<F: Form> Lock for Queueing<F> {
     }
 }
 
+/// The readers-writer lock with a policy, the one of this number in [`rwlock::Policy::ALL`].
+struct Sharing<const POLICY: usize>(RawRwLock<Linux>);
+
+impl<const POLICY: usize> Sharing<POLICY> {
+    const POLICY: rwlock::Policy = rwlock::Policy::ALL[POLICY];
+
+    fn new() -> Self {
+        // As for `Adapting`.
+        poundlock_linux::init();
+        Sharing(RawRwLock::new())
+    }
+}
+
+impl<const POLICY: usize> Lock for Writing<Sharing<POLICY>> {
+    type Kept = ();
+
+    fn new() -> Self {
+        Writing(Sharing::new())
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) {
+        self.0.0.lock_write(Sharing::<POLICY>::POLICY);
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, (): ()) {
+        self.0.0.unlock_write();
+    }
+}
+
+impl<const POLICY: usize> Lock for Reading<Sharing<POLICY>> {
+    type Kept = ();
+
+    fn new() -> Self {
+        Reading(Sharing::new())
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) {
+        self.0.0.lock_read(Sharing::<POLICY>::POLICY);
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, (): ()) {
+        self.0.0.unlock_read();
+    }
+}
+
 /// A mutex of the list; `None` for the one that is not ours.
 const fn mutex(lock: LockName) -> Option<Calls> {
     Some(match lock {
@@ -132,14 +182,13 @@ const fn spinlock(kind: Kind) -> Calls {
     }
 }
 
+/// An entry of ours.
+fn ours<C: Copy + 'static>(name: &'static str, description: &'static str, calls: C, spins: bool) -> Entry<C> {
+    let origin = || concat!("Poundlock ", env!("CARGO_PKG_VERSION")).to_owned();
+    Entry { ours: true, spins, ..Entry::new(name, description, move || Ok((origin(), calls))) }
+}
+
 pub(crate) fn entries() -> impl Iterator<Item = Entry> {
-    let ours = |name, description, calls, spins| Entry {
-        ours: true,
-        spins,
-        ..Entry::new(name, description, move || {
-            Ok((concat!("Poundlock ", env!("CARGO_PKG_VERSION")).to_owned(), calls))
-        })
-    };
     let mutexes = LockName::ALL
         .into_iter()
         .filter_map(move |lock| Some(ours(lock.name(), lock.description(), mutex(lock)?, false)));
@@ -148,4 +197,11 @@ pub(crate) fn entries() -> impl Iterator<Item = Entry> {
         ours(kind.name(), kind.description(), spinlock(kind), kind != Kind::Paravirtual)
     });
     mutexes.chain(spinlocks)
+}
+
+pub(crate) fn rw_entries() -> impl Iterator<Item = Entry<rw::Calls>> {
+    const CALLS: [rw::Calls; 3] =
+        [rw_calls::<Sharing<0>>(), rw_calls::<Sharing<1>>(), rw_calls::<Sharing<2>>()];
+    let policies = rwlock::Policy::ALL.into_iter().zip(CALLS);
+    policies.map(|(policy, calls)| ours(policy.name(), policy.description(), calls, false))
 }

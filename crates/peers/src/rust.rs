@@ -1,9 +1,9 @@
 //! Locks of Rust programs.
 
 use std::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::{Calls, Entry, built};
+use crate::{Calls, Entry, Made, built, rw};
 
 /// A lock that is to be put behind C functions.
 pub(crate) trait Lock: Sized + 'static {
@@ -36,6 +36,25 @@ pub(crate) const fn calls<L: Lock>() -> Calls {
         unlock: unlock::<L>,
         destroy: destroy::<L>,
     }
+}
+
+/// A readers-writer lock as its writers have it.
+#[repr(transparent)]
+pub(crate) struct Writing<T>(pub(crate) T);
+
+/// The same as its readers have it.
+#[repr(transparent)]
+pub(crate) struct Reading<T>(pub(crate) T);
+
+/// The functions of a readers-writer lock.
+pub(crate) const fn rw_calls<T>() -> rw::Calls
+where
+    Writing<T>: Lock,
+    Reading<T>: Lock,
+{
+    let (write, read) = (calls::<Writing<T>>(), calls::<Reading<T>>());
+    let node = if write.node > read.node { write.node } else { read.node };
+    rw::Calls { write: Calls { node, ..write }, read_lock: read.lock, read_unlock: read.unlock }
 }
 
 // A lock is borrowed for as long as the program runs, which is more than it lives. Nothing is done with the borrow after
@@ -93,8 +112,45 @@ impl Lock for Mutex<()> {
     }
 }
 
-/// A mutex of a crate that also offers it without a guard, by `lock_api`, as it is used where locks are put into other
-/// types.
+/// As for the mutex.
+impl Lock for Writing<RwLock<()>> {
+    type Kept = RwLockWriteGuard<'static, ()>;
+
+    fn new() -> Self {
+        Writing(RwLock::new(()))
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) -> Self::Kept {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, kept: Self::Kept) {
+        drop(kept);
+    }
+}
+
+impl Lock for Reading<RwLock<()>> {
+    type Kept = RwLockReadGuard<'static, ()>;
+
+    fn new() -> Self {
+        Reading(RwLock::new(()))
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) -> Self::Kept {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, kept: Self::Kept) {
+        drop(kept);
+    }
+}
+
+/// The locks of a crate that also offers them without a guard, by `lock_api`, as they are used where locks are put into
+/// other types.
 #[cfg(any(feature = "parking_lot", feature = "usync"))]
 macro_rules! raw {
     ($from:ident) => {
@@ -116,6 +172,44 @@ macro_rules! raw {
                 unsafe { $from::lock_api::RawMutex::unlock(self) };
             }
         }
+
+        impl Lock for Writing<$from::RawRwLock> {
+            type Kept = ();
+
+            fn new() -> Self {
+                Writing($from::lock_api::RawRwLock::INIT)
+            }
+
+            #[inline(always)]
+            fn lock(&'static self) {
+                $from::lock_api::RawRwLock::lock_exclusive(&self.0);
+            }
+
+            #[inline(always)]
+            unsafe fn unlock(&'static self, (): ()) {
+                // SAFETY: the caller holds the lock, as a writer.
+                unsafe { $from::lock_api::RawRwLock::unlock_exclusive(&self.0) };
+            }
+        }
+
+        impl Lock for Reading<$from::RawRwLock> {
+            type Kept = ();
+
+            fn new() -> Self {
+                Reading($from::lock_api::RawRwLock::INIT)
+            }
+
+            #[inline(always)]
+            fn lock(&'static self) {
+                $from::lock_api::RawRwLock::lock_shared(&self.0);
+            }
+
+            #[inline(always)]
+            unsafe fn unlock(&'static self, (): ()) {
+                // SAFETY: the caller holds the lock, as a reader.
+                unsafe { $from::lock_api::RawRwLock::unlock_shared(&self.0) };
+            }
+        }
     };
 }
 
@@ -126,20 +220,34 @@ raw!(usync);
 
 /// Why a crate's lock is not there.
 #[cfg(not(all(feature = "parking_lot", feature = "usync")))]
-fn feature_is_off<T>(feature: &str) -> Result<T, String> {
+fn feature_is_off<C>(feature: &str) -> Made<C> {
     Err(format!("this build has its feature `{feature}` off"))
 }
 
-fn of_parking_lot() -> Result<(String, Calls), String> {
+fn of_parking_lot() -> Made<Calls> {
     #[cfg(feature = "parking_lot")]
     return Ok((format!("crate parking_lot {}", built::PARKING_LOT), calls::<parking_lot::RawMutex>()));
     #[cfg(not(feature = "parking_lot"))]
     feature_is_off("parking_lot")
 }
 
-fn of_usync() -> Result<(String, Calls), String> {
+fn of_usync() -> Made<Calls> {
     #[cfg(feature = "usync")]
     return Ok((format!("crate usync {}", built::USYNC), calls::<usync::RawMutex>()));
+    #[cfg(not(feature = "usync"))]
+    feature_is_off("usync")
+}
+
+fn rw_of_parking_lot() -> Made<rw::Calls> {
+    #[cfg(feature = "parking_lot")]
+    return Ok((format!("crate parking_lot {}", built::PARKING_LOT), rw_calls::<parking_lot::RawRwLock>()));
+    #[cfg(not(feature = "parking_lot"))]
+    feature_is_off("parking_lot")
+}
+
+fn rw_of_usync() -> Made<rw::Calls> {
+    #[cfg(feature = "usync")]
+    return Ok((format!("crate usync {}", built::USYNC), rw_calls::<usync::RawRwLock>()));
     #[cfg(not(feature = "usync"))]
     feature_is_off("usync")
 }
@@ -155,5 +263,19 @@ pub(crate) fn entries() -> [Entry; 3] {
             of_parking_lot,
         ),
         Entry::new("usync", "usync's RawMutex: a word, its sleepers queued on their stacks", of_usync),
+    ]
+}
+
+pub(crate) fn rw_entries() -> [Entry<rw::Calls>; 3] {
+    [
+        Entry::new("std", "Rust's std::sync::RwLock, its guards kept in the thread's node", || {
+            Ok((format!("Rust {}", built::RUST), rw_calls::<RwLock<()>>()))
+        }),
+        Entry::new(
+            "parking_lot",
+            "parking_lot's RawRwLock: a word, its sleepers in a global hash table",
+            rw_of_parking_lot,
+        ),
+        Entry::new("usync", "usync's RawRwLock: a word, its sleepers queued on their stacks", rw_of_usync),
     ]
 }

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use crate::Calls;
 use crate::topology::Topology;
+use crate::{Calls, Made, rw};
 
 /// What the build script has made of a shim.
 pub(crate) struct Built {
@@ -24,6 +24,16 @@ pub(crate) struct Built {
 
 /// The function that every shim exports: see `shims/peer.h`.
 type Entrance = unsafe extern "C" fn(*const c_char, *const CTopology, *mut Calls) -> c_int;
+
+/// The one that every shim with readers-writer locks exports.
+type RwEntrance = unsafe extern "C" fn(*const c_char, *mut rw::Calls) -> c_int;
+
+/// What a shared object exports.
+#[derive(Clone, Copy)]
+struct Loaded {
+    entrance: Entrance,
+    rw_entrance: Option<RwEntrance>,
+}
 
 /// A [`Topology`] as C has it.
 #[repr(C)]
@@ -41,7 +51,7 @@ unsafe impl Sync for CTopology {}
 /// A shim, loaded when it is first asked for and never unloaded: threads may hold its locks, or end in its code.
 pub(crate) struct Shim {
     built: Built,
-    loaded: OnceLock<Result<Entrance, String>>,
+    loaded: OnceLock<Result<Loaded, String>>,
 }
 
 impl Shim {
@@ -50,19 +60,42 @@ impl Shim {
     }
 
     /// The origin and the functions of one of its locks.
-    pub(crate) fn peer(&self, name: &CStr) -> Result<(String, Calls), String> {
-        let object = self.built.object.map_err(str::to_owned)?;
-        let entrance = self.loaded.get_or_init(|| load(object)).clone().map_err(|problem| {
-            format!("{problem} (Debian and Ubuntu: apt-get install {})", self.built.package)
-        })?;
-        let mut calls = MaybeUninit::<Calls>::uninit();
+    pub(crate) fn peer(&self, name: &CStr) -> Made<Calls> {
+        let entrance = self.loaded()?.entrance;
+        let mut calls = MaybeUninit::uninit();
         // SAFETY: the function is a shim's. It reads the name and the topology, which lives as long as the program, and
         // fills `calls` in if it returns 0.
         let rc = unsafe { entrance(name.as_ptr(), machine(), calls.as_mut_ptr()) };
+        // SAFETY: as above.
+        unsafe { self.filled(rc, calls, name) }
+    }
+
+    /// The origin and the functions of one of its readers-writer locks.
+    pub(crate) fn rw_peer(&self, name: &CStr) -> Made<rw::Calls> {
+        let entrance = self.loaded()?.rw_entrance.ok_or("its shim has no readers-writer locks")?;
+        let mut calls = MaybeUninit::uninit();
+        // SAFETY: the function is a shim's. It reads the name, and fills `calls` in if it returns 0.
+        let rc = unsafe { entrance(name.as_ptr(), calls.as_mut_ptr()) };
+        // SAFETY: as above.
+        unsafe { self.filled(rc, calls, name) }
+    }
+
+    fn loaded(&self) -> Result<Loaded, String> {
+        let object = self.built.object.map_err(str::to_owned)?;
+        self.loaded.get_or_init(|| load(object)).clone().map_err(|problem| {
+            format!("{problem} (Debian and Ubuntu: apt-get install {})", self.built.package)
+        })
+    }
+
+    /// What an entrance has answered.
+    ///
+    /// # Safety
+    /// `calls` is filled in if `rc` is 0.
+    unsafe fn filled<C>(&self, rc: c_int, calls: MaybeUninit<C>, name: &CStr) -> Made<C> {
         if rc != 0 {
             return Err(format!("its shim knows no '{}'", name.to_string_lossy()));
         }
-        // SAFETY: it was filled in.
+        // SAFETY: by the caller's word.
         Ok((self.built.origin.to_owned(), unsafe { calls.assume_init() }))
     }
 }
@@ -78,7 +111,7 @@ fn machine() -> &'static CTopology {
 }
 
 /// Loads a shared object from memory.
-fn load(object: &[u8]) -> Result<Entrance, String> {
+fn load(object: &[u8]) -> Result<Loaded, String> {
     let file = file_of(object).map_err(|error| format!("cannot put it into a file in memory: {error}"))?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     // SAFETY: the object is one that our build script has compiled; its initialisers are the package's.
@@ -88,11 +121,14 @@ fn load(object: &[u8]) -> Result<Entrance, String> {
     let entrance = unsafe { library.get::<Entrance>(c"poundlock_peer".to_bytes_with_nul()) }
         .map_err(|error| problem(&error))?;
     let entrance = *entrance;
+    // SAFETY: as above.
+    let rw_entrance = unsafe { library.get::<RwEntrance>(c"poundlock_rw_peer".to_bytes_with_nul()) };
+    let rw_entrance = rw_entrance.ok().map(|entrance| *entrance);
     std::mem::forget(library);
     // The linker knows libraries by their paths. If this descriptor were closed, the next shim would get its number and with
     // it its path, and be taken for the same library.
     std::mem::forget(file);
-    Ok(entrance)
+    Ok(Loaded { entrance, rw_entrance })
 }
 
 /// What the dynamic linker says, in one line.
@@ -163,15 +199,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_loaded_says_why_in_one_line() {
-        one_line(&load(b"no object").unwrap_err(), &["cannot be loaded"]);
+        one_line(&load(b"no object").err().unwrap(), &["cannot be loaded"]);
         let directory = tempfile::tempdir().unwrap();
         let other = compile(directory.path(), "other", "int other;", &[]);
-        one_line(&load(&other).unwrap_err(), &["cannot be loaded", "poundlock_peer"]);
+        one_line(&load(&other).err().unwrap(), &["cannot be loaded", "poundlock_peer"]);
         compile(directory.path(), "poundlock_gone", "int gone;", &[]);
         let needy = compile(directory.path(), "needy", "int poundlock_peer;", &["-lpoundlock_gone"]);
         fs::remove_file(directory.path().join("libpoundlock_gone.so")).unwrap();
         let gone = "libpoundlock_gone.so";
-        one_line(&load(&needy).unwrap_err(), &["cannot be loaded", gone]);
+        one_line(&load(&needy).err().unwrap(), &["cannot be loaded", gone]);
 
         // And once more, as whoever asks for a lock sees it, each time.
         let shim = Shim::new(Built { object: Ok(needy.leak()), origin: "", package: "libgone-dev" });
@@ -190,7 +226,7 @@ mod tests {
             .map(|answer| {
                 let source = format!("int poundlock_peer(void) {{ return {answer}; }}");
                 let object = compile(directory.path(), &format!("answer{answer}"), &source, &[]);
-                let entrance = load(&object).unwrap();
+                let entrance = load(&object).unwrap().entrance;
                 let mut calls = MaybeUninit::uninit();
                 // SAFETY: the function takes no notice of its arguments.
                 unsafe { entrance(c"".as_ptr(), machine(), calls.as_mut_ptr()) }
@@ -205,8 +241,10 @@ mod tests {
             [(built::ABSEIL, c"nsync"), (built::NSYNC, c"abseil"), (built::ONETBB, c"ck"), (built::CK, c"ck")]
         {
             if shim.object.is_ok() {
-                let problem = Shim::new(shim).peer(name).unwrap_err();
-                one_line(&problem, &["knows no", name.to_str().unwrap()]);
+                let shim = Shim::new(shim);
+                for problem in [shim.peer(name).unwrap_err(), shim.rw_peer(name).unwrap_err()] {
+                    one_line(&problem, &["knows no", name.to_str().unwrap()]);
+                }
             }
         }
     }
@@ -228,7 +266,7 @@ mod tests {
             node_of_cpu: node_of_cpu.as_ptr().cast(),
         }));
         // Loaded anew, so that this topology is nobody else's.
-        let entrance = load(object).unwrap();
+        let entrance = load(object).unwrap().entrance;
         let mut calls = MaybeUninit::uninit();
         // SAFETY: as in `Shim::peer`.
         let calls: Calls = unsafe {

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use poundlock_core::names::LockName;
 use poundlock_core::qspin::Kind;
-use poundlock_peers::{Calls, EMPTY, Instance, Node, Peer};
+use poundlock_core::rwlock::Policy;
+use poundlock_peers::{Absent, Calls, EMPTY, Instance, Node, Peer, rw};
 
 /// After so long something hangs: no test here takes a tenth of it on a machine that does other things as well.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -36,11 +37,22 @@ fn limited<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'sta
     runner.join().unwrap_or_else(|problem| std::panic::resume_unwind(problem))
 }
 
-/// The locks that are there.
+/// The mutexes and spinlocks that are there.
 #[track_caller]
 fn present() -> Vec<Peer> {
+    there(poundlock_peers::all())
+}
+
+/// The readers-writer locks that are there and exclude.
+#[track_caller]
+fn rw_locks() -> Vec<Peer<rw::Calls>> {
+    there(rw::all()).into_iter().filter(|peer| peer.name != EMPTY).collect()
+}
+
+#[track_caller]
+fn there<C>(all: Vec<Result<Peer<C>, Absent>>) -> Vec<Peer<C>> {
     let (mut present, mut absent) = (vec![], vec![]);
-    for peer in poundlock_peers::all() {
+    for peer in all {
         match peer {
             Ok(peer) => present.push(peer),
             Err(missing) => absent.push(missing.to_string()),
@@ -59,10 +71,17 @@ fn present() -> Vec<Peer> {
     present
 }
 
-/// The locks that exclude.
+/// The locks that exclude, those of readers and writers as a writer has them.
 #[track_caller]
 fn locks() -> Vec<Peer> {
-    present().into_iter().filter(|peer| peer.name != EMPTY).collect()
+    let plain = present().into_iter().filter(|peer| peer.name != EMPTY);
+    plain.chain(rw_locks().into_iter().map(|peer| side(&peer, peer.calls.write))).collect()
+}
+
+/// A readers-writer lock as a mutex.
+fn side(peer: &Peer<rw::Calls>, calls: Calls) -> Peer {
+    let Peer { name, description, ref origin, ours, spins, .. } = *peer;
+    Peer { name, description, origin: origin.clone(), ours, spins, calls }
 }
 
 /// A lock and what it protects: two words on lines of their own, which a thread makes unequal for a moment.
@@ -83,6 +102,24 @@ unsafe impl Send for Guarded {}
 impl Guarded {
     fn new(calls: &Calls) -> Guarded {
         Guarded { lock: Instance::new(calls), counts: UnsafeCell::default() }
+    }
+
+    /// Whether both counts are equal, and stay as they are, under the lock as a reader has it.
+    fn look(&self, calls: &Calls, node: &Node, linger: u32) -> bool {
+        // SAFETY: lock and node are made for these functions and live; the thread unlocks what it locked. Nobody writes the
+        // counts meanwhile, if the lock excludes; the reads are volatile, so that the compiler leaves them in their order.
+        unsafe {
+            (calls.lock)(self.lock.as_ptr(), node.as_ptr());
+            let counts = self.counts.get().cast::<u64>();
+            let other = counts.byte_add(size_of::<Alone>());
+            let first = counts.read_volatile();
+            for _ in 0..linger {
+                std::hint::spin_loop();
+            }
+            let equal = (other.read_volatile(), counts.read_volatile()) == (first, first);
+            (calls.unlock)(self.lock.as_ptr(), node.as_ptr());
+            equal
+        }
     }
 
     /// Adds one to both counts, under the lock; false if they were not equal then.
@@ -111,6 +148,12 @@ impl Guarded {
 
 /// Threads that add under a lock, each many times; whether they ever met, and the counts.
 fn contend(calls: Calls, threads: u32, rounds: u32) -> (bool, [u64; 2]) {
+    share(rw::Calls { write: calls, read_lock: calls.lock, read_unlock: calls.unlock }, threads, rounds, 1)
+}
+
+/// The same where only one turn in `writes` adds, and the others look; whether anybody saw what he should not, and the counts.
+fn share(calls: rw::Calls, threads: u32, rounds: u32, writes: u32) -> (bool, [u64; 2]) {
+    let (calls, reads) = (calls.write, calls.read());
     let guarded = Arc::new(Guarded::new(&calls));
     let arrived = Arc::new(AtomicU32::new(0));
     let running: Vec<_> = (0..threads)
@@ -118,6 +161,10 @@ fn contend(calls: Calls, threads: u32, rounds: u32) -> (bool, [u64; 2]) {
             let (guarded, arrived) = (Arc::clone(&guarded), Arc::clone(&arrived));
             thread::spawn(move || {
                 let node = Node::new(&calls);
+                let turn = |round: u32, linger| match round % writes {
+                    0 => guarded.add(&calls, &node, linger),
+                    _ => guarded.look(&reads, &node, linger),
+                };
                 arrived.fetch_add(1, Relaxed);
                 while arrived.load(Relaxed) < threads {
                     thread::yield_now();
@@ -125,7 +172,7 @@ fn contend(calls: Calls, threads: u32, rounds: u32) -> (bool, [u64; 2]) {
                 (0..rounds).fold(true, |equal, round| {
                     // Now and then long enough for the others to come and wait, and to be preempted themselves.
                     let linger = if round % 64 == 0 { 2_000 } else { 10 };
-                    guarded.add(&calls, &node, linger) && equal
+                    turn(round, linger) && equal
                 })
             })
         })
@@ -138,21 +185,36 @@ fn contend(calls: Calls, threads: u32, rounds: u32) -> (bool, [u64; 2]) {
 #[test]
 fn names_are_unique_and_found_and_ours_are_all_there() {
     let names = poundlock_peers::names();
-    let unique: HashSet<_> = names.iter().collect();
-    assert_eq!(unique.len(), names.len());
     let all = poundlock_peers::all();
-    assert_eq!(all.len(), names.len());
-    for (peer, name) in all.iter().zip(&names) {
-        assert_eq!(peer.as_ref().map_or_else(|absent| absent.name, |peer| peer.name), *name);
-        let found = poundlock_peers::find(name).expect("it is listed");
-        assert_eq!(found.is_ok(), peer.is_ok());
-    }
-    assert!(poundlock_peers::find("nonesuch").is_none());
+    listed(&names, &all, poundlock_peers::find);
 
     let mutexes = LockName::ALL.into_iter().filter(|&lock| lock != LockName::Glibc).map(LockName::name);
     let ours: Vec<_> = mutexes.chain(Kind::ALL.into_iter().map(Kind::name)).collect();
     let found: Vec<_> = all.iter().flatten().filter(|peer| peer.ours).map(|peer| peer.name).collect();
     assert_eq!(found, ours);
+
+    let all = rw::all();
+    listed(&rw::names(), &all, rw::find);
+    let found: Vec<_> = all.iter().flatten().filter(|peer| peer.ours).map(|peer| peer.name).collect();
+    assert_eq!(found, Policy::ALL.map(Policy::name));
+}
+
+/// Each name is there once, and leads to its lock or to why that is absent.
+#[track_caller]
+fn listed<C>(
+    names: &[&str],
+    all: &[Result<Peer<C>, Absent>],
+    find: impl Fn(&str) -> Option<Result<Peer<C>, Absent>>,
+) {
+    let unique: HashSet<_> = names.iter().collect();
+    assert_eq!(unique.len(), names.len());
+    assert_eq!(all.len(), names.len());
+    for (peer, name) in all.iter().zip(names) {
+        assert_eq!(peer.as_ref().map_or_else(|absent| absent.name, |peer| peer.name), *name);
+        let found = find(name).expect("it is listed");
+        assert_eq!(found.is_ok(), peer.is_ok());
+    }
+    assert!(find("nonesuch").is_none());
 }
 
 #[test]
@@ -161,11 +223,14 @@ fn those_that_need_no_package_are_there() {
         let peer = poundlock_peers::find(name).expect("it is listed").expect("it is always there");
         assert!(!peer.origin.is_empty());
     }
+    for name in [EMPTY, "glibc", "glibc-writers", "std"] {
+        assert!(rw::find(name).expect("it is listed").is_ok(), "{name}");
+    }
 }
 
 #[test]
 fn tables_are_sound_and_origins_have_versions() {
-    for peer in present() {
+    for peer in present().into_iter().chain(locks()) {
         let calls = peer.calls;
         assert!(calls.size > 0 && calls.size % calls.align == 0, "{}: {} bytes", peer.name, calls.size);
         assert!(calls.align.is_power_of_two() && calls.align <= 4096, "{}: {}", peer.name, calls.align);
@@ -216,7 +281,8 @@ fn nobody_writes_beside_the_lock_or_the_node() {
         }
     }
 
-    for peer in locks() {
+    let readers = rw_locks().into_iter().map(|peer| side(&peer, peer.calls.read()));
+    for peer in locks().into_iter().chain(readers) {
         let calls = peer.calls;
         let (name, intact) = (peer.name, move || {
             let mut lock = Fenced::new(calls.size, calls.align);
@@ -253,17 +319,56 @@ fn every_lock_excludes() {
     }
 }
 
+/// Writers exclude everybody, and readers see what a writer has finished.
+#[test]
+fn every_readers_writer_lock_keeps_readers_and_writers_apart() {
+    for peer in rw_locks() {
+        let (name, calls) = (peer.name, peer.calls);
+        let cpus = thread::available_parallelism().map_or(1, usize::from) as u32;
+        for threads in [2, 3, 4] {
+            let rounds = if peer.spins && threads > cpus { 300 } else { 20_000 };
+            let (sound, counts) = limited(name, move || share(calls, threads, rounds, 4));
+            let total = u64::from(threads) * u64::from(rounds.div_ceil(4));
+            assert!(sound, "{name}: somebody of {threads} threads was in beside a writer");
+            assert_eq!(counts, [total; 2], "{name}, {threads} threads: additions were lost");
+        }
+    }
+}
+
+/// One reader comes in while another is inside.
+#[test]
+fn readers_share() {
+    for peer in rw_locks() {
+        let (name, calls) = (peer.name, peer.calls.read());
+        limited(name, move || {
+            let guarded = Arc::new(Guarded::new(&calls));
+            let node = Node::new(&calls);
+            // SAFETY: lock and node live, and this thread unlocks what it locked.
+            unsafe { (calls.lock)(guarded.lock.as_ptr(), node.as_ptr()) };
+            let other = thread::spawn({
+                let guarded = Arc::clone(&guarded);
+                move || guarded.look(&calls, &Node::new(&calls), 0)
+            });
+            assert!(other.join().unwrap());
+            // SAFETY: as above.
+            unsafe { (calls.unlock)(guarded.lock.as_ptr(), node.as_ptr()) };
+        });
+    }
+}
+
 /// The tests above can fail.
 #[test]
 fn what_does_not_exclude_is_found_out() {
-    let empty = poundlock_peers::find(EMPTY).unwrap().unwrap().calls;
-    let found = limited("empty", move || {
-        (0..1_000).any(|_| {
-            let (equal, counts) = contend(empty, 4, 5_000);
-            !equal || counts != [20_000; 2]
-        })
-    });
-    assert!(found, "lost additions went unnoticed");
+    let empty = rw::find(EMPTY).unwrap().unwrap().calls;
+    for writes in [1, 4] {
+        let found = limited("empty", move || {
+            (0..1_000).any(|_| {
+                let (equal, counts) = share(empty, 4, 5_000, writes);
+                !equal || counts != [20_000 / u64::from(writes); 2]
+            })
+        });
+        assert!(found, "lost additions went unnoticed");
+    }
 }
 
 /// One node serves many locks of a peer, one after the other and nested in no way, as in a hash table of locks; and locks
@@ -332,13 +437,17 @@ fn a_lock_survives_the_threads_and_nodes_that_used_it() {
 /// Whoever waits for a lock that is not said to spin uses no CPU after a while.
 #[test]
 fn those_that_are_not_said_to_spin_sleep() {
-    for peer in locks().into_iter().filter(|peer| !peer.spins) {
-        let (name, calls) = (peer.name, peer.calls);
+    let alike = locks().into_iter().map(|peer| (peer.name, peer.spins, peer.calls, peer.calls));
+    let apart = rw_locks().into_iter().flat_map(|peer| {
+        let (write, read) = (peer.calls.write, peer.calls.read());
+        [(write, read), (read, write)].map(|(holds, waits)| (peer.name, peer.spins, holds, waits))
+    });
+    for (name, _, holds, calls) in alike.chain(apart).filter(|(_, spins, ..)| !spins) {
         limited(name, move || {
             let guarded = Arc::new(Guarded::new(&calls));
             let node = Node::new(&calls);
             // SAFETY: lock and node live, and this thread unlocks what it locked.
-            unsafe { (calls.lock)(guarded.lock.as_ptr(), node.as_ptr()) };
+            unsafe { (holds.lock)(guarded.lock.as_ptr(), node.as_ptr()) };
             let (tell, told) = mpsc::channel();
             let waiter = thread::spawn({
                 let guarded = Arc::clone(&guarded);
@@ -358,7 +467,7 @@ fn those_that_are_not_said_to_spin_sleep() {
                 thread::sleep(Duration::from_millis(1));
             }
             // SAFETY: as above.
-            unsafe { (calls.unlock)(guarded.lock.as_ptr(), node.as_ptr()) };
+            unsafe { (holds.unlock)(guarded.lock.as_ptr(), node.as_ptr()) };
             assert!(waiter.join().unwrap());
         });
     }

@@ -26,9 +26,10 @@ use crate::stats::{Kind, Slot};
 /// log.0.lock().push("begun");
 /// assert_eq!(log.0.into_inner(), ["begun"]);
 /// ```
+#[repr(C)]
 pub struct RawMutex {
-    pub(crate) raw: RawBarging<Linux>,
     pub(crate) slot: Slot,
+    pub(crate) raw: RawBarging<Linux>,
 }
 
 impl_lock_api!(timed Mutex: RawMutex);
@@ -52,9 +53,10 @@ impl_lock_api!(timed Mutex: RawMutex);
 /// // SAFETY: it is held.
 /// unsafe { mutex.unlock() };
 /// ```
+#[repr(C)]
 pub struct RawFairMutex {
-    pub(crate) raw: RawHandoff<Linux>,
     pub(crate) slot: Slot,
+    pub(crate) raw: RawHandoff<Linux>,
 }
 
 impl_lock_api!(timed Mutex: RawFairMutex);

@@ -115,7 +115,7 @@ macro_rules! impl_lock_api {
     ($kind:ident: [$($generics:tt)*] $name:ty) => {
         // SAFETY: the lock excludes: EXCLUSION in its file.
         unsafe impl<$($generics)*> lock_api::RawMutex for $name {
-            const INIT: Self = Self { raw: Exclusive::NEW, slot: Slot::NEW };
+            const INIT: Self = Self { raw: Exclusive::NEW, slot: Slot::new() };
 
             type GuardMarker = crate::GuardMarker;
 

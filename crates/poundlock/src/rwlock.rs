@@ -56,21 +56,29 @@ policies! {
 /// ROUTES.write().push(1);
 /// assert_eq!(ROUTES.read().len(), 1);
 /// ```
+#[repr(C)]
 pub struct RawRwLock<P: Policy = PhaseFair> {
+    slots: Slots,
     raw: Raw<Linux>,
-    slot: Slot,
     _policy: PhantomData<fn() -> P>,
+}
+
+/// Readers and writers are counted apart. In this order: the recorder knows a lock's writers by the address after its readers'.
+#[repr(C)]
+struct Slots {
+    readers: Slot,
+    writers: Slot,
 }
 
 impl<P: Policy> RawRwLock<P> {
     #[inline(always)]
     fn read(&self, policy: rwlock::Policy, wait: impl FnOnce() -> bool) -> bool {
-        self.slot.acquire(Kind::Reader, || self.raw.try_lock_read(policy), wait)
+        self.slots.readers.acquire(Kind::Reader, || self.raw.try_lock_read(policy), wait)
     }
 
     #[inline(always)]
     fn write(&self, wait: impl FnOnce() -> bool) -> bool {
-        self.slot.acquire(Kind::Writer, || self.raw.try_lock_write(), wait)
+        self.slots.writers.acquire(Kind::Writer, || self.raw.try_lock_write(), wait)
     }
 
     fn read_before(&self, policy: rwlock::Policy, deadline: impl FnOnce() -> Deadline) -> bool {
@@ -81,9 +89,14 @@ impl<P: Policy> RawRwLock<P> {
         self.write(|| self.raw.try_lock_write() || self.raw.lock_write_until(P::POLICY, &deadline()))
     }
 
+    fn became_writer(&self) {
+        self.slots.readers.release(Kind::Reader);
+        self.slots.writers.acquired(Kind::Writer);
+    }
+
     fn upgradable_before(&self, deadline: impl FnOnce() -> Deadline) -> bool {
         let at_once = || self.raw.try_lock_upgradable();
-        self.slot.acquire(Kind::Reader, at_once, || {
+        self.slots.readers.acquire(Kind::Reader, at_once, || {
             at_once() || self.raw.lock_upgradable_until(P::POLICY, &deadline())
         })
     }
@@ -91,7 +104,11 @@ impl<P: Policy> RawRwLock<P> {
 
 // SAFETY: `Raw` excludes: EXCLUSION in its file.
 unsafe impl<P: Policy> lock_api::RawRwLock for RawRwLock<P> {
-    const INIT: Self = RawRwLock { raw: Raw::new(), slot: Slot::NEW, _policy: PhantomData };
+    const INIT: Self = RawRwLock {
+        raw: Raw::new(),
+        slots: Slots { readers: Slot::new(), writers: Slot::new() },
+        _policy: PhantomData,
+    };
 
     type GuardMarker = GuardMarker;
 
@@ -105,12 +122,12 @@ unsafe impl<P: Policy> lock_api::RawRwLock for RawRwLock<P> {
 
     #[inline]
     fn try_lock_shared(&self) -> bool {
-        self.slot.try_acquire(Kind::Reader, || self.raw.try_lock_read(P::POLICY))
+        self.slots.readers.try_acquire(Kind::Reader, || self.raw.try_lock_read(P::POLICY))
     }
 
     #[inline]
     unsafe fn unlock_shared(&self) {
-        self.slot.release(Kind::Reader);
+        self.slots.readers.release(Kind::Reader);
         self.raw.unlock_read();
     }
 
@@ -124,12 +141,12 @@ unsafe impl<P: Policy> lock_api::RawRwLock for RawRwLock<P> {
 
     #[inline]
     fn try_lock_exclusive(&self) -> bool {
-        self.slot.try_acquire(Kind::Writer, || self.raw.try_lock_write())
+        self.slots.writers.try_acquire(Kind::Writer, || self.raw.try_lock_write())
     }
 
     #[inline]
     unsafe fn unlock_exclusive(&self) {
-        self.slot.release(Kind::Writer);
+        self.slots.writers.release(Kind::Writer);
         self.raw.unlock_write();
     }
 
@@ -175,7 +192,9 @@ unsafe impl<P: Policy> lock_api::RawRwLockRecursive for RawRwLock<P> {
     }
 
     fn try_lock_shared_recursive(&self) -> bool {
-        self.slot.try_acquire(Kind::Reader, || self.raw.try_lock_read(rwlock::Policy::ReaderPreferring))
+        self.slots
+            .readers
+            .try_acquire(Kind::Reader, || self.raw.try_lock_read(rwlock::Policy::ReaderPreferring))
     }
 }
 
@@ -193,7 +212,8 @@ unsafe impl<P: Policy> lock_api::RawRwLockRecursiveTimed for RawRwLock<P> {
 // SAFETY: a writer that becomes a reader lets no other writer in between.
 unsafe impl<P: Policy> lock_api::RawRwLockDowngrade for RawRwLock<P> {
     unsafe fn downgrade(&self) {
-        self.slot.changed(Kind::Writer, Kind::Reader);
+        self.slots.writers.release(Kind::Writer);
+        self.slots.readers.acquired(Kind::Reader);
         self.raw.downgrade();
     }
 }
@@ -201,7 +221,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockDowngrade for RawRwLock<P> {
 // SAFETY: there is one upgradable reader at a time, and it becomes the writer when it is alone.
 unsafe impl<P: Policy> lock_api::RawRwLockUpgrade for RawRwLock<P> {
     fn lock_upgradable(&self) {
-        self.slot.acquire(
+        self.slots.readers.acquire(
             Kind::Reader,
             || self.raw.try_lock_upgradable(),
             || {
@@ -212,23 +232,23 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgrade for RawRwLock<P> {
     }
 
     fn try_lock_upgradable(&self) -> bool {
-        self.slot.try_acquire(Kind::Reader, || self.raw.try_lock_upgradable())
+        self.slots.readers.try_acquire(Kind::Reader, || self.raw.try_lock_upgradable())
     }
 
     unsafe fn unlock_upgradable(&self) {
-        self.slot.release(Kind::Reader);
+        self.slots.readers.release(Kind::Reader);
         self.raw.unlock_upgradable();
     }
 
     unsafe fn upgrade(&self) {
         self.raw.upgrade();
-        self.slot.changed(Kind::Reader, Kind::Writer);
+        self.became_writer();
     }
 
     unsafe fn try_upgrade(&self) -> bool {
         let upgraded = self.raw.try_upgrade();
         if upgraded {
-            self.slot.changed(Kind::Reader, Kind::Writer);
+            self.became_writer();
         }
         upgraded
     }
@@ -241,7 +261,8 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgradeDowngrade for RawRwLock<P> {
     }
 
     unsafe fn downgrade_to_upgradable(&self) {
-        self.slot.changed(Kind::Writer, Kind::Reader);
+        self.slots.writers.release(Kind::Writer);
+        self.slots.readers.acquired(Kind::Reader);
         self.raw.downgrade_to_upgradable();
     }
 }
@@ -259,7 +280,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgradeTimed for RawRwLock<P> {
     unsafe fn try_upgrade_for(&self, timeout: Duration) -> bool {
         let upgraded = self.raw.try_upgrade() || self.raw.upgrade_until(&time::after(timeout));
         if upgraded {
-            self.slot.changed(Kind::Reader, Kind::Writer);
+            self.became_writer();
         }
         upgraded
     }
@@ -267,7 +288,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgradeTimed for RawRwLock<P> {
     unsafe fn try_upgrade_until(&self, timeout: Instant) -> bool {
         let upgraded = self.raw.try_upgrade() || self.raw.upgrade_until(&time::at(timeout));
         if upgraded {
-            self.slot.changed(Kind::Reader, Kind::Writer);
+            self.became_writer();
         }
         upgraded
     }

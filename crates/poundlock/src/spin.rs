@@ -47,9 +47,10 @@ impl Waiting for Spinning {}
 /// *TICKS.lock() += 1;
 /// assert_eq!(*TICKS.lock(), 1);
 /// ```
+#[repr(C)]
 pub struct RawSpinLock<W: Waiting = Halting> {
-    raw: Spin<W::Form>,
     slot: Slot,
+    raw: Spin<W::Form>,
 }
 
 impl_lock_api!(Spinlock: [W: Waiting] RawSpinLock<W>);

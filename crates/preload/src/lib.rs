@@ -1,8 +1,8 @@
-//! The library that `LD_PRELOAD` puts under an unmodified program: its pthread and C11 mutexes, condition variables
-//! and spinlocks run on Poundlock's, and its System V semaphore arrays.
+//! The library that `LD_PRELOAD` puts under an unmodified program: its pthread and C11 mutexes, condition variables,
+//! readers-writer locks and spinlocks run on Poundlock's, and its System V semaphore arrays.
 //!
 //! This crate translates calling conventions and decides nothing about locking. Its state lies in the
-//! program's own objects (`object`), that of semaphore arrays in memory that processes share; what is not ours to run
+//! program's own objects (`object`, `rwlock_object`), that of semaphore arrays in memory that processes share; what is not ours to run
 //! (robust, priority-inheriting, priority-protected and process-shared objects, and arrays of the kernel's) goes to glibc
 //! (`real`) and is never touched.
 //!
@@ -12,6 +12,7 @@
 //! | environment | meaning |
 //! | --- | --- |
 //! | `POUNDLOCK_LOCK` | the locks to run on: a [`poundlock_core::names::Choice`]; the defaults if absent or unknown |
+//! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`poundlock_core::names::RwLocks`]; by kind if absent or unknown |
 //! | `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_linux::sem` |
 //! | `POUNDLOCK_IPC_DIR` | where ours are |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
@@ -29,6 +30,8 @@ mod mode;
 mod mutex;
 mod object;
 mod real;
+mod rwlock;
+mod rwlock_object;
 mod sem;
 mod spin;
 mod stat;

@@ -124,6 +124,12 @@ exports! {
         pthread_cond_clockwait pthread_cond_signal pthread_cond_broadcast pthread_cancel;
     spin:
         pthread_spin_init pthread_spin_destroy pthread_spin_lock pthread_spin_trylock pthread_spin_unlock;
+    rwlock:
+        pthread_rwlock_init pthread_rwlock_destroy pthread_rwlock_rdlock pthread_rwlock_tryrdlock
+        pthread_rwlock_timedrdlock pthread_rwlock_clockrdlock pthread_rwlock_wrlock pthread_rwlock_trywrlock
+        pthread_rwlock_timedwrlock pthread_rwlock_clockwrlock pthread_rwlock_unlock
+        __pthread_rwlock_init __pthread_rwlock_destroy __pthread_rwlock_rdlock __pthread_rwlock_tryrdlock
+        __pthread_rwlock_wrlock __pthread_rwlock_trywrlock __pthread_rwlock_unlock;
     c11:
         mtx_init mtx_destroy mtx_lock mtx_trylock mtx_timedlock mtx_unlock
         cnd_init cnd_destroy cnd_wait cnd_timedwait cnd_signal cnd_broadcast;

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use poundlock_core::handoff::{Policy, Spinning};
 use poundlock_core::mutex::Variant;
-use poundlock_core::names::{Choice, LockName};
+use poundlock_core::names::{Choice, LockName, RwLocks};
 use poundlock_core::qspin::{Form, Kind};
 use poundlock_linux::machine;
 
@@ -49,6 +49,10 @@ static MODE: AtomicU8 = AtomicU8::new(0);
 static LOCK: AtomicU8 = AtomicU8::new(LockName::DEFAULT as u8);
 /// The queue spinlock's [`Kind`], or [`GLIBC_SPINLOCKS`]; valid once `MODE` is.
 static FORM: AtomicU8 = AtomicU8::new(GLIBC_SPINLOCKS);
+/// The [`RwLocks`], and [`COUNTED_RWLOCKS`]; 0 before it is known.
+static RWLOCKS: AtomicU8 = AtomicU8::new(0);
+/// In `RWLOCKS`: they are counted.
+const COUNTED_RWLOCKS: u8 = 4;
 /// In `FORM`: the program's spinlocks stay glibc's.
 const GLIBC_SPINLOCKS: u8 = u8::MAX;
 
@@ -129,6 +133,12 @@ fn find_out() -> Mode {
         _ => [Mode::Ours, Mode::OursCounted],
     };
     let mode = if counted { when_counted } else { plain };
+    let named = variable(c"POUNDLOCK_RWLOCK").and_then(|name| name.to_str().ok());
+    let rwlocks = match named.and_then(RwLocks::parse) {
+        _ if mode.glibc() => RwLocks::Glibc,
+        rwlocks => rwlocks.unwrap_or_default(),
+    };
+    RWLOCKS.store(rwlocks as u8 | if counted { COUNTED_RWLOCKS } else { 0 }, Relaxed);
     MODE.store(mode as u8, Relaxed);
     mode
 }
@@ -172,6 +182,24 @@ impl Variant for Chosen {
     }
     fn takes_any_negative() -> bool {
         Self::is(LockName::AnyNegative)
+    }
+}
+
+/// Whether the program's readers-writer locks are known to be ours, and not counted: the fast paths' question.
+#[inline(always)]
+pub(crate) fn rwlocks_are_plain() -> bool {
+    RWLOCKS.load(Relaxed).wrapping_sub(RwLocks::ByKind as u8)
+        <= RwLocks::PhaseFair as u8 - RwLocks::ByKind as u8
+}
+
+/// Whose the program's readers-writer locks are.
+#[inline]
+pub(crate) fn rwlocks() -> RwLocks {
+    get();
+    match RWLOCKS.load(Relaxed) & !COUNTED_RWLOCKS {
+        2 => RwLocks::PhaseFair,
+        3 => RwLocks::Glibc,
+        _ => RwLocks::ByKind,
     }
 }
 

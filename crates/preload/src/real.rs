@@ -4,7 +4,9 @@ use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use libc::{clockid_t, pthread_cond_t, pthread_mutex_t, pthread_spinlock_t, pthread_t, timespec};
+use libc::{
+    clockid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_spinlock_t, pthread_t, timespec,
+};
 
 /// A function that is looked up when it is first needed. The lookup neither allocates nor locks anything that
 /// a caller inside `malloc` could hold, when the name exists.
@@ -130,4 +132,13 @@ calls! {
     pthread_spin_lock(lock: *mut pthread_spinlock_t);
     pthread_spin_trylock(lock: *mut pthread_spinlock_t);
     pthread_spin_unlock(lock: *mut pthread_spinlock_t);
+    pthread_rwlock_init(lock: *mut pthread_rwlock_t, attributes: *const libc::pthread_rwlockattr_t);
+    pthread_rwlock_destroy(lock: *mut pthread_rwlock_t);
+    pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t);
+    pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t);
+    pthread_rwlock_clockrdlock(lock: *mut pthread_rwlock_t, clock: clockid_t, time: *const timespec);
+    pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t);
+    pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t);
+    pthread_rwlock_clockwrlock(lock: *mut pthread_rwlock_t, clock: clockid_t, time: *const timespec);
+    pthread_rwlock_unlock(lock: *mut pthread_rwlock_t);
 }

@@ -12,18 +12,10 @@ pub struct RwLock {
     policy: Policy,
 }
 
-/// The names of all, each for a policy.
-pub(crate) const NAMES: [(&str, Policy); 3] = [
-    ("rw-phase-fair", Policy::PhaseFair),
-    ("rw-reader-preferring", Policy::ReaderPreferring),
-    ("rw-writer-preferring", Policy::WriterPreferring),
-];
-
 impl RwLock {
     /// A new one, if this is one's name.
     pub fn make(name: &str) -> Option<RwLock> {
-        let (_, policy) = NAMES.into_iter().find(|(known, _)| *known == name)?;
-        Some(RwLock { lock: Alone(RawRwLock::new()), policy })
+        Some(RwLock { lock: Alone(RawRwLock::new()), policy: Policy::parse(name)? })
     }
 
     /// The lock itself.

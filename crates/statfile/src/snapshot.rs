@@ -130,6 +130,10 @@ pub enum LockKind {
     Mutex = 1,
     /// A lock whose waiters spin.
     Spinlock = 2,
+    /// A readers-writer lock, as its readers use it.
+    RwReaders = 3,
+    /// The same lock, as its writers do: its [`LockStats::address`] is [`LockKind::WRITERS`] beyond the lock's own.
+    RwWriters = 4,
     /// Not one lock: all destroyed locks that nobody ever waited for and whose place in the table was needed
     /// for others.
     Recycled = 254,
@@ -138,14 +142,31 @@ pub enum LockKind {
 }
 
 impl LockKind {
+    /// How far beyond a readers-writer lock the address lies by which its writers are counted: a lock has one place in the table for
+    /// each address.
+    pub const WRITERS: usize = 4;
+
     /// The kind that is stored as `byte`; an unknown byte reads as a mutex.
     #[must_use]
     pub const fn from_byte(byte: u8) -> LockKind {
         match byte {
             2 => LockKind::Spinlock,
+            3 => LockKind::RwReaders,
+            4 => LockKind::RwWriters,
             254 => LockKind::Recycled,
             255 => LockKind::Overflow,
             _ => LockKind::Mutex,
+        }
+    }
+}
+
+impl LockStats {
+    /// Where the object is that the program knows.
+    #[must_use]
+    pub const fn object(&self) -> u64 {
+        match self.kind {
+            LockKind::RwWriters => self.address - LockKind::WRITERS as u64,
+            _ => self.address,
         }
     }
 }
@@ -155,6 +176,8 @@ impl fmt::Display for LockKind {
         f.pad(match self {
             LockKind::Mutex => "mutex",
             LockKind::Spinlock => "spinlock",
+            LockKind::RwReaders => "readers-writer lock, readers",
+            LockKind::RwWriters => "readers-writer lock, writers",
             LockKind::Recycled => "destroyed locks, never waited for",
             LockKind::Overflow => "locks beyond the table",
         })

@@ -251,7 +251,7 @@ fn crowd_table(rows: &[Row], title: String) -> Table {
             median(row.of_glibc, 3),
             spread(row.of_glibc, 3),
             median(row.jain, 2),
-            median(row.unserved.map(percent), 0),
+            median(row.unserved.map(|share| share.scaled(100.0)), 0),
             median(row.cpu_ns, 0),
             median(row.voluntary, 3),
             median(row.involuntary, 3),
@@ -280,7 +280,7 @@ fn cost_table(costs: &[Cost], title: String) -> Table {
     ];
     let mut table = Table::new(title, 1, &headings);
     for row in costs {
-        let us = |summary: Option<Summary>| median(summary.map(|ns| scaled(ns, 1e-3)), 1);
+        let us = |summary: Option<Summary>| median(summary.map(|ns| ns.scaled(1e-3)), 1);
         table.rows.push(vec![
             row.lock.to_string(),
             row.threads.to_string(),
@@ -289,11 +289,11 @@ fn cost_table(costs: &[Cost], title: String) -> Table {
             us(row.free.p99_ns),
             us(row.free.p999_ns),
             us(row.free.max_ns),
-            median(row.free.long_share.map(percent), 1),
+            median(row.free.long_share.map(|share| share.scaled(100.0)), 1),
             us(row.held.p99_ns),
             us(row.held.p999_ns),
             us(row.held.max_ns),
-            median(row.held.long_share.map(percent), 1),
+            median(row.held.long_share.map(|share| share.scaled(100.0)), 1),
             median(row.voluntary, 3),
             median(row.involuntary, 3),
         ]);
@@ -320,25 +320,9 @@ fn events_table(costs: &[Cost]) -> Table {
         let mut row = vec![name.to_owned()];
         row.extend(counted.iter().map(|cost| {
             let event = cost.events.iter().find(|(event, _)| *event == name);
-            median(event.map(|(_, each)| scaled(*each, unit)), 1)
+            median(event.map(|(_, each)| each.scaled(unit)), 1)
         }));
         table.rows.push(row);
     }
     table
-}
-
-fn percent(share: Summary) -> Summary {
-    scaled(share, 100.0)
-}
-
-fn scaled(summary: Summary, factor: f64) -> Summary {
-    let Summary { median, q1, q3, min, max, n } = summary;
-    Summary {
-        median: median * factor,
-        q1: q1 * factor,
-        q3: q3 * factor,
-        min: min * factor,
-        max: max * factor,
-        n,
-    }
 }

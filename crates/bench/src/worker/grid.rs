@@ -111,7 +111,7 @@ pub(crate) fn run(task: &Task) -> Result<Measured> {
 }
 
 /// The share of the random numbers of 32 bits that lie below what this returns.
-fn threshold(share: f64) -> u32 {
+pub(super) fn threshold(share: f64) -> u32 {
     (share * f64::from(u32::MAX)) as u32
 }
 
@@ -630,7 +630,7 @@ fn live<B: Body>(shared: &Shared<B>, index: usize) {
 }
 
 /// Waits up to an hour are told apart, to a hundredth.
-fn histogram() -> Result<Histogram<u64>> {
+pub(super) fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 2)
         .map_err(|error| Error::Options(format!("no histogram of waits: {error}")))
 }

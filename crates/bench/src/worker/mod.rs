@@ -10,6 +10,7 @@ pub(crate) mod handover;
 mod hogs;
 pub(crate) mod misc;
 pub(crate) mod probe;
+pub(crate) mod rwlock;
 pub(crate) mod sem;
 pub(crate) mod spin;
 pub(crate) mod turns;
@@ -40,6 +41,7 @@ pub(crate) enum Task {
     Uncontended(uncontended::Task),
     Handover(handover::Task),
     Spin(spin::Task),
+    Rwlock(rwlock::Task),
     Misc(misc::Task),
     Sem(sem::Task),
     Grid(grid::Task),
@@ -52,6 +54,7 @@ pub(crate) enum Answer {
     Uncontended(uncontended::Answer),
     Handover(turns::Answer),
     Spin(spin::Answer),
+    Rwlock(rwlock::Answer),
     Misc(misc::Answer),
     Sem(sem::Answer),
     Grid(Measured),
@@ -85,6 +88,7 @@ fn answer() -> Result<Answer> {
         Task::Uncontended(task) => uncontended::run(abi()?, task).map(Answer::Uncontended),
         Task::Handover(task) => handover::run(abi()?, task).map(Answer::Handover),
         Task::Spin(task) => spin::run(library, task).map(Answer::Spin),
+        Task::Rwlock(task) => rwlock::run(library, task).map(Answer::Rwlock),
         Task::Misc(task) => misc::run(task).map(Answer::Misc),
         Task::Sem(task) => sem::run(task).map(Answer::Sem),
         Task::Grid(task) => grid::run(task).map(Answer::Grid),

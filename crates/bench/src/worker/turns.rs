@@ -233,7 +233,15 @@ fn drive_turns(turns: Arc<Turns>, task: &Task) -> Result<Answer> {
         threads.push(thread.map_err(Error::system(format!("cannot start {} threads", task.threads)))?);
     }
     shared.start.open(task.threads);
-    let answer = measure(&shared, task);
+    thread::sleep(Duration::from_nanos(task.warm_up_ns));
+    let probe = &shared.probe;
+    let answer = measure(
+        &shared.counts,
+        task.duration_ns,
+        task.cpus.len(),
+        || probe.watch(),
+        |watched, elapsed_ns| task.probe.then(|| probe.gaps(watched, elapsed_ns)),
+    );
     shared.stop.0.store(true, Relaxed);
     let unfinished = finish(threads, Duration::from_nanos(task.drain_ns))?;
 
@@ -250,24 +258,29 @@ fn drive_turns(turns: Arc<Turns>, task: &Task) -> Result<Answer> {
     Ok(Answer { unfinished, ..answer })
 }
 
-/// What happens between two readings. The threads may be well under way before this one runs again, above all where
-/// there are many of them.
-fn measure(shared: &Shared, task: &Task) -> Answer {
-    thread::sleep(Duration::from_nanos(task.warm_up_ns));
+/// What happens between two readings; `watch` and `look` surround what a probe sees. The threads may be well under way before
+/// this one runs again, above all where there are many of them.
+pub(super) fn measure<W>(
+    counts: &[Alone<AtomicU64>],
+    duration_ns: u64,
+    cpus: usize,
+    watch: impl FnOnce() -> W,
+    look: impl FnOnce(W, u64) -> Option<Gaps>,
+) -> Answer {
     let others = Others::watch();
     let before = Usage::of_this_process();
-    let first = Reading::take(&shared.counts);
-    let watched = shared.probe.watch();
+    let first = Reading::take(counts);
+    let watched = watch();
     let last = loop {
-        thread::sleep(Duration::from_nanos(task.duration_ns));
-        let last = Reading::take(&shared.counts);
+        thread::sleep(Duration::from_nanos(duration_ns));
+        let last = Reading::take(counts);
         // A busy machine may not have let the threads run at all. If the lock hangs, the parent's patience ends.
         if last.counts != first.counts {
             break last;
         }
     };
     let elapsed_ns = last.at_ns - first.at_ns;
-    let gaps = if task.probe { Some(shared.probe.gaps(watched, elapsed_ns)) } else { None };
+    let gaps = look(watched, elapsed_ns);
     let used = Usage::of_this_process().since(&before);
     Answer {
         elapsed_ns,
@@ -275,14 +288,14 @@ fn measure(shared: &Shared, task: &Task) -> Answer {
         cpu_ns: used.cpu_ns,
         voluntary_switches: used.voluntary_switches,
         involuntary_switches: used.involuntary_switches,
-        others: others.share(used.cpu_ns, task.cpus.len()),
+        others: others.share(used.cpu_ns, cpus),
         unfinished: 0,
         gaps,
     }
 }
 
 /// Waits for the threads' ends, but not for long. Returns how many have not come to theirs.
-fn finish(mut threads: Vec<JoinHandle<c_int>>, limit: Duration) -> Result<usize> {
+pub(super) fn finish(mut threads: Vec<JoinHandle<c_int>>, limit: Duration) -> Result<usize> {
     let end = Instant::now() + limit;
     loop {
         let (finished, rest): (Vec<_>, Vec<_>) = threads.into_iter().partition(JoinHandle::is_finished);

@@ -29,6 +29,7 @@ static const struct {
     void (*act)(void);
 } actions[] = {
     {{560, 2000, 200, 200}, act_plain},
+    {{250, 900, 50, 60}, act_share},
     {{80, 100, 10, 20}, act_nested},
     {{110, 1, 600, 60}, act_produce},
     {{80, 1, 300, 40}, act_consume},
@@ -389,9 +390,9 @@ void check_symbols(const char *library, const char *const symbols[])
 
 /* Everything; returns only if nothing was violated. Standard output is the pipe to the watchdog. */
 void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners, unsigned shared_spinners,
-                            uint64_t milliseconds, uint64_t patience_ms, uint64_t seed);
+                            bool reads_once, uint64_t milliseconds, uint64_t patience_ms, uint64_t seed);
 void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners, unsigned shared_spinners,
-                            uint64_t milliseconds, uint64_t patience_ms, uint64_t seed)
+                            bool reads_once, uint64_t milliseconds, uint64_t patience_ms, uint64_t seed)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the watchdog's end is ours */
     check_symbols(library, symbols);
@@ -400,16 +401,18 @@ void poundlock_torture_body(const char *library, unsigned threads, unsigned spin
     world.spinners = spinners;
     world.shared_spinners = shared_spinners;
     world.slots = world.threads + 2;
+    world.reads_once = reads_once;
+    world.rwlocks_are_glibcs = rwlocks_are_glibcs();
     world.patience = patience_ms / TICK_MS;
     world.slot = calloc(world.slots, sizeof *world.slot);
     if (!world.slot)
         violation("torture itself: out of memory");
     for (unsigned i = 0; i < world.slots; i++)
         world.slot[i].number = i;
-    for (unsigned i = 0; i < kind_count; i++) {
+    for (unsigned i = 0; i < kind_count(); i++) {
         struct lock *lock = &world.lock[world.lock_count];
         lock->index = world.lock_count++;
-        make_lock(lock, kinds[i].name, kinds[i].name);
+        make_lock(lock, kind_at(i)->name, kind_at(i)->name);
     }
     world.ordinary = world.lock_count;
     make_pools();

@@ -178,6 +178,7 @@ void make_lock(struct lock *lock, const char *kind, const char *name)
 {
     char number[16];
     lock->kind = kind_named(kind);
+    lock->sharing = sharing_of(lock->kind);
     lock->name = name;
     lock->cell = new_cell();
     /* What lies behind the object belongs to the guard too. */
@@ -197,6 +198,9 @@ void enter(struct lock *lock)
     if (first != second)
         violation("mutual exclusion: thread %u acquired %s in the middle of another critical section (%lu of %lu)",
                   me - 1, lock->name, (unsigned long)second, (unsigned long)first);
+    unsigned sharers = atomic_load_explicit(&lock->sharers, memory_order_relaxed);
+    if (sharers != 0)
+        violation("exclusion: thread %u acquired %s while %u share it", me - 1, lock->name, sharers);
     lock->owner = me;
     lock->first = first + 1;
     lock->entries = lock->entries + 1;

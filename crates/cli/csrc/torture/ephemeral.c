@@ -1,5 +1,5 @@
 /*
- * Mutexes and spinlocks that are destroyed and unmapped right after the last unlock.
+ * Mutexes, spinlocks and readers-writer locks that are destroyed and unmapped right after the last unlock.
  *
  * Each lies in a page of its own beside a reference count that it protects. Whoever brings the count to 0 destroys it,
  * while the thread that unlocked just before may still be inside unlock: from the store that released the lock on, that
@@ -52,9 +52,9 @@ static void dispose(struct parcel *parcel, const struct kind *kind)
             if (((volatile unsigned char *)bytes)[i] != PATTERN)
                 violation("a lock (%s) was written to after its last unlock and destroy: byte %ld became %02x",
                           kind->name, (long)i - (long)offsetof(struct parcel, cell.object), bytes[i]);
-        did(kind->traits & SPINS ? DID_SPIN_POISONED : DID_POISONED);
+        did(kind->traits & SPINS ? DID_SPIN_POISONED : kind->traits & SHARES ? DID_SHARED_POISONED : DID_POISONED);
     } else {
-        did(kind->traits & SPINS ? DID_SPIN_UNMAPPED : DID_UNMAPPED);
+        did(kind->traits & SPINS ? DID_SPIN_UNMAPPED : kind->traits & SHARES ? DID_SHARED_UNMAPPED : DID_UNMAPPED);
     }
     if (munmap(parcel, PAGE) != 0)
         violation("torture itself: munmap failed");
@@ -110,6 +110,36 @@ static void lock_parcel(struct parcel *parcel)
     enter(&parcel->lock);
 }
 
+/* A reference given up by a reader, who may be on its way out still when the last one has been in as the writer, alone. */
+static void drop_shared(struct parcel *parcel)
+{
+    struct lock *lock = &parcel->lock;
+    const struct kind *kind = lock->kind;
+    void *object = parcel->cell.object;
+    doing(LOCKING, kind->name, NULL, 0);
+    int rc = lock->sharing->lock(object);
+    if (rc != 0)
+        unexpected("rdlock", kind, rc);
+    uint64_t entries = enter_shared(lock);
+    spin(below(100));
+    leave_shared(lock, entries);
+    bool last = __atomic_sub_fetch(&parcel->references, 1, __ATOMIC_RELAXED) == 0;
+    doing(UNLOCKING, kind->name, NULL, 0);
+    step_begin(150);
+    rc = lock->sharing->unlock(object);
+    step_end();
+    if (rc != 0)
+        unexpected("unlock", kind, rc);
+    doing(THINKING, NULL, NULL, 0);
+    if (!last)
+        return;
+    lock_parcel(parcel);
+    leave(lock);
+    if ((rc = kind->unlock(object)) != 0)
+        unexpected("unlock", kind, rc);
+    dispose(parcel, kind);
+}
+
 /* A young mutex has paths of its own (a first sleeper, a first time-out), which one that has lived a while does not
  * take any more: so some are used more than once before they go. */
 static void use(struct parcel *parcel)
@@ -140,6 +170,10 @@ static void use(struct parcel *parcel)
         if (rc != 0)
             unexpected("unlock", lock->kind, rc);
     }
+    if (lock->sharing && chance(600)) {
+        drop_shared(parcel);
+        return;
+    }
     lock_parcel(parcel);
     spin(below(100));
     drop(parcel);
@@ -151,9 +185,10 @@ static void send(void)
     if (parcel == MAP_FAILED)
         return;
     do
-        parcel->lock.kind = &kinds[below(kind_count)];
+        parcel->lock.kind = kind_at(below(kind_count()));
     while (!(parcel->lock.kind->traits & FREEABLE));
     parcel->lock.name = parcel->lock.kind->name;
+    parcel->lock.sharing = sharing_of(parcel->lock.kind);
     parcel->lock.cell = &parcel->cell;
     int rc = parcel->lock.kind->init(parcel->cell.object);
     if (rc != 0)

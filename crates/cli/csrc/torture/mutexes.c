@@ -414,7 +414,7 @@ static void check_signal_memory(void)
 void act_results(void)
 {
     unsigned char object[OBJECT_BYTES] __attribute__((aligned(16)));
-    const struct kind *kind = &kinds[below(kind_count)];
+    const struct kind *kind = kind_at(below(kind_count()));
     const char *name = kind->name;
     sigset_t all, before;
     doing(CHECKING_RESULTS, name, NULL, 0);

@@ -100,7 +100,7 @@ static void *crowd_main(void *arg)
         expect("unlock", lock, lock->kind->unlock(object), 0);
     }
     /* A barrier on a condition variable that is as new as the process. */
-    if (!(lock->kind->traits & (C11 | SPINS))) {
+    if (!(lock->kind->traits & (C11 | SPINS | SHARES))) {
         expect("lock", lock, lock->kind->lock(object), 0);
         if (++crowd->arrived == crowd->wanted)
             expect("broadcast", lock, pthread_cond_broadcast(&crowd->cond), 0);
@@ -238,9 +238,9 @@ void act_fork(void)
         second = swap;
     }
     struct note *note = &world.notes[self->number];
-    if (world.lock[first].kind->traits & FORKS && acquire(&world.lock[first], BY_WHATEVER, true))
+    if (survives_fork(world.lock[first].kind) && acquire(&world.lock[first], BY_WHATEVER, true))
         held[count++] = &world.lock[first];
-    if (second != first && world.lock[second].kind->traits & FORKS && acquire(&world.lock[second], BY_WHATEVER, true))
+    if (second != first && survives_fork(world.lock[second].kind) && acquire(&world.lock[second], BY_WHATEVER, true))
         held[count++] = &world.lock[second];
     for (unsigned i = 0; i < count; i++)
         if (held[i]->kind->traits & SPINS) {

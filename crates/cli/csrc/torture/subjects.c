@@ -115,7 +115,7 @@ static int s_destroy(void *s) { return pthread_spin_destroy(s); }
 #define SPIN_CALLS s_lock, s_trylock, NULL, NULL, s_unlock, s_destroy
 #define SPIN sizeof(pthread_spinlock_t)
 
-const struct kind kinds[] = {
+static const struct kind kinds[] = {
     {"static", FORKS | FREEABLE, MUTEX, init_static, PTHREAD_CALLS},
     {"default", FORKS | FREEABLE, MUTEX, init_null, PTHREAD_CALLS},
     {"normal", FORKS | FREEABLE, MUTEX, init_normal, PTHREAD_CALLS},
@@ -139,7 +139,11 @@ const struct kind kinds[] = {
     {"another spin", SPINS | FORKS | FREEABLE, SPIN, s_private, SPIN_CALLS},
     {"process-shared spin", SPINS | SHARED | FORKS | FREEABLE, SPIN, s_shared, SPIN_CALLS},
 };
-const unsigned kind_count = sizeof kinds / sizeof *kinds;
+#define KINDS (sizeof kinds / sizeof *kinds)
+
+/* These, and after them the readers-writer locks. */
+unsigned kind_count(void) { return KINDS + sharing_kinds; }
+const struct kind *kind_at(unsigned number) { return number < KINDS ? &kinds[number] : sharing_kind(number - KINDS); }
 
 /* ---- condition variables ---- */
 
@@ -206,15 +210,18 @@ const char *const symbols[] = {
     "pthread_cond_clockwait", "pthread_cond_signal", "pthread_cond_broadcast",
     "mtx_init", "mtx_destroy", "mtx_lock", "mtx_trylock", "mtx_timedlock", "mtx_unlock",
     "cnd_init", "cnd_destroy", "cnd_wait", "cnd_timedwait", "cnd_signal", "cnd_broadcast",
+    "pthread_rwlock_init", "pthread_rwlock_destroy", "pthread_rwlock_rdlock", "pthread_rwlock_tryrdlock",
+    "pthread_rwlock_timedrdlock", "pthread_rwlock_clockrdlock", "pthread_rwlock_wrlock", "pthread_rwlock_trywrlock",
+    "pthread_rwlock_timedwrlock", "pthread_rwlock_clockwrlock", "pthread_rwlock_unlock",
     "pthread_spin_init", "pthread_spin_destroy", "pthread_spin_lock", "pthread_spin_trylock", "pthread_spin_unlock",
     NULL,
 };
 
 const struct kind *kind_named(const char *name)
 {
-    for (unsigned i = 0; i < kind_count; i++)
-        if (strcmp(kinds[i].name, name) == 0)
-            return &kinds[i];
+    for (unsigned i = 0; i < kind_count(); i++)
+        if (strcmp(kind_at(i)->name, name) == 0)
+            return kind_at(i);
     violation("torture itself: no kind of lock is named %s", name);
 }
 

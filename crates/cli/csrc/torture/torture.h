@@ -13,8 +13,8 @@
  *   workers  everything else, one slot each.
  *
  * How a further kind of lock is added: an entry in `kinds` (subjects.c). An operation that a kind lacks is NULL,
- * and the actions look before they call. Kinds that admit several holders will want a second pair of
- * enter()/leave() beside the exclusive one (check.c).
+ * and the actions look before they call. Kinds that admit several holders have a second pair of enter()/leave()
+ * beside the exclusive one (sharing.c).
  */
 #ifndef POUNDLOCK_TORTURE_H
 #define POUNDLOCK_TORTURE_H
@@ -28,7 +28,7 @@
 #include <time.h>
 
 #define MAX_SLOTS 4096u
-#define MAX_LOCKS 40u
+#define MAX_LOCKS 48u
 #define OBJECT_BYTES 64u
 #define TICK_MS 50u
 
@@ -43,6 +43,7 @@ enum trait {
     C11 = 1 << 5,          /* results other than success and time-out carry no error number */
     SPINS = 1 << 7,        /* a spinlock: no condition variable, no deadlines; waiters may keep their CPUs */
     SHARED = 1 << 8,       /* process-shared: a spinlock of this sort stays glibc's */
+    SHARES = 1 << 9,       /* a readers-writer lock, as its writer sees it; see sharing_of() */
     KERNEL_DEADLINE = 1 << 6, /* the kernel judges deadlines: one before 1970 is EINVAL */
 };
 
@@ -60,6 +61,27 @@ struct kind {
     int (*destroy)(void *object);
 };
 
+/* The other sides of a kind that SHARES: a reader, and (NULL with pthread's) the reader that may become the writer, who
+ * looks. */
+struct sharing {
+    bool again; /* a reader may read again, whoever waits */
+    int (*lock)(void *object);
+    int (*trylock)(void *object);
+    int (*timedlock)(void *object, const struct timespec *deadline);
+    int (*clocklock)(void *object, clockid_t clock, const struct timespec *deadline);
+    int (*unlock)(void *object);
+    int (*write_to_read)(void *object);
+    int (*write_to_look)(void *object);
+    int (*look)(void *object);
+    int (*try_look)(void *object);
+    int (*clock_look)(void *object, clockid_t clock, const struct timespec *deadline);
+    int (*leave_look)(void *object);
+    int (*look_to_read)(void *object);
+    int (*upgrade)(void *object);
+    int (*try_upgrade)(void *object);
+    int (*clock_upgrade)(void *object, clockid_t clock, const struct timespec *deadline);
+};
+
 /* A kind of condition variable. `clock` is the one that timedwait goes by. */
 struct cond_kind {
     const char *name;
@@ -74,8 +96,8 @@ struct cond_kind {
     int (*destroy)(void *object);
 };
 
-extern const struct kind kinds[];
-extern const unsigned kind_count;
+unsigned kind_count(void);
+const struct kind *kind_at(unsigned number);
 extern const struct cond_kind cond_kinds[];
 extern const char *const symbols[];
 const struct kind *kind_named(const char *name);
@@ -108,6 +130,8 @@ struct lock {
     volatile uint64_t second;
     volatile uint64_t entries;
     _Atomic unsigned waiting; /* let_in() */
+    const struct sharing *sharing; /* NULL: nobody shares it */
+    _Atomic unsigned sharers;
 };
 
 enum what {
@@ -130,6 +154,12 @@ enum what {
     X(POISONED, "mutexes overwritten right after the last unlock") \
     X(SPIN_UNMAPPED, "spinlocks unmapped right after the last unlock") \
     X(SPIN_POISONED, "spinlocks overwritten right after the last unlock") \
+    X(SHARED_UNMAPPED, "readers-writer locks unmapped right after the last unlock") \
+    X(SHARED_POISONED, "readers-writer locks overwritten right after the last unlock") \
+    X(SHARE, "locks taken as a reader") X(SHARE_AGAIN, "locks taken again by a reader") \
+    X(SHARE_TIMED_OUT, "timed calls of readers and of those that upgrade, timed out") \
+    X(UPGRADE, "upgrades from a reader to the writer") X(UPGRADE_FAILED, "upgrades given up") \
+    X(DOWNGRADE, "downgrades") \
     X(COND_UNMAPPED, "condition variables unmapped right after the broadcast") \
     X(HANDLER, "signal handlers run") X(HANDLER_LOCKED, "locks taken in a signal handler") \
     X(HANDLER_SPUN, "spinlocks waited for in a signal handler") \
@@ -190,6 +220,7 @@ struct world {
     unsigned threads;      /* workers; slots [0, threads) */
     unsigned slots;        /* workers, warden and feeder */
     uint64_t patience;     /* ticks */
+    bool rwlocks_are_glibcs, reads_once; /* see sharing.c */
     unsigned spinners, shared_spinners; /* threads that may wait at once for a private spinlock, for a shared one */
     struct slot *slot;
     struct lock lock[MAX_LOCKS];
@@ -258,6 +289,21 @@ void enter(struct lock *lock);
 void leave(struct lock *lock);
 /* The lock must be held, by this thread, after enter(). */
 void must_hold(const struct lock *lock, const char *when);
+
+/* ---- sharing.c ---- */
+
+extern const unsigned sharing_kinds;
+const struct kind *sharing_kind(unsigned number);
+/* NULL: nobody shares it. */
+const struct sharing *sharing_of(const struct kind *kind);
+bool rwlocks_are_glibcs(void);
+/* Whether a forked child may go on with such a lock that its forking thread held. */
+bool survives_fork(const struct kind *kind);
+/* As enter and leave, for those who share the lock. What the one returns is for the others. */
+uint64_t enter_shared(struct lock *lock);
+void must_share(const struct lock *lock, uint64_t entries, const char *when);
+void leave_shared(struct lock *lock, uint64_t entries);
+void act_share(void);
 
 /* ---- random choices: reproducible for each slot and generation from the seed ---- */
 

@@ -1,8 +1,8 @@
-//! What the slow paths of queue spinlocks and hand-off mutexes counted, merged over the processes of a run.
+//! What the slow paths of queue spinlocks, hand-off mutexes and readers-writer locks counted, merged over the processes of a run.
 
 use std::fmt::Write as _;
 
-use poundlock_core::events::Event;
+use poundlock_core::events::{Event, Family};
 use poundlock_statfile::{Durations, EventCount, Snapshot};
 
 use super::table::duration;
@@ -61,8 +61,13 @@ impl Events {
     /// Writes them for a human reader: those of each sort of lock to which anything happened.
     pub(super) fn write(&self, out: &mut String) -> std::fmt::Result {
         let width = self.counts.iter().map(|(event, _)| event.name().len()).max().unwrap_or(0);
-        for (title, of_handoff) in [("queue spinlock events", false), ("hand-off mutex events", true)] {
-            let counts = self.counts.iter().filter(|(event, _)| event.is_handoff() == of_handoff);
+        let families = [
+            ("queue spinlock events", Family::Spinlock),
+            ("hand-off mutex events", Family::Handoff),
+            ("readers-writer lock events", Family::ReadersWriter),
+        ];
+        for (title, family) in families {
+            let counts = self.counts.iter().filter(|(event, _)| event.family() == family);
             if counts.clone().all(|(_, count)| count.total == 0) {
                 continue;
             }

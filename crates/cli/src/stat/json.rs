@@ -21,6 +21,8 @@ struct Document<'a> {
     lock: String,
     /// The form of the program's spinlocks, named there or chosen for this machine.
     spinlock: &'static str,
+    /// Whose the program's readers-writer locks were, and with which policy.
+    rwlock: &'static str,
     wall_ns: u64,
     threads: u64,
     processes: usize,
@@ -28,7 +30,7 @@ struct Document<'a> {
     ending: &'a str,
     dropped_locks: u64,
     locks: Vec<Lock<'a>>,
-    /// Every event of the queue spinlocks' slow paths that has no duration; empty if none happened.
+    /// Every event of the locks' slow paths that has no duration; empty if none happened.
     events: Vec<Event>,
     /// Those that have one; empty if there were no events at all.
     durations: Vec<Durations>,
@@ -197,6 +199,7 @@ fn document(report: &Report) -> Document<'_> {
         command: &report.command,
         lock: report.lock.to_string(),
         spinlock: report.spinlock,
+        rwlock: report.rwlock,
         wall_ns: report.wall_ns,
         threads: report.threads,
         processes: report.processes,

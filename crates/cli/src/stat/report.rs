@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 
-use poundlock_core::names::{Choice, LockName};
+use poundlock_core::names::{Choice, LockName, RwLocks};
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 
 use super::arrays::Arrays;
@@ -18,6 +18,8 @@ pub(super) struct Report {
     pub(super) lock: Choice,
     /// The spinlock that was named or, if none was, chosen: a child of ours sees the machine that we see.
     pub(super) spinlock: &'static str,
+    /// Whose readers-writer locks were, and with which policy.
+    pub(super) rwlock: &'static str,
     pub(super) wall_ns: u64,
     /// How the command ended, in words.
     pub(super) ending: String,
@@ -30,7 +32,7 @@ pub(super) struct Report {
     pub(super) dropped_locks: u64,
     /// Most waiting first.
     pub(super) locks: Vec<Lock>,
-    /// What happened in the slow paths of queue spinlocks.
+    /// What happened in the locks' slow paths.
     pub(super) events: Events,
     /// Semaphore arrays of ours.
     pub(super) arrays: Arrays,
@@ -69,7 +71,7 @@ impl Report {
     /// Merges the processes' figures. Only the first `named` locks get names.
     pub(super) fn new(
         command: &[OsString],
-        lock: Choice,
+        (lock, rwlocks): (Choice, RwLocks),
         ended: &Ended,
         snapshots: &[Snapshot],
         symbols: &Symbols,
@@ -96,6 +98,7 @@ impl Report {
             command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             lock,
             spinlock: spinlock(lock),
+            rwlock: rwlock(lock, rwlocks),
             wall_ns: ended.wall_ns,
             ending: ending(ended),
             threads: snapshots.iter().map(|snapshot| u64::from(snapshot.threads)).sum(),
@@ -111,6 +114,11 @@ impl Report {
     /// Whether the program used any spinlock.
     pub(super) fn has_spinlocks(&self) -> bool {
         self.locks.iter().any(|lock| lock.kind == LockKind::Spinlock)
+    }
+
+    /// Whether it used any readers-writer lock.
+    pub(super) fn has_rwlocks(&self) -> bool {
+        self.locks.iter().any(|lock| side(lock.kind).is_some())
     }
 
     /// What part of the threads' time went into waiting for this lock.
@@ -132,6 +140,21 @@ fn spinlock(choice: Choice) -> &'static str {
     }
 }
 
+/// A program that keeps its mutexes keeps its readers-writer locks.
+fn rwlock(choice: Choice, rwlocks: RwLocks) -> &'static str {
+    let kept = choice.mutex() == LockName::Glibc;
+    if kept { RwLocks::Glibc.name() } else { rwlocks.name() }
+}
+
+/// Of which side of a readers-writer lock a row speaks, if of any.
+pub(super) fn side(kind: LockKind) -> Option<&'static str> {
+    match kind {
+        LockKind::RwReaders => Some("readers"),
+        LockKind::RwWriters => Some("writers"),
+        LockKind::Mutex | LockKind::Spinlock | LockKind::Recycled | LockKind::Overflow => None,
+    }
+}
+
 /// a / b, and 0 where there was nothing.
 pub(super) fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
@@ -142,7 +165,7 @@ impl Lock {
         let mut variable = None;
         let mut created_at = String::new();
         if let Some(space) = space.filter(|_| stats.address != 0) {
-            if let Some(found) = space.variable(stats.address) {
+            if let Some(found) = space.variable(stats.object()) {
                 variable = Some(found.name);
                 created_at = found.declared_at.unwrap_or_default();
             }
@@ -153,7 +176,7 @@ impl Lock {
         Lock {
             pid,
             kind: stats.kind,
-            address: stats.address,
+            address: stats.object(),
             variable,
             created_at,
             acquisitions: stats.acquisitions,

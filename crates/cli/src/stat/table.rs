@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use poundlock_statfile::LockKind;
 
-use super::report::{Lock, Report, ratio};
+use super::report::{Lock, Report, ratio, side};
 
 /// As many call sites of a lock are shown, and as many frames of each: further ones are in the JSON.
 const SITES: usize = 5;
@@ -33,7 +33,8 @@ fn write_text(out: &mut String, report: &Report, shown: usize) -> std::fmt::Resu
         out,
         "lock {}{}, {} wall time, {}, {}, {}\n",
         report.lock,
-        if report.has_spinlocks() { format!(", spinlock {}", report.spinlock) } else { String::new() },
+        if report.has_spinlocks() { format!(", spinlock {}", report.spinlock) } else { String::new() }
+            + &if report.has_rwlocks() { format!(", rwlock {}", report.rwlock) } else { String::new() },
         duration(report.wall_ns),
         counted(report.threads, "thread"),
         counted(report.processes as u64, "process"),
@@ -106,9 +107,12 @@ fn aligned(column: usize, text: String) -> Cell {
 fn name(lock: &Lock, several: bool) -> String {
     let mut name = match (&lock.variable, lock.kind) {
         (Some(variable), _) => variable.clone(),
-        (None, LockKind::Mutex | LockKind::Spinlock) => format!("{:#x}", lock.address),
-        (None, kind) => kind.to_string(),
+        (None, LockKind::Recycled | LockKind::Overflow) => lock.kind.to_string(),
+        (None, _) => format!("{:#x}", lock.address),
     };
+    if let Some(side) = side(lock.kind) {
+        let _ = write!(name, ", {side}");
+    }
     if several {
         let _ = write!(name, " [pid {}]", lock.pid);
     }
@@ -119,7 +123,11 @@ fn name(lock: &Lock, several: bool) -> String {
 fn description(lock: &Lock, several: bool) -> Vec<String> {
     let mut lines = vec![name(lock, several)];
     // Of mutexes it is not said: most locks are.
-    let kind = if lock.kind == LockKind::Spinlock { Some("spinlock") } else { None };
+    let kind = match lock.kind {
+        LockKind::Spinlock => Some("spinlock"),
+        LockKind::RwReaders | LockKind::RwWriters => Some("readers-writer lock"),
+        LockKind::Mutex | LockKind::Recycled | LockKind::Overflow => None,
+    };
     match (&lock.variable, kind) {
         (Some(_), Some(kind)) => lines.push(format!("  {:#x}, a {kind}", lock.address)),
         (Some(_), None) => lines.push(format!("  {:#x}", lock.address)),

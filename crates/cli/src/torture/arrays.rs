@@ -5,7 +5,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 
-use poundlock_core::names::Choice;
+use poundlock_core::names::{Choice, RwLocks};
 use poundlock_linux::sem::Which;
 use tempfile::TempDir;
 
@@ -49,7 +49,7 @@ impl Arrays {
         let domain = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir()).map_err(|error| {
             Failure::new(status::OURS, format_args!("a directory for the arrays: {}", reason(&error)))
         })?;
-        let mut environment = library::environment(Choice::default())?;
+        let mut environment = library::environment(Choice::default(), RwLocks::default())?;
         environment.push((OsStr::new(library::SEMAPHORES_VARIABLE), Some(value.into())));
         environment.push((OsStr::new(library::DOMAIN_VARIABLE), Some(domain.path().into())));
         Ok((Arrays { value: value.to_string(), key, domain: Some(domain) }, environment))

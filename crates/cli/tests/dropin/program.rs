@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use poundlock_core::names::LockName;
+use poundlock_core::names::{LockName, RwLocks};
 use poundlock_core::qspin::Kind;
 
 use crate::support::{ending, poundlock, run_limited, scratch};
@@ -60,25 +60,34 @@ pub(crate) enum Locks {
     Default,
     /// Each form of the spinlock.
     Spin,
+    /// Each choice of readers-writer locks.
+    ReadersWriter,
+    /// Those that keep to the kinds: our own of the default, and glibc's.
+    ByKind,
     /// The spinlocks for more threads than CPUs: what the machine chooses, and the forms that do not keep their CPUs. On the
     /// others, glibc's among them, such a program takes minutes: there is no control.
     Crowd,
 }
 
 impl Locks {
-    /// The names to give to `--lock`; none for the default.
-    fn names(self) -> Vec<Option<&'static str>> {
+    /// The arguments that choose each; none for the default.
+    fn choices(self) -> Vec<Vec<&'static str>> {
+        let locks = |name| vec!["--lock", name];
         match self {
             Locks::All => {
                 // Those between baseline and any-negative have nothing that neither of the two has.
                 let left_out = [LockName::Glibc, LockName::McsQueue, LockName::FewerAtomics];
                 let ours =
                     LockName::ALL.into_iter().filter(|lock| !left_out.contains(lock) && !lock.is_variation());
-                ours.map(|lock| Some(lock.name())).collect()
+                ours.map(|lock| locks(lock.name())).collect()
             }
-            Locks::Default => vec![None],
-            Locks::Spin => Kind::ALL.into_iter().map(|kind| Some(kind.name())).collect(),
-            Locks::Crowd => vec![None, Some(Kind::Virtual.name()), Some(Kind::Paravirtual.name())],
+            Locks::Default => vec![vec![]],
+            Locks::Spin => Kind::ALL.into_iter().map(|kind| locks(kind.name())).collect(),
+            Locks::Crowd => vec![vec![], locks(Kind::Virtual.name()), locks(Kind::Paravirtual.name())],
+            Locks::ReadersWriter => {
+                RwLocks::ALL.into_iter().map(|choice| vec!["--rwlock", choice.name()]).collect()
+            }
+            Locks::ByKind => vec![vec![], vec!["--rwlock", RwLocks::Glibc.name()]],
         }
     }
 }
@@ -165,14 +174,11 @@ impl Program {
         if !matches!(locks, Locks::Crowd) {
             self.expect_success("plain glibc", &mut self.finished(Command::new(&self.executable)));
         }
-        for lock in locks.names() {
+        for choice in locks.choices() {
             let mut cmd = poundlock();
-            cmd.arg("run");
-            if let Some(lock) = lock {
-                cmd.args(["--lock", lock]);
-            }
-            cmd.arg("--").arg(&self.executable);
-            self.expect_success(lock.unwrap_or("the default lock"), &mut self.finished(cmd));
+            cmd.arg("run").args(&choice).arg("--").arg(&self.executable);
+            let name = choice.last().unwrap_or(&"the default lock");
+            self.expect_success(name, &mut self.finished(cmd));
         }
     }
 

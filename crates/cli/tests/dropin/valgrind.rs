@@ -22,7 +22,12 @@ fn memcheck(program: &Program, rounds: &str) -> Option<[Command; 2]> {
 
 #[test]
 fn freed_by_another_thread() {
-    for (source, rounds) in [("destroy_free.c", "300"), ("destroy_unmap.c", "60"), ("spin_destroy.c", "60")] {
+    for (source, rounds) in [
+        ("destroy_free.c", "300"),
+        ("destroy_unmap.c", "60"),
+        ("spin_destroy.c", "60"),
+        ("rwlock_destroy.c", "60"),
+    ] {
         let Some([mut plain, mut ours]) = memcheck(&Program::compile(source, &[]), rounds) else { return };
         expect_silent_success(&format!("{source} on glibc under memcheck"), &run_limited(&mut plain, 120));
         expect_silent_success(&format!("{source} under run and memcheck"), &run_limited(&mut ours, 120));

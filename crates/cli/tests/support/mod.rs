@@ -29,6 +29,7 @@ pub(crate) fn poundlock_bare() -> Command {
         "LD_PRELOAD",
         "POUNDLOCK_PRELOAD_LIB",
         "POUNDLOCK_LOCK",
+        "POUNDLOCK_RWLOCK",
         "POUNDLOCK_STAT_DIR",
         "POUNDLOCK_SEMAPHORES",
         "POUNDLOCK_IPC_DIR",

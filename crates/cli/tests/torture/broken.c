@@ -30,6 +30,12 @@ static int (*real_spin_init)(pthread_spinlock_t *, int);
 static int (*real_spin_lock)(pthread_spinlock_t *);
 static int (*real_spin_trylock)(pthread_spinlock_t *);
 static int (*real_spin_unlock)(pthread_spinlock_t *);
+static int (*real_rdlock)(pthread_rwlock_t *);
+static int (*real_tryrdlock)(pthread_rwlock_t *);
+static int (*real_clockrdlock)(pthread_rwlock_t *, clockid_t, const struct timespec *);
+static int (*real_wrlock)(pthread_rwlock_t *);
+static int (*real_trywrlock)(pthread_rwlock_t *);
+static int (*real_rwunlock)(pthread_rwlock_t *);
 
 __attribute__((constructor)) static void begin(void)
 {
@@ -49,6 +55,12 @@ __attribute__((constructor)) static void begin(void)
     *(void **)&real_spin_lock = dlsym(RTLD_NEXT, "pthread_spin_lock");
     *(void **)&real_spin_trylock = dlsym(RTLD_NEXT, "pthread_spin_trylock");
     *(void **)&real_spin_unlock = dlsym(RTLD_NEXT, "pthread_spin_unlock");
+    *(void **)&real_rdlock = dlsym(RTLD_NEXT, "pthread_rwlock_rdlock");
+    *(void **)&real_tryrdlock = dlsym(RTLD_NEXT, "pthread_rwlock_tryrdlock");
+    *(void **)&real_clockrdlock = dlsym(RTLD_NEXT, "pthread_rwlock_clockrdlock");
+    *(void **)&real_wrlock = dlsym(RTLD_NEXT, "pthread_rwlock_wrlock");
+    *(void **)&real_trywrlock = dlsym(RTLD_NEXT, "pthread_rwlock_trywrlock");
+    *(void **)&real_rwunlock = dlsym(RTLD_NEXT, "pthread_rwlock_unlock");
 }
 
 static void linger(void)
@@ -234,5 +246,55 @@ int pthread_spin_unlock(pthread_spinlock_t *s)
     }
     if (is("spin-errno") && every(100))
         errno = EAGAIN;
+    return rc;
+}
+
+/* ---- readers-writer locks ---- */
+
+int pthread_rwlock_rdlock(pthread_rwlock_t *l)
+{
+    if (is("rw-reader-beside-writer") && every(200)) {
+        real_tryrdlock(l);
+        return 0;
+    }
+    /* Who reads again waits for a writer that waits for it. */
+    if (is("rw-keeps-readers-out") && !l->__data.__shared)
+        l->__data.__flags = PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP;
+    return real_rdlock(l);
+}
+
+int pthread_rwlock_clockrdlock(pthread_rwlock_t *l, clockid_t c, const struct timespec *t)
+{
+    int rc = real_tryrdlock(l);
+    if (rc == EBUSY && is("rw-timed-early"))
+        return ETIMEDOUT;
+    return rc == EBUSY ? real_clockrdlock(l, c, t) : rc;
+}
+
+int pthread_rwlock_wrlock(pthread_rwlock_t *l)
+{
+    if (is("rw-writer-beside-readers") && every(200)) {
+        real_trywrlock(l);
+        return 0;
+    }
+    if (is("rw-never-served")) {
+        if (real_trywrlock(l) == 0)
+            return 0;
+        if (every(100))
+            for (;;)
+                pause();
+    }
+    return real_wrlock(l);
+}
+
+int pthread_rwlock_unlock(pthread_rwlock_t *l)
+{
+    if (is("rw-unlock-forgotten") && every(2000))
+        return 0;
+    int rc = real_rwunlock(l);
+    if (is("rw-late-write")) {
+        linger();
+        ((volatile int *)l)[13]++;
+    }
     return rc;
 }

@@ -20,6 +20,7 @@
 //! [`spinlock_destroyed`]. Lock events come by themselves, from the platform.
 
 mod arrays;
+mod linked;
 
 use core::ffi::CStr;
 

@@ -35,7 +35,7 @@ use crate::locks::{self, Lock};
 use crate::machine::{MICROSECOND, Machine, NANOSECOND, Picoseconds, Scheduler};
 use crate::mutexes;
 use crate::platform::{Evidence, Settings};
-use crate::rwlocks::{self, RwLock};
+use crate::rwlocks::RwLock;
 use crate::{Simulation, Stuck};
 
 /// What the threads do.
@@ -103,7 +103,7 @@ pub enum Subject {
 
 /// The names of all locks that can be tried, ours first.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    locks::names().chain(rwlocks::NAMES.into_iter().map(|(name, _)| name))
+    locks::names().chain(Policy::ALL.into_iter().map(Policy::name))
 }
 
 /// What was found.
@@ -314,7 +314,7 @@ impl Promise {
     /// What the lock of this name promises: see `core`'s documentation of each.
     pub fn of(lock: &str) -> Promise {
         let ordered = |wait| Promise { ordered: Some(wait), turn: true };
-        if let Some((_, policy)) = rwlocks::NAMES.into_iter().find(|(known, _)| *known == lock) {
+        if let Some(policy) = Policy::parse(lock) {
             // Each of the others may starve some.
             return Promise { ordered: None, turn: policy == Policy::PhaseFair };
         }

@@ -1,0 +1,170 @@
+//! Who takes part.
+
+use std::fmt;
+
+use poundlock_peers::{EMPTY, rw};
+use serde::{Deserialize, Serialize};
+
+use super::Policy;
+use crate::error::{Error, Result};
+
+/// A readers-writer lock, or what they are read against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "&'static str")]
+pub enum Contender {
+    /// An addition and a subtraction, or a compare-and-swap and a store: the floor. Nobody can wait for it.
+    Bare,
+    /// The C library's default `pthread_rwlock_t`, which prefers readers.
+    Glibc,
+    /// The C library's of the kind that prefers writers.
+    GlibcWriters,
+    /// The standard library's.
+    Std,
+    /// parking_lot's.
+    ParkingLot,
+    /// One of a crate or a package, behind the pointers of [`poundlock_peers`].
+    Called(Peer),
+    /// Ours with a policy, as a Rust program has it.
+    Ours(Policy),
+    /// The preload library's `pthread_rwlock_*`.
+    Preloaded,
+}
+
+/// A lock of [`poundlock_peers::rw`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(&'static str);
+
+/// Those of [`poundlock_peers`] that need no pointers here.
+const NEARER: [Contender; 4] =
+    [Contender::Glibc, Contender::GlibcWriters, Contender::Std, Contender::ParkingLot];
+
+impl Contender {
+    /// Ours with the policy that the targets are about.
+    pub const PHASE_FAIR: Contender = Contender::Ours(Policy::PhaseFair);
+
+    /// Everybody, those that are not there among them.
+    pub fn all() -> Vec<Contender> {
+        let here = |name: &&str| {
+            *name != EMPTY
+                && Policy::parse(name).is_none()
+                && !NEARER.iter().any(|contender| contender.name() == *name)
+        };
+        let called = rw::names().into_iter().filter(here).map(|name| Self::Called(Peer(name)));
+        [Self::Bare]
+            .into_iter()
+            .chain(NEARER)
+            .chain(called)
+            .chain(Policy::ALL.map(Self::Ours))
+            .chain([Self::Preloaded])
+            .collect()
+    }
+
+    /// Those that every ratio needs.
+    const REFERENCES: [Contender; 3] = [Self::Bare, Self::Glibc, Self::ParkingLot];
+
+    /// `wanted` and the references, without repeats; everybody if `wanted` is empty.
+    pub(super) fn with_references(wanted: &[Contender]) -> Vec<Contender> {
+        let taking_part =
+            |who: &Contender| wanted.is_empty() || wanted.contains(who) || Self::REFERENCES.contains(who);
+        Self::all().into_iter().filter(taking_part).collect()
+    }
+
+    /// The name as people type it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "add+subtract",
+            Self::Glibc => "glibc",
+            Self::GlibcWriters => "glibc-writers",
+            Self::Std => "std",
+            Self::ParkingLot => "parking_lot",
+            Self::Called(peer) => peer.0,
+            Self::Ours(policy) => policy.name(),
+            Self::Preloaded => "preload-rwlock",
+        }
+    }
+
+    /// The contender of that name.
+    ///
+    /// # Errors
+    /// If there is none; the message lists those there are.
+    pub fn parse(name: &str) -> Result<Contender> {
+        Self::all().into_iter().find(|contender| contender.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::all().into_iter().map(Self::name).collect();
+            Error::Options(format!(
+                "no readers-writer lock is called '{name}'; there are {}",
+                names.join(", ")
+            ))
+        })
+    }
+
+    /// Whether it is one of ours.
+    pub const fn is_ours(self) -> bool {
+        matches!(self, Self::Ours(_) | Self::Preloaded)
+    }
+
+    /// Whether it is one of somebody else's that threads can wait for.
+    pub(super) const fn is_peer(self) -> bool {
+        self.waits() && !self.is_ours()
+    }
+
+    /// Whether threads can wait for it.
+    pub(crate) const fn waits(self) -> bool {
+        !matches!(self, Self::Bare)
+    }
+
+    /// Why it is not there, if it is one of a package that is not.
+    pub(crate) fn absent(self) -> Option<String> {
+        match self {
+            Self::Called(peer) => rw::find(peer.0)?.err().map(|absent| absent.why),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl From<Contender> for &'static str {
+    fn from(contender: Contender) -> &'static str {
+        contender.name()
+    }
+}
+
+impl TryFrom<String> for Contender {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Contender> {
+        Contender::parse(&name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_to_their_contender() {
+        let all = Contender::all();
+        for &contender in &all {
+            assert_eq!(Contender::parse(contender.name()).unwrap(), contender);
+            let json = serde_json::to_string(&contender).unwrap();
+            assert_eq!(serde_json::from_str::<Contender>(&json).unwrap(), contender);
+        }
+        // All of the table but what does nothing, and the floor and the preloaded.
+        assert_eq!(all.len(), rw::names().len() + 1);
+        assert!(NEARER.iter().all(|contender| rw::names().contains(&contender.name())));
+        let error = Contender::parse("qspin").unwrap_err().to_string();
+        assert!(error.contains("'qspin'") && error.contains("rw-phase-fair"), "{error}");
+    }
+
+    #[test]
+    fn the_references_are_always_there_once() {
+        let ours = Contender::PHASE_FAIR;
+        let some = Contender::with_references(&[ours, Contender::Glibc, ours]);
+        assert_eq!(some, [Contender::Bare, Contender::Glibc, Contender::ParkingLot, ours]);
+        assert_eq!(Contender::with_references(&[]), Contender::all());
+    }
+}

@@ -1,0 +1,47 @@
+//! How locks that a program is linked with are counted: by the recorder that `poundlock stat` puts into its process.
+//!
+//! That is the preloaded library's, which exports a [`Statistics`] by the name [`SYMBOL`]; the program's locks look for it when the
+//! program starts. So a process has one recorder, whatever its locks are linked with.
+
+use core::ffi::CStr;
+use core::sync::atomic::AtomicU32;
+
+/// The name of the table, with the version of its layout.
+pub const SYMBOL: &CStr = c"poundlock_statistics_1";
+
+/// A lock, for the recorder.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Lock {
+    /// A word of the lock that belongs to the recorder; zero in a new lock.
+    pub word: *const AtomicU32,
+    /// Its address, for the report.
+    pub address: usize,
+    /// The byte of a `LockKind` of `poundlock-statfile`.
+    pub kind: u32,
+}
+
+/// Room for a wait that has begun: what is in it is the recorder's. One that ends in neither way was none.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Wait(pub [usize; 4]);
+
+/// What the recorder is told, by the thread to which it happens. All of it is async-signal-safe.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Statistics {
+    /// Whether this process is measured. Does not change.
+    pub counts: extern "C" fn() -> bool,
+    /// Acquired without waiting.
+    pub acquired: unsafe extern "C" fn(&Lock),
+    /// About to wait, at the place with that return address and that stack pointer after the return.
+    pub wait_begins: unsafe extern "C" fn(&Lock, &mut Wait, usize, usize),
+    /// Acquired after that wait.
+    pub acquired_after: unsafe extern "C" fn(&Lock, &mut Wait),
+    /// Given up after that wait.
+    pub gave_up: unsafe extern "C" fn(&Lock, &mut Wait),
+    /// About to be released.
+    pub released: unsafe extern "C" fn(&Lock),
+    /// The lock's memory is going to be something else.
+    pub destroyed: unsafe extern "C" fn(&Lock),
+}

@@ -1,0 +1,208 @@
+//! Our state inside a `pthread_rwlock_t`.
+//!
+//! It is 56 bytes, of which glibc's static initialisers set one word, the kind, at offset 48; zero bytes elsewhere are
+//! an unlocked lock, for glibc and for us. A lock that processes share has a word set at offset 28, by which it is
+//! known as glibc's, whoever initialised it. Both words stay where glibc has them: over the latter lies the last word
+//! of our lock, which is zero in one that nobody upgrades, and pthread knows no upgrade.
+
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use poundlock_core::names::RwLocks;
+use poundlock_core::platform::Deadline;
+use poundlock_core::rwlock::{Policy, RawRwLock};
+use poundlock_linux::{Linux, registry};
+use poundlock_statfile::LockKind;
+use poundlock_statfile::writer::LockRef;
+
+use crate::mode;
+
+/// A `pthread_rwlock_t`.
+#[repr(C)]
+pub(crate) struct RwLock {
+    /// The lock.
+    raw: RawRwLock<Linux>,
+    /// The identity of the thread that holds it as the writer, else 0. Written by that thread only; another reads it
+    /// to learn that it is not the writer, for which any value but its own will do.
+    writer: AtomicU32,
+    _unused: u32,
+    /// Counted programs: the lock's slots in the statistics, for its readers and for its writers. glibc leaves these
+    /// bytes alone.
+    stat: [AtomicU32; 2],
+    /// glibc's kind.
+    kind: AtomicU32,
+    _padding: u32,
+}
+
+/// glibc's words, by their offsets: whether processes share it, and who holds it as the writer.
+const SHARED: usize = 28;
+const GLIBC_WRITER: usize = 24;
+
+const _: () = {
+    assert!(size_of::<RwLock>() == 56 && size_of::<libc::pthread_rwlock_t>() == 56);
+    // UPGRADER LAST.
+    assert!(RawRwLock::<Linux>::UPGRADER_OFFSET == SHARED && offset_of!(RwLock, raw) == 0);
+    assert!(offset_of!(RwLock, writer) == 32);
+    assert!(offset_of!(RwLock, stat) == 40);
+    assert!(offset_of!(RwLock, kind) == 48);
+};
+
+/// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`. All other kinds let readers in, in glibc too.
+const PREFER_WRITER: u32 = 2;
+
+/// As what a thread takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// As one of its readers.
+    Read,
+    /// As the writer.
+    Write,
+}
+
+impl RwLock {
+    /// The object at `lock`.
+    ///
+    /// # Safety
+    /// `lock` points to a `pthread_rwlock_t` that lives for `'a` as far as the caller's use of it goes.
+    #[inline(always)]
+    pub(crate) unsafe fn at<'a>(lock: *mut libc::pthread_rwlock_t) -> &'a RwLock {
+        // SAFETY: the caller's; any bytes are a valid `RwLock`.
+        unsafe { &*lock.cast() }
+    }
+
+    #[inline(always)]
+    fn word(&self, offset: usize) -> u32 {
+        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
+        // SAFETY: the offsets above are within the object, which is made of 32-bit atomics.
+        unsafe { &*words.add(offset / 4) }.load(Relaxed)
+    }
+
+    /// Whether it is of this process alone: the others are glibc's.
+    #[inline(always)]
+    pub(crate) fn is_private(&self) -> bool {
+        self.word(SHARED) == 0
+    }
+
+    /// Whether the calls on it are ours to answer.
+    pub(crate) fn is_ours(&self) -> bool {
+        mode::rwlocks() != RwLocks::Glibc && self.is_private()
+    }
+
+    /// Makes it an unlocked lock of the default kind.
+    pub(crate) fn init(&self) {
+        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
+        for word in 0..size_of::<RwLock>() / 4 {
+            // SAFETY: as in `word`.
+            unsafe { &*words.add(word) }.store(0, Relaxed);
+        }
+    }
+
+    /// Who comes next: glibc's kinds, if the program is not run on another policy.
+    fn policy(&self) -> Policy {
+        if mode::rwlocks() == RwLocks::PhaseFair {
+            Policy::PhaseFair
+        } else if self.kind.load(Relaxed) == PREFER_WRITER {
+            Policy::WriterPreferring
+        } else {
+            Policy::ReaderPreferring
+        }
+    }
+
+    /// Acquires it as a reader if that is a single step.
+    #[inline(always)]
+    pub(crate) fn take_read(&self) -> bool {
+        self.raw.take_read()
+    }
+
+    /// Acquires it as the writer if that is a single step, and the thread has an identity.
+    #[inline(always)]
+    pub(crate) fn take_write(&self) -> bool {
+        let own = registry::known_identity();
+        if own != 0 && self.raw.take_write() {
+            self.writer.store(own, Relaxed);
+            return true;
+        }
+        false
+    }
+
+    /// Releases it if that is a single step.
+    #[inline(always)]
+    pub(crate) fn give(&self) -> bool {
+        // What the caller holds it as, without a look at the word that the next step has to wait for. A writer without an identity is
+        // taken for a reader, which then takes more than a step.
+        if self.writer.load(Relaxed) == 0 {
+            return self.raw.give_read();
+        }
+        self.writer.store(0, Relaxed);
+        self.raw.give_write()
+    }
+
+    /// Acquires it if it need not wait.
+    pub(crate) fn try_lock(&self, side: Side) -> bool {
+        match side {
+            Side::Read => self.raw.try_lock_read(self.policy()),
+            Side::Write => self.raw.try_lock_write() && self.own(),
+        }
+    }
+
+    /// Acquires it.
+    pub(crate) fn lock(&self, side: Side) {
+        match side {
+            Side::Read => self.raw.lock_read(self.policy()),
+            Side::Write => {
+                self.raw.lock_write(self.policy());
+                self.own();
+            }
+        }
+    }
+
+    /// Acquires it unless the deadline passes first.
+    pub(crate) fn lock_until(&self, side: Side, deadline: &Deadline) -> bool {
+        match side {
+            Side::Read => self.raw.lock_read_until(self.policy(), deadline),
+            Side::Write => self.raw.lock_write_until(self.policy(), deadline) && self.own(),
+        }
+    }
+
+    /// Notes that the caller has it as the writer.
+    fn own(&self) -> bool {
+        self.writer.store(registry::identity(), Relaxed);
+        true
+    }
+
+    /// Releases it, as what the caller holds it: a writer is alone. One that nobody holds stays so, as with glibc.
+    pub(crate) fn unlock(&self) {
+        if self.raw.is_write_locked() {
+            // Before the release, so that a thread which finds itself here holds it.
+            self.writer.store(0, Relaxed);
+            self.raw.unlock_write();
+        } else if self.raw.is_locked() {
+            self.raw.unlock_read();
+        }
+    }
+
+    /// Whether the caller holds it as the writer.
+    pub(crate) fn is_callers(&self) -> bool {
+        let own = registry::identity();
+        own != 0 && self.writer.load(Relaxed) == own
+    }
+
+    /// As what the caller, who holds it, holds it; ours or glibc's.
+    pub(crate) fn side(&self, ours: bool) -> Side {
+        let writes = if ours { self.raw.is_write_locked() } else { self.word(GLIBC_WRITER) != 0 };
+        if writes { Side::Write } else { Side::Read }
+    }
+
+    /// The lock for the statistics, which count its readers and its writers apart.
+    pub(crate) fn counted(&self, side: Side) -> LockRef<'_> {
+        let address = core::ptr::from_ref(self).addr();
+        match side {
+            Side::Read => LockRef { word: &self.stat[0], address, kind: LockKind::RwReaders },
+            Side::Write => LockRef {
+                word: &self.stat[1],
+                address: address + LockKind::WRITERS,
+                kind: LockKind::RwWriters,
+            },
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Locks of ours that the program is linked with, counted beside those that it does not know of.
+
+use poundlock_linux::statistics::{Lock, SYMBOL, Statistics, Wait as Room};
+use poundlock_statfile::LockKind;
+
+use super::{CallSite, LockRef, Wait};
+use crate::mode;
+
+/// What the program's locks look for when it starts.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals, reason = "a symbol of C's")]
+pub(crate) static poundlock_statistics_1: Statistics =
+    Statistics { counts, acquired, wait_begins, acquired_after, gave_up, released, destroyed };
+
+const _: () = {
+    assert!(SYMBOL.to_bytes().len() == b"poundlock_statistics_1".len());
+    assert!(size_of::<Wait>() <= size_of::<Room>() && align_of::<Wait>() <= align_of::<Room>());
+};
+
+extern "C" fn counts() -> bool {
+    mode::get().counted()
+}
+
+/// # Safety
+/// The lock's word is there for `'a`.
+#[inline(always)]
+unsafe fn counted(lock: &Lock) -> LockRef<'_> {
+    // SAFETY: the caller's.
+    let word = unsafe { &*lock.word };
+    LockRef { word, address: lock.address, kind: LockKind::from_byte(lock.kind as u8) }
+}
+
+unsafe extern "C" fn acquired(lock: &Lock) {
+    // SAFETY: the caller's lock.
+    super::acquired(unsafe { counted(lock) });
+}
+
+unsafe extern "C" fn wait_begins(lock: &Lock, room: &mut Room, pc: usize, sp: usize) {
+    // SAFETY: the caller's lock.
+    let wait = super::wait_begin(unsafe { counted(lock) }, CallSite { pc, sp });
+    // SAFETY: room enough.
+    unsafe { core::ptr::from_mut(room).cast::<Wait>().write(wait) };
+}
+
+unsafe extern "C" fn acquired_after(lock: &Lock, room: &mut Room) {
+    // SAFETY: the caller's lock, and what `wait_begins` has put there, once.
+    unsafe { super::acquired_after_wait(counted(lock), core::ptr::from_mut(room).cast::<Wait>().read()) };
+}
+
+unsafe extern "C" fn gave_up(lock: &Lock, room: &mut Room) {
+    // SAFETY: as above.
+    unsafe { super::abandoned_wait(counted(lock), core::ptr::from_mut(room).cast::<Wait>().read()) };
+}
+
+unsafe extern "C" fn released(lock: &Lock) {
+    // SAFETY: the caller's lock.
+    super::released(unsafe { counted(lock) });
+}
+
+unsafe extern "C" fn destroyed(lock: &Lock) {
+    // SAFETY: the caller's lock.
+    super::destroyed(unsafe { counted(lock) });
+}
