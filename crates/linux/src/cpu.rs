@@ -23,8 +23,13 @@ pub(crate) fn init() {
     if offset.is_null() || size.is_null() {
         return;
     }
-    // SAFETY: glibc's constants of these types. A size of 0 says that the area was not registered.
+    // SAFETY: glibc's constants of these types.
     let (offset, size) = unsafe { (*offset, *size) };
+    use_area(offset, size);
+}
+
+/// Takes these for glibc's constants. A size of 0 says that the area was not registered.
+pub(crate) fn use_area(offset: isize, size: u32) {
     if size != 0 {
         words().rseq.store(offset, Relaxed);
         crate::rseq::init();

@@ -11,6 +11,9 @@
 //! MUTEX.unlock::<AnyNegative>();
 //! ```
 
+// So that a C library of the locks needs nothing but the C library.
+#![cfg_attr(not(test), no_std)]
+
 mod atomic;
 mod cpu;
 mod epoch;
@@ -35,6 +38,16 @@ pub fn init() {
     cpu::init();
     let _ = spin::budget();
     let _ = <Linux as poundlock_core::Platform>::epoch();
+}
+
+/// As [`init`], with the values of glibc's `__rseq_offset` and `__rseq_size`, for those who know them: without a dynamic linker
+/// [`init`] finds neither.
+///
+/// # Safety
+/// They are.
+pub unsafe fn init_with_rseq(offset: isize, size: u32) {
+    cpu::use_area(offset, size);
+    init();
 }
 
 /// So long from now, as far as clocks reach. Async-signal-safe.

@@ -1,0 +1,447 @@
+/*
+ * Poundlock for C++17: the locks of poundlock.h as the standard library's.
+ *
+ * SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ *     c++ program.cpp $(pkg-config --cflags --libs poundlock)
+ *
+ * | type | stands for | meets |
+ * | --- | --- | --- |
+ * | mutex, timed_mutex | std's of the same names | TimedLockable |
+ * | recursive_mutex, recursive_timed_mutex | std's of the same names | TimedLockable |
+ * | shared_mutex, shared_timed_mutex | std's of the same names | TimedLockable, SharedTimedLockable |
+ * | spinlock | | Lockable |
+ * | condition_variable | std::condition_variable, with std::unique_lock<poundlock::mutex> | |
+ *
+ * So std::lock_guard, std::unique_lock, std::shared_lock, std::scoped_lock and std::lock take them, and
+ * std::condition_variable_any those that are not poundlock::mutex. Locks are made in constants: one with static
+ * storage works before any constructor runs. They cannot be copied. What poundlock.h says of the algorithms, of
+ * memory ordering, of signal handlers and of forks holds here.
+ *
+ * With clang's -Wthread-safety the mutexes and the spinlock are capabilities.
+ */
+#ifndef POUNDLOCK_HPP
+#define POUNDLOCK_HPP
+
+#if __cplusplus < 201703L
+#error "poundlock.hpp needs C++17"
+#endif
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <system_error>
+#include <time.h>
+#include <type_traits>
+#include <utility>
+
+#include "poundlock.h"
+
+/* The last one keeps the analysis out of the bodies, which acquire by functions that it knows nothing of. */
+#if defined(__clang__)
+#define POUNDLOCK_CAPABILITY(name) __attribute__((capability(name)))
+#define POUNDLOCK_SAFETY(...) __attribute__((__VA_ARGS__, no_thread_safety_analysis))
+#else
+#define POUNDLOCK_CAPABILITY(name)
+#define POUNDLOCK_SAFETY(...)
+#endif
+
+namespace poundlock {
+
+/* Which waiters of a shared_mutex go first. */
+enum class policy : std::uint32_t {
+    /* Readers and writers in turn: nobody starves. */
+    phase_fair = POUNDLOCK_RWLOCK_PHASE_FAIR,
+    /* Readers whenever no writer is inside, so that one may enter again while it is inside. */
+    reader_preferring = POUNDLOCK_RWLOCK_READER_PREFERRING,
+    /* No reader while a writer waits. */
+    writer_preferring = POUNDLOCK_RWLOCK_WRITER_PREFERRING,
+};
+
+namespace detail {
+
+/* A time as the functions of poundlock.h want it. Those that no clock will show in a human life are one to us. */
+struct deadline {
+    clockid_t clock;
+    timespec time;
+
+    template <class Duration>
+    deadline(clockid_t which, Duration since_epoch) : clock(which), time() {
+        constexpr double far = 1e10; /* seconds */
+        const double seconds = std::chrono::duration<double>(since_epoch).count();
+        if (!(seconds < far)) {
+            time.tv_sec = static_cast<time_t>(far);
+        } else if (seconds > -far) {
+            const auto whole = std::chrono::floor<std::chrono::seconds>(since_epoch);
+            auto rest = std::chrono::ceil<std::chrono::nanoseconds>(since_epoch - whole).count();
+            time.tv_sec = static_cast<time_t>(whole.count());
+            if (rest > 999999999) {
+                ++time.tv_sec;
+                rest = 0;
+            }
+            time.tv_nsec = static_cast<long>(rest);
+        } else {
+            time.tv_sec = -1;
+        }
+    }
+};
+
+/* So long from now. */
+template <class Rep, class Period>
+deadline after(const std::chrono::duration<Rep, Period>& timeout) {
+    using std::chrono::steady_clock;
+    constexpr double far = 1e9; /* seconds */
+    const double seconds = std::chrono::duration<double>(timeout).count();
+    const auto now = steady_clock::now().time_since_epoch();
+    if (!(seconds > 0)) return deadline(CLOCK_MONOTONIC, now);
+    if (!(seconds < far)) return deadline(CLOCK_MONOTONIC, std::chrono::duration<double>(1e10));
+    return deadline(CLOCK_MONOTONIC, now + std::chrono::ceil<steady_clock::duration>(timeout));
+}
+
+/* When a clock that the system does not know ought to show that time. */
+template <class Clock, class Duration>
+deadline expected(const std::chrono::time_point<Clock, Duration>& time) {
+    using seconds = std::chrono::duration<double>;
+    const auto now = Clock::now();
+    if (!(now < time)) return after(Duration::zero());
+    const seconds left = seconds(time.time_since_epoch()) - seconds(now.time_since_epoch());
+    /* The exact difference of times that are far apart may be out of range. */
+    return left.count() < 1e9 ? after(time - now) : after(left);
+}
+
+/* Waits until then: `wait` gets a deadline and returns 0 or an error number. A clock that the system does not know is
+   asked whenever the time ought to have come. */
+template <class Clock, class Duration, class Wait>
+int until(const std::chrono::time_point<Clock, Duration>& time, Wait wait) {
+    if constexpr (std::is_same_v<Clock, std::chrono::steady_clock>) {
+        return wait(deadline(CLOCK_MONOTONIC, time.time_since_epoch()));
+    } else if constexpr (std::is_same_v<Clock, std::chrono::system_clock>) {
+        return wait(deadline(CLOCK_REALTIME, time.time_since_epoch()));
+    } else {
+        for (;;) {
+            const int result = wait(expected(time));
+            if (result != ETIMEDOUT || !(Clock::now() < time)) return result;
+        }
+    }
+}
+
+[[noreturn]] inline void fail(int error, const char* what) {
+    throw std::system_error(error, std::generic_category(), what);
+}
+
+} // namespace detail
+
+/* The mutex, which is timed: see poundlock_mutex_t. */
+class POUNDLOCK_CAPABILITY("mutex") mutex {
+  public:
+    using native_handle_type = poundlock_mutex_t*;
+
+    constexpr mutex() noexcept = default;
+    mutex(const mutex&) = delete;
+    mutex& operator=(const mutex&) = delete;
+
+    void lock() noexcept POUNDLOCK_SAFETY(acquire_capability()) { poundlock_mutex_lock(&native_); }
+
+    [[nodiscard]] bool try_lock() noexcept POUNDLOCK_SAFETY(try_acquire_capability(true)) {
+        return poundlock_mutex_trylock(&native_) == 0;
+    }
+
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout)
+        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
+        return try_lock() || lock_before(detail::after(timeout)) == 0;
+    }
+
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& time)
+        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
+        return detail::until(time, [this](const detail::deadline& end) { return lock_before(end); }) == 0;
+    }
+
+    void unlock() noexcept POUNDLOCK_SAFETY(release_capability()) { poundlock_mutex_unlock(&native_); }
+
+    native_handle_type native_handle() noexcept { return &native_; }
+
+  private:
+    int lock_before(const detail::deadline& end) noexcept {
+        return poundlock_mutex_clocklock(&native_, end.clock, &end.time);
+    }
+
+    poundlock_mutex_t native_ = POUNDLOCK_MUTEX_INITIALIZER;
+};
+
+using timed_mutex = mutex;
+
+/* The recursive mutex, which is timed and fair: see poundlock_recursive_mutex_t. */
+class POUNDLOCK_CAPABILITY("mutex") recursive_mutex {
+  public:
+    using native_handle_type = poundlock_recursive_mutex_t*;
+
+    constexpr recursive_mutex() noexcept = default;
+    recursive_mutex(const recursive_mutex&) = delete;
+    recursive_mutex& operator=(const recursive_mutex&) = delete;
+
+    /* Throws std::system_error if the calling thread has locked it as often as can be counted. */
+    void lock() POUNDLOCK_SAFETY(acquire_capability()) {
+        const int error = poundlock_recursive_mutex_lock(&native_);
+        if (error != 0) detail::fail(error, "poundlock::recursive_mutex");
+    }
+
+    [[nodiscard]] bool try_lock() noexcept POUNDLOCK_SAFETY(try_acquire_capability(true)) {
+        return poundlock_recursive_mutex_trylock(&native_) == 0;
+    }
+
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout)
+        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
+        return try_lock() || lock_before(detail::after(timeout)) == 0;
+    }
+
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& time)
+        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
+        return detail::until(time, [this](const detail::deadline& end) { return lock_before(end); }) == 0;
+    }
+
+    void unlock() noexcept POUNDLOCK_SAFETY(release_capability()) { poundlock_recursive_mutex_unlock(&native_); }
+
+    native_handle_type native_handle() noexcept { return &native_; }
+
+  private:
+    int lock_before(const detail::deadline& end) noexcept {
+        return poundlock_recursive_mutex_clocklock(&native_, end.clock, &end.time);
+    }
+
+    poundlock_recursive_mutex_t native_ = POUNDLOCK_RECURSIVE_MUTEX_INITIALIZER;
+};
+
+using recursive_timed_mutex = recursive_mutex;
+
+/* The spinlock, for very short sections: see poundlock_spinlock_t. It has no timed form: nobody leaves its queue. */
+class POUNDLOCK_CAPABILITY("mutex") spinlock {
+  public:
+    using native_handle_type = poundlock_spinlock_t*;
+
+    constexpr spinlock() noexcept = default;
+    spinlock(const spinlock&) = delete;
+    spinlock& operator=(const spinlock&) = delete;
+
+    void lock() noexcept POUNDLOCK_SAFETY(acquire_capability()) { poundlock_spinlock_lock(&native_); }
+
+    [[nodiscard]] bool try_lock() noexcept POUNDLOCK_SAFETY(try_acquire_capability(true)) {
+        return poundlock_spinlock_trylock(&native_) == 0;
+    }
+
+    void unlock() noexcept POUNDLOCK_SAFETY(release_capability()) { poundlock_spinlock_unlock(&native_); }
+
+    native_handle_type native_handle() noexcept { return &native_; }
+
+  private:
+    poundlock_spinlock_t native_ = POUNDLOCK_SPINLOCK_INITIALIZER;
+};
+
+/* The readers-writer lock, which is timed: see poundlock_rwlock_t.
+ *
+ * It is upgradable, by the names of Boost's UpgradeLockable, so that boost::upgrade_lock takes it: one reader at a
+ * time can become the writer, with no other writer in between. */
+class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex {
+  public:
+    using native_handle_type = poundlock_rwlock_t*;
+
+    constexpr shared_mutex() noexcept = default;
+    constexpr explicit shared_mutex(policy which) noexcept : native_{{0}, static_cast<std::uint32_t>(which)} {}
+    shared_mutex(const shared_mutex&) = delete;
+    shared_mutex& operator=(const shared_mutex&) = delete;
+
+    /* As the writer. */
+
+    void lock() noexcept POUNDLOCK_SAFETY(acquire_capability()) { poundlock_rwlock_wrlock(&native_); }
+
+    [[nodiscard]] bool try_lock() noexcept POUNDLOCK_SAFETY(try_acquire_capability(true)) {
+        return poundlock_rwlock_trywrlock(&native_) == 0;
+    }
+
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout)
+        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
+        return try_lock() || before<poundlock_rwlock_clockwrlock>(detail::after(timeout));
+    }
+
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& time)
+        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
+        return at<poundlock_rwlock_clockwrlock>(time);
+    }
+
+    void unlock() noexcept POUNDLOCK_SAFETY(release_capability()) { poundlock_rwlock_wrunlock(&native_); }
+
+    /* As a reader. */
+
+    void lock_shared() noexcept POUNDLOCK_SAFETY(acquire_shared_capability()) { poundlock_rwlock_rdlock(&native_); }
+
+    [[nodiscard]] bool try_lock_shared() noexcept POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
+        return poundlock_rwlock_tryrdlock(&native_) == 0;
+    }
+
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_lock_shared_for(const std::chrono::duration<Rep, Period>& timeout)
+        POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
+        return try_lock_shared() || before<poundlock_rwlock_clockrdlock>(detail::after(timeout));
+    }
+
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_shared_until(const std::chrono::time_point<Clock, Duration>& time)
+        POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
+        return at<poundlock_rwlock_clockrdlock>(time);
+    }
+
+    void unlock_shared() noexcept POUNDLOCK_SAFETY(release_shared_capability()) { poundlock_rwlock_rdunlock(&native_); }
+
+    /* As the upgradable reader. */
+
+    void lock_upgrade() noexcept POUNDLOCK_SAFETY(acquire_shared_capability()) { poundlock_rwlock_uplock(&native_); }
+
+    [[nodiscard]] bool try_lock_upgrade() noexcept POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
+        return poundlock_rwlock_tryuplock(&native_) == 0;
+    }
+
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_lock_upgrade_for(const std::chrono::duration<Rep, Period>& timeout)
+        POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
+        return try_lock_upgrade() || before<poundlock_rwlock_clockuplock>(detail::after(timeout));
+    }
+
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_lock_upgrade_until(const std::chrono::time_point<Clock, Duration>& time)
+        POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
+        return at<poundlock_rwlock_clockuplock>(time);
+    }
+
+    void unlock_upgrade() noexcept POUNDLOCK_SAFETY(release_shared_capability()) {
+        poundlock_rwlock_upunlock(&native_);
+    }
+
+    /* From one to another, of which the analysis of thread safety knows nothing. */
+
+    void unlock_upgrade_and_lock() noexcept { poundlock_rwlock_upgrade(&native_); }
+
+    [[nodiscard]] bool try_unlock_upgrade_and_lock() noexcept { return poundlock_rwlock_tryupgrade(&native_) == 0; }
+
+    template <class Rep, class Period>
+    [[nodiscard]] bool try_unlock_upgrade_and_lock_for(const std::chrono::duration<Rep, Period>& timeout) {
+        return try_unlock_upgrade_and_lock() || before<poundlock_rwlock_clockupgrade>(detail::after(timeout));
+    }
+
+    template <class Clock, class Duration>
+    [[nodiscard]] bool try_unlock_upgrade_and_lock_until(const std::chrono::time_point<Clock, Duration>& time) {
+        return at<poundlock_rwlock_clockupgrade>(time);
+    }
+
+    void unlock_upgrade_and_lock_shared() noexcept { poundlock_rwlock_up_to_rd(&native_); }
+
+    void unlock_and_lock_upgrade() noexcept { poundlock_rwlock_downgrade_to_up(&native_); }
+
+    void unlock_and_lock_shared() noexcept { poundlock_rwlock_downgrade(&native_); }
+
+    native_handle_type native_handle() noexcept { return &native_; }
+
+  private:
+    template <auto Enter>
+    bool before(const detail::deadline& end) noexcept {
+        return Enter(&native_, end.clock, &end.time) == 0;
+    }
+
+    template <auto Enter, class Clock, class Duration>
+    bool at(const std::chrono::time_point<Clock, Duration>& time) {
+        const auto enter = [this](const detail::deadline& end) { return Enter(&native_, end.clock, &end.time); };
+        return detail::until(time, enter) == 0;
+    }
+
+    poundlock_rwlock_t native_ = POUNDLOCK_RWLOCK_INITIALIZER;
+};
+
+using shared_timed_mutex = shared_mutex;
+
+/* The condition variable, on which threads wait with a std::unique_lock<poundlock::mutex>: see poundlock_cond_t. */
+class condition_variable {
+  public:
+    using native_handle_type = poundlock_cond_t*;
+
+    constexpr condition_variable() noexcept = default;
+    condition_variable(const condition_variable&) = delete;
+    condition_variable& operator=(const condition_variable&) = delete;
+
+    /* All waiters have been notified, or have timed out; waits until none of those touches it any more. */
+    ~condition_variable() { poundlock_cond_destroy(&native_); }
+
+    void notify_one() noexcept { poundlock_cond_signal(&native_); }
+
+    void notify_all() noexcept { poundlock_cond_broadcast(&native_); }
+
+    void wait(std::unique_lock<mutex>& lock) noexcept {
+        poundlock_cond_wait(&native_, lock.mutex()->native_handle());
+    }
+
+    template <class Predicate>
+    void wait(std::unique_lock<mutex>& lock, Predicate predicate) {
+        while (!predicate()) wait(lock);
+    }
+
+    template <class Clock, class Duration>
+    std::cv_status wait_until(std::unique_lock<mutex>& lock, const std::chrono::time_point<Clock, Duration>& time) {
+        if constexpr (std::is_same_v<Clock, std::chrono::steady_clock> ||
+                      std::is_same_v<Clock, std::chrono::system_clock>) {
+            return status(detail::until(time, [&](const detail::deadline& end) { return wait_before(lock, end); }));
+        } else {
+            /* Once only: who is notified is to return. */
+            wait_before(lock, detail::expected(time));
+            return Clock::now() < time ? std::cv_status::no_timeout : std::cv_status::timeout;
+        }
+    }
+
+    template <class Clock, class Duration, class Predicate>
+    bool wait_until(std::unique_lock<mutex>& lock, const std::chrono::time_point<Clock, Duration>& time,
+                    Predicate predicate) {
+        while (!predicate()) {
+            if (wait_until(lock, time) == std::cv_status::timeout) return predicate();
+        }
+        return true;
+    }
+
+    template <class Rep, class Period>
+    std::cv_status wait_for(std::unique_lock<mutex>& lock, const std::chrono::duration<Rep, Period>& timeout) {
+        return status(wait_before(lock, detail::after(timeout)));
+    }
+
+    template <class Rep, class Period, class Predicate>
+    bool wait_for(std::unique_lock<mutex>& lock, const std::chrono::duration<Rep, Period>& timeout,
+                  Predicate predicate) {
+        const detail::deadline end = detail::after(timeout);
+        while (!predicate()) {
+            if (wait_before(lock, end) != 0) return predicate();
+        }
+        return true;
+    }
+
+    native_handle_type native_handle() noexcept { return &native_; }
+
+  private:
+    static std::cv_status status(int result) noexcept {
+        return result == 0 ? std::cv_status::no_timeout : std::cv_status::timeout;
+    }
+
+    int wait_before(std::unique_lock<mutex>& lock, const detail::deadline& end) noexcept {
+        return poundlock_cond_clockwait(&native_, lock.mutex()->native_handle(), end.clock, &end.time);
+    }
+
+    poundlock_cond_t native_ = POUNDLOCK_COND_INITIALIZER;
+};
+
+} // namespace poundlock
+
+#undef POUNDLOCK_CAPABILITY
+#undef POUNDLOCK_SAFETY
+
+#endif

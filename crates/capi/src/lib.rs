@@ -1,0 +1,26 @@
+//! Poundlock's locks for C and C++: `poundlock.h`, `poundlock.hpp`, `libpoundlock.so` and `libpoundlock.a`.
+//!
+//! Not for use from Rust, which has the crate `poundlock`. [cargo-c](https://github.com/lu-zero/cargo-c) builds and
+//! installs the libraries, and has cbindgen make the header of this source; the documentation of the functions is
+//! written for that header. `include/poundlock.hpp` is a layer over the header.
+//!
+//! This crate translates calling conventions and decides nothing about locking. Its types are words whose zero bytes
+//! are unlocked locks of `poundlock-core`. Nothing here allocates, panics or unwinds. There is no standard library in
+//! it, so that a program that is linked statically needs nothing but C's.
+
+#![no_std]
+#![allow(non_camel_case_types, reason = "C's names")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the documentation is C's; what all pointers have to point to is said once, at the top of the header"
+)]
+
+pub mod cond;
+pub mod mutex;
+pub mod recursive;
+pub mod rwlock;
+pub mod spinlock;
+mod time;
+
+#[cfg(cargo_c)]
+mod library;

@@ -1,0 +1,85 @@
+//! What makes it a library of its own, to which there is no Rust program around.
+
+use core::arch::{asm, global_asm};
+use core::panic::PanicInfo;
+
+/// Runs when the library is loaded, or the program starts. Everything also works before it has run.
+extern "C" fn start() {
+    match linked_rseq() {
+        // SAFETY: glibc's.
+        Some((offset, size)) => unsafe { poundlock_linux::init_with_rseq(offset, size) },
+        None => poundlock_linux::init(),
+    }
+    // SAFETY: registers a function that stays loaded: the library is linked so that it cannot be unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}
+
+/// glibc's `__rseq_offset` and `__rseq_size`, which came with glibc 2.35, where the program is linked with a glibc
+/// that has them. Not so in our shared library, which has to do with an older one: there `build.rs` has the linker
+/// take both for 0.
+fn linked_rseq() -> Option<(isize, u32)> {
+    let (offset, size): (*const isize, *const u32);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads two addresses from the GOT; 0 for a symbol that is nowhere defined, since they are weak.
+    unsafe {
+        asm!(
+            ".weak __rseq_offset",
+            ".weak __rseq_size",
+            "mov {offset}, qword ptr [rip + __rseq_offset@GOTPCREL]",
+            "mov {size}, qword ptr [rip + __rseq_size@GOTPCREL]",
+            offset = out(reg) offset,
+            size = out(reg) size,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        asm!(
+            ".weak __rseq_offset",
+            ".weak __rseq_size",
+            "adrp {offset}, :got:__rseq_offset",
+            "ldr {offset}, [{offset}, :got_lo12:__rseq_offset]",
+            "adrp {size}, :got:__rseq_size",
+            "ldr {size}, [{size}, :got_lo12:__rseq_size]",
+            offset = out(reg) offset,
+            size = out(reg) size,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    if offset.is_null() || size.is_null() {
+        return None;
+    }
+    // SAFETY: glibc's constants of these types.
+    Some(unsafe { (*offset, *size) })
+}
+
+extern "C" fn forked() {
+    poundlock_linux::registry::forked();
+}
+
+/// The dynamic linker, or the program's start-up code, calls what it finds in this section.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+/// Nothing panics; should something, it goes no further.
+#[panic_handler]
+fn panic(_: &PanicInfo<'_>) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::abort() }
+}
+
+extern "C" fn personality() -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::abort() }
+}
+
+// The compiler's own library was compiled to unwind and names a function for it, which it never calls here. Weak, for
+// programs that hold Rust's standard library as well.
+global_asm!(
+    ".weak rust_eh_personality",
+    ".hidden rust_eh_personality",
+    ".set rust_eh_personality, {personality}",
+    personality = sym personality,
+);

@@ -1,0 +1,85 @@
+//! The spinlock.
+
+use core::ffi::c_int;
+
+use libc::EBUSY;
+use poundlock_core::qspin::{Paravirtual, RawSpin};
+use poundlock_linux::Linux;
+
+/// A spinlock: 4 bytes, unlocked when they are zero (`POUNDLOCK_SPINLOCK_INITIALIZER`).
+///
+/// For sections of some dozen instructions, of which there are very many. It is Linux's queue spinlock with
+/// paravirtual support (Long and Zijlstra, 2015): waiters queue, each spinning on a cache line of its own, and halt
+/// when they would only be in the way of a thread that has to run. Where a section may be long, or does a system
+/// call, a `poundlock_mutex_t` is better. Not process-shared.
+///
+/// Locking it synchronises with the unlock before. Its functions are async-signal-safe, but that a handler may not
+/// lock a spinlock that the interrupted thread has locked, or is about to lock or unlock.
+#[repr(C)]
+pub struct poundlock_spinlock_t {
+    /// Private.
+    _word: u32,
+}
+
+const _: () = assert!(size_of::<poundlock_spinlock_t>() == size_of::<RawSpin<Linux>>());
+const _: () = assert!(align_of::<poundlock_spinlock_t>() == align_of::<RawSpin<Linux>>());
+
+/// The lock in it.
+///
+/// # Safety
+/// It points to a spinlock of C's, for as long as the result is used.
+#[inline(always)]
+unsafe fn raw<'a>(spinlock: *mut poundlock_spinlock_t) -> &'a RawSpin<Linux> {
+    // SAFETY: the caller's; both are a word, of which any bytes are values.
+    unsafe { &*spinlock.cast() }
+}
+
+/// Makes it an unlocked spinlock, whatever it was. Needed only where neither the initialiser nor zero bytes are at
+/// hand.
+///
+/// Returns 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poundlock_spinlock_init(spinlock: *mut poundlock_spinlock_t) -> c_int {
+    // SAFETY: the caller's memory.
+    unsafe { spinlock.cast::<RawSpin<Linux>>().write(RawSpin::new()) };
+    0
+}
+
+/// The end of a spinlock. Optional: there is nothing to give back.
+///
+/// Returns 0, or `EBUSY` if it is locked.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poundlock_spinlock_destroy(spinlock: *mut poundlock_spinlock_t) -> c_int {
+    // SAFETY: the caller's spinlock.
+    if unsafe { raw(spinlock) }.is_locked() { EBUSY } else { 0 }
+}
+
+/// Locks it, waiting as long as that takes. A thread that has it already waits for ever.
+///
+/// Returns 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poundlock_spinlock_lock(spinlock: *mut poundlock_spinlock_t) -> c_int {
+    // SAFETY: the caller's spinlock.
+    unsafe { raw(spinlock) }.lock::<Paravirtual>();
+    0
+}
+
+/// Locks it if it is free.
+///
+/// Returns 0, or `EBUSY` if it is locked.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poundlock_spinlock_trylock(spinlock: *mut poundlock_spinlock_t) -> c_int {
+    // SAFETY: the caller's spinlock.
+    if unsafe { raw(spinlock) }.try_lock::<Paravirtual>() { 0 } else { EBUSY }
+}
+
+/// Unlocks it, which the calling thread has locked. Another thread may free the memory as soon as it can lock the
+/// spinlock.
+///
+/// Returns 0. Who calls it is not checked.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poundlock_spinlock_unlock(spinlock: *mut poundlock_spinlock_t) -> c_int {
+    // SAFETY: the caller's spinlock.
+    unsafe { raw(spinlock) }.unlock::<Paravirtual>();
+    0
+}

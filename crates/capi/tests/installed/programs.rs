@@ -1,0 +1,88 @@
+//! Programs that check what each type does, under each compiler and with each kind of library.
+
+use std::path::Path;
+
+use crate::setup::{CLANG, CLANGXX, Compiler, GCC, GXX, Linkage, installed, run, source};
+
+/// Compiles and runs one of `tests/capi`.
+#[track_caller]
+fn passes(program: &str, compilers: &[(Compiler, Linkage)]) {
+    let Some(installed) = installed() else { return };
+    let path = source("tests/capi").join(program);
+    for (compiler, linkage) in compilers {
+        if compiler.is_there() {
+            run(&mut installed.command(&installed.compile(compiler, *linkage, &path)));
+        }
+    }
+}
+
+macro_rules! c {
+    ($($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            passes(concat!(stringify!($name), ".c"), &[
+                (GCC, Linkage::Shared),
+                (GCC, Linkage::StaticPie),
+                (CLANG, Linkage::Shared),
+                (CLANG, Linkage::Static),
+            ]);
+        }
+    )*};
+}
+
+c! { mutex recursive spinlock cond rwlock fork }
+
+macro_rules! cxx {
+    ($($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            let program = concat!(stringify!($name), ".cpp");
+            passes(program, &[(GXX, Linkage::Shared), (GXX, Linkage::StaticPie), (CLANGXX, Linkage::Shared)]);
+        }
+    )*};
+}
+
+cxx! { locks condition }
+
+/// The standard's named requirements, which the compiler checks.
+#[test]
+fn concepts() {
+    passes("concepts.cpp", &[(GXX, Linkage::Shared), (CLANGXX, Linkage::Shared)]);
+}
+
+/// The archive alone, in a program that is linked with the C library as usual.
+#[test]
+fn archive() {
+    let Some(installed) = installed() else { return };
+    let program = installed.file("archive");
+    let mut compiler = GCC.start(&["-pthread"]);
+    compiler
+        .args(installed.pkg_config(&["--cflags"]))
+        .arg("-o")
+        .arg(&program)
+        .arg(source("tests/capi/mutex.c"));
+    run(compiler.arg(installed.file("lib/libpoundlock.a")));
+    run(&mut installed.command(&program));
+}
+
+/// A program that opens the library.
+#[test]
+fn dlopen() {
+    let Some(installed) = installed() else { return };
+    let program = installed.file("dlopen");
+    let mut compiler = GCC.start(&["-Wno-pedantic", "-pthread"]);
+    compiler.args(installed.pkg_config(&["--cflags"])).arg("-o").arg(&program);
+    run(compiler.arg(source("tests/capi/dlopen.c")));
+    run(installed
+        .command(&program)
+        .arg(installed.file(Path::new("lib").join(soname(installed)).to_str().expect("text"))));
+}
+
+/// What programs that are linked with the library look for.
+fn soname(installed: &crate::setup::Installed) -> String {
+    let mut readelf = std::process::Command::new("readelf");
+    let output = run(readelf.arg("--dynamic").arg(installed.file("lib/libpoundlock.so")));
+    let text = String::from_utf8(output.stdout).expect("text");
+    let line = text.lines().find(|line| line.contains("SONAME")).expect("it has a name");
+    line.split(['[', ']']).nth(1).expect("in brackets").to_owned()
+}

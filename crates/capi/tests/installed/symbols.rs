@@ -1,0 +1,46 @@
+//! What the shared library shows of itself.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use crate::setup::{installed, run};
+
+/// What a tool of binutils prints about the shared library.
+#[track_caller]
+fn output_of(tool: &str, options: &[&str]) -> Option<String> {
+    let library = installed()?.file("lib/libpoundlock.so");
+    let output = run(Command::new(tool).args(options).arg(library));
+    Some(String::from_utf8(output.stdout).expect("text"))
+}
+
+/// All functions of the header, each with a version, and nothing else.
+#[test]
+fn exported() {
+    let Some(text) = output_of("nm", &["--dynamic", "--defined-only"]) else { return };
+    let exported: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        // The version itself.
+        .filter(|name| *name != "POUNDLOCK_0.1")
+        .collect();
+    let header = installed().expect("it was there").file("include/poundlock.h");
+    let header = std::fs::read_to_string(header).expect("it is installed");
+    let declared: BTreeSet<String> = header
+        .lines()
+        .filter_map(|line| line.strip_prefix("int poundlock_")?.split_once('('))
+        .map(|(name, _)| format!("poundlock_{name}@@POUNDLOCK_0.1"))
+        .collect();
+    assert!(declared.len() > 40, "{declared:?}");
+    assert_eq!(exported, declared.iter().map(String::as_str).collect());
+}
+
+/// It needs the C library alone, stays when it is closed, and finds all it needs when it is loaded.
+#[test]
+fn dynamic_section() {
+    let Some(text) = output_of("readelf", &["--dynamic", "--wide"]) else { return };
+    let needed: Vec<&str> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
+    assert!(matches!(needed[..], [libc] if libc.contains("[libc.so.6]")), "{needed:?}");
+    for wanted in ["Library soname: [libpoundlock.so.0.1]", "BIND_NOW", "NODELETE", "STATIC_TLS"] {
+        assert!(text.contains(wanted), "no {wanted}:\n{text}");
+    }
+}
