@@ -499,23 +499,24 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Looks a few times, as long as nobody queues: a short section is over by then.
+    /// Looks for as long as a sleep and a wake-up would take, whoever queues: if everybody slept who finds others inside, those who
+    /// run would soon be fewer than the CPUs. The queue head bars newcomers if they are to let it pass.
     fn glance(&self, want: Want<'_>) -> bool {
-        for _ in 0..=P::tuning().glances {
+        let mut budget = P::spin();
+        loop {
             if self.enter(want, false) {
                 return true;
             }
             let seen = self.word.load(Relaxed);
-            // A writer that finds readers has to keep others out.
-            let sharing = want.kind != Kind::Reader && seen & WRITER == 0;
-            if sharing || self.head.load(Relaxed) != 0 || self.is_displaced(seen) || want.expired::<P>() {
+            // Where nobody queues, a writer that finds readers had better bar others than hope for a gap between them.
+            let to_bar = want.kind != Kind::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
+            if to_bar || seen & BARRED != 0 || self.is_displaced(seen) || want.expired::<P>() {
                 return false;
             }
-            for _ in 0..P::tuning().turns_a_look {
-                P::pause();
+            if !budget.pass(P::tuning().turns_a_look) {
+                return false;
             }
         }
-        false
     }
 
     /// Whether there is a writer inside that does not run.
