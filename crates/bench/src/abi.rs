@@ -88,6 +88,33 @@ impl Abi {
         Ok(abi)
     }
 
+    /// The functions of our C library: that which `POUNDLOCK_C_LIBRARY` names, or the installed one.
+    ///
+    /// # Errors
+    /// If it cannot be loaded, or is another library.
+    pub(crate) fn c_library() -> Result<Abi> {
+        unsafe extern "C" fn init(mutex: *mut pthread_mutex_t, _: *const pthread_mutexattr_t) -> c_int {
+            // SAFETY: memory for a mutex, of which zero bytes are one.
+            unsafe { mutex.write_bytes(0, 1) };
+            0
+        }
+        let named = std::env::var_os("POUNDLOCK_C_LIBRARY").unwrap_or_else(|| "libpoundlock.so.0.1".into());
+        let path = Path::new(&named);
+        let library = load(path)?;
+        // SAFETY: `poundlock_mutex_t` is no larger than a `pthread_mutex_t`, and the functions take a pointer to it.
+        let abi = unsafe {
+            Abi {
+                lock: symbol(&library, path, c"poundlock_mutex_lock")?,
+                trylock: symbol(&library, path, c"poundlock_mutex_trylock")?,
+                unlock: symbol(&library, path, c"poundlock_mutex_unlock")?,
+                init,
+                destroy: symbol(&library, path, c"poundlock_mutex_destroy")?,
+            }
+        };
+        std::mem::forget(library);
+        Ok(abi)
+    }
+
     /// Functions that do nothing: what the driver costs.
     pub(crate) fn empty() -> Abi {
         unsafe extern "C" fn nothing(_: *mut pthread_mutex_t) -> c_int {

@@ -9,6 +9,7 @@ use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use parking_lot::lock_api;
 use poundlock_core::barging::RawBarging;
 use poundlock_core::baseline::Spinlock;
 use poundlock_core::handoff::{Handoff, Policy, RawHandoff};
@@ -116,6 +117,35 @@ impl<V: Variant + Sync> TryLock for RustType<V> {
     #[inline(always)]
     fn try_lock(&self, (): &mut ()) -> c_int {
         tried(self.0.try_lock())
+    }
+}
+
+/// A mutex around a value, of a crate on `lock_api`.
+#[repr(align(128))]
+pub(crate) struct Around<R>(lock_api::Mutex<R, u64>);
+
+impl<R: lock_api::RawMutex> Default for Around<R> {
+    fn default() -> Self {
+        // As for `RustType`.
+        poundlock_linux::init();
+        Around(lock_api::Mutex::new(0))
+    }
+}
+
+impl<R: lock_api::RawMutex + Sync> Lock for Around<R> {
+    type Place = ();
+
+    #[inline(always)]
+    fn lock(&self, (): &mut ()) -> c_int {
+        std::mem::forget(self.0.lock());
+        0
+    }
+
+    #[inline(always)]
+    fn unlock(&self, (): &mut ()) -> c_int {
+        // SAFETY: the driver unlocks what it locked, and its guard is forgotten.
+        unsafe { self.0.force_unlock() };
+        0
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use poundlock_core::names::LockName;
 use serde::Serialize;
 
-use crate::abi::Kind;
+use crate::abi::{Abi, Kind};
 use crate::affinity;
 use crate::contender::Contender;
 use crate::error::{Error, Result};
@@ -64,6 +64,8 @@ pub struct Row {
     pub of_glibc: Option<Summary>,
     /// Of the time of the bare compare-and-swap and exchange, for the Rust types.
     pub of_bare: Option<Summary>,
+    /// Of the time of parking_lot's mutex, for the mutex of our crate.
+    pub of_parking_lot: Option<Summary>,
     /// Nanoseconds more than with statistics off, in the same round.
     pub stat_adds_ns: Option<Summary>,
     /// Nanoseconds a pair in each round.
@@ -77,6 +79,8 @@ pub struct Figures {
     pub machine: Machine,
     /// How.
     pub options: Options,
+    /// Whether the C library was found.
+    pub c_library: bool,
     /// The figures.
     pub rows: Vec<Row>,
     /// What Poundlock wants to reach.
@@ -95,7 +99,7 @@ struct Run {
 /// median over the slices leaves out those in which the thread was preempted.
 const SLICES: u32 = 100;
 
-fn plan(locks: &[Contender]) -> Vec<Run> {
+fn plan(locks: &[Contender], c_library: bool) -> Vec<Run> {
     use Operation::*;
     let mut runs = Vec::new();
     for threads in [Threads::Two, Threads::One] {
@@ -119,6 +123,10 @@ fn plan(locks: &[Contender]) -> Vec<Run> {
         Contender::Poundlock(lock) => Operation::rust_type(*lock),
         _ => None,
     }));
+    if locks.iter().any(|lock| lock.is_ours()) {
+        operations.extend([CrateMutex, ParkingLotMutex]);
+        operations.extend(c_library.then_some(CLibrary));
+    }
     operations.push(AtomicAdd);
     if cfg!(target_arch = "x86_64") {
         operations.push(TimeStamp);
@@ -145,7 +153,8 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
     if locks.iter().any(|lock| lock.is_ours()) {
         context.library()?;
     }
-    let runs = plan(&locks);
+    let c_library = Abi::c_library().is_ok();
+    let runs = plan(&locks, c_library);
     let mut samples: Vec<Vec<Vec<Option<f64>>>> =
         runs.iter().map(|run| vec![Vec::new(); run.operations.len()]).collect();
 
@@ -175,7 +184,7 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
     })?;
     let rows = rows(&runs, &samples);
     let targets = targets(&rows);
-    Ok(Figures { machine, options: options.clone(), rows, targets })
+    Ok(Figures { machine, options: options.clone(), c_library, rows, targets })
 }
 
 fn rows(runs: &[Run], samples: &[Vec<Vec<Option<f64>>>]) -> Vec<Row> {
@@ -190,10 +199,18 @@ fn rows(runs: &[Run], samples: &[Vec<Vec<Option<f64>>>]) -> Vec<Row> {
         for (&operation, samples) in run.operations.iter().zip(samples) {
             let Some(ns) = Summary::of(samples.iter().copied().flatten()) else { continue };
             let ratio_to = |other: Option<&[Option<f64>]>| Summary::of_ratios(samples, other?);
-            let glibc = run.lock.and_then(|_| find(Some(Contender::Glibc), run.threads, false, operation));
+            let same = match operation {
+                Operation::CLibrary => Some(Operation::LockUnlock),
+                _ => run.lock.map(|_| operation),
+            };
+            let glibc = same.and_then(|same| find(Some(Contender::Glibc), run.threads, false, same));
             let bare = match run.lock {
                 None => find(None, run.threads, false, Operation::BareCasExchange),
                 Some(_) => None,
+            };
+            let parking_lot = match operation {
+                Operation::CrateMutex => find(None, run.threads, false, Operation::ParkingLotMutex),
+                _ => None,
             };
             let off = if run.stat { find(run.lock, run.threads, false, operation) } else { None };
             rows.push(Row {
@@ -204,6 +221,7 @@ fn rows(runs: &[Run], samples: &[Vec<Vec<Option<f64>>>]) -> Vec<Row> {
                 ns,
                 of_glibc: ratio_to(glibc),
                 of_bare: ratio_to(bare),
+                of_parking_lot: ratio_to(parking_lot),
                 stat_adds_ns: off.and_then(|off| Summary::of_differences(samples, off)),
                 rounds: samples.clone(),
             });
@@ -228,6 +246,10 @@ fn targets(rows: &[Row]) -> Vec<Target> {
         let row = rows.iter().find(|row| row.operation == operation)?;
         Some((lock.name(), row.of_bare))
     });
+    let of = |operation: Operation, figure: fn(&Row) -> Option<Summary>| {
+        let rows = rows.iter().filter(move |row| row.operation == operation);
+        rows.map(move |row| (LockName::Poundlock.name(), figure(row)))
+    };
     let targets = vec![
         Target::new(
             "lock + unlock, a second thread alive: time of glibc's",
@@ -236,6 +258,18 @@ fn targets(rows: &[Row]) -> Vec<Target> {
             ours(Threads::Two, false, |row| row.of_glibc),
         ),
         Target::new("Rust type, inlined: time of compare-and-swap + exchange", Limit::AtMost(1.15), "", rust),
+        Target::new(
+            "C library, lock + unlock: time of glibc's",
+            Limit::AtMost(0.85),
+            "",
+            of(Operation::CLibrary, |row| row.of_glibc),
+        ),
+        Target::new(
+            "poundlock::Mutex, inlined: time of parking_lot::Mutex",
+            Limit::AtMost(1.05),
+            "",
+            of(Operation::CrateMutex, |row| row.of_parking_lot),
+        ),
         Target::new(
             "lock + unlock in a process with one thread: time of glibc's",
             Limit::AtMost(1.1),
@@ -264,9 +298,14 @@ impl Report for Figures {
              contender in processes of its own; what a Rust program would inline is inlined. {} rounds, in each \
              of which every contender takes part once, in random order; {} ms an operation and round. A figure is \
              the median over the rounds, the spread their minimum and maximum; a ratio is taken inside each \
-             round before its median over the rounds. Nothing is subtracted: what the driver costs is listed.",
+             round before its median over the rounds. Nothing is subtracted: what the driver costs is listed.{}",
             self.options.rounds,
             self.options.seconds * 1000.0,
+            if self.c_library {
+                ""
+            } else {
+                " The C library was not found: install it by `cargo cinstall`, or name the file in POUNDLOCK_C_LIBRARY."
+            },
         )
     }
 
@@ -314,9 +353,17 @@ impl Report for Figures {
             tables.push(stat);
         }
         let mut floors = Table::new(
-            "Inlined, and the floors",
+            "Rust types, the C library, and the floors",
             1,
-            &["operation", "ns", "spread", "of compare-and-swap + exchange", "spread"],
+            &[
+                "operation",
+                "ns",
+                "spread",
+                "of compare-and-swap + exchange",
+                "spread",
+                "of glibc",
+                "of parking_lot",
+            ],
         );
         for row in self.rows.iter().filter(|row| row.lock.is_none()) {
             floors.rows.push(vec![
@@ -325,6 +372,8 @@ impl Report for Figures {
                 spread(Some(row.ns), 2),
                 median(row.of_bare, 2),
                 spread(row.of_bare, 2),
+                median(row.of_glibc, 2),
+                median(row.of_parking_lot, 2),
             ]);
         }
         tables.push(floors);
@@ -344,7 +393,7 @@ mod tests {
 
     /// Figures of two rounds, of which the second runs at half speed, made from one table of times.
     fn made_up() -> Vec<Row> {
-        let runs = plan(&[Contender::Glibc, OURS]);
+        let runs = plan(&[Contender::Glibc, OURS], true);
         let samples: Vec<Vec<Vec<Option<f64>>>> = runs
             .iter()
             .map(|run| {
@@ -373,7 +422,7 @@ mod tests {
         let targets = targets(&made_up());
         let found: Vec<_> =
             targets.iter().map(|target| (target.results[0].value, target.results[0].reached)).collect();
-        assert_eq!(found, [(0.8, true), (1.1, true), (1.5, false), (18.0, false)]);
+        assert_eq!(found, [(0.8, true), (1.1, true), (0.55, true), (1.0, true), (1.5, false), (18.0, false)]);
         assert!(
             targets.iter().all(|target| target.results.len() == 1 && target.results[0].lock == OURS.name())
         );
@@ -390,7 +439,7 @@ mod tests {
 
     #[test]
     fn glibc_alone_has_no_targets() {
-        let runs = plan(&[Contender::Glibc]);
+        let runs = plan(&[Contender::Glibc], false);
         let samples: Vec<_> = runs.iter().map(|run| vec![vec![Some(1.0)]; run.operations.len()]).collect();
         assert!(targets(&rows(&runs, &samples)).is_empty());
     }

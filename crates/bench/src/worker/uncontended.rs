@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::abi::{Abi, CMutex, Kind};
 use crate::error::{Error, Result};
-use crate::lock::{BareCasExchange, BargingType, ByTrylock, Lock, Nothing, OneAtomicAdd, RustType};
+use crate::lock::{Around, BareCasExchange, BargingType, ByTrylock, Lock, Nothing, OneAtomicAdd, RustType};
 use crate::stats::Summary;
 use crate::{affinity, clock};
 
@@ -40,6 +40,12 @@ pub enum Operation {
     RustAnyNegative,
     /// The same for `poundlock`.
     RustPoundlock,
+    /// `poundlock_mutex_lock` and `poundlock_mutex_unlock` of the C library, if it is there.
+    CLibrary,
+    /// `poundlock::Mutex`, inlined: the same lock with a value, as the crate has it.
+    CrateMutex,
+    /// `parking_lot::Mutex`, inlined.
+    ParkingLotMutex,
     /// Two calls of empty functions through the same pointers: the driver's share in the above.
     EmptyCalls,
     /// A compare-and-swap and an exchange, each in a function called through the same pointers: the floor of
@@ -82,6 +88,9 @@ impl Operation {
             Self::RustMcsQueue => "Rust type, mcs-queue",
             Self::RustAnyNegative => "Rust type, any-negative",
             Self::RustPoundlock => "Rust type, poundlock",
+            Self::CLibrary => "poundlock_mutex_lock + poundlock_mutex_unlock",
+            Self::CrateMutex => "poundlock::Mutex",
+            Self::ParkingLotMutex => "parking_lot::Mutex",
             Self::EmptyCalls => "two empty calls (driver of the C functions)",
             Self::BareCalls => "two calls: compare-and-swap, exchange",
             Self::BareStoreCalls => "two calls: compare-and-swap, plain store",
@@ -188,6 +197,9 @@ fn timer(abi: Abi, kind: Kind, operation: Operation) -> Result<Timer> {
         Operation::RustMcsQueue => of(RustType::<mutex::McsQueue>::default()),
         Operation::RustAnyNegative => of(RustType::<mutex::AnyNegative>::default()),
         Operation::RustPoundlock => of(BargingType::default()),
+        Operation::CLibrary => of(CMutex::new(Abi::c_library()?, Kind::Default)?),
+        Operation::CrateMutex => of(Around::<poundlock::RawMutex>::default()),
+        Operation::ParkingLotMutex => of(Around::<parking_lot::RawMutex>::default()),
         Operation::EmptyCalls => of(CMutex::new(Abi::empty(), Kind::Default)?),
         Operation::BareCalls => of(CMutex::new(Abi::bare(), Kind::Default)?),
         Operation::BareStoreCalls => of(CMutex::new(Abi::bare_store(), Kind::Default)?),
@@ -329,6 +341,8 @@ mod tests {
             Operation::SleptLockUnlock,
             Operation::RustAnyNegative,
             Operation::RustPoundlock,
+            Operation::CrateMutex,
+            Operation::ParkingLotMutex,
             Operation::EmptyCalls,
             Operation::BareCalls,
             Operation::BareStoreCalls,

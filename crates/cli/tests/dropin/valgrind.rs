@@ -22,14 +22,20 @@ fn memcheck(program: &Program, rounds: &str) -> Option<[Command; 2]> {
 
 #[test]
 fn freed_by_another_thread() {
-    for (source, rounds) in [
-        ("destroy_free.c", "300"),
-        ("destroy_unmap.c", "60"),
-        ("spin_destroy.c", "60"),
-        ("rwlock_destroy.c", "60"),
+    for (source, rounds, glibcs) in [
+        ("destroy_free.c", "300", true),
+        ("destroy_unmap.c", "60", true),
+        ("spin_destroy.c", "60", true),
+        // glibc's wakes by an address in the lock, which may be unmapped by then: the checker reports the system call.
+        ("rwlock_destroy.c", "60", false),
     ] {
         let Some([mut plain, mut ours]) = memcheck(&Program::compile(source, &[]), rounds) else { return };
-        expect_silent_success(&format!("{source} on glibc under memcheck"), &run_limited(&mut plain, 120));
+        if glibcs {
+            expect_silent_success(
+                &format!("{source} on glibc under memcheck"),
+                &run_limited(&mut plain, 120),
+            );
+        }
         expect_silent_success(&format!("{source} under run and memcheck"), &run_limited(&mut ours, 120));
     }
 }

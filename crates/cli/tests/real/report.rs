@@ -50,7 +50,7 @@ impl Report {
         let contended = number(&lock["contended"]);
         assert!(string(&lock["address"]).starts_with("0x"), "{lock:#}");
         match string(&lock["kind"]) {
-            "mutex" => {}
+            "mutex" | "readers-writer lock, readers" | "readers-writer lock, writers" => {}
             "spinlock" => self.spins += acquisitions,
             kind => panic!("a lock of the kind {kind:?}: {lock:#}"),
         }
