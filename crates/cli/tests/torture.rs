@@ -360,7 +360,7 @@ fn a_writer_beside_readers_is_caught() {
 
 #[test]
 fn a_reader_that_cannot_read_again_is_caught() {
-    is_caught("rw-keeps-readers-out", &["no progress", "hung"]);
+    is_caught("rw-keeps-readers-out", &["no progress", "hung", "rdlock by a reader"]);
 }
 
 #[test]
