@@ -606,7 +606,9 @@ fn a_wrong_last_process_is_caught() {
 
 #[test]
 fn sleepers_that_are_not_there_are_caught() {
-    is_caught_in_arrays("counts-the-dead", &["nobody sleeps, but", "counts some"]);
+    // An array may be removed before somebody goes to sleep there who was counted already.
+    let named = ["nobody sleeps, but", "counts some", "a sleeper was woken with EINVAL instead of EIDRM"];
+    is_caught_in_arrays("counts-the-dead", &named);
 }
 
 #[test]
