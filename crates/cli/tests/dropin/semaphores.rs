@@ -311,9 +311,10 @@ fn bugs_in_semaphores_are_found() {
     // One team: of several, those that do not fail are killed, and leave their arrays.
     let crash = &["2000", "1", "1"][..];
     let bugs = [
-        ("-DFORGET", "sem_undo.c", &[][..], "expected 3"),
-        ("-DFORGET", "sem_crash.c", crash, "an adjustment was lost"),
-        ("-DSPLIT", "sem_crash.c", crash, "tokens were lost or made"),
+        ("-DFORGET", "sem_undo.c", &[][..], &["expected 3"][..]),
+        ("-DFORGET", "sem_crash.c", crash, &["an adjustment was lost"]),
+        // Half an operation is a lock taken or left by itself, too.
+        ("-DSPLIT", "sem_crash.c", crash, &["tokens were lost or made", "two hold lock"]),
     ];
     for (bug, source, arguments, found) in bugs {
         let program = Program::compile(source, &[]).library("planted_sem", &[bug]);
@@ -327,7 +328,10 @@ fn bugs_in_semaphores_are_found() {
             "{source} did not stop at {bug}: {}",
             ending(output.status)
         );
-        assert!(text.contains(found), "{source} stopped at something else than {bug}: {text}");
+        assert!(
+            found.iter().any(|found| text.contains(found)),
+            "{source} stopped at something else than {bug}: {text}"
+        );
     }
 
     let program = Program::compile("sem_differ.c", &[]).library("planted_sem", &["-DFORGET"]);
