@@ -7,6 +7,58 @@ use serde::{Serialize, Serializer};
 
 use crate::error::{Error, Result};
 
+/// What the benchmarks' own contenders have in common: an enum with `all()`, `name()` and `REFERENCES`, chosen by name. `$what` says
+/// what somebody chose who named none of them.
+macro_rules! chosen_by_name {
+    ($contender:ty, $what:literal) => {
+        impl $contender {
+            /// `wanted` and the references, without repeats; everybody if `wanted` is empty.
+            pub(super) fn with_references(wanted: &[Self]) -> Vec<Self> {
+                let taking_part =
+                    |who: &Self| wanted.is_empty() || wanted.contains(who) || Self::REFERENCES.contains(who);
+                Self::all().into_iter().filter(taking_part).collect()
+            }
+
+            /// The contender of that name.
+            ///
+            /// # Errors
+            /// If there is none; the message lists those there are.
+            pub fn parse(name: &str) -> $crate::error::Result<Self> {
+                Self::all().into_iter().find(|contender| contender.name() == name).ok_or_else(|| {
+                    let names: Vec<_> = Self::all().into_iter().map(Self::name).collect();
+                    $crate::error::Error::Options(format!(
+                        concat!("no ", $what, " is called '{}'; there are {}"),
+                        name,
+                        names.join(", ")
+                    ))
+                })
+            }
+        }
+
+        impl std::fmt::Display for $contender {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl From<$contender> for &'static str {
+            fn from(contender: $contender) -> &'static str {
+                contender.name()
+            }
+        }
+
+        impl TryFrom<String> for $contender {
+            type Error = $crate::error::Error;
+
+            fn try_from(name: String) -> $crate::error::Result<Self> {
+                Self::parse(&name)
+            }
+        }
+    };
+}
+
+pub(crate) use chosen_by_name;
+
 /// A lock as a program meets it: `pthread_mutex_*` of some library on some kind of mutex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {

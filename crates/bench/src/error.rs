@@ -39,6 +39,11 @@ impl Error {
     pub(crate) fn worker(contender: &str, message: impl Into<String>) -> Error {
         Error::Worker { contender: contender.to_owned(), message: message.into() }
     }
+
+    /// A worker's answer is not to what it was asked.
+    pub(crate) fn another_question(contender: &str) -> Error {
+        Error::worker(contender, "the worker answered another question")
+    }
 }
 
 /// A result whose error is [`Error`].

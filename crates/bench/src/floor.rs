@@ -80,7 +80,7 @@ pub(crate) fn measure(context: &Context, cpus: &[usize], options: &Options) -> R
     let takes = Duration::from_secs_f64(options.seconds * f64::from(options.slices) * slices as f64);
     match context.measure(Process::plain("floors"), Task::Floor(task), takes)? {
         Answer::Floor(floors) => Ok(floors),
-        _ => Err(Error::worker("floors", "the worker answered another question")),
+        _ => Err(Error::another_question("floors")),
     }
 }
 

@@ -169,7 +169,7 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
         let task = worker::Task::Handover(worker::handover::Task { kind, turns });
         let takes = Duration::from_secs_f64(options.seconds) + PATIENCE;
         let Answer::Handover(answer) = context.measure(Process::of(lock), task, takes)? else {
-            return Err(Error::worker(lock.name(), "the worker answered another question"));
+            return Err(Error::another_question(lock.name()));
         };
         samples[index].push(Sample::of(&answer));
         Ok(())

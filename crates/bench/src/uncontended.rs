@@ -174,7 +174,7 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
         let process = Process { stat: run.stat, ..Process::of(who) };
         let Answer::Uncontended(answer) = context.measure(process, worker::Task::Uncontended(task), takes)?
         else {
-            return Err(Error::worker(who.name(), "the worker answered another question"));
+            return Err(Error::another_question(who.name()));
         };
         for (&operation, samples) in run.operations.iter().zip(&mut samples[index]) {
             let result = answer.results.iter().find(|(answered, _)| *answered == operation);

@@ -3,7 +3,8 @@
 use core::ffi::c_int;
 
 use libc::{EINVAL, ETIMEDOUT, clockid_t, timespec};
-use poundlock_core::platform::{Clock, Deadline};
+use poundlock_core::platform::Deadline;
+use poundlock_linux::time as linux;
 
 /// A time of the program's, on a clock that waits know.
 ///
@@ -13,19 +14,9 @@ use poundlock_core::platform::{Clock, Deadline};
 /// # Safety
 /// `time` points to a `timespec`.
 pub(crate) unsafe fn deadline(clock: clockid_t, time: *const timespec) -> Result<Deadline, c_int> {
-    let clock = match clock {
-        libc::CLOCK_REALTIME => Clock::Realtime,
-        libc::CLOCK_MONOTONIC => Clock::Monotonic,
-        _ => return Err(EINVAL),
-    };
+    let clock = linux::clock(clock).ok_or(EINVAL)?;
     // SAFETY: the caller's.
-    let time = unsafe { &*time };
-    match u32::try_from(time.tv_nsec) {
-        Ok(nanoseconds) if nanoseconds < 1_000_000_000 => {
-            Ok(Deadline { clock, seconds: time.tv_sec, nanoseconds })
-        }
-        _ => Err(EINVAL),
-    }
+    linux::deadline(clock, unsafe { &*time }).ok_or(EINVAL)
 }
 
 /// What C is told of a wait that ends at a time of the program's.

@@ -28,6 +28,7 @@ mod rseq;
 pub mod sem;
 mod spin;
 pub mod statistics;
+pub mod time;
 pub mod tls;
 
 pub use platform::Linux;
@@ -48,15 +49,4 @@ pub fn init() {
 pub unsafe fn init_with_rseq(offset: isize, size: u32) {
     cpu::use_area(offset, size);
     init();
-}
-
-/// So long from now, as far as clocks reach. Async-signal-safe.
-pub fn after(timeout: core::time::Duration) -> poundlock_core::platform::Deadline {
-    let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    let then = futex::in_nanoseconds(nanoseconds);
-    poundlock_core::platform::Deadline {
-        clock: poundlock_core::platform::Clock::Monotonic,
-        seconds: then.tv_sec,
-        nanoseconds: then.tv_nsec as u32,
-    }
 }

@@ -89,9 +89,13 @@ impl<P: Policy> RawRwLock<P> {
         self.write(|| self.raw.try_lock_write() || self.raw.lock_write_until(P::POLICY, &deadline()))
     }
 
-    fn became_writer(&self) {
-        self.slots.readers.release(Kind::Reader);
-        self.slots.writers.acquired(Kind::Writer);
+    /// Counts an upgrade, if there was one. Returns whether.
+    fn upgraded(&self, upgraded: bool) -> bool {
+        if upgraded {
+            self.slots.readers.release(Kind::Reader);
+            self.slots.writers.acquired(Kind::Writer);
+        }
+        upgraded
     }
 
     fn upgradable_before(&self, deadline: impl FnOnce() -> Deadline) -> bool {
@@ -242,15 +246,11 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgrade for RawRwLock<P> {
 
     unsafe fn upgrade(&self) {
         self.raw.upgrade();
-        self.became_writer();
+        self.upgraded(true);
     }
 
     unsafe fn try_upgrade(&self) -> bool {
-        let upgraded = self.raw.try_upgrade();
-        if upgraded {
-            self.became_writer();
-        }
-        upgraded
+        self.upgraded(self.raw.try_upgrade())
     }
 }
 
@@ -278,19 +278,11 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgradeTimed for RawRwLock<P> {
     }
 
     unsafe fn try_upgrade_for(&self, timeout: Duration) -> bool {
-        let upgraded = self.raw.try_upgrade() || self.raw.upgrade_until(&time::after(timeout));
-        if upgraded {
-            self.became_writer();
-        }
-        upgraded
+        self.upgraded(self.raw.try_upgrade() || self.raw.upgrade_until(&time::after(timeout)))
     }
 
     unsafe fn try_upgrade_until(&self, timeout: Instant) -> bool {
-        let upgraded = self.raw.try_upgrade() || self.raw.upgrade_until(&time::at(timeout));
-        if upgraded {
-            self.became_writer();
-        }
-        upgraded
+        self.upgraded(self.raw.try_upgrade() || self.raw.upgrade_until(&time::at(timeout)))
     }
 }
 

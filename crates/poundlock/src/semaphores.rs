@@ -312,9 +312,7 @@ impl SemaphoreSet {
     /// # Panics
     /// `count` is above 32,767.
     pub fn try_acquire(&self, semaphore: u16, count: u16) -> io::Result<Option<Permit<'_>>> {
-        let taken = self.try_operate(&[Operation::take(semaphore, count).undone_at_end()])?;
-        // Not made in vain: a permit that is dropped gives.
-        Ok(taken.then(|| Permit { set: self, semaphore, count }))
+        self.acquire_for(semaphore, count, Duration::ZERO)
     }
 
     /// As [`SemaphoreSet::acquire`], or `None` after so long.

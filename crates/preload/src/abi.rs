@@ -2,17 +2,9 @@
 
 use core::ffi::c_int;
 
-use libc::{clockid_t, timespec};
+use libc::timespec;
 use poundlock_core::platform::{Clock, Deadline};
-
-/// The clocks that timed calls know.
-pub(crate) fn clock(id: clockid_t) -> Option<Clock> {
-    match id {
-        libc::CLOCK_REALTIME => Some(Clock::Realtime),
-        libc::CLOCK_MONOTONIC => Some(Clock::Monotonic),
-        _ => None,
-    }
-}
+pub(crate) use poundlock_linux::time::clock;
 
 /// A time of the program's.
 ///
@@ -23,11 +15,5 @@ pub(crate) fn clock(id: clockid_t) -> Option<Clock> {
 /// `time` points to a `timespec`.
 pub(crate) unsafe fn deadline(clock: Clock, time: *const timespec) -> Result<Deadline, c_int> {
     // SAFETY: the caller's.
-    let time = unsafe { &*time };
-    match u32::try_from(time.tv_nsec) {
-        Ok(nanoseconds) if nanoseconds < 1_000_000_000 => {
-            Ok(Deadline { clock, seconds: time.tv_sec, nanoseconds })
-        }
-        _ => Err(libc::EINVAL),
-    }
+    poundlock_linux::time::deadline(clock, unsafe { &*time }).ok_or(libc::EINVAL)
 }

@@ -1,12 +1,10 @@
 //! Who takes part.
 
-use std::fmt;
-
 use poundlock_core::names::LockName;
 use poundlock_core::qspin::Kind;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::contender::chosen_by_name;
 
 /// A mutex or a spinlock, or what they are read against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,13 +64,6 @@ impl Contender {
     const REFERENCES: [Contender; 5] =
         [Self::Bare, Self::Glibc, Self::HANDOFF_NONE, Self::HANDOFF, Self::QSPIN];
 
-    /// `wanted` and the references, without repeats; everybody if `wanted` is empty.
-    pub(super) fn with_references(wanted: &[Contender]) -> Vec<Contender> {
-        let taking_part =
-            |who: &Contender| wanted.is_empty() || wanted.contains(who) || Self::REFERENCES.contains(who);
-        Self::all().into_iter().filter(taking_part).collect()
-    }
-
     /// The name as people type it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -85,17 +76,6 @@ impl Contender {
             Self::Recursive => "handoff-recursive",
             Self::Spin(kind) => kind.name(),
         }
-    }
-
-    /// The contender of that name.
-    ///
-    /// # Errors
-    /// If there is none; the message lists those there are.
-    pub fn parse(name: &str) -> Result<Contender> {
-        Self::all().into_iter().find(|contender| contender.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::all().into_iter().map(Self::name).collect();
-            Error::Options(format!("no lock is called '{name}'; there are {}", names.join(", ")))
-        })
     }
 
     /// Whether it is the hand-off mutex, with whatever policy.
@@ -122,25 +102,7 @@ impl Contender {
     }
 }
 
-impl fmt::Display for Contender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl From<Contender> for &'static str {
-    fn from(contender: Contender) -> &'static str {
-        contender.name()
-    }
-}
-
-impl TryFrom<String> for Contender {
-    type Error = Error;
-
-    fn try_from(name: String) -> Result<Contender> {
-        Contender::parse(&name)
-    }
-}
+chosen_by_name!(Contender, "lock");
 
 #[cfg(test)]
 mod tests {

@@ -361,7 +361,7 @@ fn measure_alone(context: &Context, here: &mut [&mut Measured], options: &Option
     let process = Process::plain("one thread");
     let task = worker::Task::Misc(misc::Task::Alone { timed, cpu, slices: SLICES, slice_ns });
     let Answer::Misc(misc::Answer::Alone(answer)) = context.measure(process, task, takes)? else {
-        return Err(another_question(process.name));
+        return Err(Error::another_question(process.name));
     };
     for one in here {
         for (operation, ns) in &mut one.alone {
@@ -416,13 +416,9 @@ fn measure(
             one.passes.push((passes.pass_ns.median, passes.unlock_ns.median));
         }
         Answer::Misc(misc::Answer::Turns(answer)) => one.samples.push(Sample::of(&answer)),
-        _ => return Err(another_question(process.name)),
+        _ => return Err(Error::another_question(process.name)),
     }
     Ok(())
-}
-
-fn another_question(who: &str) -> Error {
-    Error::worker(who, "the worker answered another question")
 }
 
 impl Figures {

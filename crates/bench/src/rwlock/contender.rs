@@ -1,12 +1,10 @@
 //! Who takes part.
 
-use std::fmt;
-
 use poundlock_peers::{EMPTY, rw};
 use serde::{Deserialize, Serialize};
 
 use super::Policy;
-use crate::error::{Error, Result};
+use crate::contender::chosen_by_name;
 
 /// A readers-writer lock, or what they are read against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,13 +60,6 @@ impl Contender {
     /// Those that every ratio needs.
     const REFERENCES: [Contender; 3] = [Self::Bare, Self::Glibc, Self::ParkingLot];
 
-    /// `wanted` and the references, without repeats; everybody if `wanted` is empty.
-    pub(super) fn with_references(wanted: &[Contender]) -> Vec<Contender> {
-        let taking_part =
-            |who: &Contender| wanted.is_empty() || wanted.contains(who) || Self::REFERENCES.contains(who);
-        Self::all().into_iter().filter(taking_part).collect()
-    }
-
     /// The name as people type it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -81,20 +72,6 @@ impl Contender {
             Self::Ours(policy) => policy.name(),
             Self::Preloaded => "preload-rwlock",
         }
-    }
-
-    /// The contender of that name.
-    ///
-    /// # Errors
-    /// If there is none; the message lists those there are.
-    pub fn parse(name: &str) -> Result<Contender> {
-        Self::all().into_iter().find(|contender| contender.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::all().into_iter().map(Self::name).collect();
-            Error::Options(format!(
-                "no readers-writer lock is called '{name}'; there are {}",
-                names.join(", ")
-            ))
-        })
     }
 
     /// Whether it is one of ours.
@@ -121,25 +98,7 @@ impl Contender {
     }
 }
 
-impl fmt::Display for Contender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl From<Contender> for &'static str {
-    fn from(contender: Contender) -> &'static str {
-        contender.name()
-    }
-}
-
-impl TryFrom<String> for Contender {
-    type Error = Error;
-
-    fn try_from(name: String) -> Result<Contender> {
-        Contender::parse(&name)
-    }
-}
+chosen_by_name!(Contender, "readers-writer lock");
 
 #[cfg(test)]
 mod tests {

@@ -343,7 +343,7 @@ fn lacks(context: &Context) -> Result<Option<String>> {
     let process = process(Contender::Preloaded);
     match context.measure(process, worker::Task::Rwlock(rwlock::Task::Look), Duration::ZERO)? {
         Answer::Rwlock(rwlock::Answer::Look(why)) => Ok(why),
-        _ => Err(another_question(process.name)),
+        _ => Err(Error::another_question(process.name)),
     }
 }
 
@@ -362,7 +362,7 @@ fn measure_alone(context: &Context, solo: &mut Solo, options: &Options, cpu: usi
     let Answer::Rwlock(rwlock::Answer::Alone(answer)) =
         context.measure(process, worker::Task::Rwlock(task), takes)?
     else {
-        return Err(another_question(process.name));
+        return Err(Error::another_question(process.name));
     };
     for (who, samples) in &mut solo.locks {
         samples.push(answer.iter().find(|(answered, _)| answered == who).map(|(_, ns)| ns.median));
@@ -400,16 +400,12 @@ fn measure_crowd(
     let task = worker::Task::Rwlock(rwlock::Task::Crowd { contender: one.lock, crowd });
     let takes = Duration::from_secs_f64(seconds * 2.4);
     let Answer::Rwlock(rwlock::Answer::Crowd(answer)) = context.measure(process, task, takes)? else {
-        return Err(another_question(process.name));
+        return Err(Error::another_question(process.name));
     };
     one.samples.push(Sample::of(&answer.turns));
     one.readers.push(answer.readers);
     one.writers.push(answer.writers);
     Ok(())
-}
-
-fn another_question(who: &str) -> Error {
-    Error::worker(who, "the worker answered another question")
 }
 
 fn alone(solos: &[Solo]) -> Vec<Alone> {

@@ -463,7 +463,7 @@ fn measure(
         Answer::Sem(sem::Answer::Crowd(costs)) => {
             one.crowds.push(costs.into_iter().map(|cost| (cost.sleepers, cost.ns.median)).collect());
         }
-        _ => return Err(Error::worker(mechanism.name(), "the worker answered another question")),
+        _ => return Err(Error::another_question(mechanism.name())),
     }
     Ok(())
 }

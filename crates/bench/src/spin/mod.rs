@@ -376,7 +376,7 @@ fn measure_alone(context: &Context, solo: &mut Solo, options: &Options, cpu: usi
     let Answer::Spin(spin::Answer::Alone(answer)) =
         context.measure(process, worker::Task::Spin(task), takes)?
     else {
-        return Err(another_question(process.name));
+        return Err(Error::another_question(process.name));
     };
     for (lock, samples) in &mut solo.locks {
         samples.push(answer.iter().find(|(answered, _)| answered == lock).map(|(_, ns)| ns.median));
@@ -412,15 +412,11 @@ fn measure_turns(
     let task = worker::Task::Spin(spin::Task::Turns { contender: one.lock, turns: task });
     let takes = Duration::from_secs_f64(seconds * 1.1);
     let Answer::Spin(spin::Answer::Turns(answer)) = context.measure(process, task, takes)? else {
-        return Err(another_question(process.name));
+        return Err(Error::another_question(process.name));
     };
     one.samples.push(Sample::of(&answer));
     one.gaps.extend(answer.gaps);
     Ok(())
-}
-
-fn another_question(who: &str) -> Error {
-    Error::worker(who, "the worker answered another question")
 }
 
 fn alone(solos: &[Solo]) -> Vec<Alone> {

@@ -4,9 +4,8 @@
 use std::ffi::{c_int, c_uint};
 
 use libc::{EBUSY, EINVAL, ETIMEDOUT, clockid_t, timespec};
-use poundlock_core::platform::{Clock, Deadline};
 use poundlock_core::rwlock::{Policy, RawRwLock};
-use poundlock_linux::Linux;
+use poundlock_linux::{Linux, time};
 
 /// What is asked for, in the order of C's `enum operation`.
 const OPERATIONS: [Operation; 15] = {
@@ -77,7 +76,13 @@ unsafe extern "C" fn poundlock_torture_rwlock(
     let policies = [Policy::PhaseFair, Policy::ReaderPreferring, Policy::WriterPreferring];
     let Some(&policy) = policies.get(policy as usize) else { return EINVAL };
     let Some(&operation) = OPERATIONS.get(operation as usize) else { return EINVAL };
-    let Ok(deadline) = deadline.map(|time| time_of(clock, time)).transpose() else { return EINVAL };
+    let deadline = match deadline {
+        None => None,
+        Some(time) => match time::clock(clock).and_then(|clock| time::deadline(clock, time)) {
+            None => return EINVAL,
+            deadline => deadline,
+        },
+    };
     match (operation, &deadline) {
         (Operation::Read, None) => lock.lock_read(policy),
         (Operation::Read, Some(until)) => return by_then(lock.lock_read_until(policy, until)),
@@ -108,19 +113,4 @@ fn at_once(done: bool) -> c_int {
 
 fn by_then(done: bool) -> c_int {
     if done { 0 } else { ETIMEDOUT }
-}
-
-/// A time of C's; an error if it, or its clock, is none.
-fn time_of(clock: clockid_t, time: &timespec) -> Result<Deadline, ()> {
-    let clock = match clock {
-        libc::CLOCK_REALTIME => Clock::Realtime,
-        libc::CLOCK_MONOTONIC => Clock::Monotonic,
-        _ => return Err(()),
-    };
-    match u32::try_from(time.tv_nsec) {
-        Ok(nanoseconds) if nanoseconds < 1_000_000_000 => {
-            Ok(Deadline { clock, seconds: time.tv_sec, nanoseconds })
-        }
-        _ => Err(()),
-    }
 }

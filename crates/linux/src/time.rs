@@ -1,0 +1,29 @@
+//! Clocks and times: the standard library's and C's.
+
+use core::time::Duration;
+
+use libc::{clockid_t, timespec};
+use poundlock_core::platform::{Clock, Deadline};
+
+use crate::futex;
+
+/// So long from now, as far as clocks reach. Async-signal-safe.
+pub fn after(timeout: Duration) -> Deadline {
+    let then = futex::in_nanoseconds(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+    Deadline { clock: Clock::Monotonic, seconds: then.tv_sec, nanoseconds: then.tv_nsec as u32 }
+}
+
+/// A clock of C's, if waits know it.
+pub fn clock(id: clockid_t) -> Option<Clock> {
+    match id {
+        libc::CLOCK_REALTIME => Some(Clock::Realtime),
+        libc::CLOCK_MONOTONIC => Some(Clock::Monotonic),
+        _ => None,
+    }
+}
+
+/// A time of C's; `None` if its nanoseconds are out of range.
+pub fn deadline(clock: Clock, time: &timespec) -> Option<Deadline> {
+    let nanoseconds = u32::try_from(time.tv_nsec).ok().filter(|nanoseconds| *nanoseconds < 1_000_000_000)?;
+    Some(Deadline { clock, seconds: time.tv_sec, nanoseconds })
+}
