@@ -118,8 +118,14 @@ pub(crate) fn unchosen(command: &mut Command) {
 }
 
 /// What chooses locks, in the environment.
-const VARIABLES: [&str; 5] =
-    ["LD_PRELOAD", "POUNDLOCK_LOCK", "POUNDLOCK_STAT_DIR", "POUNDLOCK_SEMAPHORES", "POUNDLOCK_IPC_DIR"];
+const VARIABLES: [&str; 6] = [
+    "LD_PRELOAD",
+    "POUNDLOCK_LOCK",
+    "POUNDLOCK_RWLOCK",
+    "POUNDLOCK_STAT_DIR",
+    "POUNDLOCK_SEMAPHORES",
+    "POUNDLOCK_IPC_DIR",
+];
 
 /// A directory for statistics, as `poundlock stat` has it.
 pub(crate) fn statistics_directory() -> Result<tempfile::TempDir> {

@@ -381,7 +381,7 @@ struct Page {
 /// Runs the benchmark and prints its figures.
 pub(crate) fn main(args: Args) -> ExitCode {
     let done = match args.which {
-        Which::Worker => return worker::serve(),
+        Which::Worker => worker::serve(),
         Which::Uncontended(args) => uncontended(args),
         Which::Handover(args) => handover(args),
         Which::Spin(args) => spin(args),

@@ -18,7 +18,6 @@ pub(crate) mod uncontended;
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
@@ -62,19 +61,24 @@ pub(crate) enum Answer {
     Failed(String),
 }
 
-/// The body of the worker process. Exits with 0 once an answer is written, also if that is a failure.
-pub fn serve() -> ExitCode {
+/// The body of the worker process, and its end: with 0 once an answer is written, also if that is a failure.
+pub fn serve() -> ! {
     let answer = answer().unwrap_or_else(|error| Answer::Failed(error.to_string()));
-    let written = serde_json::to_vec(&answer)
-        .map_err(std::io::Error::from)
-        .and_then(|answer| std::io::stdout().write_all(&answer));
-    match written {
-        Ok(()) => ExitCode::SUCCESS,
+    let written = serde_json::to_vec(&answer).map_err(std::io::Error::from).and_then(|answer| {
+        let mut stdout = std::io::stdout();
+        stdout.write_all(&answer)?;
+        stdout.flush()
+    });
+    let status = match written {
+        Ok(()) => 0,
         Err(error) => {
             eprintln!("poundlock bench worker: cannot answer: {error}");
-            ExitCode::FAILURE
+            1
         }
-    }
+    };
+    // SAFETY: takes a number, and needs nothing of the process. Not `exit`: that would run the destructors of libraries under
+    // threads that starve in their locks. oneTBB's throws exceptions into them, and aborts.
+    unsafe { libc::_exit(status) }
 }
 
 fn answer() -> Result<Answer> {
