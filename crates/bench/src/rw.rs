@@ -14,7 +14,7 @@ use poundlock_peers::{Instance, rw};
 
 use crate::abi::CRw;
 use crate::error::{Error, Result};
-use crate::lock::Lock;
+use crate::lock::{BargingType, Lock};
 
 /// A readers-writer lock under test. Each call returns 0, or what a C function returned instead.
 pub(crate) trait RwLock: Sync {
@@ -109,6 +109,31 @@ impl<const POLICY: usize> RwLock for Ours<POLICY> {
     fn write_unlock(&self, (): &mut ()) -> c_int {
         self.0.unlock_write();
         0
+    }
+}
+
+/// The mutex, for readers too.
+impl RwLock for BargingType {
+    type Place = ();
+
+    #[inline(always)]
+    fn read_lock(&self, place: &mut ()) -> c_int {
+        self.lock(place)
+    }
+
+    #[inline(always)]
+    fn read_unlock(&self, place: &mut ()) -> c_int {
+        self.unlock(place)
+    }
+
+    #[inline(always)]
+    fn write_lock(&self, place: &mut ()) -> c_int {
+        self.lock(place)
+    }
+
+    #[inline(always)]
+    fn write_unlock(&self, place: &mut ()) -> c_int {
+        self.unlock(place)
     }
 }
 

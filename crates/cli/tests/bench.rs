@@ -279,13 +279,14 @@ fn spin_of_some_locks_needs_no_library() {
 }
 
 /// The floor, and the readers-writer locks that need no package.
-const RW_LOCKS: [&str; 9] = [
+const RW_LOCKS: [&str; 10] = [
     "add+subtract",
     "glibc",
     "glibc-writers",
     "std",
     "parking_lot",
     "usync",
+    "mutex",
     "rw-phase-fair",
     "rw-reader-preferring",
     "rw-writer-preferring",

@@ -22,6 +22,8 @@ pub enum Contender {
     ParkingLot,
     /// One of a crate or a package, behind the pointers of [`poundlock_peers`].
     Called(Peer),
+    /// Our mutex, which readers take as writers do: what sharing gains, or costs.
+    Mutex,
     /// Ours with a policy, as a Rust program has it.
     Ours(Policy),
     /// The preload library's `pthread_rwlock_*`.
@@ -52,6 +54,7 @@ impl Contender {
             .into_iter()
             .chain(NEARER)
             .chain(called)
+            .chain([Self::Mutex])
             .chain(Policy::ALL.map(Self::Ours))
             .chain([Self::Preloaded])
             .collect()
@@ -69,19 +72,20 @@ impl Contender {
             Self::Std => "std",
             Self::ParkingLot => "parking_lot",
             Self::Called(peer) => peer.0,
+            Self::Mutex => "mutex",
             Self::Ours(policy) => policy.name(),
             Self::Preloaded => "preload-rwlock",
         }
     }
 
-    /// Whether it is one of ours.
+    /// Whether it is a readers-writer lock of ours.
     pub const fn is_ours(self) -> bool {
         matches!(self, Self::Ours(_) | Self::Preloaded)
     }
 
     /// Whether it is one of somebody else's that threads can wait for.
     pub(super) const fn is_peer(self) -> bool {
-        self.waits() && !self.is_ours()
+        !matches!(self, Self::Bare | Self::Mutex | Self::Ours(_) | Self::Preloaded)
     }
 
     /// Whether threads can wait for it.
@@ -112,8 +116,8 @@ mod tests {
             let json = serde_json::to_string(&contender).unwrap();
             assert_eq!(serde_json::from_str::<Contender>(&json).unwrap(), contender);
         }
-        // All of the table but what does nothing, and the floor and the preloaded.
-        assert_eq!(all.len(), rw::names().len() + 1);
+        // All of the table but what does nothing; and the floor, the mutex and the preloaded.
+        assert_eq!(all.len(), rw::names().len() + 2);
         assert!(NEARER.iter().all(|contender| rw::names().contains(&contender.name())));
         let error = Contender::parse("qspin").unwrap_err().to_string();
         assert!(error.contains("'qspin'") && error.contains("rw-phase-fair"), "{error}");

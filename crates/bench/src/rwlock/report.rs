@@ -68,7 +68,8 @@ impl Report for Figures {
         let plural = if self.cpus == 1 { "" } else { "s" };
         let mut method = format!(
             "Readers-writer locks of Poundlock, of the C library, and of crates and packages. Ours, Rust's own and parking_lot's are \
-             inlined, as a Rust program has them; the others are called through pointers, usync's too. That a writer excludes \
+             inlined, as a Rust program has them; the others are called through pointers, usync's too. \"mutex\" is our mutex, which \
+             readers take as writers do: where it has the better figures, sharing does not pay. That a writer excludes \
              everybody is checked: writers make two words unequal for as long as they are inside.\n\n\
              One thread: time of a lock and an unlock that nobody contends with, as a reader and as a writer, on one CPU, with a \
              second thread alive; everybody in turn in one process, but for the preloaded symbols, which have a process of their \

@@ -10,6 +10,7 @@ use super::uncontended::{Sleeper, Timer, take_turns, timer_of};
 use crate::abi::{CRw, RwAbi, RwKind};
 use crate::affinity;
 use crate::error::{Error, Result};
+use crate::lock::BargingType;
 use crate::rw::{BareCount, Called, Ours, ParkingLot, Reads, RwLock, Std, Writes};
 use crate::rwlock::{Contender, Policy};
 use crate::stats::Summary;
@@ -142,6 +143,7 @@ fn with_lock<U: Use>(contender: Contender, library: Option<&Path>, user: U) -> R
         Contender::GlibcWriters => user.with(CRw::new(RwAbi::glibc()?, RwKind::Writers)?),
         Contender::Std => user.with(Std::default()),
         Contender::ParkingLot => user.with(ParkingLot::default()),
+        Contender::Mutex => user.with(BargingType::default()),
         Contender::Called(_) => user.with(Called::new(contender.name())?),
     }
 }
