@@ -101,8 +101,22 @@ pub unsafe extern "C" fn poundlock_rwlock_destroy(lock: *mut poundlock_rwlock_t)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_rdlock(lock: *mut poundlock_rwlock_t) -> c_int {
     // SAFETY: the caller's lock.
-    unsafe { raw(lock).lock_read(policy(lock)) };
+    if !unsafe { raw(lock) }.take_read() {
+        // SAFETY: the caller's lock.
+        unsafe { wait_to_read(lock) };
+    }
     0
+}
+
+/// The policy matters to those alone who wait.
+///
+/// # Safety
+/// As [`raw`].
+#[cold]
+#[inline(never)]
+unsafe fn wait_to_read(lock: *mut poundlock_rwlock_t) {
+    // SAFETY: the caller's.
+    unsafe { raw(lock).lock_read(policy(lock)) }
 }
 
 /// Enters as a reader if it need not wait.
@@ -145,8 +159,22 @@ pub unsafe extern "C" fn poundlock_rwlock_rdunlock(lock: *mut poundlock_rwlock_t
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_wrlock(lock: *mut poundlock_rwlock_t) -> c_int {
     // SAFETY: the caller's lock.
-    unsafe { raw(lock).lock_write(policy(lock)) };
+    if !unsafe { raw(lock) }.take_write() {
+        // SAFETY: the caller's lock.
+        unsafe { wait_to_write(lock) };
+    }
     0
+}
+
+/// As [`wait_to_read`].
+///
+/// # Safety
+/// As [`raw`].
+#[cold]
+#[inline(never)]
+unsafe fn wait_to_write(lock: *mut poundlock_rwlock_t) {
+    // SAFETY: the caller's.
+    unsafe { raw(lock).lock_write(policy(lock)) }
 }
 
 /// Enters as the writer if it need not wait.
