@@ -12,6 +12,7 @@
  * | shared_mutex, shared_timed_mutex | std's of the same names | TimedLockable, SharedTimedLockable |
  * | spinlock | | Lockable |
  * | condition_variable | std::condition_variable, with std::unique_lock<poundlock::mutex> | |
+ * | semaphore_set, permit | several std::counting_semaphore at once, among processes too | |
  *
  * So std::lock_guard, std::unique_lock, std::shared_lock, std::scoped_lock and std::lock take them, and
  * std::condition_variable_any those that are not poundlock::mutex. Locks are made in constants: one with static
@@ -30,12 +31,16 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <time.h>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "poundlock.h"
 
@@ -125,6 +130,12 @@ int until(const std::chrono::time_point<Clock, Duration>& time, Wait wait) {
             if (result != ETIMEDOUT || !(Clock::now() < time)) return result;
         }
     }
+}
+
+/* Where they begin; somewhere, if there are none. */
+template <class T>
+const T* first(const std::initializer_list<T>& several, const T& none) noexcept {
+    return several.size() == 0 ? &none : several.begin();
 }
 
 [[noreturn]] inline void fail(int error, const char* what) {
@@ -438,6 +449,206 @@ class condition_variable {
 
     poundlock_cond_t native_ = POUNDLOCK_COND_INITIALIZER;
 };
+
+/* What is done to one semaphore of a set, as a part of what is done at once. */
+struct operation : poundlock_semset_op_t {
+    /* Waits until the value is as large, and takes that off. */
+    static constexpr operation take(std::uint16_t semaphore, std::int16_t count = 1) noexcept {
+        return operation(semaphore, static_cast<std::int16_t>(-count));
+    }
+
+    static constexpr operation give(std::uint16_t semaphore, std::int16_t count = 1) noexcept {
+        return operation(semaphore, count);
+    }
+
+    static constexpr operation wait_for_zero(std::uint16_t semaphore) noexcept { return operation(semaphore, 0); }
+
+    /* To be undone when the process ends, however it ends. What is taken so has to be given back so. */
+    constexpr operation undone_at_end() const noexcept {
+        operation undone = *this;
+        undone.sem_flg = POUNDLOCK_SEMSET_UNDO;
+        return undone;
+    }
+
+  private:
+    friend class semaphore_set;
+
+    constexpr operation() noexcept : operation(0, 0) {}
+    constexpr operation(std::uint16_t semaphore, std::int16_t change) noexcept
+        : poundlock_semset_op_t{semaphore, change, 0} {}
+};
+
+static_assert(sizeof(operation) == sizeof(poundlock_semset_op_t), "several lie side by side as C's do");
+
+class permit;
+
+/* Semaphores of which several are taken at once, all or none, among the threads of a process or, by a key, among the processes
+ * of one user, of which any may be killed: see poundlock_semset_private. Functions throw std::system_error where those of
+ * poundlock.h return an error, and so do constructors. */
+class semaphore_set {
+  public:
+    using native_handle_type = int;
+
+    /* For this process and those that it forks, with these values. It goes with this object or the process. */
+    explicit semaphore_set(std::initializer_list<std::uint16_t> values) {
+        check(poundlock_semset_private(&id_, detail::first(values, std::uint16_t()), values.size()));
+    }
+
+    /* That of a key, which stays until it is removed. */
+    static semaphore_set open(int key) {
+        int id = 0;
+        check(poundlock_semset_open(&id, key));
+        return semaphore_set(id);
+    }
+
+    /* A new one for the key: nobody sees it before it has these values. */
+    static semaphore_set create(int key, std::initializer_list<std::uint16_t> values) {
+        int id = 0;
+        check(poundlock_semset_create(&id, key, detail::first(values, std::uint16_t()), values.size()));
+        return semaphore_set(id);
+    }
+
+    static semaphore_set open_or_create(int key, std::initializer_list<std::uint16_t> values) {
+        int id = 0;
+        check(poundlock_semset_open_or_create(&id, key, detail::first(values, std::uint16_t()), values.size()));
+        return semaphore_set(id);
+    }
+
+    semaphore_set(semaphore_set&& other) noexcept : id_(std::exchange(other.id_, -1)) {}
+    semaphore_set& operator=(semaphore_set&& other) noexcept {
+        std::swap(id_, other.id_);
+        return *this;
+    }
+
+    ~semaphore_set() {
+        if (id_ >= 0) poundlock_semset_close(id_);
+    }
+
+    /* Does all of it at once, as soon as that is possible. */
+    void operate(std::initializer_list<operation> operations) {
+        check(poundlock_semset_operate(id_, detail::first(operations, operation()), operations.size()));
+    }
+
+    /* The same if that is possible at once; whether it was. */
+    [[nodiscard]] bool try_operate(std::initializer_list<operation> operations) {
+        return operate_for(operations, std::chrono::nanoseconds::zero());
+    }
+
+    template <class Rep, class Period>
+    [[nodiscard]] bool operate_for(std::initializer_list<operation> operations,
+                                   const std::chrono::duration<Rep, Period>& timeout) {
+        return done(operate_before(operations, detail::after(timeout)));
+    }
+
+    template <class Clock, class Duration>
+    [[nodiscard]] bool operate_until(std::initializer_list<operation> operations,
+                                     const std::chrono::time_point<Clock, Duration>& time) {
+        return done(detail::until(
+            time, [&](const detail::deadline& end) { return operate_before(operations, end); }));
+    }
+
+    /* Takes so many units of one, which come back with the permit's end, or with the process's, if that ends first. */
+    permit acquire(std::uint16_t semaphore, std::int16_t count = 1);
+
+    std::optional<permit> try_acquire(std::uint16_t semaphore, std::int16_t count = 1);
+
+    template <class Rep, class Period>
+    std::optional<permit> acquire_for(std::uint16_t semaphore, std::int16_t count,
+                                      const std::chrono::duration<Rep, Period>& timeout);
+
+    std::size_t size() const {
+        std::size_t count = 0;
+        check(poundlock_semset_count(id_, &count));
+        return count;
+    }
+
+    /* Of all, at one moment. */
+    std::vector<std::uint16_t> values() const {
+        std::vector<std::uint16_t> all(size());
+        check(poundlock_semset_values(id_, all.data(), all.size()));
+        return all;
+    }
+
+    /* Sets all, as many as there are, and forgets what was to be undone. */
+    void set_values(std::initializer_list<std::uint16_t> values) {
+        check(poundlock_semset_set_values(id_, detail::first(values, std::uint16_t()), values.size()));
+    }
+
+    /* For everybody: who waits gets an error. */
+    void remove() { check(poundlock_semset_remove(id_)); }
+
+    /* The System V id, by which `poundlock ipcs` lists it. */
+    native_handle_type native_handle() const noexcept { return id_; }
+
+  private:
+    friend class permit;
+
+    explicit semaphore_set(int id) noexcept : id_(id) {}
+
+    static void check(int error) {
+        if (error != 0) detail::fail(error, "poundlock::semaphore_set");
+    }
+
+    static bool done(int error) {
+        if (error != ETIMEDOUT) check(error);
+        return error == 0;
+    }
+
+    int operate_before(std::initializer_list<operation> operations, const detail::deadline& end) const noexcept {
+        return poundlock_semset_clockoperate(id_, detail::first(operations, operation()), operations.size(), end.clock, &end.time);
+    }
+
+    int id_ = -1;
+};
+
+/* Units of a semaphore. The set stays longer. */
+class [[nodiscard]] permit {
+  public:
+    permit(permit&& other) noexcept
+        : id_(other.id_), semaphore_(other.semaphore_), count_(std::exchange(other.count_, 0)) {}
+    permit& operator=(permit&& other) noexcept {
+        std::swap(id_, other.id_);
+        std::swap(semaphore_, other.semaphore_);
+        std::swap(count_, other.count_);
+        return *this;
+    }
+
+    ~permit() {
+        if (count_ == 0) return;
+        const operation back = operation::give(semaphore_, count_).undone_at_end();
+        /* Removed meanwhile, or set anew by somebody: there is nothing to give back. */
+        poundlock_semset_operate(id_, &back, 1);
+    }
+
+    /* Keeps them: somebody else will give them, or nobody. They still come back when this process ends. */
+    void release() noexcept { count_ = 0; }
+
+  private:
+    friend class semaphore_set;
+
+    permit(int id, std::uint16_t semaphore, std::int16_t count) noexcept
+        : id_(id), semaphore_(semaphore), count_(count) {}
+
+    int id_;
+    std::uint16_t semaphore_;
+    std::int16_t count_;
+};
+
+inline permit semaphore_set::acquire(std::uint16_t semaphore, std::int16_t count) {
+    operate({operation::take(semaphore, count).undone_at_end()});
+    return permit(id_, semaphore, count);
+}
+
+template <class Rep, class Period>
+std::optional<permit> semaphore_set::acquire_for(std::uint16_t semaphore, std::int16_t count,
+                                                 const std::chrono::duration<Rep, Period>& timeout) {
+    if (!operate_for({operation::take(semaphore, count).undone_at_end()}, timeout)) return std::nullopt;
+    return permit(id_, semaphore, count);
+}
+
+inline std::optional<permit> semaphore_set::try_acquire(std::uint16_t semaphore, std::int16_t count) {
+    return acquire_for(semaphore, count, std::chrono::nanoseconds::zero());
+}
 
 } // namespace poundlock
 

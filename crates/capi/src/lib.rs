@@ -4,7 +4,7 @@
 //! installs the libraries, and has cbindgen make the header of this source; the documentation of the functions is
 //! written for that header. `include/poundlock.hpp` is a layer over the header.
 //!
-//! This crate translates calling conventions and decides nothing about locking. Its types are words whose zero bytes
+//! This crate translates calling conventions and decides nothing about locking. Its locks are words whose zero bytes
 //! are unlocked locks of `poundlock-core`. Nothing here allocates, panics or unwinds. There is no standard library in
 //! it, so that a program that is linked statically needs nothing but C's.
 
@@ -19,6 +19,7 @@ pub mod cond;
 pub mod mutex;
 pub mod recursive;
 pub mod rwlock;
+pub mod semset;
 pub mod spinlock;
 mod time;
 

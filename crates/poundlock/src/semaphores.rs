@@ -2,14 +2,18 @@
 
 use core::ffi::c_int;
 use core::fmt;
+use core::ptr;
 use core::sync::atomic::{AtomicI32, Ordering::AcqRel, Ordering::Acquire};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use poundlock_core::platform::Deadline;
 use poundlock_core::semarray::{MOST_VALUE, Op};
 use poundlock_linux::sem::{self, New};
+
+use crate::time;
 
 /// Of whom processes that do not descend from one another agree: a System V key, which is not 0.
 ///
@@ -225,15 +229,7 @@ impl SemaphoreSet {
     /// # Errors
     /// [The type's](SemaphoreSet#errors). Nothing has been done.
     pub fn operate(&self, operations: &[Operation]) -> io::Result<()> {
-        let id = self.id()?;
-        loop {
-            // SAFETY: so many operations of the caller's.
-            match unsafe { sem::operate(id, operations.as_ptr().cast(), operations.len(), core::ptr::null()) }
-            {
-                Err(libc::EINTR) => {}
-                result => return result.map_err(io::Error::from_raw_os_error),
-            }
-        }
+        self.operate_before(operations, None).map(drop)
     }
 
     /// Does all of it if that is possible at once. Returns whether it did.
@@ -257,9 +253,7 @@ impl SemaphoreSet {
     /// # Errors
     /// [The type's](SemaphoreSet#errors). Nothing has been done.
     pub fn operate_for(&self, operations: &[Operation], timeout: Duration) -> io::Result<bool> {
-        // One that no clock will show is never.
-        let end = Instant::now().checked_add(timeout);
-        self.operate_before(operations, |now| end.map_or(timeout, |end| end.saturating_duration_since(now)))
+        self.operate_before(operations, Some(&time::after(timeout)))
     }
 
     /// As [`SemaphoreSet::operate_for`], but gives up at that time.
@@ -267,29 +261,13 @@ impl SemaphoreSet {
     /// # Errors
     /// [The type's](SemaphoreSet#errors). Nothing has been done.
     pub fn operate_until(&self, operations: &[Operation], timeout: Instant) -> io::Result<bool> {
-        self.operate_before(operations, |now| timeout.saturating_duration_since(now))
+        self.operate_before(operations, Some(&time::at(timeout)))
     }
 
-    fn operate_before(
-        &self,
-        operations: &[Operation],
-        left: impl Fn(Instant) -> Duration,
-    ) -> io::Result<bool> {
-        let id = self.id()?;
-        loop {
-            let left = left(Instant::now());
-            let time = libc::timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            };
-            // SAFETY: so many operations of the caller's, and a time of ours.
-            match unsafe { sem::operate(id, operations.as_ptr().cast(), operations.len(), &raw const time) } {
-                Ok(()) => return Ok(true),
-                Err(libc::EAGAIN) => return Ok(false),
-                Err(libc::EINTR) => {}
-                Err(error) => return Err(io::Error::from_raw_os_error(error)),
-            }
-        }
+    fn operate_before(&self, operations: &[Operation], deadline: Option<&Deadline>) -> io::Result<bool> {
+        // SAFETY: an `Operation` is an `Op`.
+        let operations = unsafe { &*(ptr::from_ref(operations) as *const [Op]) };
+        sem::operate_until(self.id()?, operations, deadline).map_err(io::Error::from_raw_os_error)
     }
 
     /// Takes so many units of a semaphore, for as long as the permit lives; or as the process does, if that ends first.
@@ -401,17 +379,7 @@ impl SemaphoreSet {
 
 /// The id of an array for this user alone.
 fn make(key: i32, values: &[u16], flags: c_int, kept: bool) -> io::Result<i32> {
-    let count = i32::try_from(values.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    let found = sem::get_with(key, count, flags | 0o600, New { values, kept });
-    match found.map_err(io::Error::from_raw_os_error)? {
-        Some(id) => {
-            // What is to be undone is undone at once when the process ends by `exit`.
-            sem::end_at_exit();
-            Ok(id)
-        }
-        None if flags == 0 && key != libc::IPC_PRIVATE => Err(io::ErrorKind::NotFound.into()),
-        None => Err(io::ErrorKind::Unsupported.into()),
-    }
+    sem::find_or_make(key, flags, New { values, kept }).map_err(io::Error::from_raw_os_error)
 }
 
 impl Drop for SemaphoreSet {

@@ -30,7 +30,7 @@ macro_rules! c {
     )*};
 }
 
-c! { mutex recursive spinlock cond rwlock fork }
+c! { mutex recursive spinlock cond rwlock semset fork }
 
 macro_rules! cxx {
     ($($name:ident)*) => {$(
@@ -42,7 +42,7 @@ macro_rules! cxx {
     )*};
 }
 
-cxx! { locks condition }
+cxx! { locks condition semaphores }
 
 /// The standard's named requirements, which the compiler checks.
 #[test]

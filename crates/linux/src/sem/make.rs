@@ -106,6 +106,23 @@ pub fn get_with(key: i32, semaphores: i32, flags: i32, new: New<'_>) -> Result<O
     }
 }
 
+/// As [`get_with`], for those who link with us: an array for this user alone, and none of the kernel's. What is to be undone is undone at once when
+/// the process ends by `exit`.
+///
+/// # Errors
+/// Those of [`get_with`]; ENOENT if there is none and none is to be made, ENOSYS if it cannot be ours.
+pub fn find_or_make(key: i32, flags: i32, new: New<'_>) -> Result<i32, Errno> {
+    let count = i32::try_from(new.values.len()).map_err(|_| libc::EINVAL)?;
+    match get_with(key, count, flags & !0o777 | 0o600, new)? {
+        Some(id) => {
+            end_at_exit();
+            Ok(id)
+        }
+        None if flags & libc::IPC_CREAT == 0 && key != libc::IPC_PRIVATE => Err(libc::ENOENT),
+        None => Err(libc::ENOSYS),
+    }
+}
+
 /// Whether the kernel has an array of that key already.
 fn kernel_has(key: i32) -> bool {
     // SAFETY: three numbers. Asks for no rights, and makes nothing.

@@ -50,8 +50,8 @@ pub use config::{Choice, Which, choice, choose, configure};
 pub use control::control;
 pub use handlers::installed as handler_installed;
 pub use list::{Listed, describe, list};
-pub use make::{New, end, end_at_exit, get, get_with, keeps, remove};
-pub use operate::operate;
+pub use make::{New, end, end_at_exit, find_or_make, get, get_with, keeps, remove};
+pub use operate::{operate, operate_until};
 
 /// An error number of the system's.
 pub type Errno = c_int;

@@ -3,7 +3,10 @@
 use core::mem::MaybeUninit;
 use core::ptr;
 
+use poundlock_core::platform::Deadline;
 use poundlock_core::semarray::{Error, MOST_OPERATIONS, Op};
+
+use crate::time;
 
 use super::{Errno, config, domain, errno, process, rights, table, user};
 
@@ -35,6 +38,25 @@ pub unsafe fn operate(
     }
     // SAFETY: the caller's.
     unsafe { operate_slowly(id, operations, count, timeout) }
+}
+
+/// As [`operate`], but goes on after a signal was handled, and waits until a time. False if that has passed, or if an operation that is not to
+/// wait would have had to: nothing has been done.
+///
+/// # Errors
+/// Those of the system call but EINTR; EAGAIN without a deadline only.
+pub fn operate_until(id: i32, operations: &[Op], deadline: Option<&Deadline>) -> Result<bool, Errno> {
+    loop {
+        let left = deadline.map(time::left);
+        let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: so many operations, and a time if it is not null.
+        match unsafe { operate(id, operations.as_ptr(), operations.len(), left) } {
+            Ok(()) => return Ok(true),
+            Err(libc::EINTR) => {}
+            Err(libc::EAGAIN) if deadline.is_some() => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 #[inline(never)]
