@@ -168,12 +168,15 @@ pub struct Record<P: Platform> {
     depth: P::U32,
     /// Set for good when somebody asked to cancel the record's thread.
     cancelled: P::U32,
-    /// Since when the thread has used barging mutexes that others sleep for, in nanoseconds of [`Platform::now`] without the
+    /// Since when the thread has used locks that others wait for without a CPU, in nanoseconds of [`Platform::now`] without the
     /// lowest bit, which says instead that somebody was woken to relieve it. 0 before it is asked. Written by the record's own
     /// thread only, a signal handler on it included, to which it is a hint.
     stint: P::Usize,
     /// When it was last asked whether that is over.
     asked: P::Usize,
+    /// How many readers-writer locks the thread has left that somebody waited for without a CPU. Written by the record's own thread only, a signal
+    /// handler on it included, to which it is a hint.
+    left: P::U32,
     /// 1 while the thread chooses a spare node. Written by the record's own thread only, a signal handler on it included.
     choosing: P::U32,
 }
@@ -206,6 +209,7 @@ impl<P: Platform> Default for Record<P> {
             cancelled: P::U32::new(0),
             stint: P::Usize::new(0),
             asked: P::Usize::new(0),
+            left: P::U32::new(0),
             choosing: P::U32::new(0),
         }
     }
@@ -244,6 +248,13 @@ impl<P: Platform> Record<P> {
             self.stint.store(now | usize::from(over), Relaxed);
         }
         over
+    }
+
+    /// Whether the calling thread, which has left a readers-writer lock, is to ask for the time: once in two to the so manieth.
+    pub(crate) fn leaves_often(&self, logarithm: u32) -> bool {
+        let left = self.left.load(Relaxed).wrapping_add(1);
+        self.left.store(left, Relaxed);
+        left & ((1 << logarithm) - 1) == 0
     }
 
     /// Whether somebody was woken to relieve the calling thread, and it has not slept since.

@@ -14,6 +14,7 @@
 //! | `UPGRADING` | ... and is about to: newcomers do not enter | that reader | that reader |
 //! | `BARRED` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
 //! | `SLEEPS` | the queue head sleeps, or the one that upgrades | whoever sleeps; who passes headship to a sleeper | who is about to wake it, under `guard`; a head that enters |
+//! | `CALLED` | the queue head was woken and has not looked yet: a hint | who wakes it, under `guard` | the head, when it looks and when it enters; and under `guard` when it is the head no more |
 //! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
 //!
 //! `guard` is a small lock (`bitlock`) for all that follows. `readers` and `writers` are lists of waiters, in the order in which they
@@ -33,6 +34,11 @@
 //! Systems, 2010), but that who runs may overtake who sleeps, for a bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so,
 //! and a newcomer that finds the lock free takes it, until the head has been woken in vain
 //! [`Tuning::handoff_after`](crate::platform::Tuning) times.
+//!
+//! # Stints
+//!
+//! A head that was woken has no CPU yet where threads outnumber them, and those who have one use the lock meanwhile. `CALLED` tells them as they leave; one that has
+//! been at it for half of a [`Tuning::stint`](crate::platform::Tuning) gives way, outside its section, rather than be preempted inside at the end of a time slice.
 //!
 //! A thread that holds the lock as a reader may take it again as one, whoever waits, only with `ReaderPreferring`, which each call names for itself.
 //!
@@ -75,10 +81,12 @@ const UPGRADING: u32 = 1 << 29;
 const BARRED: u32 = 1 << 28;
 /// The queue head sleeps, or the upgradable reader.
 const SLEEPS: u32 = 1 << 27;
+/// The queue head was woken and has not looked yet.
+const CALLED: u32 = 1 << 26;
 /// More readers than there can be threads: no more of them.
-const FULL: u32 = 1 << 26;
+const FULL: u32 = 1 << 25;
 /// How many readers.
-const READERS: u32 = SLEEPS - 1;
+const READERS: u32 = CALLED - 1;
 
 /// Which waiters go first. Each call names it; the calls on one lock usually name the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,8 +135,8 @@ impl Want<'_> {
         // A head that enters does not sleep. An upgradable reader may.
         let done = match (head, seen & UPGRADING) {
             (false, _) => 0,
-            (true, 0) => BARRED | SLEEPS,
-            (true, _) => BARRED,
+            (true, 0) => BARRED | SLEEPS | CALLED,
+            (true, _) => BARRED | CALLED,
         };
         Some(next & !done)
     }
@@ -141,7 +149,7 @@ impl Want<'_> {
 /// The readers-writer lock: 32 bytes, zero when unlocked. An unlocked one may be moved, copied and freed.
 ///
 /// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same lock, all are with respect to others. Up to
-/// 67 million readers can hold it at once; more wait.
+/// 33 million readers can hold it at once; more wait.
 #[repr(C)]
 pub struct RawRwLock<P: Platform> {
     word: P::U32,
@@ -310,7 +318,10 @@ impl<P: Platform> RawRwLock<P> {
     /// As [`RawRwLock::take_read`], as a writer.
     #[inline(always)]
     pub fn take_write(&self) -> bool {
-        let entered = self.swap(0, WRITER, Acquire).is_ok();
+        let entered = match self.swap(0, WRITER, Acquire) {
+            Ok(_) => true,
+            Err(seen) => seen == CALLED && self.swap(seen, seen | WRITER, Acquire).is_ok(),
+        };
         if entered {
             self.publish();
         }
@@ -586,6 +597,8 @@ impl<P: Platform> RawRwLock<P> {
     fn enter_as_head(&self, want: Want<'_>, node: &Node<P>) -> bool {
         let mut vain = 0;
         loop {
+            // It runs: nobody need make way for it.
+            self.lift(CALLED);
             let mut budget = P::spin();
             loop {
                 if self.enter(want, true) {
@@ -644,9 +657,8 @@ impl<P: Platform> RawRwLock<P> {
         if self.head.load(Relaxed) != id.raw() {
             return None;
         }
-        if !entered {
-            self.word.fetch_and(!BARRED, Relaxed);
-        }
+        // One that may upgrade can have entered beside the reader that was about to call it.
+        self.lift(if entered { CALLED } else { BARRED | CALLED });
         let wrote = entered && want.kind == Kind::Writer;
         if wrote {
             self.phase.store(self.phase.load(Relaxed).wrapping_add(1), Relaxed);
@@ -662,7 +674,7 @@ impl<P: Platform> RawRwLock<P> {
             self.word.fetch_or(SLEEPS, AcqRel);
             return None;
         }
-        if waits { None } else { Self::rouse(node) }
+        if waits { None } else { self.rouse_head(node) }
     }
 
     /// Who is to be the head, after a writer has entered, or somebody else. Under `guard`.
@@ -687,16 +699,33 @@ impl<P: Platform> RawRwLock<P> {
         (node.state.swap(state::HEAD, Release) == state::SLEEPING).then_some(node)
     }
 
+    /// As [`Self::rouse`], of the queue head.
+    fn rouse_head(&self, node: &'static Node<P>) -> Option<&'static Node<P>> {
+        if node.state.load(Relaxed) == state::SLEEPING {
+            // Before it looks, and clears it. Relaxed: it carries nothing.
+            self.word.fetch_or(CALLED, Relaxed);
+        }
+        Self::rouse(node)
+    }
+
+    /// Clears bits that carry nothing. A thread sees those that it has set, and under `guard` those that were set there.
+    fn lift(&self, bits: u32) {
+        if self.word.load(Relaxed) & bits != 0 {
+            self.word.fetch_and(!bits, Relaxed);
+        }
+    }
+
     /// Makes those look again of whom `SLEEPS` speaks.
     fn call(&self) -> Called<P> {
         self.renew();
         bitlock::lock::<P>(&self.guard);
         // Acquire: partner of the release of whoever set it. What it published before is there.
         self.word.fetch_and(!SLEEPS, Acquire);
-        let called = [&self.head, &self.upgrader]
-            .map(|word| NodeId::from_raw(word.load(Relaxed)).and_then(|id| Self::rouse(id.get::<P>())));
+        let sleeper = |word: &P::U32| NodeId::from_raw(word.load(Relaxed)).map(NodeId::get);
+        let head = sleeper(&self.head).and_then(|node| self.rouse_head(node));
+        let upgrader = sleeper(&self.upgrader).and_then(Self::rouse);
         bitlock::unlock::<P>(&self.guard);
-        Called(called)
+        Called([head, upgrader])
     }
 
     /// Gives up `take` of the word for `put`.
@@ -722,6 +751,21 @@ impl<P: Platform> RawRwLock<P> {
             }
         }
         called.wake();
+        if seen & CALLED != 0 && put == 0 {
+            Self::make_way();
+        }
+    }
+
+    /// Gives way to the queue head that has no CPU yet, if the calling thread, which has left, has been at it for long.
+    fn make_way() {
+        let Some(index) = P::current() else { return };
+        let record = P::record(index);
+        if record.leaves_often(P::tuning().owners_a_stint_check / 2)
+            && record.ends_stint(P::tuning().stint / 2)
+        {
+            record.rests();
+            P::give_way();
+        }
     }
 
     /// Makes the queue this process's own. See the module's documentation.
@@ -731,7 +775,7 @@ impl<P: Platform> RawRwLock<P> {
             for word in [&self.head, &self.readers, &self.writers, &self.upgrader] {
                 word.store(0, Relaxed);
             }
-            self.word.fetch_and(!(BARRED | SLEEPS | UPGRADING), Relaxed);
+            self.word.fetch_and(!(BARRED | SLEEPS | CALLED | UPGRADING), Relaxed);
         });
     }
 }

@@ -28,7 +28,8 @@ const WRITER: u32 = 1 << 31;
 const UPGRADING: u32 = 1 << 29;
 const BARRED: u32 = 1 << 28;
 const SLEEPS: u32 = 1 << 27;
-const READERS: u32 = SLEEPS - 1;
+const CALLED: u32 = 1 << 26;
+const READERS: u32 = CALLED - 1;
 
 /// Places that the models count.
 const SHARED: usize = 0;
@@ -343,6 +344,12 @@ fn one_that_may_upgrade_and_leaves() {
     for policy in POLICIES {
         all_at_once::<Model>("looking", 2, THREE, policy, &[Looks, Upgrades, Writes]);
     }
+}
+
+/// Who may upgrade can enter beside the reader that is about to wake it.
+#[test]
+fn called_as_it_enters() {
+    all_at_once::<Model>("called as it enters", 2, THREE, Policy::PhaseFair, &[Looks, Looks, Reads]);
 }
 
 #[test]
@@ -805,11 +812,20 @@ fn a_sleeper_that_does_not_say_so() {
     });
 }
 
+/// The mark of a head that enters while it is called stays behind.
+#[test]
+fn a_mark_that_is_left() {
+    caught(&["something is left"], || {
+        let settings = faulty(THREE, Fault::Omit(Operation::FetchAnd, !CALLED));
+        all_at_once::<Model>("marked", 2, settings, Policy::PhaseFair, &[Looks, Looks, Reads])
+    });
+}
+
 /// A writer that gives up leaves its reservation behind.
 #[test]
 fn a_reservation_that_is_left() {
     caught(&[DEADLOCK, "something is left"], || {
-        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !BARRED));
+        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !(BARRED | CALLED)));
         giving_up::<Model>("left", settings, Policy::WriterPreferring, [Reads, Writes], &[], false);
     });
 }
