@@ -157,9 +157,10 @@ pub struct Tuning {
     /// How many spin budgets a waiter spends on a hand-over that it has asked for.
     pub spins_for_hand_over: u32,
     /// For how many nanoseconds a thread uses a barging mutex that others sleep for before one of them is woken to relieve it. Where
-    /// spinning may not be worth it, up to 256 times as long.
+    /// spinning may not be worth it, up to 256 times as long. With a readers-writer lock, half as long, and the thread gives way.
     pub stint: usize,
-    /// How many owners of a barging mutex there are for one that asks whether its stint is over: the logarithm, at most 12.
+    /// How many owners of a barging mutex there are for one that asks whether its stint is over: the logarithm, at most 12. Of leavings of a readers-writer lock it
+    /// is half of the logarithm.
     pub owners_a_stint_check: u32,
     /// The longest interval between looks at a barging mutex: the logarithm of its turns, at most 15.
     pub longest_interval: u32,
