@@ -222,6 +222,7 @@ impl<P: Platform> Record<P> {
         self.cancelled.store(0, Relaxed);
         self.choosing.store(0, Relaxed);
         self.stint.store(0, Relaxed);
+        self.left.store(0, Relaxed);
         // The last thread may have ended in the middle of a wait, by way of a signal handler.
         for spare in &self.spares {
             let _ = spare.state.compare_exchange(state::TAKEN, state::IDLE, Relaxed, Relaxed);
