@@ -445,7 +445,9 @@ fn bad_input_is_refused_in_a_line() {
     }
     let line = refused(&["reproduce", "table"]);
     assert!(line.contains("'table'") && line.contains("mutex_fserver_jpm"), "{line}");
-    for line in [line, refused(&["list", "cray-1"])] {
+    let unmodelled = refused(&["reproduce", "osv_ycsb_workloadf"]);
+    assert!(unmodelled.contains("Cassandra"), "{unmodelled}");
+    for line in [line, unmodelled, refused(&["list", "cray-1"])] {
         assert_eq!(line.lines().count(), 1, "{line}");
     }
     let line =
