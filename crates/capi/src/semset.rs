@@ -1,12 +1,12 @@
 //! Semaphore arrays.
 
 use core::ffi::c_int;
-use core::{mem, slice};
+use core::{ptr, slice};
 
-use libc::{EINVAL, ETIMEDOUT, clockid_t, semid_ds, timespec};
+use libc::{EINVAL, ETIMEDOUT, clockid_t, timespec};
 use poundlock_core::platform::Deadline;
 use poundlock_core::semarray::Op;
-use poundlock_linux::sem::{self, New};
+use poundlock_linux::sem;
 
 use crate::time;
 
@@ -43,17 +43,9 @@ unsafe fn several<'a, T>(first: *const T, count: usize) -> &'a [T] {
 
 /// # Safety
 /// `id` can be written to, and so many values read.
-unsafe fn get(
-    id: *mut c_int,
-    key: c_int,
-    values: *const u16,
-    count: usize,
-    flags: c_int,
-    kept: bool,
-) -> c_int {
+unsafe fn get(id: *mut c_int, key: c_int, values: *const u16, count: usize, flags: c_int) -> c_int {
     // SAFETY: the caller's.
-    let values = unsafe { several(values, count) };
-    match sem::find_or_make(key, flags, New { values, kept }) {
+    match sem::find_or_make(key, flags, unsafe { several(values, count) }) {
         Ok(found) => {
             // SAFETY: the caller's.
             unsafe { id.write(found) };
@@ -61,6 +53,18 @@ unsafe fn get(
         }
         Err(error) => error,
     }
+}
+
+/// As [`get`], of a key's.
+///
+/// # Safety
+/// As there.
+unsafe fn keyed(id: *mut c_int, key: c_int, values: *const u16, count: usize, flags: c_int) -> c_int {
+    if key == libc::IPC_PRIVATE {
+        return EINVAL;
+    }
+    // SAFETY: the caller's.
+    unsafe { get(id, key, values, count, flags) }
 }
 
 /// Makes an array of `count` semaphores with these values, for this process and those that it forks: there is no key.
@@ -76,7 +80,7 @@ unsafe fn get(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_private(id: *mut c_int, values: *const u16, count: usize) -> c_int {
     // SAFETY: the caller's memory.
-    unsafe { get(id, libc::IPC_PRIVATE, values, count, 0, true) }
+    unsafe { get(id, libc::IPC_PRIVATE, values, count, 0) }
 }
 
 /// Finds the array of a key, which is not 0 and often one of ftok(3). It stays until it is removed.
@@ -85,11 +89,8 @@ pub unsafe extern "C" fn poundlock_semset_private(id: *mut c_int, values: *const
 /// another user's; `ENOMEM` or `ENOSPC` if there is no room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_open(id: *mut c_int, key: c_int) -> c_int {
-    if key == libc::IPC_PRIVATE {
-        return EINVAL;
-    }
     // SAFETY: the caller's memory.
-    unsafe { get(id, key, core::ptr::null(), 0, 0, false) }
+    unsafe { keyed(id, key, ptr::null(), 0, 0) }
 }
 
 /// Makes an array of `count` semaphores with these values for a key: nobody sees it before it has them. It stays
@@ -104,11 +105,8 @@ pub unsafe extern "C" fn poundlock_semset_create(
     values: *const u16,
     count: usize,
 ) -> c_int {
-    if key == libc::IPC_PRIVATE {
-        return EINVAL;
-    }
     // SAFETY: the caller's memory.
-    unsafe { get(id, key, values, count, libc::IPC_CREAT | libc::IPC_EXCL, false) }
+    unsafe { keyed(id, key, values, count, libc::IPC_CREAT | libc::IPC_EXCL) }
 }
 
 /// As `poundlock_semset_open` if the key has an array, else as `poundlock_semset_create`.
@@ -121,11 +119,8 @@ pub unsafe extern "C" fn poundlock_semset_open_or_create(
     values: *const u16,
     count: usize,
 ) -> c_int {
-    if key == libc::IPC_PRIVATE {
-        return EINVAL;
-    }
     // SAFETY: the caller's memory.
-    unsafe { get(id, key, values, count, libc::IPC_CREAT, false) }
+    unsafe { keyed(id, key, values, count, libc::IPC_CREAT) }
 }
 
 /// # Safety
@@ -183,33 +178,8 @@ pub unsafe extern "C" fn poundlock_semset_clockoperate(
     }
 }
 
-/// # Safety
-/// `argument` is what the command wants.
-unsafe fn control(id: c_int, command: c_int, argument: usize) -> Result<c_int, c_int> {
-    // SAFETY: the caller's.
-    unsafe { sem::control(id, 0, command, argument) }
-}
-
-/// How many semaphores it has.
-fn length(id: c_int) -> Result<usize, c_int> {
-    // SAFETY: for which zeroes are a value.
-    let mut status: semid_ds = unsafe { mem::zeroed() };
-    // SAFETY: the command writes one of these.
-    unsafe { control(id, libc::IPC_STAT, (&raw mut status).expose_provenance()) }?;
-    Ok(status.sem_nsems as usize)
-}
-
-/// Exchanges all values with C's.
-///
-/// # Safety
-/// There are so many, to be read, and for `GETALL` to be written to.
-unsafe fn all(id: c_int, command: c_int, values: *const u16, count: usize) -> c_int {
-    let done = match length(id) {
-        Ok(length) if length != count => Err(EINVAL),
-        // SAFETY: the caller's; as many as the array has.
-        Ok(_) => unsafe { control(id, command, values.expose_provenance()) },
-        Err(error) => Err(error),
-    };
+/// What C is told of what has no other result.
+fn status(done: Result<(), c_int>) -> c_int {
     done.err().unwrap_or(0)
 }
 
@@ -219,7 +189,7 @@ unsafe fn all(id: c_int, command: c_int, values: *const u16, count: usize) -> c_
 /// user's; `ENOMEM` or `ENOSPC` if there is no room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_count(id: c_int, count: *mut usize) -> c_int {
-    match length(id) {
+    match sem::length(id) {
         Ok(length) => {
             // SAFETY: the caller's memory.
             unsafe { count.write(length) };
@@ -234,8 +204,11 @@ pub unsafe extern "C" fn poundlock_semset_count(id: c_int, count: *mut usize) ->
 /// Returns what `poundlock_semset_count` does; `EINVAL` also if it has not `count` semaphores.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_values(id: c_int, values: *mut u16, count: usize) -> c_int {
-    // SAFETY: the caller's memory.
-    unsafe { all(id, libc::GETALL, values, count) }
+    if count == 0 {
+        return EINVAL;
+    }
+    // SAFETY: the caller's memory, which is there if there is any.
+    status(sem::values(id, unsafe { slice::from_raw_parts_mut(values, count) }))
 }
 
 /// Sets all values, and forgets what was to be undone.
@@ -244,7 +217,7 @@ pub unsafe extern "C" fn poundlock_semset_values(id: c_int, values: *mut u16, co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_set_values(id: c_int, values: *const u16, count: usize) -> c_int {
     // SAFETY: the caller's memory.
-    unsafe { all(id, libc::SETALL, values, count) }
+    status(sem::set_values(id, unsafe { several(values, count) }))
 }
 
 /// Removes the array, for everybody: who waits gets `EIDRM`.
@@ -252,7 +225,7 @@ pub unsafe extern "C" fn poundlock_semset_set_values(id: c_int, values: *const u
 /// Returns 0; `EINVAL` or `EIDRM` if there is no such array; `EPERM` if it is another user's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_remove(id: c_int) -> c_int {
-    sem::remove(id).err().unwrap_or(0)
+    status(sem::remove(id).map(drop))
 }
 
 /// The end of an array's use by this process: removes it if it is one of `poundlock_semset_private` which this very
@@ -261,5 +234,5 @@ pub unsafe extern "C" fn poundlock_semset_remove(id: c_int) -> c_int {
 /// Returns what `poundlock_semset_remove` does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_close(id: c_int) -> c_int {
-    if sem::keeps(id) { sem::remove(id).err().unwrap_or(0) } else { 0 }
+    status(sem::close(id))
 }

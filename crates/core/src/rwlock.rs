@@ -35,12 +35,12 @@
 //! and a newcomer that finds the lock free takes it, until the head has been woken in vain
 //! [`Tuning::handoff_after`](crate::platform::Tuning) times.
 //!
+//! A thread that holds the lock as a reader may take it again as one, whoever waits, only with `ReaderPreferring`, which each call names for itself.
+//!
 //! # Stints
 //!
 //! A head that was woken has no CPU yet where threads outnumber them, and those who have one use the lock meanwhile. `CALLED` tells them as they leave; one that has
 //! been at it for half of a [`Tuning::stint`](crate::platform::Tuning) gives way, outside its section, rather than be preempted inside at the end of a time slice.
-//!
-//! A thread that holds the lock as a reader may take it again as one, whoever waits, only with `ReaderPreferring`, which each call names for itself.
 //!
 //! # Invariants
 //!

@@ -98,11 +98,7 @@ pub(crate) fn wake(word: *const U32, count: u32) {
 }
 
 pub(crate) fn expired(deadline: &Deadline) -> bool {
-    let clock = match deadline.clock {
-        Clock::Realtime => libc::CLOCK_REALTIME,
-        Clock::Monotonic => libc::CLOCK_MONOTONIC,
-    };
-    let now = now(clock);
+    let now = now(crate::time::id(deadline.clock));
     (now.tv_sec, now.tv_nsec) >= (deadline.seconds, i64::from(deadline.nanoseconds))
 }
 

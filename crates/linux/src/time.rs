@@ -15,14 +15,19 @@ pub fn after(timeout: Duration) -> Deadline {
 
 /// How long it is until then; nothing if that has passed.
 pub(crate) fn left(deadline: &Deadline) -> timespec {
-    let now = futex::now(match deadline.clock {
-        Clock::Realtime => libc::CLOCK_REALTIME,
-        Clock::Monotonic => libc::CLOCK_MONOTONIC,
-    });
+    let now = futex::now(id(deadline.clock));
     let borrowed = i64::from(i64::from(deadline.nanoseconds) < now.tv_nsec);
     let tv_sec = deadline.seconds.saturating_sub(now.tv_sec).saturating_sub(borrowed);
     let tv_nsec = i64::from(deadline.nanoseconds) - now.tv_nsec + borrowed * 1_000_000_000;
     if tv_sec < 0 { timespec { tv_sec: 0, tv_nsec: 0 } } else { timespec { tv_sec, tv_nsec } }
+}
+
+/// What C calls a clock.
+pub const fn id(clock: Clock) -> clockid_t {
+    match clock {
+        Clock::Realtime => libc::CLOCK_REALTIME,
+        Clock::Monotonic => libc::CLOCK_MONOTONIC,
+    }
 }
 
 /// A clock of C's, if waits know it.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use poundlock_core::platform::Deadline;
 use poundlock_core::semarray::{MOST_VALUE, Op};
-use poundlock_linux::sem::{self, New};
+use poundlock_linux::sem;
 
 use crate::time;
 
@@ -196,7 +196,7 @@ impl SemaphoreSet {
     }
 
     fn keyed(key: Key, values: &[u16], flags: c_int) -> io::Result<SemaphoreSet> {
-        let id = make(key.0, values, flags, false)?;
+        let id = make(key.0, values, flags)?;
         Ok(SemaphoreSet { id: AtomicI32::new(id), initial: &[], shared: true })
     }
 
@@ -213,7 +213,7 @@ impl SemaphoreSet {
 
     #[cold]
     fn first_use(&self) -> io::Result<i32> {
-        let made = make(libc::IPC_PRIVATE, self.initial, 0, true)?;
+        let made = make(libc::IPC_PRIVATE, self.initial, 0)?;
         match self.id.compare_exchange(0, made, AcqRel, Acquire) {
             Ok(_) => Ok(made),
             Err(first) => {
@@ -316,8 +316,7 @@ impl SemaphoreSet {
     /// # Errors
     /// [The type's](SemaphoreSet#errors).
     pub fn value(&self, semaphore: u16) -> io::Result<u16> {
-        let value = self.control(semaphore.into(), libc::GETVAL, 0)?;
-        Ok(value as u16)
+        sem::value(self.id()?, semaphore).map_err(io::Error::from_raw_os_error)
     }
 
     /// The values of all, at one moment.
@@ -326,7 +325,7 @@ impl SemaphoreSet {
     /// [The type's](SemaphoreSet#errors).
     pub fn values(&self) -> io::Result<Vec<u16>> {
         let mut values = vec![0u16; self.len()?];
-        self.control(0, libc::GETALL, values.as_mut_ptr().expose_provenance())?;
+        sem::values(self.id()?, &mut values).map_err(io::Error::from_raw_os_error)?;
         Ok(values)
     }
 
@@ -347,7 +346,7 @@ impl SemaphoreSet {
         if values.len() != self.len()? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not as many values as semaphores"));
         }
-        self.control(0, libc::SETALL, values.as_ptr().expose_provenance()).map(drop)
+        sem::set_values(self.id()?, values).map_err(io::Error::from_raw_os_error)
     }
 
     /// How many semaphores there are; never 0.
@@ -356,10 +355,7 @@ impl SemaphoreSet {
     /// [The type's](SemaphoreSet#errors).
     #[expect(clippy::len_without_is_empty, reason = "there is no empty set")]
     pub fn len(&self) -> io::Result<usize> {
-        // SAFETY: for which zeroes are a value.
-        let mut status: libc::semid_ds = unsafe { core::mem::zeroed() };
-        self.control(0, libc::IPC_STAT, (&raw mut status).expose_provenance())?;
-        Ok(status.sem_nsems as usize)
+        sem::length(self.id()?).map_err(io::Error::from_raw_os_error)
     }
 
     /// Removes it, for everybody: whoever waits gets an error.
@@ -369,25 +365,19 @@ impl SemaphoreSet {
     pub fn remove(&self) -> io::Result<()> {
         sem::remove(self.id()?).map(drop).map_err(io::Error::from_raw_os_error)
     }
-
-    fn control(&self, semaphore: c_int, command: c_int, argument: usize) -> io::Result<c_int> {
-        let id = self.id()?;
-        // SAFETY: `argument` is what the command wants: a place of the caller's.
-        unsafe { sem::control(id, semaphore, command, argument) }.map_err(io::Error::from_raw_os_error)
-    }
 }
 
 /// The id of an array for this user alone.
-fn make(key: i32, values: &[u16], flags: c_int, kept: bool) -> io::Result<i32> {
-    sem::find_or_make(key, flags, New { values, kept }).map_err(io::Error::from_raw_os_error)
+fn make(key: i32, values: &[u16], flags: c_int) -> io::Result<i32> {
+    sem::find_or_make(key, flags, values).map_err(io::Error::from_raw_os_error)
 }
 
 impl Drop for SemaphoreSet {
     fn drop(&mut self) {
         let id = *self.id.get_mut();
         // In a forked child it is the parent's.
-        if !self.shared && id != 0 && sem::keeps(id) {
-            let _ = sem::remove(id);
+        if !self.shared && id != 0 {
+            let _ = sem::close(id);
         }
     }
 }

@@ -8,7 +8,7 @@ use core::ffi::c_int;
 
 use libc::{EBUSY, EDEADLK, EINVAL, ETIMEDOUT, clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
 use poundlock_core::names::RwLocks;
-use poundlock_core::platform::{Clock, Deadline};
+use poundlock_core::platform::Deadline;
 
 use crate::entry::export;
 use crate::rwlock_object::{RwLock, Side};
@@ -365,10 +365,7 @@ unsafe fn glibc_lock(lock: *mut pthread_rwlock_t, side: Side, patience: Patience
             (Side::Write, Patience::Forever) => real::pthread_rwlock_wrlock(lock),
             (_, Patience::Until(deadline)) => {
                 let time = timespec { tv_sec: deadline.seconds, tv_nsec: i64::from(deadline.nanoseconds) };
-                let clock = match deadline.clock {
-                    Clock::Realtime => libc::CLOCK_REALTIME,
-                    Clock::Monotonic => libc::CLOCK_MONOTONIC,
-                };
+                let clock = poundlock_linux::time::id(deadline.clock);
                 match side {
                     Side::Read => real::pthread_rwlock_clockrdlock(lock, clock, &time),
                     Side::Write => real::pthread_rwlock_clockwrlock(lock, clock, &time),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use poundlock_sim::fit::is_before;
 use poundlock_sim::model::Model;
-use poundlock_sim::published::{Comparison, Figure, Run, Table, tables};
+use poundlock_sim::published::{Comparison, Figure, Run, Table, tables, why_not};
 use serde::Serialize;
 
 use super::page::{Section, html};
@@ -96,16 +96,11 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let wanted: Vec<Table> =
         all.into_iter().filter(|table| args.table == "all" || args.table == table.name).collect();
     if wanted.is_empty() {
-        return Err(match args.table.as_str() {
-            "osv_ycsb_workloadf" => Failure::new(
-                status::USAGE,
-                "osv_ycsb_workloadf cannot be reproduced: what Cassandra's threads do between two locks its source does not say",
-            ),
-            other => Failure::new(
-                status::USAGE,
-                format_args!("no table is called '{other}'; there are {} and all", names.join(", ")),
-            ),
-        });
+        let line = match why_not(&args.table) {
+            Some(why) => format!("{} cannot be reproduced: {why}", args.table),
+            None => format!("no table is called '{}'; there are {} and all", args.table, names.join(", ")),
+        };
+        return Err(Failure::new(status::USAGE, line));
     }
     let figures = wanted.iter().flat_map(|table| &table.rows).flat_map(|row| [&row.before, &row.after]);
     let mut runs: Vec<&Run> = figures.map(|figure| &figure.run).collect();

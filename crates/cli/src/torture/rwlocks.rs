@@ -76,13 +76,8 @@ unsafe extern "C" fn poundlock_torture_rwlock(
     let policies = [Policy::PhaseFair, Policy::ReaderPreferring, Policy::WriterPreferring];
     let Some(&policy) = policies.get(policy as usize) else { return EINVAL };
     let Some(&operation) = OPERATIONS.get(operation as usize) else { return EINVAL };
-    let deadline = match deadline {
-        None => None,
-        Some(time) => match time::clock(clock).and_then(|clock| time::deadline(clock, time)) {
-            None => return EINVAL,
-            deadline => deadline,
-        },
-    };
+    let known = |time| time::clock(clock).and_then(|clock| time::deadline(clock, time)).ok_or(());
+    let Ok(deadline) = deadline.map(known).transpose() else { return EINVAL };
     match (operation, &deadline) {
         (Operation::Read, None) => lock.lock_read(policy),
         (Operation::Read, Some(until)) => return by_then(lock.lock_read_until(policy, until)),

@@ -79,6 +79,49 @@ pub unsafe fn control(id: i32, num: i32, command: c_int, argument: usize) -> Res
     }
 }
 
+/// How many semaphores an array of ours has; never 0.
+///
+/// # Errors
+/// Those of `IPC_STAT`.
+pub fn length(id: i32) -> Result<usize, Errno> {
+    open_for(id, rights::READ).map(|entered| length_of(&entered))
+}
+
+/// The value of one semaphore, at one moment.
+///
+/// # Errors
+/// Those of `GETVAL`.
+pub fn value(id: i32, num: u16) -> Result<u16, Errno> {
+    get_one(id, num.into(), libc::GETVAL).map(|value| value as u16)
+}
+
+/// The values of all semaphores, at one moment.
+///
+/// # Errors
+/// Those of `GETALL`; EINVAL also if there are not as many.
+pub fn values(id: i32, values: &mut [u16]) -> Result<(), Errno> {
+    let entered = open_for(id, rights::READ)?;
+    if values.len() != length_of(&entered) {
+        return Err(libc::EINVAL);
+    }
+    values.copy_from_slice(snapshot(&entered)?.values());
+    Ok(())
+}
+
+/// Sets the values of all semaphores, and forgets what was to be undone.
+///
+/// # Errors
+/// Those of `SETALL`; EINVAL also if there are not as many.
+pub fn set_values(id: i32, values: &[u16]) -> Result<(), Errno> {
+    let entered = open_for(id, rights::ALTER)?;
+    if values.len() != length_of(&entered) {
+        return Err(libc::EINVAL);
+    }
+    let mut scratch = Scratch::new(&entered)?;
+    scratch.values().copy_from_slice(values);
+    replace(&entered, scratch.values())
+}
+
 fn open(id: i32) -> Result<Entered, Errno> {
     let domain = domain::get().ok_or(libc::EINVAL)?;
     process::process().ok_or(libc::ENOSPC)?;
@@ -92,6 +135,10 @@ fn open_for(id: i32, asked: u32) -> Result<Entered, Errno> {
         return Err(libc::EINVAL);
     }
     if rights::has(&entered.array.settings(), asked) { Ok(entered) } else { Err(libc::EACCES) }
+}
+
+fn length_of(entered: &Entered) -> usize {
+    entered.array.semaphores() as usize
 }
 
 /// The number of a semaphore that is there.
@@ -126,10 +173,9 @@ fn set_value(id: i32, num: i32, value: c_int) -> Result<c_int, Errno> {
     entered.array.set_value(num, value).map(|()| 0).map_err(errno)
 }
 
-fn get_all(id: i32, argument: usize) -> Result<c_int, Errno> {
-    let entered = open_for(id, rights::READ)?;
-    let mut scratch = Scratch::new(entered.array.semaphores() as usize)?;
-    // Not to the caller's memory: nothing may fault under the array's lock.
+/// All values. Not to the caller's memory: nothing may fault under the array's lock.
+fn snapshot(entered: &Entered) -> Result<Scratch, Errno> {
+    let mut scratch = Scratch::new(entered)?;
     let values = scratch.values();
     entered
         .array
@@ -139,6 +185,21 @@ fn get_all(id: i32, argument: usize) -> Result<c_int, Errno> {
             }
         })
         .map_err(errno)?;
+    Ok(scratch)
+}
+
+/// Sets all values to these, which are as many and not in the caller's memory, either.
+fn replace(entered: &Entered, values: &[u16]) -> Result<(), Errno> {
+    if values.iter().any(|value| u32::from(*value) > MOST_VALUE) {
+        return Err(libc::ERANGE);
+    }
+    let set = entered.array.set_values(|num| values.get(num as usize).copied().unwrap_or(0).into());
+    set.map_err(errno)
+}
+
+fn get_all(id: i32, argument: usize) -> Result<c_int, Errno> {
+    let mut scratch = snapshot(&open_for(id, rights::READ)?)?;
+    let values = scratch.values();
     if !user::writable(argument, size_of_val(values)) {
         return Err(libc::EFAULT);
     }
@@ -152,7 +213,7 @@ fn get_all(id: i32, argument: usize) -> Result<c_int, Errno> {
 
 fn set_all(id: i32, argument: usize) -> Result<c_int, Errno> {
     let entered = open_for(id, rights::ALTER)?;
-    let mut scratch = Scratch::new(entered.array.semaphores() as usize)?;
+    let mut scratch = Scratch::new(&entered)?;
     let values = scratch.values();
     if !user::readable(argument, size_of_val(values)) {
         return Err(libc::EFAULT);
@@ -162,11 +223,7 @@ fn set_all(id: i32, argument: usize) -> Result<c_int, Errno> {
         let from = ptr::with_exposed_provenance::<u8>(argument);
         ptr::copy_nonoverlapping(from, values.as_mut_ptr().cast::<u8>(), size_of_val(values));
     }
-    if values.iter().any(|value| u32::from(*value) > MOST_VALUE) {
-        return Err(libc::ERANGE);
-    }
-    let set = entered.array.set_values(|num| values.get(num as usize).copied().unwrap_or(0).into());
-    set.map(|()| 0).map_err(errno)
+    replace(&entered, values).map(|()| 0)
 }
 
 fn set(id: i32, status: &Status) -> Result<c_int, Errno> {
@@ -251,7 +308,8 @@ struct Scratch {
 impl Scratch {
     const FEW: usize = 256;
 
-    fn new(count: usize) -> Result<Self, Errno> {
+    fn new(entered: &Entered) -> Result<Self, Errno> {
+        let count = length_of(entered);
         let many = match count <= Self::FEW {
             true => ptr::null_mut(),
             false => memory::map(count * size_of::<u16>(), false).ok_or(libc::ENOMEM)?,

@@ -27,18 +27,18 @@ pub fn get(key: i32, semaphores: i32, flags: i32) -> Result<Option<i32>, Errno> 
 
 /// What `semget(2)` cannot say of an array that is made.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct New<'a> {
+struct New<'a> {
     /// The first values of its semaphores, as many as there are; none: zeroes. Nobody sees the array without them.
-    pub values: &'a [u16],
+    values: &'a [u16],
     /// It goes when the calling process ends: at once if that ends by `exit` with one thread, else as soon as somebody notices.
-    pub kept: bool,
+    kept: bool,
 }
 
 /// As [`get`], and says more of the array if it is made.
 ///
 /// # Errors
 /// Those of [`get`]; and ERANGE for a value above [`MOST_VALUE`].
-pub fn get_with(key: i32, semaphores: i32, flags: i32, new: New<'_>) -> Result<Option<i32>, Errno> {
+fn get_with(key: i32, semaphores: i32, flags: i32, new: New<'_>) -> Result<Option<i32>, Errno> {
     if new.values.iter().any(|value| u32::from(*value) > MOST_VALUE) {
         return Err(libc::ERANGE);
     }
@@ -93,9 +93,6 @@ pub fn get_with(key: i32, semaphores: i32, flags: i32, new: New<'_>) -> Result<O
     let keeper = if new.kept { own.slot + 1 } else { 0 };
     let made = make(domain, &settings, semaphores, choice.variant, new.values, keeper);
     drop(guard);
-    if new.kept {
-        end_at_exit();
-    }
     match made {
         Ok(entered) => Ok(Some(entered.id)),
         Err(libc::ENOSPC | libc::ENOMEM | libc::EDQUOT) => Err(libc::ENOMEM),
@@ -106,13 +103,15 @@ pub fn get_with(key: i32, semaphores: i32, flags: i32, new: New<'_>) -> Result<O
     }
 }
 
-/// As [`get_with`], for those who link with us: an array for this user alone, and none of the kernel's. What is to be undone is undone at once when
-/// the process ends by `exit`.
+/// As [`get`], for those who link with us: an array for this user alone, and none of the kernel's. One that is made has these values before anybody sees
+/// it. Without a key it goes when the calling process ends: at once if that ends by `exit` with one thread, else as soon as somebody
+/// notices. What is to be undone is undone at once when the process ends by `exit`.
 ///
 /// # Errors
-/// Those of [`get_with`]; ENOENT if there is none and none is to be made, ENOSYS if it cannot be ours.
-pub fn find_or_make(key: i32, flags: i32, new: New<'_>) -> Result<i32, Errno> {
-    let count = i32::try_from(new.values.len()).map_err(|_| libc::EINVAL)?;
+/// Those of [`get`]; ERANGE for a value above [`MOST_VALUE`]; ENOENT if there is none and none is to be made, ENOSYS if it cannot be ours.
+pub fn find_or_make(key: i32, flags: i32, values: &[u16]) -> Result<i32, Errno> {
+    let count = i32::try_from(values.len()).map_err(|_| libc::EINVAL)?;
+    let new = New { values, kept: key == libc::IPC_PRIVATE };
     match get_with(key, count, flags & !0o777 | 0o600, new)? {
         Some(id) => {
             end_at_exit();
@@ -267,8 +266,16 @@ pub fn remove(id: i32) -> Result<Report, Errno> {
     Ok(report)
 }
 
+/// The end of an array's use by the calling process: removes it if it goes with that.
+///
+/// # Errors
+/// Those of [`remove`].
+pub fn close(id: i32) -> Result<(), Errno> {
+    if keeps(id) { remove(id).map(drop) } else { Ok(()) }
+}
+
 /// Whether that array is there, and goes with the calling process.
-pub fn keeps(id: i32) -> bool {
+fn keeps(id: i32) -> bool {
     let array = domain::known().and_then(|domain| domain.registry.live(id));
     let own = process::registered().map(|slot| slot + 1);
     array.is_some_and(|array| Some(array.keeper.load(Relaxed)) == own)

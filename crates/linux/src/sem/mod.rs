@@ -47,10 +47,10 @@ use core::ffi::c_int;
 use poundlock_core::semarray::Error;
 
 pub use config::{Choice, Which, choice, choose, configure};
-pub use control::control;
+pub use control::{control, length, set_values, value, values};
 pub use handlers::installed as handler_installed;
 pub use list::{Listed, describe, list};
-pub use make::{New, end, end_at_exit, find_or_make, get, get_with, keeps, remove};
+pub use make::{close, end, end_at_exit, find_or_make, get, remove};
 pub use operate::{operate, operate_until};
 
 /// An error number of the system's.
