@@ -402,6 +402,7 @@ impl<P: Platform> RawBarging<P> {
             return Ok(());
         }
         held.record().rests();
+        held.node().set_priority();
         self.quieten();
         bitlock::lock::<P>(&self.guard);
         self.sleep(held.id, awake, patience)
@@ -641,10 +642,11 @@ impl<P: Platform> RawBarging<P> {
                 bitlock::unlock::<P>(&self.guard);
                 return Err(failure);
             }
-            list::push::<P>(&self.head, id);
-            if node.attempts.load(Relaxed) != 0 {
-                // It was woken in vain, and keeps its turn. The list is circular.
-                self.head.store(id.raw(), Relaxed);
+            if node.attempts.load(Relaxed) == 0 {
+                list::push::<P>(&self.head, id);
+            } else {
+                // It was woken in vain, and keeps its turn.
+                list::push_first::<P>(&self.head, id);
             }
             node.state.store(state::SLEEPING, Relaxed);
             bitlock::unlock::<P>(&self.guard);

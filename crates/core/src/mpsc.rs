@@ -17,6 +17,9 @@
 //!
 //! `pop` is the first node of the consumer's list; 0: empty. Only the consumer changes it.
 //!
+//! Of the waiters that are on the stack when it is turned round, real-time threads come first, by priority ([`Platform::priority`]). None goes
+//! before one that is in the consumer's list already, so a waiter is overtaken by those of one stack at most.
+//!
 //! # Invariants
 //!
 //! * **TOKEN.** The token is set only while both lists are empty, and nobody pushes while it is set.
@@ -123,8 +126,19 @@ impl<P: Platform> Queue<P> {
         while let Some(waiter) = next {
             let node = waiter.get::<P>();
             next = Waiter::from_raw(node.after.load(Relaxed));
-            node.after.store(first.map_or(0, Waiter::raw), Relaxed);
-            first = Some(waiter);
+            // Before all that came later, but for those that are more urgent.
+            let (mut before, mut after) = (None, first);
+            while let Some(other) = after.map(Waiter::get::<P>)
+                && other.priority.load(Relaxed) > node.priority.load(Relaxed)
+            {
+                before = Some(other);
+                after = Waiter::from_raw(other.after.load(Relaxed));
+            }
+            node.after.store(after.map_or(0, Waiter::raw), Relaxed);
+            match before {
+                Some(other) => other.after.store(waiter.raw(), Relaxed),
+                None => first = Some(waiter),
+            }
         }
         first
     }

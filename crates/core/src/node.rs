@@ -104,6 +104,8 @@ pub struct Node<P: Platform> {
     pub(crate) after: P::U32,
     /// Sleepers' list, circular. Guarded by the lock of the list that the node is in.
     pub(crate) before: P::U32,
+    /// How urgent its thread is: see [`Platform::priority`]. Set by the owner before it is linked.
+    pub(crate) priority: P::U32,
     /// How often it was woken in vain. Guarded by the mutex's wait lock. In a spare node: the [`Platform::epoch`] in which it
     /// was taken.
     pub(crate) attempts: P::U32,
@@ -191,12 +193,18 @@ impl<P: Platform> Node<P> {
             state: P::U32::new(0),
             after: P::U32::new(0),
             before: P::U32::new(0),
+            priority: P::U32::new(0),
             attempts: P::U32::new(0),
             passed: P::U32::new(0),
             linked: P::U32::new(0),
             mutex: P::Usize::new(0),
             kicked: P::Usize::new(0),
         }
+    }
+
+    /// The calling thread, whose node it is, is about to queue.
+    pub(crate) fn set_priority(&self) {
+        self.priority.store(P::priority(), Relaxed);
     }
 }
 
@@ -427,6 +435,8 @@ impl<P: Platform> Drop for Held<P> {
 /// The sleepers' list: circular, doubly linked through `after` and `before`, entered through a word that
 /// names the first. Every function needs the lock that guards the list; all accesses are relaxed because
 /// that lock orders them.
+///
+/// **PRIORITY.** Each node is at least as urgent as the one after it, unless that is the first again.
 pub(crate) mod list {
     use super::{NodeId, Platform, Relaxed};
     use crate::platform::Atomic;
@@ -442,25 +452,44 @@ pub(crate) mod list {
         if next == head.load(Relaxed) { None } else { NodeId::from_raw(next) }
     }
 
-    /// Adds at the end.
+    /// Adds behind all that are as urgent, or more: at the end, if it is not a real-time thread's.
     pub(crate) fn push<P: Platform>(head: &P::U32, id: NodeId) {
+        insert::<P>(head, id, id.get::<P>().priority.load(Relaxed));
+    }
+
+    /// Adds in front of all that are as urgent, or less: a node that keeps its turn.
+    pub(crate) fn push_first<P: Platform>(head: &P::U32, id: NodeId) {
+        insert::<P>(head, id, id.get::<P>().priority.load(Relaxed).saturating_add(1));
+    }
+
+    /// Adds behind those whose priority is `least` or more.
+    fn insert<P: Platform>(head: &P::U32, id: NodeId, least: u32) {
         let node = id.get::<P>();
-        match first::<P>(head) {
-            None => {
-                node.after.store(id.raw(), Relaxed);
-                node.before.store(id.raw(), Relaxed);
-                head.store(id.raw(), Relaxed);
-            }
-            Some(first) => {
-                let front = first.get::<P>();
-                let last = front.before.load(Relaxed);
-                node.after.store(first.raw(), Relaxed);
-                node.before.store(last, Relaxed);
-                front.before.store(id.raw(), Relaxed);
-                if let Some(last) = NodeId::from_raw(last) {
-                    last.get::<P>().after.store(id.raw(), Relaxed);
-                }
-            }
+        let priority = |id: NodeId| id.get::<P>().priority.load(Relaxed);
+        let last = first::<P>(head).and_then(|first| NodeId::from_raw(first.get::<P>().before.load(Relaxed)));
+        let (Some(first), Some(last)) = (first::<P>(head), last) else {
+            node.after.store(id.raw(), Relaxed);
+            node.before.store(id.raw(), Relaxed);
+            head.store(id.raw(), Relaxed);
+            return;
+        };
+        // Where there are no real-time threads, the end is found here, in a line that is written to below.
+        let at_end = priority(last) >= least;
+        let mut next = first;
+        while !at_end && priority(next) >= least {
+            // The last one is not so urgent: the search ends before it comes round.
+            let Some(after) = NodeId::from_raw(next.get::<P>().after.load(Relaxed)) else { break };
+            next = after;
+        }
+        let before = next.get::<P>().before.load(Relaxed);
+        node.after.store(next.raw(), Relaxed);
+        node.before.store(before, Relaxed);
+        next.get::<P>().before.store(id.raw(), Relaxed);
+        if let Some(before) = NodeId::from_raw(before) {
+            before.get::<P>().after.store(id.raw(), Relaxed);
+        }
+        if next == first && !at_end {
+            head.store(id.raw(), Relaxed);
         }
     }
 

@@ -73,6 +73,10 @@ impl Platform for Linux {
         registry::index()
     }
 
+    fn priority() -> u32 {
+        registry::priority()
+    }
+
     #[inline]
     fn record(index: u32) -> &'static Record<Linux> {
         registry::record(index)

@@ -5,7 +5,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use libc::{
-    clockid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_spinlock_t, pthread_t, timespec,
+    clockid_t, pid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_spinlock_t, pthread_t,
+    sched_param, timespec,
 };
 
 /// A function that is looked up when it is first needed. The lookup neither allocates nor locks anything that
@@ -127,6 +128,10 @@ calls! {
     pthread_cond_signal(cond: *mut pthread_cond_t);
     pthread_cond_broadcast(cond: *mut pthread_cond_t);
     pthread_cancel(thread: pthread_t);
+    pthread_setschedparam(thread: pthread_t, policy: c_int, parameter: *const sched_param);
+    pthread_setschedprio(thread: pthread_t, priority: c_int);
+    sched_setscheduler(process: pid_t, policy: c_int, parameter: *const sched_param);
+    sched_setparam(process: pid_t, parameter: *const sched_param);
     pthread_spin_init(lock: *mut pthread_spinlock_t, shared: c_int);
     pthread_spin_destroy(lock: *mut pthread_spinlock_t);
     pthread_spin_lock(lock: *mut pthread_spinlock_t);
