@@ -1,7 +1,8 @@
-// Real-time threads go before others, by priority, and first come first served among equals, as with the kernel's futexes:
-// at mutexes, as the writers of readers-writer locks, and at condition variables, whether one is signalled or all are. However
-// a thread became a real-time thread, before or after it has slept in a lock. All waiters are known to sleep in a futex before
-// anybody is let in. Ends with 77 where there are no real-time threads.
+// Real-time threads go before others, by priority, and first come first served among equals, as with the
+// kernel's futexes: at mutexes, as the writers of readers-writer locks, and at condition variables, whether
+// one is signalled or all are. However a thread became a real-time thread, before or after it has slept in a
+// lock. All waiters are known to sleep in a futex before anybody is let in. Ends with 77 where there are no
+// real-time threads.
 #include "check.h"
 #include <sched.h>
 
@@ -92,7 +93,8 @@ static int within(unsigned long word, const void *object, size_t size) {
     return word - (unsigned long)object < size;
 }
 
-// Waits until it sleeps, but not for its turn to come, and, if `moved`, not in the condition variable: seen so three times.
+// Waits until it sleeps, but not for its turn to come, and, if `moved`, not in the condition variable: seen
+// so three times.
 static void await_queued(struct worker *worker, int moved) {
     for (int seen = 0; seen < 3; usleep(200)) {
         unsigned long word = sleeps_on(worker->id);

@@ -1,7 +1,7 @@
 //! The condition variable that moves its waiters to the mutex instead of waking them all.
 //!
-//! Waiters queue in the condition variable, under its own small lock: real-time threads by priority, before all others
-//! ([`Platform::priority`]), and first-in first-out among equals. A signal takes the
+//! Waiters queue in the condition variable, under its own small lock: real-time threads by priority, before
+//! all others ([`Platform::priority`]), and first-in first-out among equals. A signal takes the
 //! first out and puts it into the mutex's list of sleepers, asleep as it is; the mutex's unlock wakes it when
 //! its turn comes ("wait morphing", as in OSv's `send_lock` and 4.4BSD's requeue). So a broadcast to a
 //! hundred waiters wakes one thread per unlock, and a signal under the mutex wakes nobody in vain.
@@ -243,7 +243,8 @@ impl<P: Platform> RawCondvar<P> {
         Outcome::Signalled
     }
 
-    /// Wakes one waiter, if there is one: the most urgent, and of those the one that came first. A signal without a waiter is
+    /// Wakes one waiter, if there is one: the most urgent, and of those the one that came first. A signal
+    /// without a waiter is
     /// forgotten.
     pub fn signal(&self) {
         self.take_out(1);

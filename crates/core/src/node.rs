@@ -511,3 +511,60 @@ pub(crate) mod list {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::{LEVELS, NodeId, Relaxed, list};
+    use crate::platform::Atomic;
+    use crate::testing::{Lists, Numbers, RECORDS, U32};
+
+    /// The list, from its first node, and the other way round.
+    fn contents(head: &U32) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = list::first::<Lists>(head).into_iter().collect();
+        while let Some(next) = nodes.last().and_then(|last| list::following::<Lists>(head, *last)) {
+            nodes.push(next);
+        }
+        for (at, id) in nodes.iter().enumerate() {
+            let before = nodes[(at + nodes.len() - 1) % nodes.len()];
+            assert_eq!(id.get::<Lists>().before.load(Relaxed), before.raw());
+        }
+        nodes
+    }
+
+    #[test]
+    fn the_more_urgent_come_first_and_equals_in_the_order_of_their_coming() {
+        for seed in 1..500 {
+            let mut numbers = Numbers(seed);
+            // In some there are no real-time threads.
+            let priorities = 1 + numbers.below(4);
+            let head = U32::new(0);
+            let mut model: Vec<(NodeId, u32)> = Vec::new();
+            let mut idle: Vec<NodeId> = (0..RECORDS * LEVELS).map(|at| NodeId(at + 1)).collect();
+            for _ in 0..300 {
+                if numbers.below(3) == 0 && !model.is_empty() {
+                    let (id, _) = model.remove(numbers.below(model.len() as u32) as usize);
+                    list::remove::<Lists>(&head, id);
+                    idle.push(id);
+                } else if let Some(id) = idle.pop() {
+                    let priority = numbers.below(priorities);
+                    id.get::<Lists>().priority.store(priority, Relaxed);
+                    let keeps_its_turn = numbers.below(4) == 0;
+                    let goes_before =
+                        |&(_, other): &(NodeId, u32)| other < priority || keeps_its_turn && other == priority;
+                    let place = model.iter().position(goes_before).unwrap_or(model.len());
+                    model.insert(place, (id, priority));
+                    if keeps_its_turn {
+                        list::push_first::<Lists>(&head, id);
+                    } else {
+                        list::push::<Lists>(&head, id);
+                    }
+                }
+                assert!(contents(&head).iter().eq(model.iter().map(|(id, _)| id)), "seed {seed}");
+            }
+        }
+    }
+}

@@ -271,9 +271,9 @@ pub trait Platform: Sized + 'static {
     /// indices have run out.
     fn current() -> Option<u32>;
 
-    /// How urgent the calling thread is: 0, unless it is scheduled by a fixed priority ("real-time"); then that, where more is more
-    /// urgent. Asked once in each wait, before the thread queues. The answer may be out of date for a while where it is 0: it
-    /// orders waiters, and nothing else rests on it.
+    /// How urgent the calling thread is: 0, unless it is scheduled by a fixed priority ("real-time"); then
+    /// that, where more is more urgent. Asked once in each wait, before the thread queues. The answer may be
+    /// out of date for a while where it is 0: it orders waiters, and nothing else rests on it.
     fn priority() -> u32 {
         0
     }

@@ -17,8 +17,10 @@
 //! | `CALLED` | the queue head was woken and has not looked yet: a hint | who wakes it, under `guard` | the head, when it looks and when it enters; and under `guard` when it is the head no more |
 //! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
 //!
-//! `guard` is a small lock (`bitlock`) for all that follows. `readers` and `writers` are lists of waiters, real-time threads first
-//! ([`Platform::priority`]) and in the order in which they came among equals; an upgradable reader waits among the writers. `head` names the one waiter that may try for the lock. `upgrader` names the one that
+//! `guard` is a small lock (`bitlock`) for all that follows. `readers` and `writers` are lists of waiters,
+//! real-time threads first ([`Platform::priority`]) and in the order in which they came among equals; an
+//! upgradable reader waits among the writers. `head` names the one waiter that may try for the lock.
+//! `upgrader` names the one that
 //! sleeps until the other readers have left. `phase` counts the writers that entered from the queue; in a waiter's node it is noted after which of them it
 //! came. `owner` is the last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set.
 //!
@@ -30,8 +32,8 @@
 //! | `ReaderPreferring` | no | readers | readers |
 //! | `WriterPreferring` | yes | writers | writers |
 //!
-//! Whether readers or writers are next is the policy's to say, whatever priorities they have; priorities say who is the first of the readers
-//! and the first of the writers.
+//! Whether readers or writers are next is the policy's to say, whatever priorities they have; priorities say
+//! who is the first of the readers and the first of the writers.
 //!
 //! With the first nobody waits for more than one phase of the others, in the manner of Brandenburg and Anderson's phase-fair locks (Real-Time
 //! Systems, 2010), but that who runs may overtake who sleeps, for a bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so,
@@ -58,9 +60,10 @@
 //!   releases with `SLEEPS` clear, or calls again; it wakes by address, in type-stable memory.
 //! * **SERVICE.** Headship is passed on by whoever enters from it or gives up. A head that has waited in vain bars newcomers, so it enters when those
 //!   inside have left. More urgent threads of its list, and they alone, may take headship from it.
-//! * **PRIORITY.** No head sleeps while a more urgent waiter is in its list: a newcomer takes headship from one that sleeps, and one that is about to
-//!   sleep gives it up. Both happen under `guard`, and only if the head's node is [`state::SLEEPING`]; who has said so does not try as the head again before
-//!   it is called, or has found under `guard` that it is the head still. So nobody tries as the head who is not.
+//! * **PRIORITY.** No head sleeps while a more urgent waiter is in its list: a newcomer takes headship from
+//!   one that sleeps, and one that is about to sleep gives it up. Both happen under `guard`, and only if the
+//!   head's node is [`state::SLEEPING`]; who has said so does not try as the head again before it is called,
+//!   or has found under `guard` that it is the head still. So nobody tries as the head who is not.
 //!
 //! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that nobody upgrades. So whoever keeps a lock where others
 //!   keep theirs may have a word of theirs there that says whose it is.
@@ -574,16 +577,18 @@ impl<P: Platform> RawRwLock<P> {
         entered
     }
 
-    /// PRIORITY: a real-time thread is in its list. Whether it is to be the head, instead of one that sleeps. Under `guard`.
+    /// PRIORITY: a real-time thread is in its list. Whether it is to be the head, instead of one that sleeps.
+    /// Under `guard`.
     #[cold]
     fn goes_before(&self, kind: Kind, id: NodeId) -> bool {
         let list = self.list(kind);
         let node = id.get::<P>();
         let Some(next) = list::following::<P>(list, id) else { return false };
-        // Who is passed by it waits for no other phase than it would have: the first reader is always of the earliest phase.
+        // Who is passed by it waits for no other phase than it would have: the first reader is always of the
+        // earliest phase.
         node.passed.store(next.get::<P>().passed.load(Relaxed), Relaxed);
-        // Partner of the head's, as it falls asleep: of two read-modify-writes of one word the later one's thread sees what the other's did
-        // before. Release: our place in the list. Acquire: that it sleeps.
+        // Partner of the head's, as it falls asleep: of two read-modify-writes of one word the later one's
+        // thread sees what the other's did before. Release: our place in the list. Acquire: that it sleeps.
         self.word.fetch_or(0, AcqRel);
         // A head behind several others was awake when the first of those came: it will see to it.
         list::first::<P>(list) == Some(id)
@@ -591,7 +596,8 @@ impl<P: Platform> RawRwLock<P> {
             && next.get::<P>().state.load(Relaxed) == state::SLEEPING
     }
 
-    /// PRIORITY: the head is about to sleep, and is not the first of its list any more. That one is to be the head instead.
+    /// PRIORITY: the head is about to sleep, and is not the first of its list any more. That one is to be the
+    /// head instead.
     #[cold]
     fn step_down(&self, kind: Kind, held: &Held<P>) {
         bitlock::lock::<P>(&self.guard);
@@ -610,7 +616,8 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Whether a thread that has said that it sleeps, and was not called, is the head still. If so, it is awake again.
+    /// Whether a thread that has said that it sleeps, and was not called, is the head still. If so, it is
+    /// awake again.
     fn is_head_still(&self, held: &Held<P>) -> bool {
         bitlock::lock::<P>(&self.guard);
         let is_head = self.head.load(Relaxed) == held.id.raw();
@@ -694,7 +701,8 @@ impl<P: Platform> RawRwLock<P> {
                     return false;
                 }
             }
-            // PRIORITY: nobody called it, so others may have gone before it meanwhile; then it waits to be called.
+            // PRIORITY: nobody called it, so others may have gone before it meanwhile; then it waits to be
+            // called.
             if node.state.load(Acquire) == state::SLEEPING
                 && !self.is_head_still(held)
                 && !self.sleep(want, node)

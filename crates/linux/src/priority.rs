@@ -1,9 +1,10 @@
 //! How urgent a thread is: see [`Platform::priority`](poundlock_core::Platform::priority).
 //!
-//! Only the kernel knows, and to ask it before every sleep would make each dearer for a thing that few programs have. So an ordinary thread
-//! asks before its first sleep, which finds what it was created as or has been made since, before every 64th, and once
-//! [`scheduling_changed`] was called; a real-time thread asks each time. A thread that another process makes a real-time
-//! thread (`chrt -p`), or a system call that nobody saw, is one here after 64 sleeps at the latest.
+//! Only the kernel knows, and to ask it before every sleep would make each dearer for a thing that few
+//! programs have. So an ordinary thread asks before its first sleep, which finds what it was created as or
+//! has been made since, before every 64th, and once [`scheduling_changed`] was called; a real-time thread
+//! asks each time. A thread that another process makes a real-time thread (`chrt -p`), or a system call that
+//! nobody saw, is one here after 64 sleeps at the latest.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -15,8 +16,8 @@ static CHANGES: AtomicU32 = AtomicU32::new(0);
 /// Sleeps of an ordinary thread between two questions.
 const SLEEPS: u32 = 63;
 
-/// What a thread knows of itself; zero before it has asked. Written by that thread only, a signal handler on it included, to which it
-/// is as good before as after.
+/// What a thread knows of itself; zero before it has asked. Written by that thread only, a signal handler on
+/// it included, to which it is as good before as after.
 pub(crate) struct Known {
     /// The priority; or, of an ordinary thread, as a negative number, how many more sleeps do not ask.
     priority: AtomicU32,
@@ -46,13 +47,14 @@ impl Known {
     }
 }
 
-/// Tells the locks that a thread of this process may have become a real-time thread: it is taken for one from its next sleep
-/// on. Call it after the change. Async-signal-safe.
+/// Tells the locks that a thread of this process may have become a real-time thread: it is taken for one from
+/// its next sleep on. Call it after the change. Async-signal-safe.
 pub fn scheduling_changed() {
     CHANGES.fetch_add(1, Relaxed);
 }
 
-/// The calling thread's priority among real-time threads, from 1; one with a deadline comes before all. 0 if it is none, or if the kernel does not say.
+/// The calling thread's priority among real-time threads, from 1; one with a deadline comes before all. 0 if
+/// it is none, or if the kernel does not say.
 fn ask() -> u32 {
     const BEFORE_ALL: u32 = 100;
     // The C library's functions may be ours, or somebody else's.
@@ -62,9 +64,8 @@ fn ask() -> u32 {
         Ok(libc::SCHED_FIFO | libc::SCHED_RR) => {
             let mut parameter = libc::sched_param { sched_priority: 0 };
             // SAFETY: the kernel writes one structure.
-            let asked = keeping_errno(|| unsafe {
-                libc::syscall(libc::SYS_sched_getparam, 0, &raw mut parameter)
-            });
+            let asked =
+                keeping_errno(|| unsafe { libc::syscall(libc::SYS_sched_getparam, 0, &raw mut parameter) });
             if asked.is_ok() { parameter.sched_priority.max(0).cast_unsigned() } else { 0 }
         }
         Ok(libc::SCHED_DEADLINE) => BEFORE_ALL,

@@ -61,7 +61,8 @@ fn every_name_that_glibc_has_is_exported() {
 fn nothing_else_is_exported() {
     let handlers = ["sigaction", "signal", "bsd_signal", "ssignal", "sigset", "siginterrupt"];
     let others = ["pthread_cancel", "dlopen", "dlvsym", "_exit", "_Exit"];
-    let scheduling = ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
+    let scheduling =
+        ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
     // What the locks look for that a program is linked with.
     let linked = ["poundlock_statistics_1"];
     let wrappers = [&handlers[..], &others[..], &scheduling[..], &linked[..]].concat();

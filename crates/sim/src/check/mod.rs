@@ -69,8 +69,8 @@ pub struct Case<'a> {
     pub inside: Picoseconds,
     /// What the platform is, and what the adversary does.
     pub settings: Settings,
-    /// How many priorities there are. With one, all threads are ordinary ones; with more, some are real-time threads, and they may keep the
-    /// less urgent ones waiting whatever the lock promises.
+    /// How many priorities there are. With one, all threads are ordinary ones; with more, some are real-time
+    /// threads, and they may keep the less urgent ones waiting whatever the lock promises.
     pub priorities: u32,
     /// Of all that is left to chance besides.
     pub seed: u64,
