@@ -179,6 +179,9 @@ pub struct Record<P: Platform> {
     /// How many readers-writer locks the thread has left that somebody waited for without a CPU. Written by the record's own thread only, a signal
     /// handler on it included, to which it is a hint.
     left: P::U32,
+    /// What the platform knows of the thread's priority, and since when: its own to read and write, on the
+    /// record's own thread.
+    priority: [P::U32; 2],
     /// 1 while the thread chooses a spare node. Written by the record's own thread only, a signal handler on it included.
     choosing: P::U32,
 }
@@ -218,6 +221,7 @@ impl<P: Platform> Default for Record<P> {
             stint: P::Usize::new(0),
             asked: P::Usize::new(0),
             left: P::U32::new(0),
+            priority: [P::U32::new(0), P::U32::new(0)],
             choosing: P::U32::new(0),
         }
     }
@@ -231,11 +235,20 @@ impl<P: Platform> Record<P> {
         self.choosing.store(0, Relaxed);
         self.stint.store(0, Relaxed);
         self.left.store(0, Relaxed);
+        for word in &self.priority {
+            word.store(0, Relaxed);
+        }
         // The last thread may have ended in the middle of a wait, by way of a signal handler.
         for spare in &self.spares {
             let _ = spare.state.compare_exchange(state::TAKEN, state::IDLE, Relaxed, Relaxed);
             let _ = spare.state.compare_exchange(state::SLEEPING, state::ABANDONED, Relaxed, Relaxed);
         }
+    }
+
+    /// Where a platform may keep what it knows of the thread for [`Platform::priority`]: two words, which are
+    /// 0 when the record is a new thread's.
+    pub fn priority(&self) -> &[P::U32; 2] {
+        &self.priority
     }
 
     /// Whether none of its nodes is in use, or in a queue, at this moment. For checkers: no lock asks.

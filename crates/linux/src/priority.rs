@@ -8,6 +8,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use poundlock_core::platform::Atomic;
+
+use crate::atomic::U32;
 use crate::futex::keeping_errno;
 
 /// How often [`scheduling_changed`] was called.
@@ -16,35 +19,21 @@ static CHANGES: AtomicU32 = AtomicU32::new(0);
 /// Sleeps of an ordinary thread between two questions.
 const SLEEPS: u32 = 63;
 
-/// What a thread knows of itself; zero before it has asked. Written by that thread only, a signal handler on
-/// it included, to which it is as good before as after.
-pub(crate) struct Known {
-    /// The priority; or, of an ordinary thread, as a negative number, how many more sleeps do not ask.
-    priority: AtomicU32,
-    /// `CHANGES` before it was asked.
-    changes: AtomicU32,
-}
-
-impl Known {
-    /// The entry is a new thread's.
-    pub(crate) fn forget(&self) {
-        self.priority.store(0, Relaxed);
+/// The calling thread's priority. It keeps in `known` what it was told last: the priority, or, of an ordinary
+/// thread, as a negative number, how many more sleeps do not ask; and `CHANGES` before that. A signal handler
+/// that does the same in between is as good before as after.
+pub(crate) fn of([known, changes]: &[U32; 2]) -> u32 {
+    let left = known.load(Relaxed).cast_signed();
+    // Relaxed: whoever changed our scheduling before something that we have seen was seen to change it.
+    if left < 0 && changes.load(Relaxed) == CHANGES.load(Relaxed) {
+        known.store((left + 1).cast_unsigned(), Relaxed);
+        return 0;
     }
-
-    /// The calling thread's priority.
-    pub(crate) fn priority(&self) -> u32 {
-        let left = self.priority.load(Relaxed).cast_signed();
-        // Relaxed: whoever changed our scheduling before something that we have seen was seen to change it.
-        if left < 0 && self.changes.load(Relaxed) == CHANGES.load(Relaxed) {
-            self.priority.store((left + 1).cast_unsigned(), Relaxed);
-            return 0;
-        }
-        // Before the question, so that a change during it is one more.
-        self.changes.store(CHANGES.load(Relaxed), Relaxed);
-        let priority = ask();
-        self.priority.store(if priority == 0 { SLEEPS.wrapping_neg() } else { priority }, Relaxed);
-        priority
-    }
+    // Before the question, so that a change during it is one more.
+    changes.store(CHANGES.load(Relaxed), Relaxed);
+    let priority = ask();
+    known.store(if priority == 0 { SLEEPS.wrapping_neg() } else { priority }, Relaxed);
+    priority
 }
 
 /// Tells the locks that a thread of this process may have become a real-time thread: it is taken for one from
@@ -75,7 +64,7 @@ fn ask() -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{AtomicU32, Known, SLEEPS, ask, scheduling_changed};
+    use super::{Atomic, Relaxed, SLEEPS, U32, ask, of, scheduling_changed};
 
     /// Whether the system lets the calling thread be that.
     fn become_fifo(priority: i32) -> bool {
@@ -89,30 +78,30 @@ mod tests {
     fn a_change_is_noticed_when_it_is_told_and_else_after_64_sleeps() {
         // On a thread that ends.
         let test = || {
-            let known = Known { priority: AtomicU32::new(0), changes: AtomicU32::new(0) };
-            assert_eq!(known.priority(), 0);
+            let known = [U32::new(0), U32::new(0)];
+            assert_eq!(of(&known), 0);
             if !become_fifo(7) {
                 eprintln!("SKIPPED: no right to be a real-time thread");
                 return;
             }
             // Nobody else in this test binary says that something has changed.
             for sleep in 0..SLEEPS {
-                assert_eq!(known.priority(), 0, "after {sleep} sleeps");
+                assert_eq!(of(&known), 0, "after {sleep} sleeps");
             }
-            assert_eq!(known.priority(), 7);
+            assert_eq!(of(&known), 7);
             assert!(become_fifo(8));
-            assert_eq!(known.priority(), 8);
+            assert_eq!(of(&known), 8);
             assert!(become_fifo(0));
-            assert_eq!(known.priority(), 0);
+            assert_eq!(of(&known), 0);
             assert!(become_fifo(9));
             scheduling_changed();
-            assert_eq!(known.priority(), 9);
+            assert_eq!(of(&known), 9);
             assert!(become_fifo(0));
-            assert_eq!(known.priority(), 0);
+            assert_eq!(of(&known), 0);
             assert!(become_fifo(10));
-            // Another thread's entry.
-            known.forget();
-            assert_eq!(known.priority(), ask());
+            // As another thread finds it in its record.
+            known.iter().for_each(|word| word.store(0, Relaxed));
+            assert_eq!(of(&known), ask());
             assert_eq!(ask(), 10);
         };
         std::thread::spawn(test).join().unwrap();

@@ -24,7 +24,6 @@ use poundlock_core::node::Record;
 
 use crate::futex::keeping_errno;
 use crate::platform::Linux;
-use crate::priority::Known;
 use crate::{cpu, epoch, memory, tls};
 
 const INDEX_BITS: u32 = 22;
@@ -47,7 +46,6 @@ struct Entry {
     epoch: AtomicU32,
     /// The next free entry's index plus one.
     next_free: AtomicU32,
-    priority: Known,
     /// What the thread uses that somebody else may want to give back: see [`crate::sem`]. Written by the thread only.
     marks: [AtomicUsize; MARKS],
 }
@@ -95,12 +93,6 @@ pub(crate) fn index() -> Option<u32> {
 #[inline]
 pub(crate) fn record(index: u32) -> &'static Record<Linux> {
     &entry(index).record
-}
-
-/// See [`Platform::priority`](poundlock_core::Platform::priority).
-pub(crate) fn priority() -> u32 {
-    // Nobody queues without a record.
-    (identity() & INDEX_MASK).checked_sub(1).map_or(0, |index| entry(index).priority.priority())
 }
 
 /// The calling thread's marks; `None` if indices have run out.
@@ -183,7 +175,6 @@ fn register() -> u32 {
     let Some(index) = allocate() else { return 0 };
     let entry = entry(index);
     entry.record.renew();
-    entry.priority.forget();
     // The entry's last thread may have ended in the middle of something.
     for mark in &entry.marks {
         mark.store(0, Relaxed);
