@@ -61,6 +61,35 @@ static void *cancelled(void *unused) {
     return unused;
 }
 
+static pthread_barrier_t both;
+
+static void *comes_to_each(void *mutexes) {
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_barrier_wait(&both);
+        OK(pthread_mutex_lock((pthread_mutex_t *)mutexes + i));
+        OK(pthread_mutex_unlock((pthread_mutex_t *)mutexes + i));
+    }
+    return NULL;
+}
+
+// Two threads and no third, which would wake a sleeper that an unlock has missed: each mutex is unlocked for the first time
+// just when the other thread is about to sleep in it.
+static void first_sleeps(void) {
+    static pthread_mutex_t mutexes[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) make_mutex(&mutexes[i], kind);
+    MUST(pthread_barrier_init(&both, NULL, 2));
+    pthread_t other = spawn(comes_to_each, mutexes);
+    for (int i = 0; i < ROUNDS; i++) {
+        OK(pthread_mutex_lock(&mutexes[i]));
+        pthread_barrier_wait(&both);
+        for (volatile int pause = i % 64 * 256; pause > 0; pause--) continue;
+        OK(pthread_mutex_unlock(&mutexes[i]));
+    }
+    join(other);
+    MUST(pthread_barrier_destroy(&both));
+    for (int i = 0; i < ROUNDS; i++) OK(pthread_mutex_destroy(&mutexes[i]));
+}
+
 static void use_all(void) {
     pthread_t threads[THREADS];
     for (long i = 0; i < THREADS; i++) threads[i] = spawn(adds, (void *)(i + 1));
@@ -124,6 +153,7 @@ int main(int argc, char **argv) {
             join(other);
         }
         use_all();
+        first_sleeps();
         pid_t child = fork_limited(30);
         if (child == 0) {
             STAGE("in a child");

@@ -14,7 +14,7 @@
 //! | `LOCKED` | held | whoever takes it | the owner |
 //! | `AWAKE` | a waiter is awake and will try: an unlock need not wake one | that waiter; the unlocker that wakes it | that waiter, as it acquires, sleeps or gives up |
 //! | `SLEEPERS` | the list of sleepers is not empty | whoever adds to it | whoever takes the last one out |
-//! | the rest | how often the first sleeper was passed over since one was last taken out | waiters that acquire or go to sleep | whoever takes one out |
+//! | the rest | how often the first sleeper was passed over since one was last taken out | releases; waiters that acquire or go to sleep | whoever takes one out |
 //!
 //! The highest bit of the rest is `OVERDUE`: the next unlock sees to the first sleeper, whoever is awake.
 //!
@@ -56,10 +56,26 @@
 //!   state in which `SLEEPERS` is clear or `AWAKE` is set; whoever sets `SLEEPERS` finds the mutex held; and a believer that
 //!   finds it free acquires it. A believer that acquires is an owner, and its release is such a one.
 //! * **LAST TOUCH.** As in [`crate::mutex`].
-//! * **SERVICE.** Between two times that somebody is taken out of the list at most so many waiters acquire or go to sleep as make
-//!   `OVERDUE`; who only barges finds nobody awake, or somebody whose spinning ends. A sleeper that was woken
-//!   [`Tuning::handoff_after`](crate::platform::Tuning::handoff_after) times in vain, or has asked for it, is handed the mutex. The list is
-//!   first-in first-out but for those, who are first. A believer that naps comes back by itself.
+//! * **SERVICE.** Let *H* be [`Tuning::handoff_after`](crate::platform::Tuning::handoff_after), *R* two to the power of
+//!   [`Tuning::releases_before_wake`](crate::platform::Tuning::releases_before_wake), and *n* the number of threads. In one wait a
+//!   thread enters the list at most *H* + 1 times, and while it is in the list others acquire the mutex at most
+//!   (*H* + 1) ((*n* - 1) (*H* + 1) + 1) (*R* + 2) times in all. The proof is numbered, and the code names its steps.
+//!   1. *Take-outs come often.* While the list is not empty every release counts, and after *R* of them the state is `OVERDUE`: then
+//!      the next unlock takes out the first sleeper, and only that clears the count. (A release by a plain store comes before the
+//!      first sleep; one of a single thread finds no sleepers.)
+//!   2. *A wait has at most H + 1 of them.* Whoever is taken out and woken counts it, and the take-out after *H* of those is a
+//!      hand-over.
+//!   3. *Nobody overtakes in the list.* Only the first is taken out. Newcomers go to the end, and have no claim to a hand-over if
+//!      somebody is there before them. Only a thread that was taken out goes to the front. So before a thread that is in the list
+//!      come those that were there when it entered and those that were taken out by then: at most *n* - 1 waits, of at most *H* + 1
+//!      take-outs each.
+//!
+//!   While it is not in the list a waiter is awake, and takes a bounded number of steps of its own: a spin budget, one yield, a nap.
+//!
+//!   This is of threads of one priority. Real-time threads come before all that are less urgent, whatever
+//!   those have waited; end and front are those of the part of the list that is as urgent.
+//! * **PRIORITY.** As in [`crate::mutex`]. A real-time thread that comes into the list makes the state
+//!   `OVERDUE`, so it does not wait for somebody less urgent who is awake.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -149,6 +165,17 @@ enum End {
     Stuck,
     /// Others take the mutex all the time, and it is hardly ever free.
     Busy,
+}
+
+/// How a sleep ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dozed {
+    /// An unlocker took the sleeper out of the list.
+    Served,
+    /// It acquired the mutex itself.
+    Acquired,
+    /// It is to give up, unless it was served meanwhile.
+    Failed(Failure),
 }
 
 /// How much of the time the mutex is free while somebody uses it who is left alone, from 0, hardly ever. That time is what
@@ -325,11 +352,19 @@ impl<P: Platform> RawBarging<P> {
             if seen & OVERDUE != 0 || seen & (SLEEPERS | AWAKE) == SLEEPERS {
                 return false;
             }
-            match self.state.compare_exchange(seen, seen & !LOCKED, Release, Relaxed) {
+            let free = (seen & !LOCKED) + Self::released(seen);
+            match self.state.compare_exchange(seen, free, Release, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
         }
+    }
+
+    /// SERVICE 1: what a release adds to the state if somebody sleeps. It finds `OVERDUE` clear, so nothing overflows.
+    #[inline(always)]
+    fn released(state: u32) -> u32 {
+        const { assert!(SLEEPERS == 1 << 2) };
+        (state & SLEEPERS) << (29 - P::tuning().releases_before_wake)
     }
 
     /// Whether the owner, which left these hints, has been at it for as long as it may, with others asleep. Asked now and then.
@@ -405,7 +440,7 @@ impl<P: Platform> RawBarging<P> {
         held.node().set_priority();
         self.quieten();
         bitlock::lock::<P>(&self.guard);
-        self.sleep(held.id, awake, patience)
+        self.sleep(held.id, true, awake, patience)
     }
 
     /// Without a node a thread can neither spin in the queue nor sleep in the list: it tries now and then.
@@ -598,7 +633,7 @@ impl<P: Platform> RawBarging<P> {
         true
     }
 
-    /// SERVICE: the state when a waiter has passed over the first sleeper, if there is one.
+    /// The state when a waiter has passed over the first sleeper, if there is one.
     fn passing(state: u32) -> u32 {
         if state & SLEEPERS == 0 || state & OVERDUE != 0 {
             return state;
@@ -606,6 +641,11 @@ impl<P: Platform> RawBarging<P> {
         // So many steps make `OVERDUE`, and none goes beyond. A quarter of what other locks allow: only waiters count here, and
         // they come more rarely than unlocks.
         state + ((OVERDUE / P::tuning().passes_before_wake.div_ceil(4)) & PASSES)
+    }
+
+    /// PRIORITY: what a sleeper adds to the state as it comes into the list.
+    fn overdue(id: NodeId) -> u32 {
+        if id.get::<P>().priority.load(Relaxed) == 0 { 0 } else { OVERDUE }
     }
 
     #[inline]
@@ -620,8 +660,16 @@ impl<P: Platform> RawBarging<P> {
     // Sleeping.
 
     /// Waits in the list until the mutex is acquired or patience ends. The wait lock is held, and the node is in no list.
-    fn sleep(&self, id: NodeId, mut awake: bool, patience: Patience<'_>) -> Result<(), Failure> {
+    /// `newcomer`: nor was it in this wait.
+    fn sleep(
+        &self,
+        id: NodeId,
+        mut newcomer: bool,
+        mut awake: bool,
+        patience: Patience<'_>,
+    ) -> Result<(), Failure> {
         let node = id.get::<P>();
+        let overdue = Self::overdue(id);
         let mut failed = None;
         loop {
             // DUTY: announces itself to an owner, or becomes one.
@@ -630,7 +678,7 @@ impl<P: Platform> RawBarging<P> {
                 match (seen & LOCKED, failed) {
                     (0, _) => rest | LOCKED,
                     (_, Some(_)) => rest,
-                    _ => Self::passing(rest) | SLEEPERS,
+                    _ => Self::passing(rest) | SLEEPERS | overdue,
                 }
             });
             if seen & LOCKED == 0 {
@@ -642,6 +690,10 @@ impl<P: Platform> RawBarging<P> {
                 bitlock::unlock::<P>(&self.guard);
                 return Err(failure);
             }
+            // SERVICE 3: it may have napped in vain, but others were here before.
+            if core::mem::take(&mut newcomer) && list::first::<P>(&self.head).is_some() {
+                node.attempts.store(0, Relaxed);
+            }
             if node.attempts.load(Relaxed) == 0 {
                 list::push::<P>(&self.head, id);
             } else {
@@ -650,7 +702,11 @@ impl<P: Platform> RawBarging<P> {
             }
             node.state.store(state::SLEEPING, Relaxed);
             bitlock::unlock::<P>(&self.guard);
-            failed = self.doze(id, patience);
+            failed = match self.doze(id, patience) {
+                Dozed::Served => None,
+                Dozed::Acquired => return Ok(()),
+                Dozed::Failed(failure) => Some(failure),
+            };
             if self.after_sleep(id, &mut awake, failed.is_some(), patience) {
                 return Ok(());
             }
@@ -693,18 +749,44 @@ impl<P: Platform> RawBarging<P> {
             _ => {
                 // It gives up, under the wait lock.
                 *awake = false;
-                list::remove::<P>(&self.head, id);
-                if list::first::<P>(&self.head).is_none() {
-                    self.change(|seen| seen & !(PASSES | SLEEPERS));
-                }
-                node.state.store(state::IDLE, Relaxed);
+                self.withdraw(id);
             }
         }
         false
     }
 
+    /// Under the wait lock: takes a sleeper out of the list that nobody has served.
+    fn withdraw(&self, id: NodeId) {
+        list::remove::<P>(&self.head, id);
+        if list::first::<P>(&self.head).is_none() {
+            self.change(|seen| seen & !(PASSES | SLEEPERS));
+        }
+        id.get::<P>().state.store(state::IDLE, Relaxed);
+    }
+
+    /// A sleeper that nothing has woken sees to it that DUTY holds, which a plain release has broken that came after its
+    /// expulsion: the platform cannot expel, and ends sleeps now and then. True if the mutex was free and is the sleeper's.
+    #[cold]
+    fn recover(&self, id: NodeId) -> bool {
+        // While this bit is set, the next release sees it, or somebody is awake.
+        if self.state.load(Relaxed) & SLEEPERS != 0 {
+            return false;
+        }
+        bitlock::lock::<P>(&self.guard);
+        let acquired = id.get::<P>().state.load(Relaxed) == state::SLEEPING
+            && self.change(|seen| seen | LOCKED | SLEEPERS) & LOCKED == 0;
+        if acquired {
+            self.withdraw(id);
+        }
+        bitlock::unlock::<P>(&self.guard);
+        if acquired {
+            self.publish();
+        }
+        acquired
+    }
+
     /// Sleeps until woken, handed the mutex, or out of patience.
-    fn doze(&self, id: NodeId, patience: Patience<'_>) -> Option<Failure> {
+    fn doze(&self, id: NodeId, patience: Patience<'_>) -> Dozed {
         let node = id.get::<P>();
         if node.attempts.load(Relaxed) >= P::tuning().handoff_after {
             // The next unlock hands it over.
@@ -719,11 +801,13 @@ impl<P: Platform> RawBarging<P> {
             // Acquire: partner of the waker's store.
             let now = node.state.load(Acquire);
             if now == state::WOKEN || now == state::HANDED {
-                return None;
+                return Dozed::Served;
             }
             match P::wait(&node.state, now, patience.deadline) {
-                Waited::TimedOut if patience.deadline.is_some() => return Some(Failure::TimedOut),
-                Waited::Interrupted if patience.interruptible => return Some(Failure::Interrupted),
+                Waited::TimedOut if patience.deadline.is_some() => return Dozed::Failed(Failure::TimedOut),
+                Waited::Interrupted if patience.interruptible => return Dozed::Failed(Failure::Interrupted),
+                // In the list: a condition variable's waiter may be on the way there.
+                _ if now == state::SLEEPING && self.recover(id) => return Dozed::Acquired,
                 _ => {}
             }
         }
@@ -788,11 +872,10 @@ impl<P: Platform> RawBarging<P> {
     /// Takes up the wait of a condition variable's waiter whom a signaller puts into the list. Returns with the mutex held.
     pub(crate) fn sleep_requeued(&self, id: NodeId) {
         let patience = Patience::default();
-        self.doze(id, patience);
         let mut awake = false;
-        if !self.after_sleep(id, &mut awake, false, patience) {
+        if self.doze(id, patience) == Dozed::Served && !self.after_sleep(id, &mut awake, false, patience) {
             // Without patience it cannot fail.
-            let _ = self.sleep(id, awake, patience);
+            let _ = self.sleep(id, false, awake, patience);
         }
         // LAST TOUCH: not before the signaller has released the wait lock.
         bitlock::lock::<P>(&self.guard);
@@ -814,7 +897,8 @@ impl<P: Platform> RawBarging<P> {
             node.state.store(state::SLEEPING, Release);
         }
         // DUTY: an owner sees `SLEEPERS`, or a believer becomes an owner. If there is neither, the first one is to believe.
-        let seen = self.change(|seen| seen | SLEEPERS);
+        let overdue = list::first::<P>(&self.head).map_or(0, Self::overdue);
+        let seen = self.change(|seen| seen | SLEEPERS | overdue);
         let mut sleeper = None;
         if seen & (LOCKED | AWAKE) == 0
             && let Some(first) = list::first::<P>(&self.head)

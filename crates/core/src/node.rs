@@ -257,6 +257,12 @@ impl<P: Platform> Record<P> {
             && self.spares.iter().all(|spare| spare.state.load(Relaxed) == state::IDLE)
     }
 
+    /// Whether one of its nodes says [`state::SLEEPING`]: it is in the list of a lock, asleep or about to be. For checkers, which
+    /// read a word by `peek`.
+    pub fn is_asleep(&self, peek: impl Fn(&P::U32) -> u32) -> bool {
+        self.nodes.iter().any(|node| peek(&node.state) == state::SLEEPING)
+    }
+
     /// Whether the calling thread, whose record it is, is to be relieved: when it has been at it for so many nanoseconds. It is told
     /// so once in each stint. Where it was not asked for twice as long, it had no CPU, or better things to do, and the stint
     /// begins anew.

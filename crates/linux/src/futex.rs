@@ -23,8 +23,12 @@ fn timespec(deadline: &Deadline) -> libc::timespec {
 
 /// So many nanoseconds from now, on the monotonic clock.
 pub(crate) fn in_nanoseconds(nanoseconds: u64) -> libc::timespec {
+    in_nanoseconds_of(libc::CLOCK_MONOTONIC, nanoseconds)
+}
+
+fn in_nanoseconds_of(clock: libc::clockid_t, nanoseconds: u64) -> libc::timespec {
     const SECOND: u64 = 1_000_000_000;
-    let mut time = now(libc::CLOCK_MONOTONIC);
+    let mut time = now(clock);
     time.tv_sec = time.tv_sec.saturating_add_unsigned(nanoseconds / SECOND);
     time.tv_nsec += (nanoseconds % SECOND) as i64;
     if time.tv_nsec >= SECOND as i64 {
@@ -48,15 +52,22 @@ pub(crate) fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Wa
     if deadline.is_some_and(|deadline| deadline.seconds < 0) {
         return Waited::TimedOut;
     }
-    // Where wake-ups may be lost, a sleeper looks after this long.
+    // Where wake-ups may be lost, a sleeper looks after this long, or at its deadline if that comes before.
     const PATROL: u64 = 10_000_000;
-    let patrol = (deadline.is_none() && crate::rseq::broken()).then(|| in_nanoseconds(PATROL));
-    let operation = match deadline {
-        Some(Deadline { clock: Clock::Realtime, .. }) => libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME,
-        _ => libc::FUTEX_WAIT_BITSET,
+    let clock = deadline.map_or(Clock::Monotonic, |deadline| deadline.clock);
+    let mut until = deadline.map(timespec);
+    let mut patrols = crate::rseq::broken();
+    if patrols {
+        let look = in_nanoseconds_of(crate::time::id(clock), PATROL);
+        patrols = until.is_none_or(|until| (look.tv_sec, look.tv_nsec) < (until.tv_sec, until.tv_nsec));
+        until = if patrols { Some(look) } else { until };
+    }
+    let operation = match clock {
+        Clock::Realtime => libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME,
+        Clock::Monotonic => libc::FUTEX_WAIT_BITSET,
     };
-    match wait_until(word, expected, operation, deadline.map(timespec).or(patrol).as_ref()) {
-        Err(libc::ETIMEDOUT) if patrol.is_some() => Waited::Woken,
+    match wait_until(word, expected, operation, until.as_ref()) {
+        Err(libc::ETIMEDOUT) if patrols => Waited::Woken,
         Err(libc::ETIMEDOUT) => Waited::TimedOut,
         Err(libc::EINTR) => Waited::Interrupted,
         _ => Waited::Woken,

@@ -82,7 +82,7 @@ macro_rules! platforms {
             type Spin = Turns;
 
             fn tuning() -> Tuning {
-                Tuning { handoff_after: $handoff, passes_before_wake: $passes, glances: $glances, turns_a_look: 1, longest_interval: 1, looks_in_vain: 1, waits_a_trial: 1, spun_before_trial: 1, spins_for_hand_over: 1, stint: $stint, owners_a_stint_check: 0 }
+                Tuning { handoff_after: $handoff, passes_before_wake: $passes, releases_before_wake: 1, glances: $glances, turns_a_look: 1, longest_interval: 1, looks_in_vain: 1, waits_a_trial: 1, spun_before_trial: 1, spins_for_hand_over: 1, stint: $stint, owners_a_stint_check: 0 }
             }
 
             fn spin() -> Turns {

@@ -66,6 +66,8 @@ pub struct Settings {
     pub epoch: u32,
     /// Whether a mutex in which nobody has slept is released by a plain store.
     pub plain_release: bool,
+    /// Whether expulsions are refused, so that a plain release may come late and sleepers look now and then.
+    pub refused: bool,
     /// Threads that have no record, as a bit set: they may not queue.
     pub unregistered: u32,
     /// Whether there is a lock hash. It has one line, so that all locks collide.
@@ -88,6 +90,7 @@ impl Settings {
         restless: 0,
         epoch: 0,
         plain_release: false,
+        refused: false,
         unregistered: 0,
         hash: true,
         processes: [0; THREADS],
@@ -572,6 +575,13 @@ impl World {
     // Sleeping.
 
     pub(crate) fn wait(&self, word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
+        if self.settings.refused && self.fault() != Fault::Unpatrolled {
+            if deadline.is_some_and(|deadline| self.has_passed(deadline)) {
+                self.tally(|report| report.timed_out += 1);
+                return Waited::TimedOut;
+            }
+            return self.patrol(word, expected);
+        }
         self.wait_until(word, expected, u32::MAX, deadline, u64::MAX)
     }
 
@@ -792,7 +802,7 @@ impl World {
             // buffer, which delays it as a later step of this thread would, for as long as this thread does
             // not read anything but by read-modify-writes before an expulsion empties the buffer.
             barrier.fetch_add(1, AcqRel);
-            if self.fault() != Fault::Unexpelled && stage.get() == Releasing::Expelled {
+            if self.expels() && stage.get() == Releasing::Expelled {
                 continue;
             }
             self.unexplored(|| {
@@ -804,8 +814,15 @@ impl World {
         }
     }
 
+    fn expels(&self) -> bool {
+        !self.settings.refused && self.fault() != Fault::Unexpelled
+    }
+
     /// Makes the others' restartable sequences start over, with a full barrier in each thread.
     pub(crate) fn expel(&self) {
+        if self.settings.refused {
+            return;
+        }
         let own = self.index() as usize;
         for (index, barrier) in self.barriers.iter().enumerate().filter(|(index, _)| *index != own) {
             barrier.fetch_add(1, AcqRel);

@@ -69,7 +69,7 @@ fn tries(scene: Scene, promise: Promise, make: impl Fn() -> Subject, what: fn(&F
     })
 }
 
-const NOTHING: Promise = Promise { ordered: None, turn: false };
+const NOTHING: Promise = Promise { ordered: None, turn: false, bypass: false };
 
 /// Looks and takes in two steps.
 #[derive(Default)]

@@ -225,6 +225,34 @@ fn asked_for() {
     assert!(report.reached[HAND_OVER] > 0 && report.reached[FOUND_HELD] > 0, "{report:?}");
 }
 
+/// SERVICE 3: a newcomer that naps in vain does not go before a sleeper that was there before.
+#[test]
+fn a_newcomer_that_naps() {
+    let settings = Settings { threads: 3, ..SPINNING };
+    let report = explore::<Model>("barging: a newcomer that naps", 2, settings, |world| {
+        let barged = Barged::<Model>::new();
+        let words = barged.words();
+        world.watch(words.state, PASSED, |state| {
+            state & (LOCKED | AWAKE | SLEEPERS) == LOCKED | AWAKE | SLEEPERS
+        });
+        let sleeper = world.unexplored(|| {
+            barged.mutex.lock();
+            barged.sleepers(world, 1..2)
+        });
+        let first = words.head.peek();
+        let newcomer = barged.passer(world, 2);
+        // If it has begun to spin by then, it naps.
+        words.owner.store(IN_DOUBT, Relaxed);
+        world.await_sleep(2);
+        assert_eq!(words.head.peek(), first, "overtaken in the list");
+        barged.section();
+        barged.mutex.unlock();
+        sleeper.into_iter().chain([newcomer]).for_each(|thread| thread.join().unwrap());
+        barged.finish(3);
+    });
+    assert!(report.reached[PASSED] > 0, "{report:?}");
+}
+
 #[test]
 fn three_threads() {
     let report = lockers::<Model>("barging: three threads", 2, THREE, 1);
@@ -257,6 +285,17 @@ fn first_sleep() {
     // A plain release wipes out what a spinner believes.
     let spinning = Settings { plain_release: true, ..SPINNING };
     lockers::<Model>("barging: first sleep, spinning", 2, spinning, 2);
+}
+
+/// Expulsions are refused, so a plain release may come after the first sleeper and wipe out that it sleeps. It looks now and then.
+const REFUSED: Settings = Settings { plain_release: true, refused: true, ..TWO };
+
+#[test]
+fn an_expulsion_that_is_refused() {
+    let report = lockers::<Model>("barging: a refused expulsion", 3, REFUSED, 1);
+    assert!(report.patrols > 0);
+    lockers::<Model>("barging: a refused expulsion, three", 1, Settings { threads: 3, ..REFUSED }, 1);
+    lockers::<Model>("barging: a refused expulsion, twice", 2, REFUSED, 2);
 }
 
 #[test]
@@ -650,6 +689,12 @@ fn a_wait_that_is_not_atomic() {
 fn a_plain_release_that_is_not_expelled() {
     let settings = Settings { plain_release: true, ..faulty(TWO, Fault::Unexpelled) };
     caught(&[DEADLOCK], || lockers::<Model>("barging: not expelled", 2, settings, 1));
+}
+
+#[test]
+fn a_refused_expulsion_and_no_patrol() {
+    let settings = faulty(REFUSED, Fault::Unpatrolled);
+    caught(&[DEADLOCK], || lockers::<Model>("barging: refused, no patrol", 2, settings, 1));
 }
 
 #[test]

@@ -172,6 +172,12 @@ fn first_sleep<V: Variant>(name: &str) {
     assert!(report.expelled > 0);
 }
 
+/// The same where expulsions are refused, so that a plain release may come after the first sleeper. It looks now and then.
+fn refused<V: Variant>(name: &str) {
+    let settings = Settings { spins: 0, plain_release: true, refused: true, ..Settings::default() };
+    assert!(lockers::<Model, V>(name, 2, settings, 1).patrols > 0);
+}
+
 /// The main thread barges in on two that were woken, and they are handed the mutex.
 fn barging_and_hand_over<V: Variant>(name: &str) {
     let report = woken_in_turn::<Model, V>(name, 2, SLEEPERS);
@@ -364,6 +370,7 @@ for_each_variant!(
     displaced,
     polling,
     first_sleep,
+    refused,
     barging_and_hand_over,
     barging,
     passed_over,

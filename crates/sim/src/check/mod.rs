@@ -83,6 +83,8 @@ pub struct Promise {
     pub ordered: Option<Wait>,
     /// A waiter has its turn, however many others want it, and whatever they do.
     pub turn: bool,
+    /// While a waiter sleeps, others acquire it a bounded number of times: see SERVICE in [`poundlock_core::barging`].
+    pub bypass: bool,
 }
 
 /// From when on a waiter is in its place.
@@ -130,6 +132,16 @@ pub enum Found {
         passed: u32,
         /// How many others had the lock or waited for it when it was in its place.
         there: u32,
+    },
+    /// Others acquired it more often than its bound allows while a waiter slept in its list.
+    #[error("thread {thread} was passed {passed} times in its sleep, and {bound} is the bound")]
+    Bypassed {
+        /// Who.
+        thread: u32,
+        /// How often.
+        passed: u64,
+        /// How often it may be.
+        bound: u64,
     },
     /// A waiter had no turn for so long, while others had so many.
     #[error("thread {thread} starves: after {} us others have had {passed} turns", time / MICROSECOND)]
@@ -270,6 +282,7 @@ fn tuning(random: &mut fastrand::Rng) -> Tuning {
     Tuning {
         handoff_after: random.u32(1..=3),
         passes_before_wake: random.u32(1..=6),
+        releases_before_wake: random.u32(1..=4),
         glances: random.u32(..=2),
         turns_a_look: [1, 16, 2_500, 10_000][random.usize(..4)],
         looks_in_vain: random.u32(1..=2),
@@ -317,15 +330,16 @@ fn disturbance(random: &mut fastrand::Rng) -> Disturbance {
 impl Promise {
     /// What the lock of this name promises: see `core`'s documentation of each.
     pub fn of(lock: &str) -> Promise {
-        let ordered = |wait| Promise { ordered: Some(wait), turn: true };
+        let ordered = |wait| Promise { ordered: Some(wait), turn: true, bypass: false };
         if let Some(policy) = Policy::parse(lock) {
             // Each of the others may starve some.
-            return Promise { ordered: None, turn: policy == Policy::PhaseFair };
+            return Promise { turn: policy == Policy::PhaseFair, ..Promise::default() };
         }
         match (LockName::parse(lock), Kind::parse(lock)) {
             // Who spins is not in the queue.
             (Some(lock), _) if lock.spinning().is_some() => ordered(Wait::Asleep),
-            (Some(_), _) | (_, Some(Kind::Paravirtual)) => Promise { ordered: None, turn: true },
+            (Some(LockName::Poundlock), _) => Promise { ordered: None, turn: true, bypass: true },
+            (Some(_), _) | (_, Some(Kind::Paravirtual)) => Promise { turn: true, ..Promise::default() },
             (_, Some(Kind::Native)) => ordered(Wait::Spinning),
             _ if matches!(lock, "ticket" | "ticket-pv" | "mcs") => ordered(Wait::Spinning),
             _ => Promise::default(),

@@ -9,6 +9,7 @@ use poundlock_core::rwlock::Policy;
 
 use super::adversary::Place;
 use super::{Case, Found, Promise, Report, Scene, Subject, Wait};
+use crate::atomic::U32;
 use crate::engine::Engine;
 use crate::locks::Lock;
 use crate::machine::{MICROSECOND, NANOSECOND, Picoseconds};
@@ -47,6 +48,9 @@ pub(super) struct Stage {
     waiting: RefCell<Vec<(u32, Picoseconds, usize)>>,
     /// After so many of those and so much time a turn should have come, if it was promised.
     bound: Option<(usize, Picoseconds)>,
+    /// How often others may acquire it while a waiter sleeps, if that is promised; and how often they have in each thread's wait.
+    most_bypassed: Option<u64>,
+    bypassed: RefCell<Vec<u64>>,
     store: Store,
 }
 
@@ -101,6 +105,15 @@ fn bound(case: &Case<'_>, promised: bool) -> Option<(usize, Picoseconds)> {
     promised.then_some(((services * passes) as usize, services * time))
 }
 
+/// SERVICE of [`poundlock_core::barging`], in numbers: how often others acquire the mutex while a waiter is in its list.
+fn bypass_bound(case: &Case<'_>) -> u64 {
+    let tuning = case.settings.tuning;
+    let stays = u64::from(tuning.handoff_after) + 1;
+    let services_a_stay = u64::from(case.threads - 1) * stays + 1;
+    let acquisitions_a_service = (1 << tuning.releases_before_wake) + 2;
+    stays * services_a_stay * acquisitions_a_service
+}
+
 impl Stage {
     pub(super) fn new(case: &Case<'_>, subject: Subject, promise: Promise) -> Stage {
         Stage {
@@ -124,6 +137,8 @@ impl Stage {
             shy: Cell::new(case.sections * case.threads.div_ceil(4)),
             waiting: RefCell::default(),
             bound: bound(case, promise.turn),
+            most_bypassed: promise.bypass.then(|| bypass_bound(case)),
+            bypassed: RefCell::new(vec![0; case.threads as usize]),
             store: Store { most: 1 + case.sections % 2, ..Store::default() },
         }
     }
@@ -210,6 +225,7 @@ impl Stage {
     /// About to acquire it. Returns since when, and after how many acquisitions.
     fn calls(&self) -> (Picoseconds, usize) {
         self.calls.borrow_mut().push(now());
+        self.bypassed.borrow_mut()[me() as usize] = 0;
         Engine::with(Engine::since);
         (now(), self.acquisitions.borrow().len())
     }
@@ -258,6 +274,26 @@ impl Stage {
         let others = self.within.replace(Some(me())).or(self.sharing.borrow().first().copied());
         if let Some(other) = others {
             self.finds(Found::Overlap(other, me()));
+        }
+        if let Some(bound) = self.most_bypassed {
+            self.passes_sleepers(bound);
+        }
+    }
+
+    /// The caller has acquired it, perhaps past others that sleep.
+    fn passes_sleepers(&self, bound: u64) {
+        let mut bypassed = self.bypassed.borrow_mut();
+        bypassed[me() as usize] = 0;
+        for (thread, passed) in bypassed.iter_mut().enumerate() {
+            let thread = thread as u32;
+            let is_most_urgent = self.priority(thread) + 1 == self.priorities;
+            if thread == me() || !is_most_urgent || !Sim::record(thread).is_asleep(U32::peek) {
+                continue;
+            }
+            *passed += 1;
+            if *passed > bound {
+                self.finds(Found::Bypassed { thread, passed: *passed, bound });
+            }
         }
     }
 
