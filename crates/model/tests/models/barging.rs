@@ -169,6 +169,18 @@ fn two_threads() {
     assert!(report.sleeps > 0 && report.woken > 0);
 }
 
+/// The last of the sleepers goes before the first, and is woken whoever is awake.
+#[test]
+fn a_real_time_thread() {
+    let settings = Settings { priorities: [0, 0, 5, 0, 0], ..THREE };
+    for more in 0..2 {
+        let report = woken_in_turn::<Model>("barging: a real-time thread is woken", 2, settings, more);
+        assert!(report.woken > 0, "{report:?}");
+    }
+    lockers::<Model>("barging: a real-time thread", 2, settings, 1);
+    lockers::<Patient>("barging: a real-time thread, patient", 1, settings, 2);
+}
+
 #[test]
 fn two_threads_that_spin() {
     lockers::<Model>("barging: two threads that spin", 3, SPINNING, 1);
