@@ -806,6 +806,7 @@ impl Platform for Simulated {
         Tuning {
             handoff_after: 1,
             passes_before_wake: 1,
+            releases_before_wake: 1,
             glances: 0,
             turns_a_look: 1,
             stint: 1,
