@@ -8,8 +8,12 @@ mod support;
 
 #[path = "dropin/planted.rs"]
 mod planted;
+#[path = "dropin/preloaded.rs"]
+mod preloaded;
 #[path = "dropin/program.rs"]
 mod program;
+#[path = "dropin/sanitizers.rs"]
+mod sanitizers;
 #[path = "dropin/semaphores.rs"]
 mod semaphores;
 #[path = "dropin/symbols.rs"]
@@ -44,7 +48,9 @@ programs! {
     c11_locks: "c11.c", All;
     destroyed_and_unmapped_by_another_thread: "destroy_unmap.c", All;
     destroyed_and_freed_by_another_thread: "destroy_free.c", All;
+    destroyed_while_somebody_waits_with_it: "destroy_waited.c", All;
     cancellation: "cancel.c", All;
+    cancellation_pending_and_arguments_invalid: "cancel_invalid.c", All;
     cancellation_beside_a_signal: "cancel_race.c", All;
     cpp_locks_and_exceptions: "cxx_wait.cpp", All;
     cpp_forced_unwinding: "cxx_cancel.cpp", All;
@@ -87,6 +93,8 @@ fn counted() {
         "foreign.c",
         "c11.c",
         "cancel.c",
+        "cancel_invalid.c",
+        "destroy_waited.c",
         "cxx_cancel.cpp",
         "exclusion.c",
         "destroy_unmap.c",

@@ -115,6 +115,8 @@ pub(crate) fn get() -> Mode {
 /// Two threads may do this at once, and come to the same result.
 #[cold]
 fn find_out() -> Mode {
+    // Before the statistics take the first time.
+    crate::real::find_clocks();
     let named = variable(c"POUNDLOCK_LOCK").and_then(|names| names.to_str().ok()).unwrap_or_default();
     let choice = Choice::parse(named).unwrap_or_default();
     let lock = choice.mutex();

@@ -63,7 +63,9 @@ fn nothing_else_is_exported() {
     let others = ["pthread_cancel", "dlopen", "dlvsym", "_exit", "_Exit"];
     // What the locks look for that a program is linked with.
     let linked = ["poundlock_statistics_1"];
-    let wrappers = [&handlers[..], &others[..], &linked[..]].concat();
+    // What AddressSanitizer looks for.
+    let sanitizer = ["__asan_default_options"];
+    let wrappers = [&handlers[..], &others[..], &linked[..], &sanitizer[..]].concat();
     let others: Vec<_> = defined(preload_library())
         .into_iter()
         .filter(|name| !is_ours_to_answer(name) && !wrappers.contains(&name.as_str()))
