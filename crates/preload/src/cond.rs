@@ -175,7 +175,7 @@ unsafe fn prepare(
     // SAFETY: the caller's objects.
     let (cond_object, mutex_object) = unsafe { (Cond::at(cond), Mutex::at(mutex)) };
     if mutex_object.is_ours() {
-        registry::identity();
+        registry::register();
         if !cond_object.is_ours() {
             // SAFETY: as above; the caller holds the mutex.
             unsafe { make_ours(cond, cond_object) };
@@ -311,7 +311,7 @@ unsafe fn wait_until(
     let owner = match mutex.kind() {
         Kind::Recursive | Kind::ErrorCheck => {
             let own = registry::identity();
-            if own == 0 || mutex.owner.load(Relaxed) != own {
+            if mutex.owner.load(Relaxed) != own {
                 return EPERM;
             }
             own
