@@ -65,6 +65,9 @@ programs! {
     symbol_versions_of_old: "old_versions.c", All;
     system_calls_refused_in_mid_life: "sandbox.c", All;
     system_calls_refused_early: "sandbox.c", Default, argument("early");
+    nothing_can_be_mapped: "no_memory.c", All;
+    nothing_can_be_mapped_beside_a_spinlock: "no_memory.c", Spin;
+    no_more_mappings: "no_memory.c", Default, argument("mappings");
     results_of_every_call_on_spinlocks: "spin_results.c", Spin;
     spinlocks_shared_with_a_stranger: "spin_shared.c", Spin;
     spinlocks_destroyed_by_another_thread: "spin_destroy.c", Spin;

@@ -73,6 +73,11 @@ impl Platform for Linux {
         registry::index()
     }
 
+    #[inline(always)]
+    fn identity() -> u32 {
+        registry::identity()
+    }
+
     #[inline]
     fn record(index: u32) -> &'static Record<Linux> {
         registry::record(index)

@@ -186,10 +186,10 @@ unsafe fn prepare(
         if !clock || time.is_some_and(|time| abi::is_invalid(time)) {
             return refused::<EINVAL> as *mut c_void;
         }
-        let own = registry::identity();
-        if mutex_object.kind() != Kind::Plain && (own == 0 || mutex_object.owner.load(Relaxed) != own) {
+        if mutex_object.kind() != Kind::Plain && mutex_object.owner.load(Relaxed) != registry::identity() {
             return refused::<EPERM> as *mut c_void;
         }
+        registry::register();
         if !cond_object.is_ours() {
             // SAFETY: as above; the caller holds the mutex.
             unsafe { make_ours(cond, cond_object) };

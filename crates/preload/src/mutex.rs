@@ -281,10 +281,6 @@ fn acquire_ours(object: &Mutex, patience: Patience) -> c_int {
         return raw_lock(object, patience);
     }
     let own = registry::identity();
-    if own == 0 {
-        // More threads than there are identities: it cannot be told apart from others.
-        return EAGAIN;
-    }
     if object.owner.load(Relaxed) == own {
         if kind == Kind::ErrorCheck {
             return if matches!(patience, Patience::None) { EBUSY } else { EDEADLK };
@@ -377,8 +373,7 @@ fn disown(object: &Mutex) -> Option<c_int> {
     if object.kind() == Kind::Plain {
         return None;
     }
-    let own = registry::identity();
-    if own == 0 || object.owner.load(Relaxed) != own {
+    if object.owner.load(Relaxed) != registry::identity() {
         return Some(EPERM);
     }
     let depth = object.depth.load(Relaxed);

@@ -170,7 +170,6 @@ fn register() -> Option<Process> {
 /// nobody's. Under the registry's lock, for which this process's other threads wait until it is done.
 fn succeed(domain: &'static Domain, slot: u32) {
     SUCCESSOR_SLOT.store(slot, Relaxed);
-    // Where indices of threads have run out there is no identity, and nothing to tell the arrays by.
     SUCCESSOR.store(crate::registry::identity(), Release);
     super::make::for_each_array(domain, |array| {
         // One whose lock cannot be had stays as it is.
