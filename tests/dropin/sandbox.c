@@ -115,6 +115,8 @@ static void forbid(void) {
         REFUSE(SYS_membarrier),
         REFUSE(SYS_madvise),
         REFUSE(SYS_sched_yield),
+        REFUSE(SYS_sched_getscheduler),
+        REFUSE(SYS_sched_getparam),
         REFUSE(SYS_getcpu),
         REFUSE(SYS_sched_getaffinity),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),

@@ -71,6 +71,11 @@
 //!      take-outs each.
 //!
 //!   While it is not in the list a waiter is awake, and takes a bounded number of steps of its own: a spin budget, one yield, a nap.
+//!
+//!   This is of threads of one priority. Real-time threads come before all that are less urgent, whatever
+//!   those have waited; end and front are those of the part of the list that is as urgent.
+//! * **PRIORITY.** As in [`crate::mutex`]. A real-time thread that comes into the list makes the state
+//!   `OVERDUE`, so it does not wait for somebody less urgent who is awake.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -432,6 +437,7 @@ impl<P: Platform> RawBarging<P> {
             return Ok(());
         }
         held.record().rests();
+        held.node().set_priority();
         self.quieten();
         bitlock::lock::<P>(&self.guard);
         self.sleep(held.id, true, awake, patience)
@@ -637,6 +643,11 @@ impl<P: Platform> RawBarging<P> {
         state + ((OVERDUE / P::tuning().passes_before_wake.div_ceil(4)) & PASSES)
     }
 
+    /// PRIORITY: what a sleeper adds to the state as it comes into the list.
+    fn overdue(id: NodeId) -> u32 {
+        if id.get::<P>().priority.load(Relaxed) == 0 { 0 } else { OVERDUE }
+    }
+
     #[inline]
     fn owner_may_run(&self) -> bool {
         match self.owner.load(Relaxed) & TAG {
@@ -658,6 +669,7 @@ impl<P: Platform> RawBarging<P> {
         patience: Patience<'_>,
     ) -> Result<(), Failure> {
         let node = id.get::<P>();
+        let overdue = Self::overdue(id);
         let mut failed = None;
         loop {
             // DUTY: announces itself to an owner, or becomes one.
@@ -666,7 +678,7 @@ impl<P: Platform> RawBarging<P> {
                 match (seen & LOCKED, failed) {
                     (0, _) => rest | LOCKED,
                     (_, Some(_)) => rest,
-                    _ => Self::passing(rest) | SLEEPERS,
+                    _ => Self::passing(rest) | SLEEPERS | overdue,
                 }
             });
             if seen & LOCKED == 0 {
@@ -682,10 +694,11 @@ impl<P: Platform> RawBarging<P> {
             if core::mem::take(&mut newcomer) && list::first::<P>(&self.head).is_some() {
                 node.attempts.store(0, Relaxed);
             }
-            list::push::<P>(&self.head, id);
-            if node.attempts.load(Relaxed) != 0 {
-                // It was woken in vain, and keeps its turn. The list is circular.
-                self.head.store(id.raw(), Relaxed);
+            if node.attempts.load(Relaxed) == 0 {
+                list::push::<P>(&self.head, id);
+            } else {
+                // It was woken in vain, and keeps its turn.
+                list::push_first::<P>(&self.head, id);
             }
             node.state.store(state::SLEEPING, Relaxed);
             bitlock::unlock::<P>(&self.guard);
@@ -884,7 +897,8 @@ impl<P: Platform> RawBarging<P> {
             node.state.store(state::SLEEPING, Release);
         }
         // DUTY: an owner sees `SLEEPERS`, or a believer becomes an owner. If there is neither, the first one is to believe.
-        let seen = self.change(|seen| seen | SLEEPERS);
+        let overdue = list::first::<P>(&self.head).map_or(0, Self::overdue);
+        let seen = self.change(|seen| seen | SLEEPERS | overdue);
         let mut sleeper = None;
         if seen & (LOCKED | AWAKE) == 0
             && let Some(first) = list::first::<P>(&self.head)

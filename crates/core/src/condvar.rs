@@ -1,6 +1,7 @@
 //! The condition variable that moves its waiters to the mutex instead of waking them all.
 //!
-//! Waiters queue first-in first-out in the condition variable, under its own small lock. A signal takes the
+//! Waiters queue in the condition variable, under its own small lock: real-time threads by priority, before
+//! all others ([`Platform::priority`]), and first-in first-out among equals. A signal takes the
 //! first out and puts it into the mutex's list of sleepers, asleep as it is; the mutex's unlock wakes it when
 //! its turn comes ("wait morphing", as in OSv's `send_lock` and 4.4BSD's requeue). So a broadcast to a
 //! hundred waiters wakes one thread per unlock, and a signal under the mutex wakes nobody in vain.
@@ -189,6 +190,7 @@ impl<P: Platform> RawCondvar<P> {
             return if deadline.is_some_and(P::expired) { Outcome::TimedOut } else { Outcome::Signalled };
         };
         let node = held.node();
+        node.set_priority();
         let requeue = guarding.mutex().map_or(0, Target::word);
         node.mutex.store(requeue, Relaxed);
         bitlock::lock::<P>(&self.guard);
@@ -241,7 +243,8 @@ impl<P: Platform> RawCondvar<P> {
         Outcome::Signalled
     }
 
-    /// Wakes one waiter, if there is one, in the order of their coming. A signal without a waiter is
+    /// Wakes one waiter, if there is one: the most urgent, and of those the one that came first. A signal
+    /// without a waiter is
     /// forgotten.
     pub fn signal(&self) {
         self.take_out(1);
@@ -358,7 +361,7 @@ fn claim<P: Platform>(node: &Node<P>) -> bool {
     false
 }
 
-/// Signalled waiters, linked through `after`, in the order of their coming.
+/// Signalled waiters, linked through `after`, in the order of the list that they were taken out of.
 #[derive(Default)]
 struct Chain {
     ends: Option<(NodeId, NodeId)>,

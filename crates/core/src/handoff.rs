@@ -396,6 +396,7 @@ impl<P: Platform> RawHandoff<P> {
     /// Queues, counted, and sleeps. False if the deadline passed first.
     fn wait(&self, waiter: Waiter, deadline: Option<&Deadline>) -> bool {
         let node = waiter.get::<P>();
+        node.set_priority();
         node.state.store(state::SLEEPING, Relaxed);
         if !self.queue.push_or_take_token(waiter) {
             node.state.store(state::IDLE, Relaxed);

@@ -34,5 +34,7 @@ pub mod platform;
 pub mod qspin;
 pub mod rwlock;
 pub mod semarray;
+#[cfg(test)]
+mod testing;
 
 pub use platform::Platform;

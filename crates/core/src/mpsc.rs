@@ -17,6 +17,10 @@
 //!
 //! `pop` is the first node of the consumer's list; 0: empty. Only the consumer changes it.
 //!
+//! Of the waiters that are on the stack when it is turned round, real-time threads come first, by priority
+//! ([`Platform::priority`]). None goes before one that is in the consumer's list already, so a waiter is
+//! overtaken by those of one stack at most.
+//!
 //! # Invariants
 //!
 //! * **TOKEN.** The token is set only while both lists are empty, and nobody pushes while it is set.
@@ -123,8 +127,19 @@ impl<P: Platform> Queue<P> {
         while let Some(waiter) = next {
             let node = waiter.get::<P>();
             next = Waiter::from_raw(node.after.load(Relaxed));
-            node.after.store(first.map_or(0, Waiter::raw), Relaxed);
-            first = Some(waiter);
+            // Before all that came later, but for those that are more urgent.
+            let (mut before, mut after) = (None, first);
+            while let Some(other) = after.map(Waiter::get::<P>)
+                && other.priority.load(Relaxed) > node.priority.load(Relaxed)
+            {
+                before = Some(other);
+                after = Waiter::from_raw(other.after.load(Relaxed));
+            }
+            node.after.store(after.map_or(0, Waiter::raw), Relaxed);
+            match before {
+                Some(other) => other.after.store(waiter.raw(), Relaxed),
+                None => first = Some(waiter),
+            }
         }
         first
     }
@@ -167,6 +182,48 @@ impl<P: Platform> Queue<P> {
             }
             P::stall(round);
             round = round.saturating_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::collections::VecDeque;
+    use std::vec::Vec;
+
+    use super::{Queue, Relaxed, Waiter};
+    use crate::platform::Atomic;
+    use crate::testing::{Lists, Numbers};
+
+    #[test]
+    fn the_more_urgent_of_a_stack_come_first_and_equals_in_the_order_of_their_coming() {
+        for seed in 1..500 {
+            let mut numbers = Numbers(seed);
+            let priorities = 1 + numbers.below(4);
+            let queue = Queue::<Lists>::default();
+            // In the order in which they are taken out; and those on the stack.
+            let (mut turned, mut stack) = (VecDeque::new(), Vec::new());
+            // Spare nodes, which no other test has.
+            let spares = (0..32).flat_map(|record| (5..9).map(move |place| record * 8 + place));
+            let mut idle: VecDeque<Waiter> = spares.filter_map(Waiter::from_raw).collect();
+            for _ in 0..300 {
+                if numbers.below(2) == 0 {
+                    if turned.is_empty() {
+                        stack.sort_by_key(|&(_, priority)| core::cmp::Reverse(priority));
+                        turned.extend(stack.drain(..).map(|(waiter, _)| waiter));
+                    }
+                    let expected: Option<Waiter> = turned.pop_front();
+                    assert_eq!(queue.pop(), expected, "seed {seed}");
+                    idle.extend(expected);
+                } else if let Some(waiter) = idle.pop_front() {
+                    let priority = numbers.below(priorities);
+                    waiter.get::<Lists>().priority.store(priority, Relaxed);
+                    assert!(queue.push_or_take_token(waiter));
+                    stack.push((waiter, priority));
+                }
+            }
         }
     }
 }

@@ -56,7 +56,10 @@
 //!   afterwards (whom to wake) it took before, and wakes by address, in type-stable memory.
 //! * **SERVICE.** A sleeper that was woken [`Tuning::handoff_after`](crate::platform::Tuning) times in vain
 //!   is handed the mutex; at most [`Tuning::passes_before_wake`](crate::platform::Tuning) unlocks in a row
-//!   leave the first sleeper asleep. The list is first-in first-out, so everybody becomes first.
+//!   leave the first sleeper asleep, and none if it is a real-time thread. Among threads of one priority the
+//!   list is first-in first-out, so everybody becomes first whom no more urgent threads keep from it.
+//! * **PRIORITY.** Of two sleepers the more urgent one goes first ([`Platform::priority`]): it is before the
+//!   other in the list, and nothing but its place there decides who is woken, or is handed the mutex.
 //!
 //! # What differs from the source
 //!
@@ -334,6 +337,7 @@ impl<P: Platform> RawMutex<P> {
             return Ok(());
         }
         let node = held.node();
+        node.set_priority();
         node.attempts.store(0, Relaxed);
         node.passed.store(0, Relaxed);
         self.quieten();
@@ -539,6 +543,7 @@ impl<P: Platform> RawMutex<P> {
                 if V::queues_spinners()
                     && self.tail.load(Relaxed) != 0
                     && passed < P::tuning().passes_before_wake
+                    && node.priority.load(Relaxed) == 0
                 {
                     node.passed.store(passed + 1, Relaxed);
                 } else {

@@ -104,6 +104,8 @@ pub struct Node<P: Platform> {
     pub(crate) after: P::U32,
     /// Sleepers' list, circular. Guarded by the lock of the list that the node is in.
     pub(crate) before: P::U32,
+    /// How urgent its thread is: see [`Platform::priority`]. Set by the owner before it is linked.
+    pub(crate) priority: P::U32,
     /// How often it was woken in vain. Guarded by the mutex's wait lock. In a spare node: the [`Platform::epoch`] in which it
     /// was taken.
     pub(crate) attempts: P::U32,
@@ -177,6 +179,9 @@ pub struct Record<P: Platform> {
     /// How many readers-writer locks the thread has left that somebody waited for without a CPU. Written by the record's own thread only, a signal
     /// handler on it included, to which it is a hint.
     left: P::U32,
+    /// What the platform knows of the thread's priority, and since when: its own to read and write, on the
+    /// record's own thread.
+    priority: [P::U32; 2],
     /// 1 while the thread chooses a spare node. Written by the record's own thread only, a signal handler on it included.
     choosing: P::U32,
 }
@@ -191,12 +196,18 @@ impl<P: Platform> Node<P> {
             state: P::U32::new(0),
             after: P::U32::new(0),
             before: P::U32::new(0),
+            priority: P::U32::new(0),
             attempts: P::U32::new(0),
             passed: P::U32::new(0),
             linked: P::U32::new(0),
             mutex: P::Usize::new(0),
             kicked: P::Usize::new(0),
         }
+    }
+
+    /// The calling thread, whose node it is, is about to queue.
+    pub(crate) fn set_priority(&self) {
+        self.priority.store(P::priority(), Relaxed);
     }
 }
 
@@ -210,6 +221,7 @@ impl<P: Platform> Default for Record<P> {
             stint: P::Usize::new(0),
             asked: P::Usize::new(0),
             left: P::U32::new(0),
+            priority: [P::U32::new(0), P::U32::new(0)],
             choosing: P::U32::new(0),
         }
     }
@@ -223,11 +235,20 @@ impl<P: Platform> Record<P> {
         self.choosing.store(0, Relaxed);
         self.stint.store(0, Relaxed);
         self.left.store(0, Relaxed);
+        for word in &self.priority {
+            word.store(0, Relaxed);
+        }
         // The last thread may have ended in the middle of a wait, by way of a signal handler.
         for spare in &self.spares {
             let _ = spare.state.compare_exchange(state::TAKEN, state::IDLE, Relaxed, Relaxed);
             let _ = spare.state.compare_exchange(state::SLEEPING, state::ABANDONED, Relaxed, Relaxed);
         }
+    }
+
+    /// Where a platform may keep what it knows of the thread for [`Platform::priority`]: two words, which are
+    /// 0 when the record is a new thread's.
+    pub fn priority(&self) -> &[P::U32; 2] {
+        &self.priority
     }
 
     /// Whether none of its nodes is in use, or in a queue, at this moment. For checkers: no lock asks.
@@ -433,6 +454,8 @@ impl<P: Platform> Drop for Held<P> {
 /// The sleepers' list: circular, doubly linked through `after` and `before`, entered through a word that
 /// names the first. Every function needs the lock that guards the list; all accesses are relaxed because
 /// that lock orders them.
+///
+/// **PRIORITY.** Each node is at least as urgent as the one after it, unless that is the first again.
 pub(crate) mod list {
     use super::{NodeId, Platform, Relaxed};
     use crate::platform::Atomic;
@@ -448,25 +471,44 @@ pub(crate) mod list {
         if next == head.load(Relaxed) { None } else { NodeId::from_raw(next) }
     }
 
-    /// Adds at the end.
+    /// Adds behind all that are as urgent, or more: at the end, if it is not a real-time thread's.
     pub(crate) fn push<P: Platform>(head: &P::U32, id: NodeId) {
+        insert::<P>(head, id, id.get::<P>().priority.load(Relaxed));
+    }
+
+    /// Adds in front of all that are as urgent, or less: a node that keeps its turn.
+    pub(crate) fn push_first<P: Platform>(head: &P::U32, id: NodeId) {
+        insert::<P>(head, id, id.get::<P>().priority.load(Relaxed).saturating_add(1));
+    }
+
+    /// Adds behind those whose priority is `least` or more.
+    fn insert<P: Platform>(head: &P::U32, id: NodeId, least: u32) {
         let node = id.get::<P>();
-        match first::<P>(head) {
-            None => {
-                node.after.store(id.raw(), Relaxed);
-                node.before.store(id.raw(), Relaxed);
-                head.store(id.raw(), Relaxed);
-            }
-            Some(first) => {
-                let front = first.get::<P>();
-                let last = front.before.load(Relaxed);
-                node.after.store(first.raw(), Relaxed);
-                node.before.store(last, Relaxed);
-                front.before.store(id.raw(), Relaxed);
-                if let Some(last) = NodeId::from_raw(last) {
-                    last.get::<P>().after.store(id.raw(), Relaxed);
-                }
-            }
+        let priority = |id: NodeId| id.get::<P>().priority.load(Relaxed);
+        let last = first::<P>(head).and_then(|first| NodeId::from_raw(first.get::<P>().before.load(Relaxed)));
+        let (Some(first), Some(last)) = (first::<P>(head), last) else {
+            node.after.store(id.raw(), Relaxed);
+            node.before.store(id.raw(), Relaxed);
+            head.store(id.raw(), Relaxed);
+            return;
+        };
+        // Where there are no real-time threads, the end is found here, in a line that is written to below.
+        let at_end = priority(last) >= least;
+        let mut next = first;
+        while !at_end && priority(next) >= least {
+            // The last one is not so urgent: the search ends before it comes round.
+            let Some(after) = NodeId::from_raw(next.get::<P>().after.load(Relaxed)) else { break };
+            next = after;
+        }
+        let before = next.get::<P>().before.load(Relaxed);
+        node.after.store(next.raw(), Relaxed);
+        node.before.store(before, Relaxed);
+        next.get::<P>().before.store(id.raw(), Relaxed);
+        if let Some(before) = NodeId::from_raw(before) {
+            before.get::<P>().after.store(id.raw(), Relaxed);
+        }
+        if next == first && !at_end {
+            head.store(id.raw(), Relaxed);
         }
     }
 
@@ -484,6 +526,63 @@ pub(crate) mod list {
             before.get::<P>().after.store(after.raw(), Relaxed);
             if head.load(Relaxed) == id.raw() {
                 head.store(after.raw(), Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::{LEVELS, NodeId, Relaxed, list};
+    use crate::platform::Atomic;
+    use crate::testing::{Lists, Numbers, RECORDS, U32};
+
+    /// The list, from its first node, and the other way round.
+    fn contents(head: &U32) -> Vec<NodeId> {
+        let mut nodes: Vec<NodeId> = list::first::<Lists>(head).into_iter().collect();
+        while let Some(next) = nodes.last().and_then(|last| list::following::<Lists>(head, *last)) {
+            nodes.push(next);
+        }
+        for (at, id) in nodes.iter().enumerate() {
+            let before = nodes[(at + nodes.len() - 1) % nodes.len()];
+            assert_eq!(id.get::<Lists>().before.load(Relaxed), before.raw());
+        }
+        nodes
+    }
+
+    #[test]
+    fn the_more_urgent_come_first_and_equals_in_the_order_of_their_coming() {
+        for seed in 1..500 {
+            let mut numbers = Numbers(seed);
+            // In some there are no real-time threads.
+            let priorities = 1 + numbers.below(4);
+            let head = U32::new(0);
+            let mut model: Vec<(NodeId, u32)> = Vec::new();
+            let mut idle: Vec<NodeId> = (0..RECORDS * LEVELS).map(|at| NodeId(at + 1)).collect();
+            for _ in 0..300 {
+                if numbers.below(3) == 0 && !model.is_empty() {
+                    let (id, _) = model.remove(numbers.below(model.len() as u32) as usize);
+                    list::remove::<Lists>(&head, id);
+                    idle.push(id);
+                } else if let Some(id) = idle.pop() {
+                    let priority = numbers.below(priorities);
+                    id.get::<Lists>().priority.store(priority, Relaxed);
+                    let keeps_its_turn = numbers.below(4) == 0;
+                    let goes_before =
+                        |&(_, other): &(NodeId, u32)| other < priority || keeps_its_turn && other == priority;
+                    let place = model.iter().position(goes_before).unwrap_or(model.len());
+                    model.insert(place, (id, priority));
+                    if keeps_its_turn {
+                        list::push_first::<Lists>(&head, id);
+                    } else {
+                        list::push::<Lists>(&head, id);
+                    }
+                }
+                assert!(contents(&head).iter().eq(model.iter().map(|(id, _)| id)), "seed {seed}");
             }
         }
     }

@@ -283,6 +283,13 @@ pub trait Platform: Sized + 'static {
         Self::current().map_or(0, |index| index + 1)
     }
 
+    /// How urgent the calling thread is: 0, unless it is scheduled by a fixed priority ("real-time"); then
+    /// that, where more is more urgent. Asked once in each wait, before the thread queues. The answer may be
+    /// out of date for a while where it is 0: it orders waiters, and nothing else rests on it.
+    fn priority() -> u32 {
+        0
+    }
+
     /// The record of the thread with this index. Records are recycled when threads end, but their memory
     /// stays mapped and stays a record, so a stale index may be read at any time.
     fn record(index: u32) -> &'static Record<Self>;

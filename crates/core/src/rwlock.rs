@@ -17,8 +17,10 @@
 //! | `CALLED` | the queue head was woken and has not looked yet: a hint | who wakes it, under `guard` | the head, when it looks and when it enters; and under `guard` when it is the head no more |
 //! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
 //!
-//! `guard` is a small lock (`bitlock`) for all that follows. `readers` and `writers` are lists of waiters, in the order in which they
-//! came; an upgradable reader waits among the writers. `head` names the one waiter that may try for the lock. `upgrader` names the one that
+//! `guard` is a small lock (`bitlock`) for all that follows. `readers` and `writers` are lists of waiters,
+//! real-time threads first ([`Platform::priority`]) and in the order in which they came among equals; an
+//! upgradable reader waits among the writers. `head` names the one waiter that may try for the lock.
+//! `upgrader` names the one that
 //! sleeps until the other readers have left. `phase` counts the writers that entered from the queue; in a waiter's node it is noted after which of them it
 //! came. `owner` is the last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set.
 //!
@@ -29,6 +31,9 @@
 //! | `PhaseFair` | yes | the readers that were waiting by then | the rest of those, then a writer |
 //! | `ReaderPreferring` | no | readers | readers |
 //! | `WriterPreferring` | yes | writers | writers |
+//!
+//! Whether readers or writers are next is the policy's to say, whatever priorities they have; priorities say
+//! who is the first of the readers and the first of the writers.
 //!
 //! With the first nobody waits for more than one phase of the others, in the manner of Brandenburg and Anderson's phase-fair locks (Real-Time
 //! Systems, 2010), but that who runs may overtake who sleeps, for a bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so,
@@ -54,7 +59,11 @@
 //! * **LAST TOUCH.** The step that releases the lock is the last access to it. Who finds `SLEEPS` set calls the sleeper first, under `guard`, and
 //!   releases with `SLEEPS` clear, or calls again; it wakes by address, in type-stable memory.
 //! * **SERVICE.** Headship is passed on by whoever enters from it or gives up. A head that has waited in vain bars newcomers, so it enters when those
-//!   inside have left.
+//!   inside have left. More urgent threads of its list, and they alone, may take headship from it.
+//! * **PRIORITY.** No head sleeps while a more urgent waiter is in its list: a newcomer takes headship from
+//!   one that sleeps, and one that is about to sleep gives it up. Both happen under `guard`, and only if the
+//!   head's node is [`state::SLEEPING`]; who has said so does not try as the head again before it is called,
+//!   or has found under `guard` that it is the head still. So nobody tries as the head who is not.
 //!
 //! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that nobody upgrades. So whoever keeps a lock where others
 //!   keep theirs may have a word of theirs there that says whose it is.
@@ -537,6 +546,7 @@ impl<P: Platform> RawRwLock<P> {
 
     fn queue(&self, want: Want<'_>, held: &Held<P>) -> bool {
         let node = held.node();
+        node.set_priority();
         let shares = want.kind == Kind::Reader;
         count::<P>(if shares { Event::ReaderQueued } else { Event::WriterQueued });
         bitlock::lock::<P>(&self.guard);
@@ -544,14 +554,15 @@ impl<P: Platform> RawRwLock<P> {
         // A reader that finds a writer inside is one of those that come after that.
         let writing = u32::from(self.word.load(Relaxed) & WRITER != 0);
         node.passed.store(self.phase.load(Relaxed).wrapping_sub(writing), Relaxed);
-        let head = self.head.load(Relaxed) == 0;
+        let urgent = node.priority.load(Relaxed) != 0;
+        let head = self.head.load(Relaxed) == 0 || urgent && self.goes_before(want.kind, held.id);
         if head {
             self.head.store(held.id.raw(), Relaxed);
         }
         node.state.store(if head { state::HEAD } else { state::IDLE }, Relaxed);
         bitlock::unlock::<P>(&self.guard);
 
-        let entered = (head || self.await_headship(want, node)) && self.enter_as_head(want, node);
+        let entered = (head || self.await_headship(want, node)) && self.enter_as_head(want, held);
 
         bitlock::lock::<P>(&self.guard);
         let wake = self.withdraw(want, held.id, entered);
@@ -564,6 +575,57 @@ impl<P: Platform> RawRwLock<P> {
             count::<P>(Event::QueueLeft);
         }
         entered
+    }
+
+    /// PRIORITY: a real-time thread is in its list. Whether it is to be the head, instead of one that sleeps.
+    /// Under `guard`.
+    #[cold]
+    fn goes_before(&self, kind: Kind, id: NodeId) -> bool {
+        let list = self.list(kind);
+        let node = id.get::<P>();
+        let Some(next) = list::following::<P>(list, id) else { return false };
+        // Who is passed by it waits for no other phase than it would have: the first reader is always of the
+        // earliest phase.
+        node.passed.store(next.get::<P>().passed.load(Relaxed), Relaxed);
+        // Partner of the head's, as it falls asleep: of two read-modify-writes of one word the later one's
+        // thread sees what the other's did before. Release: our place in the list. Acquire: that it sleeps.
+        self.word.fetch_or(0, AcqRel);
+        // A head behind several others was awake when the first of those came: it will see to it.
+        list::first::<P>(list) == Some(id)
+            && self.head.load(Relaxed) == next.raw()
+            && next.get::<P>().state.load(Relaxed) == state::SLEEPING
+    }
+
+    /// PRIORITY: the head is about to sleep, and is not the first of its list any more. That one is to be the
+    /// head instead.
+    #[cold]
+    fn step_down(&self, kind: Kind, held: &Held<P>) {
+        bitlock::lock::<P>(&self.guard);
+        let first = list::first::<P>(self.list(kind)).filter(|first| *first != held.id);
+        let is_head = self.head.load(Relaxed) == held.id.raw();
+        // If it has been called, it is to try.
+        let wake = first.filter(|_| is_head && held.node().state.load(Relaxed) == state::SLEEPING).and_then(
+            |first| {
+                self.head.store(first.raw(), Relaxed);
+                self.rouse_head(first.get())
+            },
+        );
+        bitlock::unlock::<P>(&self.guard);
+        if let Some(next) = wake {
+            P::wake(&next.state, 1);
+        }
+    }
+
+    /// Whether a thread that has said that it sleeps, and was not called, is the head still. If so, it is
+    /// awake again.
+    fn is_head_still(&self, held: &Held<P>) -> bool {
+        bitlock::lock::<P>(&self.guard);
+        let is_head = self.head.load(Relaxed) == held.id.raw();
+        if is_head {
+            held.node().state.store(state::HEAD, Relaxed);
+        }
+        bitlock::unlock::<P>(&self.guard);
+        is_head
     }
 
     /// Waits to be the queue head. False if the wait was given up; it may be the head by then.
@@ -594,7 +656,8 @@ impl<P: Platform> RawRwLock<P> {
     }
 
     /// Tries for the lock as the queue head. False if the wait was given up.
-    fn enter_as_head(&self, want: Want<'_>, node: &Node<P>) -> bool {
+    fn enter_as_head(&self, want: Want<'_>, held: &Held<P>) -> bool {
+        let node = held.node();
         let mut vain = 0;
         loop {
             // It runs: nobody need make way for it.
@@ -628,11 +691,23 @@ impl<P: Platform> RawRwLock<P> {
             let seen = self.word.fetch_or(SLEEPS, AcqRel);
             if want.entered(seen, true).is_none() {
                 count::<P>(Event::HeadSleep);
+                // PRIORITY.
+                if self.list(want.kind).load(Relaxed) != held.id.raw() {
+                    self.step_down(want.kind, held);
+                }
                 if briefly {
                     P::patrol(&node.state, state::SLEEPING);
                 } else if !self.sleep(want, node) {
                     return false;
                 }
+            }
+            // PRIORITY: nobody called it, so others may have gone before it meanwhile; then it waits to be
+            // called.
+            if node.state.load(Acquire) == state::SLEEPING
+                && !self.is_head_still(held)
+                && !self.sleep(want, node)
+            {
+                return false;
             }
             vain = vain.saturating_add(1);
         }

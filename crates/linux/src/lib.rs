@@ -23,6 +23,7 @@ mod hash;
 pub mod machine;
 mod memory;
 mod platform;
+mod priority;
 pub mod registry;
 mod rseq;
 pub mod sem;
@@ -32,6 +33,7 @@ pub mod time;
 pub mod tls;
 
 pub use platform::Linux;
+pub use priority::scheduling_changed;
 
 /// Finds out about the machine: the restartable-sequences area, the cost of spinning. Otherwise the first
 /// thread that has to wait does. Calling it again is harmless.

@@ -6,7 +6,7 @@ use poundlock_core::platform::{Deadline, Platform, Running, Tuning, Waited};
 use poundlock_core::qspin::hash::Line;
 
 use crate::atomic::{U32, Usize};
-use crate::{cpu, epoch, events, futex, hash, registry, rseq, spin, tls};
+use crate::{cpu, epoch, events, futex, hash, priority, registry, rseq, spin, tls};
 
 /// Linux threads. Needs x86-64 or aarch64; uses glibc's restartable-sequences area (2.35) and single-thread
 /// flag (2.32) where they are.
@@ -76,6 +76,11 @@ impl Platform for Linux {
     #[inline(always)]
     fn identity() -> u32 {
         registry::identity()
+    }
+
+    fn priority() -> u32 {
+        // Nobody queues without a record.
+        registry::index().map_or(0, |index| priority::of(registry::record(index).priority()))
     }
 
     #[inline]

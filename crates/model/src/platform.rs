@@ -142,6 +142,11 @@ macro_rules! platforms {
                 world.registered().then(|| world.index())
             }
 
+            fn priority() -> u32 {
+                let world = World::current();
+                world.settings().priorities[world.index() as usize]
+            }
+
             fn record(index: u32) -> &'static Record<$name> {
                 match $cached.get() {
                     Some((records, _)) => &records[index as usize],

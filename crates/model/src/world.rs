@@ -58,6 +58,8 @@ pub struct Settings {
     pub spins: u32,
     /// The tag that each thread publishes. A thread knows that who published its own tag does not run.
     pub tags: [u32; THREADS],
+    /// How urgent each thread is.
+    pub priorities: [u32; THREADS],
     /// How many of each thread's waits return at once, for no reason.
     pub restless: u32,
     /// The number that distinguishes this process from its parent.
@@ -84,6 +86,7 @@ impl Settings {
         threads: 2,
         spins: 1,
         tags: [0; THREADS],
+        priorities: [0; THREADS],
         restless: 0,
         epoch: 0,
         plain_release: false,

@@ -32,6 +32,7 @@ mod object;
 mod real;
 mod rwlock;
 mod rwlock_object;
+mod scheduling;
 mod scope;
 mod sem;
 mod spin;

@@ -8,7 +8,8 @@ use core::sync::atomic::{
 };
 
 use libc::{
-    clockid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_spinlock_t, pthread_t, timespec,
+    clockid_t, pid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_spinlock_t, pthread_t,
+    sched_param, timespec,
 };
 use poundlock_linux::time::ReadClock;
 
@@ -180,6 +181,10 @@ calls! {
     pthread_cond_signal(cond: *mut pthread_cond_t);
     pthread_cond_broadcast(cond: *mut pthread_cond_t);
     pthread_cancel(thread: pthread_t);
+    pthread_setschedparam(thread: pthread_t, policy: c_int, parameter: *const sched_param);
+    pthread_setschedprio(thread: pthread_t, priority: c_int);
+    sched_setscheduler(process: pid_t, policy: c_int, parameter: *const sched_param);
+    sched_setparam(process: pid_t, parameter: *const sched_param);
     pthread_spin_init(lock: *mut pthread_spinlock_t, shared: c_int);
     pthread_spin_destroy(lock: *mut pthread_spinlock_t);
     pthread_spin_lock(lock: *mut pthread_spinlock_t);

@@ -99,6 +99,8 @@ pub(crate) struct Thread {
     pub(crate) accessing: bool,
     /// Its CPU was to be given away meanwhile.
     preempted: bool,
+    /// As which locks queue it; the scheduler takes no notice.
+    priority: u32,
     /// It must not sleep: it halts its virtual CPU instead.
     atomic: bool,
     /// It has.
@@ -247,6 +249,7 @@ impl Engine {
             left: 0,
             accessing: false,
             preempted: false,
+            priority: 0,
             atomic: false,
             halted: false,
             kept: 0,
@@ -694,6 +697,19 @@ impl Engine {
     /// The thread that runs.
     pub(crate) fn current(&self) -> ThreadId {
         self.inner.borrow().current
+    }
+
+    /// As which locks queue it.
+    pub(crate) fn priority(&self) -> u32 {
+        let inner = self.inner.borrow();
+        inner.threads[inner.current as usize].priority
+    }
+
+    /// See [`crate::set_priority`].
+    pub(crate) fn set_priority(&self, priority: u32) {
+        let mut inner = self.inner.borrow_mut();
+        let current = inner.current as usize;
+        inner.threads[current].priority = priority;
     }
 
     /// The CPU that it runs on.

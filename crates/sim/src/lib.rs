@@ -149,6 +149,12 @@ pub fn atomically<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
+/// For the calling thread of a simulation: to locks it is a real-time thread of this priority, or, as at
+/// first, with 0, none. To the scheduler it is like any other.
+pub fn set_priority(priority: u32) {
+    Engine::with(|engine| engine.set_priority(priority));
+}
+
 /// For the calling thread of a simulation: the CPU time that it has had.
 pub fn used() -> Picoseconds {
     Engine::with(|engine| engine.used(engine.current()))

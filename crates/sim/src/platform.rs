@@ -246,6 +246,10 @@ impl Platform for Sim {
         Some(Engine::with(Engine::current))
     }
 
+    fn priority() -> u32 {
+        Engine::with(Engine::priority)
+    }
+
     fn record(index: u32) -> &'static Record<Sim> {
         &memory().records[index as usize]
     }

@@ -61,11 +61,13 @@ fn every_name_that_glibc_has_is_exported() {
 fn nothing_else_is_exported() {
     let handlers = ["sigaction", "signal", "bsd_signal", "ssignal", "sigset", "siginterrupt"];
     let others = ["pthread_cancel", "dlopen", "dlvsym", "_exit", "_Exit"];
+    let scheduling =
+        ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
     // What the locks look for that a program is linked with.
     let linked = ["poundlock_statistics_1"];
     // What AddressSanitizer looks for.
     let sanitizer = ["__asan_default_options"];
-    let wrappers = [&handlers[..], &others[..], &linked[..], &sanitizer[..]].concat();
+    let wrappers = [&handlers[..], &others[..], &scheduling[..], &linked[..], &sanitizer[..]].concat();
     let others: Vec<_> = defined(preload_library())
         .into_iter()
         .filter(|name| !is_ours_to_answer(name) && !wrappers.contains(&name.as_str()))

@@ -414,6 +414,98 @@ fn restless() {
     }
 }
 
+/// The two that follow the main thread are ordinary; the one after them is a real-time thread.
+const URGENT_LAST: Settings = Settings { priorities: [0, 0, 0, 5, 0], ..FOUR };
+/// Of two that follow the main thread, the second is a real-time thread.
+const URGENT_SECOND: Settings = Settings { priorities: [0, 0, 5, 0, 0], ..THREE };
+
+#[test]
+fn a_real_time_thread_comes() {
+    for policy in POLICIES {
+        for all in [&[Writes, Writes, Writes], &[Reads, Writes, Upgrades], &[Writes, Reads, Reads]] {
+            all_at_once::<Model>("a real-time thread comes", 1, URGENT_SECOND, policy, all);
+        }
+        let restless = Settings { restless: 1, ..URGENT_SECOND };
+        all_at_once::<Patient>("a restless real-time thread", 1, restless, policy, &[Writes, Writes, Writes]);
+    }
+}
+
+/// Others sleep; the real-time thread comes as the main thread leaves.
+#[test]
+fn a_real_time_thread_comes_among_sleepers() {
+    let all = [
+        (Writes, [Writes, Writes], Writes),
+        (Writes, [Reads, Looks], Upgrades),
+        (Writes, [Reads, Writes], Reads),
+        (Reads, [Writes, Writes], Looks),
+    ];
+    for policy in POLICIES {
+        for (holds, sleep, comes) in all {
+            let name = format!("rwlock: {comes:?} comes urgently, {holds:?}, {sleep:?}, {policy:?}");
+            explore::<Model>(&name, 1, URGENT_LAST, move |world| {
+                let shelf = Shelf::<Model>::new(policy);
+                let mut others = world.unexplored(|| {
+                    if holds == Reads {
+                        shelf.lock.lock_read(policy)
+                    } else {
+                        shelf.lock.lock_write(policy)
+                    }
+                    shelf.sleepers(world, &sleep)
+                });
+                others.push(shelf.passer(world, 3, comes));
+                if holds == Reads {
+                    shelf.lock.unlock_read()
+                } else {
+                    shelf.lock.unlock_write()
+                }
+                shelf.finish(join(others));
+            });
+        }
+    }
+}
+
+/// PRIORITY: once both sleep, the more urgent one is first, whoever came first and however they got in each
+/// other's way.
+#[test]
+fn the_more_urgent_one_is_first() {
+    let cases = [
+        // The first sleep of a writer that is fair ends by itself.
+        (Policy::PhaseFair, Reads),
+        (Policy::ReaderPreferring, Writes),
+        (Policy::WriterPreferring, Writes),
+        (Policy::WriterPreferring, Looks),
+    ];
+    for (policy, does) in cases {
+        more_urgent_first(URGENT_SECOND, policy, does);
+    }
+}
+
+const LESS_URGENT_FIRST: &str = "the less urgent one was first";
+
+fn more_urgent_first(settings: Settings, policy: Policy, does: Does) {
+    let name = format!("rwlock: the more urgent one, {does:?}, {policy:?}");
+    explore::<Patient>(&name, 3, settings, move |world| {
+        let shelf = Shelf::<Patient>::new(policy);
+        let first = Rc::new(Cell::new(0));
+        world.unexplored(|| shelf.lock.lock_write(policy));
+        let noted = first.clone();
+        world.watch_change(shelf.words().word, SHARED, move |before, after| {
+            let came_in = after & READERS > before & READERS || after & !before & WRITER != 0;
+            if came_in && noted.get() == 0 {
+                noted.set(World::present().index());
+            }
+            came_in
+        });
+        let others = vec![shelf.passer(world, 1, does), shelf.passer(world, 2, does)];
+        // The second may be woken by the first, to be the head, but not the other way round.
+        [2, 1, 2].into_iter().for_each(|index| world.await_sleep(index));
+        shelf.lock.unlock_write();
+        let writes = join(others);
+        assert_eq!(first.get(), 2, "{LESS_URGENT_FIRST}");
+        shelf.finish(writes);
+    });
+}
+
 #[test]
 fn without_a_record() {
     let settings = Settings { unregistered: 2, ..TWO };
@@ -800,6 +892,15 @@ fn a_relaxed_compare_and_swap() {
     caught(&[UNORDERED], || {
         let settings = faulty(TWO, Fault::Weaken(Operation::CompareExchange));
         all_at_once::<Model>("relaxed", 2, settings, Policy::WriterPreferring, &[Reads, Writes])
+    });
+}
+
+/// Who comes and who falls asleep do not see each other.
+#[test]
+fn a_head_that_is_overlooked() {
+    caught(&[LESS_URGENT_FIRST], || {
+        let settings = faulty(URGENT_SECOND, Fault::Omit(Operation::FetchOr, 0));
+        more_urgent_first(settings, Policy::WriterPreferring, Writes);
     });
 }
 

@@ -69,11 +69,14 @@ pub struct Case<'a> {
     pub inside: Picoseconds,
     /// What the platform is, and what the adversary does.
     pub settings: Settings,
+    /// How many priorities there are. With one, all threads are ordinary ones; with more, some are real-time
+    /// threads, and they may keep the less urgent ones waiting whatever the lock promises.
+    pub priorities: u32,
     /// Of all that is left to chance besides.
     pub seed: u64,
 }
 
-/// What a lock promises to waiters.
+/// What a lock promises to waiters, of whom none is more urgent than another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
     /// From some moment on nobody overtakes a waiter but who was there before.
@@ -261,7 +264,8 @@ impl<'a> Case<'a> {
             tuning: tuning(random),
             disturbance: Some(disturbance),
         };
-        Case { lock, machine, scene, threads, sections, inside, settings, seed }
+        let priorities = if one_in(random, 4) { random.u32(2..=4) } else { 1 };
+        Case { lock, machine, scene, threads, sections, inside, settings, priorities, seed }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::machine::{MICROSECOND, NANOSECOND, Picoseconds};
 use crate::mutexes::{Mutex, Woken, never};
 use crate::platform::Sim;
 use crate::rwlocks::RwLock;
-use crate::{Alone, Simulation, now, random, work};
+use crate::{Alone, Simulation, now, random, set_priority, work};
 
 /// What all threads share.
 pub(super) struct Stage {
@@ -24,6 +24,7 @@ pub(super) struct Stage {
     promise: Promise,
     scene: Scene,
     threads: u32,
+    priorities: u32,
     sections: u32,
     inside: Picoseconds,
     pub(super) found: RefCell<Option<Found>>,
@@ -120,6 +121,7 @@ impl Stage {
             promise,
             scene: case.scene,
             threads: case.threads,
+            priorities: case.priorities,
             sections: case.sections,
             inside: case.inside,
             found: RefCell::default(),
@@ -146,10 +148,17 @@ impl Stage {
         for number in 0..self.threads {
             let stage = Rc::clone(self);
             simulation.spawn(None, move || {
+                set_priority(stage.priority(number));
                 stage.play(number);
                 stage.ends();
             });
         }
+    }
+
+    /// As what a thread queues. A crowd that never ends is ordinary, so that others have their turns.
+    fn priority(&self, number: u32) -> u32 {
+        let presses = self.scene == Scene::Crowd && number >= self.threads.div_ceil(4);
+        if presses { 0 } else { self.priorities - 1 - number % self.priorities }
     }
 
     /// Threads that are not at their ends.
@@ -249,7 +258,8 @@ impl Stage {
                 Scene::Deadlines => self.threads as usize - 1,
                 _ => until(&self.calls, true) - until(&self.releases, false) - 1,
             };
-            if passed > there {
+            let is_most_urgent = Sim::priority() + 1 == self.priorities;
+            if passed > there && is_most_urgent {
                 self.finds(Found::Overtaken { thread: me(), passed: passed as u32, there: there as u32 });
             }
         }
@@ -276,7 +286,8 @@ impl Stage {
         bypassed[me() as usize] = 0;
         for (thread, passed) in bypassed.iter_mut().enumerate() {
             let thread = thread as u32;
-            if thread == me() || !Sim::record(thread).is_asleep(U32::peek) {
+            let is_most_urgent = self.priority(thread) + 1 == self.priorities;
+            if thread == me() || !is_most_urgent || !Sim::record(thread).is_asleep(U32::peek) {
                 continue;
             }
             *passed += 1;
