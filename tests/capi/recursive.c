@@ -1,5 +1,6 @@
 // poundlock_recursive_mutex_t: depth, whose it is, exclusion; and waits on a condition variable with it.
 #include "check.h"
+#include <sys/resource.h>
 
 enum { THREADS = 4, ROUNDS = 10000 };
 
@@ -34,6 +35,23 @@ static void *count(void *unused) {
         OK(poundlock_recursive_mutex_unlock(&mutex));
     }
     return unused;
+}
+
+// The first locks of a process that can map nothing: it is known whose they are all the same.
+static void without_memory(void) {
+    STAGE("without memory");
+    pid_t child = fork_limited(20);
+    if (child == 0) {
+        struct rlimit none = {4096, 4096};
+        SYS(setrlimit(RLIMIT_AS, &none));
+        OK(poundlock_recursive_mutex_lock(&mutex));
+        OK(poundlock_recursive_mutex_lock(&mutex));
+        OK(poundlock_recursive_mutex_unlock(&mutex));
+        OK(poundlock_recursive_mutex_unlock(&mutex));
+        CALL(poundlock_recursive_mutex_unlock(&mutex), EPERM);
+        _exit(0);
+    }
+    await_child(child);
 }
 
 static void depth(void) {
@@ -91,6 +109,7 @@ static void waits(void) {
 
 int main(void) {
     limit_seconds(LIMIT);
+    without_memory();
     depth();
     waits();
     STAGE("exclusion");

@@ -10,7 +10,7 @@ extern "C" fn start() {
         Some((offset, size)) => unsafe { poundlock_linux::init_with_rseq(offset, size) },
         None => poundlock_linux::init(),
     }
-    // SAFETY: registers a function that stays loaded: the library is linked so that it cannot be unloaded.
+    // SAFETY: registers a function that stays as long as its module, with which the C library forgets it.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }
 

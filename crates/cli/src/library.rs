@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use poundlock_core::names::{Choice, RwLocks};
 
 use crate::message::{Failure, status};
-use crate::program::reason;
+use crate::program::{self, reason};
 
 /// The library's file name.
 const FILE_NAME: &str = "libpoundlock_preload.so";
@@ -38,10 +38,27 @@ pub(crate) type Change = (&'static OsStr, Option<OsString>);
 
 /// The changes to the environment that run a program on `locks` and `rwlocks`.
 pub(crate) fn environment(locks: Choice, rwlocks: RwLocks) -> Result<Vec<Change>, Failure> {
+    environment_of(None, locks, rwlocks)
+}
+
+/// As [`environment`], for the program in this file.
+pub(crate) fn environment_for(
+    program: &Path,
+    locks: Choice,
+    rwlocks: RwLocks,
+) -> Result<Vec<Change>, Failure> {
+    environment_of(program::needed(program, is_thread_sanitizer), locks, rwlocks)
+}
+
+fn environment_of(
+    sanitizer: Option<OsString>,
+    locks: Choice,
+    rwlocks: RwLocks,
+) -> Result<Vec<Change>, Failure> {
     let library = find()?;
     let inherited = std::env::var_os(LD_PRELOAD);
     Ok(vec![
-        (OsStr::new(LD_PRELOAD), Some(prepended(&library, inherited.as_deref()))),
+        (OsStr::new(LD_PRELOAD), Some(prepended(&library, sanitizer.as_deref(), inherited.as_deref()))),
         (OsStr::new(LOCK_VARIABLE), Some(locks.to_string().into())),
         (OsStr::new(RWLOCK_VARIABLE), Some(rwlocks.name().into())),
     ])
@@ -94,10 +111,26 @@ fn separates(byte: u8) -> bool {
     byte == b':' || byte.is_ascii_whitespace()
 }
 
-/// Ours in front: the first library that defines a symbol is the one that is used.
-fn prepended(library: &Path, inherited: Option<&OsStr>) -> OsString {
-    let mut value = library.as_os_str().to_owned();
-    if let Some(others) = inherited.map(without_ours).filter(|others| !others.is_empty()) {
+/// Whether a file is the shared runtime of ThreadSanitizer, gcc's or clang's. It has to come before our library: it takes
+/// for a data race what is done under a lock whose calls it does not see.
+fn is_thread_sanitizer(path: &[u8]) -> bool {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    name.starts_with(b"libtsan.so") || name.starts_with(b"libclang_rt.tsan")
+}
+
+/// Ours in front: the first library that defines a symbol is the one that is used. Only ThreadSanitizer comes before it,
+/// which the program needs or the list has, and passes the calls on.
+fn prepended(library: &Path, sanitizer: Option<&OsStr>, inherited: Option<&OsStr>) -> OsString {
+    let others = inherited.map(without_ours).unwrap_or_default();
+    let in_list = others.as_bytes().split(|&byte| separates(byte)).find(|path| is_thread_sanitizer(path));
+    let mut value = OsString::new();
+    if let Some(first) = in_list.map(OsStr::from_bytes).or(sanitizer) {
+        value.push(first);
+        value.push(":");
+    }
+    value.push(library);
+    // A library that is named twice is loaded once, in the first place.
+    if !others.is_empty() {
         value.push(":");
         value.push(others);
     }
@@ -126,12 +159,33 @@ mod tests {
     #[test]
     fn ours_comes_first_and_once() {
         let ours = Path::new("/x/libpoundlock_preload.so");
-        let list = |inherited: &str| prepended(ours, Some(OsStr::new(inherited))).into_string().unwrap();
-        assert_eq!(prepended(ours, None), ours.as_os_str());
+        let list =
+            |inherited: &str| prepended(ours, None, Some(OsStr::new(inherited))).into_string().unwrap();
+        assert_eq!(prepended(ours, None, None), ours.as_os_str());
         assert_eq!(list(""), "/x/libpoundlock_preload.so");
         assert_eq!(list("liba.so libb.so"), "/x/libpoundlock_preload.so:liba.so libb.so");
         assert_eq!(list("/y/libpoundlock_preload.so:/a/b.so"), "/x/libpoundlock_preload.so:/a/b.so");
         assert_eq!(without_ours(OsStr::new("/y/libpoundlock_preload.so")), "");
         assert_eq!(without_ours(OsStr::new("a b")), "a b");
+    }
+
+    #[test]
+    fn thread_sanitizer_comes_before_ours() {
+        let ours = Path::new("/x/libpoundlock_preload.so");
+        let needed = Some(OsStr::new("libtsan.so.2"));
+        assert_eq!(prepended(ours, needed, None), "libtsan.so.2:/x/libpoundlock_preload.so");
+        assert_eq!(
+            prepended(ours, needed, Some(OsStr::new("a.so"))),
+            "libtsan.so.2:/x/libpoundlock_preload.so:a.so"
+        );
+        let listed = Some(OsStr::new("a.so /y/libtsan.so.2"));
+        assert_eq!(
+            prepended(ours, needed, listed),
+            "/y/libtsan.so.2:/x/libpoundlock_preload.so:a.so /y/libtsan.so.2"
+        );
+        assert_eq!(
+            prepended(ours, None, Some(OsStr::new("libclang_rt.tsan-x86_64.so"))),
+            "libclang_rt.tsan-x86_64.so:/x/libpoundlock_preload.so:libclang_rt.tsan-x86_64.so"
+        );
     }
 }

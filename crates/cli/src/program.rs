@@ -261,16 +261,34 @@ fn native_endian() -> Endianness {
 /// Whether this is glibc's dynamic loader itself, run as a program (`ld.so PROGRAM`): it asks for no loader, and
 /// preloads as ever.
 fn is_dynamic_loader<'data>(file: &ElfFile64<'data, Endianness, &'data object::ReadCache<File>>) -> bool {
-    let soname = || {
+    dynamic_strings(file, elf::DT_SONAME)
+        .first()
+        .is_some_and(|name| name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so"))
+}
+
+/// The strings that a program's dynamic section has under a tag.
+fn dynamic_strings<'data>(
+    file: &ElfFile64<'data, Endianness, &'data object::ReadCache<File>>,
+    tag: elf::DynamicTag,
+) -> Vec<&'data [u8]> {
+    let strings = || {
         let endian = file.endian();
         let header = file.elf_header();
         let sections = header.sections(endian, file.data()).ok()?;
         let (entries, strings) = sections.dynamic(endian, file.data()).ok()??;
         let strings = sections.strings(endian, file.data(), strings).ok()?;
-        let entry = entries.iter().find(|entry| entry.d_tag(endian) == elf::DT_SONAME)?;
-        entry.string(endian, strings).ok()
+        let entries = entries.iter().filter(|entry| entry.d_tag(endian) == tag);
+        Some(entries.filter_map(|entry| entry.string(endian, strings).ok()).collect())
     };
-    soname().is_some_and(|name| name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so"))
+    strings().unwrap_or_default()
+}
+
+/// The first library that the program in this file is linked with and `wanted` is true of, by its name there.
+pub(crate) fn needed(path: &Path, wanted: impl Fn(&[u8]) -> bool) -> Option<OsString> {
+    let data = object::ReadCache::new(File::open(path).ok()?);
+    let file = ElfFile64::<Endianness, _>::parse(&data).ok()?;
+    let names = dynamic_strings(&file, elf::DT_NEEDED);
+    names.into_iter().find(|name| wanted(name)).map(|name| OsStr::from_bytes(name).to_owned())
 }
 
 /// Refuses a program that gains privileges when it starts: the dynamic loader then ignores `LD_PRELOAD` (`AT_SECURE`).

@@ -55,7 +55,7 @@ fn run(args: &Args) -> Result<u8, Failure> {
         library::plain_environment()
     } else {
         program::check(&program)?;
-        let mut environment = library::environment(locks, rwlocks)?;
+        let mut environment = library::environment_for(&program, locks, rwlocks)?;
         environment.extend(args.semaphores.as_deref().map(semaphores::change));
         environment
     };

@@ -51,7 +51,7 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     let program = launch::find(&args.run.command)?;
     // The program's own locks are measured by our library as well.
     program::check(&program)?;
-    let mut environment = library::environment(lock, rwlocks)?;
+    let mut environment = library::environment_for(&program, lock, rwlocks)?;
     environment.extend(semaphores(args, lock).map(semaphores::change));
     // Before the program has run for an hour is the time to find that its report cannot be written.
     let json = args.json.as_deref().map(json::Output::open).transpose()?;

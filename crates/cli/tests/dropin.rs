@@ -8,8 +8,12 @@ mod support;
 
 #[path = "dropin/planted.rs"]
 mod planted;
+#[path = "dropin/preloaded.rs"]
+mod preloaded;
 #[path = "dropin/program.rs"]
 mod program;
+#[path = "dropin/sanitizers.rs"]
+mod sanitizers;
 #[path = "dropin/semaphores.rs"]
 mod semaphores;
 #[path = "dropin/symbols.rs"]
@@ -44,7 +48,9 @@ programs! {
     c11_locks: "c11.c", All;
     destroyed_and_unmapped_by_another_thread: "destroy_unmap.c", All;
     destroyed_and_freed_by_another_thread: "destroy_free.c", All;
+    destroyed_while_somebody_waits_with_it: "destroy_waited.c", All;
     cancellation: "cancel.c", All;
+    cancellation_pending_and_arguments_invalid: "cancel_invalid.c", All;
     cancellation_beside_a_signal: "cancel_race.c", All;
     cpp_locks_and_exceptions: "cxx_wait.cpp", All;
     cpp_forced_unwinding: "cxx_cancel.cpp", All;
@@ -61,6 +67,9 @@ programs! {
     symbol_versions_of_old: "old_versions.c", All;
     system_calls_refused_in_mid_life: "sandbox.c", All;
     system_calls_refused_early: "sandbox.c", Default, argument("early");
+    nothing_can_be_mapped: "no_memory.c", All;
+    nothing_can_be_mapped_beside_a_spinlock: "no_memory.c", Spin;
+    no_more_mappings: "no_memory.c", Default, argument("mappings");
     results_of_every_call_on_spinlocks: "spin_results.c", Spin;
     spinlocks_shared_with_a_stranger: "spin_shared.c", Spin;
     spinlocks_destroyed_by_another_thread: "spin_destroy.c", Spin;
@@ -89,6 +98,8 @@ fn counted() {
         "foreign.c",
         "c11.c",
         "cancel.c",
+        "cancel_invalid.c",
+        "destroy_waited.c",
         "cxx_cancel.cpp",
         "exclusion.c",
         "destroy_unmap.c",

@@ -1,28 +1,23 @@
 //! `poundlock bench report`: a result directory as a page, read in a real browser.
 //!
-//! The browser is Debian's `chromium`, without a network. It loads the page, at the width of a telephone and at that of a
-//! desk, with a script of the test behind the page's own: that looks at what was drawn, works the page's controls, and
-//! leaves what it saw in the document. Without the browser these tests say so and pass; with `POUNDLOCK_REAL=require` in
-//! the environment they fail.
+//! A script of the test stands behind the page's own: it looks at what was drawn, and works the page's controls.
 
+#[path = "support/browser.rs"]
+mod browser;
 #[path = "real/programs.rs"]
 mod programs;
 mod support;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
+use browser::{Browser, Seen, VIEWS, View};
 use poundlock_bench::grid::result::{
     Absent, Floors, Kind, Measured, Outcome, Peer, Point, Run, Sample, SleepWake, Transfer, Wait,
 };
 use poundlock_bench::{Calibration, Machine, Summary};
-use programs::need;
 use serde_json::Value;
 use support::{LIMIT, expect_status, poundlock_bare, run_limited};
 
-/// Seconds that the browser may take. It takes a few; beside many tests at once a minute; only a hang may reach this.
-const BROWSER_LIMIT: u64 = 300;
-const NARROWEST_WINDOW: u32 = 500;
 /// A name that is a program, for whoever does not escape it.
 const HOSTILE: &str = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">";
 
@@ -292,119 +287,33 @@ fn a_torn_last_line_is_an_interrupted_run() {
     assert!(report(directory.path()).contains("This run is not complete."));
 }
 
-/// What the browser saw of a page.
-struct Seen {
-    /// The probe's findings.
-    findings: Value,
-    /// What the browser said on standard error of scripts.
-    console: Vec<String>,
-}
-
-impl Seen {
-    #[track_caller]
-    fn number(&self, name: &str) -> u64 {
-        self.findings[name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", self.findings))
-    }
-
-    #[track_caller]
-    fn nothing_wrong(&self) {
-        assert_eq!(self.findings["wrong"], Value::Array(vec![]), "{:#}", self.findings);
-        assert_eq!(self.console, Vec::<String>::new());
-    }
-}
-
-/// Loads the page at `width` with the probe in it, and with or without its own script.
+/// Has the page drawn with the probe in it, and with or without its own script.
 #[track_caller]
-fn look(browser: &Path, page: &str, width: u32, scripted: bool) -> Seen {
-    look_in(browser, page, width, scripted, "light")
-}
-
-/// As [`look`], in a colour scheme.
-#[track_caller]
-fn look_in(browser: &Path, page: &str, width: u32, scripted: bool, scheme: &str) -> Seen {
-    let directory = tempfile::tempdir().unwrap();
+fn look(browser: &Browser, page: &str, scripted: bool, view: View) -> Seen {
     let early = "<head><script>window.wrong=[];\
         window.onerror=message=>{wrong.push(String(message))};\
         document.addEventListener('securitypolicyviolation',event=>{wrong.push(event.violatedDirective)});\
         console.error=message=>{wrong.push(String(message))};</script>";
-    assert_eq!((page.matches("<head>").count(), page.matches("</body>").count()), (1, 1));
-    let mut page = page.to_owned();
+    assert_eq!(page.matches("<head>").count(), 1);
+    let mut page = page.replacen("<head>", early, 1);
     if !scripted {
         let (start, end) = (page.rfind("<script>").unwrap(), page.rfind("</script>").unwrap());
         page.replace_range(start..end + "</script>".len(), "");
     }
-    let probe =
-        format!("<script>const scripted={scripted};{}</script></body>", include_str!("report/probe.js"));
-    page = page.replacen("<head>", early, 1).replacen("</body>", &probe, 1);
-    // The browser makes no window as narrow as a telephone: there the page lies in a frame of that width.
-    if width < NARROWEST_WINDOW {
-        let source = page.replace('&', "&amp;").replace('"', "&quot;");
-        page = format!(
-            "<!DOCTYPE html><title>a telephone</title><body style=margin:0>\
-             <iframe style=border:0 width={width} height=900 srcdoc=\"{source}\"></iframe>"
-        );
-    }
-    let file = directory.path().join("page.html");
-    std::fs::write(&file, page).unwrap();
-    let mut command = browser_command(browser, directory.path());
-    command
-        .arg(format!("--window-size={},900", width.max(NARROWEST_WINDOW)))
-        .arg(format!("--blink-settings=preferredColorScheme={}", u8::from(scheme == "light")))
-        .arg("--dump-dom")
-        .arg(format!("file://{}", file.display()));
-    let output = run_limited(&mut command, BROWSER_LIMIT);
-    expect_status(&output, 0);
-    let dom = String::from_utf8(output.stdout).unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    let findings = dom.split_once("<pre id=\"probe\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-    let Some((findings, _)) = findings else {
-        panic!("no findings; standard error:\n{stderr}\n{}", tail(&dom))
-    };
-    let findings = findings.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-    Seen {
-        findings: serde_json::from_str(&findings).unwrap(),
-        console: stderr.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect(),
-    }
-}
-
-fn tail(text: &str) -> String {
-    text.chars().rev().take(2000).collect::<Vec<_>>().into_iter().rev().collect()
-}
-
-/// The browser without a window, a network, or anything that it has on disk.
-fn browser_command(browser: &Path, scratch: &Path) -> Command {
-    let mut command = Command::new(browser);
-    command.args([
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-extensions",
-        "--no-first-run",
-        "--hide-scrollbars",
-        "--enable-logging=stderr",
-        // Nobody listens there, and no name leads anywhere.
-        "--proxy-server=127.0.0.1:9",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-    ]);
-    command.arg(format!("--user-data-dir={}", scratch.join("profile").display())).env("HOME", scratch);
-    command
-}
-
-fn browser() -> Option<PathBuf> {
-    need("chromium", "chromium")
+    let probe = format!("const scripted={scripted};{}", include_str!("report/probe.js"));
+    let seen = browser.draw(&page, &probe, view);
+    assert_eq!(seen.findings["wrong"], Value::Array(vec![]), "{view:?}: {:#}", seen.findings);
+    assert_eq!(seen.console, Vec::<String>::new());
+    seen
 }
 
 #[test]
 fn a_browser_draws_the_whole_page() {
-    let Some(browser) = browser() else { return };
+    let Some(browser) = Browser::installed() else { return };
     let directory = made_up(3);
     let page = report(directory.path());
-    for (width, scheme) in [(400, "light"), (1400, "light"), (1400, "dark")] {
-        let seen = look_in(&browser, &page, width, true, scheme);
-        seen.nothing_wrong();
-        assert_eq!(seen.findings["scheme"], scheme);
-        assert_eq!(seen.number("width"), u64::from(width));
+    for view in VIEWS {
+        let seen = look(&browser, &page, true, view);
         // Throughput, four quantiles, CPU time and two sorts of switches, fairness: 16 each.
         assert_eq!(seen.number("plots"), 16 * 9);
         // Of those, one quantile and one of CPU time and switches are shown at a time.
@@ -419,23 +328,21 @@ fn a_browser_draws_the_whole_page() {
 
 #[test]
 fn the_page_needs_no_script() {
-    let Some(browser) = browser() else { return };
+    let Some(browser) = Browser::installed() else { return };
     let directory = made_up(1);
-    let seen = look(&browser, &report(directory.path()), 400, false);
-    seen.nothing_wrong();
+    let seen = look(&browser, &report(directory.path()), false, VIEWS[1]);
     assert_eq!((seen.number("plots"), seen.number("shown")), (16 * 9, 16 * 4));
 }
 
 #[test]
 fn an_interrupted_run_is_drawn_as_far_as_it_goes() {
-    let Some(browser) = browser() else { return };
+    let Some(browser) = Browser::installed() else { return };
     let directory = made_up(1);
     let path = directory.path().join("samples.jsonl");
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     std::fs::remove_file(directory.path().join("floors.json")).unwrap();
-    let seen = look(&browser, &report(directory.path()), 400, true);
-    seen.nothing_wrong();
+    let seen = look(&browser, &report(directory.path()), true, VIEWS[1]);
     let plots = seen.number("plots");
     assert!(plots > 0 && plots < 16 * 9, "{plots} plots of half a run");
 }

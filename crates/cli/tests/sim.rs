@@ -1,5 +1,7 @@
 //! `poundlock sim`: what it prints, that it prints the same each time, and what it says to bad input.
 
+#[path = "support/browser.rs"]
+mod browser;
 #[path = "real/programs.rs"]
 mod programs;
 mod support;
@@ -7,7 +9,7 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use programs::need;
+use browser::{Browser, VIEWS};
 use serde_json::Value;
 use support::{LIMIT, expect_status, poundlock_bare, run_limited};
 
@@ -260,74 +262,25 @@ const PROBE: &str = r#"
         check(contrast(colour) >= 3 || contrast(colour) < 1.01, `a mark is ${colour}`);
     }
     check(performance.getEntriesByType('resource').length === 0, 'something was asked of a network');
-    const out = parent.document.createElement('pre');
-    out.id = 'probe';
-    const scheme = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
-    out.textContent = JSON.stringify({ wrong, scheme, width: innerWidth, charts: all('.chart svg').length,
-        legends: all('.legend li svg').length });
-    parent.document.body.append(out);
+    found({ wrong, charts: all('.chart svg').length, legends: all('.legend li svg').length });
 "#;
 
 #[test]
 fn a_browser_draws_the_pages() {
-    let Some(browser) = need("chromium", "chromium") else { return };
+    let Some(browser) = Browser::installed() else { return };
     let directory = tempfile::tempdir().unwrap();
     for (page, _) in pages(directory.path()) {
-        for (width, scheme) in [(380, "light"), (1200, "dark")] {
-            let seen = look(&browser, &page, width, scheme);
-            assert_eq!(seen["wrong"], Value::Array(vec![]), "{width}, {scheme}: {seen:#}");
-            assert_eq!((&seen["scheme"], &seen["width"]), (&scheme.into(), &width.into()));
-            assert_eq!(seen["charts"], 1);
-            assert!(seen["legends"].as_u64().unwrap() >= 4, "{seen}");
+        // The page allows no script.
+        assert_eq!(page.matches("default-src 'none';").count(), 1);
+        let page = page.replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';");
+        for view in VIEWS {
+            let seen = browser.draw(&page, PROBE, view);
+            assert_eq!(seen.findings["wrong"], Value::Array(vec![]), "{view:?}: {:#}", seen.findings);
+            assert_eq!(seen.number("charts"), 1);
+            assert!(seen.number("legends") >= 4, "{}", seen.findings);
         }
     }
 }
-
-/// What the probe finds. The browser makes no window as narrow as a telephone, so the page lies in a frame. It has no
-/// network.
-#[track_caller]
-fn look(browser: &Path, page: &str, width: u32, scheme: &str) -> Value {
-    let directory = tempfile::tempdir().unwrap();
-    // The page allows no script.
-    assert_eq!((page.matches("default-src 'none';").count(), page.matches("</body>").count()), (1, 1));
-    let page = page
-        .replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';")
-        .replace("</body>", &format!("<script>{PROBE}</script></body>"));
-    let source = page.replace('&', "&amp;").replace('"', "&quot;");
-    let frame = format!(
-        "<!DOCTYPE html><title>a frame</title><body style=margin:0>\
-         <iframe style=border:0 width={width} height=900 srcdoc=\"{source}\"></iframe>"
-    );
-    let file = directory.path().join("page.html");
-    std::fs::write(&file, frame).unwrap();
-    let mut command = Command::new(browser);
-    command
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--disable-extensions",
-        ])
-        .args(["--no-first-run", "--hide-scrollbars", "--window-size=1300,900"])
-        // Nobody listens there, and no name leads anywhere.
-        .args(["--proxy-server=127.0.0.1:9", "--host-resolver-rules=MAP * ~NOTFOUND"])
-        .arg(format!("--blink-settings=preferredColorScheme={}", u8::from(scheme == "light")))
-        .arg(format!("--user-data-dir={}", directory.path().join("profile").display()))
-        .env("HOME", directory.path())
-        .arg("--dump-dom")
-        .arg(format!("file://{}", file.display()));
-    let output = run_limited(&mut command, BROWSER_LIMIT);
-    expect_status(&output, 0);
-    let dom = String::from_utf8(output.stdout).unwrap();
-    let findings = dom.split_once("<pre id=\"probe\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-    let (findings, _) = findings.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-    let findings = findings.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-    serde_json::from_str(&findings).unwrap()
-}
-
-/// Seconds that the browser may take. It takes a few; beside many tests at once a minute; only a hang may reach this.
-const BROWSER_LIMIT: u64 = 300;
 
 #[test]
 fn files_that_cannot_be_written_are_refused_before_anything_is_run() {

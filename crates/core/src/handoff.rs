@@ -526,12 +526,12 @@ impl<P: Platform> RawHandoff<P> {
 
 /// The recursive mutex: a [`RawHandoff`] whose owner may acquire it again. 28 bytes, zero when unlocked.
 ///
-/// The owner is known by its [`Platform::current`] index; a thread without one cannot acquire again, and waits for ever if it
-/// tries.
+/// The owner is known by its [`Platform::identity`].
 #[repr(C)]
 pub struct Handoff<P: Platform> {
     raw: RawHandoff<P>,
-    /// The owner's index plus one; 0 if nobody has one. Written by the owner only; another reads it to learn that it is not
+    /// The owner's identity; 0 if there is no owner. Written by the owner only; another reads it to learn
+    /// that it is not
     /// the owner, for which any value but its own will do.
     holder: P::U32,
     /// How often the owner has it. Accessed by the owner only.
@@ -558,7 +558,7 @@ impl<P: Platform> Handoff<P> {
     /// Acquires the mutex, once more if the caller has it.
     #[inline]
     pub fn lock<S: Policy>(&self) {
-        let own = own::<P>();
+        let own = P::identity();
         if !self.acquire_again(own) {
             self.raw.lock::<S>();
             self.acquired(own);
@@ -568,7 +568,7 @@ impl<P: Platform> Handoff<P> {
     /// As [`Handoff::lock`], but gives up once `deadline` has passed; false then.
     #[inline]
     pub fn lock_until<S: Policy>(&self, deadline: &Deadline) -> bool {
-        let own = own::<P>();
+        let own = P::identity();
         if self.acquire_again(own) {
             return true;
         }
@@ -582,7 +582,7 @@ impl<P: Platform> Handoff<P> {
     /// Acquires the mutex if it is free, left for whoever comes, or the caller's already.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        let own = own::<P>();
+        let own = P::identity();
         if self.acquire_again(own) {
             return true;
         }
@@ -607,7 +607,7 @@ impl<P: Platform> Handoff<P> {
 
     /// Whether the caller has the mutex.
     pub fn owned(&self) -> bool {
-        let own = own::<P>();
+        let own = P::identity();
         own != 0 && self.holder.load(Relaxed) == own
     }
 
@@ -630,9 +630,4 @@ impl<P: Platform> Handoff<P> {
         self.holder.store(own, Relaxed);
         self.depth.store(1, Relaxed);
     }
-}
-
-#[inline(always)]
-fn own<P: Platform>() -> u32 {
-    P::current().map_or(0, |index| index + 1)
 }

@@ -273,8 +273,15 @@ pub trait Platform: Sized + 'static {
     fn expired(deadline: &Deadline) -> bool;
 
     /// The calling thread's compact index (0 and up), registering the thread on first use; `None` if
-    /// indices have run out.
+    /// indices have run out, or there is no memory for its record.
     fn current() -> Option<u32>;
+
+    /// A number that tells the calling thread from every other living one, and stays for as long as the
+    /// thread lives; 0 if there is none.
+    #[inline(always)]
+    fn identity() -> u32 {
+        Self::current().map_or(0, |index| index + 1)
+    }
 
     /// How urgent the calling thread is: 0, unless it is scheduled by a fixed priority ("real-time"); then
     /// that, where more is more urgent. Asked once in each wait, before the thread queues. The answer may be

@@ -73,6 +73,11 @@ impl Platform for Linux {
         registry::index()
     }
 
+    #[inline(always)]
+    fn identity() -> u32 {
+        registry::identity()
+    }
+
     fn priority() -> u32 {
         // Nobody queues without a record.
         registry::index().map_or(0, |index| priority::of(registry::record(index).priority()))

@@ -6,12 +6,22 @@
 //! number of threads that were alive at one time (and 64), and a registration costs an amortised handful of
 //! system calls.
 //!
-//! An **identity** is `generation << 22 | index + 1`. The index is unique among living threads; the
+//! An **identity** is `generation << 22 | index + 1`, without its highest bit. The index is unique among
+//! living threads; the
 //! generation, counted up when a record is recycled, tells a thread from the dead ones before it, so that a
 //! recursive mutex that a thread left locked does not pass for the next thread's.
 //!
+//! # Without memory
+//!
+//! The first records are part of the program. A thread for which there is none, because indices have run out
+//! or nothing can be mapped, still has an identity: the kernel's id of the thread, with the highest bit set
+//! and some bits of the epoch, since a forked child's thread keeps its identity but not its id. It waits
+//! without a record, by trying now and then, and each time asks for one again.
+//!
+//! # Signals
+//!
 //! Everything here is lock-free, because a signal handler may register the thread that it interrupted in the
-//! middle of registering: then one of the two records is lost until the thread ends.
+//! middle of registering. Whoever comes first has registered the thread, and the other gives its record back.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -22,12 +32,14 @@ use core::sync::atomic::{
 
 use poundlock_core::node::Record;
 
-use crate::futex::keeping_errno;
+use crate::futex::{self, keeping_errno};
 use crate::platform::Linux;
 use crate::{cpu, epoch, memory, tls};
 
 const INDEX_BITS: u32 = 22;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+/// In an identity: it is the kernel's id of a thread that has no record.
+const KERNELS: u32 = 1 << 31;
 const PER_CHUNK: u32 = 512;
 /// Linux allows 2^22 threads; one index is lost to zero.
 const INDICES: u32 = INDEX_MASK;
@@ -37,12 +49,12 @@ const FEW: u32 = 64;
 
 struct Entry {
     record: Record<Linux>,
-    /// The kernel's id of the thread; 0 if the entry is free.
-    thread: AtomicU32,
+    /// The kernel's id of the thread, 0 if the entry is free; and in the upper half how many threads have had
+    /// the entry, since the kernel gives ids again.
+    holder: AtomicU64,
     /// The thread's `pthread_t`.
     handle: AtomicUsize,
-    generation: AtomicU32,
-    /// The epoch in which `thread` is a thread of this process.
+    /// The epoch in which `holder` is a thread of this process.
     epoch: AtomicU32,
     /// The next free entry's index plus one.
     next_free: AtomicU32,
@@ -53,8 +65,10 @@ struct Entry {
 /// How deep in nested signal handlers a thread can still say what it uses.
 pub(crate) const MARKS: usize = 4;
 
-/// Arrays of entries, mapped when first needed and then kept. Zero bytes are free entries.
+/// Arrays of entries, made when first needed and then kept. Zero bytes are free entries.
 static TABLE: [AtomicPtr<Entry>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
+/// The first of them. The others are mapped.
+static FIRST: MaybeUninit<[Entry; PER_CHUNK as usize]> = MaybeUninit::zeroed();
 /// Indices given out at least once.
 static HIGH: AtomicU32 = AtomicU32::new(0);
 /// When `HIGH` reaches this, look for the dead first.
@@ -62,12 +76,12 @@ static LOOK_AT: AtomicU32 = AtomicU32::new(FEW);
 /// Free entries: a count against reuse in the upper half, the first one's index plus one in the lower.
 static FREE: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread's identity, unique among living threads; 0 if indices have run out. Registers the
+/// The calling thread's identity, unique among living threads and never 0. Registers the
 /// thread on first use. Async-signal-safe.
 #[inline(always)]
 pub fn identity() -> u32 {
     match tls::identity() {
-        0 => register(),
+        0 => identify(),
         identity => identity,
     }
 }
@@ -78,15 +92,29 @@ pub fn known_identity() -> u32 {
     tls::identity()
 }
 
-/// The calling thread's index. Slow paths only.
+/// Gives the calling thread a record, if one is to be had, so that [`cancel`] finds it.
+pub fn register() {
+    let _ = place();
+}
+
+/// The calling thread's index; `None` if there is no record for it, now. Slow paths only.
 pub(crate) fn index() -> Option<u32> {
-    let index = (identity() & INDEX_MASK).checked_sub(1)?;
+    let index = place()?;
     let entry = entry(index);
     let epoch = epoch::current();
     if entry.epoch.load(Relaxed) != epoch {
-        adopt(entry, epoch);
+        entry.adopt(epoch);
     }
     Some(index)
+}
+
+/// [`index`], which may be another process's still.
+#[inline(always)]
+fn place() -> Option<u32> {
+    match tls::place() {
+        0 => enlist(),
+        place => Some(place - 1),
+    }
 }
 
 /// The record with an index that was given out.
@@ -95,11 +123,10 @@ pub(crate) fn record(index: u32) -> &'static Record<Linux> {
     &entry(index).record
 }
 
-/// The calling thread's marks; `None` if indices have run out.
+/// The calling thread's marks; `None` if it has no record.
 #[inline(always)]
 pub(crate) fn marks() -> Option<&'static [AtomicUsize; MARKS]> {
-    let index = (identity() & INDEX_MASK).checked_sub(1)?;
-    Some(&entry(index).marks)
+    Some(&entry(place()?).marks)
 }
 
 /// Whether some thread's mark holds this.
@@ -111,7 +138,7 @@ pub(crate) fn is_marked(value: usize) -> bool {
 
 /// Clears the marks of all threads but the calling one. In a forked child, where those do not exist.
 pub(crate) fn clear_other_marks() {
-    let own = (tls::identity() & INDEX_MASK).checked_sub(1);
+    let own = tls::place().checked_sub(1);
     for index in 0..HIGH.load(Relaxed).min(INDICES) {
         let Some(entry) = try_entry(index).filter(|_| Some(index) != own) else { continue };
         for mark in &entry.marks {
@@ -125,12 +152,13 @@ pub(crate) fn clear_other_marks() {
 pub fn forked() {
     epoch::forked();
     let epoch = epoch::current();
-    let own = (tls::identity() & INDEX_MASK).checked_sub(1);
+    let own = tls::place().checked_sub(1);
     for index in 0..HIGH.load(Relaxed).min(INDICES) {
         let Some(entry) = try_entry(index) else { continue };
         if Some(index) == own {
-            adopt(entry, epoch);
-        } else if entry.thread.swap(0, Relaxed) != 0 {
+            entry.adopt(epoch);
+        // Of this epoch: registered by a signal handler just now.
+        } else if entry.epoch.load(Relaxed) != epoch && entry.release(entry.holder.load(Relaxed)) {
             push(index);
         }
     }
@@ -139,12 +167,12 @@ pub fn forked() {
 /// Makes every registered thread with this `pthread_t` look, wherever it waits on a condition variable, whether
 /// it is to be cancelled. Call it after the request was made.
 pub fn cancel(handle: usize) {
-    // SeqCst fence, partner of the one in `register`: either the thread is found here, or its own test for
+    // SeqCst fence, partner of the one in `enlist`: either the thread is found here, or its own test for
     // cancellation, which it makes after it has registered, sees the request.
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     for index in 0..HIGH.load(Relaxed).min(INDICES) {
         let Some(entry) = try_entry(index) else { continue };
-        if entry.thread.load(Relaxed) != 0 && entry.handle.load(Relaxed) == handle {
+        if entry.holder.load(Relaxed) as u32 != 0 && entry.handle.load(Relaxed) == handle {
             entry.record.cancel();
         }
     }
@@ -153,43 +181,81 @@ pub fn cancel(handle: usize) {
 #[inline]
 fn entry(index: u32) -> &'static Entry {
     let chunk = TABLE[(index / PER_CHUNK) as usize].load(Acquire);
-    // SAFETY: an index is given out only after its chunk was mapped, and chunks are never unmapped.
+    // SAFETY: an index is given out only after its chunk was there, and chunks stay.
     unsafe { &*chunk.add((index % PER_CHUNK) as usize) }
 }
 
-/// The entry, if its chunk is mapped already.
+/// The entry, if its chunk is there already.
 fn try_entry(index: u32) -> Option<&'static Entry> {
     if TABLE[(index / PER_CHUNK) as usize].load(Acquire).is_null() { None } else { Some(entry(index)) }
 }
 
-/// The thread of the entry is the calling one, in this process.
-fn adopt(entry: &Entry, epoch: u32) {
-    entry.thread.store(thread_id(), Relaxed);
-    entry.epoch.store(epoch, Relaxed);
+impl Entry {
+    /// The entry, which is the caller's alone, becomes the calling thread's.
+    fn take(&self, epoch: u32) {
+        self.record.renew();
+        // The entry's last thread may have ended in the middle of something.
+        for mark in &self.marks {
+            mark.store(0, Relaxed);
+        }
+        // SAFETY: takes no arguments.
+        self.handle.store(unsafe { libc::pthread_self() } as usize, Relaxed);
+        self.epoch.store(epoch, Relaxed);
+        let holders = (self.holder.load(Relaxed) >> 32).wrapping_add(1);
+        self.holder.store(holders << 32 | u64::from(thread_id()), Release);
+    }
+
+    /// The entry is the calling thread's already, in this process too.
+    fn adopt(&self, epoch: u32) {
+        let holders = self.holder.load(Relaxed) >> 32;
+        self.holder.store(holders << 32 | u64::from(thread_id()), Relaxed);
+        // Release: whoever sees the epoch sees the thread, or fails to release the entry.
+        self.epoch.store(epoch, Release);
+    }
+
+    /// The entry is nobody's any more, unless it is free, or another thread's than the one that was seen to
+    /// hold it, which may have the same id. The caller has it then.
+    fn release(&self, seen: u64) -> bool {
+        let free = seen >> 32 << 32;
+        seen != free && self.holder.compare_exchange(seen, free, AcqRel, Relaxed).is_ok()
+    }
 }
 
+/// Gives the calling thread, which has none, an entry; returns its index.
 #[cold]
 #[inline(never)]
-fn register() -> u32 {
-    let epoch = epoch::current();
-    let Some(index) = allocate() else { return 0 };
+fn enlist() -> Option<u32> {
+    let index = allocate()?;
     let entry = entry(index);
-    entry.record.renew();
-    // The entry's last thread may have ended in the middle of something.
-    for mark in &entry.marks {
-        mark.store(0, Relaxed);
-    }
-    let generation = entry.generation.fetch_add(1, Relaxed);
-    // SAFETY: takes no arguments.
-    entry.handle.store(unsafe { libc::pthread_self() } as usize, Relaxed);
-    entry.epoch.store(epoch, Relaxed);
-    entry.thread.store(thread_id(), Release);
-    // The identity's top bits are the generation's low ones.
-    let identity = generation << INDEX_BITS | (index + 1);
-    tls::set_identity(identity);
+    entry.take(epoch::current());
+    let own = match tls::set_place(index + 1) {
+        Ok(()) => index,
+        Err(first) => {
+            // By a signal handler that ran meanwhile.
+            if entry.release(entry.holder.load(Relaxed)) {
+                push(index);
+            }
+            first - 1
+        }
+    };
     // Partner of the fence in `cancel`.
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-    identity
+    Some(own)
+}
+
+/// Gives the calling thread, which has none, an identity.
+#[cold]
+#[inline(never)]
+fn identify() -> u32 {
+    let identity = match place() {
+        Some(index) => {
+            // The same for as long as the thread has the entry, and so the same whoever asks.
+            let holders = (entry(index).holder.load(Relaxed) >> 32) as u32;
+            (holders << INDEX_BITS) & !KERNELS | (index + 1)
+        }
+        None => KERNELS | (epoch::current() << INDEX_BITS) | thread_id() & INDEX_MASK,
+    };
+    tls::set_identity(identity)
 }
 
 fn allocate() -> Option<u32> {
@@ -201,7 +267,7 @@ fn allocate() -> Option<u32> {
         cpu::init();
     }
     if high >= LOOK_AT.load(Relaxed) {
-        let living = bury();
+        let living = bury(alive);
         LOOK_AT.store(living.saturating_mul(2).max(FEW), Relaxed);
         if let Some(index) = pop() {
             return Some(index);
@@ -210,8 +276,8 @@ fn allocate() -> Option<u32> {
     // Not a bare addition, so that failures do not count up for ever.
     let mut index = HIGH.load(Relaxed);
     loop {
-        if index >= INDICES || !map(index / PER_CHUNK) {
-            return None;
+        if index >= INDICES || !provide(index / PER_CHUNK) {
+            return last_resort();
         }
         match HIGH.compare_exchange(index, index + 1, AcqRel, Relaxed) {
             Ok(_) => return Some(index),
@@ -220,21 +286,38 @@ fn allocate() -> Option<u32> {
     }
 }
 
-/// Frees the entries of threads that have ended. Returns how many live.
-fn bury() -> u32 {
+/// The registry cannot grow: the entry of somebody who has ended, if there is one. It is asked for in each
+/// wait of a thread without a record, so looks are limited.
+#[cold]
+fn last_resort() -> Option<u32> {
+    const NANOSECONDS: u64 = 10_000_000;
+    static LOOKED: AtomicU64 = AtomicU64::new(0);
+    let now = futex::nanoseconds();
+    let last = LOOKED.load(Relaxed);
+    let due = now.saturating_sub(last) >= NANOSECONDS;
+    if due && LOOKED.compare_exchange(last, now, Relaxed, Relaxed).is_ok() {
+        bury(alive);
+    }
+    pop()
+}
+
+/// Frees the entries of threads that have ended, which `alive` says of a thread of a process. Returns how
+/// many live.
+fn bury(alive: impl Fn(libc::pid_t, u32) -> bool) -> u32 {
     let epoch = epoch::current();
     // SAFETY: takes no arguments.
     let process = unsafe { libc::getpid() };
     let mut living = 0;
     for index in 0..HIGH.load(Relaxed).min(INDICES) {
         let Some(entry) = try_entry(index) else { continue };
-        let thread = entry.thread.load(Acquire);
+        let holder = entry.holder.load(Acquire);
+        let thread = holder as u32;
         if thread == 0 {
             continue;
         }
         // In another epoch the id is a thread of another process; its thread will say which it is now.
-        if entry.epoch.load(Relaxed) == epoch && !alive(process, thread) {
-            if entry.thread.compare_exchange(thread, 0, AcqRel, Relaxed).is_ok() {
+        if entry.epoch.load(Acquire) == epoch && !alive(process, thread) {
+            if entry.release(holder) {
                 push(index);
             }
         } else {
@@ -254,15 +337,18 @@ fn thread_id() -> u32 {
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
-/// Maps a chunk if it is not yet.
-fn map(chunk: u32) -> bool {
+/// Maps a chunk if it is not there yet.
+fn provide(chunk: u32) -> bool {
     let slot = &TABLE[chunk as usize];
     if !slot.load(Acquire).is_null() {
         return true;
     }
-    let size = size_of::<[MaybeUninit<Entry>; PER_CHUNK as usize]>();
-    let Some(fresh) = memory::map(size, false) else { return false };
-    if slot.compare_exchange(ptr::null_mut(), fresh, Release, Relaxed).is_err() {
+    let first = chunk == 0;
+    let size = size_of_val(&FIRST);
+    let fresh =
+        if first { Some(FIRST.as_ptr().cast::<Entry>().cast_mut()) } else { memory::map(size, false) };
+    let Some(fresh) = fresh else { return false };
+    if slot.compare_exchange(ptr::null_mut(), fresh, Release, Relaxed).is_err() && !first {
         // SAFETY: our own mapping, which nobody else has seen.
         unsafe { memory::unmap(fresh, size) };
     }
@@ -297,10 +383,10 @@ fn pop() -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HIGH, INDEX_MASK, identity};
+    use super::{HIGH, INDEX_MASK, allocate, bury, entry, identity, push, thread_id};
     use std::collections::HashSet;
     use std::sync::atomic::Ordering::Relaxed;
-    use std::sync::{Arc, Barrier};
+    use std::sync::{Arc, Barrier, mpsc};
 
     #[test]
     fn living_threads_differ_and_the_dead_are_recycled() {
@@ -325,5 +411,37 @@ mod tests {
         // 4,000 threads have lived, a dozen at a time; a thread that has been joined may take the kernel a
         // moment to forget.
         assert!(HIGH.load(Relaxed) <= 256, "{} indices in use", HIGH.load(Relaxed));
+    }
+
+    /// The kernel gives a thread's id to another one, which may have come by the entry while somebody was
+    /// looking whether the first is alive.
+    #[test]
+    fn a_late_look_does_not_free_the_entry_of_another_thread_with_the_same_id() {
+        let (tell, told) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(thread_id()).unwrap();
+            let _ = ends.recv();
+        });
+        // Of a thread that lives and has no entry, so that nobody else's look finds this one dead.
+        let id = told.recv().unwrap();
+        let index = allocate().unwrap();
+        let entry = entry(index);
+        let [first, second] = [7, 8].map(|holders: u64| holders << 32 | u64::from(id));
+        entry.epoch.store(crate::epoch::current(), Relaxed);
+        entry.holder.store(first, Relaxed);
+        bury(|_, asked| {
+            if asked == id {
+                assert_eq!(entry.holder.swap(second, Relaxed), first);
+            }
+            asked != id
+        });
+        assert_eq!(entry.holder.load(Relaxed), second);
+        drop(end);
+        thread.join().unwrap();
+        // Unless somebody has looked since then.
+        if entry.release(second) {
+            push(index);
+        }
     }
 }

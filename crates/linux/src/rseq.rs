@@ -69,16 +69,20 @@ fn area() -> Option<isize> {
     (offset != 0 && crate::tls::rseq_cpu(offset) >= 0).then_some(offset)
 }
 
-/// A restartable sequence: `$look` (instructions that jump to `{no}` if there is to be no store, upon which the calling
+/// A restartable sequence: `$look` (instructions that jump to `5f` if there is to be no store, upon which the calling
 /// function returns false) and then `$store`, its last instruction and only side effect; with operands for both.
+///
+/// Both ways out take the descriptor's address out of the area again. The kernel would do that only when it next
+/// interrupts the thread, for which it reads the descriptor; and by then the module may have been unloaded, a plugin
+/// that is linked with this crate or with the static library.
 ///
 /// # Safety
 /// `$offset` comes from [`area`]. The sequence may be started over at any point before the store.
 #[cfg(target_arch = "x86_64")]
 macro_rules! sequence {
     ($offset:expr, look: $($look:literal),+; store: $store:literal; $($operands:tt)*) => {
-        // The descriptor and the abort handler are the library's, which is never unloaded; the handler is preceded by
-        // the signature with which glibc registers, as the operand of an instruction that traps.
+        // The abort handler is preceded by the signature with which glibc registers, as the operand of an instruction
+        // that traps.
         core::arch::asm!(
             "2:",
             "lea {at}, [rip + 77f]",
@@ -87,6 +91,7 @@ macro_rules! sequence {
             $($look,)+
             $store,
             "4:",
+            "mov qword ptr fs:[{offset} + 8], 0",
             ".pushsection .data.rel.ro.poundlock_rseq,\"aw\",@progbits",
             ".balign 32",
             "77:",
@@ -98,6 +103,9 @@ macro_rules! sequence {
             ".long 0x53053053",
             "6:",
             "jmp 2b",
+            "5:",
+            "mov qword ptr fs:[{offset} + 8], 0",
+            "jmp {no}",
             ".popsection",
             at = out(reg) _,
             offset = in(reg) $offset,
@@ -117,7 +125,7 @@ pub(crate) fn release(count: &U32, guard: &U32) -> bool {
     unsafe {
         sequence! {
             offset,
-            look: "cmp dword ptr [{guard}], 0", "jne {no}";
+            look: "cmp dword ptr [{guard}], 0", "jne 5f";
             store: "mov dword ptr [{count}], 0";
             guard = in(reg) guard,
             count = in(reg) count,

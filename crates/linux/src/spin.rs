@@ -155,17 +155,30 @@ pub(crate) fn give_way() {
 pub(crate) fn stall(round: u32) {
     const SPINS: u32 = 100;
     const YIELDS: u32 = 200;
+    /// So many sleeps of one length, each length twice that before, up to a millisecond and a half.
+    const A_LENGTH: u32 = 16;
+    const LONGEST: u32 = 5;
     match round {
         0..SPINS => core::hint::spin_loop(),
         SPINS..YIELDS => give_way(),
-        // A real-time thread yields only to its equals: sleep, so that anybody can run.
-        _ => nap(),
+        // A real-time thread yields only to its equals: sleep, so that anybody can run. One that counts its
+        // turns sleeps longer the longer it has taken: what it waits for is more than a few instructions, and
+        // others may wait so.
+        u32::MAX => nap(),
+        _ => sleep(NAP_NS << ((round - YIELDS) / A_LENGTH).min(LONGEST)),
     }
 }
 
-/// See [`Platform::nap`](poundlock_core::Platform::nap). The kernel adds as much again, so that it can wake several at once.
+/// See [`Platform::nap`](poundlock_core::Platform::nap).
 pub(crate) fn nap() {
-    let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+    sleep(NAP_NS);
+}
+
+/// What a nap takes. The kernel adds as much again, so that it can wake several at once.
+const NAP_NS: u32 = 50_000;
+
+fn sleep(nanoseconds: u32) {
+    let nap = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.into() };
     // SAFETY: reads one timespec. The bare system call is not a cancellation point.
     let _ = crate::futex::keeping_errno(|| unsafe {
         libc::syscall(libc::SYS_nanosleep, &raw const nap, core::ptr::null::<libc::timespec>())

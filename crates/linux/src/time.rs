@@ -1,5 +1,7 @@
 //! Clocks and times: the standard library's and C's.
 
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use core::time::Duration;
 
 use libc::{clockid_t, timespec};
@@ -20,6 +22,28 @@ pub(crate) fn left(deadline: &Deadline) -> timespec {
     let tv_sec = deadline.seconds.saturating_sub(now.tv_sec).saturating_sub(borrowed);
     let tv_nsec = i64::from(deadline.nanoseconds) - now.tv_nsec + borrowed * 1_000_000_000;
     if tv_sec < 0 { timespec { tv_sec: 0, tv_nsec: 0 } } else { timespec { tv_sec, tv_nsec } }
+}
+
+/// C's `clock_gettime`, or a function like it.
+pub type ReadClock = unsafe extern "C" fn(clockid_t, *mut timespec) -> c_int;
+
+static READER: AtomicPtr<()> = AtomicPtr::new(libc::clock_gettime as *mut ());
+
+/// Has this function read the clocks from now on, instead of whatever the name `clock_gettime` leads to. A library may show
+/// the program times of its own under that name (libfaketime does); the kernel, which ends our waits, knows none of
+/// them. Async-signal-safe if the function is.
+///
+/// # Safety
+/// The function does what C's does, and stays loaded.
+pub unsafe fn read_clocks_by(function: ReadClock) {
+    READER.store(function as *mut (), Relaxed);
+}
+
+/// What reads the clocks. Relaxed: either function is good for any thread at any time.
+#[inline]
+pub(crate) fn reader() -> ReadClock {
+    // SAFETY: the address of a function of this type, by the initial value and by `read_clocks_by`.
+    unsafe { core::mem::transmute(READER.load(Relaxed)) }
 }
 
 /// What C calls a clock.

@@ -8,16 +8,18 @@
 //! Zero bytes are the state of a thread that has not used a lock. A forked child's only thread keeps its block.
 
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-/// The block. Only its own thread accesses it, signal handlers on that thread included.
+/// The block. Only its own thread accesses it; but signal handlers on that thread do so in the middle of
+/// anything, which is why its words are atomic. They cost what plain ones do.
 #[repr(C)]
 struct Block {
-    /// The thread's identity, 0 before it is registered: see [`crate::registry`].
-    identity: u32,
-    _pad: u32,
+    /// The thread's identity, 0 before somebody has asked: see [`crate::registry`].
+    identity: AtomicU32,
+    /// The index of the thread's entry in the registry plus one, 0 while it has none.
+    place: AtomicU32,
     /// A word for the user of this crate: see [`stat`].
-    stat: *mut u8,
+    stat: AtomicPtr<u8>,
 }
 
 global_asm!(
@@ -87,9 +89,10 @@ pub(crate) fn words() -> &'static Words {
 
 const _: () = assert!(size_of::<Block>() == 16);
 
+/// The calling thread's block. Not to be kept: the thread may end.
 #[inline(always)]
-fn block() -> *mut Block {
-    let block: *mut Block;
+fn block<'a>() -> &'a Block {
+    let block: *const Block;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: reads the offset from the GOT and the thread pointer; touches neither stack nor flags' users.
     unsafe {
@@ -115,33 +118,45 @@ fn block() -> *mut Block {
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     compile_error!("poundlock-linux knows the thread-local storage of x86-64 and aarch64");
-    block
+    // SAFETY: mapped as long as its thread runs, aligned, and zero at first.
+    unsafe { &*block }
 }
 
 /// The calling thread's identity; 0 if it has none yet.
 #[inline(always)]
 pub(crate) fn identity() -> u32 {
-    // SAFETY: the block is mapped as long as its thread runs, aligned, and zero at first.
-    unsafe { (*block()).identity }
+    block().identity.load(Relaxed)
 }
 
-pub(crate) fn set_identity(identity: u32) {
-    // SAFETY: as above, and only this thread writes.
-    unsafe { (*block()).identity = identity }
+/// Sets the identity unless there is one; returns what it is.
+pub(crate) fn set_identity(identity: u32) -> u32 {
+    block().identity.compare_exchange(0, identity, Relaxed, Relaxed).err().unwrap_or(identity)
+}
+
+/// The calling thread's place in the registry; 0 if it has none.
+#[inline(always)]
+pub(crate) fn place() -> u32 {
+    block().place.load(Relaxed)
+}
+
+/// Sets the place unless there is one.
+///
+/// # Errors
+/// What it is already.
+pub(crate) fn set_place(place: u32) -> Result<(), u32> {
+    block().place.compare_exchange(0, place, Relaxed, Relaxed).map(drop)
 }
 
 /// A pointer that the user of this crate may keep per thread; null in a new thread. Async-signal-safe.
 #[inline(always)]
 pub fn stat() -> *mut u8 {
-    // SAFETY: as in `identity`.
-    unsafe { (*block()).stat }
+    block().stat.load(Relaxed)
 }
 
 /// Sets what [`stat`] returns. Async-signal-safe.
 #[inline(always)]
 pub fn set_stat(pointer: *mut u8) {
-    // SAFETY: as in `set_identity`.
-    unsafe { (*block()).stat = pointer }
+    block().stat.store(pointer, Relaxed);
 }
 
 /// Whether the process has a single thread. Once it had more, the answer stays false: glibc's word is two

@@ -21,9 +21,9 @@ mod thrd {
     pub(super) const TIMEDOUT: c_int = 4;
 }
 
-/// `mtx_recursive`; `mtx_plain` is 0 and `mtx_timed` 2.
-const RECURSIVE: c_int = 1;
-const TIMED: c_int = 2;
+/// `mtx_plain | mtx_recursive` and `mtx_timed | mtx_recursive`. glibc, whose mutexes all are timed, takes every other number,
+/// kinds that there are not included, for one that is not recursive.
+const RECURSIVE: [c_int; 2] = [1, 3];
 
 fn result(error: c_int) -> c_int {
     match error {
@@ -123,13 +123,10 @@ pub(crate) unsafe extern "C" fn cnd_broadcast(cond: *mut pthread_cond_t) -> c_in
 }
 
 unsafe extern "C" fn init(mutex: *mut pthread_mutex_t, kind: c_int, address: usize, stack: usize) -> c_int {
-    if kind & !(RECURSIVE | TIMED) != 0 {
-        return thrd::ERROR;
-    }
     let mode = mode::get();
     // SAFETY: the caller's memory for a mutex. What is set is also glibc's mutex of that kind.
     let object = unsafe { Mutex::at(mutex) };
-    object.init(kind & RECURSIVE != 0);
+    object.init(RECURSIVE.contains(&kind));
     if mode.counted() {
         stat::created(object.counted(mode.glibc()), CallSite { pc: address, sp: stack });
     }

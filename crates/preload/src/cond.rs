@@ -145,37 +145,51 @@ pub(crate) unsafe extern "C" fn prepare_wait(
     mutex: *mut pthread_mutex_t,
 ) -> *mut c_void {
     // SAFETY: the caller's objects.
-    unsafe { prepare(cond, mutex, &real::COND_WAIT) }
+    unsafe { prepare(cond, mutex, ptr::null(), true, &real::COND_WAIT) }
 }
 
 pub(crate) unsafe extern "C" fn prepare_timed_wait(
     cond: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
+    time: *const timespec,
 ) -> *mut c_void {
-    // SAFETY: the caller's objects.
-    unsafe { prepare(cond, mutex, &real::COND_TIMEDWAIT) }
+    // SAFETY: the caller's objects and time.
+    unsafe { prepare(cond, mutex, time, true, &real::COND_TIMEDWAIT) }
 }
 
 unsafe extern "C" fn prepare_clock_wait(
     cond: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
+    clock: clockid_t,
+    time: *const timespec,
 ) -> *mut c_void {
-    // SAFETY: the caller's objects.
-    unsafe { prepare(cond, mutex, &real::COND_CLOCKWAIT) }
+    // SAFETY: the caller's objects and time.
+    unsafe { prepare(cond, mutex, time, abi::clock(clock).is_some(), &real::COND_CLOCKWAIT) }
 }
 
 /// Decides whose the condition variable is, and counts the release of the mutex if glibc will do it. The thread
-/// is registered, so that a request to cancel it finds it.
+/// is registered, so that a request to cancel it finds it. A wait of ours that is refused is no cancellation point: what
+/// stands in for glibc's function then returns the error.
 unsafe fn prepare(
     cond: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
+    time: *const timespec,
+    clock: bool,
     glibc: &'static real::Real,
 ) -> *mut c_void {
     let mode = mode::get();
     // SAFETY: the caller's objects.
     let (cond_object, mutex_object) = unsafe { (Cond::at(cond), Mutex::at(mutex)) };
     if mutex_object.is_ours() {
-        registry::identity();
+        // SAFETY: null, or the caller's time.
+        let time = unsafe { time.as_ref() };
+        if !clock || time.is_some_and(|time| abi::is_invalid(time)) {
+            return refused::<EINVAL> as *mut c_void;
+        }
+        if mutex_object.kind() != Kind::Plain && mutex_object.owner.load(Relaxed) != registry::identity() {
+            return refused::<EPERM> as *mut c_void;
+        }
+        registry::register();
         if !cond_object.is_ours() {
             // SAFETY: as above; the caller holds the mutex.
             unsafe { make_ours(cond, cond_object) };
@@ -192,12 +206,17 @@ unsafe fn prepare(
     glibc.address()
 }
 
-/// After a wait of glibc's.
+/// In the place of a wait of glibc's.
+extern "C" fn refused<const ERROR: c_int>() -> c_int {
+    ERROR
+}
+
+/// After a wait of glibc's, or one of ours that was refused.
 pub(crate) unsafe extern "C" fn finish(mutex: *mut pthread_mutex_t, result: c_int) -> c_int {
     if mode::get().counted() {
-        // SAFETY: the caller's mutex, which it holds.
+        // SAFETY: the caller's mutex, which it holds if it waited.
         let object = unsafe { Mutex::at(mutex) };
-        if object.kind() != Kind::Foreign && object.is_outermost() {
+        if !object.is_ours() && object.kind() != Kind::Foreign && object.is_outermost() {
             stat::acquired(object.counted(true));
         }
     }
@@ -309,16 +328,15 @@ unsafe fn wait_until(
     // SAFETY: the caller's objects.
     let (cond, mutex) = unsafe { (Cond::at(cond), Mutex::at(mutex)) };
     let owner = match mutex.kind() {
-        Kind::Recursive | Kind::ErrorCheck => {
-            let own = registry::identity();
-            if own == 0 || mutex.owner.load(Relaxed) != own {
-                return EPERM;
-            }
-            own
-        }
+        // The caller's, as `prepare` has seen.
+        Kind::Recursive | Kind::ErrorCheck => mutex.owner.load(Relaxed),
         Kind::Plain | Kind::Foreign => 0,
     };
-    match cond.raw.wait(&Held { mutex, owner }, deadline, may_cancel) {
+    // The caller holds the mutex, here and below.
+    mutex.waiters.store(mutex.waiters.load(Relaxed).wrapping_add(1), Relaxed);
+    let outcome = cond.raw.wait(&Held { mutex, owner }, deadline, may_cancel);
+    mutex.waiters.store(mutex.waiters.load(Relaxed).wrapping_sub(1), Relaxed);
+    match outcome {
         Outcome::Signalled => 0,
         Outcome::TimedOut => ETIMEDOUT,
         Outcome::Cancelled => CANCEL,

@@ -33,6 +33,7 @@ mod real;
 mod rwlock;
 mod rwlock_object;
 mod scheduling;
+mod scope;
 mod sem;
 mod spin;
 mod stat;

@@ -3,14 +3,16 @@
 //! * A library opened with `RTLD_DEEPBIND` binds to glibc before it looks at what was preloaded: its lock calls
 //!   and the program's would not exclude each other. `dlopen` is exported to drop that flag.
 //! * `dlvsym` with a version skips a library that has none, such as this one. It is exported to give out our
-//!   functions for whatever version of glibc's; a reference in a binary, whatever its version, gets ours anyway.
+//!   functions for whatever version of glibc's; a reference in a binary, whatever its version, gets ours anyway. The
+//!   next one after a library behind ours is not ours, and what comes first is not if a library before ours has it:
+//!   see [`crate::scope`].
 //!
 //! Both go on to glibc's function by a jump, so that it sees its true caller, whose search path it uses.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 
-use crate::real;
+use crate::{real, scope};
 
 /// Opens a library, without `RTLD_DEEPBIND`.
 ///
@@ -56,6 +58,7 @@ pub(crate) unsafe extern "C" fn dlvsym(_: *mut c_void, _: *const c_char, _: *con
         "mov qword ptr [rsp], rdi",
         "mov qword ptr [rsp + 8], rsi",
         "mov qword ptr [rsp + 16], rdx",
+        "mov rcx, qword ptr [rsp + 24]",
         "call {own}",
         "test rax, rax",
         "jnz 2f",
@@ -77,6 +80,14 @@ pub(crate) unsafe extern "C" fn dlvsym(_: *mut c_void, _: *const c_char, _: *con
     )
 }
 
+/// The options with which AddressSanitizer begins, before those of the environment. Where its runtime is a shared library, it
+/// refuses to run behind any other that was preloaded, which might hide its allocator; we have none. The runtime's own
+/// function of this name does nothing, and a program's comes before ours.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn __asan_default_options() -> *const c_char {
+    c"verify_asan_link_order=0".as_ptr()
+}
+
 extern "C" fn real_dlopen() -> *mut c_void {
     real::DLOPEN.address()
 }
@@ -85,17 +96,24 @@ extern "C" fn real_dlvsym() -> *mut c_void {
     real::DLVSYM.address()
 }
 
-/// Our function of that name, if the question is for the first or the next one in the link order.
-unsafe extern "C" fn own(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    if (handle != libc::RTLD_DEFAULT && handle != libc::RTLD_NEXT) || name.is_null() {
+/// Our function of that name, if it is the first one, or the next one after the caller's library, in the link order. Null
+/// if it is for glibc to answer: the way from there to us is the one it goes too, up to whatever comes before us.
+unsafe extern "C" fn own(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+    caller: *const c_void,
+) -> *mut c_void {
+    if (handle != libc::RTLD_DEFAULT && handle != libc::RTLD_NEXT) || name.is_null() || version.is_null() {
         return ptr::null_mut();
     }
-    // SAFETY: the caller's string.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    EXPORTS
-        .iter()
-        .find(|export| export.name.as_bytes() == name)
-        .map_or(ptr::null_mut(), |export| export.function)
+    // SAFETY: the caller's strings.
+    let (name, version) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(version)) };
+    let Some(export) = EXPORTS.iter().find(|export| export.name.as_bytes() == name.to_bytes()) else {
+        return ptr::null_mut();
+    };
+    let after = (handle == libc::RTLD_NEXT).then_some(caller);
+    if scope::leads_here(after, name, version) { export.function } else { ptr::null_mut() }
 }
 
 struct Export {

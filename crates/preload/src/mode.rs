@@ -1,7 +1,10 @@
 //! What the environment asked for, found out once.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU8,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use poundlock_core::handoff::{Policy, Spinning};
 use poundlock_core::mutex::Variant;
@@ -43,13 +46,15 @@ impl Mode {
     }
 }
 
-/// A [`Mode`], or 0 before it is known.
+/// A [`Mode`], or 0 before it is known. Stored last, with release ordering, and read with acquire ordering,
+/// which costs a load nothing: whoever sees it sees `LOCK` and `FORM`.
 static MODE: AtomicU8 = AtomicU8::new(0);
 /// The [`LockName`], valid once `MODE` is.
 static LOCK: AtomicU8 = AtomicU8::new(LockName::DEFAULT as u8);
 /// The queue spinlock's [`Kind`], or [`GLIBC_SPINLOCKS`]; valid once `MODE` is.
 static FORM: AtomicU8 = AtomicU8::new(GLIBC_SPINLOCKS);
-/// The [`RwLocks`], and [`COUNTED_RWLOCKS`]; 0 before it is known.
+/// The [`RwLocks`], and [`COUNTED_RWLOCKS`]; 0 before it is known. Read by itself: it stands for nothing
+/// else.
 static RWLOCKS: AtomicU8 = AtomicU8::new(0);
 /// In `RWLOCKS`: they are counted.
 const COUNTED_RWLOCKS: u8 = 4;
@@ -59,19 +64,19 @@ const GLIBC_SPINLOCKS: u8 = u8::MAX;
 /// Whether the mode is known to be [`Mode::Ours`].
 #[inline(always)]
 pub(crate) fn ours() -> bool {
-    MODE.load(Relaxed) == Mode::Ours as u8
+    MODE.load(Acquire) == Mode::Ours as u8
 }
 
 /// Whether the mode is known to be [`Mode::Barging`].
 #[inline(always)]
 pub(crate) fn barging() -> bool {
-    MODE.load(Relaxed) == Mode::Barging as u8
+    MODE.load(Acquire) == Mode::Barging as u8
 }
 
 /// Whether the mode is known to be one of ours that is not counted.
 #[inline(always)]
 pub(crate) fn uncounted() -> bool {
-    let mode = MODE.load(Relaxed);
+    let mode = MODE.load(Acquire);
     mode == Mode::Ours as u8 || mode == Mode::Barging as u8 || mode == Mode::Handoff as u8
 }
 
@@ -89,7 +94,7 @@ pub(crate) enum Sort {
 /// Which of ours the mutexes are. The mode has been found out.
 #[inline]
 pub(crate) fn sort() -> Sort {
-    match MODE.load(Relaxed) {
+    match MODE.load(Acquire) {
         5 | 6 => Sort::Barging,
         7 | 8 => Sort::Handoff,
         _ => Sort::Adaptive,
@@ -99,7 +104,7 @@ pub(crate) fn sort() -> Sort {
 /// The mode; finds it out if need be.
 #[inline]
 pub(crate) fn get() -> Mode {
-    match MODE.load(Relaxed) {
+    match MODE.load(Acquire) {
         1 => Mode::Ours,
         2 => Mode::OursCounted,
         3 => Mode::Glibc,
@@ -115,6 +120,8 @@ pub(crate) fn get() -> Mode {
 /// Two threads may do this at once, and come to the same result.
 #[cold]
 fn find_out() -> Mode {
+    // Before the statistics take the first time.
+    crate::real::find_clocks();
     let named = variable(c"POUNDLOCK_LOCK").and_then(|names| names.to_str().ok()).unwrap_or_default();
     let choice = Choice::parse(named).unwrap_or_default();
     let lock = choice.mutex();
@@ -139,7 +146,7 @@ fn find_out() -> Mode {
         rwlocks => rwlocks.unwrap_or_default(),
     };
     RWLOCKS.store(rwlocks as u8 | if counted { COUNTED_RWLOCKS } else { 0 }, Relaxed);
-    MODE.store(mode as u8, Relaxed);
+    MODE.store(mode as u8, Release);
     mode
 }
 

@@ -103,7 +103,8 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
     let object = unsafe { Mutex::at(mutex) };
     let counted = mode.counted() && object.kind() != Kind::Foreign;
     let result = if object.is_ours() {
-        if object.is_locked() {
+        // As glibc, which counts as users those that hold it and those that wait on a condition variable with it.
+        if object.is_locked() || object.waiters.load(Relaxed) != 0 {
             return EBUSY;
         }
         object.destroy();
@@ -280,10 +281,6 @@ fn acquire_ours(object: &Mutex, patience: Patience) -> c_int {
         return raw_lock(object, patience);
     }
     let own = registry::identity();
-    if own == 0 {
-        // More threads than there are identities: it cannot be told apart from others.
-        return EAGAIN;
-    }
     if object.owner.load(Relaxed) == own {
         if kind == Kind::ErrorCheck {
             return if matches!(patience, Patience::None) { EBUSY } else { EDEADLK };
@@ -376,8 +373,7 @@ fn disown(object: &Mutex) -> Option<c_int> {
     if object.kind() == Kind::Plain {
         return None;
     }
-    let own = registry::identity();
-    if own == 0 || object.owner.load(Relaxed) != own {
+    if object.owner.load(Relaxed) != registry::identity() {
         return Some(EPERM);
     }
     let depth = object.depth.load(Relaxed);

@@ -2,12 +2,16 @@
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicPtr,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use libc::{
     clockid_t, pid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_spinlock_t, pthread_t,
     sched_param, timespec,
 };
+use poundlock_linux::time::ReadClock;
 
 /// A function that is looked up when it is first needed. The lookup neither allocates nor locks anything that
 /// a caller inside `malloc` could hold, when the name exists.
@@ -71,6 +75,55 @@ pub(crate) static SIGNAL: Real = address!(signal);
 pub(crate) static SIGSET: Real = address!(sigset);
 /// `siginterrupt`.
 pub(crate) static SIGINTERRUPT: Real = address!(siginterrupt);
+/// `clock_gettime`: what a library behind ours that shows other times has made of it, or glibc's.
+static CLOCK_GETTIME: Real = address!(clock_gettime);
+/// glibc's own `clock_gettime`, whoever else has one; null before [`find_clocks`].
+static KERNELS_CLOCK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// The two functions that read a clock, where they differ.
+#[derive(Clone, Copy)]
+pub(crate) struct Clocks {
+    /// What the program is shown.
+    pub(crate) shown: ReadClock,
+    /// What the kernel goes by.
+    pub(crate) kernel: ReadClock,
+}
+
+/// Finds glibc's clock, and has our own waits and figures go by it.
+pub(crate) fn find_clocks() {
+    // The only version that glibc has on this architecture: a library that comes in between has none.
+    // SAFETY: strings that end in a zero.
+    let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"clock_gettime".as_ptr(), c"GLIBC_2.17".as_ptr()) };
+    if found.is_null() {
+        return;
+    }
+    // SAFETY: glibc's function, which stays loaded.
+    unsafe {
+        poundlock_linux::time::read_clocks_by(as_clock(found));
+        poundlock_statfile::writer::read_clocks_by(as_clock(found));
+    }
+    CLOCK_GETTIME.address();
+    // Release: whoever sees this one sees the other.
+    KERNELS_CLOCK.store(found, Release);
+}
+
+/// Both clocks, if a library behind ours shows the program another one than the kernel's.
+#[inline]
+pub(crate) fn clock_of_the_program() -> Option<Clocks> {
+    let kernel = KERNELS_CLOCK.load(Acquire);
+    let shown = CLOCK_GETTIME.found.load(Relaxed);
+    // SAFETY: both were found under the name of this type's function.
+    (!kernel.is_null() && shown != kernel)
+        .then(|| unsafe { Clocks { shown: as_clock(shown), kernel: as_clock(kernel) } })
+}
+
+/// # Safety
+/// The address is that of a `clock_gettime`.
+unsafe fn as_clock(address: *mut c_void) -> ReadClock {
+    // SAFETY: the caller's.
+    unsafe { core::mem::transmute(address) }
+}
+
 /// `_exit`, which does not return.
 pub(crate) static EXIT: Real = address!(_exit);
 

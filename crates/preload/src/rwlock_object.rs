@@ -128,8 +128,7 @@ impl RwLock {
     /// Releases it if that is a single step.
     #[inline(always)]
     pub(crate) fn give(&self) -> bool {
-        // What the caller holds it as, without a look at the word that the next step has to wait for. A writer without an identity is
-        // taken for a reader, which then takes more than a step.
+        // What the caller holds it as, without a look at the word that the next step has to wait for.
         if self.writer.load(Relaxed) == 0 {
             return self.raw.give_read();
         }
@@ -183,8 +182,7 @@ impl RwLock {
 
     /// Whether the caller holds it as the writer.
     pub(crate) fn is_callers(&self) -> bool {
-        let own = registry::identity();
-        own != 0 && self.writer.load(Relaxed) == own
+        self.writer.load(Relaxed) == registry::identity()
     }
 
     /// As what the caller, who holds it, holds it; ours or glibc's.

@@ -78,6 +78,19 @@ fn dlopen() {
         .arg(installed.file(Path::new("lib").join(soname(installed)).to_str().expect("text"))));
 }
 
+/// A plugin that the archive is linked into is unloaded.
+#[test]
+fn unload() {
+    let Some(installed) = installed() else { return };
+    let [program, plugin] = ["unload", "plugin.so"].map(|name| installed.file(name));
+    let mut compiler = GCC.start(&["-Wno-pedantic", "-pthread"]);
+    run(compiler.arg("-o").arg(&program).arg(source("tests/capi/unload.c")));
+    let mut compiler = GCC.start(&["-shared", "-fPIC"]);
+    compiler.args(installed.pkg_config(&["--cflags"])).arg("-o").arg(&plugin);
+    run(compiler.arg(source("tests/capi/plugin.c")).arg(installed.file("lib/libpoundlock.a")));
+    run(installed.command(&program).arg(plugin));
+}
+
 /// What programs that are linked with the library look for.
 fn soname(installed: &crate::setup::Installed) -> String {
     let mut readelf = std::process::Command::new("readelf");

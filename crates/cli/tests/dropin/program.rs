@@ -11,12 +11,12 @@ use poundlock_core::qspin::Kind;
 use crate::support::{ending, poundlock, run_limited, scratch};
 
 /// The programs limit themselves to less than this, and say where they were; this is for those that cannot.
-const LIMIT: u64 = 120;
+pub(crate) const LIMIT: u64 = 120;
 
 /// The exit status of a program that the system does not let do what it is about; it says what on standard error.
 pub(crate) const NOT_PERMITTED: i32 = 77;
 
-const FLAGS: &[&str] = &["-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+pub(crate) const FLAGS: &[&str] = &["-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
 
 /// The directory of the programs' sources.
 pub(crate) fn sources() -> PathBuf {
@@ -32,17 +32,21 @@ pub(crate) fn sources() -> PathBuf {
 pub(crate) fn installed(tool: &str, package: &str) -> bool {
     let found = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
-        assert!(
-            std::env::var_os("POUNDLOCK_REAL").is_none_or(|value| value != "require"),
-            "POUNDLOCK_REAL=require, and {tool} is missing (apt-get install {package})"
-        );
-        // Not eprintln!: the test harness would keep the line to itself.
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED: needs {tool} (Debian and Ubuntu: apt-get install {package})"
-        );
+        skipped(tool, package);
     }
     found
+}
+
+/// Says that tests are left out for want of something, as [`installed`] does.
+#[track_caller]
+pub(crate) fn skipped(what: &str, package: &str) {
+    assert!(
+        std::env::var_os("POUNDLOCK_REAL").is_none_or(|value| value != "require"),
+        "POUNDLOCK_REAL=require, and {what} is missing (apt-get install {package})"
+    );
+    // Not eprintln!: the test harness would keep the line to itself.
+    let _ =
+        writeln!(std::io::stderr(), "SKIPPED: needs {what} (Debian and Ubuntu: apt-get install {package})");
 }
 
 /// Whether there is a compiler for this source. C's is taken for granted.
@@ -140,9 +144,15 @@ impl Program {
     /// Compiles a shared library into the program's directory.
     #[track_caller]
     pub(crate) fn library(self, name: &str, flags: &[&str]) -> Self {
+        self.library_of(name, name, flags)
+    }
+
+    /// As [`Program::library`], where the source has another name.
+    #[track_caller]
+    pub(crate) fn library_of(self, name: &str, source: &str, flags: &[&str]) -> Self {
         let mut all = vec!["-shared", "-fPIC"];
         all.extend(flags);
-        build(&self.library_path(name), &format!("{name}.c"), &all);
+        build(&self.library_path(name), &format!("{source}.c"), &all);
         self
     }
 

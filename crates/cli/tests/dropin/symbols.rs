@@ -65,7 +65,9 @@ fn nothing_else_is_exported() {
         ["pthread_setschedparam", "pthread_setschedprio", "sched_setscheduler", "sched_setparam"];
     // What the locks look for that a program is linked with.
     let linked = ["poundlock_statistics_1"];
-    let wrappers = [&handlers[..], &others[..], &scheduling[..], &linked[..]].concat();
+    // What AddressSanitizer looks for.
+    let sanitizer = ["__asan_default_options"];
+    let wrappers = [&handlers[..], &others[..], &scheduling[..], &linked[..], &sanitizer[..]].concat();
     let others: Vec<_> = defined(preload_library())
         .into_iter()
         .filter(|name| !is_ours_to_answer(name) && !wrappers.contains(&name.as_str()))

@@ -17,20 +17,35 @@ pub(crate) fn need(program: &str, package: &str) -> Option<PathBuf> {
 /// with the package. Without arguments it is not run.
 #[track_caller]
 pub(crate) fn need_that_runs(program: &str, package: &str, args: &[&str]) -> Option<PathBuf> {
-    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-
     let runs = |path: &PathBuf| {
         args.is_empty() || Command::new(path).args(args).output().is_ok_and(|output| output.status.success())
     };
-    let found = find(program).filter(runs);
+    found_or_reported(find(program).filter(runs), program, package)
+}
+
+/// As [`need`], of a file that lies in one of several places.
+#[track_caller]
+#[allow(dead_code, reason = "each test binary compiles this module for itself and uses a part of it")]
+pub(crate) fn need_file(
+    what: &str,
+    mut places: impl Iterator<Item = PathBuf>,
+    package: &str,
+) -> Option<PathBuf> {
+    found_or_reported(places.find(|file| file.is_file()), what, package)
+}
+
+#[track_caller]
+fn found_or_reported(found: Option<PathBuf>, what: &str, package: &str) -> Option<PathBuf> {
+    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
     if found.is_none() {
         assert!(
             std::env::var_os("POUNDLOCK_REAL").is_none_or(|value| value != "require"),
-            "POUNDLOCK_REAL=require, and {program} is missing (apt-get install {package})"
+            "POUNDLOCK_REAL=require, and {what} is missing (apt-get install {package})"
         );
-        if REPORTED.lock().expect("no panic holds this lock").insert(program.to_owned()) {
+        if REPORTED.lock().expect("no panic holds this lock").insert(what.to_owned()) {
             // Not eprintln!: the test harness would keep the line to itself.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: needs {program} (apt-get install {package})");
+            let _ = writeln!(std::io::stderr(), "SKIPPED: needs {what} (apt-get install {package})");
         }
     }
     found

@@ -75,6 +75,16 @@ pub trait Host: Platform {
         Self::gone(slot)
     }
 
+    /// Calls `act`. Before it returns, nobody comes to stand in the place of a process that is
+    /// [`deserted`](Host::deserted): its slot is given to no other, and a new program of it does not
+    /// register. So a word that names a deserted slot, if it is read and found unchanged within `act`, means
+    /// the same threads both times. No signal handler runs on the calling thread meanwhile.
+    ///
+    /// The default is for a host in which nobody ever takes such a place.
+    fn taking_over<R>(act: impl FnOnce() -> R) -> R {
+        act()
+    }
+
     /// Wall-clock time in seconds.
     fn seconds() -> u64;
 

@@ -109,7 +109,8 @@ impl<H: Host> Array<'_, H> {
         let locked = self.unlocked()?;
         let lock = self.at(self.layout.lock);
         let seen = lock.load(Relaxed);
-        // TAKE OVER, from a process that is gone as far as its threads are.
+        // TAKE OVER, from a process that is gone as far as its threads are. The word cannot come back
+        // meanwhile: other threads of this process do not use arrays before this is done.
         let taken = seen & OWNER == locked.me.slot + 1
             && lock.compare_exchange(seen, locked.mark | seen & !(OWNER | THREAD), Acquire, Relaxed).is_ok();
         if taken {
@@ -162,12 +163,9 @@ impl<H: Host> Array<'_, H> {
                 continue;
             }
             spun.get_or_insert_with(|| H::now().saturating_sub(begin));
-            let owner = (seen & OWNER) - 1;
-            if H::deserted(owner) {
-                // TAKE OVER. Acquire: what the dead threads wrote is ordered by `deserted`, what another that took over
-                // in between wrote by this.
-                let taken = mark | CONTENDED | seen & REQUESTED;
-                if lock.compare_exchange(seen, taken, Acquire, Relaxed).is_ok() {
+            // The first look costs little, and nearly always says no.
+            if H::deserted((seen & OWNER) - 1) {
+                if let Some(owner) = H::taking_over(|| self.take_over(mark)) {
                     break Some(owner);
                 }
                 continue;
@@ -196,6 +194,24 @@ impl<H: Host> Array<'_, H> {
             }
         }
         Ok(())
+    }
+}
+
+impl<H: Host> Array<'_, H> {
+    /// TAKE OVER: the lock, if the threads of its holder are gone. Returns the holder.
+    ///
+    /// Called within [`Host::taking_over`], and the word is read here: if it is unchanged when it is
+    /// exchanged, it still names the holder that is gone, and not a living one in the same slot with a thread
+    /// of the same index.
+    #[cold]
+    fn take_over(&self, mark: u32) -> Option<u32> {
+        let lock = self.at(self.layout.lock);
+        let seen = lock.load(Relaxed);
+        let owner = (seen & OWNER).checked_sub(1).filter(|owner| H::deserted(*owner))?;
+        let taken = mark | CONTENDED | seen & REQUESTED;
+        // Acquire: what the dead threads wrote is ordered by `deserted`, what another that took over in
+        // between wrote by this.
+        lock.compare_exchange(seen, taken, Acquire, Relaxed).is_ok().then_some(owner)
     }
 }
 

@@ -105,6 +105,9 @@ pub(super) struct ProcessSlot {
     pub(super) owner: AtomicU64,
     /// Something by which its program differs from one that follows it by exec: where its stack is. 0: not known.
     pub(super) program: AtomicU64,
+    /// How many of its threads are taking an array's lock over: see [`process`](super::process).
+    pub(super) taking_over: AtomicU32,
+    _rest: u32,
 }
 
 /// What there is.

@@ -103,6 +103,10 @@ impl Host for Linux {
         process::deserted(slot)
     }
 
+    fn taking_over<R>(act: impl FnOnce() -> R) -> R {
+        process::taking_over(act)
+    }
+
     #[inline]
     fn seconds() -> u64 {
         // Without a system call, and the time of the last tick: as the kernel itself notes it.

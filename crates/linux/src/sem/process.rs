@@ -18,6 +18,23 @@
 //! registered.
 //!
 //! A slot is given to another process only after every array was told that its process is gone (`reap`).
+//!
+//! # Taking a place
+//!
+//! The lock of an array names a slot and a thread. Whoever finds that process deserted and takes the lock
+//! over must not meet one that stands in its place by then, lives, and has the same word (`taking_over`):
+//!
+//! 1. Who takes over: (a) counts itself in its own process's slot; (b) fence; (c) reads the lock's word, and
+//!    asks whether that process is deserted; (d) exchanges the word, if it is the same; (e) counts itself
+//!    out.
+//! 2. Who clears a place: (f) tells every array (`reap`), or names the new program in the slot (`register`),
+//!    so that nobody finds the lock held by a deserted process in that slot from here on; (g) fence; (h)
+//!    reads the counts of all living processes, and gives the place to nobody unless they are 0.
+//!
+//! If (g) comes before (b), (c) sees what was done at (f). If (b) comes before (g), (h) sees the count, or
+//! that it was counted out again (release, and (h) acquires: (d) came before). `reap` then leaves the slots
+//! to who looks next. A new program waits, and meanwhile nobody can register: for another's look into
+//! `/proc`, and for longer only if that one is stopped in it. One that is killed in it counts no more.
 
 use core::ffi::CStr;
 use core::ptr;
@@ -34,7 +51,7 @@ use crate::futex::keeping_errno;
 
 use super::domain::{self, Domain, FEW_PROCESSES, ProcessSlot, Registry};
 use super::robust::{DIED, THREAD, noticed};
-use super::system::{self, Path};
+use super::system::{self, Blocked, Path};
 use super::table;
 
 /// The calling process's epoch in the upper half, and its slot + 1 in the lower. In a forked child the epoch is not the
@@ -134,6 +151,7 @@ fn register() -> Option<Process> {
                 return None;
             }
             slot.program.store(program, Relaxed);
+            slot.taking_over.store(0, Relaxed);
             // Release: the mutex was made before. From here on the slot is ours.
             slot.owner.store(owner, Release);
             registry.next_process.store(index + 1, Relaxed);
@@ -145,6 +163,7 @@ fn register() -> Option<Process> {
         slot.program.store(program, Release);
         // The old program's thread may have left no mark, and whoever held it has ended in any case.
         slot.alive.make();
+        slot.taking_over.store(0, Relaxed);
     }
     remark(slot);
     OWN_ID.store(id, Relaxed);
@@ -153,6 +172,11 @@ fn register() -> Option<Process> {
         INHERITED.store(inherited, Relaxed);
     }
     if inherited {
+        // (g)
+        fence(SeqCst);
+        while is_taken_over(registry) {
+            system::pause();
+        }
         succeed(domain, index);
     }
     OWN.store(u64::from(epoch) << 32 | u64::from(index + 1), Release);
@@ -170,7 +194,6 @@ fn register() -> Option<Process> {
 /// nobody's. Under the registry's lock, for which this process's other threads wait until it is done.
 fn succeed(domain: &'static Domain, slot: u32) {
     SUCCESSOR_SLOT.store(slot, Relaxed);
-    // Where indices of threads have run out there is no identity, and nothing to tell the arrays by.
     SUCCESSOR.store(crate::registry::identity(), Release);
     super::make::for_each_array(domain, |array| {
         // One whose lock cannot be had stays as it is.
@@ -217,10 +240,36 @@ pub(super) fn reap(domain: &'static Domain) {
         super::make::for_each_array(domain, |array| each().all(|index| array.bury(index as u32).is_ok()));
     if told {
         super::make::remove_kept(domain, |index| each().any(|gone| gone == index as usize));
+    }
+    // (g)
+    fence(SeqCst);
+    if told && !is_taken_over(registry) {
         for slot in each().filter_map(|index| registry.processes().get(index)) {
             slot.owner.store(0, Release);
         }
     }
+}
+
+/// See [`Host::taking_over`](poundlock_core::semarray::Host::taking_over). For a registered process; or for
+/// one that registers, under the registry's lock, so that nobody clears a place.
+pub(super) fn taking_over<R>(act: impl FnOnce() -> R) -> R {
+    let _blocked = Blocked::all();
+    let processes = domain::known().map_or(&[][..], |domain| domain.registry.processes());
+    let count = registered().and_then(|slot| processes.get(slot as usize)).map(|slot| &slot.taking_over);
+    if let Some(count) = count {
+        count.fetch_add(1, Relaxed); // (a)
+    }
+    fence(SeqCst); // (b)
+    let result = act();
+    if let Some(count) = count {
+        count.fetch_sub(1, Release); // (e)
+    }
+    result
+}
+
+/// Whether a thread of some living process is taking a lock over. (h); (g) was before.
+fn is_taken_over(registry: &Registry) -> bool {
+    registry.processes().iter().any(|slot| slot.taking_over.load(Acquire) != 0 && fate(slot) == Fate::Lives)
 }
 
 /// See [`Host::gone`](poundlock_core::semarray::Host::gone).
@@ -523,5 +572,141 @@ mod tests {
         }
         assert_eq!(operate(0, -1, Op::NOWAIT), Err(libc::EAGAIN), "undone");
         sem::remove(id).unwrap();
+    }
+
+    /// A forked child.
+    struct Child(libc::pid_t);
+
+    impl Child {
+        fn new(body: impl FnOnce() -> bool) -> Self {
+            // SAFETY: the child makes system calls and ends without the parent's handlers.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0);
+            if child == 0 {
+                // A panic is not to go on in the child's copy of the tests.
+                let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+                let status = if matches!(done, Ok(true)) { 0 } else { 1 };
+                // SAFETY: as above.
+                unsafe { libc::_exit(status) };
+            }
+            Self(child)
+        }
+
+        fn kill(&self) {
+            // SAFETY: our own child.
+            assert_eq!(unsafe { libc::kill(self.0, libc::SIGKILL) }, 0);
+        }
+
+        /// Its status, once it has ended.
+        fn status(&self) -> libc::c_int {
+            let mut status = 0;
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::waitpid(self.0, &mut status, 0) }, self.0);
+            status
+        }
+    }
+
+    /// Words that this process and its children share.
+    fn shared() -> &'static [AtomicU32; 5] {
+        // SAFETY: a new mapping of zeros.
+        unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+            let memory = libc::mmap(ptr::null_mut(), 4096, protection, flags, -1, 0);
+            assert_ne!(memory, libc::MAP_FAILED);
+            &*memory.cast()
+        }
+    }
+
+    fn until(condition: impl Fn() -> bool) {
+        for _ in 0..1_200_000 {
+            if condition() {
+                return;
+            }
+            system::pause();
+        }
+        panic!("two minutes passed");
+    }
+
+    /// A child that takes a lock over from when it sets the first word until the second is set; then it sets
+    /// the third, and lives on until the fourth is set.
+    fn heir(words: &'static [AtomicU32; 5]) -> Child {
+        Child::new(move || {
+            let registered = process().is_some();
+            taking_over(|| {
+                words[0].store(1, Release);
+                until(|| words[1].load(Acquire) != 0);
+                words[2].store(1, Release);
+            });
+            until(|| words[3].load(Acquire) != 0);
+            registered
+        })
+    }
+
+    fn slot_of_process(registry: &'static Registry, id: libc::pid_t) -> Option<usize> {
+        let owned = |slot: &ProcessSlot| slot.owner.load(Acquire) >> 32 == id as u64;
+        registry.processes().iter().position(owned)
+    }
+
+    #[test]
+    fn a_slot_is_given_to_nobody_while_somebody_takes_a_lock_over() {
+        let (domain, _one) = super::super::testing::domain();
+        let registry = domain.registry;
+        assert!(process().is_some());
+        for killed in [false, true] {
+            let words = shared();
+            let dead = Child::new(|| process().is_some());
+            assert_eq!(dead.status(), 0);
+            let slot = slot_of_process(registry, dead.0).expect("it has registered");
+            let heir = heir(words);
+            until(|| words[0].load(Acquire) != 0);
+            reap(domain);
+            assert_eq!(slot_of_process(registry, dead.0), Some(slot), "its slot was given away");
+            if killed {
+                heir.kill();
+                heir.status();
+            } else {
+                words[1].store(1, Release);
+                let count = &registry.processes()[slot_of_process(registry, heir.0).unwrap()].taking_over;
+                until(|| count.load(Acquire) == 0);
+            }
+            reap(domain);
+            assert_eq!(slot_of_process(registry, dead.0), None, "its slot is kept");
+            if !killed {
+                words[3].store(1, Release);
+                assert_eq!(heir.status(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_program_waits_for_those_who_take_a_lock_over_from_the_old_one() {
+        let (domain, _one) = super::super::testing::domain();
+        let registry = domain.registry;
+        assert!(process().is_some());
+        let words = shared();
+        let heir = heir(words);
+        until(|| words[0].load(Acquire) != 0);
+        let successor = Child::new(|| {
+            let Some(own) = process() else { return false };
+            let slot = &registry.processes()[own.slot as usize];
+            // As after an exec: this program knows nothing of the slot, and its stack is elsewhere.
+            OWN.store(0, Relaxed);
+            slot.program.store(1, Release);
+            slot.taking_over.store(7, Relaxed);
+            words[4].store(1, Release);
+            process() == Some(own) && inherited() && words[2].load(Acquire) != 0
+        });
+        let program = || {
+            let slot = slot_of_process(registry, successor.0)?;
+            Some(registry.processes()[slot].program.load(Acquire))
+        };
+        until(|| words[4].load(Acquire) != 0 && program() != Some(1));
+        // Time for one that does not wait.
+        (0..100).for_each(|_| system::pause());
+        words[1].store(1, Release);
+        assert_eq!(successor.status(), 0, "it did not wait, or did not become the successor");
+        words[3].store(1, Release);
+        assert_eq!(heir.status(), 0);
     }
 }

@@ -124,6 +124,15 @@ pub(super) fn group() -> u32 {
     unsafe { libc::getegid() }
 }
 
+/// Leaves the CPU for a tenth of a millisecond. A bare system call: not a cancellation point.
+pub(super) fn pause() {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
+    // SAFETY: reads the structure, which outlives the call.
+    let _ = keeping_errno(|| unsafe {
+        libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>())
+    });
+}
+
 /// Bytes in a page.
 pub(super) fn page() -> usize {
     // SAFETY: reads a constant of the system.

@@ -52,6 +52,8 @@ pub(crate) enum State {
         bits: u32,
         until: u64,
     },
+    /// It stands before a step, until it is let go.
+    Held,
     Ended,
     Killed,
 }
@@ -61,6 +63,8 @@ type Within = Yielder<(), Pause>;
 
 struct Thread {
     process: ProcessNumber,
+    /// What it is called within its process.
+    index: u32,
     body: Option<Body>,
     within: *const Within,
     state: State,
@@ -76,6 +80,16 @@ struct OneProcess {
     alive: bool,
     /// It was seen off: its slot may be given to another.
     buried: bool,
+    /// It runs another program, which has not used the array yet.
+    replaced: bool,
+    /// Threads of it that are taking a lock over.
+    taking_over: u32,
+}
+
+impl OneProcess {
+    fn new(slot: u32, number: ProcessNumber) -> Self {
+        OneProcess { slot, id: pid(number), alive: true, buried: false, replaced: false, taking_over: 0 }
+    }
 }
 
 /// Words of shared memory, all zero at first. Those of machines that have gone are used again.
@@ -145,6 +159,8 @@ pub(crate) struct Machine {
     steps: Cell<u64>,
     /// How many there may be before everybody sleeps.
     limit: Cell<u64>,
+    /// The thread that is held up, and after how many more steps.
+    held: Cell<Option<(ThreadNumber, u64)>>,
     /// Of the next thread of the process to be chosen, so that threads are displaced at random; 0: never.
     seed: Cell<u64>,
     /// How many steps there are from one displacement to the next, at most.
@@ -225,6 +241,7 @@ impl Machine {
             was_undone: Cell::new(false),
             steps: Cell::new(0),
             limit: Cell::new(0),
+            held: Cell::new(None),
             seed: Cell::new(0),
             slice: Cell::new(0),
             left: Cell::new(0),
@@ -264,7 +281,7 @@ impl Machine {
     pub(crate) fn process(&self) -> ProcessNumber {
         let mut processes = self.processes.borrow_mut();
         let number = processes.len();
-        processes.push(OneProcess { slot: number as u32, id: pid(number), alive: true, buried: false });
+        processes.push(OneProcess::new(number as u32, number));
         number
     }
 
@@ -275,8 +292,27 @@ impl Machine {
         processes[old].buried = true;
         let number = processes.len();
         let slot = processes[old].slot;
-        processes.push(OneProcess { slot, id: pid(number), alive: true, buried: false });
+        processes.push(OneProcess::new(slot, number));
         number
+    }
+
+    /// Whether somebody may take the place of a process, or of its program, that is gone: nobody is taking a
+    /// lock over.
+    pub(crate) fn may_be_followed(&self) -> bool {
+        self.processes.borrow().iter().all(|process| !process.alive || process.taking_over == 0)
+    }
+
+    /// A process that does not run at the moment goes on with another program, and has not used the array
+    /// yet.
+    pub(crate) fn replace_program(&self, process: ProcessNumber) {
+        self.end_threads(process);
+        let process = &mut self.processes.borrow_mut()[process];
+        (process.replaced, process.taking_over) = (true, 0);
+    }
+
+    /// The new program of a process comes to use the array.
+    pub(crate) fn follow_program(&self, process: ProcessNumber) {
+        self.processes.borrow_mut()[process].replaced = false;
     }
 
     pub(crate) fn slot(&self, process: ProcessNumber) -> u32 {
@@ -289,6 +325,17 @@ impl Machine {
 
     /// Starts a thread. It runs when the machine does.
     pub(crate) fn spawn(&self, process: ProcessNumber, body: impl FnOnce() + 'static) -> ThreadNumber {
+        let index = self.threads.borrow().len() as u32;
+        self.spawn_as(process, index, body)
+    }
+
+    /// As [`Machine::spawn`], as the thread of that index in its process.
+    pub(crate) fn spawn_as(
+        &self,
+        process: ProcessNumber,
+        index: u32,
+        body: impl FnOnce() + 'static,
+    ) -> ThreadNumber {
         assert!(self.is_alive(process), "a thread of a process that was killed");
         let stack = STACKS
             .with_borrow_mut(Vec::pop)
@@ -302,6 +349,7 @@ impl Machine {
         });
         threads.push(Thread {
             process,
+            index,
             body: Some(body),
             within: core::ptr::null(),
             state: State::Ready,
@@ -337,6 +385,20 @@ impl Machine {
         }
         if self.armed.get().is_some_and(|(armed, _)| armed == process) {
             self.armed.set(None);
+        }
+    }
+
+    /// Holds up the thread that is spawned next, right before its `step`th step, from 0.
+    pub(crate) fn hold_next_at(&self, step: u64) {
+        self.held.set(Some((self.threads.borrow().len(), step)));
+    }
+
+    /// Lets a thread go on that was held up, or is to be.
+    pub(crate) fn let_go(&self, thread: ThreadNumber) {
+        self.held.set(self.held.get().filter(|(held, _)| *held != thread));
+        let state = &mut self.threads.borrow_mut()[thread].state;
+        if *state == State::Held {
+            *state = State::Ready;
         }
     }
 
@@ -559,6 +621,15 @@ impl Machine {
             }
             Some((process, left)) => self.doomed.set(Some((process, left - 1))),
             None => {}
+        }
+        if let (Some((held, left)), Some(running)) = (self.held.get(), self.running.get())
+            && held == running
+        {
+            self.held.set(left.checked_sub(1).map(|left| (held, left)));
+            if left == 0 {
+                self.threads.borrow_mut()[running].state = State::Held;
+                self.pause(Pause::Displaced);
+            }
         }
         if self.seed.get() != 0 {
             match self.left.get() {
@@ -806,6 +877,7 @@ impl Platform for Simulated {
         Tuning {
             handoff_after: 1,
             passes_before_wake: 1,
+            releases_before_wake: 1,
             glances: 0,
             turns_a_look: 1,
             stint: 1,
@@ -840,7 +912,8 @@ impl Platform for Simulated {
         unreachable!("{NOT_FOR_ARRAYS}")
     }
     fn current() -> Option<u32> {
-        Machine::current().running.get().map(|thread| thread as u32)
+        let machine = Machine::current();
+        machine.running.get().map(|thread| machine.threads.borrow()[thread].index)
     }
     fn record(_index: u32) -> &'static Record<Self> {
         unreachable!("{NOT_FOR_ARRAYS}")
@@ -900,6 +973,28 @@ impl Host for Simulated {
             Fault::TakenForDead => true,
             _ => process.is_some_and(|process| !process.alive),
         }
+    }
+    fn deserted(slot: u32) -> bool {
+        let processes = &Machine::current().processes;
+        Self::gone(slot)
+            || processes
+                .borrow()
+                .iter()
+                .rfind(|process| process.slot == slot)
+                .is_some_and(|process| process.replaced)
+    }
+    fn taking_over<R>(act: impl FnOnce() -> R) -> R {
+        let machine = Machine::current();
+        let number = machine.running_process.get();
+        let count = |by: i32| {
+            machine.step();
+            let count = &mut machine.processes.borrow_mut()[number].taking_over;
+            *count = count.checked_add_signed(by).expect("as many have ended as began");
+        };
+        count(1);
+        let result = act();
+        count(-1);
+        result
     }
     fn seconds() -> u64 {
         Machine::current().seconds()

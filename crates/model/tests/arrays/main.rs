@@ -6,3 +6,4 @@ mod histories;
 mod machine;
 mod model;
 mod rig;
+mod take_over;

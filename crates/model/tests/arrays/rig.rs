@@ -150,11 +150,16 @@ impl Rig {
 
     /// Starts a thread that makes a call.
     pub(crate) fn start(&self, process: ProcessNumber, call: &Call) -> ThreadNumber {
+        self.start_as(process, None, call)
+    }
+
+    /// As [`Rig::start`], as the thread of that index in its process.
+    pub(crate) fn start_as(&self, process: ProcessNumber, index: Option<u32>, call: &Call) -> ThreadNumber {
         let (array, call, replies) = (self.array, call.clone(), self.replies.clone());
         let slot = if let Call::Bury(gone) = call { self.machine.slot(gone) } else { 0 };
         let number = Rc::new(core::cell::Cell::new(0));
         let own = number.clone();
-        let thread = self.machine.spawn(process, move || {
+        let body = move || {
             let reply = match call {
                 Call::Operate(operations, patience) => {
                     let operations: Vec<Op> = operations.iter().map(op).collect();
@@ -178,7 +183,11 @@ impl Rig {
                 Call::Succeed => Reply::Ended(answer(array.succeed())),
             };
             replies.borrow_mut().insert(own.get(), reply);
-        });
+        };
+        let thread = match index {
+            Some(index) => self.machine.spawn_as(process, index, body),
+            None => self.machine.spawn(process, body),
+        };
         number.set(thread);
         thread
     }

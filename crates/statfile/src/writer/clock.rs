@@ -1,5 +1,7 @@
 //! The recorder's clock: the processor's counter where it can be trusted, else `CLOCK_MONOTONIC`.
 
+use core::ffi::c_int;
+use core::sync::atomic::AtomicPtr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::map::Map;
@@ -7,11 +9,26 @@ use super::map::Map;
 use super::sys;
 use crate::layout::{CLOCK_COUNTER, CLOCK_NANOSECONDS};
 
+type ReadClock = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int;
+
+static READER: AtomicPtr<()> = AtomicPtr::new(libc::clock_gettime as *mut ());
+
+/// Has this function read clocks from now on, instead of whatever the name `clock_gettime` leads to, which may be a library
+/// that shows the program times of its own, and a clock that stands still.
+///
+/// # Safety
+/// The function does what C's does, and stays loaded.
+pub unsafe fn read_clocks_by(function: ReadClock) {
+    READER.store(function as *mut (), Relaxed);
+}
+
 /// `CLOCK_MONOTONIC` in nanoseconds.
 pub(super) fn nanoseconds() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the address of a function of this type, by the initial value and by `read_clocks_by`.
+    let read: ReadClock = unsafe { core::mem::transmute(READER.load(Relaxed)) };
     // SAFETY: fills our own variable; with this clock it cannot fail.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    unsafe { read(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 

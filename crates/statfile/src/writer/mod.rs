@@ -25,6 +25,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
+pub use clock::read_clocks_by;
 pub use map::Options;
 pub use words::Words;
 

@@ -1,0 +1,73 @@
+//! Registering a thread while a signal handler does.
+
+#![cfg(target_arch = "x86_64")]
+
+use std::io::Write;
+use std::mem::{MaybeUninit, offset_of};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+use poundlock_linux::registry;
+
+/// An argument of `gettid`, which takes none, that the filter lets pass.
+const PASS: u32 = 0x706c_6f63;
+
+static INSIDE: AtomicU32 = AtomicU32::new(0);
+static HANDLED: AtomicBool = AtomicBool::new(false);
+
+/// In place of a thread's `gettid`: registers the thread, and returns what it would have.
+extern "C" fn in_its_place(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    if !HANDLED.swap(true, SeqCst) {
+        INSIDE.store(registry::identity(), SeqCst);
+    }
+    // SAFETY: the context of the interrupted call, whose result is in this register.
+    unsafe {
+        let context = &mut *context.cast::<libc::ucontext_t>();
+        context.uc_mcontext.gregs[libc::REG_RAX as usize] = libc::syscall(libc::SYS_gettid, PASS);
+    }
+}
+
+/// Has the calling thread's `gettid` raise a signal. False where that is not allowed.
+fn trap_gettid() -> bool {
+    let statement = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
+    let jump = |k, jt, jf| libc::sock_filter { code: 0x15, jt, jf, k };
+    let load = |offset| statement(0x20, offset as u32);
+    let mut filter = [
+        load(offset_of!(libc::seccomp_data, nr)),
+        jump(libc::SYS_gettid as u32, 0, 3),
+        load(offset_of!(libc::seccomp_data, args)),
+        jump(PASS, 1, 0),
+        statement(0x06, libc::SECCOMP_RET_TRAP),
+        statement(0x06, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program is there during the call, and its loads are within the data.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    }
+}
+
+/// Who asks for its identity in the middle of registering gets the one that the thread has afterwards.
+#[test]
+fn a_handler_that_registers_the_thread_it_interrupts_gives_it_its_identity() {
+    std::thread::spawn(|| {
+        // SAFETY: a handler that does what handlers may. It is interrupted by itself once.
+        unsafe {
+            let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+            action.sa_sigaction = in_its_place as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+            assert_eq!(libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut()), 0);
+        }
+        if !trap_gettid() {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: needs seccomp");
+            return;
+        }
+        assert_eq!(registry::known_identity(), 0);
+        let outside = registry::identity();
+        assert!(HANDLED.load(SeqCst), "registering asks for the thread's number");
+        assert_eq!(INSIDE.load(SeqCst), outside);
+        assert_eq!(registry::identity(), outside);
+    })
+    .join()
+    .expect("no failure");
+}
