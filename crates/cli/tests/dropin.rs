@@ -146,6 +146,14 @@ fn without_restartable_sequences() {
     }
 }
 
+/// Where the kernel does not wipe the page by which a forked child knows that it is one, a child of `fork` is
+/// told.
+#[test]
+fn fork_where_pages_are_not_wiped() {
+    let program = Program::compile("fork_storm.c", &[]);
+    Program::compile("no_wiping.c", &[]).argument(program.executable()).check(Locks::All);
+}
+
 /// With `-fexceptions` cleanup handlers are run by the unwinder, frame by frame, rather than by long jumps.
 #[test]
 fn cancellation_with_exceptions() {

@@ -50,7 +50,6 @@ extern "C" fn start() {
 
 /// In a forked child, before the program's own handlers for the child if ours was registered first.
 extern "C" fn forked() {
-    poundlock_linux::registry::forked();
     if mode::get().counted() {
         stat::fork_child();
     }
