@@ -35,11 +35,13 @@ mod rwlock_object;
 mod sem;
 mod spin;
 mod stat;
+mod syscall;
 
 /// Runs as early as the dynamic linker lets it. Everything also works before it has run.
 extern "C" fn start() {
     mode::get();
     real::find_all();
+    syscall::start();
     poundlock_linux::init();
     sem::start();
     // SAFETY: registers a function that stays loaded: the library is linked so that it cannot be unloaded.
