@@ -37,11 +37,13 @@ mod scope;
 mod sem;
 mod spin;
 mod stat;
+mod syscall;
 
 /// Runs as early as the dynamic linker lets it. Everything also works before it has run.
 extern "C" fn start() {
     mode::get();
     real::find_all();
+    syscall::start();
     poundlock_linux::init();
     sem::start();
     // SAFETY: registers a function that stays loaded: the library is linked so that it cannot be unloaded.

@@ -67,6 +67,12 @@ pub(crate) static SEMOP: Real = address!(semop);
 pub(crate) static SEMTIMEDOP: Real = address!(semtimedop);
 /// `semctl`.
 pub(crate) static SEMCTL: Real = address!(semctl);
+/// `syscall`: jumped to.
+pub(crate) static SYSCALL: Real = address!(syscall);
+/// `unshare`: these fail with `errno` and -1, too.
+pub(crate) static UNSHARE: Real = address!(unshare);
+/// `setns`.
+pub(crate) static SETNS: Real = address!(setns);
 /// `sigaction`, and the others that install handlers: never absent.
 pub(crate) static SIGACTION: Real = address!(sigaction);
 /// `signal`.
@@ -141,7 +147,7 @@ macro_rules! calls {
             $(found::$name.address();)*
             let others = [
                 &COND_WAIT, &COND_TIMEDWAIT, &COND_CLOCKWAIT, &DLOPEN, &DLVSYM, &SEMGET, &SEMOP, &SEMTIMEDOP, &SEMCTL,
-                &EXIT, &SIGACTION, &SIGNAL, &SIGSET, &SIGINTERRUPT,
+                &SYSCALL, &UNSHARE, &SETNS, &EXIT, &SIGACTION, &SIGNAL, &SIGSET, &SIGINTERRUPT,
             ];
             for other in others {
                 other.address();
