@@ -64,6 +64,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::bitlock;
+use crate::events::{Event, count};
 use crate::mcs;
 use crate::mutex::Failure;
 use crate::node::{Held, NodeId, list, state};
@@ -390,6 +391,7 @@ impl<P: Platform> RawBarging<P> {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, patience: Patience<'_>) -> Result<(), Failure> {
+        count::<P>(Event::FoundHeld);
         self.renew();
         let Some(held) = Held::<P>::take() else {
             return self.lock_polling(patience.deadline);
@@ -399,6 +401,7 @@ impl<P: Platform> RawBarging<P> {
         // Stints: who was relieved makes room, if there is somebody to make room for.
         let relieved = held.record().is_relieved() && self.state.load(Relaxed) & (AWAKE | SLEEPERS) != 0;
         if !relieved && (self.glance() || self.spin(held.id, &mut awake, patience)) {
+            count::<P>(Event::Spun);
             return Ok(());
         }
         held.record().rests();
@@ -504,6 +507,7 @@ impl<P: Platform> RawBarging<P> {
     /// Leaves the owner alone for a while; a believer all the same, so that nobody else is woken. Who then finds the mutex held asks to
     /// be handed it.
     fn nap(&self, id: NodeId, awake: &mut bool) -> bool {
+        count::<P>(Event::TimedSleep);
         P::nap();
         if self.state.load(Relaxed) & LOCKED == 0 {
             let longest = P::tuning().longest_interval;
@@ -648,6 +652,7 @@ impl<P: Platform> RawBarging<P> {
             }
             node.state.store(state::SLEEPING, Relaxed);
             bitlock::unlock::<P>(&self.guard);
+            count::<P>(Event::Sleep);
             failed = self.doze(id, patience);
             if self.after_sleep(id, &mut awake, failed.is_some(), patience) {
                 return Ok(());
@@ -685,6 +690,7 @@ impl<P: Platform> RawBarging<P> {
                     if self.spin(id, awake, patience) {
                         return true;
                     }
+                    count::<P>(Event::WokenInVain);
                     bitlock::lock::<P>(&self.guard);
                 }
             }
@@ -763,6 +769,7 @@ impl<P: Platform> RawBarging<P> {
             let released = self.release();
             if let Some(node) = sleeper {
                 P::wake(&node.state, 1);
+                count::<P>(Event::Woken);
             }
             if released {
                 return;
@@ -779,6 +786,7 @@ impl<P: Platform> RawBarging<P> {
         node.state.store(state::HANDED, Release);
         bitlock::unlock::<P>(&self.guard);
         P::wake(&node.state, 1);
+        count::<P>(Event::HandedToSleeper);
     }
 
     // For condition variables.
@@ -825,6 +833,7 @@ impl<P: Platform> RawBarging<P> {
         bitlock::unlock::<P>(&self.guard);
         if let Some(node) = sleeper {
             P::wake(&node.state, 1);
+            count::<P>(Event::Woken);
         }
     }
 }

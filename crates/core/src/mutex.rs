@@ -74,6 +74,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::bitlock;
+use crate::events::{Event, count};
 use crate::mcs;
 use crate::node::{Held, NodeId, list, state};
 use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
@@ -326,11 +327,13 @@ impl<P: Platform> RawMutex<P> {
     #[cold]
     #[inline(never)]
     fn lock_slow<V: Variant>(&self, patience: Patience<'_>) -> Result<(), Failure> {
+        count::<P>(Event::FoundHeld);
         self.renew();
         let Some(held) = Held::<P>::take() else {
             return self.lock_polling(patience.deadline);
         };
         if self.compete::<V>(held.id) {
+            count::<P>(Event::Spun);
             return Ok(());
         }
         let node = held.node();
@@ -414,6 +417,7 @@ impl<P: Platform> RawMutex<P> {
     fn sleep<V: Variant>(&self, id: NodeId, patience: Patience<'_>) -> Result<(), Failure> {
         let node = id.get::<P>();
         let mut failed = None;
+        let mut slept = false;
         loop {
             if self.attempt::<V>(id) {
                 self.settle(id);
@@ -432,6 +436,11 @@ impl<P: Platform> RawMutex<P> {
             }
             node.state.store(state::SLEEPING, Relaxed);
             bitlock::unlock::<P>(&self.guard);
+            if slept {
+                count::<P>(Event::WokenInVain);
+            }
+            count::<P>(Event::Sleep);
+            slept = true;
             failed = self.doze(id, patience);
             if self.compete_woken::<V>(id) {
                 bitlock::lock::<P>(&self.guard);
@@ -558,6 +567,7 @@ impl<P: Platform> RawMutex<P> {
             let released = self.count.compare_exchange(1, 0, Release, Relaxed).is_ok();
             if let Some(node) = sleeper {
                 P::wake(&node.state, 1);
+                count::<P>(Event::Woken);
             }
             if released {
                 return;
@@ -573,6 +583,7 @@ impl<P: Platform> RawMutex<P> {
         node.state.store(state::HANDED, Release);
         bitlock::unlock::<P>(&self.guard);
         P::wake(&node.state, 1);
+        count::<P>(Event::HandedToSleeper);
     }
 
     /// Puts signalled waiters of a condition variable, linked through `after` from `chain` to 0, into the
@@ -598,6 +609,7 @@ impl<P: Platform> RawMutex<P> {
         bitlock::unlock::<P>(&self.guard);
         if let Some(node) = sleeper {
             P::wake(&node.state, 1);
+            count::<P>(Event::Woken);
         }
     }
 }
