@@ -127,6 +127,13 @@ calls! {
     pthread_cond_signal(cond: *mut pthread_cond_t);
     pthread_cond_broadcast(cond: *mut pthread_cond_t);
     pthread_cancel(thread: pthread_t);
+    pthread_create(
+        thread: *mut pthread_t, attributes: *const libc::pthread_attr_t,
+        start: extern "C" fn(*mut c_void) -> *mut c_void, argument: *mut c_void
+    );
+    thrd_create(
+        thread: *mut pthread_t, start: extern "C" fn(*mut c_void) -> c_int, argument: *mut c_void
+    );
     pthread_spin_init(lock: *mut pthread_spinlock_t, shared: c_int);
     pthread_spin_destroy(lock: *mut pthread_spinlock_t);
     pthread_spin_lock(lock: *mut pthread_spinlock_t);
