@@ -68,8 +68,15 @@ pub(crate) fn parse(text: &str) -> Result<Choice, Failure> {
     })
 }
 
+/// The locks that `--lock` and `--rwlock` name, or leave to us.
+pub(crate) fn parse_both(locks: &str, rwlocks: Option<&str>) -> Result<(Choice, RwLocks), Failure> {
+    let locks = parse(locks)?;
+    let named = rwlocks.map(parse_rwlocks).transpose()?;
+    Ok((locks, RwLocks::of(locks, named)))
+}
+
 /// The readers-writer locks that `--rwlock` names.
-pub(crate) fn parse_rwlocks(name: &str) -> Result<RwLocks, Failure> {
+fn parse_rwlocks(name: &str) -> Result<RwLocks, Failure> {
     RwLocks::parse(name).ok_or_else(|| {
         let names = RwLocks::ALL.map(RwLocks::name).join(", ");
         Failure::new(status::USAGE, format_args!("unknown readers-writer lock '{name}': choose from {names}"))

@@ -109,7 +109,47 @@ fn the_exit_status_is_the_commands() {
         let script = format!("ulimit -c 0; kill -{signal} $$");
         let output = run_limited(poundlock().args(["run", "--", "sh", "-c", &script]), LIMIT);
         expect_status(&output, code);
+        // A shell says so, which sees an exit status of ours.
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            format!("poundlock: sh: killed by SIG{signal}\n")
+        );
+        assert!(output.stdout.is_empty(), "{output:?}");
+    }
+    // Of these a shell says nothing.
+    for (signal, code) in [("INT", 130), ("PIPE", 141)] {
+        let script = format!("kill -{signal} $$");
+        let output = run_limited(poundlock().args(["run", "--", "sh", "-c", &script]), LIMIT);
+        expect_status(&output, code);
         assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn an_option_that_is_none_is_not_taken_for_the_command() {
+    // As commands they would be searched for, and not found: 127.
+    for arguments in [
+        &["run", "--locks", "poundlock", "--", "true"][..],
+        &["run", "--lock", "poundlock", "-x", "true"],
+        &["stat", "--jsn", "x", "true"],
+        &["stat", "--top", "3", "--locks=poundlock", "true"],
+    ] {
+        let output = run_limited(poundlock().args(arguments), LIMIT);
+        expect_status(&output, 2);
+        let text = String::from_utf8_lossy(&output.stderr);
+        let wrong = ["--locks", "-x", "--jsn"]
+            .iter()
+            .find(|wrong| arguments[1..].iter().any(|a| a.starts_with(*wrong)));
+        assert!(text.contains(&format!("'{}", wrong.expect("one is wrong"))), "{text}");
+        assert!(output.stdout.is_empty(), "it ran");
+    }
+    // Behind `--` it is a command, and behind the command an argument.
+    let output = run_limited(poundlock().args(["run", "--", "--locks", "poundlock"]), LIMIT);
+    expect_refusal(&output, 127, &["--locks"]);
+    for arguments in [&["run", "printf", "%s", "--locks"][..], &["run", "--", "printf", "%s", "--locks"]] {
+        let output = run_limited(poundlock().args(arguments), LIMIT);
+        expect_status(&output, 0);
+        assert_eq!(stdout(&output), "--locks");
     }
 }
 

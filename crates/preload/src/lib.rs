@@ -12,7 +12,7 @@
 //! | environment | meaning |
 //! | --- | --- |
 //! | `POUNDLOCK_LOCK` | the locks to run on: a [`poundlock_core::names::Choice`]; the defaults if absent or unknown |
-//! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`poundlock_core::names::RwLocks`]; by kind if absent or unknown |
+//! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`poundlock_core::names::RwLocks`]; by kind if absent or unknown, or glibc's with its mutexes |
 //! | `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_linux::sem` |
 //! | `POUNDLOCK_IPC_DIR` | where ours are |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
@@ -38,6 +38,7 @@ mod sem;
 mod spin;
 mod stat;
 mod syscall;
+mod thread;
 
 /// Runs as early as the dynamic linker lets it. Everything also works before it has run.
 extern "C" fn start() {

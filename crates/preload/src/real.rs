@@ -191,6 +191,13 @@ calls! {
     pthread_setschedprio(thread: pthread_t, priority: c_int);
     sched_setscheduler(process: pid_t, policy: c_int, parameter: *const sched_param);
     sched_setparam(process: pid_t, parameter: *const sched_param);
+    pthread_create(
+        thread: *mut pthread_t, attributes: *const libc::pthread_attr_t,
+        start: extern "C" fn(*mut c_void) -> *mut c_void, argument: *mut c_void
+    );
+    thrd_create(
+        thread: *mut pthread_t, start: extern "C" fn(*mut c_void) -> c_int, argument: *mut c_void
+    );
     pthread_spin_init(lock: *mut pthread_spinlock_t, shared: c_int);
     pthread_spin_destroy(lock: *mut pthread_spinlock_t);
     pthread_spin_lock(lock: *mut pthread_spinlock_t);
