@@ -242,6 +242,21 @@ fn watch(child: &mut Child, set: &libc::sigset_t) -> io::Result<ExitStatus> {
     }
 }
 
+/// Ends this process as `SIGPIPE` ends a filter whose output nobody reads: without a word. Returns if our parent had that
+/// signal ignored or blocked.
+pub(crate) fn end_by_sigpipe() {
+    let inherited = inherited::get();
+    for (signal, action) in inherited::CHANGED.iter().zip(&inherited.actions) {
+        if *signal == libc::SIGPIPE {
+            // SAFETY: the action is one that the kernel gave us; raise takes a number.
+            unsafe {
+                libc::sigaction(libc::SIGPIPE, action, std::ptr::null_mut());
+                libc::raise(libc::SIGPIPE);
+            }
+        }
+    }
+}
+
 /// Finds what `argv` runs; see [`program::find`].
 pub(crate) fn find(argv: &[OsString]) -> Result<std::path::PathBuf, Failure> {
     program::find(&argv[0])

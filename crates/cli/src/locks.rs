@@ -1,12 +1,12 @@
 //! `poundlock locks`, and the choice of a lock by name.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use poundlock_core::names::{Choice, ChoiceError, LockName, RwLocks};
 use poundlock_core::qspin::Kind;
 
 use crate::message::{Failure, status};
+use crate::output::print;
 
 /// `poundlock locks` takes no options.
 #[derive(clap::Args)]
@@ -26,9 +26,9 @@ pub(crate) fn main(_: Args) -> ExitCode {
         let default = if kind == machines { &why } else { "" };
         text += &format!("{:width$}  {}{default}\n", kind.name(), kind.description());
     }
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    match print(&text) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => Failure::new(1, format_args!("standard output: {error}")).report(),
+        Err(failure) => failure.report(),
     }
 }
 

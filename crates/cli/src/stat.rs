@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// How many locks to show, each with its call sites; 0 for all of them
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// Write the figures of all locks to this file, as JSON
+    /// Write the figures of all locks to this file, as JSON; `-` is standard output, after the program's own
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]

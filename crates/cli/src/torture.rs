@@ -31,6 +31,7 @@ use poundlock_core::names::{Choice, LockName, RwLocks};
 use poundlock_core::qspin::Kind;
 
 use crate::message::{Failure, say, status};
+use crate::output::print;
 use crate::{library, locks};
 
 /// Exit status when a check failed.
@@ -180,10 +181,7 @@ fn torture(args: &Args) -> Result<ExitCode, Failure> {
         say(format_args!("torture: violation: {line} ({plan})"));
         return Ok(ExitCode::from(VIOLATION));
     }
-    std::io::stdout()
-        .lock()
-        .write_all(plan.report(&report).as_bytes())
-        .map_err(|error| Failure::new(VIOLATION, format_args!("standard output: {error}")))?;
+    print(&plan.report(&report))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -14,6 +14,7 @@ use super::events::bounds;
 use super::report::Report;
 use super::uncounted::Uncounted;
 use crate::message::{Failure, status};
+use crate::output;
 use crate::program::reason;
 
 #[derive(Serialize)]
@@ -119,6 +120,8 @@ pub(super) enum Output {
     Replace { temporary: NamedTempFile, path: PathBuf },
     /// A pipe or device, which must not be replaced by a file.
     Stream { file: File, path: PathBuf },
+    /// What was asked for by `-`: after all that the command prints.
+    Standard,
 }
 
 impl Output {
@@ -128,6 +131,9 @@ impl Output {
     }
 
     fn try_open(path: &Path) -> io::Result<Self> {
+        if output::is_standard(path) {
+            return Ok(Output::Standard);
+        }
         // Through a symbolic link it is the file behind it that is replaced.
         let target = match path.canonicalize() {
             Ok(target) => target,
@@ -160,6 +166,7 @@ impl Output {
             .map_err(|error| Failure::new(status::OURS, format_args!("the report as JSON: {error}")))?;
         text.push(b'\n');
         match self {
+            Output::Standard => io::stdout().write_all(&text).map_err(|error| output::refused(&error)),
             Output::Stream { mut file, path } => {
                 file.write_all(&text).map_err(|error| failure(&path, &error))
             }

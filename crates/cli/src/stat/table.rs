@@ -7,6 +7,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use poundlock_statfile::LockKind;
 
 use super::report::{Lock, RanOn, Report, ratio, side};
+use crate::output::quoted;
 
 /// As many call sites of a lock are shown, and as many frames of each: further ones are in the JSON.
 const SITES: usize = 5;
@@ -218,15 +219,7 @@ pub(super) fn counted(n: u64, what: &str) -> String {
 
 /// The command as it could be typed: quoted where a shell would take it apart.
 fn command_line(words: &[String]) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^".contains(c);
-    let quote = |word: &String| {
-        if !word.is_empty() && word.chars().all(plain) {
-            word.clone()
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    };
-    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// Three digits and a unit.
