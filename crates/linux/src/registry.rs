@@ -7,9 +7,8 @@
 //! system calls.
 //!
 //! An **identity** is `generation << 22 | index + 1`, without its highest bit. The index is unique among
-//! living threads; the
-//! generation, counted up when a record is recycled, tells a thread from the dead ones before it, so that a
-//! recursive mutex that a thread left locked does not pass for the next thread's.
+//! living threads; the generation, counted up when a record is recycled, tells a thread from the dead ones
+//! before it, so that a recursive mutex that a thread left locked does not pass for the next thread's.
 //!
 //! # Without memory
 //!
@@ -165,8 +164,7 @@ extern "C" fn follow_forks() {
 /// Tells the registry that the process is a forked child, whose only thread is the caller: everybody else's
 /// record is free. A child of `fork` need not be told. In one that was made in another way the parent's
 /// records are never recycled without it; and where the kernel does not wipe pages (Linux before 4.14, or a
-/// filter that refuses
-/// `madvise`), that child's locks may wait for threads of the parent's.
+/// filter that refuses `madvise`), that child's locks may wait for threads of the parent's.
 pub fn forked() {
     epoch::forked();
     let epoch = epoch::current();
