@@ -1,5 +1,5 @@
-// A plugin that has the locks linked into it is unloaded as soon as its last lock is unlocked: `unload
-// PLUGIN`.
+// A plugin that has the locks linked into it is unloaded as soon as its last lock is unlocked:
+// `unload PLUGIN`.
 //
 // A thread that has unlocked a lock by a restartable sequence may not leave behind where that is described:
 // the kernel looks it up when it next interrupts the thread, by a signal or to let others run, and ends the

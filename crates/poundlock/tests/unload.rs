@@ -9,8 +9,8 @@ fn a_plugin_unloaded_right_after_an_unlock_leaves_no_thread_pointing_into_it() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
 
-    // `cargo test` builds no examples that are libraries. A target directory of its own: that of the cargo which runs
-    // the tests may be locked.
+    // `cargo test` builds no examples that are libraries. A target directory of its own: that of the cargo
+    // which runs the tests may be locked.
     let target = directory.join("plugin");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args([
