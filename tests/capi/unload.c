@@ -1,7 +1,9 @@
-// A plugin that has the locks linked into it is unloaded as soon as its last lock is unlocked: `unload PLUGIN`.
+// A plugin that has the locks linked into it is unloaded as soon as its last lock is unlocked:
+// `unload PLUGIN`.
 //
-// A thread that has unlocked a lock by a restartable sequence may not leave behind where that is described: the kernel
-// looks it up when it next interrupts the thread, by a signal or to let others run, and ends the process if it is gone.
+// A thread that has unlocked a lock by a restartable sequence may not leave behind where that is described:
+// the kernel looks it up when it next interrupts the thread, by a signal or to let others run, and ends the
+// process if it is gone.
 #include "../dropin/check.h"
 
 #include <dlfcn.h>
@@ -43,7 +45,8 @@ int main(int argc, char **argv) {
         *(void **)&lock = dlsym(plugin, "plugin_lock");
         *(void **)&unlock = dlsym(plugin, "plugin_unlock");
         CHECK(lock != NULL && unlock != NULL, "%s", dlerror());
-        // Somebody sleeps for the first one. From then on that one is not released by a plain store, the other is.
+        // Somebody sleeps for the first one. From then on that one is not released by a plain store, the
+        // other is.
         waiter = sleeper = 0;
         lock(0);
         pthread_t thread = spawn(waits, (void *)0L);

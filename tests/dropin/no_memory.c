@@ -163,7 +163,8 @@ static void *forks(void *unused) {
     }
     pid_t child = fork_limited(30);
     for (int k = 0; k < MUTEX_KINDS; k++) {
-        int type = mutex_kinds[k].type, owned = type == PTHREAD_MUTEX_RECURSIVE || type == PTHREAD_MUTEX_ERRORCHECK;
+        int type = mutex_kinds[k].type;
+        int owned = type == PTHREAD_MUTEX_RECURSIVE || type == PTHREAD_MUTEX_ERRORCHECK;
         int unlocked = pthread_mutex_unlock(&mine[k]);
         CHECK(unlocked == 0 || (child == 0 && owned && unlocked == EPERM), "unlock: got %d (%s)", unlocked,
               strerror(unlocked));

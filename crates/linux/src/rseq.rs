@@ -69,20 +69,20 @@ fn area() -> Option<isize> {
     (offset != 0 && crate::tls::rseq_cpu(offset) >= 0).then_some(offset)
 }
 
-/// A restartable sequence: `$look` (instructions that jump to `5f` if there is to be no store, upon which the calling
-/// function returns false) and then `$store`, its last instruction and only side effect; with operands for both.
+/// A restartable sequence: `$look` (instructions that jump to `5f` if there is to be no store, upon which the
+/// calling function returns false) and then `$store`, its last instruction and only side effect; with operands for both.
 ///
-/// Both ways out take the descriptor's address out of the area again. The kernel would do that only when it next
-/// interrupts the thread, for which it reads the descriptor; and by then the module may have been unloaded, a plugin
-/// that is linked with this crate or with the static library.
+/// Both ways out take the descriptor's address out of the area again. The kernel would do that only when it
+/// next interrupts the thread, for which it reads the descriptor; and by then the module may have been
+/// unloaded, a plugin that is linked with this crate or with the static library.
 ///
 /// # Safety
 /// `$offset` comes from [`area`]. The sequence may be started over at any point before the store.
 #[cfg(target_arch = "x86_64")]
 macro_rules! sequence {
     ($offset:expr, look: $($look:literal),+; store: $store:literal; $($operands:tt)*) => {
-        // The abort handler is preceded by the signature with which glibc registers, as the operand of an instruction
-        // that traps.
+        // The abort handler is preceded by the signature with which glibc registers, as the operand of an
+        // instruction that traps.
         core::arch::asm!(
             "2:",
             "lea {at}, [rip + 77f]",

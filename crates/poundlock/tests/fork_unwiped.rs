@@ -58,8 +58,8 @@ fn asleep<'scope>(
     waiter
 }
 
-/// `wait` waits until `end` is called, more than once in a row. Threads wait in a process and, when it has forked,
-/// in its child; each ends the wait of its own.
+/// `wait` waits until `end` is called, more than once in a row. Threads wait in a process and, when it has
+/// forked, in its child; each ends the wait of its own.
 fn in_parent_and_child(what: &str, wait: impl Fn() + Sync, end: impl Fn()) {
     thread::scope(|scope| {
         let waiter = asleep(scope, &wait);
