@@ -356,6 +356,12 @@ static void control(void) {
         CHECK(found == 101, "SEM_STAT of 0 to %d found our two arrays %d times", highest, found);
     }
     REFUSED(semctl(-1, 0, SEM_STAT, &about), EINVAL);
+    // Of an id, that part counts that is an index.
+    for (int any = 0; any < 2; any++) {
+        memset(&about, 0, sizeof about);
+        GIVES(semctl(named, 0, any ? SEM_STAT_ANY : SEM_STAT, &about), named);
+        CHECK(about.sem_nsems == 7 && about.sem_perm.__key == key, "SEM_STAT of an id says another array");
+    }
 
     CASE("IPC_RMID");
     remove_array(named);

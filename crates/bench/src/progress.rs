@@ -1,8 +1,10 @@
 //! Rounds of measurements, with a progress bar on standard error where that is a terminal.
 
+use std::io;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use terminal_size::{Width, terminal_size_of};
 
 use crate::error::Result;
 
@@ -29,30 +31,43 @@ pub(crate) fn rounds(
     Ok(())
 }
 
-/// What a bar shows of steps that take about as long as each other.
-const STEPS: &str = "{bar:30} {pos}/{len} {eta} left  {msg}";
-/// What it shows of milliseconds.
-const TIME: &str = "{bar:30} {percent}% {eta} left  {msg}";
+/// How far steps are that take about as long as each other.
+const STEPS: &str = "{pos}/{len}";
+/// How far milliseconds are.
+const TIME: &str = "{percent}%";
+/// What stands beside the bar takes less, without the words at the end, which are cut.
+const BESIDE: usize = 30;
+
+/// A line that fits the terminal, however narrow: one that wraps would be drawn below itself again and again.
+fn bar(length: u64, counter: &str) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    let columns = terminal_size_of(io::stderr()).map_or(80, |(Width(columns), _)| usize::from(columns));
+    let drawn = match columns.saturating_sub(BESIDE) / 2 {
+        width @ 8.. => format!("{{bar:{}}} ", width.min(30)),
+        _ => String::new(),
+    };
+    if let Ok(style) = ProgressStyle::with_template(&format!("{drawn}{counter} {{eta}} left  {{wide_msg}}")) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// A bar for as many steps, which take about as long as each other, on standard error where that is a terminal.
+pub fn steps(steps: usize) -> ProgressBar {
+    bar(steps as u64, STEPS)
+}
 
 /// Shows how far a benchmark is; draws nothing if standard error is not a terminal.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
     pub(crate) fn new(steps: usize) -> Progress {
-        Self::with(steps as u64, STEPS)
+        Progress(self::steps(steps))
     }
 
     /// For measurements of very different lengths, of which the plan knows: they take `total` together.
     pub(crate) fn of_time(total: Duration) -> Progress {
-        Self::with(total.as_millis() as u64, TIME)
-    }
-
-    fn with(length: u64, template: &str) -> Progress {
-        let bar = ProgressBar::new(length);
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        Progress(bar)
+        Progress(bar(total.as_millis() as u64, TIME))
     }
 
     /// Says what is measured next.

@@ -1,7 +1,10 @@
 //! Tables, targets, and the three ways out: standard output, JSON, Markdown.
 
-use comfy_table::{CellAlignment, presets};
+use std::io;
+
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width as Limited, presets};
 use serde::Serialize;
+use terminal_size::{Width, terminal_size_of};
 
 use crate::contender::Contender;
 use crate::machine::Machine;
@@ -29,8 +32,18 @@ pub trait Report {
     }
 }
 
-/// The report as text for a terminal or a file.
+/// How wide a table may be where nobody says: in a pipe or a file.
+const COLUMNS: usize = 110;
+
+/// The report as text for standard output: its tables fit the terminal, or else as many columns as `COLUMNS` in the
+/// environment says, or 110.
 pub fn text(report: &dyn Report) -> String {
+    let told = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
+    let terminal = terminal_size_of(io::stdout()).map(|(Width(columns), _)| usize::from(columns));
+    text_in(report, terminal.or_else(told).unwrap_or(COLUMNS))
+}
+
+fn text_in(report: &dyn Report, columns: usize) -> String {
     let mut out = format!("{}\n\n", report.title());
     for (label, value) in report.machine().lines() {
         out += &format!("{label}: {value}\n");
@@ -41,7 +54,7 @@ pub fn text(report: &dyn Report) -> String {
         out += &format!("\n{listing}");
     }
     for table in report.tables().iter().chain(&targets_table(report.targets_title(), report.targets())) {
-        out += &format!("\n{}\n{}\n", table.title, table.text());
+        out += &format!("\n{}\n{}\n", table.title, table.text(columns));
     }
     out
 }
@@ -79,16 +92,70 @@ impl Table {
         Table { title: title.into(), headings, rows: Vec::new(), words }
     }
 
-    /// The table with lines around it.
-    pub fn text(&self) -> String {
+    /// The table with lines around it, no wider than `columns` where that can be. Cells are broken between words if need be;
+    /// if that is not enough, further columns of figures follow below, beside the words again.
+    pub fn text(&self, columns: usize) -> String {
+        let least: Vec<usize> = (0..self.headings.len()).map(|column| self.longest_word(column)).collect();
+        let width = |column: usize| least[column] + APART;
+        let words: usize = (0..self.words).map(width).sum();
+        let mut parts: Vec<Vec<usize>> = Vec::new();
+        let mut left = 0;
+        for column in self.words..self.headings.len() {
+            match parts.last_mut() {
+                Some(part) if width(column) <= left => part.push(column),
+                _ => {
+                    parts.push((0..self.words).chain([column]).collect());
+                    left = (columns + 1).saturating_sub(words);
+                }
+            }
+            left = left.saturating_sub(width(column));
+        }
+        if parts.is_empty() {
+            parts.push((0..self.headings.len()).collect());
+        }
+        let parts: Vec<String> = parts.iter().map(|part| self.part(part, &least, columns)).collect();
+        parts.join("\n\n")
+    }
+
+    /// Some of the columns, which need `least` characters each, as a table of their own.
+    fn part(&self, part: &[usize], least: &[usize], columns: usize) -> String {
+        let mut widths: Vec<usize> = part.iter().map(|&column| self.widest_line(column)).collect();
+        // The widest gives way first.
+        while widths.iter().map(|width| width + APART).sum::<usize>() > columns + 1 {
+            let wide = (0..part.len()).filter(|&index| widths[index] > least[part[index]]);
+            let Some(widest) = wide.max_by_key(|&index| widths[index]) else { break };
+            widths[widest] -= 1;
+        }
+        let of = |row: &[String]| part.iter().map(|&column| row[column].clone()).collect::<Vec<_>>();
         let mut table = comfy_table::Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(&self.headings).add_rows(&self.rows);
-        for (index, column) in table.column_iter_mut().enumerate() {
-            if index >= self.words {
+        table
+            .load_style(presets::UTF8_HORIZONTAL_ONLY)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(u16::MAX)
+            .set_header(of(&self.headings))
+            .add_rows(self.rows.iter().map(|row| of(row)));
+        for ((column, &number), width) in table.column_iter_mut().zip(part).zip(widths) {
+            let width = u16::try_from(width + PADDING).unwrap_or(u16::MAX);
+            column.set_constraint(ColumnConstraint::Absolute(Limited::Fixed(width)));
+            if number >= self.words {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
         table.to_string()
+    }
+
+    fn cells(&self, column: usize) -> impl Iterator<Item = &str> {
+        [&self.headings].into_iter().chain(&self.rows).map(move |row| row[column].as_str())
+    }
+
+    fn longest_word(&self, column: usize) -> usize {
+        let words = self.cells(column).flat_map(str::split_whitespace);
+        words.map(|word| word.chars().count()).max().unwrap_or(0).max(1)
+    }
+
+    fn widest_line(&self, column: usize) -> usize {
+        let lines = self.cells(column).flat_map(str::lines);
+        lines.map(|line| line.chars().count()).max().unwrap_or(0).max(1)
     }
 
     /// The table in Markdown.
@@ -104,6 +171,10 @@ impl Table {
         out
     }
 }
+
+/// Blanks on both sides of a cell, and with that between two.
+const PADDING: usize = 2;
+const APART: usize = PADDING + 1;
 
 /// A limit and which side of it is good.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -259,7 +330,54 @@ mod tests {
         let mut table = Table::new("t", 1, &["lock", "ns"]);
         table.rows.push(vec!["glibc".into(), "9.1".into()]);
         assert_eq!(table.markdown(), "| lock | ns |\n| --- | ---: |\n| glibc | 9.1 |\n");
-        assert!(table.text().contains("glibc"));
+        assert!(table.text(80).contains("glibc"));
+    }
+
+    /// A column of names and 18 of figures, with spreads in some.
+    fn wide() -> Table {
+        let locks: Vec<String> = (0..18).map(|lock| format!("lock-{lock}")).collect();
+        let mut headings = vec!["what is compared with what"];
+        headings.extend(locks.iter().map(String::as_str));
+        let mut table = Table::new("t", 1, &headings);
+        for row in 0..3 {
+            let mut cells = vec![format!("row {row}: throughput with 250 threads, of that with 2")];
+            cells.extend((0..18).map(|lock| format!("{row}.{lock} reached ({lock}.00..{row}.99)")));
+            table.rows.push(cells);
+        }
+        table
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_it_may_be_and_loses_nothing() {
+        let table = wide();
+        let words = |text: &str| {
+            let words = text.split_whitespace().filter(|word| !word.starts_with(['─', '═']));
+            words.map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+        };
+        let all: Vec<_> = [&table.headings].into_iter().chain(&table.rows).map(|row| row.join(" ")).collect();
+        for columns in [40, 80, 110, 200, 1000] {
+            let text = table.text(columns);
+            for line in text.lines() {
+                assert!(line.chars().count() <= columns, "{columns} columns, {line:?} in\n{text}");
+            }
+            assert_eq!(words(&text), words(&all.join(" ")), "{columns} columns\n{text}");
+        }
+        // One line each, where there is room.
+        assert_eq!(table.text(1000).lines().filter(|line| line.contains("row ")).count(), 3);
+    }
+
+    #[test]
+    fn figures_that_have_no_room_stand_below_beside_their_names() {
+        let text = wide().text(60);
+        assert_eq!(text.matches("row 2:").count(), text.matches("row 0:").count());
+        assert!(text.matches("row 2:").count() > 1, "{text}");
+    }
+
+    #[test]
+    fn a_word_that_is_too_long_stays_in_one_piece() {
+        let mut table = Table::new("t", 1, &["lock", "ns"]);
+        table.rows.push(vec!["x".repeat(50), "9.1".into()]);
+        assert!(table.text(40).contains(&"x".repeat(50)));
     }
 
     #[test]

@@ -10,8 +10,6 @@ extern "C" fn start() {
         Some((offset, size)) => unsafe { poundlock_linux::init_with_rseq(offset, size) },
         None => poundlock_linux::init(),
     }
-    // SAFETY: registers a function that stays as long as its module, with which the C library forgets it.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }
 
 /// glibc's `__rseq_offset` and `__rseq_size`, which came with glibc 2.35, where the program is linked with a glibc
@@ -52,10 +50,6 @@ fn linked_rseq() -> Option<(isize, u32)> {
     }
     // SAFETY: glibc's constants of these types.
     Some(unsafe { (*offset, *size) })
-}
-
-extern "C" fn forked() {
-    poundlock_linux::registry::forked();
 }
 
 /// The dynamic linker, or the program's start-up code, calls what it finds in this section.

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::library;
 use crate::message::{Failure, say, status};
-use crate::output::{Output, print, write_json};
+use crate::output::{Output, command_line, print, print_beside, write_json};
 
 /// Which benchmark.
 #[derive(clap::Args)]
@@ -74,7 +74,7 @@ impl Locks {
 /// Where else the figures go.
 #[derive(clap::Args)]
 struct Json {
-    /// Write the figures to FILE as JSON as well
+    /// Write the figures to FILE as JSON as well; instead of the tables if it is `-`, standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -274,6 +274,9 @@ struct Programs {
     /// Rounds in which each program runs once on each lock
     #[arg(long, value_name = "N", default_value_t = programs::Options::default().rounds)]
     rounds: usize,
+    /// Measure programs that end with another exit code than 0, too
+    #[arg(short, long)]
+    ignore_failure: bool,
     #[command(flatten)]
     json: Json,
     /// Measure this instead of the known programs: a command that ends by itself
@@ -493,13 +496,16 @@ fn sembench(args: Sembench) -> Result<(), Failure> {
         sleepers: if args.no_sleepers { Vec::new() } else { args.sleepers },
         cpus: args.cpus,
     };
-    let json = Output::open(args.json.json.as_deref())?;
-    let plot = Output::open(args.plot.as_deref())?;
+    let (json, plot) = Output::open_both(args.json.json.as_deref(), ("--plot", args.plot.as_deref()))?;
     let figures = sem::run(&context()?, &options).map_err(failure)?;
-    if let (Some(file), Some(picture)) = (plot, figures.plot().map_err(failure)?) {
-        file.write(&picture)?;
-    }
-    finish(&figures, json)
+    let printed = print_beside(&report::text(&figures), &[&json, &plot]);
+    let drawn = match (plot, figures.plot().map_err(failure)?) {
+        (Some(output), Some(picture)) => output.write(&picture),
+        _ => Ok(()),
+    };
+    // What cannot be written takes nothing else with it.
+    let saved = write_json(&figures, json);
+    printed.and(drawn).and(saved)
 }
 
 fn start_up(args: StartUp) -> Result<(), Failure> {
@@ -521,6 +527,7 @@ fn whole_programs(args: Programs) -> Result<(), Failure> {
         only: args.only,
         command: args.command,
         rounds: args.rounds,
+        ignore_failure: args.ignore_failure,
     };
     let json = Output::open(args.json.json.as_deref())?;
     let figures = programs::run(&context()?, &options).map_err(failure)?;
@@ -611,14 +618,15 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
         options.sem.rounds = rounds;
         options.start_up.rounds = rounds;
     }
-    let json = Output::open(args.json.json.as_deref())?;
-    let page = Output::open(args.out.as_deref())?;
+    let (json, page) = Output::open_both(args.json.json.as_deref(), ("--out", args.out.as_deref()))?;
     let figures = figures::run(&context()?, &options).map_err(failure)?;
-    match page {
-        Some(page) => page.write(&figures.markdown())?,
-        None => print(&figures.markdown())?,
-    }
-    write_json(&figures, json)
+    let written = match page {
+        Some(page) => page.write(&figures.markdown()),
+        None => print_beside(&figures.markdown(), &[&json]),
+    };
+    // What cannot be written takes nothing else with it.
+    let saved = write_json(&figures, json);
+    written.and(saved)
 }
 
 fn page_of(args: Page) -> Result<(), Failure> {
@@ -635,8 +643,10 @@ fn page_of(args: Page) -> Result<(), Failure> {
 }
 
 fn finish<R: Report + Serialize>(figures: &R, json: Option<Output>) -> Result<(), Failure> {
-    print(&report::text(figures))?;
-    write_json(figures, json)
+    // What cannot be written takes nothing else with it.
+    let printed = print_beside(&report::text(figures), &[&json]);
+    let saved = write_json(figures, json);
+    printed.and(saved)
 }
 
 pub(crate) fn failure(error: Error) -> Failure {
@@ -656,34 +666,4 @@ pub(crate) fn context() -> Result<Context, Failure> {
         library: library::find().map_err(|failure| failure.line),
         command: command_line(std::env::args_os().skip(1)),
     })
-}
-
-/// The command line for the record: without where this command lies and where the JSON goes, which say
-/// nothing about the figures.
-fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
-    let mut line = "poundlock".to_owned();
-    let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
-    while let Some(argument) = arguments.next() {
-        if argument == "--json" {
-            arguments.next();
-        } else if !argument.starts_with("--json=") {
-            line += " ";
-            line += &argument;
-        }
-    }
-    line
-}
-
-#[cfg(test)]
-mod tests {
-    use super::command_line;
-
-    #[test]
-    fn the_recorded_command_line_says_what_was_measured() {
-        let line = |arguments: &[&str]| command_line(arguments.iter().map(|argument| argument.into()));
-        assert_eq!(line(&["bench", "handover", "--threads", "2"]), "poundlock bench handover --threads 2");
-        assert_eq!(line(&["bench", "--json", "/tmp/x", "start-up"]), "poundlock bench start-up");
-        assert_eq!(line(&["bench", "start-up", "--json=/tmp/x"]), "poundlock bench start-up");
-        assert_eq!(line(&["bench", "start-up", "--json"]), "poundlock bench start-up");
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::CStr;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::mem::MaybeUninit;
 use std::process::ExitCode;
 
@@ -11,6 +10,7 @@ use poundlock_linux::sem::{self, Listed};
 use serde::Serialize;
 
 use crate::message::{Failure, status};
+use crate::output::print;
 use crate::semaphores::{ReportJson, check_domain, online_cpus, report_lines};
 
 /// Which arrays to show, and what of them.
@@ -85,10 +85,7 @@ fn ipcs(args: &Args) -> Result<(), Failure> {
     } else {
         table(&arrays)
     };
-    std::io::stdout()
-        .lock()
-        .write_all(text.as_bytes())
-        .map_err(|error| Failure::new(1, format_args!("standard output: {error}")))
+    print(&text)
 }
 
 /// An id, as it was typed.

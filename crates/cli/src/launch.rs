@@ -83,6 +83,52 @@ impl Ended {
             (None, signal) => 128u8.wrapping_add(signal.unwrap_or(0) as u8),
         }
     }
+
+    /// How it ended.
+    pub(crate) fn in_words(&self) -> String {
+        self.killed().unwrap_or_else(|| format!("exit status {}", self.status.code().unwrap_or_default()))
+    }
+
+    /// By which signal it was killed, in words, if it was.
+    fn killed(&self) -> Option<String> {
+        let signal = self.status.signal()?;
+        let core = if self.status.core_dumped() { ", core dumped" } else { "" };
+        Some(match signal_name(signal) {
+            Some(name) => format!("killed by {name}{core}"),
+            None => format!("killed by signal {signal}{core}"),
+        })
+    }
+
+    /// What a shell would say of this end, which sees an exit status of ours instead: nothing of one that was asked for at the
+    /// terminal, or that a closed pipe brings about.
+    pub(crate) fn obituary(&self) -> Option<String> {
+        let expected = matches!(self.status.signal(), Some(libc::SIGINT | libc::SIGPIPE));
+        self.killed().filter(|_| !expected)
+    }
+}
+
+fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGUSR1 => "SIGUSR1",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGUSR2 => "SIGUSR2",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
+        libc::SIGSYS => "SIGSYS",
+        _ => return None,
+    })
 }
 
 /// Runs `program` as `argv`, with some environment variables set (or, where there is no value, removed), and waits for
@@ -192,6 +238,21 @@ fn watch(child: &mut Child, set: &libc::sigset_t) -> io::Result<ExitStatus> {
         } else {
             // SAFETY: kill takes two numbers.
             unsafe { libc::kill(pid, signal) };
+        }
+    }
+}
+
+/// Ends this process as `SIGPIPE` ends a filter whose output nobody reads: without a word. Returns if our parent had that
+/// signal ignored or blocked.
+pub(crate) fn end_by_sigpipe() {
+    let inherited = inherited::get();
+    for (signal, action) in inherited::CHANGED.iter().zip(&inherited.actions) {
+        if *signal == libc::SIGPIPE {
+            // SAFETY: the action is one that the kernel gave us; raise takes a number.
+            unsafe {
+                libc::sigaction(libc::SIGPIPE, action, std::ptr::null_mut());
+                libc::raise(libc::SIGPIPE);
+            }
         }
     }
 }

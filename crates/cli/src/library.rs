@@ -1,8 +1,13 @@
 //! The preload library: where it is, and the environment that brings it into a program.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Permissions;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use tempfile::TempDir;
 
 use poundlock_core::names::{Choice, RwLocks};
 
@@ -76,7 +81,7 @@ pub(crate) fn plain_environment() -> Vec<Change> {
     changes
 }
 
-/// The library's path, absolute: the command may change its directory.
+/// The library's path, absolute: the command may change its directory. One that cannot stand in LD_PRELOAD gets a link.
 pub(crate) fn find() -> Result<PathBuf, Failure> {
     let ours = |line: std::fmt::Arguments| Failure::new(status::OURS, line);
     let path = if let Some(named) = std::env::var_os(PATH_VARIABLE).filter(|named| !named.is_empty()) {
@@ -96,14 +101,52 @@ pub(crate) fn find() -> Result<PathBuf, Failure> {
             ))
         })?
     };
-    match path.as_os_str().as_bytes().iter().find(|&&byte| separates(byte) || byte == b'$') {
-        None => Ok(path),
-        Some(&byte) => Err(ours(format_args!(
-            "{}: LD_PRELOAD cannot hold a path with '{}' in it: move the library or set {PATH_VARIABLE}",
-            path.display(),
-            byte.escape_ascii()
-        ))),
+    if is_listable(&path) { Ok(path) } else { linked(&path) }
+}
+
+/// The directory of a link to the library, if its own path cannot stand in LD_PRELOAD.
+static LINK: Mutex<Option<TempDir>> = Mutex::new(None);
+
+/// Another path of a library, by a link that is there until [`remove_link`].
+fn linked(library: &Path) -> Result<PathBuf, Failure> {
+    let mut link = LINK.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = |dir: &TempDir| dir.path().join(FILE_NAME);
+    if let Some(dir) = &*link {
+        return Ok(at(dir));
     }
+    let make = |parent: &Path| -> std::io::Result<TempDir> {
+        let dir = tempfile::Builder::new().prefix("poundlock-lib-").tempdir_in(parent)?;
+        // A command that becomes another user passes through as well.
+        std::fs::set_permissions(&dir, Permissions::from_mode(0o711))?;
+        std::os::unix::fs::symlink(library, at(&dir))?;
+        Ok(dir)
+    };
+    let parents = [std::env::temp_dir(), PathBuf::from("/tmp"), PathBuf::from("/dev/shm")];
+    let dir = parents
+        .iter()
+        .filter(|parent| parent.is_absolute() && is_listable(parent))
+        .find_map(|parent| make(parent).ok())
+        .ok_or_else(|| {
+            let line = format_args!(
+                "{}: LD_PRELOAD cannot hold a path with a blank, ':' or '$' in it, and no link to it can be made in /tmp: \
+                 move the library or set {PATH_VARIABLE}",
+                library.display()
+            );
+            Failure::new(status::OURS, line)
+        })?;
+    let path = at(&dir);
+    *link = Some(dir);
+    Ok(path)
+}
+
+/// To be called when nothing is started with the library any more.
+pub(crate) fn remove_link() {
+    drop(LINK.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+/// Whether a path can stand in LD_PRELOAD: nothing in it ends it, or is replaced by the dynamic loader.
+fn is_listable(path: &Path) -> bool {
+    !path.as_os_str().as_bytes().iter().any(|&byte| separates(byte) || byte == b'$')
 }
 
 /// Whether the dynamic loader, or a program that takes LD_PRELOAD apart, ends a path here.

@@ -1,12 +1,12 @@
 //! `poundlock locks`, and the choice of a lock by name.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use poundlock_core::names::{Choice, ChoiceError, LockName, RwLocks};
 use poundlock_core::qspin::Kind;
 
 use crate::message::{Failure, status};
+use crate::output::print;
 
 /// `poundlock locks` takes no options.
 #[derive(clap::Args)]
@@ -26,9 +26,9 @@ pub(crate) fn main(_: Args) -> ExitCode {
         let default = if kind == machines { &why } else { "" };
         text += &format!("{:width$}  {}{default}\n", kind.name(), kind.description());
     }
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    match print(&text) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => Failure::new(1, format_args!("standard output: {error}")).report(),
+        Err(failure) => failure.report(),
     }
 }
 
@@ -68,8 +68,15 @@ pub(crate) fn parse(text: &str) -> Result<Choice, Failure> {
     })
 }
 
+/// The locks that `--lock` and `--rwlock` name, or leave to us.
+pub(crate) fn parse_both(locks: &str, rwlocks: Option<&str>) -> Result<(Choice, RwLocks), Failure> {
+    let locks = parse(locks)?;
+    let named = rwlocks.map(parse_rwlocks).transpose()?;
+    Ok((locks, RwLocks::of(locks, named)))
+}
+
 /// The readers-writer locks that `--rwlock` names.
-pub(crate) fn parse_rwlocks(name: &str) -> Result<RwLocks, Failure> {
+fn parse_rwlocks(name: &str) -> Result<RwLocks, Failure> {
     RwLocks::parse(name).ok_or_else(|| {
         let names = RwLocks::ALL.map(RwLocks::name).join(", ");
         Failure::new(status::USAGE, format_args!("unknown readers-writer lock '{name}': choose from {names}"))

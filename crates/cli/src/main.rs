@@ -59,7 +59,13 @@ enum Cmd {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().cmd {
+    let code = dispatch(Cli::parse().cmd);
+    library::remove_link();
+    code
+}
+
+fn dispatch(cmd: Cmd) -> ExitCode {
+    match cmd {
         Cmd::Run(args) => run::main(args),
         Cmd::Stat(args) => stat::main(args),
         Cmd::Locks(args) => locks::main(args),

@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
 
+use crate::launch;
+
 /// Exit statuses of our own, as `env`, `timeout` and the shells use them.
 pub(crate) mod status {
     /// The command line makes no sense (clap's own status for it).
@@ -25,16 +27,21 @@ pub(crate) struct Failure {
     pub(crate) status: u8,
     /// One line, without the `poundlock: ` in front.
     pub(crate) line: String,
+    /// It is that nobody reads standard output any more.
+    pub(crate) unread: bool,
 }
 
 impl Failure {
     /// A failure with this status and line.
     pub(crate) fn new(status: u8, line: impl Display) -> Self {
-        Failure { status, line: line.to_string() }
+        Failure { status, line: line.to_string(), unread: false }
     }
 
-    /// Prints the line and yields the exit status.
+    /// Prints the line and yields the exit status. If nobody reads our output any more, ends as filters do.
     pub(crate) fn report(&self) -> ExitCode {
+        if self.unread {
+            launch::end_by_sigpipe();
+        }
         say(&self.line);
         ExitCode::from(self.status)
     }

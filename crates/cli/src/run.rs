@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use poundlock_core::names::{LockName, RwLocks};
+use poundlock_core::names::{self, LockName, RwLocks};
 use poundlock_linux::sem::{Choice, Which};
 
-use crate::message::Failure;
+use crate::message::{Failure, say};
 use crate::{launch, library, locks, program, semaphores};
 
 /// What to run, and on which lock.
@@ -17,22 +17,33 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
     pub(crate) lock: String,
     /// The readers-writer locks to run on: `by-kind`, ours, with the preference that the program gave each; `phase-fair`, ours,
-    /// in turn: for programs whose threads take no read lock twice; `glibc`, the program's own, as with --lock glibc
-    #[arg(long, value_name = "NAME", default_value_t = RwLocks::default().to_string())]
-    pub(crate) rwlock: String,
+    /// in turn: for programs whose threads take no read lock twice; `glibc`, the program's own [default: by-kind; glibc
+    /// with --lock glibc]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) rwlock: Option<String>,
     /// Whose System V semaphore arrays are ours: `ours`, those that no other user can open; `all`; `kernel`, none. With a
     /// comma and a variant, how new ones work [default: ours; kernel with --lock glibc]
     #[arg(long, value_name = "VALUE")]
     pub(crate) semaphores: Option<String>,
-    /// The program to run, and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "CMD")]
+    /// The program to run, and its arguments; after `--` if its name begins with a hyphen
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
 }
 
 impl Args {
+    /// What `--lock` and `--rwlock` said.
+    pub(crate) fn locks(&self) -> Result<(names::Choice, RwLocks), Failure> {
+        locks::parse_both(&self.lock, self.rwlock.as_deref())
+    }
+
     /// What `--semaphores` said.
     pub(crate) fn semaphores(&self) -> Result<Option<Choice>, Failure> {
         self.semaphores.as_deref().map(semaphores::parse).transpose()
+    }
+
+    /// The semaphore arrays to ask the library for. A program that keeps its locks keeps its arrays.
+    pub(crate) fn arrays(&self, locks: names::Choice) -> Option<&str> {
+        self.semaphores.as_deref().or(locks.keeps_everything().then_some(Which::Kernel.name()))
     }
 }
 
@@ -45,19 +56,22 @@ pub(crate) fn main(args: Args) -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<u8, Failure> {
-    let locks = locks::parse(&args.lock)?;
-    let rwlocks = locks::parse_rwlocks(&args.rwlock)?;
+    let (locks, rwlocks) = args.locks()?;
     let arrays = args.semaphores()?;
     let program = launch::find(&args.command)?;
     // The program's own locks and the kernel's arrays need no help of ours: any program has them.
-    let environment = if locks.keeps_everything() && arrays.is_none_or(|arrays| arrays.which == Which::Kernel)
-    {
+    let keeps_arrays = arrays.map_or(locks.keeps_everything(), |arrays| arrays.which == Which::Kernel);
+    let environment = if locks.keeps_everything() && rwlocks == RwLocks::Glibc && keeps_arrays {
         library::plain_environment()
     } else {
         program::check(&program)?;
         let mut environment = library::environment_for(&program, locks, rwlocks)?;
-        environment.extend(args.semaphores.as_deref().map(semaphores::change));
+        environment.extend(args.arrays(locks).map(semaphores::change));
         environment
     };
-    Ok(launch::run(&program, &args.command, &environment)?.exit_code())
+    let ended = launch::run(&program, &args.command, &environment)?;
+    if let Some(words) = ended.obituary() {
+        say(format_args!("{}: {words}", args.command[0].display()));
+    }
+    Ok(ended.exit_code())
 }

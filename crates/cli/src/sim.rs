@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
-use indicatif::{ProgressBar, ProgressStyle};
 use poundlock_bench::floor;
+use poundlock_bench::progress::steps as progress;
 use poundlock_sim::experiment::{self, Outcome, Work};
 use poundlock_sim::workload::jobs::Profile;
 use poundlock_sim::{Hypervisor, Machine, NANOSECOND, Picoseconds, locks, published};
@@ -218,14 +218,6 @@ fn time(option: &str, value: f64, unit: f64, least: f64) -> Result<Picoseconds, 
 
 const US: f64 = NANOSECOND as f64 * 1e3;
 const MS: f64 = US * 1e3;
-
-fn progress(runs: usize) -> ProgressBar {
-    let bar = ProgressBar::new(runs as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} left  {msg}") {
-        bar.set_style(style);
-    }
-    bar
-}
 
 /// Does all runs, tells a terminal how far they are, and says how fast they were.
 fn runs(

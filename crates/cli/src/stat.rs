@@ -6,8 +6,10 @@ mod json;
 mod report;
 mod symbols;
 mod table;
+mod uncounted;
 mod variables;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -15,13 +17,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use poundlock_core::names::{Choice, RwLocks};
-use poundlock_linux::sem::Which;
 use poundlock_statfile::Snapshot;
+use poundlock_statfile::writer::Options;
 
 use crate::launch::{self, Ended};
 use crate::message::{Failure, say, status};
 use crate::program::{self, reason};
-use crate::{library, locks, run, semaphores};
+use crate::{library, run, semaphores};
 
 /// What to run, and how to report it.
 #[derive(clap::Args)]
@@ -29,7 +31,7 @@ pub(crate) struct Args {
     /// How many locks to show, each with its call sites; 0 for all of them
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
-    /// Write the figures of all locks to this file, as JSON
+    /// Write the figures of all locks to this file, as JSON; `-` is standard output, after the program's own
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -45,23 +47,23 @@ pub(crate) fn main(args: Args) -> ExitCode {
 }
 
 fn stat(args: &Args) -> Result<u8, Failure> {
-    let lock = locks::parse(&args.run.lock)?;
-    let rwlocks = locks::parse_rwlocks(&args.run.rwlock)?;
+    let (lock, rwlocks) = args.run.locks()?;
     args.run.semaphores()?;
     let program = launch::find(&args.run.command)?;
     // The program's own locks are measured by our library as well.
     program::check(&program)?;
+    check_file_size()?;
     let mut environment = library::environment_for(&program, lock, rwlocks)?;
-    environment.extend(semaphores(args, lock).map(semaphores::change));
+    environment.extend(args.run.arrays(lock).map(semaphores::change));
     // Before the program has run for an hour is the time to find that its report cannot be written.
     let json = args.json.as_deref().map(json::Output::open).transpose()?;
     let dir = figures_dir()?;
     environment.push((OsStr::new(library::STAT_VARIABLE), Some(dir.path().into())));
 
     let ended = launch::run(&program, &args.run.command, &environment)?;
-    let snapshots = read(dir.path(), monotonic_ns());
-    remark(&snapshots, &ended, &args.run.command[0]);
-    let written = report(args, (lock, rwlocks), &ended, &snapshots, json);
+    let figures = read(dir.path(), monotonic_ns());
+    remark(&figures, &ended, &args.run.command[0]);
+    let written = report(args, (lock, rwlocks), &ended, &figures.snapshots, json);
     match written {
         Ok(()) => Ok(ended.exit_code()),
         // The command's own failure says more than ours.
@@ -71,11 +73,6 @@ fn stat(args: &Args) -> Result<u8, Failure> {
             Ok(ended.exit_code())
         }
     }
-}
-
-/// The semaphore arrays that were asked for. A program that keeps its locks keeps its arrays.
-fn semaphores(args: &Args, lock: Choice) -> Option<&str> {
-    args.run.semaphores.as_deref().or(lock.keeps_everything().then_some(Which::Kernel.name()))
 }
 
 fn report(
@@ -100,6 +97,25 @@ fn report(
     Ok(())
 }
 
+/// With a limit on file sizes that leaves no room for the figures the program would run for nothing. A program may set
+/// itself one: [`remark`] says that then.
+fn check_file_size() -> Result<(), Failure> {
+    let Some(least) = Options::DEFAULT.sizes.last().copied() else { return Ok(()) };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the buffer is one `rlimit`.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    if !known || limit.rlim_cur >= least {
+        return Ok(());
+    }
+    let (limit, least) = (limit.rlim_cur, least >> 20);
+    Err(Failure::new(
+        status::OURS,
+        format_args!(
+            "the limit on file sizes (ulimit -f) is {limit} bytes, and the figures need {least} MiB: raise it"
+        ),
+    ))
+}
+
 /// A directory of our own for the processes' files: in memory, since every counter that is touched is a page of a
 /// file, which a disk's file system would have to find blocks for; elsewhere if there is no such place.
 fn figures_dir() -> Result<tempfile::TempDir, Failure> {
@@ -114,16 +130,25 @@ fn figures_dir() -> Result<tempfile::TempDir, Failure> {
     })
 }
 
-/// Reads what every process left, in the order in which they started.
-fn read(dir: &Path, now_ns: u64) -> Vec<Snapshot> {
+/// What the processes left.
+#[derive(Default)]
+struct Figures {
+    /// In the order in which they started.
+    snapshots: Vec<Snapshot>,
+    /// Processes that loaded our library and could not be measured.
+    unmeasured: Vec<u32>,
+}
+
+/// Reads what every process left.
+fn read(dir: &Path, now_ns: u64) -> Figures {
+    let mut figures = Figures::default();
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) => {
             say(format_args!("{}: {}", dir.display(), reason(&error)));
-            return Vec::new();
+            return figures;
         }
     };
-    let mut snapshots = Vec::new();
     for entry in entries.flatten() {
         let path = entry.path();
         // Others may have put something here: a pipe, say, would keep us waiting.
@@ -132,36 +157,57 @@ fn read(dir: &Path, now_ns: u64) -> Vec<Snapshot> {
             continue;
         }
         match poundlock_statfile::read(&path, now_ns) {
-            Ok(snapshot) => snapshots.push(snapshot),
-            // A process that was killed before it had used a lock has nothing to say.
-            Err(poundlock_statfile::Error::NotAStatFile) => {}
+            Ok(snapshot) => figures.snapshots.push(snapshot),
+            // A file of no length is the library's word for one that it could not make larger. Any other process was
+            // killed before it had used a lock, and has nothing to say.
+            Err(poundlock_statfile::Error::NotAStatFile) => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                let pid: Option<u32> = name.split('.').next().and_then(|pid| pid.parse().ok());
+                let empty = entry.metadata().is_ok_and(|metadata| metadata.len() == 0);
+                figures.unmeasured.extend(pid.filter(|_| empty));
+            }
             Err(error) => {
                 let name = path.file_stem().unwrap_or_default();
                 say(format_args!("the figures of process {} cannot be read: {error}", name.display()));
             }
         }
     }
-    snapshots.sort_by_key(|snapshot| (snapshot.start_ns, snapshot.pid));
-    snapshots
+    figures.snapshots.sort_by_key(|snapshot| (snapshot.start_ns, snapshot.pid));
+    figures.unmeasured.sort_unstable();
+    figures.unmeasured.dedup();
+    figures
 }
 
 /// Says what the figures leave out.
-fn remark(snapshots: &[Snapshot], ended: &Ended, command: &OsStr) {
+fn remark(figures: &Figures, ended: &Ended, command: &OsStr) {
     let command = command.display();
-    if snapshots.is_empty() {
+    let Figures { snapshots, unmeasured } = figures;
+    let measured = |pid| snapshots.iter().any(|snapshot| snapshot.pid == pid);
+    if unmeasured.contains(&ended.pid) && !measured(ended.pid) {
+        let what = if snapshots.is_empty() { "nothing" } else { "only what it started" };
+        say(format_args!(
+            "{command} loaded our library, which could not make its file for the figures: {what} was measured"
+        ));
+    } else if snapshots.is_empty() && unmeasured.is_empty() {
         say(format_args!(
             "{command} did not load our library: nothing was measured, and it ran on its own locks"
         ));
-    } else if !snapshots.iter().any(|snapshot| snapshot.pid == ended.pid) {
+    } else if !measured(ended.pid) {
         say(format_args!(
             "{command} itself did not load our library: only processes that it started were measured"
         ));
     }
-    for snapshot in snapshots {
-        if snapshot.pid != ended.pid && is_alive(snapshot.pid) {
-            let name = Path::new(&snapshot.exe).file_name().unwrap_or(OsStr::new("?")).display();
-            say(format_args!("process {} ({name}) is still running: its figures end here", snapshot.pid));
-        }
+    for &pid in unmeasured.iter().filter(|&&pid| pid != ended.pid && !measured(pid)) {
+        say(format_args!("process {pid} was not measured: no file could be made for its figures"));
+    }
+    // The last program of each process: it may have gone through several.
+    let last: BTreeMap<u32, &Snapshot> = snapshots.iter().map(|snapshot| (snapshot.pid, snapshot)).collect();
+    for (&pid, snapshot) in last.iter().filter(|&(&pid, _)| pid != ended.pid && is_alive(pid)) {
+        // ... of which the very last one may not have loaded our library.
+        let now =
+            std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_else(|_| PathBuf::from(&snapshot.exe));
+        let name = now.file_name().unwrap_or(OsStr::new("?")).display();
+        say(format_args!("process {pid} ({name}) is still running: its figures end here"));
     }
 }
 

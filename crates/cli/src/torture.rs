@@ -23,6 +23,7 @@ use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime};
 
@@ -30,6 +31,7 @@ use poundlock_core::names::{Choice, LockName, RwLocks};
 use poundlock_core::qspin::Kind;
 
 use crate::message::{Failure, say, status};
+use crate::output::print;
 use crate::{library, locks};
 
 /// Exit status when a check failed.
@@ -49,8 +51,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
     lock: String,
     /// The readers-writer locks to torture beside them, as for `poundlock run`
-    #[arg(long, value_name = "NAME", default_value_t = RwLocks::default().to_string())]
-    rwlock: String,
+    #[arg(long, value_name = "NAME")]
+    rwlock: Option<String>,
     /// Torture semaphore arrays instead: whose, and perhaps which variant, as for `poundlock run`
     #[arg(long, value_name = "VALUE", conflicts_with = "lock")]
     semaphores: Option<String>,
@@ -149,8 +151,18 @@ pub(crate) fn main(args: Args) -> ExitCode {
 
 fn torture(args: &Args) -> Result<ExitCode, Failure> {
     let plan = Plan::new(args)?;
+    heed_signals();
     let mut child = plan.start()?;
     let outcome = plan.watch(&mut child);
+    if let Outcome::Interrupted { signal, milliseconds } = outcome {
+        end(&mut child);
+        let _ = plan.clear_up();
+        let seconds = milliseconds as f64 / 1000.0;
+        say(format_args!(
+            "torture: interrupted after {seconds:.1} s, without a violation until then ({plan})"
+        ));
+        return Ok(ExitCode::from(128u8.wrapping_add(signal as u8)));
+    }
     if let Outcome::Violated { line, details } = outcome {
         if let Some(file) = &args.backtrace {
             backtrace(child.id(), file);
@@ -163,16 +175,13 @@ fn torture(args: &Args) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::from(VIOLATION));
     }
-    let Outcome::Passed(report) = outcome else { unreachable!("two outcomes") };
+    let Outcome::Passed(report) = outcome else { unreachable!("the third of three outcomes") };
     end(&mut child);
     if let Err(line) = plan.clear_up() {
         say(format_args!("torture: violation: {line} ({plan})"));
         return Ok(ExitCode::from(VIOLATION));
     }
-    std::io::stdout()
-        .lock()
-        .write_all(plan.report(&report).as_bytes())
-        .map_err(|error| Failure::new(VIOLATION, format_args!("standard output: {error}")))?;
+    print(&plan.report(&report))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -197,8 +206,16 @@ impl std::fmt::Display for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Plan { threads, cpus, seed, .. } = self;
         match &self.subject {
-            Subject::Locks(lock, RwLocks::ByKind) => write!(f, "lock {lock}, {threads} threads")?,
-            Subject::Locks(lock, rwlocks) => write!(f, "lock {lock}, rwlock {rwlocks}, {threads} threads")?,
+            Subject::Locks(lock, rwlocks) => {
+                write!(f, "lock {}", lock.mutex())?;
+                if let Some(spinlock) = lock.spinlock() {
+                    write!(f, ", spinlock {spinlock}")?;
+                }
+                if *rwlocks != RwLocks::of(*lock, None) {
+                    write!(f, ", rwlock {rwlocks}")?;
+                }
+                write!(f, ", {threads} threads")?;
+            }
             Subject::Arrays(arrays) => write!(f, "semaphores {arrays}, {threads} processes")?,
         }
         write!(f, " on {cpus} CPUs, seed {seed:#x}")
@@ -208,7 +225,15 @@ impl std::fmt::Display for Plan {
 /// How it went.
 enum Outcome {
     Passed(Report),
-    Violated { line: String, details: Vec<String> },
+    Violated {
+        line: String,
+        details: Vec<String>,
+    },
+    /// By this signal, after so long.
+    Interrupted {
+        signal: i32,
+        milliseconds: u64,
+    },
 }
 
 /// What the child did.
@@ -226,11 +251,12 @@ impl Plan {
                 (Subject::Arrays(arrays), environment)
             }
             None => {
-                let lock = locks::parse(&args.lock)?;
-                let plain = lock.keeps_everything();
-                let rwlocks = locks::parse_rwlocks(&args.rwlock)?;
-                let environment =
-                    if plain { library::plain_environment() } else { library::environment(lock, rwlocks)? };
+                let (lock, rwlocks) = locks::parse_both(&args.lock, args.rwlock.as_deref())?;
+                let environment = if keeps_all(lock, rwlocks) {
+                    library::plain_environment()
+                } else {
+                    library::environment(lock, rwlocks)?
+                };
                 (Subject::Locks(lock, rwlocks), environment)
             }
         };
@@ -273,7 +299,7 @@ impl Plan {
                 command.arg(BODY).arg(self.threads.to_string());
                 command.args(spinners.map(|number| number.to_string()));
                 command.arg(u8::from(*rwlocks == RwLocks::PhaseFair).to_string()).args(times);
-                lock.keeps_everything()
+                keeps_all(*lock, *rwlocks)
             }
             Subject::Arrays(arrays) => {
                 command.arg(ARRAYS).arg(self.threads.to_string()).args(times).arg(arrays.key().to_string());
@@ -310,8 +336,14 @@ impl Plan {
         let mut report = Report::default();
         let mut violation: Option<(String, Vec<String>)> = None;
         let mut silent = Duration::ZERO;
+        let mut passed = 0;
         let patience = Duration::from_millis(self.patience_ms);
         loop {
+            let signal = SIGNAL.load(Relaxed);
+            if signal != 0 && violation.is_none() {
+                clear(progress);
+                return Outcome::Interrupted { signal, milliseconds: passed };
+            }
             let line = match lines.recv_timeout(LOOK) {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout) => {
@@ -348,11 +380,12 @@ impl Plan {
                 ("beat", _) => {
                     let mut numbers = rest.split(' ').map(|number| number.parse::<u64>().unwrap_or(0));
                     let (ms, sections) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+                    passed = ms;
                     if progress {
-                        let seconds = ms as f64 / 1000.0;
+                        let left = self.milliseconds.saturating_sub(ms) as f64 / 1000.0;
                         let _ = write!(
                             std::io::stderr(),
-                            "\r{seconds:7.1} s {sections:12} critical sections\x1b[K"
+                            "\r{sections:12} critical sections, {left:.1} s to go\x1b[K"
                         );
                     }
                     if ms > self.milliseconds + 4 * self.patience_ms && violation.is_none() {
@@ -390,8 +423,7 @@ impl Plan {
         let total: u64 = report.locks.iter().map(|(count, _)| count).sum();
         let seconds = self.milliseconds as f64 / 1000.0;
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{self}: no violation in {seconds} s");
-        let _ = writeln!(text, "\n{total:>12}  critical sections, of which on");
+        let _ = writeln!(text, "{total:>12}  critical sections, of which on");
         for (count, name) in &report.locks {
             let _ = writeln!(text, "{count:>12}    {name}");
         }
@@ -399,6 +431,8 @@ impl Plan {
         for (count, name) in &report.counts {
             let _ = writeln!(text, "{count:>12}  {name}");
         }
+        // Last, where it is read.
+        let _ = writeln!(text, "\n{self}: no violation in {seconds} s");
         text
     }
 }
@@ -411,6 +445,30 @@ pub(crate) const ARRAYS: &str = "torture-arrays";
 pub(crate) const EXECUTED: &str = "torture-executed";
 
 pub(crate) use arrays::{ArraysArgs, ExecutedArgs, body as arrays_body, executed};
+
+/// Whether the child has no lock of ours, and needs no library.
+fn keeps_all(lock: Choice, rwlocks: RwLocks) -> bool {
+    lock.keeps_everything() && rwlocks == RwLocks::Glibc
+}
+
+/// The signal that asks us to end; 0 while there is none.
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// Has the signals by which a run is ended noted, rather than end us: the seed would be lost, and the child left.
+fn heed_signals() {
+    extern "C" fn note(signal: libc::c_int) {
+        SIGNAL.store(signal, Relaxed);
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler stores to an atomic and does nothing else. A signal that we were started to ignore stays
+        // ignored.
+        unsafe {
+            if libc::signal(signal, note as *const () as libc::sighandler_t) == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+        }
+    }
+}
 
 /// Not secret, only different each time.
 fn any_seed() -> u64 {

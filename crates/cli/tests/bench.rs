@@ -29,7 +29,21 @@ fn measured(command: &mut Command, arguments: &[&str]) -> (String, Value) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {}\n{stderr}", output.status);
     assert_eq!(stderr, "", "{command:?}");
-    (String::from_utf8(output.stdout).unwrap(), read(&json))
+    let text = String::from_utf8(output.stdout).unwrap();
+    if !text.is_empty() {
+        check_tables(&text);
+    }
+    (text, read(&json))
+}
+
+/// No line of a table is wider than a pipe's are to be.
+#[track_caller]
+fn check_tables(text: &str) {
+    // Of all that is printed, rows alone begin with a blank, and rules alone with these.
+    let lines = text.lines().filter(|line| line.starts_with([' ', '─', '═']));
+    let widest =
+        lines.max_by_key(|line| line.chars().count()).unwrap_or_else(|| panic!("no table in {text}"));
+    assert!(widest.chars().count() <= 110, "{} columns: {widest}", widest.chars().count());
 }
 
 fn read(path: &Path) -> Value {
@@ -681,6 +695,34 @@ fn a_command_is_measured_on_glibc_and_on_ours() {
 }
 
 #[test]
+fn a_command_that_fails_is_measured_if_that_is_asked_for() {
+    let programs = |script: &str| {
+        let arguments = ["programs", "-i", "--rounds", "2", "--json", "-", "--", "sh", "-c", script];
+        let mut command = poundlock();
+        command.arg("bench").args(arguments);
+        run_limited(&mut command, LIMIT)
+    };
+    let output = programs("exit 3");
+    support::expect_status(&output, 0);
+    let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for row in rows["rows"].as_array().unwrap() {
+        check_summary(&row["ms"], 2);
+        assert_eq!(row["exit_codes"], serde_json::json!([3, 3]), "{row}");
+    }
+    // What `run` could not run has no figure.
+    let output = programs(r#"test -z "$POUNDLOCK_LOCK" || exit 125"#);
+    support::expect_status(&output, 2);
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert!(line.contains("sh on poundlock: it did not succeed (exit status: 125)"), "{line}");
+    // And people are told of what was ignored.
+    let arguments = ["bench", "programs", "--ignore-failure", "--rounds", "1", "--", "sh", "-c", "exit 3"];
+    let output = run_limited(poundlock().args(arguments), LIMIT);
+    support::expect_status(&output, 0);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("sh on glibc ended with 3 in 1 of 1 rounds"), "{text}");
+}
+
+#[test]
 fn known_programs_do_their_work_on_both() {
     let on_path = |program: &str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -840,6 +882,8 @@ fn arguments_that_make_no_sense_are_named() {
         (&["programs", "--rounds", "0"], "round"),
         (&["programs", "--only", "xz", "--", "true"], "--only"),
         (&["programs", "--rounds", "1", "--", "false"], "did not succeed"),
+        (&["programs", "--rounds", "1", "--", "false"], "-i"),
+        (&["programs", "-i", "--rounds", "1", "--", "sh", "-c", "kill -KILL $$"], "did not succeed"),
         (&["programs", "--rounds", "1", "--", "/no/such/command"], "/no/such/command"),
         (&["sembench", "-o", "3"], "'3'"),
         (&["sembench", "-o", "kernel,eventfd"], "'eventfd'"),
@@ -927,7 +971,8 @@ fn grid_measures_every_sort_of_work() {
     let _alone = alone();
     let temporary = tempfile::tempdir().unwrap();
     let mut command = poundlock_bare();
-    command.current_dir(temporary.path());
+    // Wide enough for each target's name to be on one line with its verdict.
+    command.current_dir(temporary.path()).env("COLUMNS", "250");
     command.args(["bench", "grid", "--locks", "std,glibc", "--ours", "mcs-queue", "--threads", "3,2"]);
     command.args(["--critical", "0,0.5", "--think", "0.2", "--seconds", "0.004", "--rounds", "2"]);
     let output = run_limited(&mut command, 2 * LIMIT);
@@ -973,6 +1018,7 @@ fn grid_measures_every_sort_of_work() {
     again.args(["--think", "0", "--seconds", "0.002", "--rounds", "1", "--pin", "--cpus", "1"]);
     let output = run_limited(&mut again, LIMIT);
     assert!(output.status.success(), "{output:?}");
+    check_tables(&String::from_utf8(output.stdout).unwrap());
     let second = temporary.path().join("poundlock-grid-2");
     check_samples(&second);
     let run = read(&second.join("run.json"));

@@ -6,6 +6,8 @@
 
 mod support;
 
+#[path = "dropin/filters.rs"]
+mod filters;
 #[path = "dropin/planted.rs"]
 mod planted;
 #[path = "dropin/preloaded.rs"]
@@ -56,6 +58,7 @@ programs! {
     cpp_forced_unwinding: "cxx_cancel.cpp", All;
     fork_with_locks_held: "fork_locks.c", All;
     fork_a_thousand_times: "fork_storm.c", All;
+    fork_from_many_threads_at_once: "fork_crowd.c", All;
     spawn_and_exec: "exec.c", All;
     ends_of_threads_and_of_the_process: "thread_exit.cpp", All;
     signals_and_real_time: "signals.c", All;
@@ -105,6 +108,7 @@ fn counted() {
         "destroy_unmap.c",
         "fork_locks.c",
         "fork_storm.c",
+        "fork_crowd.c",
         "exec.c",
         "short_threads.c",
         "thread_exit.cpp",
@@ -144,6 +148,14 @@ fn without_restartable_sequences() {
         let locks = if source == "spin_crowd.c" { Locks::Crowd } else { Locks::Default };
         program.environment("GLIBC_TUNABLES", "glibc.pthread.rseq=0").check(locks);
     }
+}
+
+/// Where the kernel does not wipe the page by which a forked child knows that it is one, a child of `fork` is
+/// told.
+#[test]
+fn fork_where_pages_are_not_wiped() {
+    let program = Program::compile("fork_storm.c", &[]);
+    Program::compile("no_wiping.c", &[]).argument(program.executable()).check(Locks::All);
 }
 
 /// With `-fexceptions` cleanup handlers are run by the unwinder, frame by frame, rather than by long jumps.

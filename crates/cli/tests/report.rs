@@ -322,6 +322,7 @@ fn a_browser_draws_the_whole_page() {
         assert_eq!(seen.number("bars"), 5 * (PEERS.len() as u64 - 3));
         assert_eq!(seen.number("cells"), 16 * 7);
         assert_eq!(seen.number("columns"), 7, "the tip was asked for at each");
+        assert!(seen.number("names") > 1000, "{}", seen.findings);
         assert_eq!(seen.findings["title"], "poundlock beside the locks that people use");
     }
 }

@@ -109,7 +109,47 @@ fn the_exit_status_is_the_commands() {
         let script = format!("ulimit -c 0; kill -{signal} $$");
         let output = run_limited(poundlock().args(["run", "--", "sh", "-c", &script]), LIMIT);
         expect_status(&output, code);
+        // A shell says so, which sees an exit status of ours.
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            format!("poundlock: sh: killed by SIG{signal}\n")
+        );
+        assert!(output.stdout.is_empty(), "{output:?}");
+    }
+    // Of these a shell says nothing.
+    for (signal, code) in [("INT", 130), ("PIPE", 141)] {
+        let script = format!("kill -{signal} $$");
+        let output = run_limited(poundlock().args(["run", "--", "sh", "-c", &script]), LIMIT);
+        expect_status(&output, code);
         assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn an_option_that_is_none_is_not_taken_for_the_command() {
+    // As commands they would be searched for, and not found: 127.
+    for arguments in [
+        &["run", "--locks", "poundlock", "--", "true"][..],
+        &["run", "--lock", "poundlock", "-x", "true"],
+        &["stat", "--jsn", "x", "true"],
+        &["stat", "--top", "3", "--locks=poundlock", "true"],
+    ] {
+        let output = run_limited(poundlock().args(arguments), LIMIT);
+        expect_status(&output, 2);
+        let text = String::from_utf8_lossy(&output.stderr);
+        let wrong = ["--locks", "-x", "--jsn"]
+            .iter()
+            .find(|wrong| arguments[1..].iter().any(|a| a.starts_with(*wrong)));
+        assert!(text.contains(&format!("'{}", wrong.expect("one is wrong"))), "{text}");
+        assert!(output.stdout.is_empty(), "it ran");
+    }
+    // Behind `--` it is a command, and behind the command an argument.
+    let output = run_limited(poundlock().args(["run", "--", "--locks", "poundlock"]), LIMIT);
+    expect_refusal(&output, 127, &["--locks"]);
+    for arguments in [&["run", "printf", "%s", "--locks"][..], &["run", "--", "printf", "%s", "--locks"]] {
+        let output = run_limited(poundlock().args(arguments), LIMIT);
+        expect_status(&output, 0);
+        assert_eq!(stdout(&output), "--locks");
     }
 }
 
@@ -380,20 +420,48 @@ fn one_poundlock_inside_another_decides_for_its_own_command() {
     assert_eq!(stdout(&output), format!("baseline {}\nunset unset\n", ours.display()));
 }
 
+/// `LD_PRELOAD` ends a path at a blank or a colon, and replaces what follows a dollar sign: such paths were refused.
 #[test]
-fn a_library_that_cannot_be_preloaded_is_an_error() {
+fn a_library_whose_path_cannot_stand_in_ld_preload_is_linked() {
     let dir = scratch();
-    for (name, word) in [("a b", "' '"), ("a:b", "':'")] {
-        let bad_dir = dir.join(name);
-        std::fs::create_dir(&bad_dir).expect("a new directory");
-        let library = bad_dir.join("libpoundlock_preload.so");
-        std::fs::write(&library, "").expect("a file can be written");
-        let mut cmd = poundlock_bare();
-        cmd.args(["run", "--", "true"]).env("POUNDLOCK_PRELOAD_LIB", &library);
-        expect_refusal(&run_limited(&mut cmd, LIMIT), 125, &["LD_PRELOAD", word]);
+    for name in ["a b", "a:b", "a\tb", "$LIB"] {
+        let its_dir = dir.join(name);
+        let temporary = its_dir.join("temporary");
+        std::fs::create_dir_all(&temporary).expect("a new directory");
+        let library = its_dir.join("libpoundlock_preload.so");
+        std::fs::copy(preload_library(), &library).expect("the library can be copied");
+        let library = library.canonicalize().expect("it was just made");
+        // A directory for temporary files whose path cannot stand there either is passed over.
+        for temporary in [dir.canonicalize().expect("it was just made"), temporary] {
+            for subcommand in ["run", "stat"] {
+                let script = "echo \"$LD_PRELOAD\"; sh -c 'cat /proc/self/maps'; exit 7";
+                let mut cmd = poundlock_bare();
+                cmd.args([subcommand, "--", "sh", "-c", script]);
+                cmd.env("POUNDLOCK_PRELOAD_LIB", &library).env("TMPDIR", &temporary);
+                let output = run_limited(&mut cmd, LIMIT);
+                expect_status(&output, 7);
+                let text = stdout(&output);
+                let link = Path::new(text.lines().next().expect("the first line is LD_PRELOAD"));
+                assert_ne!(link, library);
+                assert!(
+                    text.contains(library.to_str().expect("UTF-8")) || name == "a\tb",
+                    "not loaded: {text}"
+                );
+                assert!(text.contains("/libpoundlock_preload.so"), "not loaded: {text}");
+                assert!(link.file_name() == library.file_name() && !link.exists(), "{text}");
+                assert!(
+                    !link.parent().expect("a directory").exists(),
+                    "the link's directory was left behind"
+                );
+            }
+        }
     }
+}
+
+#[test]
+fn a_library_that_is_not_there_is_an_error() {
     let mut cmd = poundlock_bare();
-    cmd.args(["run", "--", "true"]).env("POUNDLOCK_PRELOAD_LIB", dir.join("missing.so"));
+    cmd.args(["run", "--", "true"]).env("POUNDLOCK_PRELOAD_LIB", scratch().join("missing.so"));
     expect_refusal(&run_limited(&mut cmd, LIMIT), 125, &["missing.so"]);
 }
 

@@ -192,6 +192,7 @@ fn pages(directory: &Path) -> [(String, Vec<&'static str>); 2] {
                 "ours before, fitted",
                 "published after",
                 "ours after, predicted",
+                "<code>poundlock sim reproduce osv_mutex --plot ",
             ],
         ),
         (
@@ -204,6 +205,8 @@ fn pages(directory: &Path) -> [(String, Vec<&'static str>); 2] {
                 "qspin",
                 "thousands a second",
                 "threads (logarithmic)",
+                "<code>poundlock sim run --machine westmere-ex-8s --workload grid --time 1 --threads 1,2,8,40 --lock \
+                 poundlock,mcs,ticket,test-and-set,qspin --plot ",
             ],
         ),
     ]
@@ -254,6 +257,9 @@ const PROBE: &str = r#"
             check(contrast(getComputedStyle(text).fill) >= 4.5, `'${word}' cannot be seen`);
             words.slice(index + 1).forEach(([other, b]) => check(!overlap(a, b), `'${word}' over '${other}'`));
         });
+        const legend = all('.legend', chart.closest('figure')).map(legend => legend.getBoundingClientRect());
+        check(legend.length === 1 && legend[0].height > 0 && legend[0].right <= innerWidth
+            && legend[0].top >= box.bottom - 1 && legend[0].top <= box.bottom + 50, 'no legend just below its chart');
     }
     // A ring is a disc of the paper's colour under a circle.
     for (const mark of all('circle, polygon')) {
@@ -276,6 +282,7 @@ fn a_browser_draws_the_pages() {
         for view in VIEWS {
             let seen = browser.draw(&page, PROBE, view);
             assert_eq!(seen.findings["wrong"], Value::Array(vec![]), "{view:?}: {:#}", seen.findings);
+            assert_eq!(seen.console, Vec::<String>::new());
             assert_eq!(seen.number("charts"), 1);
             assert!(seen.number("legends") >= 4, "{}", seen.findings);
         }

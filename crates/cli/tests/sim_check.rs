@@ -17,6 +17,11 @@ fn every_lock_is_checked_and_a_seed_is_the_same_each_time() {
         let (status, text, said) = check(&["--seeds", "5..25"]);
         assert_eq!(status, Some(0), "{said}");
         assert!(said.contains("accesses in"), "{said}");
+        let verdict = text.lines().last().unwrap();
+        assert!(
+            verdict.starts_with("no violation found in ") && verdict.ends_with(", seeds 5..25)"),
+            "{text}"
+        );
         text
     };
     let (first, second) = (run(), run());

@@ -150,14 +150,26 @@ fn check_schema(document: &Value) {
     text(document, "spinlock");
     text(document, "rwlock");
     number(document, "wall_ns");
-    number(document, "threads");
-    // There are no spinlocks here (`spin.rs` has more), and mutexes have events only if they are hand-off ones.
+    let threads = number(document, "threads");
+    assert!(number(document, "locking_threads") <= threads, "{document:#}");
+    // glibc's locks have no events; all others do, once they have gone their slow paths.
     for key in ["events", "durations"] {
         let empty = document[key].as_array().map(Vec::is_empty);
         assert!(
-            empty.is_some() && (empty == Some(true) || text(document, "lock") == "handoff"),
+            empty.is_some() && (empty == Some(true) || text(document, "lock") != "glibc"),
             "{document:#}"
         );
+    }
+    for key in ["mutex_calls", "rwlock_calls"] {
+        number(&document["uncounted"], key);
+    }
+    assert!(document["uncounted"]["possible"].is_array(), "{document:#}");
+    let ran_on = document["ran_on"].as_array().unwrap_or_else(|| panic!("no ran_on in {document}"));
+    for on in ran_on {
+        for key in ["mutex", "spinlock", "rwlock"] {
+            text(on, key);
+        }
+        assert!(on["programs"].as_array().is_some_and(|names| names.iter().all(Value::is_string)), "{on}");
     }
     // Nor are there semaphore arrays (`semaphores.rs`).
     assert_eq!(
@@ -255,11 +267,18 @@ fn every_figure_of_a_known_program_is_right() {
         ] {
             assert!(table.contains(expected), "no {expected:?} in\n{table}");
         }
-        // The one wait was ended by handing over; nobody else may have waited.
+        // The one wait was ended by handing over, or by waking the sleeper; nobody else may have waited.
         let events = document["events"].as_array().map_or(&[][..], Vec::as_slice);
-        let handed = events.iter().find(|event| event["name"] == "hand-overs");
-        assert_eq!(handed.is_some_and(|event| number(event, "count") > 0), lock == "handoff", "{document:#}");
+        let count = |name: &str| {
+            events.iter().find(|event| event["name"] == name).map_or(0, |event| number(event, "count"))
+        };
+        assert_eq!(count("hand-overs") > 0, lock == "handoff", "{document:#}");
         assert_eq!(table.contains("hand-off mutex events"), lock == "handoff", "{table}");
+        let wakes = ["poundlock", "any-negative", "baseline"].contains(&lock);
+        assert_eq!(table.lines().any(|line| line.starts_with("mutex events ")), wakes, "{table}");
+        for name in ["calls that found it held", "sleeps until woken", "sleepers woken"] {
+            assert_eq!(count(name) > 0, wakes, "{lock}, {name:?}: {document:#}");
+        }
         // Nothing but the JSON was left beside it.
         let names: Vec<_> =
             std::fs::read_dir(json.parent().expect("a directory")).expect("it is there").collect();
@@ -503,7 +522,9 @@ fn what_was_not_measured_is_said() {
     cmd.args(["stat", "--json"]).arg(&json).args(["--", "sh", "-c", script]).arg(&program);
     let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, 0);
-    assert!(stderr(&output).contains("No lock was used."), "{}", stderr(&output));
+    let table = stderr(&output);
+    assert!(table.contains("No lock that is counted was used."), "{table}");
+    assert!(table.contains("never counted: ") && table.contains("programs without our library"), "{table}");
     assert!(locks(&parsed(&json)).is_empty());
 
     // A library that is none of ours records nothing.
@@ -518,4 +539,299 @@ fn what_was_not_measured_is_said() {
     let text = stderr(&output);
     assert!(text.starts_with("poundlock: sh did not load our library: nothing was measured"), "{text}");
     check_schema(&parsed(&json));
+}
+
+/// Runs it under `stat`: its report for a reader, and the JSON.
+#[track_caller]
+fn stat(arguments: &[&str], program: &Path) -> (String, Value) {
+    let json = json_path();
+    let mut cmd = poundlock();
+    cmd.args(["stat", "--json"]).arg(&json).args(arguments).arg("--").arg(program);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    let document = parsed(&json);
+    check_schema(&document);
+    (stderr(&output), document)
+}
+
+/// What the JSON says may have been used beside what is counted, and where.
+fn possible<'a>(document: &'a Value, what: &str) -> Vec<&'a str> {
+    let sorts = document["uncounted"]["possible"].as_array().expect("checked");
+    let files = sorts.iter().filter(|sort| sort["what"] == what).filter_map(|sort| sort["files"].as_array());
+    files.flatten().filter_map(Value::as_str).collect()
+}
+
+/// Two threads, and what they do.
+fn two_threads(globals: &str, start: &str, each: &str) -> PathBuf {
+    let source = format!(
+        r#"
+        #include <pthread.h>
+        #include <semaphore.h>
+        #include <stdlib.h>
+        {globals}
+        static void *thread(void *unused) {{
+            for (int i = 0; i < 100000; i++) {{ {each} }}
+            return unused;
+        }}
+        int main(void) {{
+            pthread_t threads[2];
+            {start}
+            for (int i = 0; i < 2; i++) if (pthread_create(&threads[i], NULL, thread, NULL)) abort();
+            for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+            return 0;
+        }}
+        "#
+    );
+    compile_c(&source, &[])
+}
+
+#[test]
+fn locks_that_are_not_counted_are_not_said_to_be_none() {
+    let shared_mutex = "pthread_mutexattr_t a; pthread_mutexattr_init(&a);
+        pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED); pthread_mutex_init(&lock, &a);";
+    let robust = "pthread_mutexattr_t a; pthread_mutexattr_init(&a);
+        pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST); pthread_mutex_init(&lock, &a);";
+    let inheriting = "pthread_mutexattr_t a; pthread_mutexattr_init(&a);
+        pthread_mutexattr_setprotocol(&a, PTHREAD_PRIO_INHERIT); pthread_mutex_init(&lock, &a);";
+    let shared_rwlock = "pthread_rwlockattr_t a; pthread_rwlockattr_init(&a);
+        pthread_rwlockattr_setpshared(&a, PTHREAD_PROCESS_SHARED); pthread_rwlock_init(&lock, &a);";
+    let by_mutex = "pthread_mutex_lock(&lock); pthread_mutex_unlock(&lock);";
+    let by_rwlock = "pthread_rwlock_rdlock(&lock); pthread_rwlock_unlock(&lock);";
+    let mutex = "static pthread_mutex_t lock;";
+    let words = "not counted: 200000 calls for mutexes that are process-shared, robust, priority-inheriting";
+    for (globals, start, each, key, words) in [
+        (mutex, shared_mutex, by_mutex, "mutex_calls", words),
+        (mutex, robust, by_mutex, "mutex_calls", words),
+        (mutex, inheriting, by_mutex, "mutex_calls", words),
+        (
+            "static pthread_rwlock_t lock;",
+            shared_rwlock,
+            by_rwlock,
+            "rwlock_calls",
+            "not counted: 200000 calls for process-shared readers-writer locks",
+        ),
+    ] {
+        let program = two_threads(globals, start, each);
+        for lock in ["poundlock", "any-negative", "glibc"] {
+            let (table, document) = stat(&["--lock", lock], &program);
+            assert_eq!(number(&document["uncounted"], key), 200_000, "{document:#}");
+            assert_eq!(number(&document, "threads"), 3, "{document:#}");
+            assert!(locks(&document).is_empty(), "{document:#}");
+            assert!(table.contains(" 3 threads, 1 process"), "{table}");
+            assert!(table.contains("No lock that is counted was used.") && table.contains(words), "{table}");
+            assert!(!table.contains("No lock was used."), "{table}");
+        }
+    }
+    // Beside one that is counted it is said as well.
+    let program = two_threads(
+        "static pthread_mutex_t lock; static pthread_mutex_t plain = PTHREAD_MUTEX_INITIALIZER;",
+        shared_mutex,
+        &format!("{by_mutex} pthread_mutex_lock(&plain); pthread_mutex_unlock(&plain);"),
+    );
+    let (table, document) = stat(&[], &program);
+    let plain = only(&document, "plain", variable_is("plain"));
+    assert_eq!(number(plain, "acquisitions"), 200_000);
+    assert!(table.contains(words) && !table.contains("No lock"), "{table}");
+}
+
+#[test]
+fn semaphores_and_barriers_of_a_program_are_named() {
+    let program = two_threads(
+        "static sem_t semaphore; static pthread_barrier_t barrier;",
+        "sem_init(&semaphore, 0, 1); pthread_barrier_init(&barrier, NULL, 2);",
+        "sem_wait(&semaphore); sem_post(&semaphore); if (i % 1000 == 0) pthread_barrier_wait(&barrier);",
+    );
+    let (table, document) = stat(&[], &program);
+    assert_eq!(number(&document, "threads"), 3, "{document:#}");
+    assert_eq!(number(&document, "locking_threads"), 0, "{document:#}");
+    for what in ["POSIX semaphores", "barriers"] {
+        assert_eq!(possible(&document, what), ["program"], "{document:#}");
+        assert!(table.contains(&format!("{what} (called by program)")), "{table}");
+    }
+    assert_eq!(possible(&document, "futexes through syscall()"), [""; 0], "{document:#}");
+    assert!(table.contains("No lock that is counted was used."), "{table}");
+}
+
+#[test]
+fn threads_of_every_sort_are_counted() {
+    // Threads of C11; one that uses a counted lock; and those of a forked child, which are its own.
+    let program = compile_c(
+        r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <threads.h>
+        #include <unistd.h>
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static int locks(void *unused) {
+            pthread_mutex_lock(&lock);
+            pthread_mutex_unlock(&lock);
+            return unused != NULL;
+        }
+        static int idles(void *unused) { return unused != NULL; }
+        static void join(thrd_start_t start) {
+            thrd_t thread;
+            if (thrd_create(&thread, start, NULL) != thrd_success || thrd_join(thread, NULL) != thrd_success) abort();
+        }
+        int main(void) {
+            join(locks);
+            join(idles);
+            pid_t child = fork();
+            if (child == 0) {
+                join(idles);
+                join(idles);
+                join(idles);
+                exit(0);
+            }
+            int status;
+            if (waitpid(child, &status, 0) != child || status != 0) abort();
+            return 0;
+        }
+        "#,
+        &[],
+    );
+    let (table, document) = stat(&[], &program);
+    assert_eq!(number(&document, "threads"), 3 + 4, "{document:#}");
+    assert_eq!(number(&document, "locking_threads"), 1, "{document:#}");
+    assert_eq!(number(&document, "processes"), 2, "{document:#}");
+    assert!(table.contains("the time that the 1 thread that used a lock lived"), "{table}");
+}
+
+#[test]
+fn locks_of_a_language_are_not_said_to_be_none() {
+    let dir = scratch();
+    let source = dir.join("program.rs");
+    std::fs::write(
+        &source,
+        r#"
+        use std::sync::{Arc, Mutex};
+        fn main() {
+            let sum = Arc::new(Mutex::new(0));
+            let threads: Vec<_> = (0..2)
+                .map(|_| {
+                    let sum = Arc::clone(&sum);
+                    std::thread::spawn(move || (0..1000).for_each(|_| *sum.lock().unwrap() += 1))
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!(*sum.lock().unwrap(), 2000);
+        }
+        "#,
+    )
+    .expect("the source can be written");
+    let program = dir.join("program");
+    let rustc = Path::new(env!("CARGO")).with_file_name("rustc");
+    let mut cmd = std::process::Command::new(rustc);
+    cmd.args(["--edition", "2021", "-O", "-o"]).arg(&program).arg(&source);
+    expect_status(&run_limited(&mut cmd, LIMIT), 0);
+    let (table, document) = stat(&[], &program);
+    assert_eq!(number(&document, "threads"), 3, "{document:#}");
+    assert_eq!(possible(&document, "futexes through syscall()"), ["program"], "{document:#}");
+    assert!(!table.contains("No lock was used."), "{table}");
+    assert!(table.contains("No lock that is counted was used.") && table.contains("Rust's std"), "{table}");
+}
+
+#[test]
+fn a_limit_on_file_sizes_is_not_taken_for_a_missing_library() {
+    let trace = scratch().join("ran");
+    let limited = |limit: u64, script: &str| {
+        let mut cmd = poundlock();
+        cmd.args(["stat", "--", "sh", "-c", script]).arg(&trace);
+        let set = move || {
+            let limit = libc::rlimit { rlim_cur: limit, rlim_max: libc::RLIM_INFINITY };
+            // SAFETY: reads our own variable.
+            match unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: `setrlimit` may be called between fork and exec.
+        unsafe { std::os::unix::process::CommandExt::pre_exec(&mut cmd, set) };
+        run_limited(&mut cmd, LIMIT)
+    };
+    // Ours: then there would be no report, and the program is not run for nothing.
+    let output = limited(1000 << 10, r#": >"$0""#);
+    expect_status(&output, 125);
+    let text = stderr(&output);
+    assert!(
+        text.contains("the limit on file sizes (ulimit -f) is 1024000 bytes") && text.contains("MiB"),
+        "{text}"
+    );
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(!trace.exists(), "it ran");
+    // One that a program sets itself.
+    let output = limited(libc::RLIM_INFINITY, r#"ulimit -f 1000; exec sh -c 'exit 4'"#);
+    expect_status(&output, 4);
+    let text = stderr(&output);
+    assert!(text.contains("the limit on file sizes is too low"), "by the library: {text}");
+    assert!(!text.contains("did not load our library"), "{text}");
+    let child = limited(libc::RLIM_INFINITY, r#"(ulimit -f 1000; exec sh -c 'exit 4'); exit $?"#);
+    expect_status(&child, 4);
+    let text = stderr(&child);
+    assert!(text.contains(" was not measured: no file could be made for its figures"), "{text}");
+}
+
+/// Kills a process when it is dropped.
+struct Killed(i32);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // SAFETY: kill takes two numbers; this process is a sleep that nobody has waited for.
+        unsafe { libc::kill(self.0, libc::SIGKILL) };
+    }
+}
+
+#[test]
+fn a_process_that_goes_on_is_named_once_and_as_what_it_is() {
+    let pid_file = scratch().join("pid");
+    // Through two programs that load the library to one that does not.
+    let script = r#"
+        sh -c 'exec sh -c "unset LD_PRELOAD; exec sleep 1000"' >/dev/null 2>&1 </dev/null &
+        echo $! >"$0"
+        until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done
+    "#;
+    let mut cmd = poundlock();
+    cmd.args(["stat", "--", "sh", "-c", script]).arg(&pid_file);
+    let output = run_limited(&mut cmd, LIMIT);
+    let pid = std::fs::read_to_string(&pid_file).expect("it was started").trim().parse().expect("a number");
+    let _killed = Killed(pid);
+    expect_status(&output, 0);
+    let text = stderr(&output);
+    let said: Vec<&str> = text.lines().filter(|line| line.contains(" is still running")).collect();
+    assert_eq!(said.len(), 1, "{text}");
+    let exe = std::fs::read_link(format!("/proc/{pid}/exe")).expect("it is still there");
+    let name = exe.file_name().and_then(|name| name.to_str()).expect("UTF-8");
+    assert!(said[0].starts_with(&format!("poundlock: process {pid} ({name}) is still running")), "{text}");
+    assert_ne!(name, "sh");
+}
+
+#[test]
+fn a_lock_that_a_process_chose_for_its_child_is_said() {
+    let program = compile_c(PROGRAM, &[]);
+    let json = json_path();
+    let run = |inner: &[&str]| {
+        let mut cmd = poundlock();
+        cmd.args(["stat", "--lock", "baseline", "--json"]).arg(&json).arg("--");
+        cmd.arg(env!("CARGO_BIN_EXE_poundlock")).arg("run").args(inner).arg("--").arg(&program);
+        let output = run_limited(&mut cmd, LIMIT);
+        expect_status(&output, 0);
+        let document = parsed(&json);
+        check_schema(&document);
+        (stderr(&output), document)
+    };
+    let on = |document: &Value| {
+        let all = document["ran_on"].as_array().expect("checked").clone();
+        let found = all.into_iter().find(|on| on["programs"] == serde_json::json!(["program"]));
+        found.unwrap_or_else(|| panic!("{document:#}"))
+    };
+    let (table, document) = run(&["--lock", "handoff"]);
+    assert!(table.contains("\nlock baseline (poundlock); lock handoff (program), "), "{table}");
+    assert_eq!((text(&document, "lock"), text(&document, "mutex")), ("baseline", "baseline"));
+    assert_eq!((text(&on(&document), "mutex"), text(&on(&document), "rwlock")), ("handoff", "by-kind"));
+    let (table, document) = run(&["--lock", "baseline,qspin", "--rwlock", "phase-fair"]);
+    assert!(table.contains(", rwlock phase-fair (program), "), "{table}");
+    assert_eq!((text(&on(&document), "spinlock"), text(&on(&document), "rwlock")), ("qspin", "phase-fair"));
+    // One lock for all is not said program by program.
+    let (table, _) = run(&["--lock", "baseline"]);
+    assert!(table.contains("\nlock baseline, "), "{table}");
 }

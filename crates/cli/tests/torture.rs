@@ -42,8 +42,9 @@ fn passes(cmd: &mut Command) {
     let output = run_limited(cmd, LIMIT);
     expect_status(&output, 0);
     let report = stdout(&output);
-    assert!(report.contains("no violation"), "{report}");
-    assert!(report.contains("seed 0x5eed"), "{report}");
+    // The verdict is at the end, where it can be seen.
+    let verdict = report.lines().last().unwrap_or_default();
+    assert!(verdict.contains("no violation") && verdict.contains("seed 0x5eed"), "{report}");
     for what in [
         "critical sections, of which on",
         "lock",
@@ -611,6 +612,53 @@ fn sleepers_that_are_not_there_are_caught() {
     // An array may be removed before somebody goes to sleep there who was counted already.
     let named = ["nobody sleeps, but", "counts some", "a sleeper was woken with EINVAL instead of EIDRM"];
     is_caught_in_arrays("counts-the-dead", &named);
+}
+
+/// A run that somebody ends says how it can be repeated, and leaves no process.
+#[test]
+fn an_interrupt_does_not_lose_the_seed() {
+    let _alone = alone();
+    for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
+        let mut cmd = poundlock_bare();
+        cmd.args(["torture", "--lock", "glibc", "--seconds", "1000", "--seed", "0x5eed"]);
+        let running = support::start(&mut cmd);
+        // Once there is a child, a signal is heeded.
+        let children = format!("/proc/{0}/task/{0}/children", running.id());
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(LIMIT);
+        let child = loop {
+            let text = std::fs::read_to_string(&children).unwrap_or_default();
+            match text.split_whitespace().next().and_then(|pid| pid.parse::<i32>().ok()) {
+                Some(pid) => break pid,
+                None => assert!(std::time::Instant::now() < deadline, "no child in {children}"),
+            }
+            std::thread::yield_now();
+        };
+        running.kill(signal);
+        let output = running.finish(LIMIT);
+        expect_status(&output, code);
+        let text = stderr(&output);
+        assert!(
+            text.starts_with("poundlock: torture: interrupted after ") && text.lines().count() == 1,
+            "{text}"
+        );
+        assert!(text.contains("lock glibc, ") && text.contains("seed 0x5eed"), "{text}");
+        assert_eq!(stdout(&output), "");
+        // SAFETY: no signal is sent; the child was waited for before the command ended.
+        assert_eq!(unsafe { libc::kill(child, 0) }, -1, "the child is still there");
+    }
+}
+
+/// A spinlock's name alone chooses the default mutex: both are said.
+#[test]
+fn the_verdict_names_the_mutex_beside_the_spinlock() {
+    let _alone = alone();
+    let mut cmd = poundlock();
+    cmd.args(["torture", "--lock", "qspin-pv", "--seconds", "0.5", "--threads", "4"]);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    let verdict = stdout(&output);
+    let verdict = verdict.lines().last().unwrap_or_default();
+    assert!(verdict.starts_with("lock poundlock, spinlock qspin-pv, 4 threads on "), "{verdict}");
 }
 
 #[test]

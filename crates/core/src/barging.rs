@@ -80,6 +80,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::bitlock;
+use crate::events::{Event, count};
 use crate::mcs;
 use crate::mutex::Failure;
 use crate::node::{Held, NodeId, list, state};
@@ -425,6 +426,7 @@ impl<P: Platform> RawBarging<P> {
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, patience: Patience<'_>) -> Result<(), Failure> {
+        count::<P>(Event::FoundHeld);
         self.renew();
         let Some(held) = Held::<P>::take() else {
             return self.lock_polling(patience.deadline);
@@ -434,6 +436,7 @@ impl<P: Platform> RawBarging<P> {
         // Stints: who was relieved makes room, if there is somebody to make room for.
         let relieved = held.record().is_relieved() && self.state.load(Relaxed) & (AWAKE | SLEEPERS) != 0;
         if !relieved && (self.glance() || self.spin(held.id, &mut awake, patience)) {
+            count::<P>(Event::Spun);
             return Ok(());
         }
         held.record().rests();
@@ -540,6 +543,7 @@ impl<P: Platform> RawBarging<P> {
     /// Leaves the owner alone for a while; a believer all the same, so that nobody else is woken. Who then finds the mutex held asks to
     /// be handed it.
     fn nap(&self, id: NodeId, awake: &mut bool) -> bool {
+        count::<P>(Event::TimedSleep);
         P::nap();
         if self.state.load(Relaxed) & LOCKED == 0 {
             let longest = P::tuning().longest_interval;
@@ -702,6 +706,7 @@ impl<P: Platform> RawBarging<P> {
             }
             node.state.store(state::SLEEPING, Relaxed);
             bitlock::unlock::<P>(&self.guard);
+            count::<P>(Event::Sleep);
             failed = match self.doze(id, patience) {
                 Dozed::Served => None,
                 Dozed::Acquired => return Ok(()),
@@ -743,6 +748,7 @@ impl<P: Platform> RawBarging<P> {
                     if self.spin(id, awake, patience) {
                         return true;
                     }
+                    count::<P>(Event::WokenInVain);
                     bitlock::lock::<P>(&self.guard);
                 }
             }
@@ -849,6 +855,7 @@ impl<P: Platform> RawBarging<P> {
             let released = self.release();
             if let Some(node) = sleeper {
                 P::wake(&node.state, 1);
+                count::<P>(Event::Woken);
             }
             if released {
                 return;
@@ -865,6 +872,7 @@ impl<P: Platform> RawBarging<P> {
         node.state.store(state::HANDED, Release);
         bitlock::unlock::<P>(&self.guard);
         P::wake(&node.state, 1);
+        count::<P>(Event::HandedToSleeper);
     }
 
     // For condition variables.
@@ -911,6 +919,7 @@ impl<P: Platform> RawBarging<P> {
         bitlock::unlock::<P>(&self.guard);
         if let Some(node) = sleeper {
             P::wake(&node.state, 1);
+            count::<P>(Event::Woken);
         }
     }
 }

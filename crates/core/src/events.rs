@@ -1,5 +1,4 @@
-//! Lock events: what happens in the slow paths of the queue spinlock, the hand-off mutex and the readers-writer lock, for those
-//! who count it.
+//! Lock events: what happens in the slow paths of the locks, for those who count it.
 //!
 //! Of the spinlock, the counters that Waiman Long's series collects for its paravirtual lock ("qspinlock: a 4-byte queue spinlock with
 //! PV support", 2015), and those of what is done differently here. A lock reports each through
@@ -98,6 +97,20 @@ events! {
     QueueSleep = "sleeps in the queue",
     /// A waiter's deadline passed, and it left the queue.
     QueueLeft = "queues left",
+    /// A lock call found a barging or an adaptive mutex held.
+    FoundHeld = "calls that found it held",
+    /// ... and acquired it without a sleep.
+    Spun = "acquired by spinning",
+    /// The head of a barging mutex's spinners slept for a set time, because others took the mutex all the time.
+    TimedSleep = "sleeps for a set time",
+    /// A waiter slept in the list until somebody woke it.
+    Sleep = "sleeps until woken",
+    /// An unlock woke the first sleeper.
+    Woken = "sleepers woken",
+    /// A woken sleeper found the mutex taken, and slept again.
+    WokenInVain = "sleepers woken in vain",
+    /// An unlock made the first sleeper the owner.
+    HandedToSleeper = "handed to a sleeper",
 }
 
 /// The sorts of locks to which events happen.
@@ -109,6 +122,8 @@ pub enum Family {
     Handoff,
     /// The readers-writer lock.
     ReadersWriter,
+    /// The barging mutex, and the adaptive one.
+    Mutex,
 }
 
 impl Event {
@@ -129,6 +144,13 @@ impl Event {
             | Event::HeadSleep
             | Event::QueueSleep
             | Event::QueueLeft => Family::ReadersWriter,
+            Event::FoundHeld
+            | Event::Spun
+            | Event::TimedSleep
+            | Event::Sleep
+            | Event::Woken
+            | Event::WokenInVain
+            | Event::HandedToSleeper => Family::Mutex,
             _ => Family::Spinlock,
         }
     }

@@ -77,6 +77,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crate::bitlock;
+use crate::events::{Event, count};
 use crate::mcs;
 use crate::node::{Held, NodeId, list, state};
 use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
@@ -329,11 +330,13 @@ impl<P: Platform> RawMutex<P> {
     #[cold]
     #[inline(never)]
     fn lock_slow<V: Variant>(&self, patience: Patience<'_>) -> Result<(), Failure> {
+        count::<P>(Event::FoundHeld);
         self.renew();
         let Some(held) = Held::<P>::take() else {
             return self.lock_polling(patience.deadline);
         };
         if self.compete::<V>(held.id) {
+            count::<P>(Event::Spun);
             return Ok(());
         }
         let node = held.node();
@@ -418,6 +421,7 @@ impl<P: Platform> RawMutex<P> {
     fn sleep<V: Variant>(&self, id: NodeId, patience: Patience<'_>) -> Result<(), Failure> {
         let node = id.get::<P>();
         let mut failed = None;
+        let mut slept = false;
         loop {
             if self.attempt::<V>(id) {
                 self.settle(id);
@@ -436,6 +440,11 @@ impl<P: Platform> RawMutex<P> {
             }
             node.state.store(state::SLEEPING, Relaxed);
             bitlock::unlock::<P>(&self.guard);
+            if slept {
+                count::<P>(Event::WokenInVain);
+            }
+            count::<P>(Event::Sleep);
+            slept = true;
             failed = self.doze(id, patience);
             if self.compete_woken::<V>(id) {
                 bitlock::lock::<P>(&self.guard);
@@ -563,6 +572,7 @@ impl<P: Platform> RawMutex<P> {
             let released = self.count.compare_exchange(1, 0, Release, Relaxed).is_ok();
             if let Some(node) = sleeper {
                 P::wake(&node.state, 1);
+                count::<P>(Event::Woken);
             }
             if released {
                 return;
@@ -578,6 +588,7 @@ impl<P: Platform> RawMutex<P> {
         node.state.store(state::HANDED, Release);
         bitlock::unlock::<P>(&self.guard);
         P::wake(&node.state, 1);
+        count::<P>(Event::HandedToSleeper);
     }
 
     /// Puts signalled waiters of a condition variable, linked through `after` from `chain` to 0, into the
@@ -603,6 +614,7 @@ impl<P: Platform> RawMutex<P> {
         bitlock::unlock::<P>(&self.guard);
         if let Some(node) = sleeper {
             P::wake(&node.state, 1);
+            count::<P>(Event::Woken);
         }
     }
 }

@@ -309,6 +309,12 @@ impl RwLocks {
         }
     }
 
+    /// Those of a program that runs on `locks`, if these were `named`: a program that keeps its mutexes keeps its readers-writer
+    /// locks, unless it is to have others.
+    pub fn of(locks: Choice, named: Option<RwLocks>) -> RwLocks {
+        named.unwrap_or(if locks.mutex() == LockName::Glibc { Self::Glibc } else { Self::default() })
+    }
+
     /// The choice of this name.
     pub fn parse(name: &str) -> Option<RwLocks> {
         Self::ALL.into_iter().find(|choice| choice.name() == name)
@@ -333,6 +339,18 @@ mod tests {
             assert_eq!(RwLocks::parse(&std::format!("{choice}")), Some(choice));
         }
         assert_eq!(RwLocks::parse(""), None);
+    }
+
+    #[test]
+    fn who_keeps_its_mutexes_keeps_its_readers_writer_locks_unless_others_are_named() {
+        let glibcs = Choice::of(LockName::Glibc);
+        assert_eq!(RwLocks::of(glibcs, None), RwLocks::Glibc);
+        assert_eq!(RwLocks::of(Choice::default(), None), RwLocks::ByKind);
+        for named in RwLocks::ALL {
+            for choice in [glibcs, Choice::default()] {
+                assert_eq!(RwLocks::of(choice, Some(named)), named);
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! A number that a forked child does not share with its parent, whatever way it was forked.
+//! A number that a forked child does not share with its parent.
 //!
-//! It lies in a page that the kernel wipes in a child (`MADV_WIPEONFORK`, Linux 4.14): zero there means that
-//! this process has not chosen its number yet. Elsewhere [`forked`] has to be called in the child.
+//! It lies in a page that the kernel wipes in a child (`MADV_WIPEONFORK`, Linux 4.14), whatever way it was
+//! forked: zero there means that this process has not chosen its number yet. Where the kernel refuses,
+//! [`forked`] has to be called in the child, as the C library's `fork` has it done. (Asking for the process's
+//! number each time would not do: a child of
+//! `vfork`, which has another, uses its parent's memory.)
 
 use core::ptr;
 use core::sync::atomic::{
@@ -34,8 +37,7 @@ pub(crate) fn current() -> u32 {
     choose()
 }
 
-/// Tells the process that it is a new one. Call it in a forked child; it is needed only where the kernel
-/// does not wipe pages.
+/// Tells the process that it is a new one. Call it in a forked child.
 pub(crate) fn forked() {
     let word = WORD.load(Acquire);
     if KEPT.load(Relaxed) && !word.is_null() {

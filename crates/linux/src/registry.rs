@@ -7,9 +7,8 @@
 //! system calls.
 //!
 //! An **identity** is `generation << 22 | index + 1`, without its highest bit. The index is unique among
-//! living threads; the
-//! generation, counted up when a record is recycled, tells a thread from the dead ones before it, so that a
-//! recursive mutex that a thread left locked does not pass for the next thread's.
+//! living threads; the generation, counted up when a record is recycled, tells a thread from the dead ones
+//! before it, so that a recursive mutex that a thread left locked does not pass for the next thread's.
 //!
 //! # Without memory
 //!
@@ -147,8 +146,25 @@ pub(crate) fn clear_other_marks() {
     }
 }
 
+/// The C library calls what it finds in this section when the program starts, or the module is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = follow_forks;
+
+/// In this file, whose code every lock needs, so that no linker leaves it out. The C library forgets the
+/// handler when it unloads the module.
+extern "C" fn follow_forks() {
+    extern "C" fn in_child() {
+        forked();
+    }
+    // SAFETY: a function of this module.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+}
+
 /// Tells the registry that the process is a forked child, whose only thread is the caller: everybody else's
-/// record is free. Not needed for safety: without it, the parent's records are never recycled in the child.
+/// record is free. A child of `fork` need not be told. In one that was made in another way the parent's
+/// records are never recycled without it; and where the kernel does not wipe pages (Linux before 4.14, or a
+/// filter that refuses `madvise`), that child's locks may wait for threads of the parent's.
 pub fn forked() {
     epoch::forked();
     let epoch = epoch::current();

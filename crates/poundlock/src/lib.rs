@@ -12,6 +12,10 @@
 //! All are made in constants, need no initialisation and no allocation, know no poisoning, and work in a forked child. None is
 //! locked in a signal handler that may have interrupted its holder. They are built for x86-64 and aarch64.
 //!
+//! A module that is linked with them can be unloaded when no thread is in it. Where the kernel does not wipe
+//! memory in forked children (before Linux 4.14, or with a filter that refuses `madvise`), a child has to be
+//! made by `fork`.
+//!
 //! ```
 //! use poundlock::Mutex;
 //!

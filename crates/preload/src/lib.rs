@@ -12,7 +12,7 @@
 //! | environment | meaning |
 //! | --- | --- |
 //! | `POUNDLOCK_LOCK` | the locks to run on: a [`poundlock_core::names::Choice`]; the defaults if absent or unknown |
-//! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`poundlock_core::names::RwLocks`]; by kind if absent or unknown |
+//! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`poundlock_core::names::RwLocks`]; by kind if absent or unknown, or glibc's with its mutexes |
 //! | `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_linux::sem` |
 //! | `POUNDLOCK_IPC_DIR` | where ours are |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
@@ -37,11 +37,14 @@ mod scope;
 mod sem;
 mod spin;
 mod stat;
+mod syscall;
+mod thread;
 
 /// Runs as early as the dynamic linker lets it. Everything also works before it has run.
 extern "C" fn start() {
     mode::get();
     real::find_all();
+    syscall::start();
     poundlock_linux::init();
     sem::start();
     // SAFETY: registers a function that stays loaded: the library is linked so that it cannot be unloaded.
@@ -50,7 +53,6 @@ extern "C" fn start() {
 
 /// In a forked child, before the program's own handlers for the child if ours was registered first.
 extern "C" fn forked() {
-    poundlock_linux::registry::forked();
     if mode::get().counted() {
         stat::fork_child();
     }

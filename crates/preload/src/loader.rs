@@ -152,7 +152,9 @@ exports! {
         mtx_init mtx_destroy mtx_lock mtx_trylock mtx_timedlock mtx_unlock
         cnd_init cnd_destroy cnd_wait cnd_timedwait cnd_signal cnd_broadcast;
     sem:
-        semget semop semtimedop semctl _exit _Exit;
+        semget semop semtimedop semctl unshare setns _exit _Exit;
+    syscall:
+        syscall;
     loader:
         dlopen dlvsym;
 }

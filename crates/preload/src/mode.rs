@@ -132,7 +132,10 @@ fn find_out() -> Mode {
         None => machine::spinlock() as u8,
     };
     FORM.store(form, Relaxed);
-    let counted = crate::stat::init(named);
+    let own = RwLocks::of(choice, None);
+    let rwlocks = variable(c"POUNDLOCK_RWLOCK").and_then(|name| name.to_str().ok());
+    let rwlocks = rwlocks.and_then(RwLocks::parse).unwrap_or(own);
+    let counted = crate::stat::init(named, rwlocks.name());
     let [plain, when_counted] = match lock {
         LockName::Glibc => [Mode::Glibc, Mode::GlibcCounted],
         LockName::Poundlock => [Mode::Barging, Mode::BargingCounted],
@@ -140,11 +143,6 @@ fn find_out() -> Mode {
         _ => [Mode::Ours, Mode::OursCounted],
     };
     let mode = if counted { when_counted } else { plain };
-    let named = variable(c"POUNDLOCK_RWLOCK").and_then(|name| name.to_str().ok());
-    let rwlocks = match named.and_then(RwLocks::parse) {
-        _ if mode.glibc() => RwLocks::Glibc,
-        rwlocks => rwlocks.unwrap_or_default(),
-    };
     RWLOCKS.store(rwlocks as u8 | if counted { COUNTED_RWLOCKS } else { 0 }, Relaxed);
     MODE.store(mode as u8, Release);
     mode

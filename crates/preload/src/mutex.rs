@@ -13,7 +13,7 @@ use poundlock_linux::registry;
 use crate::entry::export;
 use crate::mode::{self, Chosen};
 use crate::object::{Kind, Mutex};
-use crate::stat::{self, CallSite};
+use crate::stat::{self, CallSite, Uncounted};
 use crate::{abi, real};
 
 /// What a lock call is willing to do if the mutex is held.
@@ -235,6 +235,9 @@ pub(crate) unsafe fn lock_checked(mutex: *mut pthread_mutex_t, patience: Patienc
     let mode = mode::get();
     let kind = object.kind();
     if kind == Kind::Foreign {
+        if mode.counted() {
+            stat::uncounted(Uncounted::Mutex);
+        }
         // SAFETY: as above.
         return unsafe { glibc_lock(mutex, patience) };
     }

@@ -67,6 +67,12 @@ pub(crate) static SEMOP: Real = address!(semop);
 pub(crate) static SEMTIMEDOP: Real = address!(semtimedop);
 /// `semctl`.
 pub(crate) static SEMCTL: Real = address!(semctl);
+/// `syscall`: jumped to.
+pub(crate) static SYSCALL: Real = address!(syscall);
+/// `unshare`: these fail with `errno` and -1, too.
+pub(crate) static UNSHARE: Real = address!(unshare);
+/// `setns`.
+pub(crate) static SETNS: Real = address!(setns);
 /// `sigaction`, and the others that install handlers: never absent.
 pub(crate) static SIGACTION: Real = address!(sigaction);
 /// `signal`.
@@ -141,7 +147,7 @@ macro_rules! calls {
             $(found::$name.address();)*
             let others = [
                 &COND_WAIT, &COND_TIMEDWAIT, &COND_CLOCKWAIT, &DLOPEN, &DLVSYM, &SEMGET, &SEMOP, &SEMTIMEDOP, &SEMCTL,
-                &EXIT, &SIGACTION, &SIGNAL, &SIGSET, &SIGINTERRUPT,
+                &SYSCALL, &UNSHARE, &SETNS, &EXIT, &SIGACTION, &SIGNAL, &SIGSET, &SIGINTERRUPT,
             ];
             for other in others {
                 other.address();
@@ -185,6 +191,13 @@ calls! {
     pthread_setschedprio(thread: pthread_t, priority: c_int);
     sched_setscheduler(process: pid_t, policy: c_int, parameter: *const sched_param);
     sched_setparam(process: pid_t, parameter: *const sched_param);
+    pthread_create(
+        thread: *mut pthread_t, attributes: *const libc::pthread_attr_t,
+        start: extern "C" fn(*mut c_void) -> *mut c_void, argument: *mut c_void
+    );
+    thrd_create(
+        thread: *mut pthread_t, start: extern "C" fn(*mut c_void) -> c_int, argument: *mut c_void
+    );
     pthread_spin_init(lock: *mut pthread_spinlock_t, shared: c_int);
     pthread_spin_destroy(lock: *mut pthread_spinlock_t);
     pthread_spin_lock(lock: *mut pthread_spinlock_t);

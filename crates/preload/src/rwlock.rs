@@ -12,7 +12,7 @@ use poundlock_core::platform::Deadline;
 
 use crate::entry::export;
 use crate::rwlock_object::{RwLock, Side};
-use crate::stat::{self, CallSite};
+use crate::stat::{self, CallSite, Uncounted};
 use crate::{abi, mode, real};
 
 /// What a call is willing to do if the lock is held.
@@ -294,9 +294,12 @@ unsafe fn clock_lock(
 unsafe fn acquire_any(lock: *mut pthread_rwlock_t, side: Side, patience: Patience, site: CallSite) -> c_int {
     // SAFETY: the caller's lock.
     let object = unsafe { RwLock::at(lock) };
-    if mode::get().counted() && object.is_private() {
-        // SAFETY: as above.
-        return unsafe { acquire_counted(lock, side, patience, site) };
+    if mode::get().counted() {
+        if object.is_private() {
+            // SAFETY: as above.
+            return unsafe { acquire_counted(lock, side, patience, site) };
+        }
+        stat::uncounted(Uncounted::RwLock);
     }
     // SAFETY: as above.
     unsafe { acquire(lock, side, patience) }

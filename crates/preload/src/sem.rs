@@ -56,7 +56,7 @@ fn count_use(id: c_int) {
 }
 
 /// What a call returns to C.
-fn result(result: Result<c_int, c_int>) -> c_int {
+pub(crate) fn result(result: Result<c_int, c_int>) -> c_int {
     result.unwrap_or_else(|error| {
         // SAFETY: the calling thread's `errno`.
         unsafe { *libc::__errno_location() = error };
@@ -70,11 +70,8 @@ fn result(result: Result<c_int, c_int>) -> c_int {
 /// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn semget(key: key_t, semaphores: c_int, flags: c_int) -> c_int {
-    match sem::get(key, semaphores, flags) {
-        Ok(Some(id)) => {
-            count_use(id);
-            id
-        }
+    match semget_ours(key, semaphores, flags) {
+        Ok(Some(id)) => id,
         Err(error) => result(Err(error)),
         Ok(None) => {
             let real = real::SEMGET.address();
@@ -88,6 +85,15 @@ pub(crate) unsafe extern "C" fn semget(key: key_t, semaphores: c_int, flags: c_i
             }
         }
     }
+}
+
+/// As [`semget`], of ours; `None`: the kernel is to be asked.
+pub(crate) fn semget_ours(key: key_t, semaphores: c_int, flags: c_int) -> Result<Option<c_int>, c_int> {
+    sem::get(key, semaphores, flags).inspect(|found| {
+        if let Some(id) = found {
+            count_use(*id);
+        }
+    })
 }
 
 /// Operates on an array.
@@ -215,14 +221,64 @@ unsafe fn info(id: c_int, number: c_int, command: c_int, argument: usize) -> c_i
 
 /// `SEM_STAT` and `SEM_STAT_ANY`, whose first argument is an index.
 unsafe fn stat_at(index: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
-    let ours = index.checked_sub(FIRST_INDEX).and_then(|index| u32::try_from(index).ok());
-    let ours = ours.filter(|_| sem::choice().which != Which::Kernel).and_then(sem::at);
-    match ours {
+    // As the kernel does, where an id is given instead of an index, take the index from it.
+    let is_id = index >= 0 && index & sem::OUR_BIT != 0;
+    let ours = if is_id { Some(index & (FIRST_INDEX - 1)) } else { index.checked_sub(FIRST_INDEX) };
+    let ours =
+        ours.filter(|_| sem::choice().which != Which::Kernel).and_then(|index| u32::try_from(index).ok());
+    match ours.and_then(sem::at) {
         // SAFETY: the caller's.
         Some(id) => result(unsafe { sem::control(id, number, command, argument) }),
+        // The kernel would take it for an index of its own.
+        None if ours.is_some() && is_id => result(Err(libc::EINVAL)),
         // SAFETY: the caller's.
         None => unsafe { kernel_semctl(index, number, command, argument) },
     }
+}
+
+/// What `unshare` or `setns` returned; the process may be in another IPC namespace now.
+fn moved(done: c_int, kinds: c_int) -> c_int {
+    // A kind of 0 is whatever the descriptor says.
+    if done == 0 && (kinds == 0 || kinds & libc::CLONE_NEWIPC != 0) {
+        sem::moved();
+    }
+    done
+}
+
+/// Leaves namespaces for new ones.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn unshare(kinds: c_int) -> c_int {
+    let real = real::UNSHARE.address();
+    if real.is_null() {
+        return result(Err(libc::ENOSYS));
+    }
+    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
+    let done = unsafe {
+        let call: unsafe extern "C" fn(c_int) -> c_int = mem::transmute(real);
+        call(kinds)
+    };
+    moved(done, kinds)
+}
+
+/// Enters namespaces.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn setns(descriptor: c_int, kinds: c_int) -> c_int {
+    let real = real::SETNS.address();
+    if real.is_null() {
+        return result(Err(libc::ENOSYS));
+    }
+    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
+    let done = unsafe {
+        let call: unsafe extern "C" fn(c_int, c_int) -> c_int = mem::transmute(real);
+        call(descriptor, kinds)
+    };
+    moved(done, kinds)
 }
 
 /// Ends the process without its handlers.

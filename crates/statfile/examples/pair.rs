@@ -104,7 +104,7 @@ fn main() {
     let directory = std::env::temp_dir().join(format!("poundlock-pair-{}", std::process::id()));
     std::fs::create_dir(&directory).expect("a directory");
     let name = CString::new(directory.as_os_str().as_bytes()).expect("a path");
-    assert!(RECORDER.init(&name, b"pair", Options::DEFAULT));
+    assert!(RECORDER.init(&name, b"pair", b"", Options::DEFAULT));
 
     let (mut bare, mut recorded, mut waited) = (Duration::MAX, Duration::MAX, Duration::MAX);
     for _ in 0..1000 {

@@ -56,7 +56,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 /// The first eight bytes of a file.
 pub const MAGIC: [u8; 8] = *b"PNDLSTAT";
 /// The version of this layout, at offset 8.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Where the version is.
 pub const VERSION_OFFSET: u64 = 8;
 /// The unit of allocation in the file.
@@ -91,6 +91,8 @@ pub const MAX_FRAMES: usize = 30;
 pub const COUNTERS: usize = 64;
 /// How many different durations are.
 pub const DURATIONS: usize = 6;
+/// How many sorts of calls are counted whose locks are not: see [`crate::Uncounted`].
+pub const UNCOUNTED: usize = 2;
 /// How many figures are kept of a semaphore array.
 pub const ARRAY_FIGURES: usize = 12;
 /// The tag of sites that only remember a stack (of a call that initialised a lock).
@@ -235,6 +237,8 @@ pub struct Header {
     pub records: AtomicU32,
     /// How many threads have used a lock.
     pub threads: AtomicU32,
+    /// How many threads the process has started.
+    pub started: AtomicU32,
     /// Records for reuse, as in `free_locks`, by page.
     pub free_records: AtomicU64,
     /// Ticks that ended threads have lived.
@@ -249,12 +253,16 @@ pub struct Header {
     pub scan_wanted: AtomicU32,
     /// Bytes of `lock_name` in use.
     pub lock_name_len: AtomicU32,
+    /// Bytes of `rwlock_name` in use.
+    pub rwlock_name_len: AtomicU32,
     /// Bytes of `exe` in use.
     pub exe_len: AtomicU32,
     /// 1 once the file system or the memory has had no more for us: nothing is asked for again.
     pub exhausted: AtomicU32,
     /// The lock that the process runs on.
     pub lock_name: Bytes<64>,
+    /// The readers-writer lock.
+    pub rwlock_name: Bytes<32>,
     /// The program.
     pub exe: Bytes<1024>,
     /// Room for the scan of the memory map, so that it needs no stack; of no interest to the reader.
@@ -465,6 +473,8 @@ pub struct Events {
     pub counters: [AtomicU64; COUNTERS],
     /// How long, by number.
     pub durations: [Durations; DURATIONS],
+    /// Calls on locks that are not counted, by [`crate::Uncounted`].
+    pub uncounted: [AtomicU64; UNCOUNTED],
 }
 
 /// How long things of one sort took.

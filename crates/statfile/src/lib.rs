@@ -13,4 +13,5 @@ pub mod writer;
 pub use reader::read;
 pub use snapshot::{
     ArrayEnd, ArrayStats, Durations, Error, EventCount, LockKind, LockStats, Module, Site, Snapshot,
+    Uncounted,
 };

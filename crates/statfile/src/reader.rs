@@ -137,6 +137,7 @@ struct Sums {
     seen: HashSet<u64>,
     events: Vec<EventCount>,
     durations: Vec<Durations>,
+    uncounted: [u64; layout::UNCOUNTED],
 }
 
 impl Sums {
@@ -253,9 +254,15 @@ impl Reader {
                 64,
                 header.u32(offset_of!(Header, lock_name_len)),
             ),
+            rwlock: header.text(
+                offset_of!(Header, rwlock_name),
+                32,
+                header.u32(offset_of!(Header, rwlock_name_len)),
+            ),
             exe: header.text(offset_of!(Header, exe), 1024, header.u32(offset_of!(Header, exe_len))),
             start_ns: clock.start_ns,
             threads: header.u32(offset_of!(Header, threads)),
+            started: header.u32(offset_of!(Header, started)),
             thread_time_ns,
             locks,
             modules: self.modules()?,
@@ -263,6 +270,7 @@ impl Reader {
             lost_events: header.u64(offset_of!(Header, lost_events)),
             events: sums.events,
             durations: sums.durations,
+            uncounted: sums.uncounted,
             arrays: self.arrays()?,
             dropped_arrays: header.u32(offset_of!(Header, arrays_dropped)) != 0,
         })
@@ -328,6 +336,7 @@ impl Reader {
             seen: HashSet::new(),
             events: Vec::new(),
             durations: Vec::new(),
+            uncounted: [0; layout::UNCOUNTED],
         })
     }
 
@@ -423,6 +432,9 @@ impl Reader {
             let count = block.u64(offset_of!(Events, counters) + 8 * number);
             sum.total = sum.total.saturating_add(count);
             sum.most = sum.most.max(count);
+        }
+        for (number, sum) in sums.uncounted.iter_mut().enumerate() {
+            *sum = sum.saturating_add(block.u64(offset_of!(Events, uncounted) + 8 * number));
         }
         sums.durations.resize_with(layout::DURATIONS, Durations::default);
         for (number, sum) in sums.durations.iter_mut().enumerate() {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::layout::ARRAY_FIGURES;
+use crate::layout::{ARRAY_FIGURES, UNCOUNTED};
 
 /// Everything one process recorded about its locks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -11,12 +11,16 @@ pub struct Snapshot {
     pub pid: u32,
     /// The name of the lock that the process ran on.
     pub lock: String,
+    /// The name of its readers-writer lock.
+    pub rwlock: String,
     /// The path of the program, as the kernel gave it.
     pub exe: String,
     /// `CLOCK_MONOTONIC` when recording began, in nanoseconds.
     pub start_ns: u64,
     /// How many threads used a lock, over the life of the process.
     pub threads: u32,
+    /// How many threads it started with the C library's functions: all but its first, but for those that its parent had.
+    pub started: u32,
     /// The sum over those threads of the time from the first use of a lock to the thread's end, or to the
     /// last moment at which it is known to have lived.
     pub thread_time_ns: u64,
@@ -36,10 +40,21 @@ pub struct Snapshot {
     /// What was counted with [`Recorder::duration`](crate::writer::Recorder::duration), by number. Empty if there were no
     /// events at all.
     pub durations: Vec<Durations>,
+    /// How many calls on locks were seen whose locks are not counted, by [`Uncounted`].
+    pub uncounted: [u64; UNCOUNTED],
     /// The semaphore arrays that the process used, by id.
     pub arrays: Vec<ArrayStats>,
     /// Whether it used more of them than there was room for.
     pub dropped_arrays: bool,
+}
+
+/// A sort of calls of which only the number is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uncounted {
+    /// To acquire a mutex that is process-shared, robust, priority-inheriting or priority-protected.
+    Mutex = 0,
+    /// To acquire a process-shared readers-writer lock.
+    RwLock = 1,
 }
 
 /// A semaphore array that the process used.

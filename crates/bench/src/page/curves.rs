@@ -206,6 +206,7 @@ fn panels(results: &Results, people: &People, grid: &Grid, view: &View) -> Marku
             div.panels {
                 @for (column, think) in thinks.iter().enumerate() {
                     (panel(results, people, grid, view, &format!("{}-{row}-{column}", view.id), Work { critical: *critical, think: *think }))
+                    (people.legend())
                 }
             }
         }

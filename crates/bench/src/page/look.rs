@@ -70,8 +70,13 @@ impl Look {
 
     /// A piece of its line, for legends.
     pub(super) fn swatch(&self) -> Markup {
+        html! { svg class="swatch" viewBox="0 0 30 10" aria-hidden="true" { (self.piece("")) } }
+    }
+
+    /// What a swatch shows, under an id by which others may show it too.
+    pub(super) fn piece(&self, id: &str) -> Markup {
         html! {
-            svg class={ "swatch" @if self.subject { " subject" } } viewBox="0 0 30 10" aria-hidden="true" style=(self.style()) {
+            g id=[(!id.is_empty()).then_some(id)] class={ "piece" @if self.subject { " subject" } } style=(self.style()) {
                 path class="course" d="M1 5H29" stroke-dasharray=[self.dash()] {}
                 path class="marker" d=(self.marker.path(15.0, 5.0)) {}
             }

@@ -77,7 +77,7 @@ pub fn html(results: &Results) -> String {
         }
         main {
             (sections(before))
-            @if !among.is_empty() { div { (people.choice()) (sections(among)) } }
+            @if !among.is_empty() { div { (people.pieces()) (people.choice()) (sections(among)) } }
             (sections(after))
         }
         footer { p { "Made by " code { "poundlock bench report" } " of " (results.run.machine.commit) "." } }
@@ -220,7 +220,7 @@ fn failures(results: &Results) -> Markup {
             p { "None: every measurement that was made gave its figures." }
         } @else {
             div.scroll {
-                table {
+                table.stack {
                     thead { tr {
                         th.words scope="col" { "Lock" } th.words scope="col" { "Point" }
                         th scope="col" { "Round" } th.words scope="col" { "Why" }
@@ -230,7 +230,7 @@ fn failures(results: &Results) -> Markup {
                             tr {
                                 th.name scope="row" { (failure.lock) }
                                 td.words { (failure.point) }
-                                td { (failure.round + 1) }
+                                td data-label="Round" { (failure.round + 1) }
                                 td.words { (failure.why) }
                             }
                         }

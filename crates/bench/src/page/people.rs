@@ -97,12 +97,35 @@ impl People {
         }
     }
 
+    /// The pieces of lines that [`People::legend`] shows, once a page.
+    pub(super) fn pieces(&self) -> Markup {
+        html! {
+            svg.pieces width="0" height="0" aria-hidden="true" {
+                @for person in self.all() { (person.look.piece(&format!("piece{}", person.peer))) }
+            }
+        }
+    }
+
+    /// Who is who, beside each plot: those who are shown. For those who see it; the tables say it in words.
+    pub(super) fn legend(&self) -> Markup {
+        html! {
+            ul.legend aria-hidden="true" {
+                @for person in self.all() {
+                    li class={ "w" (person.peer) } data-who=(person.peer) {
+                        svg.swatch viewBox="0 0 30 10" { use href={ "#piece" (person.peer) } {} }
+                        (person.name)
+                    }
+                }
+            }
+        }
+    }
+
     /// All that took part and all that could not.
     pub(super) fn table(&self, results: &Results) -> Markup {
         let run = &results.run;
         html! {
             div.scroll {
-                table {
+                table.stack {
                     thead { tr {
                         th.words scope="col" { "Lock" } th.words scope="col" { "What it is" }
                         th.words scope="col" { "From" } th.words scope="col" { "Waiters" }
@@ -115,8 +138,8 @@ impl People {
                                     (peer.name)
                                 }
                                 td.words { (peer.description) }
-                                td.words { @if peer.ours { strong { "ours" } ", " } (peer.origin) }
-                                td.words { @if peer.name == EMPTY { "-" } @else if peer.spins { "only spin" } @else { "sleep" } }
+                                td.words data-label="From" { @if peer.ours { strong { "ours" } ", " } (peer.origin) }
+                                td.words data-label="Waiters" { @if peer.name == EMPTY { "-" } @else if peer.spins { "only spin" } @else { "sleep" } }
                             }
                         }
                     }
@@ -125,7 +148,7 @@ impl People {
             @if !run.absent.is_empty() {
                 h3 { "Left out" }
                 div.scroll {
-                    table {
+                    table.stack {
                         thead { tr { th.words scope="col" { "Lock" } th.words scope="col" { "Why" } } }
                         tbody {
                             @for absent in &run.absent {

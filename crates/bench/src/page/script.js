@@ -24,15 +24,16 @@
     }
   }
 
-  // A contender that is pointed at in the legend stands out in all plots.
-  for (const chip of chips) {
-    const lines = () => document.querySelectorAll('.line.w' + chip.control.dataset.who);
-    chip.addEventListener('pointerenter', event => {
-      if (event.pointerType === 'touch' || !chip.control.checked) return;
+  // A contender that is pointed at where it is named stands out in all plots.
+  for (const named of [...chips, ...document.querySelectorAll('.legend li')]) {
+    const who = named.dataset.who ?? named.control.dataset.who;
+    const lines = () => document.querySelectorAll('.line.w' + who);
+    named.addEventListener('pointerenter', event => {
+      if (event.pointerType === 'touch' || !boxOf(who).checked) return;
       lines().forEach(line => line.classList.add('focus'));
       document.body.classList.add('focused');
     });
-    chip.addEventListener('pointerleave', () => {
+    named.addEventListener('pointerleave', () => {
       lines().forEach(line => line.classList.remove('focus'));
       document.body.classList.remove('focused');
     });

@@ -17,7 +17,7 @@ pub(super) fn targets(results: &Results) -> Option<Markup> {
         html! {
             p { "Of " strong { (results.run.ours) } ", from medians over the rounds; below each figure the least and the most of a round." }
             div.scroll {
-                table.targets {
+                table.targets.stack {
                     thead { tr {
                         th.words scope="col" { "Target" } th scope="col" { "Figure" }
                         th.words scope="col" { "Verdict" } th.words scope="col" { "Where" }
@@ -27,14 +27,14 @@ pub(super) fn targets(results: &Results) -> Option<Markup> {
                         @for target in &targets {
                             tr {
                                 th scope="row" { (target.figure) small { (limit_words(target.limit)) } }
-                                td { @match target.value {
+                                td data-label="Figure" { @match target.value {
                                     Some(value) if target.limit == Limit::AtMost(0.0) => (value),
                                     Some(value) => (ratio_with_spread(value, target.spread)),
                                     None => "-",
                                 } }
                                 td.words { (verdict(target.reached())) }
-                                td.words.where { (target.at) }
-                                td.words.short { @if target.value.is_some() { (target.short) " of " (target.of) } }
+                                td.words.where data-label=[(!target.at.is_empty()).then_some("Where")] { (target.at) }
+                                td.words.short data-label=[target.value.map(|_| "Points that miss")] { @if target.value.is_some() { (target.short) " of " (target.of) } }
                             }
                         }
                     }
@@ -134,7 +134,7 @@ pub(super) fn against_each(results: &Results, people: &People) -> Option<Markup>
         html! {
             p { "Throughput of " strong { (results.run.ours) } " as a multiple of each peer’s over the grid; the hardest first." }
             div.scroll {
-                table {
+                table.stack {
                     thead { tr {
                         th.words scope="col" { "Peer" } th scope="col" { "Geometric mean" }
                         th.words scope="col" { (limit_words(limit)) }
@@ -148,12 +148,12 @@ pub(super) fn against_each(results: &Results, people: &People) -> Option<Markup>
                                 th.name scope="row" {
                                     @if let Some(person) = people.find(*peer) { (person.look.swatch()) (person.name) }
                                 }
-                                td { (ratio_with_spread(together.mean, together.spread)) }
-                                td.words { (verdict(Some(limit.reached_by(together.mean)))) }
-                                td { (together.points.len()) }
-                                td { (point(together.points.iter().min_by(by_median))) }
-                                td { (point(together.points.iter().max_by(by_median))) }
-                                td { @if let Some(standing) = results.standing(*peer) { (ratio(standing.mean)) } }
+                                td data-label="Geometric mean" { (ratio_with_spread(together.mean, together.spread)) }
+                                td.words data-label=(limit_words(limit)) { (verdict(Some(limit.reached_by(together.mean)))) }
+                                td data-label="Points" { (together.points.len()) }
+                                td data-label="Worst" { (point(together.points.iter().min_by(by_median))) }
+                                td data-label="Best" { (point(together.points.iter().max_by(by_median))) }
+                                td data-label="Itself" { @if let Some(standing) = results.standing(*peer) { (ratio(standing.mean)) } }
                             }
                         }
                     }

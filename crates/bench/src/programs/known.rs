@@ -156,6 +156,7 @@ fn java(directory: &Path) -> Result<Work> {
     let Work::Command(compile) = javac(directory)? else { unreachable!("it ends by itself") };
     super::to_its_end(
         Command::new(&compile[0]).args(&compile[1..]).stdout(Stdio::null()).stderr(Stdio::piped()),
+        false,
     )?;
     let mut argv = line("java", &["-Xmx256m", "-XX:+UseG1GC", "-XX:ParallelGCThreads=4", "-cp"]);
     argv.extend([argument(directory.to_owned()), "bank.Main".into()]);

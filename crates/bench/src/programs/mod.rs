@@ -7,6 +7,7 @@ mod known;
 mod served;
 
 use std::ffi::{OsStr, OsString};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -38,11 +39,19 @@ pub struct Options {
     pub command: Vec<OsString>,
     /// Rounds in which each program runs once on each lock.
     pub rounds: usize,
+    /// Measure programs that end with another exit code than 0, too.
+    pub ignore_failure: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { locks: Vec::new(), only: Vec::new(), command: Vec::new(), rounds: 11 }
+        Options {
+            locks: Vec::new(),
+            only: Vec::new(),
+            command: Vec::new(),
+            rounds: 11,
+            ignore_failure: false,
+        }
     }
 }
 
@@ -67,6 +76,8 @@ pub struct Row {
     pub speed: Option<Summary>,
     /// CPU time as a multiple of that on the C library's locks.
     pub cpu: Option<Summary>,
+    /// The command's exit code in each round.
+    pub exit_codes: Vec<i32>,
 }
 
 fn name<S: Serializer>(lock: &LockName, serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -100,6 +111,7 @@ struct Ready {
 struct Took {
     ms: f64,
     cpu_ms: f64,
+    exit_code: i32,
 }
 
 /// Measures.
@@ -125,7 +137,7 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
     progress::rounds(options.rounds, places.len(), what, |place| {
         let (program, lock) = places[place];
         let start = |argv: &[OsString]| command(context, library, locks[lock], argv);
-        taken[place].push(measure(&ready[program], &start).map_err(|error| {
+        taken[place].push(measure(&ready[program], &start, options.ignore_failure).map_err(|error| {
             Error::Options(format!("{} on {}: {error}", ready[program].name, locks[lock]))
         })?);
         Ok(())
@@ -149,6 +161,7 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
                 cpu_ms,
                 speed: ratio(|took, reference| reference.ms / took.ms),
                 cpu: ratio(|took, reference| took.cpu_ms / reference.cpu_ms),
+                exit_codes: took.iter().map(|took| took.exit_code).collect(),
             });
         }
     }
@@ -238,31 +251,37 @@ fn command(context: &Context, library: &Path, lock: LockName, argv: &[OsString])
     command
 }
 
-fn measure(ready: &Ready, start: &dyn Fn(&[OsString]) -> Command) -> Result<Took> {
+fn measure(ready: &Ready, start: &dyn Fn(&[OsString]) -> Command, ignore_failure: bool) -> Result<Took> {
     let directory = ready.directory.path();
     let before = Usage::of_children();
-    let ms = match &ready.work {
-        Work::Command(argv) => to_its_end(&mut start(argv))?,
-        Work::Served(service) => served::answers(service, directory, start)?,
+    let (ms, exit_code) = match &ready.work {
+        Work::Command(argv) => to_its_end(&mut start(argv), ignore_failure)?,
+        Work::Served(service) => (served::answers(service, directory, start)?, 0),
     };
-    Ok(Took { ms, cpu_ms: Usage::of_children().since(&before).cpu_ns as f64 / 1e6 })
+    Ok(Took { ms, cpu_ms: Usage::of_children().since(&before).cpu_ns as f64 / 1e6, exit_code })
 }
 
-/// Milliseconds from the start of a command to its end.
-fn to_its_end(command: &mut Command) -> Result<f64> {
+/// Exit codes by which `run`, like `env` and the shells, says that there was no program to speak of.
+const NOT_RUN: RangeInclusive<i32> = 125..=127;
+
+/// Milliseconds from the start of a command to its end, and its exit code. That is 0 unless failures are ignored; a command
+/// that did not run, and one that a signal ended, have no figure in either case.
+fn to_its_end(command: &mut Command, ignore_failure: bool) -> Result<(f64, i32)> {
     let shown = command.get_program().to_string_lossy().into_owned();
     let begin = clock::now_ns();
     let output = command.output().map_err(Error::system(format!("cannot start {shown}")))?;
     let ns = clock::now_ns() - begin;
-    if output.status.success() {
-        return Ok(ns as f64 / 1e6);
+    let ignorable = output.status.code().filter(|code| *code == 0 || !NOT_RUN.contains(code));
+    if let Some(code) = ignorable.filter(|code| *code == 0 || ignore_failure) {
+        return Ok((ns as f64 / 1e6, code));
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let last = stderr
         .lines()
         .rfind(|line| !line.trim().is_empty())
         .map_or_else(String::new, |line| format!(": {line}"));
-    Err(Error::Options(format!("it did not succeed ({}){last}", output.status)))
+    let hint = if ignorable.is_some() { "; -i measures it all the same" } else { "" };
+    Err(Error::Options(format!("it did not succeed ({}){last}{hint}", output.status)))
 }
 
 impl Figures {
@@ -287,11 +306,28 @@ impl Report for Figures {
         } else {
             format!(" Left out: {}.", self.absent.join("; "))
         };
+        let ended = |row: &Row| {
+            let failed = row.exit_codes.iter().filter(|code| **code != 0).count();
+            let mut codes: Vec<i32> = row.exit_codes.iter().copied().filter(|code| *code != 0).collect();
+            codes.sort_unstable();
+            codes.dedup();
+            let codes: Vec<_> = codes.iter().map(i32::to_string).collect();
+            (failed > 0).then(|| {
+                let (program, lock, of) = (&row.program, row.lock.name(), row.exit_codes.len());
+                format!("{program} on {lock} ended with {} in {failed} of {of} rounds", codes.join(" or "))
+            })
+        };
+        let failures: Vec<String> = self.rows.iter().filter_map(ended).collect();
+        let failures = if failures.is_empty() {
+            String::new()
+        } else {
+            format!(" Exit codes other than 0 were ignored: {}.", failures.join("; "))
+        };
         format!(
             "Each program does a fixed amount of work: from the start of the command to its end, `poundlock run` included; of \
              memcached and Apache, from the first of their clients' requests to the last answer. {} rounds, in each all programs \
              on all locks in random order; speed and CPU time are compared inside a round, and the figures are medians. \
-             A program gains that was faster by 2 % in three rounds of four.{absent}",
+             A program gains that was faster by 2 % in three rounds of four.{absent}{failures}",
             self.rounds,
         )
     }
@@ -379,8 +415,22 @@ mod tests {
 
     #[test]
     fn a_command_that_fails_gives_no_figure() {
-        let error = to_its_end(Command::new("sh").args(["-c", "echo no >&2; exit 3"]).stderr(Stdio::piped()));
-        let message = error.unwrap_err().to_string();
-        assert!(message.contains("did not succeed (exit status: 3): no"), "{message}");
+        let end = |script: &str, ignore| {
+            let mut command = Command::new("sh");
+            to_its_end(command.args(["-c", script]).stderr(Stdio::piped()), ignore)
+                .map(|(_, code)| code)
+                .map_err(|error| error.to_string())
+        };
+        let message = end("echo no >&2; exit 3", false).unwrap_err();
+        assert!(message.contains("did not succeed (exit status: 3): no; -i measures"), "{message}");
+        assert_eq!(end("echo no >&2; exit 3", true), Ok(3));
+        assert_eq!(end("exit 0", true), Ok(0));
+        // It did not run, or it crashed.
+        for script in ["exit 125", "exit 126", "exit 127", "kill -SEGV $$"] {
+            for ignore in [false, true] {
+                let message = end(script, ignore).unwrap_err();
+                assert!(message.contains("did not succeed") && !message.contains("-i"), "{message}");
+            }
+        }
     }
 }

@@ -78,6 +78,22 @@ fn dlopen() {
         .arg(installed.file(Path::new("lib").join(soname(installed)).to_str().expect("text"))));
 }
 
+/// Where the kernel does not wipe the page by which a forked child knows that it is one, a child of `fork` is
+/// told.
+#[test]
+fn fork_where_pages_are_not_wiped() {
+    let Some(installed) = installed() else { return };
+    let program = installed.file("no_wiping");
+    let mut compiler = GCC.start(&["-Wno-pedantic", "-pthread"]);
+    run(compiler.arg("-o").arg(&program).arg(source("tests/dropin/no_wiping.c")));
+    for linkage in [Linkage::Shared, Linkage::Static] {
+        let fork = installed.compile(&GCC, linkage, &source("tests/capi/fork.c"));
+        let output = installed.command(&program).arg(fork).output().expect("it starts");
+        // 77: it is not allowed to set a filter.
+        assert!(matches!(output.status.code(), Some(0 | 77)), "{output:?}");
+    }
+}
+
 /// A plugin that the archive is linked into is unloaded.
 #[test]
 fn unload() {

@@ -48,7 +48,15 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let used = cpu_time().saturating_sub(before);
     let tallies = result.map_err(|failure| Failure::new(1, failure))?;
     say_speed(tallies.iter().map(|tally| tally.accesses).sum(), used);
-    print(&sheet(&locks, &tallies).text())
+    print(&format!("{}\n{}\n", sheet(&locks, &tallies).text(), verdict(locks.len(), &args.seeds)))
+}
+
+/// What a run that ends without a failure says.
+fn verdict(locks: usize, seeds: &Range<u64>) -> String {
+    let counted = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let runs = counted(locks as u64 * (seeds.end - seeds.start), "run");
+    let locks = counted(locks as u64, "lock");
+    format!("no violation found in {runs} ({locks}, seeds {}..{})", seeds.start, seeds.end)
 }
 
 fn sheet(locks: &[&str], tallies: &[Tally]) -> Sheet {
@@ -72,7 +80,13 @@ fn sheet(locks: &[&str], tallies: &[Tally]) -> Sheet {
 
 #[cfg(test)]
 mod tests {
-    use super::seeds;
+    use super::{seeds, verdict};
+
+    #[test]
+    fn the_verdict_names_what_was_run() {
+        assert_eq!(verdict(2, &(3..7)), "no violation found in 8 runs (2 locks, seeds 3..7)");
+        assert_eq!(verdict(1, &(3..4)), "no violation found in 1 run (1 lock, seeds 3..4)");
+    }
 
     #[test]
     fn seeds_are_a_range() {

@@ -8,6 +8,7 @@ use poundlock_bench::page::document;
 use super::plot::{self, Look};
 use super::sheet::Sheet;
 use crate::message::Failure;
+use crate::output::command_line;
 
 const STYLE: &str = include_str!("page.css");
 /// The page may ask nobody for anything.
@@ -38,6 +39,7 @@ pub(super) fn html(title: &str, lead: &str, sections: &[Section]) -> Result<Stri
         header {
             h1 { (title) }
             p.soft { (lead) }
+            p.soft { "Command: " code { (command_line(std::env::args_os().skip(1))) } }
             @if sections.len() > 1 {
                 nav aria-label="Parts of this page" {
                     ul { @for section in sections { li { a href={ "#" (section.name) } { (section.name) } } } }
@@ -50,13 +52,13 @@ pub(super) fn html(title: &str, lead: &str, sections: &[Section]) -> Result<Stri
                     h2 id=(section.name) { (section.name) }
                     p { (section.about) }
                     figure {
+                        div.chart role="img" aria-label={ (section.name) ": the numbers are in the table below" } {
+                            (PreEscaped(&section.chart))
+                        }
                         ul.legend {
                             @for (swatch, name) in swatches.by_ref().take(section.legend.len()) {
                                 li { span aria-hidden="true" { (PreEscaped(swatch)) } (name) }
                             }
-                        }
-                        div.chart role="img" aria-label={ (section.name) ": the numbers are in the table below" } {
-                            (PreEscaped(&section.chart))
                         }
                         (section.sheet.html())
                     }

@@ -12,14 +12,14 @@ use super::page::{Section, html};
 use super::plot::{Group, Look, Shape, Track, groups};
 use super::sheet::Sheet;
 use crate::message::{Failure, status};
-use crate::output::{Output, print};
+use crate::output::{Output, print_beside};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The table: a name of `poundlock sim list`, or `all`
     #[arg(value_name = "TABLE")]
     table: String,
-    /// Write the figures to FILE as JSON as well
+    /// Write the figures to FILE as JSON as well; instead of the table if it is `-`, standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw the tables on a page in FILE
@@ -108,8 +108,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     runs.dedup();
     // Long ones first, so that no CPU is left alone with one.
     runs.sort_by_key(|run| std::cmp::Reverse(run.sockets * run.threads_a_core));
-    let json = Output::open(args.json.as_deref())?;
-    let plot = Output::open(args.plot.as_deref())?;
+    let (json, plot) = Output::open_both(args.json.as_deref(), ("--plot", args.plot.as_deref()))?;
     let model = Model::known();
     let outcomes = super::runs(
         runs.len(),
@@ -123,7 +122,8 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let ours = |figure: &Figure| done[&figure.run].figure(figure.pick).unwrap_or(f64::NAN);
     let documents: Vec<Document> = wanted.iter().map(|table| document(table, ours)).collect();
     // What cannot be written takes nothing else with it.
-    let printed = print(&documents.iter().map(text).collect::<Vec<_>>().join("\n"));
+    let text = documents.iter().map(text).collect::<Vec<_>>().join("\n");
+    let printed = print_beside(&text, &[&json, &plot]);
     let saved = json.map_or(Ok(()), |file| file.json(&documents));
     let drawn = plot.map_or(Ok(()), |file| file.write(&page(&documents)?));
     printed.and(saved).and(drawn)

@@ -13,7 +13,7 @@ use super::ranges::Numbers;
 use super::sheet::Sheet;
 use super::{MS, US, counted, machine, one_of, runs, time};
 use crate::message::{Failure, status};
-use crate::output::{Output, print};
+use crate::output::{Output, print_beside};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -56,7 +56,7 @@ pub(super) struct Args {
     /// Simulated milliseconds that are counted, after a warm-up [default: 500 in AIM7, otherwise 20]
     #[arg(long, value_name = "MS")]
     time: Option<f64>,
-    /// Write the figures to FILE as JSON as well
+    /// Write the figures to FILE as JSON as well; instead of the table if it is `-`, standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw the first of the figures over the numbers of threads, on a page in FILE
@@ -116,8 +116,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let time = time("--time", ms, MS, 0.001)?;
     let known = work.locks();
     let locks = args.lock.iter().map(|name| one_of(&known, name)).collect::<Result<Vec<_>, _>>()?;
-    let json = Output::open(args.json.as_deref())?;
-    let plot = Output::open(args.plot.as_deref())?;
+    let (json, plot) = Output::open_both(args.json.as_deref(), ("--plot", args.plot.as_deref()))?;
     let cases: Vec<_> =
         args.threads.iter().flat_map(|threads| locks.iter().map(move |&lock| (threads, lock))).collect();
     let model = Model::known();
@@ -160,7 +159,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         runs: runs.collect(),
     };
     // What cannot be written takes nothing else with it.
-    let printed = print(&format!("{header}\n\n{}", sheet.text()));
+    let printed = print_beside(&format!("{header}\n\n{}", sheet.text()), &[&json, &plot]);
     let saved = json.map_or(Ok(()), |file| file.json(&document));
     let drawn = plot
         .map_or(Ok(()), |file| file.write(&page(&header, &work.name(), &locks, &cases, &outcomes, sheet)?));
@@ -234,5 +233,5 @@ fn page(
         sheet,
         notes: Vec::new(),
     };
-    html("Locks on a simulated machine", "poundlock sim run", &[section])
+    html("Locks on a simulated machine", "The same command draws the same page each time.", &[section])
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{MS, US, here, progress};
 use crate::bench::{context, failure};
 use crate::message::{Failure, status};
-use crate::output::{Output, print, write_json};
+use crate::output::{Output, print_beside, write_json};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -29,7 +29,7 @@ pub(super) struct Args {
     /// Rounds in which each lock is measured once at each point
     #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "results")]
     rounds: usize,
-    /// Write the figures to FILE as JSON as well
+    /// Write the figures to FILE as JSON as well; instead of the table if it is `-`, standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -133,7 +133,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
             simulated: outcome.figures[0].value * 1e3,
         });
     }
-    let printed = print(&text(&rows));
+    let printed = print_beside(&text(&rows), &[&json]);
     // The figures are for the file even if nobody reads the table.
     write_json(&rows, json)?;
     printed

@@ -1,4 +1,4 @@
-//! What the slow paths of queue spinlocks, hand-off mutexes and readers-writer locks counted, merged over the processes of a run.
+//! What the slow paths of locks counted, merged over the processes of a run.
 
 use std::fmt::Write as _;
 
@@ -62,6 +62,7 @@ impl Events {
     pub(super) fn write(&self, out: &mut String) -> std::fmt::Result {
         let width = self.counts.iter().map(|(event, _)| event.name().len()).max().unwrap_or(0);
         let families = [
+            ("mutex events", Family::Mutex),
             ("queue spinlock events", Family::Spinlock),
             ("hand-off mutex events", Family::Handoff),
             ("readers-writer lock events", Family::ReadersWriter),

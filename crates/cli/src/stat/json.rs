@@ -1,5 +1,6 @@
 //! The report as JSON.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +12,9 @@ use tempfile::NamedTempFile;
 use super::arrays::ArrayJson;
 use super::events::bounds;
 use super::report::Report;
+use super::uncounted::Uncounted;
 use crate::message::{Failure, status};
+use crate::output;
 use crate::program::reason;
 
 #[derive(Serialize)]
@@ -19,12 +22,19 @@ struct Document<'a> {
     command: &'a [String],
     /// What `--lock` said.
     lock: String,
+    /// The mutex, named there or the default.
+    mutex: &'static str,
     /// The form of the program's spinlocks, named there or chosen for this machine.
     spinlock: &'static str,
-    /// Whose the program's readers-writer locks were, and with which policy.
+    /// Whose the program's readers-writer locks were to be, and with which policy.
     rwlock: &'static str,
+    /// What the processes ran on: something else, if one of them chose for what it started.
+    ran_on: Vec<RanOn<'a>>,
     wall_ns: u64,
+    /// Of all processes that loaded the library.
     threads: u64,
+    /// Those that used a lock: their lives are the `thread_time_ns`.
+    locking_threads: u64,
     processes: usize,
     thread_time_ns: u64,
     ending: &'a str,
@@ -38,6 +48,16 @@ struct Document<'a> {
     arrays: Vec<ArrayJson>,
     /// Whether there were more than there was room for.
     dropped_arrays: bool,
+    /// What is not among the `locks`.
+    uncounted: &'a Uncounted,
+}
+
+#[derive(Serialize)]
+struct RanOn<'a> {
+    mutex: &'static str,
+    spinlock: &'static str,
+    rwlock: &'static str,
+    programs: &'a BTreeSet<String>,
 }
 
 #[derive(Serialize)]
@@ -100,6 +120,8 @@ pub(super) enum Output {
     Replace { temporary: NamedTempFile, path: PathBuf },
     /// A pipe or device, which must not be replaced by a file.
     Stream { file: File, path: PathBuf },
+    /// What was asked for by `-`: after all that the command prints.
+    Standard,
 }
 
 impl Output {
@@ -109,6 +131,9 @@ impl Output {
     }
 
     fn try_open(path: &Path) -> io::Result<Self> {
+        if output::is_standard(path) {
+            return Ok(Output::Standard);
+        }
         // Through a symbolic link it is the file behind it that is replaced.
         let target = match path.canonicalize() {
             Ok(target) => target,
@@ -141,6 +166,7 @@ impl Output {
             .map_err(|error| Failure::new(status::OURS, format_args!("the report as JSON: {error}")))?;
         text.push(b'\n');
         match self {
+            Output::Standard => io::stdout().write_all(&text).map_err(|error| output::refused(&error)),
             Output::Stream { mut file, path } => {
                 file.write_all(&text).map_err(|error| failure(&path, &error))
             }
@@ -195,13 +221,22 @@ fn document(report: &Report) -> Document<'_> {
             .map(|(n, &count)| Bucket { from_ns: bounds(n).0, to_ns: bounds(n).1, count })
             .collect(),
     });
+    let ran_on = report.ran_on.iter().map(|on| RanOn {
+        mutex: on.mutex,
+        spinlock: on.spinlock,
+        rwlock: on.rwlock,
+        programs: &on.programs,
+    });
     Document {
         command: &report.command,
         lock: report.lock.to_string(),
-        spinlock: report.spinlock,
-        rwlock: report.rwlock,
+        mutex: report.locks_asked.mutex,
+        spinlock: report.locks_asked.spinlock,
+        rwlock: report.locks_asked.rwlock,
+        ran_on: ran_on.collect(),
         wall_ns: report.wall_ns,
         threads: report.threads,
+        locking_threads: report.locking_threads,
         processes: report.processes,
         thread_time_ns: report.thread_time_ns,
         ending: &report.ending,
@@ -211,5 +246,6 @@ fn document(report: &Report) -> Document<'_> {
         durations: durations.collect(),
         arrays: report.arrays.json(),
         dropped_arrays: report.arrays.dropped,
+        uncounted: &report.uncounted,
     }
 }

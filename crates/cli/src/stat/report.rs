@@ -1,32 +1,35 @@
 //! The figures of one run, with names in place of addresses: what the table and the JSON both show.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 
 use poundlock_core::names::{Choice, LockName, RwLocks};
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 
 use super::arrays::Arrays;
 use super::events::Events;
-use super::symbols::{Frame, Space, Symbols};
+use super::symbols::{Frame, Space, Symbols, file_name};
+use super::uncounted::Uncounted;
 use crate::launch::Ended;
 
 /// One run.
 pub(super) struct Report {
     pub(super) command: Vec<String>,
     pub(super) lock: Choice,
-    /// The spinlock that was named or, if none was, chosen: a child of ours sees the machine that we see.
-    pub(super) spinlock: &'static str,
-    /// Whose readers-writer locks were, and with which policy.
-    pub(super) rwlock: &'static str,
+    /// The locks that were asked for.
+    pub(super) locks_asked: RanOn,
+    /// Those that the processes were on: others, if one of them chose for itself what it started. In the order of their
+    /// starts; those asked for if there were no processes.
+    pub(super) ran_on: Vec<RanOn>,
     pub(super) wall_ns: u64,
     /// How the command ended, in words.
     pub(super) ending: String,
-    /// Threads that used a lock, over all processes.
+    /// Threads of all processes.
     pub(super) threads: u64,
+    /// Those that used a lock.
+    pub(super) locking_threads: u64,
     pub(super) processes: usize,
-    /// The time that those threads lived, together.
+    /// The time that the threads that used a lock lived, together.
     pub(super) thread_time_ns: u64,
     /// Locks for which there was no room, counted together.
     pub(super) dropped_locks: u64,
@@ -36,6 +39,45 @@ pub(super) struct Report {
     pub(super) events: Events,
     /// Semaphore arrays of ours.
     pub(super) arrays: Arrays,
+    /// What is not in the table.
+    pub(super) uncounted: Uncounted,
+}
+
+/// What processes ran on.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct RanOn {
+    pub(super) mutex: &'static str,
+    /// The spinlock that was named or, if none was, chosen: a child of ours sees the machine that we see.
+    pub(super) spinlock: &'static str,
+    /// Whose readers-writer locks were, and with which policy.
+    pub(super) rwlock: &'static str,
+    /// The programs.
+    pub(super) programs: BTreeSet<String>,
+}
+
+impl RanOn {
+    fn of(choice: Choice, rwlocks: RwLocks) -> Self {
+        let programs = BTreeSet::new();
+        RanOn { mutex: choice.mutex().name(), spinlock: spinlock(choice), rwlock: rwlocks.name(), programs }
+    }
+
+    /// As the preloaded library understood what it recorded.
+    fn by_process(snapshots: &[Snapshot]) -> Vec<RanOn> {
+        let mut all: Vec<RanOn> = Vec::new();
+        for snapshot in snapshots {
+            let choice = Choice::parse(&snapshot.lock).unwrap_or_default();
+            let rwlocks = RwLocks::of(choice, RwLocks::parse(&snapshot.rwlock));
+            let this = RanOn::of(choice, rwlocks);
+            let same =
+                |of: &RanOn| (of.mutex, of.spinlock, of.rwlock) == (this.mutex, this.spinlock, this.rwlock);
+            let place = all.iter().position(same).unwrap_or_else(|| {
+                all.push(this.clone());
+                all.len() - 1
+            });
+            all[place].programs.insert(file_name(&snapshot.exe));
+        }
+        all
+    }
 }
 
 /// One lock.
@@ -77,9 +119,18 @@ impl Report {
         symbols: &Symbols,
         named: usize,
     ) -> Self {
-        let mut pids: Vec<u32> = snapshots.iter().map(|snapshot| snapshot.pid).collect();
-        pids.sort_unstable();
-        pids.dedup();
+        // A process that went from program to program left a file for each, and went on with one thread.
+        let mut threads: HashMap<u32, (u64, u64)> = HashMap::new();
+        for snapshot in snapshots {
+            let (started, locking) = threads.entry(snapshot.pid).or_insert((1, 0));
+            *started += u64::from(snapshot.started);
+            *locking = (*locking).max(u64::from(snapshot.threads));
+        }
+        let asked = RanOn::of(lock, rwlocks);
+        let mut ran_on = RanOn::by_process(snapshots);
+        if ran_on.is_empty() {
+            ran_on.push(asked.clone());
+        }
         let mut raw: Vec<(usize, &LockStats)> = snapshots
             .iter()
             .enumerate()
@@ -97,17 +148,20 @@ impl Report {
         Report {
             command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             lock,
-            spinlock: spinlock(lock),
-            rwlock: rwlock(lock, rwlocks),
+            locks_asked: asked,
+            ran_on,
             wall_ns: ended.wall_ns,
-            ending: ending(ended),
-            threads: snapshots.iter().map(|snapshot| u64::from(snapshot.threads)).sum(),
-            processes: pids.len(),
+            ending: ended.in_words(),
+            // Some start threads by other means than the C library's.
+            threads: threads.values().map(|&(started, locking)| started.max(locking)).sum(),
+            locking_threads: snapshots.iter().map(|snapshot| u64::from(snapshot.threads)).sum(),
+            processes: threads.len(),
             thread_time_ns: snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum(),
             dropped_locks: snapshots.iter().map(|snapshot| snapshot.dropped_locks).sum(),
             locks: locks.collect(),
             events: Events::new(snapshots),
             arrays: Arrays::new(snapshots),
+            uncounted: Uncounted::new(snapshots),
         }
     }
 
@@ -138,12 +192,6 @@ fn spinlock(choice: Choice) -> &'static str {
     } else {
         choice.spinlock().unwrap_or_else(poundlock_linux::machine::spinlock).name()
     }
-}
-
-/// A program that keeps its mutexes keeps its readers-writer locks.
-fn rwlock(choice: Choice, rwlocks: RwLocks) -> &'static str {
-    let kept = choice.mutex() == LockName::Glibc;
-    if kept { RwLocks::Glibc.name() } else { rwlocks.name() }
 }
 
 /// Of which side of a readers-writer lock a row speaks, if of any.
@@ -228,41 +276,4 @@ fn sites(stats: &LockStats, space: &Space) -> Vec<Site> {
     }
     sites.sort_by_key(|site| std::cmp::Reverse((site.wait_ns, site.contended)));
     sites
-}
-
-fn ending(ended: &Ended) -> String {
-    match ended.status.signal() {
-        None => format!("exit status {}", ended.status.code().unwrap_or_default()),
-        Some(signal) => {
-            let core = if ended.status.core_dumped() { ", core dumped" } else { "" };
-            match signal_name(signal) {
-                Some(name) => format!("killed by {name}{core}"),
-                None => format!("killed by signal {signal}{core}"),
-            }
-        }
-    }
-}
-
-fn signal_name(signal: i32) -> Option<&'static str> {
-    Some(match signal {
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGINT => "SIGINT",
-        libc::SIGQUIT => "SIGQUIT",
-        libc::SIGILL => "SIGILL",
-        libc::SIGTRAP => "SIGTRAP",
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGBUS => "SIGBUS",
-        libc::SIGFPE => "SIGFPE",
-        libc::SIGKILL => "SIGKILL",
-        libc::SIGUSR1 => "SIGUSR1",
-        libc::SIGSEGV => "SIGSEGV",
-        libc::SIGUSR2 => "SIGUSR2",
-        libc::SIGPIPE => "SIGPIPE",
-        libc::SIGALRM => "SIGALRM",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGXCPU => "SIGXCPU",
-        libc::SIGXFSZ => "SIGXFSZ",
-        libc::SIGSYS => "SIGSYS",
-        _ => return None,
-    })
 }

@@ -210,7 +210,7 @@ impl Space<'_> {
     }
 }
 
-fn file_name(path: impl AsRef<Path>) -> String {
+pub(super) fn file_name(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }

@@ -6,7 +6,8 @@ use std::io::{self, Write as _};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use poundlock_statfile::LockKind;
 
-use super::report::{Lock, Report, ratio, side};
+use super::report::{Lock, RanOn, Report, ratio, side};
+use crate::output::quoted;
 
 /// As many call sites of a lock are shown, and as many frames of each: further ones are in the JSON.
 const SITES: usize = 5;
@@ -31,22 +32,43 @@ fn write_text(out: &mut String, report: &Report, shown: usize) -> std::fmt::Resu
     writeln!(out, "\npoundlock stat: {}", command_line(&report.command))?;
     writeln!(
         out,
-        "lock {}{}, {} wall time, {}, {}, {}\n",
-        report.lock,
-        if report.has_spinlocks() { format!(", spinlock {}", report.spinlock) } else { String::new() }
-            + &if report.has_rwlocks() { format!(", rwlock {}", report.rwlock) } else { String::new() },
+        "{}, {} wall time, {}, {}, {}\n",
+        ran_on(report),
         duration(report.wall_ns),
         counted(report.threads, "thread"),
         counted(report.processes as u64, "process"),
         report.ending
     )?;
     if report.locks.is_empty() {
-        writeln!(out, "No lock was used.")?;
+        writeln!(out, "No lock that is counted was used.")?;
     } else {
         write_locks(out, report, shown)?;
     }
+    report.uncounted.write(out, report.locks.is_empty())?;
     report.arrays.write(out, shown)?;
     report.events.write(out)
+}
+
+/// What the processes ran on; by program where they ran on different locks.
+fn ran_on(report: &Report) -> String {
+    let several = report.ran_on.len() > 1;
+    let one = |on: &RanOn| {
+        let mut text = format!("lock {}", on.mutex);
+        // Each is of interest where there are any, or where it tells two apart.
+        let differ = |name: fn(&RanOn) -> &str| report.ran_on.iter().any(|of| name(of) != name(on));
+        if report.has_spinlocks() || differ(|on| on.spinlock) {
+            let _ = write!(text, ", spinlock {}", on.spinlock);
+        }
+        if report.has_rwlocks() || differ(|on| on.rwlock) {
+            let _ = write!(text, ", rwlock {}", on.rwlock);
+        }
+        if several {
+            let programs: Vec<&str> = on.programs.iter().map(String::as_str).collect();
+            let _ = write!(text, " ({})", programs.join(", "));
+        }
+        text
+    };
+    report.ran_on.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 fn write_locks(out: &mut String, report: &Report, shown: usize) -> std::fmt::Result {
@@ -60,7 +82,11 @@ fn write_locks(out: &mut String, report: &Report, shown: usize) -> std::fmt::Res
         writeln!(out, "and {more}, waited for {} in all (--top 0 shows them)", duration(waited))?;
     }
     let alive = duration(report.thread_time_ns);
-    writeln!(out, "lost: wait total as a share of the time that the threads lived, {alive} together")?;
+    let threads = counted(report.locking_threads, "thread");
+    writeln!(
+        out,
+        "lost: wait total as a share of the time that the {threads} that used a lock lived, {alive} together"
+    )?;
     if report.dropped_locks > 0 {
         let dropped = counted(report.dropped_locks, "lock");
         writeln!(out, "{dropped} found no room in the table and were counted together")?;
@@ -193,15 +219,7 @@ pub(super) fn counted(n: u64, what: &str) -> String {
 
 /// The command as it could be typed: quoted where a shell would take it apart.
 fn command_line(words: &[String]) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^".contains(c);
-    let quote = |word: &String| {
-        if !word.is_empty() && word.chars().all(plain) {
-            word.clone()
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    };
-    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// Three digits and a unit.

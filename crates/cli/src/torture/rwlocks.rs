@@ -50,12 +50,7 @@ enum Operation {
 
 /// Prepares this process, which forks.
 pub(super) fn prepare() {
-    extern "C" fn forked() {
-        poundlock_linux::registry::forked();
-    }
     poundlock_linux::init();
-    // SAFETY: registers a function of this executable.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }
 
 /// Does what C asks for: 0, or an error number.

@@ -60,6 +60,8 @@ pub(crate) fn compilable(source: &str) -> bool {
 pub(crate) enum Locks {
     /// Each one whose code differs.
     All,
+    /// None: the control alone.
+    None,
     /// The one that is used if none is named.
     Default,
     /// Each form of the spinlock.
@@ -85,6 +87,7 @@ impl Locks {
                     LockName::ALL.into_iter().filter(|lock| !left_out.contains(lock) && !lock.is_variation());
                 ours.map(|lock| locks(lock.name())).collect()
             }
+            Locks::None => vec![],
             Locks::Default => vec![vec![]],
             Locks::Spin => Kind::ALL.into_iter().map(|kind| locks(kind.name())).collect(),
             Locks::Crowd => vec![vec![], locks(Kind::Virtual.name()), locks(Kind::Paravirtual.name())],

@@ -116,6 +116,13 @@ fn sleepers() {
     check_all("sem_wait.c");
 }
 
+/// Ids of ours are no arrays of the kernel's, to which these calls went.
+#[test]
+fn calls_through_syscall() {
+    check_all("sem_syscall.c");
+    check("sem_syscall.c", &[], &[(KERNEL, &[])]);
+}
+
 #[test]
 fn undone_at_the_end_of_a_process() {
     check_all("sem_undo.c");
@@ -130,6 +137,18 @@ fn undone_by_the_kernel_under_the_library() {
 fn rights() {
     // Another user who removes an array cannot remove its file: that goes when its place is used again.
     run_on_all("sem_users.c", &[], &[("ours", &[]), (KERNEL, &[])]);
+}
+
+/// A child in another IPC namespace still found its parent's arrays.
+#[test]
+fn arrays_of_another_ipc_namespace() {
+    check_all("sem_namespace.c");
+}
+
+/// A living process of another time namespace was taken for one that had ended.
+#[test]
+fn processes_of_several_time_namespaces() {
+    check_all("sem_time_namespace.c");
 }
 
 #[test]

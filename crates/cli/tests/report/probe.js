@@ -38,6 +38,25 @@
         `${title}: a line reaches out of the picture`);
       check(!/NaN|Infinity|undefined/.test(line.innerHTML), `${title}: a number that is none`);
     }
+    // Who is who stands below the plot or below its row, for all that are drawn, and nothing of it is cut.
+    const legend = all('.legend', plot.closest('.panels')).filter(shown)
+      .find(legend => legend.getBoundingClientRect().top >= box.bottom - 1);
+    check(legend !== undefined, `${title}: no legend below`);
+    if (legend === undefined) return;
+    const below = legend.getBoundingClientRect();
+    check(below.top - box.bottom <= 150, `${title}: the legend is ${below.top - box.bottom} below`);
+    check(below.left >= 0 && below.right <= window.innerWidth && legend.scrollWidth <= legend.clientWidth,
+      `${title}: the legend reaches out`);
+    const named = all('li', legend).filter(shown);
+    check(named.length >= lines.length, `${title}: ${lines.length} lines and ${named.length} names`);
+    for (const entry of named) {
+      const piece = entry.querySelector('svg').getBoundingClientRect();
+      const line = lines.find(line => line.classList.contains('w' + entry.dataset.who));
+      check(piece.width >= 20 && piece.height >= 5, `${title}: a piece of a line is ${piece.width} wide`);
+      const colour = element => element.style.getPropertyValue('--c');
+      check(line === undefined || colour(line) === colour(document.getElementById('piece' + entry.dataset.who)),
+        `${title}: another colour in the legend`);
+    }
     return lines.length;
   };
   const plots = all('svg.plot');
@@ -123,9 +142,25 @@
     check(tip.querySelectorAll('img, script').length === 0, 'a name became an element');
   }
 
-  // Tables with everything open.
+  // Tables with everything open: a name that a line can hold is in one piece, or broken at its hyphens.
   all('details').forEach(details => { details.open = true; });
   fits('with all tables open');
+  const range = document.createRange();
+  findings.names = 0;
+  for (const cell of all('th.name').filter(shown)) {
+    const words = [...cell.childNodes].filter(node => node.nodeType === Node.TEXT_NODE).at(-1);
+    if (!words || words.data.length > 16) continue;
+    range.selectNodeContents(words);
+    const lines = new Set([...range.getClientRects()].map(box => Math.round(box.top))).size;
+    findings.names += 1;
+    check(lines <= words.data.split('-').length, `'${words.data}' takes ${lines} lines`);
+    check(cell.scrollWidth <= cell.clientWidth + 1, `'${words.data}' is cut`);
+  }
+  // Rows of sentences are not wider than the window.
+  for (const table of all('table.stack').filter(shown)) {
+    const { right } = table.getBoundingClientRect();
+    check(right <= window.innerWidth, `a table of words ends at ${right}`);
+  }
   check(performance.getEntriesByType('resource').length === 0, 'something was asked of a network');
 
   found(findings);

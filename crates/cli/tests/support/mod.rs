@@ -33,6 +33,7 @@ pub(crate) fn poundlock_bare() -> Command {
         "POUNDLOCK_STAT_DIR",
         "POUNDLOCK_SEMAPHORES",
         "POUNDLOCK_IPC_DIR",
+        "COLUMNS",
     ] {
         cmd.env_remove(name);
     }

@@ -124,7 +124,7 @@ pub fn set_values(id: i32, values: &[u16]) -> Result<(), Errno> {
 
 fn open(id: i32) -> Result<Entered, Errno> {
     let domain = domain::get().ok_or(libc::EINVAL)?;
-    process::process().ok_or(libc::ENOSPC)?;
+    process::required()?;
     table::open(domain, id)
 }
 

@@ -4,7 +4,6 @@
 //! ```text
 //!  <directory>/registry      this file's [`Registry`], mapped by every process
 //!  <directory>/array.<slot>  the array in that slot
-//!  <directory>/new           an array that is being made
 //!  <directory>/registry.<n>  a registry that is being made
 //! ```
 //!
@@ -248,13 +247,39 @@ impl Drop for Guard {
 pub(super) struct Domain {
     directory: Path,
     pub(super) registry: &'static Registry,
-    /// The namespace of process numbers; 0: not known.
-    pub(super) namespace: u64,
+    /// Those in which the process was when it looked for the domain.
+    namespaces: Namespaces,
+}
+
+/// The namespaces that say which processes share arrays, and know each other by their numbers. 0: not known.
+#[derive(Clone, Copy)]
+struct Namespaces {
+    /// Of process numbers.
+    processes: u64,
+    /// Of what the kernel's arrays are in.
+    ipc: u64,
+}
+
+impl Namespaces {
+    /// Those of the calling thread: threads may part.
+    fn own() -> Self {
+        let number = |path| system::status(path).map_or(0, |status| status.st_ino);
+        Self { processes: number(c"/proc/self/ns/pid"), ipc: number(c"/proc/thread-self/ns/ipc") }
+    }
+
+    /// Whether they are the same, as far as is known.
+    fn are(self, other: Self) -> bool {
+        let same = |one: u64, other: u64| one == 0 || other == 0 || one == other;
+        same(self.processes, other.processes) && same(self.ipc, other.ipc)
+    }
 }
 
 /// The domain: null before it was looked for, [`NONE`] if there is none.
 static DOMAIN: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
 const NONE: *mut Domain = ptr::without_provenance_mut(align_of::<Domain>());
+/// The domain that was found, also while the process is in other namespaces and has none. Null: none was
+/// found.
+static HOME: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
 
 /// The domain of this process, looked for at the first call. `None`: every array is the kernel's.
 #[inline]
@@ -286,7 +311,12 @@ fn find() -> Option<&'static Domain> {
     };
     match DOMAIN.compare_exchange(ptr::null_mut(), fresh, AcqRel, Acquire) {
         // Kept for good.
-        Ok(_) => core::mem::forget(mapped),
+        Ok(_) => {
+            core::mem::forget(mapped);
+            if fresh != NONE {
+                HOME.store(fresh, Release);
+            }
+        }
         Err(_) if fresh != NONE => {
             // SAFETY: our own, which nobody else has seen. The registry is unmapped when `mapped` goes.
             unsafe { memory::unmap(fresh, size_of::<Domain>()) };
@@ -296,9 +326,37 @@ fn find() -> Option<&'static Domain> {
     known()
 }
 
+/// The domain, if the calling process, which is about to register, is where it looked for it. If not, every
+/// array is the kernel's from here on: a child was born into other namespaces, or its parent or itself has
+/// gone there.
+pub(super) fn at_home() -> Option<&'static Domain> {
+    let domain = get()?;
+    if domain.namespaces.are(Namespaces::own()) {
+        return Some(domain);
+    }
+    DOMAIN.store(NONE, Release);
+    None
+}
+
+/// The calling process may have gone into another IPC namespace, or come back. As in the kernel it leaves its
+/// arrays behind, and what is to be undone is undone. Nothing happens if it has other threads, which are
+/// where they were.
+pub fn moved() {
+    let home = HOME.load(Acquire);
+    // SAFETY: stored by `find`, and never unmapped.
+    let Some(domain) = (unsafe { home.as_ref() }).filter(|_| super::make::is_last_thread()) else { return };
+    if domain.namespaces.are(Namespaces::own()) {
+        DOMAIN.store(home, Release);
+    } else {
+        super::make::end();
+        DOMAIN.store(NONE, Release);
+    }
+}
+
 fn make() -> Option<(*mut Domain, Mapped)> {
     table::init()?;
-    let (directory, namespace) = directory()?;
+    let namespaces = Namespaces::own();
+    let directory = directory(namespaces)?;
     let mapped = open_registry(&directory).ok()?;
     // SAFETY: atomics and mutexes in memory that is as long as a registry; unmapped only if the domain is not used.
     let registry: &'static Registry = unsafe { &*mapped.file::<Registry>() };
@@ -307,24 +365,24 @@ fn make() -> Option<(*mut Domain, Mapped)> {
     }
     let fresh = memory::map::<Domain>(size_of::<Domain>(), false)?;
     // SAFETY: our own memory, as long and aligned to a page.
-    unsafe { fresh.write(Domain { directory, registry, namespace }) };
+    unsafe { fresh.write(Domain { directory, registry, namespaces }) };
     Some((fresh, mapped))
 }
 
-/// The directory, made if it was not there, and the namespace of process numbers.
-fn directory() -> Option<(Path, u64)> {
-    let namespace = system::status(c"/proc/self/ns/pid").map(|status| status.st_ino);
+/// The directory, made if it was not there.
+fn directory(namespaces: Namespaces) -> Option<Path> {
     let path = match config::environment(c"POUNDLOCK_IPC_DIR") {
         // Relative to what, a process that changes its directory could not say.
         Some(said) if said.to_bytes().first() == Some(&b'/') => Path::new().and(said.to_bytes()),
         Some(_) => return None,
+        None if namespaces.processes == 0 || namespaces.ipc == 0 => return None,
         None => Path::new()
             .and(b"/dev/shm/poundlock-")
             .and_number(system::user().into())
             .and(b"-")
-            .and_number(system::status(c"/proc/self/ns/ipc").ok()?.st_ino)
+            .and_number(namespaces.ipc)
             .and(b"-")
-            .and_number(namespace.ok()?),
+            .and_number(namespaces.processes),
     };
     let name = path.get().ok()?;
     // SAFETY: a string that ends in a zero.
@@ -339,7 +397,7 @@ fn directory() -> Option<(Path, u64)> {
     let private = status.st_mode & libc::S_IFMT == libc::S_IFDIR
         && status.st_mode & 0o077 == 0
         && status.st_uid == system::user();
-    private.then(|| (path, namespace.unwrap_or(0)))
+    private.then_some(path)
 }
 
 const BYTES: usize = size_of::<Registry>();
@@ -392,11 +450,6 @@ impl Domain {
     /// The file of the array in that slot.
     pub(super) fn array_path(&self, slot: usize) -> Path {
         self.directory.and(b"/array.").and_number(slot as u64)
-    }
-
-    /// The file of an array that is being made.
-    pub(super) fn new_path(&self) -> Path {
-        self.directory.and(b"/new")
     }
 
     /// Acquires the registry's lock. What a holder left that died is not looked at: for a process that is about to register.

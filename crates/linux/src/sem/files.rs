@@ -109,7 +109,8 @@ impl Drop for Mapped {
     }
 }
 
-/// Makes the file so many bytes long, and provides the first of them. They are zero if the file was empty.
+/// Makes the empty file so many bytes long, all zero, and provides the first of them. Those that it has are
+/// never more than are provided before it has all: who maps it too early can look at its first page.
 pub(super) fn size(file: &File, bytes: usize, initial: usize) -> Result<(), c_int> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes the structure.
@@ -118,8 +119,13 @@ pub(super) fn size(file: &File, bytes: usize, initial: usize) -> Result<(), c_in
         // The call would raise SIGXFSZ.
         return Err(libc::EFBIG);
     }
+    provide_first(file, initial)?;
     // SAFETY: a descriptor of ours.
     keeping_errno(|| unsafe { libc::ftruncate(file.descriptor(), bytes as libc::off_t) }.into())?;
+    Ok(())
+}
+
+fn provide_first(file: &File, initial: usize) -> Result<(), c_int> {
     loop {
         // SAFETY: a descriptor of ours. The bare system call is not a cancellation point.
         let provided = keeping_errno(|| unsafe {
@@ -161,11 +167,14 @@ fn fill(file: &File, initial: usize) -> Result<(), c_int> {
 
 /// Makes a file of that name, in the place of one that is there, and maps it.
 pub(super) fn create(path: &CStr, bytes: usize, initial: usize) -> Result<Mapped, c_int> {
-    match super::system::unlink(path) {
-        Ok(()) | Err(libc::ENOENT) => {}
-        Err(error) => return Err(error),
-    }
-    let file = File::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)?;
+    let create = || File::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600);
+    let file = match create() {
+        Err(libc::EEXIST) => {
+            super::system::unlink(path)?;
+            create()?
+        }
+        created => created?,
+    };
     // Whatever the process's mask for new files takes away.
     // SAFETY: a descriptor of ours.
     let made = keeping_errno(|| unsafe { libc::fchmod(file.descriptor(), 0o600) }.into())
@@ -181,7 +190,8 @@ pub(super) fn create(path: &CStr, bytes: usize, initial: usize) -> Result<Mapped
 pub(super) fn open(path: &CStr) -> Result<Mapped, c_int> {
     let file = File::open(path, libc::O_RDWR, 0)?;
     let bytes = usize::try_from(file.status()?.st_size).map_err(|_| libc::EINVAL)?;
-    // A page at least, so that the first words can be looked at; it was provided before the file got its name.
+    // A page at least, so that the first words can be looked at: of what the file is long so far, it is
+    // provided.
     if bytes < page() {
         return Err(libc::EINVAL);
     }

@@ -9,7 +9,6 @@ use core::sync::atomic::{
 use poundlock_core::semarray::{Array, Error, Layout, MOST_VALUE, Report, Settings, Variant};
 
 use crate::atomic::U32;
-use crate::futex::keeping_errno;
 use crate::platform::Linux;
 
 use super::config::{self, Which};
@@ -124,9 +123,8 @@ pub fn find_or_make(key: i32, flags: i32, values: &[u16]) -> Result<i32, Errno> 
 
 /// Whether the kernel has an array of that key already.
 fn kernel_has(key: i32) -> bool {
-    // SAFETY: three numbers. Asks for no rights, and makes nothing.
-    let asked = keeping_errno(|| unsafe { libc::syscall(libc::SYS_semget, key, 0, 0) });
-    matches!(asked, Ok(_) | Err(libc::EACCES | libc::EPERM))
+    // Asks for no rights, and makes nothing.
+    matches!(system::kernels_semget(key, 0, 0), Ok(_) | Err(libc::EACCES | libc::EPERM))
 }
 
 /// Those of a new array of the calling process's.
@@ -147,24 +145,23 @@ fn make(
     let registry = domain.registry;
     let (slot, array) = free_slot(domain)?;
     let path = domain.array_path(slot);
-    let new = domain.new_path();
     let layout = Layout::new(semaphores, variant);
 
     registry.intend(Intent::Make(slot));
     let word = size_of::<U32>();
-    let made = files::create(new.get()?, layout.words() * word, layout.initial() * word).and_then(|mapped| {
-        // SAFETY: the view goes before the mapping.
-        let words = unsafe { mapped.words() };
-        let made = Array::<Linux>::format(words, semaphores, variant, settings).ok_or(libc::EINVAL)?;
-        if !values.is_empty() {
-            let value = |num| values.get(num as usize).copied().unwrap_or(0).into();
-            made.set_values(value).map_err(errno)?;
-        }
-        let (from, to) = (new.get()?, path.get()?);
-        // SAFETY: strings that end in a zero.
-        keeping_errno(|| unsafe { libc::rename(from.as_ptr(), to.as_ptr()).into() })?;
-        Ok(mapped)
-    });
+    // Under its own name from the start: nobody opens it for an array that is not published, but one who is
+    // slow and means the array before; and that one finds it too short, or not whole, or the wrong array.
+    let made =
+        files::create(path.get()?, layout.words() * word, layout.initial() * word).and_then(|mapped| {
+            // SAFETY: the view goes before the mapping.
+            let words = unsafe { mapped.words() };
+            let made = Array::<Linux>::format(words, semaphores, variant, settings).ok_or(libc::EINVAL)?;
+            if !values.is_empty() {
+                let value = |num| values.get(num as usize).copied().unwrap_or(0).into();
+                made.set_values(value).map_err(errno)?;
+            }
+            Ok(mapped)
+        });
     let entered = made.and_then(|mapped| table::put(array.next_id(slot), mapped));
     match entered {
         Ok(entered) => {
@@ -204,10 +201,8 @@ fn free_slot(domain: &'static Domain) -> Result<(usize, &'static ArraySlot), c_i
 /// Takes back what was made of an array that was not published. Under the lock.
 fn unmake(domain: &Domain, slot: usize) {
     let unpublished = domain.registry.arrays().get(slot).is_some_and(|array| array.id(slot).is_none());
-    for (path, unlink) in [(domain.new_path(), true), (domain.array_path(slot), unpublished)] {
-        if let (Ok(name), true) = (path.get(), unlink) {
-            let _ = system::unlink(name);
-        }
+    if let (Ok(name), true) = (domain.array_path(slot).get(), unpublished) {
+        let _ = system::unlink(name);
     }
 }
 
@@ -250,7 +245,7 @@ fn finish_removal(domain: &Domain, slot: usize) {
 /// EINVAL: it is not there. EPERM: it is somebody else's.
 pub fn remove(id: i32) -> Result<Report, Errno> {
     let domain = domain::get().ok_or(libc::EINVAL)?;
-    process::process().ok_or(libc::ENOSPC)?;
+    process::required()?;
     let entered = table::open(domain, id)?;
     if !rights::owns(&entered.array.settings()) {
         return Err(libc::EPERM);
@@ -375,7 +370,7 @@ pub fn end() {
 }
 
 /// Whether the process has no other thread. False if in doubt.
-fn is_last_thread() -> bool {
+pub(super) fn is_last_thread() -> bool {
     // Two links of any directory, and one for each thread.
     system::status(c"/proc/self/task").is_ok_and(|status| status.st_nlink == 3)
 }
@@ -461,7 +456,6 @@ mod tests {
     fn usable(domain: &'static Domain) {
         let id = get(libc::IPC_PRIVATE, 1, 0o600).unwrap().unwrap();
         assert_eq!(domain.registry.intent(), Intent::None);
-        assert!(!exists(domain.new_path()));
         remove(id).unwrap();
         assert!(!exists(domain.array_path(slot_of(id))));
     }
@@ -477,19 +471,19 @@ mod tests {
         let (domain, _one) = domain();
         usable(domain);
         // After so many steps of `make`.
-        for steps in 0..=4 {
+        for steps in 0..=3 {
             let (slot, array) = {
                 let _guard = domain.lock().unwrap();
                 free_slot(domain).unwrap()
             };
             let layout = Layout::new(2, Variant::After);
             let settings = Settings { key: KEY, uid: 0, gid: 0, cuid: 0, cgid: 0, mode: 0o600 };
-            let (new, path) = (domain.new_path(), domain.array_path(slot));
+            let path = domain.array_path(slot);
             dies_after(domain, || {
                 domain.registry.intend(Intent::Make(slot));
                 let (words, initial) = (layout.words() * 4, layout.initial() * 4);
                 if steps >= 1
-                    && let Ok(mapped) = files::create(new.get().unwrap_or_default(), words, initial)
+                    && let Ok(mapped) = files::create(path.get().unwrap_or_default(), words, initial)
                     && steps >= 2
                 {
                     // SAFETY: mapped until the child dies.
@@ -498,26 +492,15 @@ mod tests {
                     core::mem::forget(mapped);
                 }
                 if steps >= 3 {
-                    // SAFETY: strings that end in a zero.
-                    unsafe {
-                        libc::rename(
-                            new.get().unwrap_or_default().as_ptr(),
-                            path.get().unwrap_or_default().as_ptr(),
-                        )
-                    };
-                }
-                if steps >= 4 {
                     array.key.store(KEY.cast_unsigned(), Relaxed);
                     array.semaphores.store(2, Relaxed);
                     array.publish();
                 }
             });
-            assert_eq!(exists(domain.new_path()), (1..3).contains(&steps));
-            assert_eq!(exists(path), steps >= 3);
+            assert_eq!(exists(path), steps >= 1);
             let found = get(KEY, 0, 0);
             assert_eq!(domain.registry.intent(), Intent::None);
-            assert!(!exists(new));
-            if steps < 4 {
+            if steps < 3 {
                 assert_eq!(found, Ok(None), "steps {steps}");
                 assert!(!exists(path));
             } else {

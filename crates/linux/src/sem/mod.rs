@@ -19,9 +19,10 @@
 //!
 //! * Rights to operate are judged at a process's first use of an array, and when the array's have changed; not at each operation.
 //! * A pointer to memory that was unmapped since it was last used is a fault rather than EFAULT (`user`).
-//! * The domain is that of the user and the namespaces at a process's first use. A child that is born into another namespace of
-//!   process numbers does not have its parent's arrays; a process that has changed its root or its user keeps those that it
-//!   has used.
+//! * The domain is that of the user and the namespaces at a process's first use. In another IPC namespace, or
+//!   another namespace of process numbers, a process has none, and all its arrays are the kernel's: a child
+//!   finds that out at its first call, a process itself if it is told ([`moved`]). One that has changed its
+//!   root or its user keeps those that it has used.
 //! * `IPC_SET` that gives an array to others gives it to those only who inherit it.
 
 mod config;
@@ -48,6 +49,7 @@ use poundlock_core::semarray::Error;
 
 pub use config::{Choice, Which, choice, choose, configure};
 pub use control::{control, length, set_values, value, values};
+pub use domain::moved;
 pub use handlers::installed as handler_installed;
 pub use list::{Listed, describe, list};
 pub use make::{close, end, end_at_exit, find_or_make, get, remove};

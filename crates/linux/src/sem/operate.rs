@@ -120,9 +120,7 @@ unsafe fn copied<const ROOM: usize>(
 #[inline(always)]
 fn apply(id: i32, operations: &[Op], patience: Option<u64>) -> Result<(), Errno> {
     // Before a mapping is entered: in a forked child, this clears the marks of the parent's threads.
-    if process::process().is_none() {
-        return Err(libc::ENOSPC);
-    }
+    process::required()?;
     let entered = match table::enter(id) {
         Some(entered) => entered,
         None => first(id)?,

@@ -4,6 +4,10 @@
 //! machine's. That word, `owner`, is what makes a slot somebody's, by one store under the registry's lock. An exec changes
 //! neither number nor start, so the new program finds the slot of the old one, and the adjustments kept there.
 //!
+//! `/proc` shows a start as it is in the reader's time namespace, and processes of several may share arrays.
+//! So the reader's offset is taken off (`boot_offset`), and what is left differs by a tick at most, because
+//! `/proc` rounds after adding it.
+//!
 //! `alive` is a robust mutex that a thread of the process holds for as long as it lives. As long as it is not marked, the process is
 //! not gone: one load, without a system call. If it is marked, then that thread has ended, or there was an exec, or
 //! the process is gone: `/proc` tells. The process looks at its own mark at every call, and another of its threads takes
@@ -86,6 +90,15 @@ pub(super) fn process() -> Option<Process> {
     register()
 }
 
+/// See [`process`].
+///
+/// # Errors
+/// EINVAL: this process has no arrays. ENOSPC: there are too many processes.
+#[inline]
+pub(super) fn required() -> Result<Process, libc::c_int> {
+    process().ok_or_else(|| if domain::known().is_some() { libc::ENOSPC } else { libc::EINVAL })
+}
+
 /// The slot that this process has, if it has registered.
 pub(super) fn registered() -> Option<u32> {
     let own = OWN.load(Acquire);
@@ -116,11 +129,8 @@ fn register() -> Option<Process> {
         remark(domain.registry.processes().get(slot as usize)?);
         return Some(Process { slot, id: OWN_ID.load(Relaxed) });
     }
-    // In a child that was born into another namespace of process numbers, ours would mean somebody else.
-    let namespace = system::status(c"/proc/self/ns/pid").map_or(0, |status| status.st_ino);
-    if namespace != 0 && domain.namespace != 0 && namespace != domain.namespace {
-        return None;
-    }
+    // In another namespace of process numbers, ours would mean somebody else.
+    domain::at_home()?;
     let guard = domain.lock_only().ok()?;
     let registry = domain.registry;
     let epoch = epoch::current();
@@ -137,7 +147,7 @@ fn register() -> Option<Process> {
         match slot.owner.load(Relaxed) {
             0 if free.is_none_or(|(first, _)| first < next && index >= next) => free = Some((index, slot)),
             0 => {}
-            other if other == owner => own = Some((index, slot)),
+            other if is_same(other, owner) => own = Some((index, slot)),
             _ => {}
         }
     }
@@ -331,16 +341,17 @@ fn is_thread(process: u64, thread: u64) -> bool {
     keeping_errno(|| unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) }) != Err(libc::ESRCH)
 }
 
-/// The word for the calling process, its number and the lower half of the time of its start, in clock ticks; and for its
-/// program, where that has its stack. 0 there: not known.
+/// The word for the calling process, its number and the lower half of the time of its start, in clock ticks
+/// as without a time namespace; and for its program, where that has its stack. 0 in any place: not known.
 fn identity(id: u32) -> (u64, u64) {
+    let start = |stat: &Stat| boot_offset().map_or(0, |offset| stat.start_without(offset));
     let (start, program) = match look(c"/proc/self/stat") {
         // If `/proc` is of another namespace, so are its numbers.
         // Of a first thread that has ended, it is not said where its stack began: a process has one program, so any thread will do.
         Some(stat) if stat.id == u64::from(id) && stat.stack == 0 => {
-            (stat.start as u32, look(c"/proc/thread-self/stat").map_or(0, |own| own.stack))
+            (start(&stat), look(c"/proc/thread-self/stat").map_or(0, |own| own.stack))
         }
-        Some(stat) if stat.id == u64::from(id) => (stat.start as u32, stat.stack),
+        Some(stat) if stat.id == u64::from(id) => (start(&stat), stat.stack),
         _ => {
             NO_PROC.store(true, Relaxed);
             (0, 0)
@@ -348,6 +359,50 @@ fn identity(id: u32) -> (u64, u64) {
     };
     (u64::from(id) << 32 | u64::from(start), program)
 }
+
+/// Whether two words are the same process's.
+fn is_same(one: u64, other: u64) -> bool {
+    one >> 32 == other >> 32 && is_same_start(one as u32, other as u32)
+}
+
+/// Whether two starts may be one, as two processes have read it. One that is not known is not known to be
+/// another.
+fn is_same_start(one: u32, other: u32) -> bool {
+    one == other || (one != 0 && other != 0 && one.wrapping_sub(other).wrapping_add(1) <= 2)
+}
+
+/// How many clock ticks after their starts processes seem to start to the calling one, in its time namespace.
+/// `None`: not known, while the children of this process are to be born into another.
+fn boot_offset() -> Option<i64> {
+    let mut buffer = [0; 256];
+    match system::read_file(c"/proc/self/timens_offsets", &mut buffer) {
+        Ok(text) => {
+            // It is that for the children.
+            let namespace = |path| system::status(path).ok().map(|status| status.st_ino);
+            let same = namespace(c"/proc/self/ns/time") == namespace(c"/proc/self/ns/time_for_children");
+            parse_offset(text).filter(|_| same)
+        }
+        // There are no time namespaces.
+        Err(libc::ENOENT) => Some(0),
+        Err(_) => None,
+    }
+}
+
+/// The line of `boottime`, in clock ticks: seconds, perhaps negative, and nanoseconds, which are not.
+fn parse_offset(text: &[u8]) -> Option<i64> {
+    let mut fields = text.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+        (fields.next()? == b"boottime").then_some(fields)
+    })?;
+    let seconds = fields.next()?;
+    let (seconds, sign) = seconds.strip_prefix(b"-").map_or((seconds, 1), |seconds| (seconds, -1));
+    let seconds = sign * i64::try_from(system::number(seconds)?).ok()?;
+    let nanoseconds = i64::try_from(system::number(fields.next()?)?).ok()?;
+    seconds.checked_mul(TICKS)?.checked_add(nanoseconds / (1_000_000_000 / TICKS))
+}
+
+/// Clock ticks of `/proc` in a second, whatever the machine's are.
+const TICKS: i64 = 100;
 
 /// What has become of the process of that identity, which ran that program.
 #[cold]
@@ -358,12 +413,13 @@ fn ask(owner: u64, program: u64) -> Fate {
     if keeping_errno(|| unsafe { libc::syscall(libc::SYS_kill, id, 0) }) == Err(libc::ESRCH) {
         return Fate::Ended;
     }
-    if start == 0 || NO_PROC.load(Relaxed) {
-        return ended(ended_without_proc(id));
-    }
+    let offset = match boot_offset() {
+        Some(offset) if start != 0 && !NO_PROC.load(Relaxed) => offset,
+        _ => return ended(ended_without_proc(id)),
+    };
     let path = Path::new().and(b"/proc/").and_number(id).and(b"/stat");
     match path.get().ok().and_then(look) {
-        Some(stat) if stat.start as u32 != start || stat.ended => Fate::Ended,
+        Some(stat) if !is_same_start(stat.start_without(offset), start) || stat.ended => Fate::Ended,
         // An exec places the stack anew, at random. 0: the kernel does not tell us; or a zombie's.
         Some(stat) if stat.stack != program && stat.stack != 0 && program != 0 => Fate::Replaced,
         Some(_) => Fate::Lives,
@@ -395,12 +451,19 @@ fn ended_without_proc(id: u64) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     id: u64,
-    /// When it started, in clock ticks.
+    /// When it started, in clock ticks, as the reader sees it.
     start: u64,
     /// Where its stack begins; 0 if we may not know.
     stack: u64,
     /// Whether all of its threads have ended.
     ended: bool,
+}
+
+impl Stat {
+    /// The lower half of its start, without the reader's offset.
+    fn start_without(&self, offset: i64) -> u32 {
+        self.start.wrapping_sub(offset.cast_unsigned()) as u32
+    }
 }
 
 fn look(path: &CStr) -> Option<Stat> {
@@ -457,6 +520,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn offsets_are_read_in_clock_ticks() {
+        let text = |boot: &str| format!("monotonic           7         0\nboottime   {boot}\n");
+        for (boot, ticks) in [
+            ("         0         0", 0),
+            ("     86461   7300000", 8_646_100),
+            ("    100000 990000000", 10_000_099),
+            ("        -1         0", -100),
+            // Half a second before: as the kernel writes it.
+            ("        -1 500000000", -50),
+        ] {
+            assert_eq!(parse_offset(text(boot).as_bytes()), Some(ticks), "{boot}");
+        }
+        for wrong in ["", "monotonic 1 2\n", "boottime\n", "boottime 1\n", "boottime x 0\n"] {
+            assert_eq!(parse_offset(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn starts_are_the_same_within_a_tick() {
+        let start = |start: u64, offset| Stat { id: 1, start, stack: 0, ended: false }.start_without(offset);
+        assert_eq!(start(500, 100), 400);
+        assert_eq!(start(500, -100), 600);
+        assert_eq!(start(5, 10), u32::MAX - 4);
+        for (one, other) in [(7, 7), (7, 8), (8, 7), (u32::MAX, u32::MAX - 1), (0, 0)] {
+            assert!(is_same_start(one, other), "{one} {other}");
+        }
+        for (one, other) in [(7, 9), (9, 7), (0, 1), (1, 0), (0, u32::MAX)] {
+            assert!(!is_same_start(one, other), "{one} {other}");
+        }
+    }
+
     fn path(id: u32) -> Path {
         Path::new().and(b"/proc/").and_number(id.into()).and(b"/stat")
     }
@@ -473,7 +568,9 @@ mod tests {
         assert_eq!(ask(owner, stat.stack), Fate::Lives);
         assert_eq!(ask(owner, stat.stack + 16), Fate::Replaced);
         assert!(ask(owner, 0) == Fate::Lives && !ended_without_proc(id.into()));
-        assert!(ask(owner ^ 1, 0) == Fate::Ended, "another process with that number");
+        assert!(ask(owner - 1, 0) == Fate::Lives && ask(owner + 1, 0) == Fate::Lives, "rounded otherwise");
+        assert!(ask(owner - 2, 0) == Fate::Ended, "another process with that number");
+        assert!(ask(owner + 2, 0) == Fate::Ended, "another process with that number");
         child.kill().unwrap();
         let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
         // SAFETY: waits for our child and leaves it a zombie.

@@ -124,6 +124,40 @@ pub(super) fn group() -> u32 {
     unsafe { libc::getegid() }
 }
 
+/// The system call `semget`, by its instruction: whoever preloads our library has the C library's `syscall`
+/// ask for arrays of ours, under the registry's lock.
+pub(super) fn kernels_semget(key: i32, semaphores: i32, flags: i32) -> Result<i32, c_int> {
+    let done: isize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: three numbers, in the registers of the kernel's convention; it changes rax, rcx and r11 alone.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inlateout("rax") libc::SYS_semget as isize => done,
+            in("rdi") key as isize,
+            in("rsi") semaphores as isize,
+            in("rdx") flags as isize,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above; it changes x0 alone.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") libc::SYS_semget as isize,
+            inlateout("x0") key as isize => done,
+            in("x1") semaphores as isize,
+            in("x2") flags as isize,
+            options(nostack),
+        );
+    }
+    // The kernel's convention for errors.
+    if (-4095..0).contains(&done) { Err(-done as c_int) } else { Ok(done as i32) }
+}
+
 /// Leaves the CPU for a tenth of a millisecond. A bare system call: not a cancellation point.
 pub(super) fn pause() {
     let time = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };

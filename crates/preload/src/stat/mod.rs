@@ -14,7 +14,8 @@
 //! | ... and then refused without a wait | drop the [`Wait`] |
 //! | about to release (outermost), still holding the lock | [`released`] |
 //!
-//! Semaphore arrays are counted by themselves; here are only [`array_used`] and [`remove_array`].
+//! Of calls for locks that are not counted there is only the number, by [`uncounted`]; and [`thread_started`] counts threads, since one
+//! that uses no counted lock has no record. Semaphore arrays are counted by themselves; here are only [`array_used`] and [`remove_array`].
 //!
 //! A spinlock has its [`LockRef`] from [`spinlock`], and is initialised and destroyed by [`spinlock_created`] and
 //! [`spinlock_destroyed`]. Lock events come by themselves, from the platform.
@@ -27,6 +28,7 @@ use core::ffi::CStr;
 pub(crate) use arrays::{array_used, remove_array};
 use poundlock_core::events::Event;
 use poundlock_statfile::LockKind;
+pub(crate) use poundlock_statfile::Uncounted;
 pub(crate) use poundlock_statfile::writer::{CallSite, LockRef, Wait};
 use poundlock_statfile::writer::{Host, Options, Recorder, Words};
 
@@ -56,7 +58,7 @@ unsafe impl Host for Process {
 
 /// Begins recording if `POUNDLOCK_STAT_DIR` names a directory where that is possible. Returns whether it did.
 /// Two threads may call it at once: one does it.
-pub(crate) fn init(lock_name: &str) -> bool {
+pub(crate) fn init(lock_name: &str, rwlock_name: &str) -> bool {
     // SAFETY: a C string constant; the result is used before anything can change the environment.
     let directory = unsafe { libc::getenv(c"POUNDLOCK_STAT_DIR".as_ptr()) };
     if directory.is_null() {
@@ -64,7 +66,8 @@ pub(crate) fn init(lock_name: &str) -> bool {
     }
     // SAFETY: `getenv` gives a C string.
     let directory = unsafe { CStr::from_ptr(directory) };
-    let begun = !directory.is_empty() && RECORDER.init(directory, lock_name.as_bytes(), Options::DEFAULT);
+    let begun = !directory.is_empty()
+        && RECORDER.init(directory, lock_name.as_bytes(), rwlock_name.as_bytes(), Options::DEFAULT);
     if begun {
         SPINLOCKS.open();
         poundlock_linux::events::send_to(count);
@@ -117,6 +120,17 @@ pub(crate) fn fork_child() {
 /// See [`Recorder::finish`].
 pub(crate) fn finish() {
     RECORDER.finish();
+}
+
+/// See [`Recorder::uncounted`].
+#[cold]
+pub(crate) fn uncounted(what: Uncounted) {
+    RECORDER.uncounted(what);
+}
+
+/// See [`Recorder::thread_started`].
+pub(crate) fn thread_started() {
+    RECORDER.thread_started();
 }
 
 /// See [`Recorder::created`].

@@ -30,7 +30,7 @@ pub use map::Options;
 pub use words::Words;
 
 use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, PAGE, Record, SiteCell};
-use crate::{ArrayEnd, LockKind};
+use crate::{ArrayEnd, LockKind, Uncounted};
 use map::Map;
 
 /// What the recorder needs from the process it is in.
@@ -202,8 +202,15 @@ impl<H: Host> Recorder<H> {
     }
 
     /// Begins recording into a new file in `directory`. Returns whether it did, or another thread is at it; if
-    /// not, one line on standard error says why, and all other calls do nothing.
-    pub fn init(&'static self, directory: &CStr, lock_name: &[u8], options: Options) -> bool {
+    /// not, one line on standard error says why, a file of no length is left if one could be made, and all other
+    /// calls do nothing. Of the names 64 and 32 bytes are kept.
+    pub fn init(
+        &'static self,
+        directory: &CStr,
+        lock_name: &[u8],
+        rwlock_name: &[u8],
+        options: Options,
+    ) -> bool {
         let _errno = sys::Errno::keep();
         if self.state.compare_exchange(OFF, STARTING, AcqRel, Acquire).is_err() {
             return true;
@@ -228,10 +235,8 @@ impl<H: Host> Recorder<H> {
         match made {
             Ok(map) => {
                 let header = map.header();
-                let (name, len) = (header.lock_name.pointer(), lock_name.len().min(64));
-                // SAFETY: in the header, which nobody else uses before `ready`.
-                unsafe { core::ptr::copy_nonoverlapping(lock_name.as_ptr(), name, len) };
-                header.lock_name_len.store(len as u32, Relaxed);
+                keep_name(&header.lock_name, &header.lock_name_len, lock_name);
+                keep_name(&header.rwlock_name, &header.rwlock_name_len, rwlock_name);
                 modules::scan(map);
                 clock::calibrate_first(map);
                 self.go_on(map);
@@ -424,6 +429,36 @@ impl<H: Host> Recorder<H> {
                 durations.buckets[layout::bucket(ns)].fetch_add(1, Relaxed);
             }
         });
+    }
+
+    /// The calling thread calls for a lock that is not counted. Lost as [`Recorder::event`].
+    #[cold]
+    pub fn uncounted(&'static self, what: Uncounted) {
+        self.with_events(|events| {
+            events.uncounted[what as usize].fetch_add(1, Relaxed);
+        });
+    }
+
+    /// The process has started a thread. The caller need not use any lock, so it gets no record for this.
+    #[cold]
+    pub fn thread_started(&'static self) {
+        let _errno = sys::Errno::keep();
+        if self.is_forked() {
+            self.fork_child();
+        }
+        let map = if self.state.load(Acquire) == ON {
+            Some(self.current())
+        } else {
+            // A signal handler that comes while the file is made finds us at it, and does not wait for us.
+            let word = H::word();
+            H::set_word(ATTACHING.word());
+            let map = self.map();
+            H::set_word(word);
+            map
+        };
+        if let Some(map) = map {
+            map.header().started.fetch_add(1, Relaxed);
+        }
     }
 
     /// A lock is initialised that [`Words`] has no room for.
@@ -623,9 +658,8 @@ impl<H: Host> Recorder<H> {
             return;
         };
         let (old, new) = (parents.header(), map.header());
-        // SAFETY: both in their headers; the parent's name no longer changes.
-        unsafe { core::ptr::copy_nonoverlapping(old.lock_name.pointer(), new.lock_name.pointer(), 64) };
-        new.lock_name_len.store(old.lock_name_len.load(Relaxed), Relaxed);
+        copy_name((&old.lock_name, &old.lock_name_len), (&new.lock_name, &new.lock_name_len));
+        copy_name((&old.rwlock_name, &old.rwlock_name_len), (&new.rwlock_name, &new.rwlock_name_len));
         modules::scan(map);
         stacks::carry_over(parents, map);
         locks::carry_over(parents, map);
@@ -752,7 +786,26 @@ fn wait_ended(record: &Record, entry: &Entry, wait: &Wait, now: u64) {
     }
 }
 
-/// Makes and maps `<directory>/<pid>.<n>.stat` with the first free `n`, and fills the header up to `ready`.
+/// Into a header that nobody else uses, before `ready`.
+fn keep_name<const N: usize>(to: &layout::Bytes<N>, len: &AtomicU32, name: &[u8]) {
+    let kept = name.len().min(N);
+    // SAFETY: in the header, which is the caller's.
+    unsafe { core::ptr::copy_nonoverlapping(name.as_ptr(), to.pointer(), kept) };
+    len.store(kept as u32, Relaxed);
+}
+
+/// From a header of before a fork, whose names no longer change, to a new one.
+fn copy_name<const N: usize>(
+    (from, from_len): (&layout::Bytes<N>, &AtomicU32),
+    (to, to_len): (&layout::Bytes<N>, &AtomicU32),
+) {
+    // SAFETY: both in their headers, of which the new one is the caller's.
+    unsafe { core::ptr::copy_nonoverlapping(from.pointer(), to.pointer(), N) };
+    to_len.store(from_len.load(Relaxed), Relaxed);
+}
+
+/// Makes and maps `<directory>/<pid>.<n>.stat` with the first free `n`, and fills the header up to `ready`. If the file
+/// was made but cannot be used, it stays, with no length, to say that the process was not measured.
 fn make_file(setup: &mut Setup) -> Result<Map, i32> {
     let pid = sys::pid();
     let mut n = 0;
@@ -767,7 +820,9 @@ fn make_file(setup: &mut Setup) -> Result<Map, i32> {
     let map = match Map::create(&file, &setup.options) {
         Ok(map) => map,
         Err(error) => {
-            sys::unlink(name(setup, pid, n));
+            if file.set_len(0).is_err() {
+                sys::unlink(name(setup, pid, n));
+            }
             return Err(error);
         }
     };

@@ -49,7 +49,7 @@ pub(crate) const SMALL: Options = Options {
 /// Starts `H`'s recorder in `directory`.
 pub(crate) fn start<H: Host>(directory: &Path, options: Options) -> &'static Recorder<H> {
     let name = CString::new(directory.as_os_str().as_bytes()).expect("no zero in a path");
-    assert!(H::recorder().init(&name, b"test-lock", options));
+    assert!(H::recorder().init(&name, b"test-lock", b"test-rwlock", options));
     H::recorder()
 }
 

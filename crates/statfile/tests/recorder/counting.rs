@@ -41,6 +41,7 @@ fn sums_over_threads_are_exact() {
     let found = snapshot(directory.path());
     assert_eq!((found.threads, found.locks.len(), found.dropped_locks, found.lost_events), (8, 100, 0, 0));
     assert_eq!((found.pid, found.lock.as_str()), (std::process::id(), "test-lock"));
+    assert_eq!(found.rwlock, "test-rwlock");
     assert_eq!(found.exe, std::env::current_exe().expect("a name").to_str().expect("in UTF-8"));
     for (n, lock) in locks.iter().enumerate() {
         let stats = of(&found, lock.address());

@@ -1,0 +1,139 @@
+//! The C library's `syscall`, for the semaphore calls: with an id of ours, the kernel would say that there is
+//! no such array.
+//!
+//! Every other call is passed on by a jump, with its registers and its stack as they were: two comparisons
+//! and a load more than without this library. Before the library has started there is nowhere to jump to, and
+//! the system call is made here, as glibc does it.
+//!
+//! Programs that make system calls by instructions of their own, as those in Go do, are not seen.
+
+use core::ffi::{c_int, c_long, c_void};
+use core::mem;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use poundlock_linux::sem;
+
+use crate::real;
+use crate::sem::{result, semctl, semget_ours, semop, semtimedop};
+
+/// The function of that name that comes next. Null until [`start`].
+static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+const _: () = assert!(
+    libc::SYS_semop == libc::SYS_semget + 1 && libc::SYS_semctl == libc::SYS_semget + 2,
+    "one comparison knows three calls"
+);
+
+/// From here on calls are passed on to the next function of that name.
+pub(crate) fn start() {
+    NEXT.store(real::SYSCALL.address(), Relaxed);
+}
+
+/// Makes a system call.
+///
+/// # Safety
+/// As C's function of that name, which takes up to six arguments more.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn syscall(_: c_long) -> c_long {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        // Nobody expects anything of these two registers. Callers of functions like this one may expect rax
+        // to be read.
+        "lea r10, [rdi - {first}]",
+        "cmp r10, 2",
+        "jbe {semaphores}",
+        "cmp rdi, {semtimedop}",
+        "je {semaphores}",
+        "mov r11, qword ptr [rip + {next}]",
+        "test r11, r11",
+        "jz 2f",
+        "jmp r11",
+        "2:",
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, qword ptr [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 3f",
+        "ret",
+        "3:",
+        "neg eax",
+        "push rax",
+        ".cfi_adjust_cfa_offset 8",
+        "call {errno}",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "mov dword ptr [rax], ecx",
+        "mov rax, -1",
+        "ret",
+        ".cfi_endproc",
+        first = const libc::SYS_semget,
+        semtimedop = const libc::SYS_semtimedop,
+        semaphores = sym semaphores,
+        next = sym NEXT,
+        errno = sym errno,
+    )
+}
+
+/// The calling thread's `errno`.
+extern "C" fn errno() -> *mut c_int {
+    // SAFETY: takes no arguments.
+    unsafe { libc::__errno_location() }
+}
+
+/// A call on semaphores: ours, or passed on.
+unsafe extern "C" fn semaphores(
+    call: c_long,
+    first: usize,
+    second: usize,
+    third: usize,
+    fourth: usize,
+) -> c_long {
+    // The kernel takes as many bits of each as it has.
+    let id = first as c_int;
+    // SAFETY: the caller's; the arguments are those of the functions.
+    let done = unsafe {
+        match call {
+            libc::SYS_semget => match semget_ours(first as libc::key_t, second as c_int, third as c_int) {
+                Ok(None) => None,
+                answer => Some(result(answer.map(Option::unwrap_or_default))),
+            },
+            libc::SYS_semop if sem::is_ours(id) => {
+                Some(semop(id, ptr::with_exposed_provenance_mut(second), third))
+            }
+            libc::SYS_semtimedop if sem::is_ours(id) => Some(semtimedop(
+                id,
+                ptr::with_exposed_provenance_mut(second),
+                third,
+                ptr::with_exposed_provenance(fourth),
+            )),
+            libc::SYS_semctl if sem::is_ours(id) || goes_through_all(third as c_int) => {
+                Some(semctl(id, second as c_int, third as c_int, fourth))
+            }
+            _ => None,
+        }
+    };
+    if let Some(done) = done {
+        return done.into();
+    }
+    let next = real::SYSCALL.address();
+    if next.is_null() {
+        return result(Err(libc::ENOSYS)).into();
+    }
+    // SAFETY: the address of the function of this name; these calls have four arguments at most.
+    unsafe {
+        let next: unsafe extern "C" fn(c_long, usize, usize, usize, usize) -> c_long = mem::transmute(next);
+        next(call, first, second, third, fourth)
+    }
+}
+
+/// Whether this command of `semctl` is about all arrays, or takes the index of one.
+fn goes_through_all(command: c_int) -> bool {
+    [libc::IPC_INFO, libc::SEM_INFO, libc::SEM_STAT, libc::SEM_STAT_ANY].contains(&command)
+}
