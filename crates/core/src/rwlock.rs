@@ -732,8 +732,10 @@ impl<P: Platform> RawRwLock<P> {
         if self.head.load(Relaxed) != id.raw() {
             return None;
         }
-        // One that may upgrade can have entered beside the reader that was about to call it.
-        self.lift(if entered { CALLED } else { BARRED | CALLED });
+        // Who has entered cleared both as it did so, awake; and nobody calls a head that is awake.
+        if !entered {
+            self.lift(BARRED | CALLED);
+        }
         let wrote = entered && want.kind == Kind::Writer;
         if wrote {
             self.phase.store(self.phase.load(Relaxed).wrapping_add(1), Relaxed);

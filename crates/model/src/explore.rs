@@ -182,7 +182,7 @@ pub struct WaiterWords {
     _spinners: [U32; 4],
     /// Its state.
     pub state: U32,
-    _list: [U32; 2],
+    _list: [U32; 3],
     /// In a spare node: the epoch in which it was taken.
     pub epoch: U32,
     _flags: [U32; 2],

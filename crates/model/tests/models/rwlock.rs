@@ -913,12 +913,22 @@ fn a_sleeper_that_does_not_say_so() {
     });
 }
 
-/// The mark of a head that enters while it is called stays behind.
+/// The mark of a head that is called goes as it enters, even if it did not take it off when it looked: nobody
+/// calls a head that is awake, and only one that is awake enters.
+#[test]
+fn a_mark_goes_with_the_entry() {
+    let settings = faulty(THREE, Fault::Omit(Operation::FetchAnd, !CALLED));
+    for policy in POLICIES {
+        all_at_once::<Model>("marked", 2, settings, policy, &[Looks, Looks, Reads]);
+    }
+}
+
+/// Who gives up does not take it off.
 #[test]
 fn a_mark_that_is_left() {
     caught(&["something is left"], || {
-        let settings = faulty(THREE, Fault::Omit(Operation::FetchAnd, !CALLED));
-        all_at_once::<Model>("marked", 2, settings, Policy::PhaseFair, &[Looks, Looks, Reads])
+        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !(BARRED | CALLED)));
+        giving_up::<Model>("marked", settings, Policy::ReaderPreferring, [Reads, Writes], &[], false);
     });
 }
 
