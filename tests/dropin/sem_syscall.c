@@ -3,8 +3,12 @@
 #include "sem.h"
 #include <sys/syscall.h>
 
-static int raw_get(key_t key, int semaphores, int flags) { return (int)syscall(SYS_semget, key, semaphores, flags); }
-static int raw_op(int id, struct sembuf *ops, size_t count) { return (int)syscall(SYS_semop, id, ops, count); }
+static int raw_get(key_t key, int semaphores, int flags) {
+    return (int)syscall(SYS_semget, key, semaphores, flags);
+}
+static int raw_op(int id, struct sembuf *ops, size_t count) {
+    return (int)syscall(SYS_semop, id, ops, count);
+}
 static int raw_timedop(int id, struct sembuf *ops, size_t count, struct timespec *limit) {
     return (int)syscall(SYS_semtimedop, id, ops, count, limit);
 }
@@ -24,7 +28,8 @@ static void before_all(void) {
     errno = ERRNO_SENTINEL;
     early.failed = syscall(SYS_close, -1);
     early.error = errno;
-    early.memory = (void *)syscall(SYS_mmap, NULL, 4096L, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1L, 0L);
+    long access = PROT_READ | PROT_WRITE, kind = MAP_PRIVATE | MAP_ANONYMOUS;
+    early.memory = (void *)syscall(SYS_mmap, NULL, 4096L, access, kind, -1L, 0L);
 }
 
 __attribute__((section(".preinit_array"), used)) static void (*run_before_all)(void) = before_all;

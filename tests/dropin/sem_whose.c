@@ -11,7 +11,10 @@
 static long bare(long call, long first, long second, long third) {
     long done = call;
     register long fourth __asm__("r10") = 0;
-    __asm__ volatile("syscall" : "+a"(done) : "D"(first), "S"(second), "d"(third), "r"(fourth) : "rcx", "r11", "memory");
+    __asm__ volatile("syscall"
+                     : "+a"(done)
+                     : "D"(first), "S"(second), "d"(third), "r"(fourth)
+                     : "rcx", "r11", "memory");
     if (done >= 0 || done < -4095) return done;
     errno = (int)-done;
     return -1;

@@ -1,12 +1,13 @@
 //! `poundlock ipcrm`: semaphore arrays of ours removed, with their sleepers told.
 
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use poundlock_linux::sem;
+use poundlock_linux::sem::{self, Listed};
 
 use crate::ipcs::parse_id;
 use crate::message::{Failure, say, status};
-use crate::semaphores::check_domain;
+use crate::semaphores::{self, check_domain};
 
 /// Which arrays to remove.
 #[derive(clap::Args)]
@@ -18,9 +19,12 @@ pub(crate) struct Args {
     /// Arrays by key: decimal, or hexadecimal after 0x
     #[arg(long, value_name = "KEY", num_args = 1.., group = "which", allow_negative_numbers = true)]
     key: Vec<String>,
-    /// All arrays that there are
+    /// All arrays that there are, whoever made them; asks first if standard input is a terminal
     #[arg(long, conflicts_with_all = ["ids", "key"], group = "which")]
     all: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
 }
 
 /// Removes them. What can be removed is, whatever becomes of the others.
@@ -38,47 +42,110 @@ fn ipcrm(args: &Args) -> Result<bool, Failure> {
     let ids = args.ids.iter().map(|id| parse_id(id)).collect::<Result<Vec<_>, _>>()?;
     let keys = args.key.iter().map(|key| parse_key(key)).collect::<Result<Vec<_>, _>>()?;
     check_domain()?;
-    let mut arrays = Vec::new();
-    sem::list(|array| arrays.push((array.id, array.settings.key)));
-    let mut good = true;
+    let mut arrays: Vec<Listed> = Vec::new();
+    sem::list(|array| arrays.push(array));
     if args.all {
-        for (id, _) in arrays {
-            // Somebody else may have been faster: it is gone, which is what was asked for.
-            good &= remove(id, &format!("array {id}"), true);
-        }
-        return Ok(good);
+        return remove_all(arrays, args.yes);
     }
+    let mut good = true;
+    let mut found = |id, what: &str| match remove(id, what) {
+        Removal::Done => {}
+        Removal::Gone => {
+            say(format_args!("there is no {}: see `poundlock ipcs`", what.trim_start_matches("the ")));
+            good = false;
+        }
+        Removal::Failed => good = false,
+    };
     for id in ids {
-        good &= remove(id, &format!("array {id}"), false);
+        found(id, &format!("array {id}"));
     }
     for key in keys {
-        match arrays.iter().find(|(_, of)| *of == key) {
-            Some((id, _)) => good &= remove(*id, &format!("the array of key {key:#010x}"), false),
-            None => {
-                say(format_args!("there is no array of key {key:#010x}: see `poundlock ipcs`"));
-                good = false;
-            }
-        }
+        let what = format!("the array of key {}", semaphores::key(key));
+        // Nobody's id, if there is none.
+        found(arrays.iter().find(|array| array.settings.key == key).map_or(-1, |array| array.id), &what);
     }
     Ok(good)
 }
 
-fn remove(id: i32, what: &str, may_be_gone: bool) -> bool {
-    match sem::remove(id) {
-        Ok(_) => true,
-        Err(libc::EINVAL | libc::EIDRM) if may_be_gone => true,
-        Err(libc::EINVAL | libc::EIDRM) => {
-            say(format_args!("there is no {}: see `poundlock ipcs`", what.trim_start_matches("the ")));
-            false
+/// Removes all that were listed, and says which they were. On a terminal somebody has to agree first.
+fn remove_all(mut arrays: Vec<Listed>, yes: bool) -> Result<bool, Failure> {
+    let print = |line: &str| {
+        writeln!(io::stdout().lock(), "{line}")
+            .map_err(|error| Failure::new(1, format_args!("standard output: {error}")))
+    };
+    if arrays.is_empty() {
+        print("there are no arrays")?;
+        return Ok(true);
+    }
+    arrays.sort_by_key(|array| array.id);
+    // Before any is removed: who has it mapped is not to be seen afterwards.
+    let described: Vec<(i32, String)> = arrays.iter().map(|array| (array.id, describe(array))).collect();
+    if !yes && io::stdin().is_terminal() && !agreed(&described)? {
+        return Err(Failure::new(1, "nothing was removed"));
+    }
+    let mut good = true;
+    // Everything is removed also if nobody reads what is printed.
+    let mut printed = Ok(());
+    for (id, described) in described {
+        match remove(id, &format!("array {id}")) {
+            Removal::Done => printed = printed.and(print(&format!("removed {described}"))),
+            // Somebody else was faster: it is gone, which is what was asked for.
+            Removal::Gone => {}
+            Removal::Failed => good = false,
         }
+    }
+    printed.map(|()| good)
+}
+
+fn describe(array: &Listed) -> String {
+    let counted =
+        |count: u32, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    format!(
+        "array {}, key {}, {}, {}, {}",
+        array.id,
+        semaphores::key(array.settings.key),
+        counted(array.semaphores, "semaphore", "semaphores"),
+        counted(array.sleepers, "sleeper", "sleepers"),
+        counted(array.processes(), "process", "processes"),
+    )
+}
+
+/// Asks whether these are to be removed. Whoever ends the input does not agree.
+fn agreed(arrays: &[(i32, String)]) -> Result<bool, Failure> {
+    let mut question: String = arrays.iter().map(|(_, described)| format!("{described}\n")).collect();
+    question += match arrays {
+        [_] => "remove it? [y/N] ",
+        _ => "remove all of them? [y/N] ",
+    };
+    let mut answer = String::new();
+    let asked = io::stderr().lock().write_all(question.as_bytes());
+    asked.and_then(|()| io::stdin().lock().read_line(&mut answer)).map_err(|error| {
+        Failure::new(1, format_args!("nobody can be asked: {error} (--yes does not ask)"))
+    })?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+/// What became of an array that was to be removed.
+enum Removal {
+    Done,
+    /// It was not there.
+    Gone,
+    /// It still is, and that was said.
+    Failed,
+}
+
+fn remove(id: i32, what: &str) -> Removal {
+    match sem::remove(id) {
+        Ok(_) => Removal::Done,
+        Err(libc::EINVAL | libc::EIDRM) => Removal::Gone,
         Err(libc::EPERM) => {
             say(format_args!("{what} is somebody else's: it was not removed"));
-            false
+            Removal::Failed
         }
         Err(errno) => {
-            let error = std::io::Error::from_raw_os_error(errno);
+            let error = io::Error::from_raw_os_error(errno);
             say(format_args!("{what} could not be removed: {}", crate::program::reason(&error)));
-            false
+            Removal::Failed
         }
     }
 }

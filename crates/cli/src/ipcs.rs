@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::message::{Failure, status};
 use crate::output::print;
-use crate::semaphores::{ReportJson, check_domain, online_cpus, report_lines};
+use crate::semaphores::{self, ReportJson, check_domain, online_cpus, report_lines};
 
 /// Which arrays to show, and what of them.
 #[derive(clap::Args)]
@@ -36,7 +36,7 @@ struct Document {
 #[derive(Serialize)]
 struct Array {
     id: i32,
-    key: i32,
+    key: String,
     uid: u32,
     gid: u32,
     cuid: u32,
@@ -99,7 +99,7 @@ fn json(arrays: &[Listed]) -> Result<String, Failure> {
     let cpus = online_cpus();
     let arrays = arrays.iter().map(|array| Array {
         id: array.id,
-        key: array.settings.key,
+        key: semaphores::key(array.settings.key),
         uid: array.settings.uid,
         gid: array.settings.gid,
         cuid: array.settings.cuid,
@@ -127,8 +127,8 @@ fn reports(arrays: &[Listed]) -> String {
             text.push('\n');
         }
         // Writing to a string does not fail.
-        let _ =
-            writeln!(text, "array {}, key {:#010x}, {}:", array.id, array.settings.key, array.variant.name());
+        let key = semaphores::key(array.settings.key);
+        let _ = writeln!(text, "array {}, key {key}, {}:", array.id, array.variant.name());
         text += &report_lines(&array.report, cpus);
     }
     text
@@ -153,7 +153,7 @@ fn table(arrays: &[Listed]) -> String {
     for array in arrays {
         let cells = [
             array.id.to_string(),
-            format!("{:#010x}", array.settings.key),
+            semaphores::key(array.settings.key),
             user(array.settings.uid),
             format!("{:03o}", array.settings.mode & 0o777),
             array.semaphores.to_string(),

@@ -73,13 +73,18 @@ pub(crate) fn spun_permille(report: &Report, cpus: u64) -> u64 {
     (u128::from(report.spun_ns) * 1000).checked_div(life).map_or(0, |permille| permille as u64)
 }
 
-/// The report in the lines of the source's statistics patch, in nanoseconds where that has ticks: the third only if
-/// anybody had to wait. Then what it does not have.
+/// A key as it is written everywhere: in tables, in JSON, and to `ipcrm`.
+pub(crate) fn key(key: i32) -> String {
+    format!("{key:#010x}")
+}
+
+/// The report in the lines of the source's statistics patch, in seconds and nanoseconds where that has ticks:
+/// the third only if anybody had to wait. Then what it does not have.
 pub(crate) fn report_lines(report: &Report, cpus: u64) -> String {
-    let seconds = report.lifetime_ns / 1_000_000_000;
+    let (seconds, rest) = (report.lifetime_ns / 1_000_000_000, report.lifetime_ns % 1_000_000_000);
     let mut text = String::new();
     // Writing to a string does not fail.
-    let _ = writeln!(text, "lifetime {seconds} seconds {} ns.", report.lifetime_ns);
+    let _ = writeln!(text, "lifetime {seconds}.{:03} seconds", rest / 1_000_000);
     let _ = writeln!(text, "free {} contended {}", report.free, report.contended);
     if let Some(average) = report.spun_ns.checked_div(report.contended) {
         let permille = spun_permille(report, cpus);
@@ -164,7 +169,7 @@ mod tests {
     fn the_report_is_the_sources() {
         assert_eq!(
             report_lines(&SOURCE, 4),
-            "lifetime 58 seconds 58573142769 ns.\nfree 745344 contended 7801967\n\
+            "lifetime 58.573 seconds\nfree 745344 contended 7801967\n\
              wait 110278262115 avg 14134 1/1000 cpu time 470\nslept 0 sleeps 5 wakes 4\n"
         );
         let after = Report { lifetime_ns: 59_518_717_621, spun_ns: 2_625_106_215, ..SOURCE };
@@ -176,7 +181,7 @@ mod tests {
         let free = Report { contended: 0, spun_ns: 0, recoveries: 2, served: 3, ..SOURCE };
         assert_eq!(
             report_lines(&free, 4),
-            "lifetime 58 seconds 58573142769 ns.\nfree 745344 contended 0\n\
+            "lifetime 58.573 seconds\nfree 745344 contended 0\n\
              slept 0 sleeps 5 wakes 4 served 3 recoveries 2\n"
         );
         assert_eq!(spun_permille(&Report { lifetime_ns: 0, ..SOURCE }, 4), 0);

@@ -211,8 +211,11 @@ fn whose_an_array_is_depends_on_what_was_asked_for() {
         }
     }
     // Private arrays are ours whatever their mode.
-    assert!(is_ours(&domain.runs(&[], &["make", "0", "666", "1"])));
-    assert_eq!(domain.says(&["ipcrm", "--all"]), "");
+    let id = domain.runs(&[], &["make", "0", "666", "1"]);
+    assert!(is_ours(&id));
+    let id = id.trim();
+    let said = format!("removed array {id}, key 0x00000000, 1 semaphore, 0 sleepers, 0 processes\n");
+    assert_eq!(domain.says(&["ipcrm", "--all"]), said);
     assert_eq!(domain.json().len(), 0);
 }
 
@@ -254,9 +257,8 @@ fn arrays_are_listed_as_they_are() {
     let (keyed, private) = (keyed.trim(), private.trim());
     let mut sleepers: Vec<Started> = (0..3).map(|_| domain.starts(&["sleep", private])).collect();
     let array = domain.wait_for(private, "slept at by three", |array| array["sleepers"] == 3);
-    // The sleepers; and perhaps the command that looks.
     let processes = array["processes"].as_u64().expect("a number");
-    assert!((3..=4).contains(&processes), "{array:#}");
+    assert_eq!(processes, 3, "the sleepers: {array:#}");
     // SAFETY: no arguments.
     let uid = u64::from(unsafe { libc::geteuid() });
     assert_eq!((&array["mode"], &array["uid"]), (&Value::from("640"), &Value::from(uid)));
@@ -293,12 +295,17 @@ fn arrays_are_listed_as_they_are() {
     assert_eq!(line(private)[1..6], ["0x00000000", line(keyed)[2], "640", "2", "3"]);
     assert_eq!(line(private).len(), 12, "two times of two words: {text}");
 
+    // Keys are written in one way everywhere.
+    let json = domain.json();
+    let keys: Vec<&str> = json.iter().map(|array| array["key"].as_str().expect("text")).collect();
+    assert!(keys.contains(&key.as_str()) && keys.contains(&"0x00000000") && keys.len() == 2, "{keys:?}");
+
     let all = domain.says(&["ipcs", "--report"]);
     assert!(all.contains(&format!("array {keyed}, key {key}, before:\nlifetime ")), "{all}");
     let one = domain.says(&["ipcs", "--report", private]);
     let lines: Vec<&str> = one.lines().collect();
     assert_eq!(lines[0], format!("array {private}, key 0x00000000, after:"));
-    assert!(lines[1].starts_with("lifetime ") && lines[1].ends_with(" ns."), "{one}");
+    assert!(lines[1].starts_with("lifetime ") && lines[1].ends_with(" seconds"), "{one}");
     assert!(lines[2].starts_with("free ") && lines[2].contains(" contended "), "{one}");
     assert!(one.contains("sleeps 3 wakes 0"), "{one}");
 
@@ -342,7 +349,78 @@ fn what_can_be_removed_is() {
     assert!(lines[1].contains(&format!("there is no array {two}")), "{text}");
     assert_eq!(domain.json().len(), 0, "the third was there");
     // Nothing to do is no failure where all are meant.
-    assert_eq!(domain.says(&["ipcrm", "--all"]), "");
+    assert_eq!(domain.says(&["ipcrm", "--all"]), "there are no arrays\n");
+}
+
+/// `poundlock` with these words, in this domain, with a terminal as its input at which this was typed.
+fn at_a_terminal(domain: &Domain, words: &[&str], typed: &[u8]) -> Output {
+    use std::io::Write;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    // SAFETY: numbers; nobody else has the new descriptor.
+    let mut terminal = unsafe {
+        let number = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+        assert!(number >= 0, "no terminal: {}", std::io::Error::last_os_error());
+        std::fs::File::from(OwnedFd::from_raw_fd(number))
+    };
+    let mut name = [0; 64];
+    // SAFETY: a descriptor of ours, and room as long as is said.
+    let named = unsafe {
+        let number = terminal.as_raw_fd();
+        libc::grantpt(number) == 0
+            && libc::unlockpt(number) == 0
+            && libc::ptsname_r(number, name.as_mut_ptr(), name.len()) == 0
+    };
+    assert!(named, "no terminal: {}", std::io::Error::last_os_error());
+    // SAFETY: filled in by the call.
+    let name = unsafe { std::ffi::CStr::from_ptr(name.as_ptr()) }.to_str().expect("ASCII").to_string();
+    let open = std::os::unix::fs::OpenOptionsExt::custom_flags;
+    let input = open(std::fs::OpenOptions::new().read(true).write(true), libc::O_NOCTTY).open(name);
+    let mut cmd = domain.command(words);
+    let started = start(cmd.stdin(input.expect("a terminal can be opened")));
+    terminal.write_all(typed).expect("a terminal takes what is typed");
+    started.finish(LIMIT)
+}
+
+/// It removed, without a word, what somebody else had made.
+#[test]
+fn ipcrm_all_says_what_it_removes_and_asks_at_a_terminal() {
+    let domain = Domain::new();
+    let make = |key: &str, size: &str| domain.runs(&[], &["make", key, "600", size]).trim().to_string();
+    let key = own_key(6);
+    let both = || {
+        let [one, two] = [make(&key, "1"), make("0", "3")];
+        let key = format!("{:#010x}", u32::from_str_radix(&key[2..], 16).expect("hexadecimal"));
+        [
+            format!("array {one}, key {key}, 1 semaphore, 0 sleepers, 0 processes\n"),
+            format!("array {two}, key 0x00000000, 3 semaphores, 0 sleepers, 0 processes\n"),
+        ]
+    };
+    let described = both();
+    let question = format!("{}{}remove all of them? [y/N] ", described[0], described[1]);
+    let removed = |described: &[String; 2]| format!("removed {}removed {}", described[0], described[1]);
+    // Whoever does not agree: by a word, by none, by the end of the input.
+    for typed in [&b"n\n"[..], b"\n", b"yet\n", b"\x04"] {
+        let output = at_a_terminal(&domain, &["ipcrm", "--all"], typed);
+        expect_status(&output, 1);
+        assert_eq!(stderr(&output), format!("{question}poundlock: nothing was removed\n"), "{typed:?}");
+        assert_eq!(stdout(&output), "");
+        assert_eq!(domain.json().len(), 2, "{typed:?}");
+    }
+    let output = at_a_terminal(&domain, &["ipcrm", "--all"], b"Yes\n");
+    expect_status(&output, 0);
+    assert_eq!((stderr(&output), stdout(&output)), (question, removed(&described)));
+    assert_eq!(domain.json().len(), 0);
+    // Nobody is asked where there is nothing to remove, or who says so.
+    let output = at_a_terminal(&domain, &["ipcrm", "--all"], b"");
+    assert_eq!((stderr(&output), stdout(&output)), (String::new(), "there are no arrays\n".to_string()));
+    for yes in ["--yes", "-y"] {
+        let described = both();
+        let output = at_a_terminal(&domain, &["ipcrm", "--all", yes], b"");
+        expect_status(&output, 0);
+        assert_eq!((stderr(&output), stdout(&output)), (String::new(), removed(&described)));
+    }
+    let described = both();
+    assert_eq!(domain.says(&["ipcrm", "--all"]), removed(&described));
 }
 
 #[test]
@@ -408,19 +486,18 @@ fn the_report_of_a_removed_array_is_in_the_statistics() {
         assert_eq!(array["id"].to_string(), id);
         assert_eq!((&array["fate"], &array["variant"]), (&Value::from("removed"), &Value::from(variant)));
         assert_eq!(array["semaphores"], 3);
-        assert_eq!(format!("{:#x}", array["key"].as_i64().expect("a number")), key);
+        let key = format!("{:#010x}", u32::from_str_radix(&key[2..], 16).expect("hexadecimal"));
+        assert_eq!(array["key"], key.as_str(), "{array:#}");
         let report = &array["report"];
         // A thousand times down and up, and the values set: nobody else came.
         assert!(report["free"].as_u64() >= Some(2001), "{array:#}");
         assert_eq!((&report["contended"], &report["wait_ns"]), (&Value::from(0), &Value::from(0)));
         assert!(report["lifetime_ns"].as_u64() > Some(0), "{array:#}");
-        let head = format!(
-            "semaphore array {id}, key {:#010x}, 3 semaphores, {variant}, removed:\n",
-            array["key"].as_i64().expect("a number")
-        );
+        let head = format!("semaphore array {id}, key {key}, 3 semaphores, {variant}, removed:\n");
         let (_, after) = text.split_once(&head).unwrap_or_else(|| panic!("no {head:?} in\n{text}"));
         let lines: Vec<&str> = after.lines().take(3).map(str::trim).collect();
-        assert_eq!(lines[0], format!("lifetime 0 seconds {} ns.", report["lifetime_ns"]));
+        let nanoseconds = report["lifetime_ns"].as_u64().expect("a number");
+        assert_eq!(lines[0], format!("lifetime {:.3} seconds", (nanoseconds / 1_000_000) as f64 / 1e3));
         assert_eq!(lines[1], format!("free {} contended 0", report["free"]));
         assert!(lines[2].starts_with("slept 0 sleeps 0 wakes 0"), "{text}");
         assert_eq!(document["dropped_arrays"], false);

@@ -10,7 +10,7 @@ use poundlock_statfile::{ArrayEnd, Snapshot};
 use serde::Serialize;
 
 use super::table::counted;
-use crate::semaphores::{ReportJson, online_cpus, report_lines};
+use crate::semaphores::{self, ReportJson, online_cpus, report_lines};
 
 /// All of them, and the CPUs across which time is counted.
 pub(super) struct Arrays {
@@ -52,7 +52,7 @@ struct Known {
 pub(super) struct ArrayJson {
     id: u32,
     fate: Fate,
-    key: Option<i32>,
+    key: Option<String>,
     semaphores: Option<u32>,
     variant: Option<&'static str>,
     report: Option<ReportJson>,
@@ -106,7 +106,7 @@ impl Arrays {
             match &array.known {
                 Some(Known { key, semaphores, variant, report }) => {
                     let size = counted(u64::from(*semaphores), "semaphore");
-                    writeln!(out, ", key {key:#010x}, {size}, {variant}, {fate}:")?;
+                    writeln!(out, ", key {}, {size}, {variant}, {fate}:", semaphores::key(*key))?;
                     for line in report_lines(report, self.cpus).lines() {
                         writeln!(out, "  {line}")?;
                     }
@@ -131,7 +131,7 @@ impl Arrays {
             ArrayJson {
                 id: array.id,
                 fate: array.fate,
-                key: known.map(|known| known.key),
+                key: known.map(|known| semaphores::key(known.key)),
                 semaphores: known.map(|known| known.semaphores),
                 variant: known.map(|known| known.variant),
                 report: known.map(|known| ReportJson::new(&known.report, self.cpus)),
@@ -195,10 +195,10 @@ mod tests {
         arrays.write(&mut text, usize::MAX).expect("a string");
         let expected = "\n\
             semaphore array 1073741829, key 0x00000011, 3 semaphores, before, removed:\n  \
-            lifetime 0 seconds 0 ns.\n  free 10 contended 20\n  wait 200 avg 10 1/1000 cpu time 0\n  \
+            lifetime 0.000 seconds\n  free 10 contended 20\n  wait 200 avg 10 1/1000 cpu time 0\n  \
             slept 40 sleeps 50 wakes 60 served 70 recoveries 80\n\n\
             semaphore array 1073741828, key 0x00000011, 3 semaphores, before, removed:\n  \
-            lifetime 0 seconds 0 ns.\n  free 10 contended 20\n  wait 100 avg 5 1/1000 cpu time 0\n  \
+            lifetime 0.000 seconds\n  free 10 contended 20\n  wait 100 avg 5 1/1000 cpu time 0\n  \
             slept 40 sleeps 50 wakes 60 served 70 recoveries 80\n\n\
             semaphore array 1073741830: removed by a process that was not measured, and its figures with it\n";
         assert_eq!(text, expected);

@@ -5,7 +5,7 @@ use core::fmt;
 use poundlock_core::semarray::{Report, Settings, Times, Variant};
 
 use super::domain::{self, Domain, slot_of};
-use super::system::{File, Path};
+use super::system::{self, File, Path};
 use super::{process, table};
 
 /// An array of the domain.
@@ -29,12 +29,13 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// How many processes have it mapped: those that have used it, and their children. Reads `/proc`; processes that may
-    /// not be looked at are not counted.
+    /// How many processes have it mapped: those that have used it, and their children, but for the calling
+    /// one, which has it mapped to look. Reads `/proc`; processes that may not be looked at are not counted.
     pub fn processes(&self) -> u32 {
         let path = self.domain.array_path(slot_of(self.id));
         let Ok(name) = path.get() else { return 0 };
-        process::each(self.domain.registry).map(|id| u32::from(maps(id, name.to_bytes()))).sum()
+        let others = process::each(self.domain.registry).filter(|id| *id != system::process_id());
+        others.map(|id| u32::from(maps(id, name.to_bytes()))).sum()
     }
 }
 
