@@ -99,8 +99,8 @@ impl Ended {
         })
     }
 
-    /// What a shell would say of this end, which sees an exit status of ours instead: nothing of one that was asked for at the
-    /// terminal, or that a closed pipe brings about.
+    /// What a shell would say of this end, which sees an exit status of ours instead: nothing of one that was
+    /// asked for at the terminal, or that a closed pipe brings about.
     pub(crate) fn obituary(&self) -> Option<String> {
         let expected = matches!(self.status.signal(), Some(libc::SIGINT | libc::SIGPIPE));
         self.killed().filter(|_| !expected)

@@ -17,8 +17,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
     pub(crate) lock: String,
     /// The readers-writer locks to run on: `by-kind`, ours, with the preference that the program gave each; `phase-fair`, ours,
-    /// in turn: for programs whose threads take no read lock twice; `glibc`, the program's own [default: by-kind; glibc
-    /// with --lock glibc]
+    /// in turn: for programs whose threads take no read lock twice; `glibc`, the program's own [default:
+    /// by-kind; glibc with --lock glibc]
     #[arg(long, value_name = "NAME")]
     pub(crate) rwlock: Option<String>,
     /// Whose System V semaphore arrays are ours: `ours`, those that no other user can open; `all`; `kernel`, none. With a

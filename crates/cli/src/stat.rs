@@ -97,8 +97,8 @@ fn report(
     Ok(())
 }
 
-/// With a limit on file sizes that leaves no room for the figures the program would run for nothing. A program may set
-/// itself one: [`remark`] says that then.
+/// With a limit on file sizes that leaves no room for the figures the program would run for nothing. A
+/// program may set itself one: [`remark`] says that then.
 fn check_file_size() -> Result<(), Failure> {
     let Some(least) = Options::DEFAULT.sizes.last().copied() else { return Ok(()) };
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -158,8 +158,8 @@ fn read(dir: &Path, now_ns: u64) -> Figures {
         }
         match poundlock_statfile::read(&path, now_ns) {
             Ok(snapshot) => figures.snapshots.push(snapshot),
-            // A file of no length is the library's word for one that it could not make larger. Any other process was
-            // killed before it had used a lock, and has nothing to say.
+            // A file of no length is the library's word for one that it could not make larger. Any other
+            // process was killed before it had used a lock, and has nothing to say.
             Err(poundlock_statfile::Error::NotAStatFile) => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 let pid: Option<u32> = name.split('.').next().and_then(|pid| pid.parse().ok());

@@ -454,14 +454,14 @@ fn keeps_all(lock: Choice, rwlocks: RwLocks) -> bool {
 /// The signal that asks us to end; 0 while there is none.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Has the signals by which a run is ended noted, rather than end us: the seed would be lost, and the child left.
+/// Has the signals by which a run is ended noted, rather than end us: the seed would be lost, the child left.
 fn heed_signals() {
     extern "C" fn note(signal: libc::c_int) {
         SIGNAL.store(signal, Relaxed);
     }
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler stores to an atomic and does nothing else. A signal that we were started to ignore stays
-        // ignored.
+        // SAFETY: the handler stores to an atomic and does nothing else. A signal that we were started to
+        // ignore stays ignored.
         unsafe {
             if libc::signal(signal, note as *const () as libc::sighandler_t) == libc::SIG_IGN {
                 libc::signal(signal, libc::SIG_IGN);

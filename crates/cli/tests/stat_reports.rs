@@ -671,7 +671,8 @@ fn threads_of_every_sort_are_counted() {
         static int idles(void *unused) { return unused != NULL; }
         static void join(thrd_start_t start) {
             thrd_t thread;
-            if (thrd_create(&thread, start, NULL) != thrd_success || thrd_join(thread, NULL) != thrd_success) abort();
+            if (thrd_create(&thread, start, NULL) != thrd_success) abort();
+            if (thrd_join(thread, NULL) != thrd_success) abort();
         }
         int main(void) {
             join(locks);

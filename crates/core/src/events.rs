@@ -101,7 +101,7 @@ events! {
     FoundHeld = "calls that found it held",
     /// ... and acquired it without a sleep.
     Spun = "acquired by spinning",
-    /// The head of a barging mutex's spinners slept for a set time, because others took the mutex all the time.
+    /// The head of a barging mutex's spinners slept for a set time, as others took the mutex all the time.
     TimedSleep = "sleeps for a set time",
     /// A waiter slept in the list until somebody woke it.
     Sleep = "sleeps until woken",

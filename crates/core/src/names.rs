@@ -309,8 +309,8 @@ impl RwLocks {
         }
     }
 
-    /// Those of a program that runs on `locks`, if these were `named`: a program that keeps its mutexes keeps its readers-writer
-    /// locks, unless it is to have others.
+    /// Those of a program that runs on `locks`, if these were `named`: a program that keeps its mutexes keeps
+    /// its readers-writer locks, unless it is to have others.
     pub fn of(locks: Choice, named: Option<RwLocks>) -> RwLocks {
         named.unwrap_or(if locks.mutex() == LockName::Glibc { Self::Glibc } else { Self::default() })
     }

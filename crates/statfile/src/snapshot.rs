@@ -19,7 +19,7 @@ pub struct Snapshot {
     pub start_ns: u64,
     /// How many threads used a lock, over the life of the process.
     pub threads: u32,
-    /// How many threads it started with the C library's functions: all but its first, but for those that its parent had.
+    /// How many threads it started with the C library's functions.
     pub started: u32,
     /// The sum over those threads of the time from the first use of a lock to the thread's end, or to the
     /// last moment at which it is known to have lived.

@@ -18,8 +18,8 @@ pub(super) struct Report {
     pub(super) lock: Choice,
     /// The locks that were asked for.
     pub(super) locks_asked: RanOn,
-    /// Those that the processes were on: others, if one of them chose for itself what it started. In the order of their
-    /// starts; those asked for if there were no processes.
+    /// Those that the processes were on: others, if one of them chose for what it started. In the order of
+    /// their starts; those asked for if there were no processes.
     pub(super) ran_on: Vec<RanOn>,
     pub(super) wall_ns: u64,
     /// How the command ended, in words.

@@ -1,5 +1,6 @@
-//! What a program may have waited for that is not in the table: calls of which only the number is known, and functions
-//! that its files call and that are not watched. Of locks made of atomic instructions alone there is no sign at all.
+//! What a program may have waited for that is not in the table: calls of which only the number is known, and
+//! functions that its files call and that are not watched. Of locks made of atomic instructions alone there
+//! is no sign at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,7 +21,7 @@ const UNWATCHED: [(&str, &[&str]); 3] = [
     ("futexes through syscall()", &["syscall"]),
 ];
 
-/// Files of the C and C++ run-time systems: they are in every program, and what they call is not the program's doing.
+/// Files of the C and C++ run-time systems: they are in every program, and what they call is not its doing.
 const RUN_TIME: [&str; 9] = [
     "ld-linux",
     "libc.so",
@@ -99,8 +100,8 @@ impl Uncounted {
         if empty {
             writeln!(
                 out,
-                "never counted: locks that a language or a library makes of futexes or atomic instructions (those of\n\
-                 Rust's std and of Go; Poundlock's own without the feature `stats`), and programs without our library"
+                "never counted: locks that a language or a library makes of futexes or atomic instructions\n\
+                 (Rust's std; Poundlock's own without the feature `stats`), and programs without our library"
             )?;
         }
         Ok(())
@@ -119,7 +120,7 @@ impl Possible {
     }
 }
 
-/// The sorts that the file at `path` calls the functions of. None if it is no ELF file, or not there any more.
+/// The sorts that the file at `path` calls functions of. None if it is no ELF file, or not there any more.
 fn unwatched(path: &Path) -> Vec<&'static str> {
     let Ok(file) = File::open(path) else { return Vec::new() };
     if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {

@@ -30,7 +30,7 @@ impl Report {
         assert!(number(&json["wall_ns"]) > 0, "no time passed");
 
         let mut report = Report {
-            threads: number(&json["threads"]),
+            threads: number(&json["locking_threads"]),
             acquisitions: 0,
             spins: 0,
             contended: 0,

@@ -14,8 +14,9 @@
 //! | ... and then refused without a wait | drop the [`Wait`] |
 //! | about to release (outermost), still holding the lock | [`released`] |
 //!
-//! Of calls for locks that are not counted there is only the number, by [`uncounted`]; and [`thread_started`] counts threads, since one
-//! that uses no counted lock has no record. Semaphore arrays are counted by themselves; here are only [`array_used`] and [`remove_array`].
+//! Of calls for locks that are not counted there is only the number, by [`uncounted`]; and [`thread_started`]
+//! counts threads, since one that uses no counted lock has no record. Semaphore arrays are counted by
+//! themselves; here are only [`array_used`] and [`remove_array`].
 //!
 //! A spinlock has its [`LockRef`] from [`spinlock`], and is initialised and destroyed by [`spinlock_created`] and
 //! [`spinlock_destroyed`]. Lock events come by themselves, from the platform.

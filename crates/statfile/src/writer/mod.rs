@@ -202,8 +202,8 @@ impl<H: Host> Recorder<H> {
     }
 
     /// Begins recording into a new file in `directory`. Returns whether it did, or another thread is at it; if
-    /// not, one line on standard error says why, a file of no length is left if one could be made, and all other
-    /// calls do nothing. Of the names 64 and 32 bytes are kept.
+    /// not, one line on standard error says why, a file of no length is left if one could be made, and all
+    /// other calls do nothing. Of the names 64 and 32 bytes are kept.
     pub fn init(
         &'static self,
         directory: &CStr,
@@ -804,8 +804,9 @@ fn copy_name<const N: usize>(
     to_len.store(from_len.load(Relaxed), Relaxed);
 }
 
-/// Makes and maps `<directory>/<pid>.<n>.stat` with the first free `n`, and fills the header up to `ready`. If the file
-/// was made but cannot be used, it stays, with no length, to say that the process was not measured.
+/// Makes and maps `<directory>/<pid>.<n>.stat` with the first free `n`, and fills the header up to `ready`.
+/// If the file was made but cannot be used, it stays, with no length, to say that the process was not
+/// measured.
 fn make_file(setup: &mut Setup) -> Result<Map, i32> {
     let pid = sys::pid();
     let mut n = 0;

@@ -10,7 +10,7 @@ use crate::common::{
     self, Lock, SMALL, aggregate, at, contended_pair, here, host, of, pair, snapshot, start,
 };
 use poundlock_statfile::writer::{CallSite, Host, Options};
-use poundlock_statfile::{ArrayEnd, ArrayStats, LockKind};
+use poundlock_statfile::{ArrayEnd, ArrayStats, LockKind, Uncounted};
 
 #[test]
 fn sums_over_threads_are_exact() {
@@ -55,6 +55,27 @@ fn sums_over_threads_are_exact() {
     }
     let order: Vec<u64> = found.locks.iter().map(|lock| lock.wait_total_ns).collect();
     assert!(order.is_sorted_by(|a, b| a >= b), "most waiting first");
+}
+
+#[test]
+fn what_is_not_counted_has_a_number_and_threads_need_no_lock() {
+    host!(Uncounting);
+    let directory = tempfile::tempdir().expect("a directory");
+    let recorder = start::<Uncounting>(directory.path(), SMALL);
+    for _ in 0..3 {
+        recorder.thread_started();
+    }
+    let found = snapshot(directory.path());
+    assert_eq!((found.started, found.threads, found.uncounted), (3, 0, [0, 0]));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..500).for_each(|_| recorder.uncounted(Uncounted::Mutex)));
+        }
+        scope.spawn(|| recorder.uncounted(Uncounted::RwLock));
+    });
+    let found = snapshot(directory.path());
+    assert_eq!((found.started, found.threads, found.uncounted), (3, 3, [1000, 1]));
+    assert!(found.locks.is_empty() && found.lost_events == 0);
 }
 
 /// A wait and a hold as long as measured around them, within what the two clocks may differ.
