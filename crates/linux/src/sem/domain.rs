@@ -261,10 +261,11 @@ struct Namespaces {
 }
 
 impl Namespaces {
-    /// Those of the calling thread: threads may part.
+    /// Those of the calling thread: threads may part, and of a first thread that has ended the kernel says
+    /// nothing.
     fn own() -> Self {
         let number = |path| system::status(path).map_or(0, |status| status.st_ino);
-        Self { processes: number(c"/proc/self/ns/pid"), ipc: number(c"/proc/thread-self/ns/ipc") }
+        Self { processes: number(c"/proc/thread-self/ns/pid"), ipc: number(c"/proc/thread-self/ns/ipc") }
     }
 
     /// Whether they are the same, as far as is known.
@@ -422,9 +423,7 @@ fn open_registry(directory: &Path) -> Result<Mapped, c_int> {
 }
 
 fn make_registry(directory: &Path, name: &CStr) -> Result<(), c_int> {
-    // SAFETY: takes no arguments.
-    let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u64;
-    let path = directory.and(b"/registry.").and_number(thread);
+    let path = directory.and(b"/registry.").and_number(system::thread_id().into());
     let path = path.get()?;
     // One that was left by a process that was killed here is replaced.
     let mapped = files::create(path, BYTES, core::mem::offset_of!(Registry, arrays))?;

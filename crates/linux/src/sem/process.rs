@@ -374,12 +374,16 @@ fn is_same_start(one: u32, other: u32) -> bool {
 /// How many clock ticks after their starts processes seem to start to the calling one, in its time namespace.
 /// `None`: not known, while the children of this process are to be born into another.
 fn boot_offset() -> Option<i64> {
+    // As of the process of this thread's number: the process's own has nothing to say once its first thread
+    // has ended.
+    let path = Path::new().and(b"/proc/").and_number(system::thread_id().into()).and(b"/timens_offsets");
     let mut buffer = [0; 256];
-    match system::read_file(c"/proc/self/timens_offsets", &mut buffer) {
+    match system::read_file(path.get().ok()?, &mut buffer) {
         Ok(text) => {
             // It is that for the children.
             let namespace = |path| system::status(path).ok().map(|status| status.st_ino);
-            let same = namespace(c"/proc/self/ns/time") == namespace(c"/proc/self/ns/time_for_children");
+            let same = namespace(c"/proc/thread-self/ns/time")
+                == namespace(c"/proc/thread-self/ns/time_for_children");
             parse_offset(text).filter(|_| same)
         }
         // There are no time namespaces.
@@ -536,6 +540,31 @@ mod tests {
         for wrong in ["", "monotonic 1 2\n", "boottime\n", "boottime 1\n", "boottime x 0\n"] {
             assert_eq!(parse_offset(wrong.as_bytes()), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_offset_is_known_when_the_first_thread_has_ended() {
+        let offset = boot_offset().expect("this test's own is known");
+        // SAFETY: the child's threads make system calls, and end.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            std::thread::spawn(move || {
+                let stat = || look(c"/proc/self/stat").map_or(0, |stat| stat.stack);
+                // It has no memory any more, and so no stack.
+                until(|| stat() == 0);
+                let (owner, program) = identity(system::process_id());
+                let known = owner as u32 != 0 && program != 0 && boot_offset() == Some(offset);
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(if known { 0 } else { 1 }) };
+            });
+            // SAFETY: ends this thread only.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     #[test]

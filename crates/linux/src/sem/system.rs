@@ -112,6 +112,12 @@ pub(super) fn process_id() -> u32 {
     unsafe { libc::getpid() as u32 }
 }
 
+/// The calling thread's number, in the process's own namespace.
+pub(super) fn thread_id() -> u32 {
+    // SAFETY: takes no arguments.
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
+}
+
 /// The effective user.
 pub(super) fn user() -> u32 {
     // SAFETY: takes no arguments.
