@@ -183,7 +183,7 @@ unsafe fn prepare(
     if mutex_object.is_ours() {
         // SAFETY: null, or the caller's time.
         let time = unsafe { time.as_ref() };
-        if !clock || time.is_some_and(|time| abi::is_invalid(time)) {
+        if !clock || time.is_some_and(abi::is_invalid) {
             return refused::<EINVAL> as *mut c_void;
         }
         if mutex_object.kind() != Kind::Plain && mutex_object.owner.load(Relaxed) != registry::identity() {

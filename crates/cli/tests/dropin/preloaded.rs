@@ -36,7 +36,8 @@ fn wrappers_get_the_next_definition_and_not_their_own() {
     let [first, second, third, plain] = [&first, &second, &third, &plain].map(|path| Some(path.as_path()));
     // What is preloaded, in which file the program's first definition with a version is, and what each wrapper finds. OURS
     // is the C library in the control, where ours is not.
-    let cases: [(&[Option<&Path>], &str, &[&str]); 7] = [
+    type Case<'a> = (&'a [Option<&'a Path>], &'static str, &'static [&'static str]);
+    let cases: [Case<'_>; 7] = [
         (&[first, None], "OURS", &["first:OURS:seen"]),
         (&[None, first], "OURS", &["first:libc.so.6:unseen"]),
         // glibc finds what has the version that is asked for,
