@@ -12,7 +12,6 @@ use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Waited};
 use poundlock_core::rwlock::Policy::{self, PhaseFair, ReaderPreferring, WriterPreferring};
 use poundlock_core::rwlock::RawRwLock;
 use poundlock_sim::check::{Mutex, Subject};
-use poundlock_sim::locks::Lock;
 use poundlock_sim::{Alone, MICROSECOND, Settings, Sim, Simulation, U32, set_priority, work};
 
 const MILLISECOND: u64 = 1_000 * MICROSECOND;
