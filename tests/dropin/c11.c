@@ -101,7 +101,8 @@ static void run(thrd_start_t body, int threads, int offset) {
 int main(void) {
     limit_seconds(30);
     // glibc takes kinds that the standard does not know for the plain one.
-    static const int types[] = {mtx_plain, mtx_timed, mtx_plain | mtx_recursive, mtx_timed | mtx_recursive, 4, 0x1005, -2};
+    static const int types[] = {mtx_plain, mtx_timed, mtx_plain | mtx_recursive, mtx_timed | mtx_recursive,
+                                4,         0x1005,    -2};
     static const char *const names[] = {"plain",  "timed",     "plain recursive", "timed recursive",
                                         "kind 4", "kind 4101", "kind -2"};
     for (int t = 0; t < 7; t++) {

@@ -1,5 +1,5 @@
-// A wait with an argument that is refused is no cancellation point: it returns the error, and a request to cancel that is
-// pending stays so.
+// A wait with an argument that is refused is no cancellation point: it returns the error, and a request to
+// cancel that is pending stays so.
 #include "check.h"
 #include <threads.h>
 

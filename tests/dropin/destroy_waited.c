@@ -1,5 +1,6 @@
-// A mutex with which somebody waits on a condition variable is in use, whether somebody holds it or not: destroying it is
-// refused, and changes nothing. Once the wait is over, however it ended, it can be destroyed.
+// A mutex with which somebody waits on a condition variable is in use, whether somebody holds it or not:
+// destroying it is refused, and changes nothing. Once the wait is over, however it ended, it can be
+// destroyed.
 #include "check.h"
 
 static pthread_mutex_t m;

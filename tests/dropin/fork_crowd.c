@@ -1,12 +1,14 @@
-// Many threads fork at the same time, each with locks held that the others wait for, from a process that grows to hundreds of
-// children which all live at once; each child unlocks what its thread held, uses every lock with threads of its own, and
-// waits until all are there. Arguments: rounds, and children that each thread starts in a round.
+// Many threads fork at the same time, each with locks held that the others wait for, from a process that
+// grows to hundreds of children which all live at once; each child unlocks what its thread held, uses every
+// lock with threads of its own, and waits until all are there. Arguments: rounds, and children that each
+// thread starts in a round.
 //
-// The storm of the Open POSIX suite (stress/threads/fork: one thread forks as long as it can) takes no lock of ours at all, and
-// ends when the kernel has no more processes to give. Of 20,000 children that live at once each costs 60 us of CPU time in
-// the parent and 137 in the child natively, and 80 and 185 under `run` with every lock (AMD EPYC, 2 CPUs): thirteen page
-// faults more, which a library in the process costs (jemalloc's costs 45). The whole took 4 to 12 s natively and 5 to 10 s
-// under `run`, as the machine was more or less busy.
+// The storm of the Open POSIX suite (stress/threads/fork: one thread forks as long as it can) takes no lock
+// of ours at all, and ends when the kernel has no more processes to give. Of 20,000 children that live at
+// once each costs 60 us of CPU time in the parent and 137 in the child natively, and 80 and 185 under `run`
+// with every lock (AMD EPYC, 2 CPUs): thirteen page faults more, which a library in the process costs
+// (jemalloc's costs 45). The whole took 4 to 12 s natively and 5 to 10 s under `run`, as the machine was more
+// or less busy.
 #include "check.h"
 #include <sys/mman.h>
 
@@ -54,8 +56,8 @@ static void *takes_turns(void *number) {
     return NULL;
 }
 
-// The thread that forked held `m` alone: what lies under the other locks may be in the middle of a change by another thread,
-// which holds them, and does not exist here.
+// The thread that forked held `m` alone: what lies under the other locks may be in the middle of a change by
+// another thread, which holds them, and does not exist here.
 static void child(int number) {
     STAGE("in a child");
     under_m++;
@@ -122,8 +124,9 @@ int main(int argc, char **argv) {
         for (int i = 0; i < all; i++) SYS(sem_post(may_go));
         for (int i = 0; i < all; i++) await_child(children[i]);
         CHECK(under_m == 21L * all * round, "%ld additions, %ld wanted", under_m, 21L * all * round);
-        CHECK(under_recursive == 20L * all * round && under_l == under_recursive && under_s == under_recursive,
-              "%ld, %ld and %ld additions, %ld wanted", under_recursive, under_l, under_s, 20L * all * round);
+        long wanted = 20L * all * round;
+        CHECK(under_recursive == wanted && under_l == wanted && under_s == wanted,
+              "%ld, %ld and %ld additions, %ld wanted", under_recursive, under_l, under_s, wanted);
     }
     return 0;
 }

@@ -1,5 +1,6 @@
-// A program that has itself killed for every system call but those that it makes with glibc's locks, and those that its
-// arguments name. More threads than anything is prepared for then use every lock, in their slow paths too.
+// A program that has itself killed for every system call but those that it makes with glibc's locks, and
+// those that its arguments name. More threads than anything is prepared for then use every lock, in their
+// slow paths too.
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -13,10 +14,10 @@ static const struct {
     unsigned number;
 } calls[] = {
 #define NAMED(name) {#name, SYS_##name}
-    NAMED(futex),   NAMED(membarrier), NAMED(sched_yield), NAMED(nanosleep),         NAMED(gettid),        NAMED(getpid),
-    NAMED(tgkill),  NAMED(mmap),       NAMED(munmap),      NAMED(madvise),           NAMED(clock_gettime), NAMED(mprotect),
-    NAMED(getcpu),  NAMED(prlimit64),  NAMED(openat),      NAMED(sched_getaffinity), NAMED(read),          NAMED(close),
-    NAMED(kill),    NAMED(prctl),      NAMED(sched_getparam), NAMED(sched_getscheduler), NAMED(sched_getattr),
+    NAMED(futex), NAMED(membarrier), NAMED(sched_yield), NAMED(nanosleep), NAMED(gettid), NAMED(getpid),
+    NAMED(tgkill), NAMED(mmap), NAMED(munmap), NAMED(madvise), NAMED(clock_gettime), NAMED(mprotect),
+    NAMED(getcpu), NAMED(prlimit64), NAMED(openat), NAMED(sched_getaffinity), NAMED(read), NAMED(close),
+    NAMED(kill), NAMED(prctl), NAMED(sched_getparam), NAMED(sched_getscheduler), NAMED(sched_getattr),
     NAMED(rt_sigprocmask),
 };
 
@@ -38,7 +39,8 @@ static void *uses_all(void *number) {
     for (int i = 0; i < ROUNDS; i++) {
         struct timespec soon = after_us(CLOCK_MONOTONIC, 200);
         if (i % 4 == 0) {
-            while (pthread_mutex_clocklock(&plain, CLOCK_MONOTONIC, &soon) != 0) soon = after_us(CLOCK_MONOTONIC, 500);
+            while (pthread_mutex_clocklock(&plain, CLOCK_MONOTONIC, &soon) != 0)
+                soon = after_us(CLOCK_MONOTONIC, 500);
         } else {
             OK(pthread_mutex_lock(&plain));
         }
@@ -78,8 +80,8 @@ static void kill_for_all_but(int argc, char **argv) {
     unsigned short length = 0;
 #define ADD(...) filter[length++] = (struct sock_filter)__VA_ARGS__
     ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
-#define ALLOW(call)                                                                                                    \
-    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1));                                                              \
+#define ALLOW(call)                                                                                          \
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1));                                                    \
     ADD(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW))
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         ALLOW(own[i]);

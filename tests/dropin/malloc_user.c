@@ -1,6 +1,6 @@
-// A program whose malloc takes pthread mutexes (malloc_lib.c, linked or preloaded), or is another allocator's, in the file that
-// the argument names: many threads allocate, in themselves, in thread creation and exit, in thread-specific destructors,
-// while they hold locks of their own, and in children.
+// A program whose malloc takes pthread mutexes (malloc_lib.c, linked or preloaded), or is another
+// allocator's, in the file that the argument names: many threads allocate, in themselves, in thread creation
+// and exit, in thread-specific destructors, while they hold locks of their own, and in children.
 #include "check.h"
 #include <dlfcn.h>
 

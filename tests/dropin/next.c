@@ -1,6 +1,7 @@
-// Libraries that wrap lock calls (next_lib.c) before or behind the locks, which have to work. Each argument says of one of them
-// where the next definition of a call lies for it, and whether the program's calls come through it: NAME:FILE:seen,
-// NAME:FILE:unseen or NAME:FILE:any. The first argument is the file in which the program itself finds the first definition with a version.
+// Libraries that wrap lock calls (next_lib.c) before or behind the locks, which have to work. Each argument
+// says of one of them where the next definition of a call lies for it, and whether the program's calls come
+// through it: NAME:FILE:seen, NAME:FILE:unseen or NAME:FILE:any. The first argument is the file in which the
+// program itself finds the first definition with a version.
 #include "check.h"
 #include <dlfcn.h>
 
@@ -89,7 +90,7 @@ int main(int argc, char **argv) {
         CHECK((*(void **)&calls = dlsym(RTLD_DEFAULT, symbol)) != NULL, "%s", dlerror());
         for (int i = 0; i < 2; i++) {
             const char *found = file_of(next(names[i], versions[i]));
-            CHECK(strcmp(found, file) == 0, "%s: the next one is in %s, expected in %s", names[i], found, file);
+            CHECK(strcmp(found, file) == 0, "%s: next in %s, expected in %s", names[i], found, file);
         }
         STAGE("calls");
         // Those that have one version alone, and so come through every library.

@@ -1,6 +1,7 @@
-// A program built with a sanitizer, whose runtime wraps the lock calls: the locks work, and ThreadSanitizer, which has to see
-// every one of them, reports nothing. With an argument the program has a bug on purpose, which the runtime has to find:
-// race (two threads write with nothing between them) or overflow (a write behind a block of memory).
+// A program built with a sanitizer, whose runtime wraps the lock calls: the locks work, and ThreadSanitizer,
+// which has to see every one of them, reports nothing. With an argument the program has a bug on purpose,
+// which the runtime has to find: race (two threads write with nothing between them) or overflow (a write
+// behind a block of memory).
 #include "check.h"
 
 enum { THREADS = 4, ROUNDS = 500 };
@@ -76,7 +77,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < THREADS; i++) join(threads[i]);
     long all = THREADS * ROUNDS;
     CHECK(under_mutex == all && under_recursive == all && under_rwlock == all && under_spinlock == all,
-          "lost additions: %ld, %ld, %ld, %ld of %ld", under_mutex, under_recursive, under_rwlock, under_spinlock, all);
+          "lost additions: %ld, %ld, %ld, %ld of %ld", under_mutex, under_recursive, under_rwlock,
+          under_spinlock, all);
     STAGE("time-outs");
     OK(pthread_mutex_lock(&m));
     struct timespec soon = after_ms(CLOCK_REALTIME, 50);

@@ -1,6 +1,7 @@
-// A library shows the program times of its own (libfaketime): waits have to last as long as the program asks for. How
-// long they last is measured by the system call, which shows the kernel's time. Arguments: which waits, all, or those that
-// libfaketime itself knows (known), or none but plain locks, for a clock that stands still (still).
+// A library shows the program times of its own (libfaketime): waits have to last as long as the program asks
+// for. How long they last is measured by the system call, which shows the kernel's time. Arguments: which
+// waits, all, or those that libfaketime itself knows (known), or none but plain locks, for a clock that
+// stands still (still).
 #include "check.h"
 
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
@@ -15,12 +16,12 @@ static double kernels_time(void) {
 }
 
 // Less than what is asked for by what libfaketime loses when it calculates.
-#define LASTS(call)                                                                                                    \
-    do {                                                                                                               \
-        double begin = kernels_time();                                                                                 \
-        CALL(call, ETIMEDOUT);                                                                                         \
-        double took = kernels_time() - begin;                                                                          \
-        CHECK(took > 0.29, "%s: timed out after %.3f s, asked for 0.3", #call, took);                                   \
+#define LASTS(call)                                                                                          \
+    do {                                                                                                     \
+        double begin = kernels_time();                                                                       \
+        CALL(call, ETIMEDOUT);                                                                               \
+        double took = kernels_time() - begin;                                                                \
+        CHECK(took > 0.29, "%s: timed out after %.3f s, asked for 0.3", #call, took);                        \
     } while (0)
 
 static struct timespec soon;

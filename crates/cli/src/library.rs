@@ -81,7 +81,8 @@ pub(crate) fn plain_environment() -> Vec<Change> {
     changes
 }
 
-/// The library's path, absolute: the command may change its directory. One that cannot stand in LD_PRELOAD gets a link.
+/// The library's path, absolute: the command may change its directory. One that cannot stand in LD_PRELOAD
+/// gets a link.
 pub(crate) fn find() -> Result<PathBuf, Failure> {
     let ours = |line: std::fmt::Arguments| Failure::new(status::OURS, line);
     let path = if let Some(named) = std::env::var_os(PATH_VARIABLE).filter(|named| !named.is_empty()) {
@@ -128,8 +129,8 @@ fn linked(library: &Path) -> Result<PathBuf, Failure> {
         .find_map(|parent| make(parent).ok())
         .ok_or_else(|| {
             let line = format_args!(
-                "{}: LD_PRELOAD cannot hold a path with a blank, ':' or '$' in it, and no link to it can be made in /tmp: \
-                 move the library or set {PATH_VARIABLE}",
+                "{}: LD_PRELOAD cannot hold a path with a blank, ':' or '$' in it, and no link to it can be \
+                 made in /tmp: move the library or set {PATH_VARIABLE}",
                 library.display()
             );
             Failure::new(status::OURS, line)
@@ -154,15 +155,15 @@ fn separates(byte: u8) -> bool {
     byte == b':' || byte.is_ascii_whitespace()
 }
 
-/// Whether a file is the shared runtime of ThreadSanitizer, gcc's or clang's. It has to come before our library: it takes
-/// for a data race what is done under a lock whose calls it does not see.
+/// Whether a file is the shared runtime of ThreadSanitizer, gcc's or clang's. It has to come before our
+/// library: it takes for a data race what is done under a lock whose calls it does not see.
 fn is_thread_sanitizer(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     name.starts_with(b"libtsan.so") || name.starts_with(b"libclang_rt.tsan")
 }
 
-/// Ours in front: the first library that defines a symbol is the one that is used. Only ThreadSanitizer comes before it,
-/// which the program needs or the list has, and passes the calls on.
+/// Ours in front: the first library that defines a symbol is the one that is used. Only ThreadSanitizer comes
+/// before it, which the program needs or the list has, and passes the calls on.
 fn prepended(library: &Path, sanitizer: Option<&OsStr>, inherited: Option<&OsStr>) -> OsString {
     let others = inherited.map(without_ours).unwrap_or_default();
     let in_list = others.as_bytes().split(|&byte| separates(byte)).find(|path| is_thread_sanitizer(path));

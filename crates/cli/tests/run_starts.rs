@@ -420,7 +420,8 @@ fn one_poundlock_inside_another_decides_for_its_own_command() {
     assert_eq!(stdout(&output), format!("baseline {}\nunset unset\n", ours.display()));
 }
 
-/// `LD_PRELOAD` ends a path at a blank or a colon, and replaces what follows a dollar sign: such paths were refused.
+/// `LD_PRELOAD` ends a path at a blank or a colon, and replaces what follows a dollar sign: such paths were
+/// refused.
 #[test]
 fn a_library_whose_path_cannot_stand_in_ld_preload_is_linked() {
     let dir = scratch();

@@ -29,9 +29,9 @@ pub type ReadClock = unsafe extern "C" fn(clockid_t, *mut timespec) -> c_int;
 
 static READER: AtomicPtr<()> = AtomicPtr::new(libc::clock_gettime as *mut ());
 
-/// Has this function read the clocks from now on, instead of whatever the name `clock_gettime` leads to. A library may show
-/// the program times of its own under that name (libfaketime does); the kernel, which ends our waits, knows none of
-/// them. Async-signal-safe if the function is.
+/// Has this function read the clocks from now on, instead of whatever the name `clock_gettime` leads to. A
+/// library may show the program times of its own under that name (libfaketime does); the kernel, which ends
+/// our waits, knows none of them. Async-signal-safe if the function is.
 ///
 /// # Safety
 /// The function does what C's does, and stays loaded.

@@ -8,8 +8,8 @@ pub(crate) use poundlock_linux::time::clock;
 
 use crate::real;
 
-/// A time of the program's, as the kernel's clock has it. The two differ only where a library behind ours shows the program
-/// times of its own: had we not come first, that library would have changed this one.
+/// A time of the program's, as the kernel's clock has it. The two differ only where a library behind ours
+/// shows the program times of its own: had we not come first, that library would have changed this one.
 ///
 /// # Errors
 /// `EINVAL` if its nanoseconds are out of range.
@@ -30,7 +30,8 @@ pub(crate) fn is_invalid(time: &timespec) -> bool {
     poundlock_linux::time::deadline(Clock::Realtime, time).is_none()
 }
 
-/// A time of another clock: as far ahead on the kernel's. Later than that by the time between the two looks, never earlier.
+/// A time of another clock: as far ahead on the kernel's. Later than that by the time between the two looks,
+/// never earlier.
 #[cold]
 fn on_the_kernels_clock(deadline: &Deadline, shown: real::Clocks) -> Deadline {
     let id = poundlock_linux::time::id(deadline.clock);

@@ -168,8 +168,8 @@ unsafe extern "C" fn prepare_clock_wait(
 }
 
 /// Decides whose the condition variable is, and counts the release of the mutex if glibc will do it. The thread
-/// is registered, so that a request to cancel it finds it. A wait of ours that is refused is no cancellation point: what
-/// stands in for glibc's function then returns the error.
+/// is registered, so that a request to cancel it finds it. A wait of ours that is refused is no cancellation
+/// point: what stands in for glibc's function then returns the error.
 unsafe fn prepare(
     cond: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,

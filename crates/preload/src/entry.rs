@@ -36,10 +36,11 @@ pub(crate) const CANCEL: libc::c_int = -1;
 pub(crate) const DEFERRED: libc::c_int = 0;
 
 /// Exports `$name`, a cancellable wait of up to four arguments. In turn: cancellation is made to wait for a
-/// cancellation point, should the thread have chosen otherwise; `$prepare(arguments)` registers the thread and
-/// returns null if the wait is ours, else glibc's function, or one that returns why the wait is refused; a request to cancel that came before is acted on;
-/// then either `$body(arguments)`, and cancellation if it says so, or glibc's function between `$prepare` and
-/// `$finish(mutex, result)`; and the thread's choice is restored, upon which it may be cancelled, mutex in hand.
+/// cancellation point, should the thread have chosen otherwise; `$prepare(arguments)` registers the thread
+/// and returns null if the wait is ours, else glibc's function, or one that returns why the wait is refused;
+/// in ours a request to cancel that came before is acted on; then either `$body(arguments)`, and cancellation
+/// if it says so, or glibc's function between `$prepare` and `$finish(mutex, result)`; and the thread's
+/// choice is restored, upon which it may be cancelled, mutex in hand.
 macro_rules! export_wait {
     ($(#[$doc:meta])* $name:ident($($arg:ty),*), $prepare:path, $body:path, $finish:path) => {
         $(#[$doc])*

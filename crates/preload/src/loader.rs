@@ -3,9 +3,9 @@
 //! * A library opened with `RTLD_DEEPBIND` binds to glibc before it looks at what was preloaded: its lock calls
 //!   and the program's would not exclude each other. `dlopen` is exported to drop that flag.
 //! * `dlvsym` with a version skips a library that has none, such as this one. It is exported to give out our
-//!   functions for whatever version of glibc's; a reference in a binary, whatever its version, gets ours anyway. The
-//!   next one after a library behind ours is not ours, and what comes first is not if a library before ours has it:
-//!   see [`crate::scope`].
+//!   functions for whatever version of glibc's; a reference in a binary, whatever its version, gets ours
+//!   anyway. The next one after a library behind ours is not ours, and what comes first is not if a library
+//!   before ours has it: see [`crate::scope`].
 //!
 //! Both go on to glibc's function by a jump, so that it sees its true caller, whose search path it uses.
 
@@ -80,9 +80,9 @@ pub(crate) unsafe extern "C" fn dlvsym(_: *mut c_void, _: *const c_char, _: *con
     )
 }
 
-/// The options with which AddressSanitizer begins, before those of the environment. Where its runtime is a shared library, it
-/// refuses to run behind any other that was preloaded, which might hide its allocator; we have none. The runtime's own
-/// function of this name does nothing, and a program's comes before ours.
+/// The options with which AddressSanitizer begins, before those of the environment. Where its runtime is a
+/// shared library, it refuses to run behind any other that was preloaded, which might hide its allocator; we
+/// have none. The runtime's own function of this name does nothing, and a program's comes before ours.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn __asan_default_options() -> *const c_char {
     c"verify_asan_link_order=0".as_ptr()
@@ -96,8 +96,9 @@ extern "C" fn real_dlvsym() -> *mut c_void {
     real::DLVSYM.address()
 }
 
-/// Our function of that name, if it is the first one, or the next one after the caller's library, in the link order. Null
-/// if it is for glibc to answer: the way from there to us is the one it goes too, up to whatever comes before us.
+/// Our function of that name, if it is the first one, or the next one after the caller's library, in the link
+/// order. Null if it is for glibc to answer: the way from there to us is the one it goes too, up to whatever
+/// comes before us.
 unsafe extern "C" fn own(
     handle: *mut c_void,
     name: *const c_char,

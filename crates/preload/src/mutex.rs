@@ -103,7 +103,8 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
     let object = unsafe { Mutex::at(mutex) };
     let counted = mode.counted() && object.kind() != Kind::Foreign;
     let result = if object.is_ours() {
-        // As glibc, which counts as users those that hold it and those that wait on a condition variable with it.
+        // As glibc, which counts as users those that hold it and those that wait on a condition variable with
+        // it.
         if object.is_locked() || object.waiters.load(Relaxed) != 0 {
             return EBUSY;
         }

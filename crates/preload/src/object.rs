@@ -32,8 +32,9 @@ pub(crate) struct Mutex {
     pub(crate) depth: AtomicU32,
     /// Counted programs on our locks: the lock's slot in the statistics.
     stat: AtomicU32,
-    /// How many threads wait on a condition variable with it, those included that are about to take it again. Changed by
-    /// who holds it. A forked child's has its parent's, as has glibc's count of users, which lies here.
+    /// How many threads wait on a condition variable with it, those included that are about to take it again.
+    /// Changed by who holds it. A forked child's has its parent's, as has glibc's count of users, which lies
+    /// here.
     pub(crate) waiters: AtomicU32,
     /// glibc's kind: type, flags, all ones once destroyed.
     kind: AtomicU32,

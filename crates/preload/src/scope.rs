@@ -1,12 +1,12 @@
 //! Where this library comes in the order in which the dynamic linker searches for a symbol.
 //!
-//! That order is the program, what was preloaded, and what the program is linked with, as in the dynamic linker's list
-//! of what is loaded; libraries opened later have scopes of their own, in which we are not. The part of the list before
-//! us, which is all that is read here, was there when the program started, and stays.
+//! That order is the program, what was preloaded, and what the program is linked with, as in the dynamic
+//! linker's list of what is loaded; libraries opened later have scopes of their own, in which we are not. The
+//! part of the list before us, which is all that is read here, was there when the program started, and stays.
 //!
-//! glibc answers a question with a version by the first library that has that version of the symbol, or that knows no
-//! versions at all. We have none of glibc's, and are to be found for each of them: so the question is whether glibc would
-//! find anybody before it comes to us.
+//! glibc answers a question with a version by the first library that has that version of the symbol, or that
+//! knows no versions at all. We have none of glibc's, and are to be found for each of them: so the question
+//! is whether glibc would find anybody before it comes to us.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
@@ -57,8 +57,9 @@ struct Definition {
     next: u32,
 }
 
-/// Whether the search for this version of a symbol, from the beginning or from behind the library that `after` lies in, comes
-/// to us before it finds another. Allocates nothing and takes no lock but the dynamic linker's, as the question itself does.
+/// Whether the search for this version of a symbol, from the beginning or from behind the library that
+/// `after` lies in, comes to us before it finds another. Allocates nothing and takes no lock but the dynamic
+/// linker's, as the question itself does.
 pub(crate) fn leads_here(after: Option<*const c_void>, name: &CStr, version: &CStr) -> bool {
     let Some(own) = object_at(leads_here as *const c_void) else { return false };
     let start = match after {
@@ -129,8 +130,8 @@ unsafe fn defines(object: &Object, name: &CStr, version: &CStr) -> bool {
     let is_it = |index: u32| {
         /// What may be in `Symbol::info`'s upper half: global, weak, or one of GNU's.
         const BINDINGS: [u8; 3] = [1, 2, 10];
-        // SAFETY: the hash tables hold indices of the symbol table, and of the table of versions beside it; names are
-        // offsets of strings.
+        // SAFETY: the hash tables hold indices of the symbol table, and of the table of versions beside it;
+        // names are offsets of strings.
         unsafe {
             let symbol = &*symbols.add(index as usize);
             symbol.section != 0
@@ -163,7 +164,8 @@ unsafe fn has_version(
 ) -> bool {
     let mut at = definitions;
     while index > 1 && !at.is_null() {
-        // SAFETY: definitions are linked by offsets, and have one name at least, whose offset is its first word.
+        // SAFETY: definitions are linked by offsets, and have one name at least, whose offset is its first
+        // word.
         unsafe {
             if (*at).index == index {
                 let name = *at.byte_add((*at).names as usize).cast::<u32>();
@@ -182,8 +184,8 @@ unsafe fn has_version(
 unsafe fn any_by_gnu_hash(table: *const u32, name: &CStr, is_it: impl Fn(u32) -> bool) -> bool {
     let hash =
         name.to_bytes().iter().fold(5381u32, |hash, &byte| hash.wrapping_mul(33).wrapping_add(byte.into()));
-    // SAFETY: four words, a filter of 64-bit words, the buckets, and for each symbol from `first` on its hash, whose lowest
-    // bit marks the last one of a bucket.
+    // SAFETY: four words, a filter of 64-bit words, the buckets, and for each symbol from `first` on its
+    // hash, whose lowest bit marks the last one of a bucket.
     unsafe {
         let [buckets, first, filter] = *table.cast::<[u32; 3]>();
         let bucket = table.add(4 + 2 * filter as usize);

@@ -1,5 +1,5 @@
-//! The system calls that the README says the locks make, for those who write filters that kill for others: all of them, and no
-//! more.
+//! The system calls that the README says the locks make, for those who write filters that kill for others:
+//! all of them, and no more.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ fn root() -> PathBuf {
 fn documented() -> BTreeSet<String> {
     let text = std::fs::read_to_string(root().join("README.md")).expect("the README is there");
     let (_, limit) = text.split_once("filter which *kills*").expect("the limit is in the README");
-    let (_, list) = limit.split_once(": ").expect("a colon before the list");
+    let (_, list) = limit.split_once(':').expect("a colon before the list");
     let (list, _) = list.split_once('.').expect("a full stop after the list");
     list.split('`').skip(1).step_by(2).map(str::to_string).collect()
 }
 
-/// The system calls behind the functions of the C library that the locks call. Those that make none are there too, so that a new
-/// one is asked about.
+/// The system calls behind the functions of the C library that the locks call. Those that make none are there
+/// too, so that a new one is asked about.
 const FUNCTIONS: &[(&str, &[&str])] = &[
     ("mmap", &["mmap"]),
     ("munmap", &["munmap"]),
@@ -66,7 +66,8 @@ fn called() -> BTreeSet<String> {
             let source = std::fs::read_to_string(&path).expect("a source is text");
             called.extend(names(&source, "libc::SYS_").map(|(name, _)| name.to_string()));
             for (name, rest) in names(&source, "libc::") {
-                // A type or a constant is no call; nor is a function whose address alone is taken, but for the clock's.
+                // A type or a constant is no call; nor is a function whose address alone is taken, but for
+                // the clock's.
                 if !(rest.starts_with('(') || name == "clock_gettime") || name.starts_with("SYS_") {
                     continue;
                 }

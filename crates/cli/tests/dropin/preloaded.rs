@@ -1,5 +1,5 @@
-//! Libraries between the program and the C library beside ours: wrappers of lock calls before and behind it, one that shows
-//! the program other times, and allocators.
+//! Libraries between the program and the C library beside ours: wrappers of lock calls before and behind it,
+//! one that shows the program other times, and allocators.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -19,8 +19,8 @@ fn preload(list: &[Option<&Path>]) -> OsString {
     value
 }
 
-/// A wrapper that forwards by `dlvsym(RTLD_NEXT, ...)` called itself for ever if it came before ours, and if it came behind, was
-/// given ours.
+/// A wrapper that forwards by `dlvsym(RTLD_NEXT, ...)` called itself for ever if it came before ours, and if
+/// it came behind, was given ours.
 #[test]
 fn wrappers_get_the_next_definition_and_not_their_own() {
     let script = format!("-Wl,--version-script={}", sources().join("next_lib.map").display());
@@ -34,8 +34,8 @@ fn wrappers_get_the_next_definition_and_not_their_own() {
     let [first, second, third, plain] =
         ["first", "second", "third", "plain"].map(|name| program.library_path(name));
     let [first, second, third, plain] = [&first, &second, &third, &plain].map(|path| Some(path.as_path()));
-    // What is preloaded, in which file the program's first definition with a version is, and what each wrapper finds. OURS
-    // is the C library in the control, where ours is not.
+    // What is preloaded, in which file the program's first definition with a version is, and what each
+    // wrapper finds. OURS is the C library in the control, where ours is not.
     type Case<'a> = (&'a [Option<&'a Path>], &'static str, &'static [&'static str]);
     let cases: [Case<'_>; 7] = [
         (&[first, None], "OURS", &["first:OURS:seen"]),
@@ -74,8 +74,8 @@ fn wrappers_get_the_next_definition_and_not_their_own() {
 /// Where Debian and Ubuntu have libfaketime; the dynamic linker knows what `$LIB` is.
 const FAKETIME: &str = "/usr/$LIB/faketime/libfaketimeMT.so.1";
 
-/// With libfaketime before ours every wait called itself for ever; with ours first a wait lasted until a time that the kernel
-/// knew nothing of: 0.0 s, or days.
+/// With libfaketime before ours every wait called itself for ever; with ours first a wait lasted until a time
+/// that the kernel knew nothing of: 0.0 s, or days.
 #[test]
 fn waits_last_as_long_as_asked_for_under_libfaketime() {
     if !installed("faketime", "faketime") {
@@ -88,8 +88,8 @@ fn waits_last_as_long_as_asked_for_under_libfaketime() {
         let mut cmd = Command::new("env");
         cmd.arg(&shown).arg(preload(&[faketime])).arg(program.executable()).arg("known");
         expect_silent_success(&format!("shown_time.c on glibc, {offset}"), &run_limited(&mut cmd, LIMIT));
-        // libfaketime changes the times that it knows of; those that it does not it leaves wrong, as without us. Where it
-        // comes behind ours, all are put right.
+        // libfaketime changes the times that it knows of; those that it does not it leaves wrong, as without
+        // us. Where it comes behind ours, all are put right.
         for (list, which) in [(&[faketime, None], "known"), (&[None, faketime], "all")] {
             for lock in ["poundlock", "handoff", "any-negative", "baseline"] {
                 let mut cmd = poundlock();

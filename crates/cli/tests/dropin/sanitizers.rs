@@ -1,5 +1,5 @@
-//! Programs built with ThreadSanitizer and AddressSanitizer, whose runtimes wrap the lock calls and pass them on. They lie in the
-//! program, and so before our library, or in a shared library.
+//! Programs built with ThreadSanitizer and AddressSanitizer, whose runtimes wrap the lock calls and pass them
+//! on. They lie in the program, and so before our library, or in a shared library.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,8 @@ impl Sanitized {
             cmd.args(how).arg("--").arg(&self.executable);
         }
         cmd.args(argument).env("UBSAN_OPTIONS", "").env("TSAN_OPTIONS", "").env("ASAN_OPTIONS", "");
-        // ThreadSanitizer's older runtimes know few layouts of memory, and fail now and then where it is laid out at random.
+        // ThreadSanitizer's older runtimes know few layouts of memory, and fail now and then where it is laid
+        // out at random.
         // SAFETY: personality is one system call.
         unsafe {
             cmd.pre_exec(|| {

@@ -13,8 +13,8 @@ type ReadClock = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c
 
 static READER: AtomicPtr<()> = AtomicPtr::new(libc::clock_gettime as *mut ());
 
-/// Has this function read clocks from now on, instead of whatever the name `clock_gettime` leads to, which may be a library
-/// that shows the program times of its own, and a clock that stands still.
+/// Has this function read clocks from now on, instead of whatever the name `clock_gettime` leads to, which
+/// may be a library that shows the program times of its own, and a clock that stands still.
 ///
 /// # Safety
 /// The function does what C's does, and stays loaded.
