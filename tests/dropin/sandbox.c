@@ -72,8 +72,8 @@ static void *comes_to_each(void *mutexes) {
     return NULL;
 }
 
-// Two threads and no third, which would wake a sleeper that an unlock has missed: each mutex is unlocked for the first time
-// just when the other thread is about to sleep in it.
+// Two threads and no third, which would wake a sleeper that an unlock has missed: each mutex is unlocked for
+// the first time just when the other thread is about to sleep in it.
 static void first_sleeps(void) {
     static pthread_mutex_t mutexes[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) make_mutex(&mutexes[i], kind);

@@ -52,7 +52,8 @@ fn bar(length: u64, counter: &str) -> ProgressBar {
     bar
 }
 
-/// A bar for as many steps, which take about as long as each other, on standard error where that is a terminal.
+/// A bar for as many steps, which take about as long as each other, on standard error where that is a
+/// terminal.
 pub fn steps(steps: usize) -> ProgressBar {
     bar(steps as u64, STEPS)
 }

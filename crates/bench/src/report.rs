@@ -35,8 +35,8 @@ pub trait Report {
 /// How wide a table may be where nobody says: in a pipe or a file.
 const COLUMNS: usize = 110;
 
-/// The report as text for standard output: its tables fit the terminal, or else as many columns as `COLUMNS` in the
-/// environment says, or 110.
+/// The report as text for standard output: its tables fit the terminal, or else as many columns as `COLUMNS`
+/// in the environment says, or 110.
 pub fn text(report: &dyn Report) -> String {
     let told = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
     let terminal = terminal_size_of(io::stdout()).map(|(Width(columns), _)| usize::from(columns));
@@ -92,8 +92,9 @@ impl Table {
         Table { title: title.into(), headings, rows: Vec::new(), words }
     }
 
-    /// The table with lines around it, no wider than `columns` where that can be. Cells are broken between words if need be;
-    /// if that is not enough, further columns of figures follow below, beside the words again.
+    /// The table with lines around it, no wider than `columns` where that can be. Cells are broken between
+    /// words if need be; if that is not enough, further columns of figures follow below, beside the words
+    /// again.
     pub fn text(&self, columns: usize) -> String {
         let least: Vec<usize> = (0..self.headings.len()).map(|column| self.longest_word(column)).collect();
         let width = |column: usize| least[column] + APART;

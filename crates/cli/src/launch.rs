@@ -242,8 +242,8 @@ fn watch(child: &mut Child, set: &libc::sigset_t) -> io::Result<ExitStatus> {
     }
 }
 
-/// Ends this process as `SIGPIPE` ends a filter whose output nobody reads: without a word. Returns if our parent had that
-/// signal ignored or blocked.
+/// Ends this process as `SIGPIPE` ends a filter whose output nobody reads: without a word. Returns if our
+/// parent had that signal ignored or blocked.
 pub(crate) fn end_by_sigpipe() {
     let inherited = inherited::get();
     for (signal, action) in inherited::CHANGED.iter().zip(&inherited.actions) {

@@ -1,4 +1,5 @@
-//! Where a command's output goes: to readers who go away, to files and pipes, and to terminals that are narrow.
+//! Where a command's output goes: to readers who go away, to files and pipes, and to terminals that are
+//! narrow.
 
 mod support;
 
@@ -156,13 +157,14 @@ fn a_dash_is_standard_output_and_takes_the_place_of_the_table() {
     assert!(directory.path().join("-").is_file());
 }
 
-/// What the command writes to a terminal of so many columns, which is its standard error, and its standard output too if
-/// `both`.
+/// What the command writes to a terminal of so many columns, which is its standard error, and its standard
+/// output too if `both`.
 #[track_caller]
 fn on_a_terminal(arguments: &[&str], columns: u16, both: bool) -> String {
     let (mut master, mut slave) = (0, 0);
     let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the pointers are to two descriptors to be filled in and to a size; a name and settings are not wanted.
+    // SAFETY: the pointers are to two descriptors to be filled in and to a size; a name and settings are not
+    // wanted.
     let opened = unsafe {
         libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null(), &raw const size)
     };

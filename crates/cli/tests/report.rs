@@ -1,6 +1,7 @@
 //! `poundlock bench report`: a result directory as a page, read in a real browser.
 //!
-//! A script of the test stands behind the page's own: it looks at what was drawn, and works the page's controls.
+//! A script of the test stands behind the page's own: it looks at what was drawn, and works the page's
+//! controls.
 
 #[path = "support/browser.rs"]
 mod browser;

@@ -56,21 +56,23 @@
 //!   state in which `SLEEPERS` is clear or `AWAKE` is set; whoever sets `SLEEPERS` finds the mutex held; and a believer that
 //!   finds it free acquires it. A believer that acquires is an owner, and its release is such a one.
 //! * **LAST TOUCH.** As in [`crate::mutex`].
-//! * **SERVICE.** Let *H* be [`Tuning::handoff_after`](crate::platform::Tuning::handoff_after), *R* two to the power of
-//!   [`Tuning::releases_before_wake`](crate::platform::Tuning::releases_before_wake), and *n* the number of threads. In one wait a
-//!   thread enters the list at most *H* + 1 times, and while it is in the list others acquire the mutex at most
-//!   (*H* + 1) ((*n* - 1) (*H* + 1) + 1) (*R* + 2) times in all. The proof is numbered, and the code names its steps.
-//!   1. *Take-outs come often.* While the list is not empty every release counts, and after *R* of them the state is `OVERDUE`: then
-//!      the next unlock takes out the first sleeper, and only that clears the count. (A release by a plain store comes before the
-//!      first sleep; one of a single thread finds no sleepers.)
-//!   2. *A wait has at most H + 1 of them.* Whoever is taken out and woken counts it, and the take-out after *H* of those is a
-//!      hand-over.
-//!   3. *Nobody overtakes in the list.* Only the first is taken out. Newcomers go to the end, and have no claim to a hand-over if
-//!      somebody is there before them. Only a thread that was taken out goes to the front. So before a thread that is in the list
-//!      come those that were there when it entered and those that were taken out by then: at most *n* - 1 waits, of at most *H* + 1
-//!      take-outs each.
+//! * **SERVICE.** Let *H* be [`Tuning::handoff_after`](crate::platform::Tuning::handoff_after), *R* two to
+//!   the power of [`Tuning::releases_before_wake`](crate::platform::Tuning::releases_before_wake), and *n*
+//!   the number of threads. In one wait a thread enters the list at most *H* + 1 times, and while it is in
+//!   the list others acquire the mutex at most (*H* + 1) ((*n* - 1) (*H* + 1) + 1) (*R* + 2) times in all.
+//!   The proof is numbered, and the code names its steps.
+//!   1. *Take-outs come often.* While the list is not empty every release counts, and after *R* of them the
+//!      state is `OVERDUE`: then the next unlock takes out the first sleeper, and only that clears the count.
+//!      (A release by a plain store comes before the first sleep; one of a single thread finds no sleepers.)
+//!   2. *A wait has at most H + 1 of them.* Whoever is taken out and woken counts it, and the take-out after
+//!      *H* of those is a hand-over.
+//!   3. *Nobody overtakes in the list.* Only the first is taken out. Newcomers go to the end, and have no
+//!      claim to a hand-over if somebody is there before them. Only a thread that was taken out goes to the
+//!      front. So before a thread that is in the list come those that were there when it entered and those
+//!      that were taken out by then: at most *n* - 1 waits, of at most *H* + 1 take-outs each.
 //!
-//!   While it is not in the list a waiter is awake, and takes a bounded number of steps of its own: a spin budget, one yield, a nap.
+//!   While it is not in the list a waiter is awake, and takes a bounded number of steps of its own: a spin
+//!   budget, one yield, a nap.
 //!
 //!   This is of threads of one priority. Real-time threads come before all that are less urgent, whatever
 //!   those have waited; end and front are those of the part of the list that is as urgent.
@@ -361,7 +363,8 @@ impl<P: Platform> RawBarging<P> {
         }
     }
 
-    /// SERVICE 1: what a release adds to the state if somebody sleeps. It finds `OVERDUE` clear, so nothing overflows.
+    /// SERVICE 1: what a release adds to the state if somebody sleeps. It finds `OVERDUE` clear, so nothing
+    /// overflows.
     #[inline(always)]
     fn released(state: u32) -> u32 {
         const { assert!(SLEEPERS == 1 << 2) };
@@ -770,8 +773,9 @@ impl<P: Platform> RawBarging<P> {
         id.get::<P>().state.store(state::IDLE, Relaxed);
     }
 
-    /// A sleeper that nothing has woken sees to it that DUTY holds, which a plain release has broken that came after its
-    /// expulsion: the platform cannot expel, and ends sleeps now and then. True if the mutex was free and is the sleeper's.
+    /// A sleeper that nothing has woken sees to it that DUTY holds, which a plain release has broken that
+    /// came after its expulsion: the platform cannot expel, and ends sleeps now and then. True if the mutex
+    /// was free and is the sleeper's.
     #[cold]
     fn recover(&self, id: NodeId) -> bool {
         // While this bit is set, the next release sees it, or somebody is awake.

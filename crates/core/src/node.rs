@@ -257,8 +257,8 @@ impl<P: Platform> Record<P> {
             && self.spares.iter().all(|spare| spare.state.load(Relaxed) == state::IDLE)
     }
 
-    /// Whether one of its nodes says [`state::SLEEPING`]: it is in the list of a lock, asleep or about to be. For checkers, which
-    /// read a word by `peek`.
+    /// Whether one of its nodes says [`state::SLEEPING`]: it is in the list of a lock, asleep or about to be.
+    /// For checkers, which read a word by `peek`.
     pub fn is_asleep(&self, peek: impl Fn(&P::U32) -> u32) -> bool {
         self.nodes.iter().any(|node| peek(&node.state) == state::SLEEPING)
     }

@@ -143,7 +143,8 @@ pub struct Tuning {
     pub handoff_after: u32,
     /// How many unlocks may leave the first sleeper asleep because a spinner is about to take the lock.
     pub passes_before_wake: u32,
-    /// How many releases of a barging mutex may leave the first sleeper asleep, whoever is awake: the logarithm, 1 to 28.
+    /// How many releases of a barging mutex may leave the first sleeper asleep, whoever is awake: the
+    /// logarithm, 1 to 28.
     pub releases_before_wake: u32,
     /// How often a newcomer looks at a lock that nobody waits for before it queues up: at a barging mutex, or at a native queue
     /// spinlock, where it sets the pending bit.
@@ -178,8 +179,8 @@ impl Tuning {
         // caches. One in 256 unlocks keeps that below a few per cent of critical sections of a microsecond,
         // and still serves a sleeper every fraction of a millisecond.
         passes_before_wake: 256,
-        // 65,536: a few milliseconds of the shortest sections, so that the wake-up costs less than a hundredth of them. Where
-        // sections are longer, other rules wake a sleeper long before.
+        // 65,536: a few milliseconds of the shortest sections, so that the wake-up costs less than a
+        // hundredth of them. Where sections are longer, other rules wake a sleeper long before.
         releases_before_wake: 16,
         // A critical section of a few dozen instructions is over by then, and its lock changes hands by one
         // read-modify-write rather than three; two threads at such sections get a third more through. It costs order

@@ -70,7 +70,8 @@ fn area() -> Option<isize> {
 }
 
 /// A restartable sequence: `$look` (instructions that jump to `5f` if there is to be no store, upon which the
-/// calling function returns false) and then `$store`, its last instruction and only side effect; with operands for both.
+/// calling function returns false) and then `$store`, its last instruction and only side effect; with
+/// operands for both.
 ///
 /// Both ways out take the descriptor's address out of the area again. The kernel would do that only when it
 /// next interrupts the thread, for which it reads the descriptor; and by then the module may have been

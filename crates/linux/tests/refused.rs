@@ -1,5 +1,5 @@
-//! A program that forbids itself `membarrier`: a plain release that was delayed after its look may come when somebody sleeps
-//! already. The sleeper gets the mutex all the same, with no third thread to help it.
+//! A program that forbids itself `membarrier`: a plain release that was delayed after its look may come when
+//! somebody sleeps already. The sleeper gets the mutex all the same, with no third thread to help it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};

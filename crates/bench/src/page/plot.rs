@@ -13,8 +13,9 @@ use crate::stats::Summary;
 /// The picture's own units; the page scales it to the width that it has.
 const WIDTH: f64 = 340.0;
 const HEIGHT: f64 = 224.0;
-/// A label of seven characters, such as `200 k/s`, ends 5 units further left. It takes 35 units in Liberation Sans, 41 in
-/// DejaVu Sans, 46 in a font with characters of one width, and 52 in Verdana Bold, the widest in common use.
+/// A label of seven characters, such as `200 k/s`, ends 5 units further left. It takes 35 units in Liberation
+/// Sans, 41 in DejaVu Sans, 46 in a font with characters of one width, and 52 in Verdana Bold, the widest in
+/// common use.
 const LEFT: f64 = 58.0;
 const RIGHT: f64 = 330.0;
 const TOP: f64 = 10.0;

@@ -264,8 +264,8 @@ fn measure(ready: &Ready, start: &dyn Fn(&[OsString]) -> Command, ignore_failure
 /// Exit codes by which `run`, like `env` and the shells, says that there was no program to speak of.
 const NOT_RUN: RangeInclusive<i32> = 125..=127;
 
-/// Milliseconds from the start of a command to its end, and its exit code. That is 0 unless failures are ignored; a command
-/// that did not run, and one that a signal ended, have no figure in either case.
+/// Milliseconds from the start of a command to its end, and its exit code. That is 0 unless failures are
+/// ignored; a command that did not run, and one that a signal ended, have no figure in either case.
 fn to_its_end(command: &mut Command, ignore_failure: bool) -> Result<(f64, i32)> {
     let shown = command.get_program().to_string_lossy().into_owned();
     let begin = clock::now_ns();

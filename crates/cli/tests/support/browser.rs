@@ -1,9 +1,9 @@
 //! Pages as a real browser draws them: Debian's `chromium`, without a window and without a network.
 //!
-//! It has one font, which the test chooses: how wide words are differs by a seventh between the fonts that desktops have,
-//! and what a machine prefers is none of a test's business. A script of the test in the page leaves what it sees in the
-//! document. Without the browser or the fonts a test says so and passes; with `POUNDLOCK_REAL=require` in the environment
-//! it fails.
+//! It has one font, which the test chooses: how wide words are differs by a seventh between the fonts that
+//! desktops have, and what a machine prefers is none of a test's business. A script of the test in the page
+//! leaves what it sees in the document. Without the browser or the fonts a test says so and passes; with
+//! `POUNDLOCK_REAL=require` in the environment it fails.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,8 @@ use serde_json::Value;
 use crate::programs::{need, need_file};
 use crate::support::{expect_status, run_limited};
 
-/// Seconds that the browser may take. It takes a few; beside many tests at once a minute; only a hang may reach this.
+/// Seconds that the browser may take. It takes a few; beside many tests at once a minute; only a hang may
+/// reach this.
 const LIMIT: u64 = 300;
 /// The browser makes no narrower window.
 const NARROWEST_WINDOW: u32 = 500;
@@ -25,7 +26,8 @@ pub(crate) enum Font {
     Narrow,
     /// DejaVu Sans, the default of most Linux desktops.
     Wide,
-    /// DejaVu Sans Mono, for those who want all of their text so. Its small letters and strokes are as wide as its digits.
+    /// DejaVu Sans Mono, for those who want all of their text so. Its small letters and strokes are as wide
+    /// as its digits.
     Even,
 }
 

@@ -299,7 +299,8 @@ fn first_sleep() {
     lockers::<Model>("barging: first sleep, spinning", 2, spinning, 2);
 }
 
-/// Expulsions are refused, so a plain release may come after the first sleeper and wipe out that it sleeps. It looks now and then.
+/// Expulsions are refused, so a plain release may come after the first sleeper and wipe out that it sleeps.
+/// It looks now and then.
 const REFUSED: Settings = Settings { plain_release: true, refused: true, ..TWO };
 
 #[test]

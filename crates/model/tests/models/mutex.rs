@@ -172,7 +172,8 @@ fn first_sleep<V: Variant>(name: &str) {
     assert!(report.expelled > 0);
 }
 
-/// The same where expulsions are refused, so that a plain release may come after the first sleeper. It looks now and then.
+/// The same where expulsions are refused, so that a plain release may come after the first sleeper. It looks
+/// now and then.
 fn refused<V: Variant>(name: &str) {
     let settings = Settings { spins: 0, plain_release: true, refused: true, ..Settings::default() };
     assert!(lockers::<Model, V>(name, 2, settings, 1).patrols > 0);

@@ -83,7 +83,8 @@ pub struct Promise {
     pub ordered: Option<Wait>,
     /// A waiter has its turn, however many others want it, and whatever they do.
     pub turn: bool,
-    /// While a waiter sleeps, others acquire it a bounded number of times: see SERVICE in [`poundlock_core::barging`].
+    /// While a waiter sleeps, others acquire it a bounded number of times: see SERVICE in
+    /// [`poundlock_core::barging`].
     pub bypass: bool,
 }
 

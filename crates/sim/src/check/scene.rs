@@ -48,7 +48,8 @@ pub(super) struct Stage {
     waiting: RefCell<Vec<(u32, Picoseconds, usize)>>,
     /// After so many of those and so much time a turn should have come, if it was promised.
     bound: Option<(usize, Picoseconds)>,
-    /// How often others may acquire it while a waiter sleeps, if that is promised; and how often they have in each thread's wait.
+    /// How often others may acquire it while a waiter sleeps, if that is promised; and how often they have in
+    /// each thread's wait.
     most_bypassed: Option<u64>,
     bypassed: RefCell<Vec<u64>>,
     store: Store,
@@ -105,7 +106,8 @@ fn bound(case: &Case<'_>, promised: bool) -> Option<(usize, Picoseconds)> {
     promised.then_some(((services * passes) as usize, services * time))
 }
 
-/// SERVICE of [`poundlock_core::barging`], in numbers: how often others acquire the mutex while a waiter is in its list.
+/// SERVICE of [`poundlock_core::barging`], in numbers: how often others acquire the mutex while a waiter is
+/// in its list.
 fn bypass_bound(case: &Case<'_>) -> u64 {
     let tuning = case.settings.tuning;
     let stays = u64::from(tuning.handoff_after) + 1;
