@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use poundlock_core::qspin::Kind;
 use tempfile::TempDir;
 
 use crate::LIMIT;
@@ -126,7 +127,9 @@ impl Launch {
         if let How::Stat(lock) = self.how {
             let lock = lock.unwrap_or("poundlock");
             report = Some(Report::read(&self.dir.path().join("report.json"), &self.words, lock));
-            let table = format!("\nlock {lock}, ");
+            // A spinlock's name alone leaves the mutex to us.
+            let mutex = if Kind::parse(lock).is_some() { "poundlock" } else { lock };
+            let table = format!("\nlock {mutex}, ");
             assert!(stderr.contains(&table), "no table on standard error:\n{stderr}");
         }
         Finished { stdout: output.stdout, stderr, report }
