@@ -215,13 +215,7 @@ static void promote(int number, enum how how) {
 
 int main(void) {
     limit_seconds(110);
-    struct sched_param parameter = {.sched_priority = 1};
-    if (sched_setscheduler(0, SCHED_FIFO, &parameter) != 0) {
-        dprintf(2, "no real-time threads: %s\n", strerror(errno));
-        return 77;
-    }
-    parameter.sched_priority = 0;
-    SYS(sched_setscheduler(0, SCHED_OTHER, &parameter));
+    need_real_time();
     for (enum how how = 0; how < HOWS; how++) {
         STAGE(how_names[how]);
         CASE("");
@@ -233,7 +227,8 @@ int main(void) {
         rounds(by_priority);
         if (how == BY_ATTRIBUTE) {
             STAGE("ordinary threads again");
-            for (int i = 0; i < CREW; i++) SYS(syscall(SYS_sched_setscheduler, crew[i].id, SCHED_OTHER, &parameter));
+            const struct sched_param none = {.sched_priority = 0};
+            for (int i = 0; i < CREW; i++) SYS(syscall(SYS_sched_setscheduler, crew[i].id, SCHED_OTHER, &none));
             rounds(by_arrival);
         }
         for (int i = 0; i < CREW; i++) start(i, END);

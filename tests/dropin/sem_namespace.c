@@ -47,6 +47,16 @@ static void in_a_child(void (*body)(void)) {
     GIVES(value(id, 0), 5);
 }
 
+static void a_child_finds_nothing(void) {
+    pid_t child = fork_limited(60);
+    if (child == 0) {
+        nothing_is_there();
+        something_else_is_made();
+        _exit(0);
+    }
+    await_child(child);
+}
+
 static void never_used(void) {
     leave();
     nothing_is_there();
@@ -59,13 +69,7 @@ static void used(void) {
     leave();
     nothing_is_there();
     something_else_is_made();
-    pid_t child = fork_limited(60);
-    if (child == 0) {
-        nothing_is_there();
-        something_else_is_made();
-        _exit(0);
-    }
-    await_child(child);
+    a_child_finds_nothing();
 }
 
 static void made_first(void) {
@@ -135,13 +139,7 @@ static void child_of_a_thread(void) {
     pthread_t other = spawn(wait_for_the_end, &ends[0]);
     REFUSED(change(id, 0, 0, IPC_NOWAIT), EAGAIN);
     leave();
-    pid_t child = fork_limited(60);
-    if (child == 0) {
-        nothing_is_there();
-        something_else_is_made();
-        _exit(0);
-    }
-    await_child(child);
+    a_child_finds_nothing();
     SYS(close(ends[1]));
     join(other);
 }

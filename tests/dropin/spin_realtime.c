@@ -39,13 +39,7 @@ static void *on_one_cpu(void *priority) {
 
 int main(void) {
     limit_seconds(60);
-    struct sched_param parameter = {.sched_priority = 1};
-    if (sched_setscheduler(0, SCHED_FIFO, &parameter) != 0) {
-        dprintf(2, "no real-time threads: %s\n", strerror(errno));
-        return 77;
-    }
-    parameter.sched_priority = 0;
-    SYS(sched_setscheduler(0, SCHED_OTHER, &parameter));
+    need_real_time();
     STAGE("real-time and ordinary threads on one CPU");
     OK(pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE));
     pthread_t threads[THREADS];
