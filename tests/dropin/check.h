@@ -108,7 +108,9 @@ UNUSED static void limit_seconds(unsigned seconds) {
 
 // Ends the program with 77, for a test that is skipped, if it may not have real-time threads.
 UNUSED static void need_real_time(void) {
-    struct sched_param parameter = {.sched_priority = 1};
+    struct sched_param parameter;
+    memset(&parameter, 0, sizeof parameter);
+    parameter.sched_priority = 1;
     if (sched_setscheduler(0, SCHED_FIFO, &parameter) != 0) {
         dprintf(2, "no real-time threads: %s\n", strerror(errno));
         exit(77);
