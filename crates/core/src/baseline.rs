@@ -70,7 +70,7 @@ impl<P: Platform> Spinlock for BackOff<P> {
         let mut pause = 1;
         while self.held.load(Relaxed) != 0 || self.held.swap(1, Acquire) != 0 {
             for _ in 0..pause {
-                P::pause();
+                P::stall(0);
             }
             pause = (pause * 2).min(Self::LONGEST);
         }

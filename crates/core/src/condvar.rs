@@ -8,7 +8,7 @@
 //!
 //! # The words
 //!
-//! `guard` is a `bitlock`, with the epoch of its last use, as in the mutex: in a forked child the waiters of the parent
+//! `wait_lock` is that of `waiting/wait_lock.rs`, with the epoch of its last use, as in the mutex: in a forked child the waiters of the parent
 //! are gone. `head` is the list of waiters, which it guards.
 //!
 //! # Invariants
@@ -23,12 +23,12 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::barging::RawBarging;
-use crate::bitlock;
+use crate::adaptive::{RawAdaptive, Variant};
 use crate::handoff::RawHandoff;
-use crate::mutex::{RawMutex, Variant};
-use crate::node::{Held, Node, NodeId, list, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Waited};
+use crate::node::{Held, Node, NodeId, state};
+use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Until, Waited};
+use crate::poundlock::{Policy, RawPoundlock, Words};
+use crate::waiting::{list, stall_until, wait_lock};
 
 /// How a [`RawCondvar::wait`] ended. The mutex is held again in every case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,26 +44,26 @@ pub enum Outcome {
 /// A mutex that a signalled waiter can be moved to.
 pub enum Target<'a, P: Platform> {
     /// Into the list of its sleepers.
-    Adaptive(&'a RawMutex<P>),
+    Adaptive(&'a RawAdaptive<P>),
     /// Into its queue.
     Handoff(&'a RawHandoff<P>),
     /// Into the list of its sleepers.
-    Barging(&'a RawBarging<P>),
+    Poundlock(&'a Words<P>),
 }
 
 impl<P: Platform> Target<'_, P> {
     /// In an address: it is that of a [`RawHandoff`].
     const HANDOFF: usize = 1;
-    /// In an address: it is that of a [`RawBarging`].
-    const BARGING: usize = 2;
-    const SORT: usize = Self::HANDOFF | Self::BARGING;
+    /// In an address: it is that of a [`RawPoundlock`].
+    const POUNDLOCK: usize = 2;
+    const SORT: usize = Self::HANDOFF | Self::POUNDLOCK;
 
     /// The address, with a mark for the sort. Mutexes are at least 4-byte aligned.
     fn word(self) -> usize {
         match self {
             Target::Adaptive(mutex) => core::ptr::from_ref(mutex).expose_provenance(),
             Target::Handoff(mutex) => core::ptr::from_ref(mutex).expose_provenance() | Self::HANDOFF,
-            Target::Barging(mutex) => core::ptr::from_ref(mutex).expose_provenance() | Self::BARGING,
+            Target::Poundlock(words) => core::ptr::from_ref(words).expose_provenance() | Self::POUNDLOCK,
         }
     }
 }
@@ -91,22 +91,22 @@ impl Requeued {
     }
 
     /// As [`Requeued::lock`].
-    pub fn barge<P: Platform>(self, mutex: &RawBarging<P>) {
+    pub fn barge<P: Platform, W: Policy<P>>(self, mutex: &RawPoundlock<P, W>) {
         mutex.sleep_requeued(self.0);
     }
 
     /// Waits until the mutex is acquired, to whose list the waiter was moved.
-    pub fn lock<P: Platform, V: Variant>(self, mutex: &RawMutex<P>) {
+    pub fn lock<P: Platform, V: Variant>(self, mutex: &RawAdaptive<P>) {
         mutex.sleep_requeued::<V>(self.0);
     }
 }
 
 /// A plain mutex guards itself.
-pub struct Plain<'a, P: Platform, V>(&'a RawMutex<P>, core::marker::PhantomData<V>);
+pub struct Plain<'a, P: Platform, V>(&'a RawAdaptive<P>, core::marker::PhantomData<V>);
 
 impl<'a, P: Platform, V: Variant> Plain<'a, P, V> {
     /// For a wait under `mutex`.
-    pub fn new(mutex: &'a RawMutex<P>) -> Self {
+    pub fn new(mutex: &'a RawAdaptive<P>) -> Self {
         Plain(mutex, core::marker::PhantomData)
     }
 }
@@ -126,9 +126,9 @@ impl<P: Platform, V: Variant> Guarding<P> for Plain<'_, P, V> {
     }
 }
 
-impl<P: Platform> Guarding<P> for &RawBarging<P> {
+impl<P: Platform, W: Policy<P>> Guarding<P> for &RawPoundlock<P, W> {
     fn mutex(&self) -> Option<Target<'_, P>> {
-        Some(Target::Barging(self))
+        Some(Target::Poundlock(self.words()))
     }
     fn release(&self) {
         self.unlock();
@@ -147,13 +147,13 @@ impl<P: Platform> Guarding<P> for &RawBarging<P> {
 /// moved to its own. No method allocates, panics or unwinds. Not async-signal-safe.
 #[repr(C)]
 pub struct RawCondvar<P: Platform> {
-    guard: P::U32,
+    wait_lock: P::U32,
     head: P::U32,
 }
 
 impl<P: Platform> Default for RawCondvar<P> {
     fn default() -> Self {
-        RawCondvar { guard: P::U32::new(0), head: P::U32::new(0) }
+        RawCondvar { wait_lock: P::U32::new(0), head: P::U32::new(0) }
     }
 }
 
@@ -163,7 +163,7 @@ where
 {
     /// A condition variable on which nobody waits.
     pub const fn new() -> Self {
-        RawCondvar { guard: P::U32::ZERO, head: P::U32::ZERO }
+        RawCondvar { wait_lock: P::U32::ZERO, head: P::U32::ZERO }
     }
 }
 
@@ -192,12 +192,12 @@ impl<P: Platform> RawCondvar<P> {
         let node = held.node();
         node.set_priority();
         let requeue = guarding.mutex().map_or(0, Target::word);
-        node.mutex.store(requeue, Relaxed);
-        bitlock::lock::<P>(&self.guard);
+        node.mutex().store(requeue, Relaxed);
+        wait_lock::lock::<P>(&self.wait_lock);
         list::push::<P>(&self.head, held.id);
         node.linked.store(1, Relaxed);
         node.state.store(state::WAITING, Relaxed);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         guarding.release();
 
         // After WAITING was published: see `Record::cancel`.
@@ -222,7 +222,7 @@ impl<P: Platform> RawCondvar<P> {
                 }
                 continue;
             }
-            if P::wait(&node.state, now, deadline) == Waited::TimedOut
+            if P::wait(&node.state, now, deadline.into()) == Waited::TimedOut
                 && deadline.is_some()
                 && self.give_up(held.id, node)
             {
@@ -233,7 +233,7 @@ impl<P: Platform> RawCondvar<P> {
         if requeue == 0 {
             // Not before the signaller's last store to the node, which will be in use again soon.
             while node.state.load(Acquire) != state::WOKEN {
-                P::wait(&node.state, state::SIGNALLED, None);
+                P::wait(&node.state, state::SIGNALLED, Until::Woken);
             }
             node.state.store(state::IDLE, Relaxed);
             guarding.acquire();
@@ -264,21 +264,16 @@ impl<P: Platform> RawCondvar<P> {
     /// know of a waiter whose deadline passed a moment ago and who is about to unlink itself.
     pub fn drain(&self) {
         self.renew();
-        let mut round = 0;
-        loop {
-            bitlock::lock::<P>(&self.guard);
+        stall_until::<P, ()>(|| {
+            wait_lock::lock::<P>(&self.wait_lock);
             let empty = list::first::<P>(&self.head).is_none();
-            bitlock::unlock::<P>(&self.guard);
-            if empty {
-                return;
-            }
-            P::stall(round);
-            round = round.saturating_add(1);
-        }
+            wait_lock::unlock::<P>(&self.wait_lock);
+            empty.then_some(())
+        });
     }
 
     fn renew(&self) {
-        bitlock::renew::<P>(&self.guard, 0, || self.head.store(0, Relaxed));
+        wait_lock::renew::<P>(&self.wait_lock, 0, || self.head.store(0, Relaxed));
     }
 
     /// A waiter's own way out of the list. False if it was signalled first.
@@ -294,12 +289,12 @@ impl<P: Platform> RawCondvar<P> {
                 Err(now) => seen = now,
             }
         }
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         if node.linked.load(Relaxed) != 0 {
             node.linked.store(0, Relaxed);
             list::remove::<P>(&self.head, id);
         }
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         node.state.store(state::IDLE, Relaxed);
         true
     }
@@ -318,12 +313,12 @@ impl<P: Platform> RawCondvar<P> {
     fn take_out_of_one(&self, count: &mut u32) -> bool {
         let mut requeued = Chain::default();
         let mut woken = Chain::default();
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         let mut next = list::first::<P>(&self.head);
         while let Some(id) = next.filter(|_| *count != 0) {
             next = list::following::<P>(&self.head, id);
             let node = id.get::<P>();
-            let mutex = node.mutex.load(Relaxed);
+            let mutex = node.mutex().load(Relaxed);
             if mutex != 0 && requeued.mutex::<P>().is_some_and(|other| other != mutex) {
                 next = Some(id);
                 break;
@@ -338,7 +333,7 @@ impl<P: Platform> RawCondvar<P> {
             chain.push::<P>(id);
             *count -= 1;
         }
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         // NO LATE TOUCH: from here on only the waiters' nodes and their mutex, which they need before they
         // can return. And the list again, if there are others: those are still in it.
         requeued.requeue::<P>();
@@ -381,22 +376,22 @@ impl Chain {
 
     /// The mutex of the first.
     fn mutex<P: Platform>(&self) -> Option<usize> {
-        self.ends.map(|(first, _)| first.get::<P>().mutex.load(Relaxed))
+        self.ends.map(|(first, _)| first.get::<P>().mutex().load(Relaxed))
     }
 
     /// Moves them to their mutex.
     fn requeue<P: Platform>(self) {
         let (Some((first, _)), Some(word)) = (self.ends, self.mutex::<P>()) else { return };
         if word & Target::<P>::SORT == 0 {
-            let mutex = core::ptr::with_exposed_provenance::<RawMutex<P>>(word);
+            let mutex = core::ptr::with_exposed_provenance::<RawAdaptive<P>>(word);
             // SAFETY: the waiters in the chain wait under this mutex and cannot return from the wait before they
             // own it, which they learn only after `requeue` has put them into its list; so it is alive, and
             // `requeue` does not touch it after that. Those in one chain share one mutex.
             unsafe { &*mutex }.requeue(first);
             return;
         }
-        if word & Target::<P>::SORT == Target::<P>::BARGING {
-            let mutex = core::ptr::with_exposed_provenance::<RawBarging<P>>(word & !Target::<P>::SORT);
+        if word & Target::<P>::SORT == Target::<P>::POUNDLOCK {
+            let mutex = core::ptr::with_exposed_provenance::<Words<P>>(word & !Target::<P>::SORT);
             // SAFETY: as above.
             unsafe { &*mutex }.requeue(first);
             return;

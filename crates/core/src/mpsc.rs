@@ -32,6 +32,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::node::Waiter;
 use crate::platform::{Atomic, ConstAtomic, Platform};
+use crate::waiting::stall_until;
 
 const TOKEN: u32 = 1 << 31;
 const LINK: u32 = (1 << 25) - 1;
@@ -167,22 +168,20 @@ impl<P: Platform> Queue<P> {
 
     #[cold]
     fn renew_slow(&self, epoch: u32) {
-        let mut round = 0;
-        loop {
+        stall_until::<P, ()>(|| {
             let seen = self.push.load(Acquire);
             if seen & EPOCH == epoch && seen & LINK != CLEARING {
-                return;
+                return Some(());
             }
             let claim = seen & TOKEN | epoch | CLEARING;
-            if seen & EPOCH != epoch && self.push.compare_exchange(seen, claim, Acquire, Relaxed).is_ok() {
-                self.pop.store(0, Relaxed);
-                // CLEARING is all ones of the field.
-                self.push.fetch_and(!LINK, Release);
-                return;
+            if seen & EPOCH == epoch || self.push.compare_exchange(seen, claim, Acquire, Relaxed).is_err() {
+                return None;
             }
-            P::stall(round);
-            round = round.saturating_add(1);
-        }
+            self.pop.store(0, Relaxed);
+            // CLEARING is all ones of the field.
+            self.push.fetch_and(!LINK, Release);
+            Some(())
+        });
     }
 }
 

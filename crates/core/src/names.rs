@@ -8,13 +8,13 @@ use crate::rwlock::Policy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LockName {
-    /// [`crate::mutex::Baseline`]
+    /// [`crate::adaptive::Baseline`]
     Baseline = 0,
-    /// [`crate::mutex::FewerAtomics`]
+    /// [`crate::adaptive::FewerAtomics`]
     FewerAtomics = 1,
-    /// [`crate::mutex::McsQueue`]
+    /// [`crate::adaptive::McsQueue`]
     McsQueue = 2,
-    /// [`crate::mutex::AnyNegative`]
+    /// [`crate::adaptive::AnyNegative`]
     AnyNegative = 3,
     /// The program's own locks, unchanged: for measuring them.
     Glibc = 4,
@@ -30,7 +30,7 @@ pub enum LockName {
     HandoffSameCpu = 9,
     /// [`crate::handoff`], as [`crate::handoff::Adaptive`] says.
     HandoffAdaptive = 10,
-    /// [`crate::barging`].
+    /// [`crate::poundlock`].
     Poundlock = 11,
 }
 

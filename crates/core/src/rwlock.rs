@@ -13,11 +13,11 @@
 //! | `UPGRADABLE` | one of the readers may become a writer | that reader | that reader |
 //! | `UPGRADING` | ... and is about to: newcomers do not enter | that reader | that reader |
 //! | `BARRED` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
-//! | `SLEEPS` | the queue head sleeps, or the one that upgrades | whoever sleeps; who passes headship to a sleeper | who is about to wake it, under `guard`; a head that enters |
-//! | `CALLED` | the queue head was woken and has not looked yet: a hint | who wakes it, under `guard` | the head, when it looks and when it enters; and under `guard` when it is the head no more |
+//! | `SLEEPS` | the queue head sleeps, or the one that upgrades | whoever sleeps; who passes headship to a sleeper | who is about to wake it, under the wait lock; a head that enters |
+//! | `CALLED` | the queue head was woken and has not looked yet: a hint | who wakes it, under the wait lock | the head, when it looks and when it enters; and under the wait lock when it is the head no more |
 //! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
 //!
-//! `guard` is a small lock (`bitlock`) for all that follows. `readers` and `writers` are lists of waiters,
+//! `wait_lock` guards all that follows (`waiting/wait_lock.rs`). `readers` and `writers` are lists of waiters,
 //! real-time threads first ([`Platform::priority`]) and in the order in which they came among equals; an
 //! upgradable reader waits among the writers. `head` names the one waiter that may try for the lock.
 //! `upgrader` names the one that
@@ -38,14 +38,14 @@
 //! With the first nobody waits for more than one phase of the others, in the manner of Brandenburg and Anderson's phase-fair locks (Real-Time
 //! Systems, 2010), but that who runs may overtake who sleeps, for a bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so,
 //! and a newcomer that finds the lock free takes it, until the head has been woken in vain
-//! [`Tuning::handoff_after`](crate::platform::Tuning) times.
+//! [`Tuning::handoff_after`] times.
 //!
 //! A thread that holds the lock as a reader may take it again as one, whoever waits, only with `ReaderPreferring`, which each call names for itself.
 //!
-//! # Stints
+//! # Slices
 //!
 //! A head that was woken has no CPU yet where threads outnumber them, and those who have one use the lock meanwhile. `CALLED` tells them as they leave; one that has
-//! been at it for half of a [`Tuning::stint`](crate::platform::Tuning) gives way, outside its section, rather than be preempted inside at the end of a time slice.
+//! been at it for a [`Tuning::slice`] yields, outside its section, rather than be preempted inside at the end of a time slice.
 //!
 //! # Invariants
 //!
@@ -56,29 +56,55 @@
 //! * **DUTY.** The head is awake ([`state::HEAD`], or between its wake-up and its next look), or `SLEEPS` is set, or it is about to be looked
 //!   at by whoever has cleared `SLEEPS`. It sets `SLEEPS` by a read-modify-write after it has published [`state::SLEEPING`], and looks at what that
 //!   returned; who leaves the lock so that the head may enter looks at `SLEEPS` in the very step with which it leaves.
-//! * **LAST TOUCH.** The step that releases the lock is the last access to it. Who finds `SLEEPS` set calls the sleeper first, under `guard`, and
+//! * **LAST TOUCH.** The step that releases the lock is the last access to it. Who finds `SLEEPS` set calls the sleeper first, under the wait lock, and
 //!   releases with `SLEEPS` clear, or calls again; it wakes by address, in type-stable memory.
 //! * **SERVICE.** Headship is passed on by whoever enters from it or gives up. A head that has waited in vain bars newcomers, so it enters when those
 //!   inside have left. More urgent threads of its list, and they alone, may take headship from it.
 //! * **PRIORITY.** No head sleeps while a more urgent waiter is in its list: a newcomer takes headship from
-//!   one that sleeps, and one that is about to sleep gives it up. Both happen under `guard`, and only if the
+//!   one that sleeps, and one that is about to sleep gives it up. Both happen under the wait lock, and only if the
 //!   head's node is [`state::SLEEPING`]; who has said so does not try as the head again before it is called,
-//!   or has found under `guard` that it is the head still. So nobody tries as the head who is not.
+//!   or has found under the wait lock that it is the head still. So nobody tries as the head who is not.
 //!
 //! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that nobody upgrades. So whoever keeps a lock where others
 //!   keep theirs may have a word of theirs there that says whose it is.
 //!
 //! # Forks
 //!
-//! In a forked child the lists name threads that do not exist there. The epoch in `guard` tells, and whoever enters a slow path first clears
+//! In a forked child the lists name threads that do not exist there. The epoch in `wait_lock` tells, and whoever enters a slow path first clears
 //! them, with the bits of `word` that speak of waiters.
 
 use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 
-use crate::bitlock;
 use crate::events::{Event, count};
-use crate::node::{Held, Node, NodeId, list, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
+use crate::node::{Held, Node, NodeId, state};
+use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Tunable, Waited};
+use crate::waiting::{LOOK_AFTER, list, poll, wait_lock};
+
+/// The constants of the lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// A queue head that has waited in vain this many times keeps newcomers out.
+    pub handoff_after: u32,
+    /// How many turns of its spin loop a newcomer lets pass from one look at the lock to the next.
+    pub turns_a_look: u32,
+    /// For how many nanoseconds a thread uses a lock whose woken queue head has no CPU yet, before it yields.
+    pub slice: usize,
+    /// How many leavings of such a lock there are for one that asks whether the slice is over: the logarithm.
+    pub leavings_a_slice_check: u32,
+}
+
+impl Tunable for Tuning {
+    const USER_SPACE: Tuning = Tuning {
+        // Each wake-up in vain costs some ten microseconds; one that was not served after so many has met with something else.
+        handoff_after: 16,
+        // A look takes the line from those who enter and leave, who write to it.
+        turns_a_look: 16,
+        // Half of the default mutex's slice: a thread that yields is the next to run where nobody else wants its CPU.
+        slice: 250_000,
+        // 4: there is nothing to do but this in the slow path in which it is asked.
+        leavings_a_slice_check: 2,
+    };
+}
 
 /// Held by a writer.
 const WRITER: u32 = 1 << 31;
@@ -162,7 +188,7 @@ impl Want<'_> {
 #[repr(C)]
 pub struct RawRwLock<P: Platform> {
     word: P::U32,
-    guard: P::U32,
+    wait_lock: P::U32,
     owner: P::U32,
     head: P::U32,
     readers: P::U32,
@@ -185,7 +211,7 @@ impl<P: Platform> Default for RawRwLock<P> {
         let zero = || P::U32::new(0);
         RawRwLock {
             word: zero(),
-            guard: zero(),
+            wait_lock: zero(),
             owner: zero(),
             head: zero(),
             readers: zero(),
@@ -205,7 +231,7 @@ where
         const { Self::IS_LAST }
         RawRwLock {
             word: P::U32::ZERO,
-            guard: P::U32::ZERO,
+            wait_lock: P::U32::ZERO,
             owner: P::U32::ZERO,
             head: P::U32::ZERO,
             readers: P::U32::ZERO,
@@ -412,7 +438,7 @@ impl<P: Platform> RawRwLock<P> {
         self.renew();
         // Relaxed: it carries nothing.
         self.word.fetch_or(UPGRADING, Relaxed);
-        let mut budget = P::spin();
+        let mut budget = P::Spin::fresh();
         while budget.spin() {
             if self.try_upgrade() {
                 return true;
@@ -426,9 +452,9 @@ impl<P: Platform> RawRwLock<P> {
 
     fn sleep_to_upgrade(&self, held: &Held<P>, deadline: Option<&Deadline>) -> bool {
         let node = held.node();
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         self.upgrader.store(held.id.raw(), Relaxed);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         let upgraded = loop {
             node.state.store(state::SLEEPING, Relaxed);
             // DUTY, as for the head.
@@ -436,13 +462,13 @@ impl<P: Platform> RawRwLock<P> {
             if self.try_upgrade() {
                 break true;
             }
-            if P::wait(&node.state, state::SLEEPING, deadline) == Waited::TimedOut {
+            if P::wait(&node.state, state::SLEEPING, deadline.into()) == Waited::TimedOut {
                 break self.try_upgrade();
             }
         };
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         self.upgrader.store(0, Relaxed);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         node.state.store(state::IDLE, Relaxed);
         upgraded || self.stay_upgradable()
     }
@@ -509,7 +535,7 @@ impl<P: Platform> RawRwLock<P> {
     #[inline(never)]
     fn lock_slow(&self, want: Want<'_>) -> bool {
         self.renew();
-        if self.glance(want) {
+        if self.optimistic_spin(want) {
             return true;
         }
         match Held::<P>::take() {
@@ -521,8 +547,8 @@ impl<P: Platform> RawRwLock<P> {
 
     /// Looks for as long as a sleep and a wake-up would take, whoever queues: if everybody slept who finds others inside, those who
     /// run would soon be fewer than the CPUs. The queue head bars newcomers if they are to let it pass.
-    fn glance(&self, want: Want<'_>) -> bool {
-        let mut budget = P::spin();
+    fn optimistic_spin(&self, want: Want<'_>) -> bool {
+        let mut budget = P::Spin::fresh();
         loop {
             if self.enter(want, false) {
                 return true;
@@ -533,7 +559,7 @@ impl<P: Platform> RawRwLock<P> {
             if to_bar || seen & BARRED != 0 || self.is_displaced(seen) || want.expired::<P>() {
                 return false;
             }
-            if !budget.pass(P::tuning().turns_a_look) {
+            if !budget.pass(P::tuning::<Tuning>().turns_a_look) {
                 return false;
             }
         }
@@ -549,24 +575,24 @@ impl<P: Platform> RawRwLock<P> {
         node.set_priority();
         let shares = want.kind == Kind::Reader;
         count::<P>(if shares { Event::ReaderQueued } else { Event::WriterQueued });
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         list::push::<P>(self.list(want.kind), held.id);
         // A reader that finds a writer inside is one of those that come after that.
         let writing = u32::from(self.word.load(Relaxed) & WRITER != 0);
-        node.passed.store(self.phase.load(Relaxed).wrapping_sub(writing), Relaxed);
+        node.phase().store(self.phase.load(Relaxed).wrapping_sub(writing), Relaxed);
         let urgent = node.priority.load(Relaxed) != 0;
         let head = self.head.load(Relaxed) == 0 || urgent && self.goes_before(want.kind, held.id);
         if head {
             self.head.store(held.id.raw(), Relaxed);
         }
         node.state.store(if head { state::HEAD } else { state::IDLE }, Relaxed);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
 
         let entered = (head || self.await_headship(want, node)) && self.enter_as_head(want, held);
 
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         let wake = self.withdraw(want, held.id, entered);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         node.state.store(state::IDLE, Relaxed);
         if let Some(next) = wake {
             P::wake(&next.state, 1);
@@ -578,7 +604,7 @@ impl<P: Platform> RawRwLock<P> {
     }
 
     /// PRIORITY: a real-time thread is in its list. Whether it is to be the head, instead of one that sleeps.
-    /// Under `guard`.
+    /// Under the wait lock.
     #[cold]
     fn goes_before(&self, kind: Kind, id: NodeId) -> bool {
         let list = self.list(kind);
@@ -586,7 +612,7 @@ impl<P: Platform> RawRwLock<P> {
         let Some(next) = list::following::<P>(list, id) else { return false };
         // Who is passed by it waits for no other phase than it would have: the first reader is always of the
         // earliest phase.
-        node.passed.store(next.get::<P>().passed.load(Relaxed), Relaxed);
+        node.phase().store(next.get::<P>().phase().load(Relaxed), Relaxed);
         // Partner of the head's, as it falls asleep: of two read-modify-writes of one word the later one's
         // thread sees what the other's did before. Release: our place in the list. Acquire: that it sleeps.
         self.word.fetch_or(0, AcqRel);
@@ -600,7 +626,7 @@ impl<P: Platform> RawRwLock<P> {
     /// head instead.
     #[cold]
     fn step_down(&self, kind: Kind, held: &Held<P>) {
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         let first = list::first::<P>(self.list(kind)).filter(|first| *first != held.id);
         let is_head = self.head.load(Relaxed) == held.id.raw();
         // If it has been called, it is to try.
@@ -610,7 +636,7 @@ impl<P: Platform> RawRwLock<P> {
                 self.rouse_head(first.get())
             },
         );
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         if let Some(next) = wake {
             P::wake(&next.state, 1);
         }
@@ -619,18 +645,18 @@ impl<P: Platform> RawRwLock<P> {
     /// Whether a thread that has said that it sleeps, and was not called, is the head still. If so, it is
     /// awake again.
     fn is_head_still(&self, held: &Held<P>) -> bool {
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         let is_head = self.head.load(Relaxed) == held.id.raw();
         if is_head {
             held.node().state.store(state::HEAD, Relaxed);
         }
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         is_head
     }
 
     /// Waits to be the queue head. False if the wait was given up; it may be the head by then.
     fn await_headship(&self, want: Want<'_>, node: &Node<P>) -> bool {
-        let mut budget = P::spin();
+        let mut budget = P::Spin::fresh();
         // Acquire: partner of the release in `rouse`.
         while node.state.load(Acquire) == state::IDLE {
             if self.is_displaced(self.word.load(Relaxed)) || !budget.spin() {
@@ -648,7 +674,7 @@ impl<P: Platform> RawRwLock<P> {
     fn sleep(&self, want: Want<'_>, node: &Node<P>) -> bool {
         // Acquire: partner of the release in `rouse`.
         while node.state.load(Acquire) == state::SLEEPING {
-            if P::wait(&node.state, state::SLEEPING, want.deadline) == Waited::TimedOut {
+            if P::wait(&node.state, state::SLEEPING, want.deadline.into()) == Waited::TimedOut {
                 return false;
             }
         }
@@ -660,9 +686,9 @@ impl<P: Platform> RawRwLock<P> {
         let node = held.node();
         let mut vain = 0;
         loop {
-            // It runs: nobody need make way for it.
+            // It runs: nobody need yield to it.
             self.lift(CALLED);
-            let mut budget = P::spin();
+            let mut budget = P::Spin::fresh();
             loop {
                 if self.enter(want, true) {
                     return true;
@@ -696,7 +722,7 @@ impl<P: Platform> RawRwLock<P> {
                     self.step_down(want.kind, held);
                 }
                 if briefly {
-                    P::patrol(&node.state, state::SLEEPING);
+                    P::wait(&node.state, state::SLEEPING, LOOK_AFTER);
                 } else if !self.sleep(want, node) {
                     return false;
                 }
@@ -716,7 +742,7 @@ impl<P: Platform> RawRwLock<P> {
     /// Whether the head keeps others out: a writer the readers, and anybody who has waited in vain for too long.
     fn bars(&self, want: Want<'_>, seen: u32, vain: u32) -> bool {
         let sharing = want.kind == Kind::Writer && seen & WRITER == 0;
-        sharing && want.policy != Policy::ReaderPreferring || vain >= P::tuning().handoff_after
+        sharing && want.policy != Policy::ReaderPreferring || vain >= P::tuning::<Tuning>().handoff_after
     }
 
     fn list(&self, kind: Kind) -> &P::U32 {
@@ -726,7 +752,7 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Takes a waiter out of the queue, and passes headship on if it has that. Returns whom to wake. Under `guard`.
+    /// Takes a waiter out of the queue, and passes headship on if it has that. Returns whom to wake. Under the wait lock.
     fn withdraw(&self, want: Want<'_>, id: NodeId, entered: bool) -> Option<&'static Node<P>> {
         list::remove::<P>(self.list(want.kind), id);
         if self.head.load(Relaxed) != id.raw() {
@@ -754,7 +780,7 @@ impl<P: Platform> RawRwLock<P> {
         if waits { None } else { self.rouse_head(node) }
     }
 
-    /// Who is to be the head, after a writer has entered, or somebody else. Under `guard`.
+    /// Who is to be the head, after a writer has entered, or somebody else. Under the wait lock.
     fn next(&self, policy: Policy, wrote: bool) -> Option<(NodeId, Kind)> {
         let reader = list::first::<P>(&self.readers).map(|id| (id, Kind::Reader));
         let writer = list::first::<P>(&self.writers).map(|id| (id, Kind::Writer));
@@ -765,13 +791,13 @@ impl<P: Platform> RawRwLock<P> {
             Policy::PhaseFair => {
                 wrote
                     || reader
-                        .is_some_and(|(id, _)| id.get::<P>().passed.load(Relaxed) != self.phase.load(Relaxed))
+                        .is_some_and(|(id, _)| id.get::<P>().phase().load(Relaxed) != self.phase.load(Relaxed))
             }
         };
         if readers_first { reader.or(writer) } else { writer.or(reader) }
     }
 
-    /// Makes a waiter look again, or makes it the head. Returns it if it sleeps, and the caller has to wake it. Under `guard`.
+    /// Makes a waiter look again, or makes it the head. Returns it if it sleeps, and the caller has to wake it. Under the wait lock.
     fn rouse(node: &'static Node<P>) -> Option<&'static Node<P>> {
         (node.state.swap(state::HEAD, Release) == state::SLEEPING).then_some(node)
     }
@@ -785,7 +811,7 @@ impl<P: Platform> RawRwLock<P> {
         Self::rouse(node)
     }
 
-    /// Clears bits that carry nothing. A thread sees those that it has set, and under `guard` those that were set there.
+    /// Clears bits that carry nothing. A thread sees those that it has set, and under the wait lock those that were set there.
     fn lift(&self, bits: u32) {
         if self.word.load(Relaxed) & bits != 0 {
             self.word.fetch_and(!bits, Relaxed);
@@ -795,13 +821,13 @@ impl<P: Platform> RawRwLock<P> {
     /// Makes those look again of whom `SLEEPS` speaks.
     fn call(&self) -> Called<P> {
         self.renew();
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         // Acquire: partner of the release of whoever set it. What it published before is there.
         self.word.fetch_and(!SLEEPS, Acquire);
         let sleeper = |word: &P::U32| NodeId::from_raw(word.load(Relaxed)).map(NodeId::get);
         let head = sleeper(&self.head).and_then(|node| self.rouse_head(node));
         let upgrader = sleeper(&self.upgrader).and_then(Self::rouse);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         Called([head, upgrader])
     }
 
@@ -829,26 +855,25 @@ impl<P: Platform> RawRwLock<P> {
         }
         called.wake();
         if seen & CALLED != 0 && put == 0 {
-            Self::make_way();
+            Self::yield_slice();
         }
     }
 
-    /// Gives way to the queue head that has no CPU yet, if the calling thread, which has left, has been at it for long.
-    fn make_way() {
+    /// Yields to the queue head that has no CPU yet, if the calling thread, which has left, has been at it for long.
+    fn yield_slice() {
         let Some(index) = P::current() else { return };
         let record = P::record(index);
-        if record.leaves_often(P::tuning().owners_a_stint_check / 2)
-            && record.ends_stint(P::tuning().stint / 2)
-        {
+        let Tuning { leavings_a_slice_check, slice, .. } = P::tuning();
+        if record.leaves_often(leavings_a_slice_check) && record.ends_slice(slice) {
             record.rests();
-            P::give_way();
+            P::yield_now();
         }
     }
 
     /// Makes the queue this process's own. See the module's documentation.
     #[inline]
     fn renew(&self) {
-        bitlock::renew::<P>(&self.guard, 0, || {
+        wait_lock::renew::<P>(&self.wait_lock, 0, || {
             for word in [&self.head, &self.readers, &self.writers, &self.upgrader] {
                 word.store(0, Relaxed);
             }
@@ -873,20 +898,6 @@ impl<P: Platform> Called<P> {
             P::wake(&node.state, 1);
         }
     }
-}
-
-/// Tries until it works, giving up the CPU more and more. False once the deadline has passed.
-#[cold]
-fn poll<P: Platform>(deadline: Option<&Deadline>, works: impl Fn() -> bool) -> bool {
-    let mut round = 0;
-    while !works() {
-        if deadline.is_some_and(P::expired) {
-            return false;
-        }
-        P::stall(round);
-        round = round.saturating_add(1);
-    }
-    true
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub fn spinlock() -> Kind {
         hypervisor: hypervisor(),
         cpus: crate::cpu::allowed() as u32,
         threads: u32::MAX,
-        can_halt: crate::hash::lines().is_some(),
+        can_halt: crate::halted::lines().is_some(),
     })
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use poundlock_core::barging::RawBarging;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::condvar::RawCondvar;
 use poundlock_core::handoff::RawHandoff;
-use poundlock_core::mutex::RawMutex;
+use poundlock_core::adaptive::RawAdaptive;
 use poundlock_core::node::{Node, Waiter};
 use poundlock_core::qspin::{Layout, RawSpin};
 use poundlock_core::rwlock::RawRwLock;
@@ -91,8 +91,8 @@ pub struct MutexWords<'a> {
 }
 
 /// The words of a mutex.
-pub fn mutex_words<P: Modelled>(mutex: &RawMutex<P>) -> MutexWords<'_> {
-    // SAFETY: `RawMutex` is `repr(C)` and made of five `P::U32`, which is `U32`.
+pub fn mutex_words<P: Modelled>(mutex: &RawAdaptive<P>) -> MutexWords<'_> {
+    // SAFETY: `RawAdaptive` is `repr(C)` and made of five `P::U32`, which is `U32`.
     let [count, guard, owner, tail, head] = unsafe { words(mutex) };
     MutexWords { count, guard, owner, tail, head }
 }
@@ -113,8 +113,8 @@ pub struct BargingWords<'a> {
 }
 
 /// The words of a barging mutex.
-pub fn barging_words<P: Modelled>(mutex: &RawBarging<P>) -> BargingWords<'_> {
-    // SAFETY: `RawBarging` is `repr(C)` and made of five `P::U32`, which is `U32`.
+pub fn barging_words<P: Modelled>(mutex: &RawPoundlock<P>) -> BargingWords<'_> {
+    // SAFETY: `RawPoundlock` is `repr(C)` and made of five `P::U32`, which is `U32`.
     let [state, guard, owner, tail, head] = unsafe { words(mutex) };
     BargingWords { state, guard, owner, tail, head }
 }

@@ -45,7 +45,7 @@
 //! * A lock word of several fields is one cell here, and each narrow access one read-modify-write of it with the
 //!   ordering that was asked for, which is what the portable form promises. That the processor's narrow accesses
 //!   mean the same is for the Linux platform's tests.
-//! * The time-out of a patrol ([`Platform::patrol`](poundlock_core::Platform::patrol)) passes at once: a model shows that
+//! * A wait for so many nanoseconds ([`Until::Nanoseconds`](poundlock_core::platform::Until)) ends at once: a model shows that
 //!   nothing relies on the kick that may be lost, not how long the look takes to come.
 //! * All locks share the one line of the lock hash, so entries are passed over, but never a line.
 //! * A semaphore array has very many words, and loom is told of those only that some execution uses: `explore_array` begins

@@ -2,11 +2,11 @@
 
 use std::marker::PhantomData;
 
-use poundlock_core::barging::RawBarging;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::handoff::{
     Adaptive, Competitive, Fixed, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
 };
-use poundlock_core::mutex::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawMutex, Variant};
+use poundlock_core::adaptive::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawAdaptive, Variant};
 use poundlock_core::names::LockName;
 use poundlock_core::qspin::{Form, Kind, Native, Paravirtual, RawSpin, Virtual};
 use poundlock_core::rwlock::{self, RawRwLock};
@@ -16,7 +16,7 @@ use crate::rust::{Lock, Reading, Writing, calls, rw_calls};
 use crate::{Calls, Entry, rw};
 
 /// The queued adaptive mutex in a variant.
-struct Adapting<V>(RawMutex<Linux>, PhantomData<fn() -> V>);
+struct Adapting<V>(RawAdaptive<Linux>, PhantomData<fn() -> V>);
 
 impl<V: Variant> Lock for Adapting<V> {
     type Kept = ();
@@ -24,7 +24,7 @@ impl<V: Variant> Lock for Adapting<V> {
     fn new() -> Self {
         // Else the first thread that has to wait would find out about the machine.
         poundlock_linux::init();
-        Adapting(RawMutex::new(), PhantomData)
+        Adapting(RawAdaptive::new(), PhantomData)
     }
 
     #[inline(always)]
@@ -39,7 +39,7 @@ impl<V: Variant> Lock for Adapting<V> {
 }
 
 /// The barging mutex.
-struct Barging(RawBarging<Linux>);
+struct Barging(RawPoundlock<Linux>);
 
 impl Lock for Barging {
     type Kept = ();
@@ -47,7 +47,7 @@ impl Lock for Barging {
     fn new() -> Self {
         // As for `Adapting`.
         poundlock_linux::init();
-        Barging(RawBarging::new())
+        Barging(RawPoundlock::new())
     }
 
     #[inline(always)]

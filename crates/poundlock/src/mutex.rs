@@ -1,6 +1,6 @@
 //! The mutexes.
 
-use poundlock_core::barging::RawBarging;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::handoff::RawHandoff;
 use poundlock_linux::Linux;
 
@@ -29,7 +29,7 @@ use crate::stats::{Kind, Slot};
 #[repr(C)]
 pub struct RawMutex {
     pub(crate) slot: Slot,
-    pub(crate) raw: RawBarging<Linux>,
+    pub(crate) raw: RawPoundlock<Linux>,
 }
 
 impl_lock_api!(timed Mutex: RawMutex);

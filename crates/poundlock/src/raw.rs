@@ -1,6 +1,6 @@
 //! What the locks with one holder at a time have in common.
 
-use poundlock_core::barging::RawBarging;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::handoff::{Fixed, RawHandoff};
 use poundlock_core::platform::Deadline;
 use poundlock_core::qspin::{Form, RawSpin};
@@ -21,8 +21,8 @@ pub(crate) trait Timed: Exclusive {
     fn lock_until(&self, deadline: &Deadline) -> bool;
 }
 
-impl Exclusive for RawBarging<Linux> {
-    const NEW: Self = RawBarging::new();
+impl Exclusive for RawPoundlock<Linux> {
+    const NEW: Self = RawPoundlock::new();
 
     #[inline(always)]
     fn lock(&self) {
@@ -44,7 +44,7 @@ impl Exclusive for RawBarging<Linux> {
     }
 }
 
-impl Timed for RawBarging<Linux> {
+impl Timed for RawPoundlock<Linux> {
     #[inline(always)]
     fn lock_until(&self, deadline: &Deadline) -> bool {
         self.lock_until(deadline).is_ok()

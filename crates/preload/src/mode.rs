@@ -7,7 +7,7 @@ use core::sync::atomic::{
 };
 
 use poundlock_core::handoff::{Policy, Spinning};
-use poundlock_core::mutex::Variant;
+use poundlock_core::adaptive::Variant;
 use poundlock_core::names::{Choice, LockName, RwLocks};
 use poundlock_core::qspin::{Form, Kind};
 use poundlock_linux::machine;

@@ -10,10 +10,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use poundlock_core::barging::RawBarging;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::condvar::{RawCondvar, Requeued, Target};
 use poundlock_core::handoff::RawHandoff;
-use poundlock_core::mutex::RawMutex;
+use poundlock_core::adaptive::RawAdaptive;
 use poundlock_core::platform::Deadline;
 use poundlock_linux::Linux;
 use poundlock_statfile::LockKind;
@@ -38,18 +38,18 @@ pub(crate) struct Mutex {
     pub(crate) waiters: AtomicU32,
     /// glibc's kind: type, flags, all ones once destroyed.
     kind: AtomicU32,
-    /// The lock, if it is the adaptive one. Otherwise ([`mode::sort`]) the same bytes are a [`RawBarging`] or a [`RawHandoff`].
-    pub(crate) raw: RawMutex<Linux>,
+    /// The lock, if it is the adaptive one. Otherwise ([`mode::sort`]) the same bytes are a [`RawPoundlock`] or a [`RawHandoff`].
+    pub(crate) raw: RawAdaptive<Linux>,
 }
 
 const _: () = {
     assert!(size_of::<Mutex>() == 40 && size_of::<libc::pthread_mutex_t>() == 40);
     assert!(core::mem::offset_of!(Mutex, kind) == 16);
     assert!(core::mem::offset_of!(Mutex, raw) == 20);
-    assert!(size_of::<RawHandoff<Linux>>() == size_of::<RawMutex<Linux>>());
-    assert!(size_of::<RawBarging<Linux>>() == size_of::<RawMutex<Linux>>());
-    assert!(align_of::<RawBarging<Linux>>() <= align_of::<RawMutex<Linux>>());
-    assert!(align_of::<RawHandoff<Linux>>() <= align_of::<RawMutex<Linux>>());
+    assert!(size_of::<RawHandoff<Linux>>() == size_of::<RawAdaptive<Linux>>());
+    assert!(size_of::<RawPoundlock<Linux>>() == size_of::<RawAdaptive<Linux>>());
+    assert!(align_of::<RawPoundlock<Linux>>() <= align_of::<RawAdaptive<Linux>>());
+    assert!(align_of::<RawHandoff<Linux>>() <= align_of::<RawAdaptive<Linux>>());
 };
 
 /// What a mutex is to us.
@@ -97,7 +97,7 @@ impl Mutex {
 
     /// The lock, if it is the barging one.
     #[inline(always)]
-    pub(crate) fn barging(&self) -> &RawBarging<Linux> {
+    pub(crate) fn barging(&self) -> &RawPoundlock<Linux> {
         // SAFETY: as above.
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }
     }
@@ -154,7 +154,7 @@ impl Mutex {
     pub(crate) fn target(&self) -> Target<'_, Linux> {
         match mode::sort() {
             Sort::Adaptive => Target::Adaptive(&self.raw),
-            Sort::Barging => Target::Barging(self.barging()),
+            Sort::Barging => Target::Poundlock(self.barging().words()),
             Sort::Handoff => Target::Handoff(self.handoff()),
         }
     }

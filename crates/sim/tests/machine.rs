@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::calm;
-use poundlock_core::platform::{Atomic, Platform, Split, Waited};
+use poundlock_core::platform::{Atomic, Platform, Split, Until, Waited};
 use poundlock_sim::{
     Alone, MICROSECOND, Machine, NANOSECOND, Picoseconds, Settings, Sim, Simulation, U32, now, work,
 };
@@ -284,15 +284,15 @@ fn a_sleeper_is_woken_and_a_deadline_ends_a_sleep() {
             (
                 0,
                 Box::new(move |notes: &Notes| {
-                    notes.time(|| assert_eq!(Sim::wait(&sleeper.0, 0, None), Waited::Woken));
+                    notes.time(|| assert_eq!(Sim::wait(&sleeper.0, 0, Until::Woken), Waited::Woken));
                     let deadline = poundlock_core::platform::Deadline {
                         clock: poundlock_core::platform::Clock::Monotonic,
                         seconds: 0,
                         nanoseconds: 500_000,
                     };
-                    assert_eq!(Sim::wait(&sleeper.0, 1, Some(&deadline)), Waited::TimedOut);
+                    assert_eq!(Sim::wait(&sleeper.0, 1, Until::Deadline(&deadline)), Waited::TimedOut);
                     assert!(now() >= 500 * MICROSECOND && now() < 510 * MICROSECOND, "{}", now());
-                    assert_eq!(Sim::wait(&sleeper.0, 7, None), Waited::Woken);
+                    assert_eq!(Sim::wait(&sleeper.0, 7, Until::Woken), Waited::Woken);
                 }),
             ),
             (

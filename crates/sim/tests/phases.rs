@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use common::calm;
-use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Waited};
+use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Until, Waited};
 use poundlock_core::rwlock::Policy::{self, PhaseFair, ReaderPreferring, WriterPreferring};
 use poundlock_core::rwlock::RawRwLock;
 use poundlock_sim::{Alone, MICROSECOND, Settings, Sim, Simulation, U32, work};
@@ -35,7 +35,7 @@ fn deadline(at: u64) -> Deadline {
 /// Leaves its core to the other thread there.
 fn sleep_until(at: u64) {
     let word = Alone(U32::new(0));
-    while Sim::wait(&word.0, 0, Some(&deadline(at))) != Waited::TimedOut {}
+    while Sim::wait(&word.0, 0, Until::Deadline(&deadline(at))) != Waited::TimedOut {}
 }
 
 /// In which order they enter; who gives up is in brackets.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use common::calm;
 use poundlock_core::condvar::{Outcome, RawCondvar};
-use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Waited};
+use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Until, Waited};
 use poundlock_core::rwlock::Policy::{self, PhaseFair, ReaderPreferring, WriterPreferring};
 use poundlock_core::rwlock::RawRwLock;
 use poundlock_sim::check::{Mutex, Subject};
@@ -23,7 +23,7 @@ fn deadline(milliseconds: u64) -> Deadline {
 /// Leaves its CPU to others.
 fn sleep_until(milliseconds: u64) {
     let word = Alone(U32::new(0));
-    while Sim::wait(&word.0, 0, Some(&deadline(milliseconds))) != Waited::TimedOut {}
+    while Sim::wait(&word.0, 0, Until::Deadline(&deadline(milliseconds))) != Waited::TimedOut {}
 }
 
 /// One of those who come, one every two milliseconds, and find it held.

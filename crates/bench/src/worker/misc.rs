@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use poundlock_core::Platform;
 use poundlock_core::handoff::{Adaptive, Competitive, Fixed, NoSpin, OwnerRunning, RawHandoff, SameCpu};
-use poundlock_core::mutex::{AnyNegative, Baseline, FewerAtomics, McsQueue};
+use poundlock_core::adaptive::{AnyNegative, Baseline, FewerAtomics, McsQueue};
 use poundlock_core::names::LockName;
 use poundlock_core::node::{LEVELS, NodeId, Waiter};
 use poundlock_core::qspin::{self, Native, Paravirtual, Small, Virtual};

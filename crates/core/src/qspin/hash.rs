@@ -11,37 +11,46 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::atomic::{Atomic, Atomics};
 use crate::events::Event;
 use crate::node::NodeId;
-use crate::platform::{Atomic, Platform};
+use crate::platform::Platform;
 
 const ENTRIES: usize = 4;
 
 /// Four entries in a cache line. Zero bytes are four empty ones.
 #[repr(C, align(64))]
-pub struct Line<P: Platform> {
+pub struct Line<P: Atomics> {
     entries: [Entry<P>; ENTRIES],
 }
 
-struct Entry<P: Platform> {
+struct Entry<P: Atomics> {
     /// The lock's address; 0 if the entry is empty.
     lock: P::Usize,
     /// The [`NodeId`]. Written by who took the entry, before it says so in the lock word.
     node: P::U32,
 }
 
-impl<P: Platform> Default for Line<P> {
+impl<P: Atomics> Default for Line<P> {
     fn default() -> Self {
         let entry = |_| Entry { lock: P::Usize::new(0), node: P::U32::new(0) };
         Line { entries: core::array::from_fn(entry) }
     }
 }
 
-impl<P: Platform> Line<P> {
+impl<P: Atomics> Line<P> {
     /// Whether none of its entries is taken, at this moment. For checkers: no lock asks.
     pub fn is_empty(&self) -> bool {
         self.entries.iter().all(|entry| entry.lock.load(Relaxed) == 0)
     }
+}
+
+/// A platform on which waiters of the paravirtual queue spinlock can halt.
+pub trait Halting: Platform {
+    /// The table in which halted queue heads are found by their lock: a power of two of lines, at first zero bytes, with an
+    /// entry for every [`Node`](crate::node::Node) that there can be, and empty in a forked child. `None` if there is none:
+    /// waiters then give up their CPU by [`Platform::stall`] instead of halting.
+    fn lock_hash() -> Option<&'static [Line<Self>]>;
 }
 
 /// The entries, in the order in which they are probed for this lock.

@@ -35,7 +35,7 @@
 //! the lock from then on sees it, and releases by a compare-and-swap of the low byte. So there is one release that may have
 //! looked before the bit and store after it, that of the thread which holds the lock at this moment; and it may wipe out
 //! `SLOW`. The head that has set the bit allows for that: until it has acquired the lock, and the release is over, it
-//! looks now and then ([`Platform::patrol`]) instead of relying on its kick.
+//! looks now and then ([`Until::Nanoseconds`](crate::platform::Until)) instead of relying on its kick.
 //!
 //! # Forks
 //!
@@ -61,11 +61,12 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use layout::{LOCKED, LOW_BYTE};
+pub use hash::Halting;
 pub use layout::{Large, Layout, Small};
 
 use crate::events::{Event, count};
 use crate::node::{Held, LEVELS};
-use crate::platform::{Atomic, ConstAtomic, Platform, Split};
+use crate::platform::{Atomic, ConstAtomic, Platform, Split, Tunable};
 
 /// How a program's queue spinlocks wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +110,30 @@ forms! {
     Virtual;
     /// Waiters spin for a while, then halt until they are kicked: where threads may be preempted.
     Paravirtual;
+}
+
+/// The constants of the spinlock.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// How often a newcomer looks at a native lock that nobody waits for before it sets the pending bit.
+    pub optimistic_looks: u32,
+    /// After how many kicks in vain a halted queue head reserves the next acquisition.
+    pub handoff_after: u32,
+    /// How many unlocks in a row may leave the head halted because a pending waiter is about to take the lock; 63 at most.
+    pub bypasses_before_wake: u32,
+}
+
+impl Tunable for Tuning {
+    const USER_SPACE: Tuning = Tuning {
+        // A critical section of a few dozen instructions is over by then, and its lock changes hands by one
+        // read-modify-write rather than three. It costs order only among threads that come within that time.
+        optimistic_looks: 4,
+        // Each kick in vain is a wake-up, some 10 microseconds: the head has waited for some tenths of a millisecond.
+        handoff_after: 16,
+        // A wake-up under oversubscription costs the CPUs some 10 microseconds, which this keeps below a few per cent of
+        // sections of a microsecond.
+        bypasses_before_wake: 256,
+    };
 }
 
 /// What the choice of a form depends on.
@@ -165,7 +190,7 @@ where
     }
 }
 
-impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
+impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     const CHECKED: () = {
         layout::check::<L>();
         assert!(MARK & !L::USER == 0, "a mark outside the user's bits");

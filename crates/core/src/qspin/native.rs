@@ -19,15 +19,16 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{LOCKED, LOW_BYTE, Layout, is_split, tail};
-use super::{RawSpin, queued};
+use super::{Halting, RawSpin, Tuning, queued};
 use crate::events::{Event, count};
 use crate::node::{Held, NodeId, state};
 use crate::platform::{Atomic, Platform, Split};
+use crate::waiting::{poll, stall_until};
 
 /// How often a newcomer looks again while the word is in the middle of going from pending to locked.
 const HANDOVER_LOOKS: u32 = 512;
 
-impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
+impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     /// Fields that say that somebody holds the lock or waits for it.
     const BUSY: u32 = LOW_BYTE | L::PENDING | L::TAIL;
 
@@ -43,21 +44,21 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     pub(super) fn lock_native(&self) {
         count::<P>(Event::SlowPath);
         self.renew();
-        if !self.glance() && !self.lock_pending() {
+        if !self.optimistic_spin() && !self.lock_pending() {
             self.lock_queued();
         }
     }
 
     /// Looks a few times for a free word, as long as nobody waits.
-    fn glance(&self) -> bool {
-        for _ in 0..P::tuning().glances {
+    fn optimistic_spin(&self) -> bool {
+        for _ in 0..P::tuning::<Tuning>().optimistic_looks {
             if self.take_if_idle() {
                 return true;
             }
             if self.word.load(Relaxed) & (L::PENDING | L::TAIL) != 0 {
                 return false;
             }
-            P::pause();
+            P::stall(0);
         }
         false
     }
@@ -69,7 +70,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         // Pending alone: its waiter is about to hold the lock, and then there is room for the next. It may have been
         // preempted right there, so not for ever.
         while seen & Self::BUSY == L::PENDING && looks < HANDOVER_LOOKS {
-            P::pause();
+            P::stall(0);
             seen = self.word.load(Relaxed);
             looks += 1;
         }
@@ -105,11 +106,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     fn lock_queued(&self) {
         let Some((held, own)) = queued::<P, L>() else {
             // (1) Without a place in the queue it may take the lock only while there is none.
-            let mut round = 0;
-            while !self.take_if_idle() {
-                P::stall(round);
-                round = round.saturating_add(1);
-            }
+            poll::<P>(None, || self.take_if_idle());
             return;
         };
         let node = held.node();
@@ -168,25 +165,14 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     pub(super) fn lock_virtual(&self) {
         count::<P>(Event::SlowPath);
         self.renew();
-        let mut round = 0;
-        while !self.take_if_idle() {
-            P::stall(round);
-            round = round.saturating_add(1);
-        }
+        poll::<P>(None, || self.take_if_idle());
     }
 }
 
 /// Waits for the successor's link, which its swap of the tail has promised.
 pub(super) fn successor<P: Platform>(held: &Held<P>) -> NodeId {
-    let mut round = 0;
-    loop {
-        // Acquire: partner of the link.
-        if let Some(next) = NodeId::from_raw(held.node().next.load(Acquire)) {
-            return next;
-        }
-        P::stall(round);
-        round = round.saturating_add(1);
-    }
+    // Acquire: partner of the link.
+    stall_until::<P, _>(|| NodeId::from_raw(held.node().next.load(Acquire)))
 }
 
 /// Makes the successor the queue head.

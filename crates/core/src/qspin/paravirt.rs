@@ -15,9 +15,9 @@
 //!   into the hash on its behalf.
 //! * Only an unlock kicks: it finds `SLOW`, looks the head up, takes it out of the hash, releases the lock, and wakes it.
 //!   As long as a pending waiter is there to take the lock, it may leave that to a later unlock, at most
-//!   [`Tuning::passes_before_wake`](crate::platform::Tuning) times in a row (and 63): so an unlock costs a wake-up now
+//!   [`Tuning::bypasses_before_wake`] times in a row (and 63): so an unlock costs a wake-up now
 //!   and then, not each time.
-//! * A head that was kicked [`Tuning::handoff_after`](crate::platform::Tuning) times and each time found the lock taken
+//! * A head that was kicked [`Tuning::handoff_after`] times and each time found the lock taken
 //!   reserves the next acquisition, for as long as it spins. If that was in vain too, because the holder needs longer, the unlock
 //!   that kicks it next leaves the lock to it alone.
 //!
@@ -43,10 +43,11 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{LOCKED, LOW_BYTE, Layout, PASS, PASSES, RESERVED, SLOW};
 use super::native::successor;
-use super::{RawSpin, hash, queued};
+use super::{Halting, RawSpin, Tuning, hash, queued};
 use crate::events::{Event, count};
 use crate::node::{Held, Node, NodeId, state};
-use crate::platform::{Atomic, Platform, Running, Spin};
+use crate::platform::{Atomic, Platform, Running, Spin, Until};
+use crate::waiting::{LOOK_AFTER, poll};
 
 /// Whether anyone may take a lock with this word.
 const fn is_free(word: u32) -> bool {
@@ -67,7 +68,7 @@ enum Announced {
     Impossible,
 }
 
-impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
+impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     #[cold]
     #[inline(never)]
     pub(super) fn lock_paravirtual(&self) {
@@ -116,7 +117,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                 break ours;
             }
         };
-        let mut budget = P::spin();
+        let mut budget = P::Spin::fresh();
         loop {
             let next = if is_free(seen) {
                 seen & !L::PENDING | LOCKED
@@ -141,11 +142,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     fn lock_halting(&self) {
         let Some((held, own)) = queued::<P, L>() else {
-            let mut round = 0;
-            while !self.steal() {
-                P::stall(round);
-                round = round.saturating_add(1);
-            }
+            poll::<P>(None, || self.steal());
             return;
         };
         let node = held.node();
@@ -153,7 +150,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         node.state.store(state::IDLE, Relaxed);
         node.tag.store(P::tag(), Relaxed);
         node.kicked.store(0, Relaxed);
-        node.attempts.store(0, Relaxed);
+        node.attempts().store(0, Relaxed);
         if let Some(front) = self.swap_tail(own) {
             // Release: the one in front finds our node as we left it above.
             front.get::<P>().next.store(held.id.raw(), Release);
@@ -171,11 +168,12 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     /// Waits as queue head until the lock is acquired. Returns whether the queue is empty now.
     fn wait_at_head(&self, held: &Held<P>, own: u32) -> bool {
         let node = held.node();
+        let Tuning { handoff_after, .. } = P::tuning();
         let mut vain = 0;
         let mut repeated = false;
         let mut unsure = false;
         loop {
-            let mut budget = P::spin();
+            let mut budget = P::Spin::fresh();
             loop {
                 if let Some(last) = self.claim(node, own) {
                     return last;
@@ -186,9 +184,9 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             }
             // Acquire: partner of the kick; the entry that it took out is gone before we make another.
             if node.state.load(Acquire) == state::HEAD {
-                if vain >= P::tuning().handoff_after && node.attempts.load(Relaxed) == 0 {
+                if vain >= handoff_after && node.attempts().load(Relaxed) == 0 {
                     // For the unlock that kicks us the next time. Relaxed: shown by `announce`.
-                    node.attempts.store(1, Relaxed);
+                    node.attempts().store(1, Relaxed);
                     if self.reserve() {
                         continue;
                     }
@@ -208,15 +206,15 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             }
             repeated = true;
             if unsure {
-                P::patrol(&node.state, state::HASHED);
+                P::wait(&node.state, state::HASHED, LOOK_AFTER);
                 vain += 1;
                 // HALTS: without SLOW nobody will kick us, and others may go on taking the lock past us. (Or a kick is under
                 // way, which a reservation does not disturb.) It stays until we have the lock.
-                if vain >= P::tuning().handoff_after && self.word.load(Relaxed) & SLOW == 0 {
+                if vain >= handoff_after && self.word.load(Relaxed) & SLOW == 0 {
                     self.reserve();
                 }
             } else {
-                P::wait(&node.state, state::HASHED, None);
+                P::wait(&node.state, state::HASHED, Until::Woken);
             }
             if node.state.load(Acquire) == state::HASHED {
                 // ENTRY, DUTY: the entry is there and SLOW is set, or the one who passed headship is about to see to it.
@@ -327,7 +325,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             let seen = self.word.load(Acquire);
             let pass = seen & SLOW != 0
                 && seen & L::PENDING != 0
-                && seen & PASSES < PASSES.min(P::tuning().passes_before_wake.saturating_mul(PASS));
+                && seen & PASSES < PASSES.min(P::tuning::<Tuning>().bypasses_before_wake.saturating_mul(PASS));
             if seen & SLOW != 0 && !pass {
                 if let Some((head, in_vain)) = self.take_head() {
                     kicked = Some(head);
@@ -362,7 +360,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         let node = found?.get::<P>();
         node.kicked.store(if P::counting() { P::now() as usize } else { 0 }, Relaxed);
         // Before it becomes HEAD, for then it may be used elsewhere.
-        let in_vain = node.attempts.load(Relaxed) != 0;
+        let in_vain = node.attempts().load(Relaxed) != 0;
         // Release: see `wait_at_head`.
         node.state.store(state::HEAD, Release);
         Some((node, in_vain))
@@ -374,7 +372,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 fn wait_in_queue<P: Platform>(node: &Node<P>, front: &Node<P>) {
     let mut repeated = false;
     loop {
-        let mut budget = P::spin();
+        let mut budget = P::Spin::fresh();
         let early = loop {
             // Acquire: partner of `pass_headship`.
             if node.state.load(Acquire) != state::IDLE {
@@ -399,7 +397,7 @@ fn wait_in_queue<P: Platform>(node: &Node<P>, front: &Node<P>) {
             count::<P>(Event::WaitAgain);
         }
         repeated = true;
-        P::wait(&node.state, state::HALTED, None);
+        P::wait(&node.state, state::HALTED, Until::Woken);
         // If headship has come meanwhile, the state stays: it tells whether there is an entry in the hash.
         match node.state.compare_exchange(state::HALTED, state::IDLE, AcqRel, Acquire) {
             Ok(_) => count::<P>(Event::SpuriousWakeup),

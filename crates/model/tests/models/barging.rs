@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use loom::cell::UnsafeCell;
 use loom::thread::JoinHandle;
-use poundlock_core::barging::RawBarging;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::condvar::{Outcome, RawCondvar};
-use poundlock_core::mutex::Failure;
+use poundlock_core::waiting::Failure;
 use poundlock_core::platform::Atomic;
 use poundlock_model::{
     BargingWords, Fault, Model, Modelled, Mortal, Operation, Patient, Report, Settings, World, barging_words,
@@ -49,7 +49,7 @@ const FOUND_HELD: usize = 3;
 
 /// A mutex and what it protects. Two accesses to that which the mutex does not order fail the model.
 struct Barged<P: Modelled> {
-    mutex: RawBarging<P>,
+    mutex: RawPoundlock<P>,
     value: UnsafeCell<u32>,
 }
 
@@ -59,7 +59,7 @@ impl<P: Modelled> Barged<P> {
     }
 
     fn unshared() -> Self {
-        Barged { mutex: RawBarging::default(), value: UnsafeCell::new(0) }
+        Barged { mutex: RawPoundlock::default(), value: UnsafeCell::new(0) }
     }
 
     fn words(&self) -> BargingWords<'_> {
@@ -293,7 +293,7 @@ fn polling() {
 #[test]
 fn first_sleep() {
     let report = lockers::<Model>("barging: first sleep", 2, Settings { plain_release: true, ..TWO }, 1);
-    assert!(report.expelled > 0);
+    assert!(report.restarted > 0);
     // A plain release wipes out what a spinner believes.
     let spinning = Settings { plain_release: true, ..SPINNING };
     lockers::<Model>("barging: first sleep, spinning", 2, spinning, 2);
@@ -304,11 +304,11 @@ fn first_sleep() {
 const REFUSED: Settings = Settings { plain_release: true, refused: true, ..TWO };
 
 #[test]
-fn an_expulsion_that_is_refused() {
-    let report = lockers::<Model>("barging: a refused expulsion", 3, REFUSED, 1);
-    assert!(report.patrols > 0);
-    lockers::<Model>("barging: a refused expulsion, three", 1, Settings { threads: 3, ..REFUSED }, 1);
-    lockers::<Model>("barging: a refused expulsion, twice", 2, REFUSED, 2);
+fn an_fence_that_is_refused() {
+    let report = lockers::<Model>("barging: a refused fence", 3, REFUSED, 1);
+    assert!(report.timed_waits > 0);
+    lockers::<Model>("barging: a refused fence, three", 1, Settings { threads: 3, ..REFUSED }, 1);
+    lockers::<Model>("barging: a refused fence, twice", 2, REFUSED, 2);
 }
 
 #[test]
@@ -538,7 +538,7 @@ fn destroyed() {
     destroyed_by_the_last::<Model>("barging: destroyed by a spinner", SPINNING, false);
     assert!(destroyed_by_the_last::<Model>("barging: destroyed by a sleeper", THREE, true).woken > 0);
     let plain = Settings { plain_release: true, ..TWO };
-    assert!(destroyed_by_the_last::<Model>("barging: destroyed, plain", plain, false).expelled > 0);
+    assert!(destroyed_by_the_last::<Model>("barging: destroyed, plain", plain, false).restarted > 0);
 }
 
 // Condition variables.
@@ -699,15 +699,15 @@ fn a_wait_that_is_not_atomic() {
 }
 
 #[test]
-fn a_plain_release_that_is_not_expelled() {
-    let settings = Settings { plain_release: true, ..faulty(TWO, Fault::Unexpelled) };
-    caught(&[DEADLOCK], || lockers::<Model>("barging: not expelled", 2, settings, 1));
+fn a_plain_release_without_a_fence() {
+    let settings = Settings { plain_release: true, ..faulty(TWO, Fault::Unfenced) };
+    caught(&[DEADLOCK], || lockers::<Model>("barging: not fenced", 2, settings, 1));
 }
 
 #[test]
-fn a_refused_expulsion_and_no_patrol() {
-    let settings = faulty(REFUSED, Fault::Unpatrolled);
-    caught(&[DEADLOCK], || lockers::<Model>("barging: refused, no patrol", 2, settings, 1));
+fn a_refused_fence_and_no_patrol() {
+    let settings = faulty(REFUSED, Fault::Unlooked);
+    caught(&[DEADLOCK], || lockers::<Model>("barging: refused, no timed wait", 2, settings, 1));
 }
 
 #[test]

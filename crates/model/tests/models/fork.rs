@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::common::{Guarded, for_each_variant};
 use poundlock_core::condvar::{Plain, RawCondvar};
-use poundlock_core::mutex::{AnyNegative, RawMutex, Variant};
+use poundlock_core::adaptive::{AnyNegative, RawAdaptive, Variant};
 use poundlock_core::platform::Atomic;
 use poundlock_model::{Model, Settings, condvar_words, explore, mutex_words};
 
@@ -20,7 +20,7 @@ const ASKED: u32 = 1 << 28;
 const CLEARING: u32 = 1 << 27;
 
 /// What the other threads of the parent were about when it forked.
-fn haunt(mutex: &RawMutex<Model>, guard: u32) {
+fn haunt(mutex: &RawAdaptive<Model>, guard: u32) {
     let words = mutex_words(mutex);
     words.tail.store(GHOST, Relaxed);
     words.head.store(GHOST + 1, Relaxed);

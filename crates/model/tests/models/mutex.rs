@@ -1,7 +1,8 @@
 //! The mutex: exclusion, no lost wake-up, nothing left behind.
 
 use crate::common::{Guarded, for_each_variant};
-use poundlock_core::mutex::{Failure, Variant};
+use poundlock_core::adaptive::Variant;
+use poundlock_core::waiting::Failure;
 
 use poundlock_model::{Model, Modelled, Patient, Report, Settings, World, explore, mutex_words};
 
@@ -169,14 +170,14 @@ fn polling<V: Variant>(name: &str) {
 fn first_sleep<V: Variant>(name: &str) {
     let settings = Settings { spins: 0, plain_release: true, ..Settings::default() };
     let report = lockers::<Model, V>(name, 2, settings, 1);
-    assert!(report.expelled > 0);
+    assert!(report.restarted > 0);
 }
 
-/// The same where expulsions are refused, so that a plain release may come after the first sleeper. It looks
+/// The same where fences are refused, so that a plain release may come after the first sleeper. It looks
 /// now and then.
 fn refused<V: Variant>(name: &str) {
     let settings = Settings { spins: 0, plain_release: true, refused: true, ..Settings::default() };
-    assert!(lockers::<Model, V>(name, 2, settings, 1).patrols > 0);
+    assert!(lockers::<Model, V>(name, 2, settings, 1).timed_waits > 0);
 }
 
 /// The main thread barges in on two that were woken, and they are handed the mutex.

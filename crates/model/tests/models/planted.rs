@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use poundlock_core::condvar::{Guarding, RawCondvar, Requeued, Target};
 use poundlock_core::mcs;
-use poundlock_core::mutex::{AnyNegative, Baseline, RawMutex};
+use poundlock_core::adaptive::{AnyNegative, Baseline, RawAdaptive};
 use poundlock_core::node::{LEVELS, NodeId};
 use poundlock_core::platform::Atomic;
 use poundlock_model::{
@@ -54,15 +54,15 @@ fn a_spinner_that_forgets_the_sleepers() {
 
 /// QUIET: a plain release under way when the first sleeper comes is not started over.
 #[test]
-fn a_plain_release_that_is_not_expelled() {
+fn a_plain_release_without_a_fence() {
     caught(&[DEADLOCK], || {
-        let settings = Settings { plain_release: true, ..faulty(TWO, Fault::Unexpelled) };
-        lockers::<Model, AnyNegative>("a plain release that is not expelled", 2, settings, 1)
+        let settings = Settings { plain_release: true, ..faulty(TWO, Fault::Unfenced) };
+        lockers::<Model, AnyNegative>("a plain release without a fence", 2, settings, 1)
     });
 }
 
 /// A caller that unlocks and then begins to wait, which are one step in a right one.
-struct Early<'a>(&'a RawMutex<Model>);
+struct Early<'a>(&'a RawAdaptive<Model>);
 
 impl Guarding<Model> for Early<'_> {
     fn mutex(&self) -> Option<Target<'_, Model>> {
@@ -108,7 +108,7 @@ fn a_wait_that_begins_after_the_release() {
 /// Threads lock, and look whether they are alone at a point where others may come in.
 fn owners(name: &str, fault: Fault) {
     explore::<Model>(name, 2, faulty(TWO, fault), |world| {
-        let mutex = Rc::new(RawMutex::<Model>::default());
+        let mutex = Rc::new(RawAdaptive::<Model>::default());
         let owned = Rc::new(Cell::new(false));
         let work = {
             let mutex = mutex.clone();

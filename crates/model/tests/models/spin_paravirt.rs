@@ -60,7 +60,7 @@ pub(crate) fn woken<P: Modelled, L: Layout>(
 fn two_threads<L: Layout>(name: &str) {
     let report = passers_at::<Model, L, Paravirtual>(name, 3, HALTING, 1, Spun::seasoned);
     assert!(report.events[Event::WaitHead] > 0 && report.events[Event::KickUnlock] > 0);
-    assert!(report.sleeps > 0 && report.woken > 0 && report.patrols == 0);
+    assert!(report.sleeps > 0 && report.woken > 0 && report.timed_waits == 0);
 }
 
 fn two_threads_twice<L: Layout>(name: &str) {
@@ -92,7 +92,7 @@ pub(crate) fn first_halts<L: Layout>(name: &str, settings: Settings) -> Report {
 
 fn first_halt<L: Layout>(name: &str) {
     let report = first_halts::<L>(name, HALTING);
-    assert!(report.patrols > 0 && report.reached[WIPED] > 0);
+    assert!(report.timed_waits > 0 && report.reached[WIPED] > 0);
 }
 
 fn three_threads<L: Layout>(name: &str) {

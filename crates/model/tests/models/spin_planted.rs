@@ -46,9 +46,9 @@ fn a_halt_that_is_not_atomic() {
 
 /// HALTS: the first head to halt relies on its kick.
 #[test]
-fn a_first_halt_without_a_patrol() {
+fn a_first_halt_without_a_timed_wait() {
     caught(&[DEADLOCK], || {
-        first_halts::<Small>("a first halt without a patrol", faulty(HALTING, Fault::Unpatrolled));
+        first_halts::<Small>("a first halt without a timed wait", faulty(HALTING, Fault::Unlooked));
     });
 }
 

@@ -38,117 +38,30 @@
 //!   is nothing to look at afterwards, and nothing to take back.
 //! * Waiters can give up.
 //! * A waiter's record is a node of its thread, in memory that is never unmapped, and not on its stack.
+//!
+//! How long a locker spins before it queues is a [`Policy`] (`handoff/spinning.rs`).
+//!
+//! Proof: crates/core/src/handoff/mod.rs, crates/core/src/mpsc.rs
+//! Models: crates/model/tests/models/handoff.rs
+//! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture.rs
+
+mod spinning;
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+pub use spinning::*;
+use spinning::{Experience, Spell};
 
 use crate::events::{Event, count};
 use crate::mpsc::Queue;
 use crate::node::{Held, Node, Spare, Waiter, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
+use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Spin, Until, Waited};
+use crate::waiting::poll;
 
 /// Added to `count`, counts down.
 const ONE_LESS: u32 = u32::MAX;
 /// In `owner`: handed to a waiter that has not woken yet.
 const HANDED_OVER: u32 = u32::MAX;
-
-/// How long a locker spins before it queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Spinning {
-    /// [`NoSpin`]
-    None = 0,
-    /// [`Fixed`]
-    Fixed = 1,
-    /// [`OwnerRunning`]
-    OwnerRunning = 2,
-    /// [`SameCpu`]
-    SameCpu = 3,
-    /// [`Competitive`]
-    Competitive = 4,
-    /// [`Adaptive`]
-    Adaptive = 5,
-}
-
-/// The policy of spinning. A function, so that an implementer may look a choice up that was made when the program started;
-/// slow paths only ask.
-pub trait Policy: 'static {
-    /// Which.
-    fn spinning() -> Spinning;
-}
-
-macro_rules! policies {
-    ($($(#[$doc:meta])* $name:ident: $spinning:ident;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Policy for $name {
-            #[inline(always)]
-            fn spinning() -> Spinning {
-                Spinning::$spinning
-            }
-        }
-    )*};
-}
-
-policies! {
-    /// Queues at once.
-    NoSpin: None;
-    /// A fixed number of turns, whatever happens: the source's patch.
-    Fixed: Fixed;
-    /// As [`Competitive`], but no longer than the owner runs, as far as is known: not if it was handed the lock
-    /// and has not woken, nor if its CPU is ours.
-    OwnerRunning: OwnerRunning;
-    /// A fixed number of turns, but no longer than the owner was last seen on another CPU.
-    SameCpu: SameCpu;
-    /// The budget of [`Platform::spin_measured`], twice: what a sleep and a wake-up have cost of late, on both sides. So a wait
-    /// takes at most twice as long as if its length had been known (Karlin et al., SODA 1990).
-    Competitive: Competitive;
-    /// The part of [`Competitive`]'s budget that spinning at this lock has deserved of late, now and then the whole, and no
-    /// longer than the owner runs.
-    Adaptive: Adaptive;
-}
-
-/// Turns of [`Fixed`] and [`SameCpu`]: the source's.
-const FIXED_TURNS: u32 = 10_000;
-
-/// What [`Adaptive`] knows of a lock: bits 0 to 7, the share of waits of late that spinning did not end, in 256ths; bits 8 to
-/// 15, how many in a row. 0, a new lock, is trusted.
-#[derive(Clone, Copy)]
-struct Experience(u32);
-
-impl Experience {
-    /// Every so many failures in a row the whole budget is tried once more: a lock may be in a state in which everybody
-    /// sleeps because nobody spins, and the other way round.
-    const PROBE: u32 = 8;
-
-    fn failed_share(self) -> u32 {
-        self.0 & 0xff
-    }
-
-    fn in_a_row(self) -> u32 {
-        self.0 >> 8 & 0xff
-    }
-
-    /// The part of the budget to spin, in 256ths. At least an eighth: a short critical section ends within that.
-    fn part(self) -> u32 {
-        if self.in_a_row() % Self::PROBE == Self::PROBE - 1 {
-            256
-        } else {
-            (256 - self.failed_share()).max(32)
-        }
-    }
-
-    /// A moving average over eight waits.
-    fn after(self, acquired: bool) -> Experience {
-        let share = self.failed_share();
-        if acquired {
-            Experience(share - share.div_ceil(8))
-        } else {
-            Experience((share + (255 - share) / 8) | ((self.in_a_row() + 1) & 0xff) << 8)
-        }
-    }
-}
 
 /// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed. Not recursive: see
 /// [`Handoff`].
@@ -285,11 +198,7 @@ impl<P: Platform> RawHandoff<P> {
             }
             None => {
                 // Counted but without a node: the next unlock that finds nobody queued leaves the token for us.
-                let mut round = 0;
-                while !self.queue.take_token() {
-                    P::stall(round);
-                    round = round.saturating_add(1);
-                }
+                poll::<P>(None, || self.queue.take_token());
                 self.publish();
             }
         }
@@ -303,15 +212,7 @@ impl<P: Platform> RawHandoff<P> {
         // Before counting: who is counted cannot leave but through the queue.
         let Some(spare) = Spare::<P>::take(address) else {
             // Every spare node waits to be taken out of some queue: try now and then.
-            let mut round = 0;
-            while !self.try_lock() {
-                if P::expired(deadline) {
-                    return false;
-                }
-                P::stall(round);
-                round = round.saturating_add(1);
-            }
-            return true;
+            return poll::<P>(Some(deadline), || self.try_lock());
         };
         let acquired = if spare.is_taken_up() {
             // GAVE UP: queued and counted since then.
@@ -332,22 +233,9 @@ impl<P: Platform> RawHandoff<P> {
 
     /// Spins, counted and not queued, as long as the policy says. True if the mutex is ours.
     fn spin<S: Policy>(&self) -> bool {
-        let spinning = S::spinning();
-        if spinning == Spinning::None {
+        let Some(mut spell) = Spell::<P>::begin(S::spinning(), || self.learnt.load(Relaxed)) else {
             return false;
-        }
-        let mut budget = P::spin_measured();
-        // Each look spends one turn, and passes several. Twice the budget in all: a hand-over to a sleeper costs the one who
-        // wakes it about as much as the sleeper.
-        budget.cut(256 * 2 / P::tuning().turns_a_look.max(2));
-        if spinning == Spinning::Adaptive {
-            budget.cut(Experience(self.learnt.load(Relaxed)).part());
-        }
-        // Used up at once where spinning cannot help.
-        if !budget.spin() {
-            return false;
-        }
-        let mut turns = FIXED_TURNS;
+        };
         // Somebody has queued: it comes first, and no token will be left.
         while !self.queue.is_occupied() {
             if self.queue.take_token() {
@@ -355,28 +243,8 @@ impl<P: Platform> RawHandoff<P> {
                 self.learn::<S>(true);
                 return true;
             }
-            let owner = self.owner.load(Relaxed);
-            let gone = match spinning {
-                Spinning::None | Spinning::Fixed | Spinning::Competitive => false,
-                // Handed over: a wake-up is under way, and takes no longer than the budget.
-                Spinning::SameCpu | Spinning::Adaptive => {
-                    owner != HANDED_OVER && P::running(owner) == Running::No
-                }
-                Spinning::OwnerRunning => owner == HANDED_OVER || P::running(owner) == Running::No,
-            };
-            let spent = match spinning {
-                Spinning::Fixed | Spinning::SameCpu => {
-                    P::pause();
-                    turns = turns.saturating_sub(P::tuning().turns_a_look);
-                    turns == 0
-                }
-                _ => !budget.spin(),
-            };
-            if gone || spent {
+            if !spell.goes_on(self.owner.load(Relaxed)) {
                 break;
-            }
-            for _ in 1..P::tuning().turns_a_look {
-                P::pause();
             }
         }
         false
@@ -413,7 +281,7 @@ impl<P: Platform> RawHandoff<P> {
             if node.state.load(Acquire) == state::HANDED {
                 break;
             }
-            if P::wait(&node.state, state::SLEEPING, deadline) == Waited::TimedOut
+            if P::wait(&node.state, state::SLEEPING, deadline.into()) == Waited::TimedOut
                 && deadline.is_some()
                 // GAVE UP. Release: our last use of the node comes before the next.
                 && node
@@ -425,7 +293,7 @@ impl<P: Platform> RawHandoff<P> {
                 return false;
             }
         }
-        P::woke(P::now().saturating_sub(node.kicked.load(Relaxed) as u64));
+        P::Spin::woke(P::now().saturating_sub(node.kicked.load(Relaxed) as u64));
         node.state.store(state::IDLE, Relaxed);
         self.publish();
         true
@@ -517,22 +385,31 @@ impl<P: Platform> RawHandoff<P> {
             if now == state::HANDED {
                 break;
             }
-            P::wait(&node.state, now, None);
+            P::wait(&node.state, now, Until::Woken);
         }
         node.state.store(state::IDLE, Relaxed);
         self.publish();
     }
 }
 
+/// A platform that knows its threads by number.
+pub trait Identity: Platform {
+    /// A number that tells the calling thread from every other living one, and stays for as long as the
+    /// thread lives; 0 if there is none.
+    #[inline(always)]
+    fn identity() -> u32 {
+        Self::current().map_or(0, |index| index + 1)
+    }
+}
+
 /// The recursive mutex: a [`RawHandoff`] whose owner may acquire it again. 28 bytes, zero when unlocked.
 ///
-/// The owner is known by its [`Platform::identity`].
+/// The owner is known by its [`Identity`].
 #[repr(C)]
 pub struct Handoff<P: Platform> {
     raw: RawHandoff<P>,
     /// The owner's identity; 0 if there is no owner. Written by the owner only; another reads it to learn
-    /// that it is not
-    /// the owner, for which any value but its own will do.
+    /// that it is not the owner, for which any value but its own will do.
     holder: P::U32,
     /// How often the owner has it. Accessed by the owner only.
     depth: P::U32,
@@ -554,7 +431,7 @@ where
     }
 }
 
-impl<P: Platform> Handoff<P> {
+impl<P: Identity> Handoff<P> {
     /// Acquires the mutex, once more if the caller has it.
     #[inline]
     pub fn lock<S: Policy>(&self) {
