@@ -10,11 +10,11 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::lock_api;
-use poundlock_core::poundlock::RawPoundlock;
+use poundlock_core::adaptive::{RawAdaptive as RawMutex, Variant};
 use poundlock_core::baseline::Spinlock;
 use poundlock_core::handoff::{Handoff, Policy, RawHandoff};
-use poundlock_core::adaptive::{RawAdaptive as RawMutex, Variant};
-use poundlock_core::qspin::{Form, Layout, RawSpin};
+use poundlock_core::poundlock::RawPoundlock;
+use poundlock_core::qspin::{ChosenForm as Form, Layout, RawSpin};
 use poundlock_linux::Linux;
 
 use crate::abi::{CMutex, CSpin};

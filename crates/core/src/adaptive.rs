@@ -218,8 +218,7 @@ impl<P: Platform> RawAdaptive<P> {
             return;
         }
         self.waiters.owner.store(0, Relaxed);
-        if !self.waiters.release(&self.count)
-            && self.count.compare_exchange(1, 0, Release, Relaxed).is_err()
+        if !self.waiters.release(&self.count) && self.count.compare_exchange(1, 0, Release, Relaxed).is_err()
         {
             self.unlock_slow::<V>();
         }
@@ -482,8 +481,7 @@ impl<P: Platform> RawAdaptive<P> {
         // Held: its owner's unlock shall find them (DUTY 1). Free: the first one is to try.
         let held = self.mark(|count| if count == 0 { 0 } else { 2 }) != 0;
         let first = self.waiters.first().map(NodeId::get::<P>);
-        let sleeper =
-            first.filter(|node| !held && node.state.swap(state::WOKEN, Release) == state::SLEEPING);
+        let sleeper = first.filter(|node| !held && node.state.swap(state::WOKEN, Release) == state::SLEEPING);
         self.waiters.unlock();
         wake(sleeper);
     }

@@ -27,7 +27,6 @@ pub mod events;
 pub mod handoff;
 pub mod mcs;
 pub mod mpsc;
-pub mod names;
 pub mod node;
 pub mod platform;
 pub mod poundlock;

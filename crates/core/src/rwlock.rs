@@ -26,13 +26,13 @@
 //!
 //! # Who comes next
 //!
-//! | [`Policy`] | a waiting writer keeps newcoming readers out | after a writer | after a reader |
+//! | [`Preference`] | a waiting writer keeps newcoming readers out | after a writer | after a reader |
 //! | --- | --- | --- | --- |
 //! | `PhaseFair` | yes | the readers that were waiting by then | the rest of those, then a writer |
 //! | `ReaderPreferring` | no | readers | readers |
 //! | `WriterPreferring` | yes | writers | writers |
 //!
-//! Whether readers or writers are next is the policy's to say, whatever priorities they have; priorities say
+//! Whether readers or writers are next is the preference's to say, whatever priorities they have; priorities say
 //! who is the first of the readers and the first of the writers.
 //!
 //! With the first nobody waits for more than one phase of the others, in the manner of Brandenburg and Anderson's phase-fair locks (Real-Time
@@ -125,7 +125,7 @@ const READERS: u32 = CALLED - 1;
 
 /// Which waiters go first. Each call names it; the calls on one lock usually name the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
+pub enum Preference {
     /// Readers and writers in turn: nobody starves. The default.
     #[default]
     PhaseFair,
@@ -136,9 +136,14 @@ pub enum Policy {
     WriterPreferring,
 }
 
+impl Preference {
+    /// Each of them, the default first.
+    pub const ALL: [Preference; 3] = [Self::PhaseFair, Self::ReaderPreferring, Self::WriterPreferring];
+}
+
 /// As what somebody enters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Mode {
     Reader,
     Upgradable,
     Writer,
@@ -147,8 +152,8 @@ enum Kind {
 /// What a thread wants.
 #[derive(Clone, Copy)]
 struct Want<'a> {
-    kind: Kind,
-    policy: Policy,
+    mode: Mode,
+    preference: Preference,
     deadline: Option<&'a Deadline>,
 }
 
@@ -156,13 +161,13 @@ impl Want<'_> {
     /// The word after this thread has entered, if it may: the queue head is not kept out by its own reservation.
     fn entered(self, seen: u32, head: bool) -> Option<u32> {
         let reserved = if head { 0 } else { BARRED };
-        let (excluded, next) = match (self.kind, self.policy) {
-            (Kind::Reader, Policy::ReaderPreferring) => (WRITER | FULL, seen.wrapping_add(1)),
-            (Kind::Reader, _) => (WRITER | FULL | UPGRADING | reserved, seen.wrapping_add(1)),
-            (Kind::Upgradable, _) => {
+        let (excluded, next) = match (self.mode, self.preference) {
+            (Mode::Reader, Preference::ReaderPreferring) => (WRITER | FULL, seen.wrapping_add(1)),
+            (Mode::Reader, _) => (WRITER | FULL | UPGRADING | reserved, seen.wrapping_add(1)),
+            (Mode::Upgradable, _) => {
                 (WRITER | FULL | UPGRADABLE | reserved, seen.wrapping_add(1) | UPGRADABLE)
             }
-            (Kind::Writer, _) => (WRITER | READERS | reserved, seen | WRITER),
+            (Mode::Writer, _) => (WRITER | READERS | reserved, seen | WRITER),
         };
         if seen & excluded != 0 {
             return None;
@@ -245,24 +250,24 @@ where
 /// As a reader, one of any number.
 impl<P: Platform> RawRwLock<P> {
     /// Enters, waiting as long as it takes. What writers did before happens before the return. Of a thread that is inside already, see
-    /// [`Policy`].
+    /// [`Preference`].
     #[inline]
-    pub fn lock_read(&self, policy: Policy) {
+    pub fn lock_read(&self, preference: Preference) {
         if !self.take_read() {
-            self.lock_slow(Want { kind: Kind::Reader, policy, deadline: None });
+            self.lock_slow(Want { mode: Mode::Reader, preference, deadline: None });
         }
     }
 
     /// As [`RawRwLock::lock_read`], but gives up once `deadline` has passed; false then. It does not if it need not wait.
     #[inline]
-    pub fn lock_read_until(&self, policy: Policy, deadline: &Deadline) -> bool {
-        self.take_read() || self.lock_slow(Want { kind: Kind::Reader, policy, deadline: Some(deadline) })
+    pub fn lock_read_until(&self, preference: Preference, deadline: &Deadline) -> bool {
+        self.take_read() || self.lock_slow(Want { mode: Mode::Reader, preference, deadline: Some(deadline) })
     }
 
     /// Enters if it need not wait. Synchronises as [`RawRwLock::lock_read`] when true.
     #[inline]
-    pub fn try_lock_read(&self, policy: Policy) -> bool {
-        self.take_read() || self.try_slow(Kind::Reader, policy)
+    pub fn try_lock_read(&self, preference: Preference) -> bool {
+        self.take_read() || self.try_slow(Mode::Reader, preference)
     }
 
     /// Leaves. What the caller did happens before the next writer enters.
@@ -314,22 +319,22 @@ impl<P: Platform> RawRwLock<P> {
     /// Enters, waiting as long as it takes. What those inside before did happens before the return. A thread that is inside already waits
     /// for ever.
     #[inline]
-    pub fn lock_write(&self, policy: Policy) {
+    pub fn lock_write(&self, preference: Preference) {
         if !self.take_write() {
-            self.lock_slow(Want { kind: Kind::Writer, policy, deadline: None });
+            self.lock_slow(Want { mode: Mode::Writer, preference, deadline: None });
         }
     }
 
     /// As [`RawRwLock::lock_write`], but gives up once `deadline` has passed; false then. It does not if it need not wait.
     #[inline]
-    pub fn lock_write_until(&self, policy: Policy, deadline: &Deadline) -> bool {
-        self.take_write() || self.lock_slow(Want { kind: Kind::Writer, policy, deadline: Some(deadline) })
+    pub fn lock_write_until(&self, preference: Preference, deadline: &Deadline) -> bool {
+        self.take_write() || self.lock_slow(Want { mode: Mode::Writer, preference, deadline: Some(deadline) })
     }
 
     /// Enters if it need not wait. Synchronises as [`RawRwLock::lock_write`] when true.
     #[inline]
     pub fn try_lock_write(&self) -> bool {
-        self.take_write() || self.try_slow(Kind::Writer, Policy::default())
+        self.take_write() || self.try_slow(Mode::Writer, Preference::default())
     }
 
     /// Leaves. What the caller did happens before the next one enters.
@@ -379,18 +384,18 @@ impl<P: Platform> RawRwLock<P> {
 /// As the one reader that can become a writer.
 impl<P: Platform> RawRwLock<P> {
     /// Enters beside readers, waiting as long as it takes. Synchronises as [`RawRwLock::lock_read`].
-    pub fn lock_upgradable(&self, policy: Policy) {
-        self.lock_slow(Want { kind: Kind::Upgradable, policy, deadline: None });
+    pub fn lock_upgradable(&self, preference: Preference) {
+        self.lock_slow(Want { mode: Mode::Upgradable, preference, deadline: None });
     }
 
     /// As [`RawRwLock::lock_upgradable`], but gives up once `deadline` has passed; false then.
-    pub fn lock_upgradable_until(&self, policy: Policy, deadline: &Deadline) -> bool {
-        self.lock_slow(Want { kind: Kind::Upgradable, policy, deadline: Some(deadline) })
+    pub fn lock_upgradable_until(&self, preference: Preference, deadline: &Deadline) -> bool {
+        self.lock_slow(Want { mode: Mode::Upgradable, preference, deadline: Some(deadline) })
     }
 
     /// Enters if it need not wait.
     pub fn try_lock_upgradable(&self) -> bool {
-        self.try_slow(Kind::Upgradable, Policy::default())
+        self.try_slow(Mode::Upgradable, Preference::default())
     }
 
     /// Leaves.
@@ -508,9 +513,9 @@ impl<P: Platform> RawRwLock<P> {
 impl<P: Platform> RawRwLock<P> {
     /// Tries for it until it is clear that somebody is in the way.
     #[cold]
-    fn try_slow(&self, kind: Kind, policy: Policy) -> bool {
+    fn try_slow(&self, mode: Mode, preference: Preference) -> bool {
         self.renew();
-        self.enter(Want { kind, policy, deadline: None }, false)
+        self.enter(Want { mode, preference, deadline: None }, false)
     }
 
     /// Enters if nothing is against it.
@@ -520,7 +525,7 @@ impl<P: Platform> RawRwLock<P> {
         while let Some(next) = want.entered(seen, head) {
             match self.word.compare_exchange(seen, next, Acquire, Relaxed) {
                 Ok(_) => {
-                    if want.kind == Kind::Writer {
+                    if want.mode == Mode::Writer {
                         self.publish();
                     }
                     return true;
@@ -555,7 +560,7 @@ impl<P: Platform> RawRwLock<P> {
             }
             let seen = self.word.load(Relaxed);
             // Where nobody queues, a writer that finds readers had better bar others than hope for a gap between them.
-            let to_bar = want.kind != Kind::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
+            let to_bar = want.mode != Mode::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
             if to_bar || seen & BARRED != 0 || self.is_displaced(seen) || want.expired::<P>() {
                 return false;
             }
@@ -573,15 +578,15 @@ impl<P: Platform> RawRwLock<P> {
     fn queue(&self, want: Want<'_>, held: &Held<P>) -> bool {
         let node = held.node();
         node.set_priority();
-        let shares = want.kind == Kind::Reader;
+        let shares = want.mode == Mode::Reader;
         count::<P>(if shares { Event::ReaderQueued } else { Event::WriterQueued });
         wait_lock::lock::<P>(&self.wait_lock);
-        list::push::<P>(self.list(want.kind), held.id);
+        list::push::<P>(self.list(want.mode), held.id);
         // A reader that finds a writer inside is one of those that come after that.
         let writing = u32::from(self.word.load(Relaxed) & WRITER != 0);
         node.phase().store(self.phase.load(Relaxed).wrapping_sub(writing), Relaxed);
         let urgent = node.priority.load(Relaxed) != 0;
-        let head = self.head.load(Relaxed) == 0 || urgent && self.goes_before(want.kind, held.id);
+        let head = self.head.load(Relaxed) == 0 || urgent && self.goes_before(want.mode, held.id);
         if head {
             self.head.store(held.id.raw(), Relaxed);
         }
@@ -606,8 +611,8 @@ impl<P: Platform> RawRwLock<P> {
     /// PRIORITY: a real-time thread is in its list. Whether it is to be the head, instead of one that sleeps.
     /// Under the wait lock.
     #[cold]
-    fn goes_before(&self, kind: Kind, id: NodeId) -> bool {
-        let list = self.list(kind);
+    fn goes_before(&self, mode: Mode, id: NodeId) -> bool {
+        let list = self.list(mode);
         let node = id.get::<P>();
         let Some(next) = list::following::<P>(list, id) else { return false };
         // Who is passed by it waits for no other phase than it would have: the first reader is always of the
@@ -625,9 +630,9 @@ impl<P: Platform> RawRwLock<P> {
     /// PRIORITY: the head is about to sleep, and is not the first of its list any more. That one is to be the
     /// head instead.
     #[cold]
-    fn step_down(&self, kind: Kind, held: &Held<P>) {
+    fn step_down(&self, mode: Mode, held: &Held<P>) {
         wait_lock::lock::<P>(&self.wait_lock);
-        let first = list::first::<P>(self.list(kind)).filter(|first| *first != held.id);
+        let first = list::first::<P>(self.list(mode)).filter(|first| *first != held.id);
         let is_head = self.head.load(Relaxed) == held.id.raw();
         // If it has been called, it is to try.
         let wake = first.filter(|_| is_head && held.node().state.load(Relaxed) == state::SLEEPING).and_then(
@@ -708,7 +713,7 @@ impl<P: Platform> RawRwLock<P> {
             }
             // The first time others may pass: one of the readers inside may have lost its CPU, and whoever has one had better
             // use it than wait with us.
-            let briefly = vain == 0 && want.policy == Policy::PhaseFair && want.kind != Kind::Reader;
+            let briefly = vain == 0 && want.preference == Preference::PhaseFair && want.mode != Mode::Reader;
             if briefly {
                 self.word.fetch_and(!BARRED, Relaxed);
             }
@@ -718,8 +723,8 @@ impl<P: Platform> RawRwLock<P> {
             if want.entered(seen, true).is_none() {
                 count::<P>(Event::HeadSleep);
                 // PRIORITY.
-                if self.list(want.kind).load(Relaxed) != held.id.raw() {
-                    self.step_down(want.kind, held);
+                if self.list(want.mode).load(Relaxed) != held.id.raw() {
+                    self.step_down(want.mode, held);
                 }
                 if briefly {
                     P::wait(&node.state, state::SLEEPING, LOOK_AFTER);
@@ -741,20 +746,21 @@ impl<P: Platform> RawRwLock<P> {
 
     /// Whether the head keeps others out: a writer the readers, and anybody who has waited in vain for too long.
     fn bars(&self, want: Want<'_>, seen: u32, vain: u32) -> bool {
-        let sharing = want.kind == Kind::Writer && seen & WRITER == 0;
-        sharing && want.policy != Policy::ReaderPreferring || vain >= P::tuning::<Tuning>().handoff_after
+        let sharing = want.mode == Mode::Writer && seen & WRITER == 0;
+        sharing && want.preference != Preference::ReaderPreferring
+            || vain >= P::tuning::<Tuning>().handoff_after
     }
 
-    fn list(&self, kind: Kind) -> &P::U32 {
-        match kind {
-            Kind::Reader => &self.readers,
-            Kind::Upgradable | Kind::Writer => &self.writers,
+    fn list(&self, mode: Mode) -> &P::U32 {
+        match mode {
+            Mode::Reader => &self.readers,
+            Mode::Upgradable | Mode::Writer => &self.writers,
         }
     }
 
     /// Takes a waiter out of the queue, and passes headship on if it has that. Returns whom to wake. Under the wait lock.
     fn withdraw(&self, want: Want<'_>, id: NodeId, entered: bool) -> Option<&'static Node<P>> {
-        list::remove::<P>(self.list(want.kind), id);
+        list::remove::<P>(self.list(want.mode), id);
         if self.head.load(Relaxed) != id.raw() {
             return None;
         }
@@ -762,16 +768,17 @@ impl<P: Platform> RawRwLock<P> {
         if !entered {
             self.lift(BARRED | CALLED);
         }
-        let wrote = entered && want.kind == Kind::Writer;
+        let wrote = entered && want.mode == Mode::Writer;
         if wrote {
             self.phase.store(self.phase.load(Relaxed).wrapping_add(1), Relaxed);
         }
-        let next = self.next(want.policy, wrote);
+        let next = self.next(want.preference, wrote);
         self.head.store(next.map_or(0, |(id, _)| id.raw()), Relaxed);
-        let (id, kind) = next?;
+        let (id, mode) = next?;
         let node = id.get::<P>();
         // It could do nothing yet: whoever lets it in wakes it.
-        let waits = wrote || entered && kind != Kind::Reader && want.policy == Policy::ReaderPreferring;
+        let waits =
+            wrote || entered && mode != Mode::Reader && want.preference == Preference::ReaderPreferring;
         if waits && node.state.compare_exchange(state::IDLE, state::HEAD, Release, Relaxed).is_err() {
             // DUTY, for it. Nobody can have left it the lock since it fell asleep: we are inside, and look at the word as we leave.
             self.word.fetch_or(SLEEPS, AcqRel);
@@ -781,17 +788,18 @@ impl<P: Platform> RawRwLock<P> {
     }
 
     /// Who is to be the head, after a writer has entered, or somebody else. Under the wait lock.
-    fn next(&self, policy: Policy, wrote: bool) -> Option<(NodeId, Kind)> {
-        let reader = list::first::<P>(&self.readers).map(|id| (id, Kind::Reader));
-        let writer = list::first::<P>(&self.writers).map(|id| (id, Kind::Writer));
-        let readers_first = match policy {
-            Policy::ReaderPreferring => true,
-            Policy::WriterPreferring => false,
+    fn next(&self, preference: Preference, wrote: bool) -> Option<(NodeId, Mode)> {
+        let reader = list::first::<P>(&self.readers).map(|id| (id, Mode::Reader));
+        let writer = list::first::<P>(&self.writers).map(|id| (id, Mode::Writer));
+        let readers_first = match preference {
+            Preference::ReaderPreferring => true,
+            Preference::WriterPreferring => false,
             // Of the readers, those that came before the last writer left.
-            Policy::PhaseFair => {
+            Preference::PhaseFair => {
                 wrote
-                    || reader
-                        .is_some_and(|(id, _)| id.get::<P>().phase().load(Relaxed) != self.phase.load(Relaxed))
+                    || reader.is_some_and(|(id, _)| {
+                        id.get::<P>().phase().load(Relaxed) != self.phase.load(Relaxed)
+                    })
             }
         };
         if readers_first { reader.or(writer) } else { writer.or(reader) }
@@ -904,36 +912,36 @@ impl<P: Platform> Called<P> {
 mod tests {
     use super::*;
 
-    fn want(kind: Kind, policy: Policy) -> Want<'static> {
-        Want { kind, policy, deadline: None }
+    fn want(mode: Mode, preference: Preference) -> Want<'static> {
+        Want { mode, preference, deadline: None }
     }
 
     #[test]
     fn who_excludes_whom() {
-        use Policy::*;
-        for policy in [PhaseFair, ReaderPreferring, WriterPreferring] {
+        use Preference::*;
+        for preference in [PhaseFair, ReaderPreferring, WriterPreferring] {
             let [reader, upgradable, writer] =
-                [Kind::Reader, Kind::Upgradable, Kind::Writer].map(|kind| want(kind, policy));
+                [Mode::Reader, Mode::Upgradable, Mode::Writer].map(|mode| want(mode, preference));
             for head in [false, true] {
                 assert_eq!(reader.entered(0, head), Some(1));
                 assert_eq!(reader.entered(1 | UPGRADABLE, head), Some(2 | UPGRADABLE));
                 assert_eq!(reader.entered(WRITER, head), None);
                 assert_eq!(reader.entered(FULL, head), None);
-                assert_eq!(reader.entered(1 | UPGRADING, head).is_some(), policy == ReaderPreferring);
+                assert_eq!(reader.entered(1 | UPGRADING, head).is_some(), preference == ReaderPreferring);
                 assert_eq!(upgradable.entered(1, head), Some(2 | UPGRADABLE));
                 assert_eq!(upgradable.entered(1 | UPGRADABLE, head), None);
                 assert_eq!(writer.entered(0, head), Some(WRITER));
                 assert_eq!(writer.entered(1, head), None);
                 assert_eq!(writer.entered(BARRED | SLEEPS, head), head.then_some(WRITER));
             }
-            assert_eq!(reader.entered(BARRED, false).is_some(), policy == ReaderPreferring);
+            assert_eq!(reader.entered(BARRED, false).is_some(), preference == ReaderPreferring);
             assert_eq!(reader.entered(1 | SLEEPS | BARRED, true), Some(2));
         }
     }
 
     #[test]
     fn a_sleeping_upgrader_is_not_forgotten_when_the_head_enters() {
-        let reader = want(Kind::Reader, Policy::ReaderPreferring);
+        let reader = want(Mode::Reader, Preference::ReaderPreferring);
         let word = 2 | UPGRADABLE | UPGRADING | SLEEPS;
         assert_eq!(reader.entered(word, true), Some(word + 1));
     }

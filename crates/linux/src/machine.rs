@@ -1,15 +1,15 @@
 //! The machine, as far as the choice of a spinlock depends on it.
 
-use poundlock_core::qspin::{Kind, Machine, choose};
+use poundlock_core::qspin::{Environment, Form, choose};
 
 /// The form of the queue spinlock for this process: asked once, when it starts.
 ///
 /// Nobody can tell at its start how many threads a process will have, so there may always be more than CPUs; and Linux
 /// can always halt a thread and kick it, unless the memory for the lock hash is refused. So without being told this
-/// chooses [`Kind::Paravirtual`], and [`Kind::Virtual`] where that is refused. [`Kind::Native`] is for those who know
+/// chooses [`Form::Paravirtual`], and [`Form::Virtual`] where that is refused. [`Form::Native`] is for those who know
 /// that each of their threads has a CPU to itself, and has to be asked for.
-pub fn spinlock() -> Kind {
-    choose(Machine {
+pub fn spinlock() -> Form {
+    choose(Environment {
         hypervisor: hypervisor(),
         cpus: crate::cpu::allowed() as u32,
         threads: u32::MAX,
@@ -33,10 +33,10 @@ pub fn hypervisor() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use poundlock_core::qspin::Kind;
+    use poundlock_core::qspin::Form;
 
     #[test]
     fn an_oversubscribed_program_gets_the_form_that_halts() {
-        assert_eq!(super::spinlock(), Kind::Paravirtual);
+        assert_eq!(super::spinlock(), Form::Paravirtual);
     }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release, Orderin
 use std::sync::mpsc;
 use std::time::Duration;
 
-use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::adaptive::{AnyNegative, RawAdaptive};
 use poundlock_core::platform::{Atomic, Deadline, Platform};
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_linux::{Linux, time};
 
 /// Much longer than a sleeper takes to look, and shorter than anybody waits for a test.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use poundlock_core::poundlock::RawPoundlock;
+use poundlock_core::adaptive::RawAdaptive;
 use poundlock_core::condvar::RawCondvar;
 use poundlock_core::handoff::RawHandoff;
-use poundlock_core::adaptive::RawAdaptive;
 use poundlock_core::node::{Node, Waiter};
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::qspin::{Layout, RawSpin};
 use poundlock_core::rwlock::RawRwLock;
 

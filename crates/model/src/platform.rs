@@ -76,7 +76,12 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tuni
         },
         adaptive: adaptive::Tuning { handoff_after, bypasses_before_wake },
         handoff: handoff::Tuning { turns_a_look: 1 },
-        rwlock: rwlock::Tuning { handoff_after, turns_a_look: 1, slice: slice / 2, leavings_a_slice_check: 0 },
+        rwlock: rwlock::Tuning {
+            handoff_after,
+            turns_a_look: 1,
+            slice: slice / 2,
+            leavings_a_slice_check: 0,
+        },
         qspin: qspin::Tuning { optimistic_looks, handoff_after, bypasses_before_wake },
     }
 }

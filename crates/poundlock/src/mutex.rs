@@ -1,7 +1,7 @@
 //! The mutexes.
 
-use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::handoff::RawHandoff;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_linux::Linux;
 
 use crate::raw::{Exclusive, Timed, impl_lock_api};

@@ -1,9 +1,9 @@
 //! What the locks with one holder at a time have in common.
 
-use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::handoff::{Fixed, RawHandoff};
 use poundlock_core::platform::Deadline;
-use poundlock_core::qspin::{Form, RawSpin};
+use poundlock_core::poundlock::RawPoundlock;
+use poundlock_core::qspin::{ChosenForm, RawSpin};
 use poundlock_linux::Linux;
 
 /// A lock of `poundlock-core`'s.
@@ -87,7 +87,7 @@ pub(crate) struct Spin<F> {
     _form: core::marker::PhantomData<fn() -> F>,
 }
 
-impl<F: Form> Exclusive for Spin<F> {
+impl<F: ChosenForm> Exclusive for Spin<F> {
     const NEW: Self = Spin { raw: RawSpin::new(), _form: core::marker::PhantomData };
 
     #[inline(always)]

@@ -6,11 +6,11 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use poundlock_core::handoff::{Policy, Spinning};
 use poundlock_core::adaptive::Variant;
-use poundlock_core::names::{Choice, LockName, RwLocks};
-use poundlock_core::qspin::{Form, Kind};
+use poundlock_core::handoff::{Policy, Spinning};
+use poundlock_core::qspin::{ChosenForm, Form};
 use poundlock_linux::machine;
+use poundlock_names::{Choice, LockName, RwLocks};
 
 /// How the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Mode {
 static MODE: AtomicU8 = AtomicU8::new(0);
 /// The [`LockName`], valid once `MODE` is.
 static LOCK: AtomicU8 = AtomicU8::new(LockName::DEFAULT as u8);
-/// The queue spinlock's [`Kind`], or [`GLIBC_SPINLOCKS`]; valid once `MODE` is.
+/// The queue spinlock's [`Form`], or [`GLIBC_SPINLOCKS`]; valid once `MODE` is.
 static FORM: AtomicU8 = AtomicU8::new(GLIBC_SPINLOCKS);
 /// The [`RwLocks`], and [`COUNTED_RWLOCKS`]; 0 before it is known. Read by itself: it stands for nothing
 /// else.
@@ -214,12 +214,12 @@ pub(crate) fn spinlocks_are_ours() -> bool {
     FORM.load(Relaxed) != GLIBC_SPINLOCKS
 }
 
-impl Form for Chosen {
-    fn kind() -> Kind {
+impl ChosenForm for Chosen {
+    fn form() -> Form {
         match FORM.load(Relaxed) {
-            0 => Kind::Native,
-            1 => Kind::Virtual,
-            _ => Kind::Paravirtual,
+            0 => Form::Native,
+            1 => Form::Virtual,
+            _ => Form::Paravirtual,
         }
     }
 }

@@ -10,11 +10,11 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use poundlock_core::poundlock::RawPoundlock;
+use poundlock_core::adaptive::RawAdaptive;
 use poundlock_core::condvar::{RawCondvar, Requeued, Target};
 use poundlock_core::handoff::RawHandoff;
-use poundlock_core::adaptive::RawAdaptive;
 use poundlock_core::platform::Deadline;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_linux::Linux;
 use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::LockRef;

@@ -2,14 +2,14 @@
 
 use core::marker::PhantomData;
 
-use poundlock_core::poundlock::RawPoundlock;
+use poundlock_core::adaptive::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawAdaptive, Variant};
 use poundlock_core::condvar::{Guarding, Outcome, Plain, RawCondvar, Requeued, Target};
 use poundlock_core::handoff::{
     Adaptive, Competitive, Fixed, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
 };
-use poundlock_core::adaptive::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawAdaptive, Variant};
-use poundlock_core::names::LockName;
 use poundlock_core::platform::Deadline;
+use poundlock_core::poundlock::RawPoundlock;
+use poundlock_names::LockName;
 
 use crate::Alone;
 use crate::locks::Lock;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use common::calm;
 use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Until, Waited};
-use poundlock_core::rwlock::Policy::{self, PhaseFair, ReaderPreferring, WriterPreferring};
+use poundlock_core::rwlock::Preference::{self, PhaseFair, ReaderPreferring, WriterPreferring};
 use poundlock_core::rwlock::RawRwLock;
 use poundlock_sim::{Alone, MICROSECOND, Settings, Sim, Simulation, U32, work};
 
@@ -39,7 +39,7 @@ fn sleep_until(at: u64) {
 }
 
 /// In which order they enter; who gives up is in brackets.
-fn order(policy: Policy, visitors: &[Visitor]) -> String {
+fn order(policy: Preference, visitors: &[Visitor]) -> String {
     let lock = Rc::new(Alone(RawRwLock::<Sim>::new()));
     let log = Rc::new(RefCell::new(Vec::new()));
     let mut simulation = Simulation::new(&calm(), Settings::default(), 1);

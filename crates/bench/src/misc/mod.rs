@@ -8,10 +8,10 @@ mod report;
 use std::mem;
 use std::time::Duration;
 
-use poundlock_core::poundlock::RawPoundlock;
+use poundlock_core::adaptive::RawAdaptive as RawMutex;
 use poundlock_core::condvar::RawCondvar;
 use poundlock_core::handoff::{Handoff, RawHandoff};
-use poundlock_core::adaptive::RawAdaptive as RawMutex;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::qspin::RawSpin;
 use poundlock_linux::Linux;
 use serde::Serialize;

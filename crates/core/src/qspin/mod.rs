@@ -18,7 +18,7 @@
 //!
 //! # The forms
 //!
-//! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word; [`Form`] says which. A program
+//! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word; [`ChosenForm`] says which. A program
 //! chooses one for all its locks when it starts ([`choose`]), and asks in slow paths only. What each guarantees:
 //!
 //! | | order | a preempted waiter | a preempted holder |
@@ -60,8 +60,8 @@ pub mod paravirt;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use layout::{LOCKED, LOW_BYTE};
 pub use hash::Halting;
+use layout::{LOCKED, LOW_BYTE};
 pub use layout::{Large, Layout, Small};
 
 use crate::events::{Event, count};
@@ -71,7 +71,7 @@ use crate::platform::{Atomic, ConstAtomic, Platform, Split, Tunable};
 /// How a program's queue spinlocks wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum Form {
     /// [`Native`]
     Native = 0,
     /// [`Virtual`]
@@ -80,11 +80,16 @@ pub enum Kind {
     Paravirtual = 2,
 }
 
+impl Form {
+    /// Every form, the most careful first.
+    pub const ALL: [Form; 3] = [Self::Paravirtual, Self::Virtual, Self::Native];
+}
+
 /// The way in which a program's queue spinlocks wait. A function rather than a constant, so that an implementer may look a
 /// choice up that was made when the program started; only slow paths ask, and the release where no constant answers.
-pub trait Form: 'static {
+pub trait ChosenForm: 'static {
     /// Which.
-    fn kind() -> Kind;
+    fn form() -> Form;
 }
 
 macro_rules! forms {
@@ -93,10 +98,10 @@ macro_rules! forms {
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
 
-        impl Form for $name {
+        impl ChosenForm for $name {
             #[inline(always)]
-            fn kind() -> Kind {
-                Kind::$name
+            fn form() -> Form {
+                Form::$name
             }
         }
     )*};
@@ -138,7 +143,7 @@ impl Tunable for Tuning {
 
 /// What the choice of a form depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct Environment {
     /// Under a hypervisor, which may preempt CPUs.
     pub hypervisor: bool,
     /// CPUs for this program's threads.
@@ -151,18 +156,18 @@ pub struct Machine {
 
 /// The form for a machine. As in the source: paravirtual where it is needed and to be had; else virtual where CPUs may be
 /// preempted; else native.
-pub const fn choose(machine: Machine) -> Kind {
-    let preempted = machine.hypervisor || machine.threads > machine.cpus;
-    match (preempted, machine.can_halt) {
-        (true, true) => Kind::Paravirtual,
-        (true, false) => Kind::Virtual,
-        (false, _) => Kind::Native,
+pub const fn choose(environment: Environment) -> Form {
+    let preempted = environment.hypervisor || environment.threads > environment.cpus;
+    match (preempted, environment.can_halt) {
+        (true, true) => Form::Paravirtual,
+        (true, false) => Form::Virtual,
+        (false, _) => Form::Native,
     }
 }
 
 /// The queue spinlock: 4 bytes, zero (or `MARK`) when unlocked. An unlocked one may be moved, copied and freed.
 ///
-/// Every method takes the [`Form`] as a parameter, because a program chooses it once for all its locks; all calls on one
+/// Every method takes the [`ChosenForm`] as a parameter, because a program chooses it once for all its locks; all calls on one
 /// lock must name the same one. `L` is the word's [`Layout`]. `MARK` is kept in the [`Layout::USER`] bits, for a user that
 /// must tell its words from others; it is checked by nothing but the fast paths.
 ///
@@ -204,7 +209,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     /// Acquires the lock, waiting as long as it takes. What the last owner did happens before the return. A thread that
     /// holds it already waits for ever.
     #[inline]
-    pub fn lock<F: Form>(&self) {
+    pub fn lock<F: ChosenForm>(&self) {
         if !self.take() {
             self.lock_slow::<F>();
         }
@@ -212,11 +217,11 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     /// The slow half of [`RawSpin::lock`], for a caller that has made the fast one ([`RawSpin::take`]) itself.
     #[inline]
-    pub fn lock_slow<F: Form>(&self) {
-        match F::kind() {
-            Kind::Native => self.lock_native(),
-            Kind::Virtual => self.lock_virtual(),
-            Kind::Paravirtual => self.lock_paravirtual(),
+    pub fn lock_slow<F: ChosenForm>(&self) {
+        match F::form() {
+            Form::Native => self.lock_native(),
+            Form::Virtual => self.lock_virtual(),
+            Form::Paravirtual => self.lock_paravirtual(),
         }
     }
 
@@ -231,25 +236,25 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     /// Acquires the lock if it is free; false if it is held, or, in the native and virtual forms, waited for.
     /// Synchronises as [`RawSpin::lock`] when true.
     #[inline]
-    pub fn try_lock<F: Form>(&self) -> bool {
+    pub fn try_lock<F: ChosenForm>(&self) -> bool {
         self.take() || self.try_lock_again::<F>()
     }
 
-    fn try_lock_again<F: Form>(&self) -> bool {
+    fn try_lock_again<F: ChosenForm>(&self) -> bool {
         self.renew();
-        match F::kind() {
-            Kind::Native | Kind::Virtual => self.take_if_idle(),
-            Kind::Paravirtual => self.steal(),
+        match F::form() {
+            Form::Native | Form::Virtual => self.take_if_idle(),
+            Form::Paravirtual => self.steal(),
         }
     }
 
     /// Releases the lock, which the caller holds. What the caller did happens before the next acquisition. The lock may be
     /// destroyed and freed by another thread as soon as it can acquire it.
     #[inline]
-    pub fn unlock<F: Form>(&self) {
-        match F::kind() {
-            Kind::Native | Kind::Virtual => self.word.store_low_byte(0, Release),
-            Kind::Paravirtual => {
+    pub fn unlock<F: ChosenForm>(&self) {
+        match F::form() {
+            Form::Native | Form::Virtual => self.word.store_low_byte(0, Release),
+            Form::Paravirtual => {
                 if !self.release() {
                     self.unlock_again();
                 }
@@ -323,17 +328,17 @@ fn queued<P: Platform, L: Layout>() -> Option<(Held<P>, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Machine, choose};
+    use super::{Environment, Form, choose};
 
     #[test]
     fn who_may_be_preempted_does_not_spin_for_ever() {
         for hypervisor in [false, true] {
             for (cpus, threads) in [(1, 1), (1, 2), (4, 4), (4, u32::MAX)] {
                 for can_halt in [false, true] {
-                    let kind = choose(Machine { hypervisor, cpus, threads, can_halt });
+                    let kind = choose(Environment { hypervisor, cpus, threads, can_halt });
                     let preempted = hypervisor || threads > cpus;
-                    assert_eq!(kind == Kind::Native, !preempted);
-                    assert_eq!(kind == Kind::Paravirtual, preempted && can_halt);
+                    assert_eq!(kind == Form::Native, !preempted);
+                    assert_eq!(kind == Form::Paravirtual, preempted && can_halt);
                 }
             }
         }

@@ -325,7 +325,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             let seen = self.word.load(Acquire);
             let pass = seen & SLOW != 0
                 && seen & L::PENDING != 0
-                && seen & PASSES < PASSES.min(P::tuning::<Tuning>().bypasses_before_wake.saturating_mul(PASS));
+                && seen & PASSES
+                    < PASSES.min(P::tuning::<Tuning>().bypasses_before_wake.saturating_mul(PASS));
             if seen & SLOW != 0 && !pass {
                 if let Some((head, in_vain)) = self.take_head() {
                     kicked = Some(head);

@@ -113,7 +113,8 @@ mod tests {
             let priorities = 1 + numbers.below(4);
             let head = U32::new(0);
             let mut model: Vec<(NodeId, u32)> = Vec::new();
-            let mut idle: Vec<NodeId> = (0..RECORDS * LEVELS).filter_map(|at| NodeId::from_raw(at + 1)).collect();
+            let mut idle: Vec<NodeId> =
+                (0..RECORDS * LEVELS).filter_map(|at| NodeId::from_raw(at + 1)).collect();
             for _ in 0..300 {
                 if numbers.below(3) == 0 && !model.is_empty() {
                     let (id, _) = model.remove(numbers.below(model.len() as u32) as usize);

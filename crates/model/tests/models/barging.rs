@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use loom::cell::UnsafeCell;
 use loom::thread::JoinHandle;
-use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::condvar::{Outcome, RawCondvar};
-use poundlock_core::waiting::Failure;
 use poundlock_core::platform::Atomic;
+use poundlock_core::poundlock::RawPoundlock;
+use poundlock_core::waiting::Failure;
 use poundlock_model::{
     BargingWords, Fault, Model, Modelled, Mortal, Operation, Patient, Report, Settings, World, barging_words,
     explore,

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use crate::common::{Guarded, for_each_variant};
 use poundlock_core::Platform;
-use poundlock_core::condvar::{Guarding, Outcome, Plain, RawCondvar, Requeued, Target};
 use poundlock_core::adaptive::{AnyNegative, RawAdaptive, Variant};
+use poundlock_core::condvar::{Guarding, Outcome, Plain, RawCondvar, Requeued, Target};
 use poundlock_core::platform::Deadline;
 use poundlock_model::{Model, Report, Settings, World, explore};
 

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::common::{Guarded, for_each_variant};
-use poundlock_core::condvar::{Plain, RawCondvar};
 use poundlock_core::adaptive::{AnyNegative, RawAdaptive, Variant};
+use poundlock_core::condvar::{Plain, RawCondvar};
 use poundlock_core::platform::Atomic;
 use poundlock_model::{Model, Settings, condvar_words, explore, mutex_words};
 

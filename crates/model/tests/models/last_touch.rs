@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use crate::common::{Guarded, at_once_or_asleep, for_each_variant};
-use poundlock_core::condvar::{Outcome, Plain, RawCondvar};
 use poundlock_core::adaptive::{AnyNegative, Variant};
+use poundlock_core::condvar::{Outcome, Plain, RawCondvar};
 use poundlock_model::{Model, Modelled, Mortal, Patient, Report, Settings, World, explore};
 
 /// All threads lock; the last destroys the mutex as soon as it has unlocked it. With `settled`, the main thread

@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use poundlock_core::adaptive::{AnyNegative, Baseline, RawAdaptive};
 use poundlock_core::condvar::{Guarding, RawCondvar, Requeued, Target};
 use poundlock_core::mcs;
-use poundlock_core::adaptive::{AnyNegative, Baseline, RawAdaptive};
 use poundlock_core::node::{LEVELS, NodeId};
 use poundlock_core::platform::Atomic;
 use poundlock_model::{

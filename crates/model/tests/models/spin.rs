@@ -8,7 +8,7 @@ use loom::cell::UnsafeCell;
 use loom::thread::JoinHandle;
 use poundlock_core::events::Event;
 use poundlock_core::platform::Atomic;
-use poundlock_core::qspin::{Form, Layout, Native, RawSpin, Virtual};
+use poundlock_core::qspin::{ChosenForm, Layout, Native, RawSpin, Virtual};
 use poundlock_model::{Model, Modelled, Mortal, Patient, Report, Settings, U32, World, explore, spin_word};
 
 /// In the low byte of the word.
@@ -54,7 +54,7 @@ impl<P: Modelled, L: Layout> Spun<P, L> {
     }
 
     /// Locks, does something, and unlocks.
-    pub(crate) fn pass<F: Form>(&self) {
+    pub(crate) fn pass<F: ChosenForm>(&self) {
         self.lock.lock::<F>();
         self.section();
         self.lock.unlock::<F>();
@@ -69,7 +69,7 @@ impl<P: Modelled, L: Layout> Spun<P, L> {
     }
 
     /// Makes the calling thread the holder and, by setting its bit, the pending waiter too: whoever comes queues.
-    pub(crate) fn hold_twice<F: Form>(&self) {
+    pub(crate) fn hold_twice<F: ChosenForm>(&self) {
         self.lock.lock::<F>();
         self.be_pending();
     }
@@ -80,7 +80,7 @@ impl<P: Modelled, L: Layout> Spun<P, L> {
     }
 
     /// Releases both, in the steps in which two threads would.
-    pub(crate) fn release_twice<F: Form>(&self) {
+    pub(crate) fn release_twice<F: ChosenForm>(&self) {
         self.section();
         self.lock.unlock::<F>();
         self.word().load(Acquire);
@@ -90,14 +90,19 @@ impl<P: Modelled, L: Layout> Spun<P, L> {
     }
 
     /// Starts a thread that locks and unlocks so many times.
-    pub(crate) fn passer<F: Form>(self: &Rc<Self>, world: &World, index: u32, times: u32) -> JoinHandle<()> {
+    pub(crate) fn passer<F: ChosenForm>(
+        self: &Rc<Self>,
+        world: &World,
+        index: u32,
+        times: u32,
+    ) -> JoinHandle<()> {
         let spun = self.clone();
         world.spawn(index, move |_| (0..times).for_each(|_| spun.pass::<F>()))
     }
 
     /// Starts threads 1 to `last`, each when the one before it waits: the first as the pending waiter, the others in the
     /// queue, in their order. The caller holds the lock. Within [`World::unexplored`].
-    pub(crate) fn line_up<F: Form>(self: &Rc<Self>, world: &World, last: u32) -> Vec<JoinHandle<()>> {
+    pub(crate) fn line_up<F: ChosenForm>(self: &Rc<Self>, world: &World, last: u32) -> Vec<JoinHandle<()>> {
         (1..=last)
             .map(|index| {
                 let before = self.word().peek();
@@ -115,7 +120,7 @@ pub(crate) const TWO: Settings = Settings::DEFAULT;
 pub(crate) const THREE: Settings = Settings { threads: 3, ..TWO };
 
 /// As many threads lock as the settings say, `times` times each.
-pub(crate) fn passers<P: Modelled, L: Layout, F: Form>(
+pub(crate) fn passers<P: Modelled, L: Layout, F: ChosenForm>(
     name: &str,
     preemptions: usize,
     settings: Settings,
@@ -125,7 +130,7 @@ pub(crate) fn passers<P: Modelled, L: Layout, F: Form>(
 }
 
 /// The same, at a lock of this kind.
-pub(crate) fn passers_at<P: Modelled, L: Layout, F: Form>(
+pub(crate) fn passers_at<P: Modelled, L: Layout, F: ChosenForm>(
     name: &str,
     preemptions: usize,
     settings: Settings,
@@ -145,7 +150,7 @@ pub(crate) fn passers_at<P: Modelled, L: Layout, F: Form>(
 }
 
 /// All threads lock; the last destroys the lock as soon as it has unlocked it.
-pub(crate) fn destroyed_by_the_last<P: Modelled, L: Layout, F: Form>(
+pub(crate) fn destroyed_by_the_last<P: Modelled, L: Layout, F: ChosenForm>(
     name: &str,
     preemptions: usize,
     settings: Settings,
@@ -175,7 +180,11 @@ pub(crate) fn destroyed_by_the_last<P: Modelled, L: Layout, F: Form>(
 }
 
 /// One holds the lock, a second waits for it, a third tries to lock.
-pub(crate) fn trying<P: Modelled, L: Layout, F: Form>(name: &str, preemptions: usize, settings: Settings) {
+pub(crate) fn trying<P: Modelled, L: Layout, F: ChosenForm>(
+    name: &str,
+    preemptions: usize,
+    settings: Settings,
+) {
     const GOT: usize = 0;
     let report = explore::<P>(name, preemptions, Settings { threads: 3, ..settings }, move |world| {
         let spun = Spun::<P, L>::new();
@@ -209,7 +218,7 @@ pub(crate) fn trying<P: Modelled, L: Layout, F: Form>(name: &str, preemptions: u
 /// The calling thread holds `locks` locks for which thread 1 waits one within the other, in the order of their numbers:
 /// in the first, and in signal handlers upon it; and thread 2 for the first of them. They are released in the same or
 /// in the other order.
-pub(crate) fn nested<P: Modelled, L: Layout, F: Form>(
+pub(crate) fn nested<P: Modelled, L: Layout, F: ChosenForm>(
     name: &str,
     preemptions: usize,
     settings: Settings,

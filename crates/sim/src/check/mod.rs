@@ -20,11 +20,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{LazyLock, Once};
 
-use poundlock_core::names::LockName;
+use poundlock_core::qspin::Form;
+use poundlock_core::rwlock::Preference;
 use poundlock_core::tunings::Tunings;
 use poundlock_core::{adaptive, handoff, poundlock, qspin, rwlock};
-use poundlock_core::qspin::Kind;
-use poundlock_core::rwlock::Policy;
+use poundlock_names::{LockName, Named};
 
 pub use crate::mutexes::Mutex;
 pub(crate) use adversary::{Adversary, Blow, Since};
@@ -110,7 +110,7 @@ pub enum Subject {
 
 /// The names of all locks that can be tried, ours first.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    locks::names().chain(Policy::ALL.into_iter().map(Policy::name))
+    locks::names().chain(Preference::ALL.into_iter().map(Preference::name))
 }
 
 /// What was found.
@@ -353,16 +353,16 @@ impl Promise {
     /// What the lock of this name promises: see `core`'s documentation of each.
     pub fn of(lock: &str) -> Promise {
         let ordered = |wait| Promise { ordered: Some(wait), turn: true, bypass: false };
-        if let Some(policy) = Policy::parse(lock) {
+        if let Some(policy) = Preference::parse(lock) {
             // Each of the others may starve some.
-            return Promise { turn: policy == Policy::PhaseFair, ..Promise::default() };
+            return Promise { turn: policy == Preference::PhaseFair, ..Promise::default() };
         }
-        match (LockName::parse(lock), Kind::parse(lock)) {
+        match (LockName::parse(lock), Form::parse(lock)) {
             // Who spins is not in the queue.
             (Some(lock), _) if lock.spinning().is_some() => ordered(Wait::Asleep),
             (Some(LockName::Poundlock), _) => Promise { ordered: None, turn: true, bypass: true },
-            (Some(_), _) | (_, Some(Kind::Paravirtual)) => Promise { turn: true, ..Promise::default() },
-            (_, Some(Kind::Native)) => ordered(Wait::Spinning),
+            (Some(_), _) | (_, Some(Form::Paravirtual)) => Promise { turn: true, ..Promise::default() },
+            (_, Some(Form::Native)) => ordered(Wait::Spinning),
             _ if matches!(lock, "ticket" | "ticket-pv" | "mcs") => ordered(Wait::Spinning),
             _ => Promise::default(),
         }

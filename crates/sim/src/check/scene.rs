@@ -6,7 +6,7 @@ use std::rc::Rc;
 use poundlock_core::condvar::{Outcome, RawCondvar};
 use poundlock_core::platform::{Clock, Deadline, Platform};
 use poundlock_core::qspin::Halting;
-use poundlock_core::rwlock::Policy;
+use poundlock_core::rwlock::Preference;
 
 use super::adversary::Place;
 use super::{Case, Found, Promise, Report, Scene, Subject, Wait};
@@ -391,7 +391,7 @@ impl Stage {
         self.stays();
         if one_in(4) {
             // Once more, whoever waits.
-            lock.raw().lock_read(Policy::ReaderPreferring);
+            lock.raw().lock_read(Preference::ReaderPreferring);
             self.shares();
             self.stays();
             self.shares_no_more();
