@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::lock_api;
 use poundlock_core::adaptive::{RawAdaptive as RawMutex, Variant};
-use poundlock_core::baseline::Spinlock;
 use poundlock_core::handoff::{Handoff, Policy, RawHandoff};
 use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::qspin::{ChosenForm as Form, Layout, RawSpin};
 use poundlock_linux::Linux;
+use poundlock_textbook::Spinlock;
 
 use crate::abi::{CMutex, CSpin};
 

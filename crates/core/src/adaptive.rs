@@ -55,10 +55,11 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::atomic::zeroed;
 use crate::events::{Event, count};
 use crate::mcs;
 use crate::node::{Held, NodeId, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Spin, Tunable};
+use crate::platform::{Atomic, Deadline, Platform, Spin, Tunable};
 use crate::waiting::{Failure, Parked, Patience, Waiters, may_run, park, poll_mutex, wake};
 
 /// Far more lockers than there can be threads; a count beyond it has crept up through time-outs.
@@ -144,21 +145,7 @@ pub struct RawAdaptive<P: Platform> {
     waiters: Waiters<P>,
 }
 
-impl<P: Platform> Default for RawAdaptive<P> {
-    fn default() -> Self {
-        RawAdaptive { count: P::U32::new(0), waiters: Waiters::default() }
-    }
-}
-
-impl<P: Platform> RawAdaptive<P>
-where
-    P::U32: ConstAtomic,
-{
-    /// An unlocked mutex.
-    pub const fn new() -> Self {
-        RawAdaptive { count: P::U32::ZERO, waiters: Waiters::NOBODY }
-    }
-}
+zeroed! { RawAdaptive<P: Platform>: "An unlocked mutex.", [count] waiters }
 
 impl<P: Platform> RawAdaptive<P> {
     /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return.

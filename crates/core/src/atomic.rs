@@ -73,8 +73,48 @@ pub trait Split: Atomic<u32> {
     }
 }
 
-/// Atomics that can be made in a constant: all but those of a model checker.
+/// Atomics that can be made in a constant, and what consists of them: all but those of a model checker.
 pub trait ConstAtomic {
-    /// A cell of zero bytes. Each use of the constant is a cell of its own.
+    /// Zero bytes. Each use of the constant is an object of its own.
     const ZERO: Self;
 }
+
+impl<T> ConstAtomic for core::marker::PhantomData<T> {
+    const ZERO: Self = Self;
+}
+
+/// The ways to make something whose words are zero at first, and whose parts are such things: `Default`, and [`ConstAtomic`]
+/// and with it `new` where the platform's atomics are.
+macro_rules! zeroed {
+    ($name:ident<$P:ident: $bound:path $(, $Q:ident: $also:path)?>: $doc:literal, [$($word:ident)*] $($part:ident)*) => {
+        $crate::atomic::zeroed! { $name<$P: $bound $(, $Q: $also)?>: [$($word)*] $($part)* }
+
+        impl<$P: $bound $(, $Q: $also)?> $name<$P $(, $Q)?>
+        where
+            $P::U32: $crate::atomic::ConstAtomic,
+        {
+            #[doc = $doc]
+            pub const fn new() -> Self {
+                $crate::atomic::ConstAtomic::ZERO
+            }
+        }
+    };
+    ($name:ident<$P:ident: $bound:path $(, $Q:ident: $also:path)?>: [$($word:ident)*] $($part:ident)*) => {
+        impl<$P: $bound $(, $Q: $also)?> Default for $name<$P $(, $Q)?> {
+            fn default() -> Self {
+                $name { $($word: $crate::atomic::Atomic::new(0),)* $($part: Default::default(),)* }
+            }
+        }
+
+        impl<$P: $bound $(, $Q: $also)?> $crate::atomic::ConstAtomic for $name<$P $(, $Q)?>
+        where
+            $P::U32: $crate::atomic::ConstAtomic,
+        {
+            const ZERO: Self = $name {
+                $($word: $crate::atomic::ConstAtomic::ZERO,)*
+                $($part: $crate::atomic::ConstAtomic::ZERO,)*
+            };
+        }
+    };
+}
+pub(crate) use zeroed;

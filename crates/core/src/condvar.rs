@@ -24,9 +24,10 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::adaptive::{RawAdaptive, Variant};
+use crate::atomic::zeroed;
 use crate::handoff::RawHandoff;
 use crate::node::{Held, Node, NodeId, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Until, Waited};
+use crate::platform::{Atomic, Deadline, Platform, Until, Waited};
 use crate::poundlock::{Policy, RawPoundlock, Words};
 use crate::waiting::{list, stall_until, wait_lock};
 
@@ -151,21 +152,7 @@ pub struct RawCondvar<P: Platform> {
     head: P::U32,
 }
 
-impl<P: Platform> Default for RawCondvar<P> {
-    fn default() -> Self {
-        RawCondvar { wait_lock: P::U32::new(0), head: P::U32::new(0) }
-    }
-}
-
-impl<P: Platform> RawCondvar<P>
-where
-    P::U32: ConstAtomic,
-{
-    /// A condition variable on which nobody waits.
-    pub const fn new() -> Self {
-        RawCondvar { wait_lock: P::U32::ZERO, head: P::U32::ZERO }
-    }
-}
+zeroed! { RawCondvar<P: Platform>: "A condition variable on which nobody waits.", [wait_lock head] }
 
 impl<P: Platform> RawCondvar<P> {
     /// Releases the lock that the caller holds, waits for a signal, for `deadline`, or for a cancellation that

@@ -21,7 +21,6 @@
 
 pub mod adaptive;
 pub mod atomic;
-pub mod baseline;
 pub mod condvar;
 pub mod events;
 pub mod handoff;

@@ -30,8 +30,9 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::atomic::zeroed;
 use crate::node::Waiter;
-use crate::platform::{Atomic, ConstAtomic, Platform};
+use crate::platform::{Atomic, Platform};
 use crate::waiting::stall_until;
 
 const TOKEN: u32 = 1 << 31;
@@ -47,19 +48,7 @@ pub struct Queue<P: Platform> {
     pop: P::U32,
 }
 
-impl<P: Platform> Default for Queue<P> {
-    fn default() -> Self {
-        Queue { push: P::U32::new(0), pop: P::U32::new(0) }
-    }
-}
-
-impl<P: Platform> Queue<P>
-where
-    P::U32: ConstAtomic,
-{
-    /// An empty queue.
-    pub const EMPTY: Self = Queue { push: P::U32::ZERO, pop: P::U32::ZERO };
-}
+zeroed! { Queue<P: Platform>: [push pop] }
 
 impl<P: Platform> Queue<P> {
     /// Whether a token is there to be taken, as far as can be seen without taking it.

@@ -129,7 +129,7 @@ impl<P: Platform> Held<P> {
     }
 
     /// The node.
-    pub(crate) fn node(&self) -> &'static Node<P> {
+    pub fn node(&self) -> &'static Node<P> {
         self.id.get()
     }
 

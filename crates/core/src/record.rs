@@ -125,23 +125,35 @@ pub struct Record<P: Atomics> {
     pub(crate) choosing: P::U32,
 }
 
-impl<P: Atomics> Node<P> {
-    fn new() -> Self {
+impl<P: Atomics> Default for Node<P> {
+    fn default() -> Self {
         Node {
-            next: P::U32::new(0),
-            prev: P::U32::new(0),
-            ready: P::U32::new(0),
-            tag: P::U32::new(0),
-            state: P::U32::new(0),
-            after: P::U32::new(0),
-            before: P::U32::new(0),
-            priority: P::U32::new(0),
-            attempts_or_epoch: P::U32::new(0),
-            bypasses_or_phase: P::U32::new(0),
-            linked: P::U32::new(0),
-            mutex_or_lock: P::Usize::new(0),
-            kicked: P::Usize::new(0),
+            next: Atomic::new(0),
+            prev: Atomic::new(0),
+            ready: Atomic::new(0),
+            tag: Atomic::new(0),
+            state: Atomic::new(0),
+            after: Atomic::new(0),
+            before: Atomic::new(0),
+            priority: Atomic::new(0),
+            attempts_or_epoch: Atomic::new(0),
+            bypasses_or_phase: Atomic::new(0),
+            linked: Atomic::new(0),
+            mutex_or_lock: Atomic::new(0),
+            kicked: Atomic::new(0),
         }
+    }
+}
+
+impl<P: Atomics> Node<P> {
+    /// Who is behind, in a queue of spinners: for locks outside this crate.
+    pub fn next(&self) -> &P::U32 {
+        &self.next
+    }
+
+    /// See [`state`]: for locks outside this crate.
+    pub fn state(&self) -> &P::U32 {
+        &self.state
     }
 
     /// In a mutex, or at the head of a queue spinlock: how often it was woken in vain. Guarded by the mutex's wait lock.
@@ -179,14 +191,14 @@ impl<P: Atomics> Node<P> {
 impl<P: Atomics> Default for Record<P> {
     fn default() -> Self {
         Record {
-            nodes: core::array::from_fn(|_| Node::new()),
-            spares: core::array::from_fn(|_| Node::new()),
+            nodes: Default::default(),
+            spares: Default::default(),
             depth: P::U32::new(0),
             cancelled: P::U32::new(0),
             slice: P::Usize::new(0),
             asked: P::Usize::new(0),
             left: P::U32::new(0),
-            priority: [P::U32::new(0), P::U32::new(0)],
+            priority: core::array::from_fn(|_| P::U32::new(0)),
             choosing: P::U32::new(0),
         }
     }

@@ -75,9 +75,10 @@
 
 use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 
+use crate::atomic::zeroed;
 use crate::events::{Event, count};
 use crate::node::{Held, Node, NodeId, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Tunable, Waited};
+use crate::platform::{Atomic, Deadline, Platform, Running, Spin, Tunable, Waited};
 use crate::waiting::{LOOK_AFTER, list, poll, wait_lock};
 
 /// The constants of the lock.
@@ -205,47 +206,14 @@ pub struct RawRwLock<P: Platform> {
 
 impl<P: Platform> RawRwLock<P> {
     /// Where the word lies that is zero as long as nobody upgrades: UPGRADER LAST.
-    pub const UPGRADER_OFFSET: usize = core::mem::offset_of!(Self, upgrader);
-
-    const IS_LAST: () = assert!(Self::UPGRADER_OFFSET + size_of::<P::U32>() == size_of::<Self>());
+    pub const UPGRADER_OFFSET: usize = {
+        let offset = core::mem::offset_of!(Self, upgrader);
+        assert!(offset + size_of::<P::U32>() == size_of::<Self>());
+        offset
+    };
 }
 
-impl<P: Platform> Default for RawRwLock<P> {
-    fn default() -> Self {
-        const { Self::IS_LAST }
-        let zero = || P::U32::new(0);
-        RawRwLock {
-            word: zero(),
-            wait_lock: zero(),
-            owner: zero(),
-            head: zero(),
-            readers: zero(),
-            writers: zero(),
-            phase: zero(),
-            upgrader: zero(),
-        }
-    }
-}
-
-impl<P: Platform> RawRwLock<P>
-where
-    P::U32: ConstAtomic,
-{
-    /// An unlocked lock.
-    pub const fn new() -> Self {
-        const { Self::IS_LAST }
-        RawRwLock {
-            word: P::U32::ZERO,
-            wait_lock: P::U32::ZERO,
-            owner: P::U32::ZERO,
-            head: P::U32::ZERO,
-            readers: P::U32::ZERO,
-            writers: P::U32::ZERO,
-            phase: P::U32::ZERO,
-            upgrader: P::U32::ZERO,
-        }
-    }
-}
+zeroed! { RawRwLock<P: Platform>: "An unlocked lock.", [word wait_lock owner head readers writers phase upgrader] }
 
 /// As a reader, one of any number.
 impl<P: Platform> RawRwLock<P> {

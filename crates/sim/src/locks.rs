@@ -2,9 +2,9 @@
 
 use core::marker::PhantomData;
 
-use poundlock_core::baseline::{BackOff, Mcs, Spinlock, TestAndSet, Ticket};
 use poundlock_core::qspin::{ChosenForm, Form, Layout, Native, Paravirtual, RawSpin, Small, Virtual};
 use poundlock_names::{LockName, Named};
+use poundlock_textbook::{BackOff, Mcs, Spinlock, TestAndSet, Ticket};
 
 use crate::platform::Sim;
 use crate::ticket::HaltingTicket;

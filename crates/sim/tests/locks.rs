@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
-use poundlock_core::baseline::{Mcs, Spinlock};
 use poundlock_core::condvar::{Guarding, Outcome, RawCondvar, Requeued, Target};
 use poundlock_core::platform::{Atomic, Deadline, Platform, Until};
 use poundlock_core::qspin::Halting;
@@ -12,6 +11,7 @@ use poundlock_sim::check::{
 };
 use poundlock_sim::locks::Lock;
 use poundlock_sim::{Alone, MICROSECOND, Sim, U32, Usize, sleep};
+use poundlock_textbook::{Mcs, Spinlock};
 
 /// Set it to try other seeds, or more: `FROM..TO`.
 const VARIABLE: &str = "POUNDLOCK_SIM_SEEDS";

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use poundlock_core::baseline::{BackOff, Mcs, TestAndSet, Ticket};
 use poundlock_core::qspin::{self, Large, Native, Paravirtual, Small, Virtual};
 use poundlock_linux::Linux;
+use poundlock_textbook::{BackOff, Mcs, TestAndSet, Ticket};
 use serde::{Deserialize, Serialize};
 
 use super::turns;

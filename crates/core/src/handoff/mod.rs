@@ -52,10 +52,11 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 pub use spinning::*;
 use spinning::{Experience, Spell};
 
+use crate::atomic::zeroed;
 use crate::events::{Event, count};
 use crate::mpsc::Queue;
 use crate::node::{Held, Node, Spare, Waiter, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Spin, Until, Waited};
+use crate::platform::{Atomic, Deadline, Platform, Spin, Until, Waited};
 use crate::waiting::poll;
 
 /// Added to `count`, counts down.
@@ -76,26 +77,7 @@ pub struct RawHandoff<P: Platform> {
     learnt: P::U32,
 }
 
-impl<P: Platform> Default for RawHandoff<P> {
-    fn default() -> Self {
-        RawHandoff {
-            count: P::U32::new(0),
-            queue: Queue::default(),
-            owner: P::U32::new(0),
-            learnt: P::U32::new(0),
-        }
-    }
-}
-
-impl<P: Platform> RawHandoff<P>
-where
-    P::U32: ConstAtomic,
-{
-    /// An unlocked mutex.
-    pub const fn new() -> Self {
-        RawHandoff { count: P::U32::ZERO, queue: Queue::EMPTY, owner: P::U32::ZERO, learnt: P::U32::ZERO }
-    }
-}
+zeroed! { RawHandoff<P: Platform>: "An unlocked mutex.", [count owner learnt] queue }
 
 impl<P: Platform> RawHandoff<P> {
     /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return. A thread that
@@ -415,21 +397,7 @@ pub struct Handoff<P: Platform> {
     depth: P::U32,
 }
 
-impl<P: Platform> Default for Handoff<P> {
-    fn default() -> Self {
-        Handoff { raw: RawHandoff::default(), holder: P::U32::new(0), depth: P::U32::new(0) }
-    }
-}
-
-impl<P: Platform> Handoff<P>
-where
-    P::U32: ConstAtomic,
-{
-    /// An unlocked mutex.
-    pub const fn new() -> Self {
-        Handoff { raw: RawHandoff::new(), holder: P::U32::ZERO, depth: P::U32::ZERO }
-    }
-}
+zeroed! { Handoff<P: Platform>: "An unlocked mutex.", [holder depth] raw }
 
 impl<P: Identity> Handoff<P> {
     /// Acquires the mutex, once more if the caller has it.

@@ -69,10 +69,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub use policy::{Bounds, Learning, Policy, Tuning};
 
+use crate::atomic::zeroed;
 use crate::events::{Event, count};
 use crate::mcs;
 use crate::node::{Held, Node, NodeId, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Until};
+use crate::platform::{Atomic, Deadline, Platform, Until};
 use crate::waiting::{Failure, Parked, Patience, Waiters, may_run, park, poll_mutex, wake};
 
 /// In `state`: held.
@@ -108,23 +109,8 @@ pub struct RawPoundlock<P: Platform, W: Policy<P> = Learning> {
     _policy: PhantomData<fn() -> W>,
 }
 
-impl<P: Platform, W: Policy<P>> Default for RawPoundlock<P, W> {
-    fn default() -> Self {
-        let words = Words { state: P::U32::new(0), waiters: Waiters::default() };
-        RawPoundlock { words, _policy: PhantomData }
-    }
-}
-
-impl<P: Platform, W: Policy<P>> RawPoundlock<P, W>
-where
-    P::U32: ConstAtomic,
-{
-    /// An unlocked mutex.
-    pub const fn new() -> Self {
-        let words = Words { state: P::U32::ZERO, waiters: Waiters::NOBODY };
-        RawPoundlock { words, _policy: PhantomData }
-    }
-}
+zeroed! { Words<P: Platform>: [state] waiters }
+zeroed! { RawPoundlock<P: Platform, W: Policy<P>>: "An unlocked mutex.", [] words _policy }
 
 impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return.
@@ -216,9 +202,9 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     #[inline(always)]
     fn publish(&self) {
         let owner = &self.words.waiters.owner;
-        let hints = W::owned(owner.load(Relaxed));
+        let hints = W::owned(owner.load(Relaxed) & !TAG);
         let tag = P::tag();
-        owner.store(hints & !TAG | if tag < TAG { tag } else { 0 }, Relaxed);
+        owner.store(hints | if tag < TAG { tag } else { 0 }, Relaxed);
     }
 
     /// DUTY 2: releases the mutex unless there is a sleeper to see to. LAST TOUCH, if it succeeds.

@@ -44,7 +44,7 @@ pub trait Policy<P: Platform>: Sized + 'static {
     /// See [`Bounds`].
     fn bounds() -> Bounds;
 
-    /// What a new owner makes of the hints of the last one. On the fast path.
+    /// What a new owner makes of the hints of the last one, without the tag. On the fast path.
     fn owned(hints: u32) -> u32;
 
     /// Whether the owner that leaves these hints is to ask [`Policy::ends_slice`]. On the fast path.

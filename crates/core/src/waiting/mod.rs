@@ -52,9 +52,10 @@ pub(crate) mod wait_lock;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::atomic::zeroed;
 use crate::events::{Event, count};
 use crate::node::{Node, NodeId, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Until, Waited};
+use crate::platform::{Atomic, Deadline, Platform, Running, Until, Waited};
 
 /// Why a lock was not acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,20 +113,7 @@ pub(crate) struct Waiters<P: Platform> {
     head: P::U32,
 }
 
-impl<P: Platform> Default for Waiters<P> {
-    fn default() -> Self {
-        let zero = || P::U32::new(0);
-        Waiters { wait_lock: zero(), owner: zero(), tail: zero(), head: zero() }
-    }
-}
-
-impl<P: Platform> Waiters<P>
-where
-    P::U32: ConstAtomic,
-{
-    pub(crate) const NOBODY: Self =
-        Waiters { wait_lock: P::U32::ZERO, owner: P::U32::ZERO, tail: P::U32::ZERO, head: P::U32::ZERO };
-}
+zeroed! { Waiters<P: Platform>: [wait_lock owner tail head] }
 
 impl<P: Platform> Waiters<P> {
     /// Whether nobody is queued or asleep, or in the wait lock.

@@ -1,11 +1,14 @@
 //! Textbook spinlocks: **baselines**, to read the figures of the other locks against. Nothing here is meant for use.
 //!
-//! None of them knows about preemption, forks or memory that is freed; waiters spin for ever.
+//! Nothing that is shipped contains them. None of them knows about preemption, forks or memory that is freed; waiters spin for ever.
+
+#![no_std]
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::node::{Held, NodeId, state};
-use crate::platform::{Atomic, Platform};
+use poundlock_core::Platform;
+use poundlock_core::node::{Held, NodeId, state};
+use poundlock_core::platform::Atomic;
 
 /// A baseline: what the benchmarks ask of it.
 pub trait Spinlock: Default + Send + Sync {
@@ -142,13 +145,13 @@ impl<P: Platform> Spinlock for Mcs<P> {
             P::relax();
         };
         let node = held.node();
-        node.next.store(0, Relaxed);
-        node.state.store(state::IDLE, Relaxed);
+        node.next().store(0, Relaxed);
+        node.state().store(state::IDLE, Relaxed);
         // Release: the node is whole before anyone finds it. Acquire: so is the one in front, and if there is none, the
         // last holder has released.
         if let Some(front) = NodeId::from_raw(self.tail.swap(held.id.raw(), AcqRel)) {
-            front.get::<P>().next.store(held.id.raw(), Release);
-            while node.state.load(Acquire) != state::HEAD {
+            front.get::<P>().next().store(held.id.raw(), Release);
+            while node.state().load(Acquire) != state::HEAD {
                 P::relax();
             }
         }
@@ -159,8 +162,8 @@ impl<P: Platform> Spinlock for Mcs<P> {
     fn unlock(&self, token: McsToken<P>) {
         let McsToken(held) = token;
         loop {
-            if let Some(next) = NodeId::from_raw(held.node().next.load(Acquire)) {
-                next.get::<P>().state.store(state::HEAD, Release);
+            if let Some(next) = NodeId::from_raw(held.node().next().load(Acquire)) {
+                next.get::<P>().state().store(state::HEAD, Release);
                 return;
             }
             let own = held.id.raw();
