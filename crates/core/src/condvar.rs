@@ -20,6 +20,10 @@
 //!   destroy it as soon as `signal` or `broadcast` has taken out everybody. A waiter that gave up does,
 //!   to unlink itself; [`RawCondvar::drain`], which a destroyer calls, waits for those. If waiters wait under different
 //!   mutexes, a signaller looks at the list again after it has passed on those of one: nobody else may destroy it meanwhile.
+//!
+//! Proof: crates/core/src/condvar.rs, crates/core/src/waiting/mod.rs
+//! Models: crates/model/tests/models/condvar.rs, crates/model/tests/models/handoff_condvar.rs
+//! Stress: crates/sim/src/check/scene.rs, crates/cli/src/torture.rs
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

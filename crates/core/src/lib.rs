@@ -34,6 +34,8 @@ pub mod record;
 pub mod rwlock;
 pub mod semarray;
 #[cfg(test)]
+mod headers;
+#[cfg(test)]
 mod testing;
 pub mod tunings;
 pub mod waiting;

@@ -12,9 +12,9 @@
 //! | `WRITER` | held by a writer | whoever enters as one | the writer |
 //! | `UPGRADABLE` | one of the readers may become a writer | that reader | that reader |
 //! | `UPGRADING` | ... and is about to: newcomers do not enter | that reader | that reader |
-//! | `BARRED` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
-//! | `SLEEPS` | the queue head sleeps, or the one that upgrades | whoever sleeps; who passes headship to a sleeper | who is about to wake it, under the wait lock; a head that enters |
-//! | `CALLED` | the queue head was woken and has not looked yet: a hint | who wakes it, under the wait lock | the head, when it looks and when it enters; and under the wait lock when it is the head no more |
+//! | `HEAD_WAITING` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
+//! | `PARKED` | the queue head sleeps, or the one that upgrades | whoever sleeps; who passes headship to a sleeper | who is about to wake it, under the wait lock; a head that enters |
+//! | `WAKE_IN_FLIGHT` | the queue head was woken and has not looked yet: a hint | who wakes it, under the wait lock | the head, when it looks and when it enters; and under the wait lock when it is the head no more |
 //! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
 //!
 //! `wait_lock` guards all that follows (`waiting/wait_lock.rs`). `readers` and `writers` are lists of waiters,
@@ -44,20 +44,20 @@
 //!
 //! # Slices
 //!
-//! A head that was woken has no CPU yet where threads outnumber them, and those who have one use the lock meanwhile. `CALLED` tells them as they leave; one that has
+//! A head that was woken has no CPU yet where threads outnumber them, and those who have one use the lock meanwhile. `WAKE_IN_FLIGHT` tells them as they leave; one that has
 //! been at it for a [`Tuning::slice`] yields, outside its section, rather than be preempted inside at the end of a time slice.
 //!
 //! # Invariants
 //!
 //! * **EXCLUSION.** Every entry is a read-modify-write of `word` that finds nothing there which excludes it. `WRITER` excludes all;
 //!   `READERS` exclude a writer; `UPGRADABLE` excludes another.
-//! * **HEAD.** If a list is not empty, `head` names one of its nodes, and only that thread sets or clears `BARRED`. Both change under
-//!   `guard`, except that the head clears `BARRED` as it enters.
-//! * **DUTY.** The head is awake ([`state::HEAD`], or between its wake-up and its next look), or `SLEEPS` is set, or it is about to be looked
-//!   at by whoever has cleared `SLEEPS`. It sets `SLEEPS` by a read-modify-write after it has published [`state::SLEEPING`], and looks at what that
-//!   returned; who leaves the lock so that the head may enter looks at `SLEEPS` in the very step with which it leaves.
-//! * **LAST TOUCH.** The step that releases the lock is the last access to it. Who finds `SLEEPS` set calls the sleeper first, under the wait lock, and
-//!   releases with `SLEEPS` clear, or calls again; it wakes by address, in type-stable memory.
+//! * **HEAD.** If a list is not empty, `head` names one of its nodes, and only that thread sets or clears `HEAD_WAITING`. Both change under
+//!   the wait lock, except that the head clears `HEAD_WAITING` as it enters.
+//! * **DUTY.** The head is awake ([`state::HEAD`], or between its wake-up and its next look), or `PARKED` is set, or it is about to be looked
+//!   at by whoever has cleared `PARKED`. It sets `PARKED` by a read-modify-write after it has published [`state::SLEEPING`], and looks at what that
+//!   returned; who leaves the lock so that the head may enter looks at `PARKED` in the very step with which it leaves.
+//! * **LAST TOUCH.** The step that releases the lock is the last access to it. Who finds `PARKED` set calls the sleeper first, under the wait lock, and
+//!   releases with `PARKED` clear, or calls again; it wakes by address, in type-stable memory.
 //! * **SERVICE.** Headship is passed on by whoever enters from it or gives up. A head that has waited in vain bars newcomers, so it enters when those
 //!   inside have left. More urgent threads of its list, and they alone, may take headship from it.
 //! * **PRIORITY.** No head sleeps while a more urgent waiter is in its list: a newcomer takes headship from
@@ -72,6 +72,10 @@
 //!
 //! In a forked child the lists name threads that do not exist there. The epoch in `wait_lock` tells, and whoever enters a slow path first clears
 //! them, with the bits of `word` that speak of waiters.
+//!
+//! Proof: crates/core/src/rwlock.rs, crates/core/src/waiting/mod.rs
+//! Models: crates/model/tests/models/rwlock.rs
+//! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture/rwlocks.rs
 
 use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 
@@ -114,15 +118,15 @@ const UPGRADABLE: u32 = 1 << 30;
 /// It waits for the others to leave.
 const UPGRADING: u32 = 1 << 29;
 /// Reserved for the queue head.
-const BARRED: u32 = 1 << 28;
+const HEAD_WAITING: u32 = 1 << 28;
 /// The queue head sleeps, or the upgradable reader.
-const SLEEPS: u32 = 1 << 27;
+const PARKED: u32 = 1 << 27;
 /// The queue head was woken and has not looked yet.
-const CALLED: u32 = 1 << 26;
+const WAKE_IN_FLIGHT: u32 = 1 << 26;
 /// More readers than there can be threads: no more of them.
 const FULL: u32 = 1 << 25;
 /// How many readers.
-const READERS: u32 = CALLED - 1;
+const READERS: u32 = WAKE_IN_FLIGHT - 1;
 
 /// Which waiters go first. Each call names it; the calls on one lock usually name the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,7 +165,7 @@ struct Want<'a> {
 impl Want<'_> {
     /// The word after this thread has entered, if it may: the queue head is not kept out by its own reservation.
     fn entered(self, seen: u32, head: bool) -> Option<u32> {
-        let reserved = if head { 0 } else { BARRED };
+        let reserved = if head { 0 } else { HEAD_WAITING };
         let (excluded, next) = match (self.mode, self.preference) {
             (Mode::Reader, Preference::ReaderPreferring) => (WRITER | FULL, seen.wrapping_add(1)),
             (Mode::Reader, _) => (WRITER | FULL | UPGRADING | reserved, seen.wrapping_add(1)),
@@ -176,8 +180,8 @@ impl Want<'_> {
         // A head that enters does not sleep. An upgradable reader may.
         let done = match (head, seen & UPGRADING) {
             (false, _) => 0,
-            (true, 0) => BARRED | SLEEPS | CALLED,
-            (true, _) => BARRED | CALLED,
+            (true, 0) => HEAD_WAITING | PARKED | WAKE_IN_FLIGHT,
+            (true, _) => HEAD_WAITING | WAKE_IN_FLIGHT,
         };
         Some(next & !done)
     }
@@ -254,7 +258,8 @@ impl<P: Platform> RawRwLock<P> {
         match self.swap(0, 1, Acquire) {
             Ok(_) => true,
             Err(seen) => {
-                seen & (WRITER | BARRED | UPGRADING | FULL) == 0 && self.swap(seen, seen + 1, Acquire).is_ok()
+                seen & (WRITER | HEAD_WAITING | UPGRADING | FULL) == 0
+                    && self.swap(seen, seen + 1, Acquire).is_ok()
             }
         }
     }
@@ -328,7 +333,7 @@ impl<P: Platform> RawRwLock<P> {
     pub fn take_write(&self) -> bool {
         let entered = match self.swap(0, WRITER, Acquire) {
             Ok(_) => true,
-            Err(seen) => seen == CALLED && self.swap(seen, seen | WRITER, Acquire).is_ok(),
+            Err(seen) => seen == WAKE_IN_FLIGHT && self.swap(seen, seen | WRITER, Acquire).is_ok(),
         };
         if entered {
             self.publish();
@@ -431,7 +436,7 @@ impl<P: Platform> RawRwLock<P> {
         let upgraded = loop {
             node.state.store(state::SLEEPING, Relaxed);
             // DUTY, as for the head.
-            self.word.fetch_or(SLEEPS, AcqRel);
+            self.word.fetch_or(PARKED, AcqRel);
             if self.try_upgrade() {
                 break true;
             }
@@ -529,7 +534,7 @@ impl<P: Platform> RawRwLock<P> {
             let seen = self.word.load(Relaxed);
             // Where nobody queues, a writer that finds readers had better bar others than hope for a gap between them.
             let to_bar = want.mode != Mode::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
-            if to_bar || seen & BARRED != 0 || self.is_displaced(seen) || want.expired::<P>() {
+            if to_bar || seen & HEAD_WAITING != 0 || self.is_displaced(seen) || want.expired::<P>() {
                 return false;
             }
             if !budget.pass(P::tuning::<Tuning>().turns_a_look) {
@@ -660,16 +665,16 @@ impl<P: Platform> RawRwLock<P> {
         let mut vain = 0;
         loop {
             // It runs: nobody need yield to it.
-            self.lift(CALLED);
+            self.lift(WAKE_IN_FLIGHT);
             let mut budget = P::Spin::fresh();
             loop {
                 if self.enter(want, true) {
                     return true;
                 }
                 let seen = self.word.load(Relaxed);
-                if seen & BARRED == 0 && self.bars(want, seen, vain) {
+                if seen & HEAD_WAITING == 0 && self.bars(want, seen, vain) {
                     // Relaxed: it carries nothing.
-                    self.word.fetch_or(BARRED, Relaxed);
+                    self.word.fetch_or(HEAD_WAITING, Relaxed);
                     count::<P>(Event::Barring);
                 }
                 if self.is_displaced(seen) || !budget.spin() {
@@ -683,11 +688,11 @@ impl<P: Platform> RawRwLock<P> {
             // use it than wait with us.
             let briefly = vain == 0 && want.preference == Preference::PhaseFair && want.mode != Mode::Reader;
             if briefly {
-                self.word.fetch_and(!BARRED, Relaxed);
+                self.word.fetch_and(!HEAD_WAITING, Relaxed);
             }
             node.state.store(state::SLEEPING, Relaxed);
             // DUTY. Release: whoever calls us finds that we sleep. Acquire: `entered` may be true of what it returns.
-            let seen = self.word.fetch_or(SLEEPS, AcqRel);
+            let seen = self.word.fetch_or(PARKED, AcqRel);
             if want.entered(seen, true).is_none() {
                 count::<P>(Event::HeadSleep);
                 // PRIORITY.
@@ -734,7 +739,7 @@ impl<P: Platform> RawRwLock<P> {
         }
         // Who has entered cleared both as it did so, awake; and nobody calls a head that is awake.
         if !entered {
-            self.lift(BARRED | CALLED);
+            self.lift(HEAD_WAITING | WAKE_IN_FLIGHT);
         }
         let wrote = entered && want.mode == Mode::Writer;
         if wrote {
@@ -749,7 +754,7 @@ impl<P: Platform> RawRwLock<P> {
             wrote || entered && mode != Mode::Reader && want.preference == Preference::ReaderPreferring;
         if waits && node.state.compare_exchange(state::IDLE, state::HEAD, Release, Relaxed).is_err() {
             // DUTY, for it. Nobody can have left it the lock since it fell asleep: we are inside, and look at the word as we leave.
-            self.word.fetch_or(SLEEPS, AcqRel);
+            self.word.fetch_or(PARKED, AcqRel);
             return None;
         }
         if waits { None } else { self.rouse_head(node) }
@@ -782,7 +787,7 @@ impl<P: Platform> RawRwLock<P> {
     fn rouse_head(&self, node: &'static Node<P>) -> Option<&'static Node<P>> {
         if node.state.load(Relaxed) == state::SLEEPING {
             // Before it looks, and clears it. Relaxed: it carries nothing.
-            self.word.fetch_or(CALLED, Relaxed);
+            self.word.fetch_or(WAKE_IN_FLIGHT, Relaxed);
         }
         Self::rouse(node)
     }
@@ -794,12 +799,12 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Makes those look again of whom `SLEEPS` speaks.
+    /// Makes those look again of whom `PARKED` speaks.
     fn call(&self) -> Called<P> {
         self.renew();
         wait_lock::lock::<P>(&self.wait_lock);
         // Acquire: partner of the release of whoever set it. What it published before is there.
-        self.word.fetch_and(!SLEEPS, Acquire);
+        self.word.fetch_and(!PARKED, Acquire);
         let sleeper = |word: &P::U32| NodeId::from_raw(word.load(Relaxed)).map(NodeId::get);
         let head = sleeper(&self.head).and_then(|node| self.rouse_head(node));
         let upgrader = sleeper(&self.upgrader).and_then(Self::rouse);
@@ -817,7 +822,7 @@ impl<P: Platform> RawRwLock<P> {
             let left = seen - take + put;
             // A reader that leaves others behind lets nobody in but one that upgrades.
             let lets_in = take != 1 || left & READERS <= u32::from(left & UPGRADING != 0);
-            if seen & SLEEPS != 0 && lets_in {
+            if seen & PARKED != 0 && lets_in {
                 // Those of before, if somebody fell asleep again in between.
                 core::mem::replace(&mut called, self.call()).wake();
                 seen = self.word.load(Relaxed);
@@ -830,7 +835,7 @@ impl<P: Platform> RawRwLock<P> {
             }
         }
         called.wake();
-        if seen & CALLED != 0 && put == 0 {
+        if seen & WAKE_IN_FLIGHT != 0 && put == 0 {
             Self::yield_slice();
         }
     }
@@ -853,7 +858,7 @@ impl<P: Platform> RawRwLock<P> {
             for word in [&self.head, &self.readers, &self.writers, &self.upgrader] {
                 word.store(0, Relaxed);
             }
-            self.word.fetch_and(!(BARRED | SLEEPS | CALLED | UPGRADING), Relaxed);
+            self.word.fetch_and(!(HEAD_WAITING | PARKED | WAKE_IN_FLIGHT | UPGRADING), Relaxed);
         });
     }
 }
@@ -900,17 +905,17 @@ mod tests {
                 assert_eq!(upgradable.entered(1 | UPGRADABLE, head), None);
                 assert_eq!(writer.entered(0, head), Some(WRITER));
                 assert_eq!(writer.entered(1, head), None);
-                assert_eq!(writer.entered(BARRED | SLEEPS, head), head.then_some(WRITER));
+                assert_eq!(writer.entered(HEAD_WAITING | PARKED, head), head.then_some(WRITER));
             }
-            assert_eq!(reader.entered(BARRED, false).is_some(), preference == ReaderPreferring);
-            assert_eq!(reader.entered(1 | SLEEPS | BARRED, true), Some(2));
+            assert_eq!(reader.entered(HEAD_WAITING, false).is_some(), preference == ReaderPreferring);
+            assert_eq!(reader.entered(1 | PARKED | HEAD_WAITING, true), Some(2));
         }
     }
 
     #[test]
     fn a_sleeping_upgrader_is_not_forgotten_when_the_head_enters() {
         let reader = want(Mode::Reader, Preference::ReaderPreferring);
-        let word = 2 | UPGRADABLE | UPGRADING | SLEEPS;
+        let word = 2 | UPGRADABLE | UPGRADING | PARKED;
         assert_eq!(reader.entered(word, true), Some(word + 1));
     }
 }

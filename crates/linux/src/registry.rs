@@ -283,7 +283,7 @@ fn allocate() -> Option<u32> {
         cpu::init();
     }
     if high >= LOOK_AT.load(Relaxed) {
-        let living = bury(alive);
+        let living = reap(alive);
         LOOK_AT.store(living.saturating_mul(2).max(FEW), Relaxed);
         if let Some(index) = pop() {
             return Some(index);
@@ -312,14 +312,14 @@ fn last_resort() -> Option<u32> {
     let last = LOOKED.load(Relaxed);
     let due = now.saturating_sub(last) >= NANOSECONDS;
     if due && LOOKED.compare_exchange(last, now, Relaxed, Relaxed).is_ok() {
-        bury(alive);
+        reap(alive);
     }
     pop()
 }
 
 /// Frees the entries of threads that have ended, which `alive` says of a thread of a process. Returns how
 /// many live.
-fn bury(alive: impl Fn(libc::pid_t, u32) -> bool) -> u32 {
+fn reap(alive: impl Fn(libc::pid_t, u32) -> bool) -> u32 {
     let epoch = epoch::current();
     // SAFETY: takes no arguments.
     let process = unsafe { libc::getpid() };
@@ -399,7 +399,7 @@ fn pop() -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HIGH, INDEX_MASK, allocate, bury, entry, identity, push, thread_id};
+    use super::{HIGH, INDEX_MASK, allocate, reap, entry, identity, push, thread_id};
     use std::collections::HashSet;
     use std::sync::atomic::Ordering::Relaxed;
     use std::sync::{Arc, Barrier, mpsc};
@@ -446,7 +446,7 @@ mod tests {
         let [first, second] = [7, 8].map(|holders: u64| holders << 32 | u64::from(id));
         entry.epoch.store(crate::epoch::current(), Relaxed);
         entry.holder.store(first, Relaxed);
-        bury(|_, asked| {
+        reap(|_, asked| {
             if asked == id {
                 assert_eq!(entry.holder.swap(second, Relaxed), first);
             }

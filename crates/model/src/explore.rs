@@ -77,11 +77,11 @@ unsafe fn words<L, const N: usize>(lock: &L) -> &[U32; N] {
 
 /// The words of a lock, to be watched, or made what a fork left there.
 #[derive(Clone, Copy)]
-pub struct MutexWords<'a> {
+pub struct AdaptiveWords<'a> {
     /// How many hold it or came while it was held.
     pub count: &'a U32,
     /// Wait lock and epoch.
-    pub guard: &'a U32,
+    pub wait_lock: &'a U32,
     /// The owner's tag.
     pub owner: &'a U32,
     /// The spinners' queue.
@@ -91,19 +91,19 @@ pub struct MutexWords<'a> {
 }
 
 /// The words of a mutex.
-pub fn mutex_words<P: Modelled>(mutex: &RawAdaptive<P>) -> MutexWords<'_> {
+pub fn adaptive_words<P: Modelled>(mutex: &RawAdaptive<P>) -> AdaptiveWords<'_> {
     // SAFETY: `RawAdaptive` is `repr(C)` and made of five `P::U32`, which is `U32`.
-    let [count, guard, owner, tail, head] = unsafe { words(mutex) };
-    MutexWords { count, guard, owner, tail, head }
+    let [count, wait_lock, owner, tail, head] = unsafe { words(mutex) };
+    AdaptiveWords { count, wait_lock, owner, tail, head }
 }
 
-/// The words of a barging mutex.
+/// The words of a default mutex.
 #[derive(Clone, Copy)]
-pub struct BargingWords<'a> {
+pub struct PoundlockWords<'a> {
     /// Held, who is awake, whether anybody sleeps.
     pub state: &'a U32,
     /// Wait lock and epoch.
-    pub guard: &'a U32,
+    pub wait_lock: &'a U32,
     /// Hints about the owner.
     pub owner: &'a U32,
     /// The spinners' queue.
@@ -112,11 +112,11 @@ pub struct BargingWords<'a> {
     pub head: &'a U32,
 }
 
-/// The words of a barging mutex.
-pub fn barging_words<P: Modelled>(mutex: &RawPoundlock<P>) -> BargingWords<'_> {
+/// The words of a default mutex.
+pub fn poundlock_words<P: Modelled>(mutex: &RawPoundlock<P>) -> PoundlockWords<'_> {
     // SAFETY: `RawPoundlock` is `repr(C)` and made of five `P::U32`, which is `U32`.
-    let [state, guard, owner, tail, head] = unsafe { words(mutex) };
-    BargingWords { state, guard, owner, tail, head }
+    let [state, wait_lock, owner, tail, head] = unsafe { words(mutex) };
+    PoundlockWords { state, wait_lock, owner, tail, head }
 }
 
 /// The words of a readers-writer lock.
@@ -124,8 +124,8 @@ pub fn barging_words<P: Modelled>(mutex: &RawPoundlock<P>) -> BargingWords<'_> {
 pub struct RwLockWords<'a> {
     /// Who is inside, and who is to be.
     pub word: &'a U32,
-    /// Guard and epoch.
-    pub guard: &'a U32,
+    /// Wait lock and epoch.
+    pub wait_lock: &'a U32,
     /// The queue's head.
     pub head: &'a U32,
     /// Readers that wait.
@@ -137,8 +137,8 @@ pub struct RwLockWords<'a> {
 /// The words of a readers-writer lock.
 pub fn rwlock_words<P: Modelled>(lock: &RawRwLock<P>) -> RwLockWords<'_> {
     // SAFETY: `RawRwLock` is `repr(C)` and made of eight `P::U32`, which is `U32`.
-    let [word, guard, _, head, readers, writers, _, _] = unsafe { words(lock) };
-    RwLockWords { word, guard, head, readers, writers }
+    let [word, wait_lock, _, head, readers, writers, _, _] = unsafe { words(lock) };
+    RwLockWords { word, wait_lock, head, readers, writers }
 }
 
 /// The words of a condition variable: its lock with the epoch, and its waiters.

@@ -47,7 +47,7 @@
 //!   mean the same is for the Linux platform's tests.
 //! * A wait for so many nanoseconds ([`Until::Nanoseconds`](poundlock_core::platform::Until)) ends at once: a model shows that
 //!   nothing relies on the kick that may be lost, not how long the look takes to come.
-//! * All locks share the one line of the lock hash, so entries are passed over, but never a line.
+//! * All locks share the one line of the lock hash, so entries are skipped, but never a line.
 //! * A semaphore array has very many words, and loom is told of those only that some execution uses: `explore_array` begins
 //!   anew when it finds another. Time passes for its sleepers when a thread says so, and a process is killed between
 //!   two of its thread's accesses.
@@ -63,8 +63,8 @@ mod world;
 pub use array::explore_array;
 pub use atomic::{Operation, U32, Usize};
 pub use explore::{
-    BargingWords, HandoffWords, MutexWords, RwLockWords, WaiterWords, barging_words, condvar_words, explore,
-    handoff_words, mutex_words, rwlock_words, spin_word, waiter_words,
+    AdaptiveWords, HandoffWords, PoundlockWords, RwLockWords, WaiterWords, adaptive_words, condvar_words,
+    explore, handoff_words, poundlock_words, rwlock_words, spin_word, waiter_words,
 };
 pub use platform::{Model, Modelled, Patient, Turns};
 pub use world::{Events, Fault, Mortal, Report, Settings, THREADS, World};

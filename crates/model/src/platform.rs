@@ -214,8 +214,8 @@ macro_rules! platforms {
                 if tag != 0 && tag == World::current().tag() { Running::No } else { Running::Unknown }
             }
 
-            fn release(count: &U32, guard: &U32) -> bool {
-                World::current().release(count, guard)
+            fn release(word: &U32, unless: &U32) -> bool {
+                World::current().release(word, unless)
             }
 
             fn fence() {

@@ -783,7 +783,7 @@ impl World {
 
     /// A plain release: a restartable sequence of a look and a store, which others may come between, but no
     /// [`World::fence`].
-    pub(crate) fn release(&self, count: &U32, guard: &U32) -> bool {
+    pub(crate) fn release(&self, word: &U32, unless: &U32) -> bool {
         if !self.settings.plain_release {
             return false;
         }
@@ -793,7 +793,7 @@ impl World {
             // What the one whose fence it was wrote before is there now.
             barrier.fetch_add(1, AcqRel);
             stage.set(Releasing::Looked);
-            if guard.load(Relaxed) != 0 {
+            if unless.load(Relaxed) != 0 {
                 stage.set(Releasing::No);
                 return false;
             }
@@ -806,7 +806,7 @@ impl World {
                 continue;
             }
             self.unexplored(|| {
-                count.store_alone(0, Release);
+                word.store_alone(0, Release);
                 barrier.fetch_add(1, AcqRel);
             });
             stage.set(Releasing::No);

@@ -38,16 +38,16 @@ impl<V: Variant> Lock for Adapting<V> {
     }
 }
 
-/// The barging mutex.
-struct Barging(RawPoundlock<Linux>);
+/// The default mutex.
+struct Poundlock(RawPoundlock<Linux>);
 
-impl Lock for Barging {
+impl Lock for Poundlock {
     type Kept = ();
 
     fn new() -> Self {
         // As for `Adapting`.
         poundlock_linux::init();
-        Barging(RawPoundlock::new())
+        Poundlock(RawPoundlock::new())
     }
 
     #[inline(always)]
@@ -163,7 +163,7 @@ const fn mutex(lock: LockName) -> Option<Calls> {
         LockName::FewerAtomics => calls::<Adapting<FewerAtomics>>(),
         LockName::McsQueue => calls::<Adapting<McsQueue>>(),
         LockName::AnyNegative => calls::<Adapting<AnyNegative>>(),
-        LockName::Poundlock => calls::<Barging>(),
+        LockName::Poundlock => calls::<Poundlock>(),
         LockName::Handoff => calls::<HandingOff<Fixed>>(),
         LockName::HandoffNone => calls::<HandingOff<NoSpin>>(),
         LockName::HandoffCompetitive => calls::<HandingOff<Competitive>>(),

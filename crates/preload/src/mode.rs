@@ -24,10 +24,10 @@ pub(crate) enum Mode {
     Glibc = 3,
     /// On glibc's, counted.
     GlibcCounted = 4,
-    /// On our barging mutex: what the fast paths compare with.
-    Barging = 5,
-    /// On our barging mutex, counted.
-    BargingCounted = 6,
+    /// On our default mutex: what the fast paths compare with.
+    Poundlock = 5,
+    /// On our default mutex, counted.
+    PoundlockCounted = 6,
     /// On our hand-off mutex.
     Handoff = 7,
     /// On our hand-off mutex, counted.
@@ -42,7 +42,7 @@ impl Mode {
 
     /// Whether they are counted.
     pub(crate) fn counted(self) -> bool {
-        matches!(self, Mode::OursCounted | Mode::GlibcCounted | Mode::BargingCounted | Mode::HandoffCounted)
+        matches!(self, Mode::OursCounted | Mode::GlibcCounted | Mode::PoundlockCounted | Mode::HandoffCounted)
     }
 }
 
@@ -67,17 +67,17 @@ pub(crate) fn ours() -> bool {
     MODE.load(Acquire) == Mode::Ours as u8
 }
 
-/// Whether the mode is known to be [`Mode::Barging`].
+/// Whether the mode is known to be [`Mode::Poundlock`].
 #[inline(always)]
-pub(crate) fn barging() -> bool {
-    MODE.load(Acquire) == Mode::Barging as u8
+pub(crate) fn poundlock() -> bool {
+    MODE.load(Acquire) == Mode::Poundlock as u8
 }
 
 /// Whether the mode is known to be one of ours that is not counted.
 #[inline(always)]
 pub(crate) fn uncounted() -> bool {
     let mode = MODE.load(Acquire);
-    mode == Mode::Ours as u8 || mode == Mode::Barging as u8 || mode == Mode::Handoff as u8
+    mode == Mode::Ours as u8 || mode == Mode::Poundlock as u8 || mode == Mode::Handoff as u8
 }
 
 /// Which of our mutexes a program's are.
@@ -85,8 +85,8 @@ pub(crate) fn uncounted() -> bool {
 pub(crate) enum Sort {
     /// The adaptive one.
     Adaptive,
-    /// The barging one.
-    Barging,
+    /// The default one.
+    Poundlock,
     /// The hand-off one.
     Handoff,
 }
@@ -95,7 +95,7 @@ pub(crate) enum Sort {
 #[inline]
 pub(crate) fn sort() -> Sort {
     match MODE.load(Acquire) {
-        5 | 6 => Sort::Barging,
+        5 | 6 => Sort::Poundlock,
         7 | 8 => Sort::Handoff,
         _ => Sort::Adaptive,
     }
@@ -109,8 +109,8 @@ pub(crate) fn get() -> Mode {
         2 => Mode::OursCounted,
         3 => Mode::Glibc,
         4 => Mode::GlibcCounted,
-        5 => Mode::Barging,
-        6 => Mode::BargingCounted,
+        5 => Mode::Poundlock,
+        6 => Mode::PoundlockCounted,
         7 => Mode::Handoff,
         8 => Mode::HandoffCounted,
         _ => find_out(),
@@ -138,7 +138,7 @@ fn find_out() -> Mode {
     let counted = crate::stat::init(named, rwlocks.name());
     let [plain, when_counted] = match lock {
         LockName::Glibc => [Mode::Glibc, Mode::GlibcCounted],
-        LockName::Poundlock => [Mode::Barging, Mode::BargingCounted],
+        LockName::Poundlock => [Mode::Poundlock, Mode::PoundlockCounted],
         _ if lock.spinning().is_some() => [Mode::Handoff, Mode::HandoffCounted],
         _ => [Mode::Ours, Mode::OursCounted],
     };

@@ -95,9 +95,9 @@ impl Mutex {
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }
     }
 
-    /// The lock, if it is the barging one.
+    /// The lock, if it is the default one.
     #[inline(always)]
-    pub(crate) fn barging(&self) -> &RawPoundlock<Linux> {
+    pub(crate) fn poundlock(&self) -> &RawPoundlock<Linux> {
         // SAFETY: as above.
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }
     }
@@ -107,7 +107,7 @@ impl Mutex {
     pub(crate) fn lock(&self) {
         match mode::sort() {
             Sort::Adaptive => self.raw.lock::<Chosen>(),
-            Sort::Barging => self.barging().lock(),
+            Sort::Poundlock => self.poundlock().lock(),
             Sort::Handoff => self.handoff().lock::<Chosen>(),
         }
     }
@@ -117,7 +117,7 @@ impl Mutex {
     pub(crate) fn try_lock(&self) -> bool {
         match mode::sort() {
             Sort::Adaptive => self.raw.try_lock(),
-            Sort::Barging => self.barging().try_lock(),
+            Sort::Poundlock => self.poundlock().try_lock(),
             Sort::Handoff => self.handoff().try_lock(),
         }
     }
@@ -126,7 +126,7 @@ impl Mutex {
     pub(crate) fn lock_until(&self, deadline: &Deadline) -> bool {
         match mode::sort() {
             Sort::Adaptive => self.raw.lock_until::<Chosen>(deadline).is_ok(),
-            Sort::Barging => self.barging().lock_until(deadline).is_ok(),
+            Sort::Poundlock => self.poundlock().lock_until(deadline).is_ok(),
             Sort::Handoff => self.handoff().lock_until::<Chosen>(deadline),
         }
     }
@@ -136,7 +136,7 @@ impl Mutex {
     pub(crate) fn unlock(&self) {
         match mode::sort() {
             Sort::Adaptive => self.raw.unlock::<Chosen>(),
-            Sort::Barging => self.barging().unlock(),
+            Sort::Poundlock => self.poundlock().unlock(),
             Sort::Handoff => self.handoff().unlock(),
         }
     }
@@ -145,7 +145,7 @@ impl Mutex {
     pub(crate) fn is_locked(&self) -> bool {
         match mode::sort() {
             Sort::Adaptive => self.raw.is_locked(),
-            Sort::Barging => self.barging().is_locked(),
+            Sort::Poundlock => self.poundlock().is_locked(),
             Sort::Handoff => self.handoff().is_locked(),
         }
     }
@@ -154,7 +154,7 @@ impl Mutex {
     pub(crate) fn target(&self) -> Target<'_, Linux> {
         match mode::sort() {
             Sort::Adaptive => Target::Adaptive(&self.raw),
-            Sort::Barging => Target::Poundlock(self.barging().words()),
+            Sort::Poundlock => Target::Poundlock(self.poundlock().words()),
             Sort::Handoff => Target::Handoff(self.handoff()),
         }
     }
@@ -163,7 +163,7 @@ impl Mutex {
     pub(crate) fn acquire_requeued(&self, waiter: Requeued) {
         match mode::sort() {
             Sort::Adaptive => waiter.lock::<Linux, Chosen>(&self.raw),
-            Sort::Barging => waiter.barge(self.barging()),
+            Sort::Poundlock => waiter.barge(self.poundlock()),
             Sort::Handoff => waiter.receive(self.handoff()),
         }
     }

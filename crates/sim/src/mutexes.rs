@@ -70,9 +70,9 @@ impl<V: Variant> Mutex for Adapting<V> {
     }
 }
 
-struct Barging(Alone<RawPoundlock<Sim>>);
+struct Poundlock(Alone<RawPoundlock<Sim>>);
 
-impl Lock for Barging {
+impl Lock for Poundlock {
     fn lock(&self) {
         self.0.0.lock();
     }
@@ -84,7 +84,7 @@ impl Lock for Barging {
     }
 }
 
-impl Mutex for Barging {
+impl Mutex for Poundlock {
     fn lock_until(&self, deadline: &Deadline) -> bool {
         self.0.0.lock_until(deadline).is_ok()
     }
@@ -146,7 +146,7 @@ pub(crate) fn make(name: &str) -> Option<Box<dyn Mutex>> {
         LockName::FewerAtomics => adapting::<FewerAtomics>(),
         LockName::McsQueue => adapting::<McsQueue>(),
         LockName::AnyNegative => adapting::<AnyNegative>(),
-        LockName::Poundlock => Box::new(Barging(Alone(RawPoundlock::<Sim>::new()))),
+        LockName::Poundlock => Box::new(Poundlock(Alone(RawPoundlock::<Sim>::new()))),
         LockName::Handoff => handing_off::<Fixed>(),
         LockName::HandoffNone => handing_off::<NoSpin>(),
         LockName::HandoffCompetitive => handing_off::<Competitive>(),

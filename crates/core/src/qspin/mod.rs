@@ -51,6 +51,10 @@
 //! [`Layout::INDICES`], or without a record, a waiter goes without a node: it tries for the lock, giving up its CPU between
 //! attempts. In the paravirtual form it can take any free lock; in the native one, where the queue may not be overtaken, it
 //! needs a moment in which nobody waits.
+//!
+//! Proof: crates/core/src/qspin/native.rs, crates/core/src/qspin/paravirt.rs
+//! Models: crates/model/tests/models/qspin.rs, crates/model/tests/models/qspin_paravirt.rs
+//! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture.rs
 
 pub mod hash;
 mod layout;

@@ -43,7 +43,9 @@
 //! Where a platform cannot fence ([`Platform::fence`] does nothing), a release by a plain store that came late may wipe out
 //! an announcement. Its [`Platform::wait`] then returns now and then, and a sleeper that nobody served looks for itself.
 //!
-//! Models: `crates/model/tests/models/{poundlock,adaptive,rwlock,fork,last_touch,planted}.rs`
+//! Proof: crates/core/src/waiting/mod.rs, crates/core/src/waiting/bias.rs, crates/core/src/waiting/wait_lock.rs
+//! Models: crates/model/tests/models/fork.rs, crates/model/tests/models/last_touch.rs, crates/model/tests/models/planted.rs
+//! Stress: crates/sim/src/check/mod.rs
 
 pub(crate) mod bias;
 pub(crate) mod list;

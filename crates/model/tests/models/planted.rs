@@ -9,13 +9,13 @@ use poundlock_core::mcs;
 use poundlock_core::node::{LEVELS, NodeId};
 use poundlock_core::platform::Atomic;
 use poundlock_model::{
-    Fault, Model, Mortal, Operation, Patient, Settings, Turns, U32, World, explore, mutex_words,
+    Fault, Model, Mortal, Operation, Patient, Settings, Turns, U32, World, adaptive_words, explore,
 };
 
+use crate::adaptive::{bypassing, lockers};
 use crate::common::{DEADLOCK, Guarded, LATE, NO_SUCH_THREAD, UNORDERED, caught, faulty};
 use crate::condvar::{Giving, THREE, TWO, give_to};
 use crate::last_touch::destroyed_by_the_last;
-use crate::mutex::{lockers, passing_over};
 
 const TWO_OWNERS: &str = "two owners";
 
@@ -44,11 +44,11 @@ fn a_wait_that_is_not_atomic() {
     });
 }
 
-/// DUTY: a spinner, for whom an unlock passed over the sleepers, forgets to look for them.
+/// DUTY: a spinner, for whom an unlock bypassed the sleepers, forgets to look for them.
 #[test]
 fn a_spinner_that_forgets_the_sleepers() {
     caught(&[DEADLOCK], || {
-        passing_over::<Model, AnyNegative>("a forgetful spinner", 1, Settings::default(), true)
+        bypassing::<Model, AnyNegative>("a forgetful spinner", 1, Settings::default(), true)
     });
 }
 
@@ -280,7 +280,7 @@ fn a_fork_that_goes_unnoticed() {
     caught(&[DEADLOCK, NO_SUCH_THREAD], || {
         explore::<Model>("a fork that goes unnoticed", 2, THREE, |world| {
             let guarded = Guarded::<Model>::new();
-            mutex_words(&guarded.mutex).head.store(77, std::sync::atomic::Ordering::Relaxed);
+            adaptive_words(&guarded.mutex).head.store(77, std::sync::atomic::Ordering::Relaxed);
             let others = [1, 2].map(|index| {
                 let guarded = guarded.clone();
                 world.spawn(index, move |_| {

@@ -26,10 +26,10 @@ const SPINNING: Settings = Settings { spins: 2, ..Settings::DEFAULT };
 // In its word.
 const WRITER: u32 = 1 << 31;
 const UPGRADING: u32 = 1 << 29;
-const BARRED: u32 = 1 << 28;
-const SLEEPS: u32 = 1 << 27;
-const CALLED: u32 = 1 << 26;
-const READERS: u32 = CALLED - 1;
+const HEAD_WAITING: u32 = 1 << 28;
+const PARKED: u32 = 1 << 27;
+const WAKE_IN_FLIGHT: u32 = 1 << 26;
+const READERS: u32 = WAKE_IN_FLIGHT - 1;
 
 /// Places that the models count.
 const SHARED: usize = 0;
@@ -165,7 +165,7 @@ impl<P: Modelled> Shelf<P> {
 fn watch<P: Modelled>(world: &World, shelf: &Rc<Shelf<P>>) {
     let word = shelf.words().word;
     world.watch(word, SHARED, |word| word & READERS > 1);
-    world.watch(word, RESERVED, |word| word & BARRED != 0);
+    world.watch(word, RESERVED, |word| word & HEAD_WAITING != 0);
     world.watch_change(word, UPGRADED, |before, after| before & UPGRADING != 0 && after & WRITER != 0);
 }
 
@@ -782,7 +782,7 @@ fn destroyed() {
 
 /// The parent's waiters are not in the child, whatever they left: two threads of the child come to the lock, one of which may be inside
 /// already.
-fn forked(name: &str, all: [Does; 2], held: bool, word: u32, guard: u32) {
+fn forked(name: &str, all: [Does; 2], held: bool, word: u32, wait_lock: u32) {
     const GHOST: u32 = 77;
     let settings = Settings { epoch: 7, ..TWO };
     let name = format!("rwlock: {name}, {all:?}");
@@ -796,7 +796,7 @@ fn forked(name: &str, all: [Does; 2], held: bool, word: u32, guard: u32) {
         words.head.store(GHOST, Relaxed);
         words.readers.store(GHOST + 4, Relaxed);
         words.writers.store(GHOST, Relaxed);
-        words.guard.store(guard, Relaxed);
+        words.wait_lock.store(wait_lock, Relaxed);
         let other = shelf.passer(world, 1, all[1]);
         let mut writes = 0;
         if held {
@@ -807,7 +807,7 @@ fn forked(name: &str, all: [Does; 2], held: bool, word: u32, guard: u32) {
             writes += shelf.pass(all[0]);
         }
         writes += other.join().unwrap();
-        if words.guard.peek() & 0xff != settings.epoch {
+        if words.wait_lock.peek() & 0xff != settings.epoch {
             // Nobody had to wait, so nobody looked at what is there.
             assert_eq!(shelf.write(), writes);
             return;
@@ -823,9 +823,9 @@ fn in_a_forked_child() {
     const LOCKED: u32 = 3 << 30;
     for all in [[Reads, Writes], [Writes, Reads], [Writes, Writes]] {
         for held in [false, true] {
-            forked("forked, asleep", all, held, SLEEPS, 3);
-            forked("forked, reserved", all, held, BARRED, 3);
-            forked("forked, reserved and asleep", all, held, BARRED | SLEEPS, LOCKED | 3);
+            forked("forked, asleep", all, held, PARKED, 3);
+            forked("forked, reserved", all, held, HEAD_WAITING, 3);
+            forked("forked, reserved and asleep", all, held, HEAD_WAITING | PARKED, LOCKED | 3);
         }
     }
 }
@@ -909,7 +909,7 @@ fn a_head_that_is_overlooked() {
 #[test]
 fn a_sleeper_that_does_not_say_so() {
     caught(&[DEADLOCK], || {
-        let settings = faulty(TWO, Fault::Omit(Operation::FetchOr, SLEEPS));
+        let settings = faulty(TWO, Fault::Omit(Operation::FetchOr, PARKED));
         all_at_once::<Model>("a secret sleeper", 2, settings, Preference::WriterPreferring, &[Writes, Writes])
     });
 }
@@ -918,7 +918,7 @@ fn a_sleeper_that_does_not_say_so() {
 /// calls a head that is awake, and only one that is awake enters.
 #[test]
 fn a_mark_goes_with_the_entry() {
-    let settings = faulty(THREE, Fault::Omit(Operation::FetchAnd, !CALLED));
+    let settings = faulty(THREE, Fault::Omit(Operation::FetchAnd, !WAKE_IN_FLIGHT));
     for policy in POLICIES {
         all_at_once::<Model>("marked", 2, settings, policy, &[Looks, Looks, Reads]);
     }
@@ -928,7 +928,7 @@ fn a_mark_goes_with_the_entry() {
 #[test]
 fn a_mark_that_is_left() {
     caught(&["something is left"], || {
-        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !(BARRED | CALLED)));
+        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !(HEAD_WAITING | WAKE_IN_FLIGHT)));
         giving_up::<Model>("marked", settings, Preference::ReaderPreferring, [Reads, Writes], &[], false);
     });
 }
@@ -937,7 +937,7 @@ fn a_mark_that_is_left() {
 #[test]
 fn a_reservation_that_is_left() {
     caught(&[DEADLOCK, "something is left"], || {
-        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !(BARRED | CALLED)));
+        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !(HEAD_WAITING | WAKE_IN_FLIGHT)));
         giving_up::<Model>("left", settings, Preference::WriterPreferring, [Reads, Writes], &[], false);
     });
 }

@@ -7,7 +7,7 @@ use poundlock_core::platform::Atomic;
 use poundlock_core::qspin::{ChosenForm, Layout, Native, Paravirtual, Virtual};
 use poundlock_model::{Model, Settings, explore};
 
-use crate::spin::{LOCKED, SLOW, Spun, TWO, for_each_layout};
+use crate::qspin::{LOCKED, SLOW, Spun, TWO, for_each_layout};
 
 /// A child whose parent was not forked itself.
 pub(crate) const CHILD: Settings = Settings { spins: 0, epoch: 7, ..TWO };

@@ -4,9 +4,9 @@ use poundlock_core::qspin::{Native, Paravirtual, Small, Virtual};
 use poundlock_model::{Fault, Model, Operation, Patient, Settings};
 
 use crate::common::{DEADLOCK, ENDLESS, LATE, NO_SUCH_THREAD, UNORDERED, caught, faulty};
-use crate::spin::{SLOW, Spun, THREE, TWO, destroyed_by_the_last, passers, passers_at, queue_of_three};
-use crate::spin_fork::{CHILD, free};
-use crate::spin_paravirt::{HALTING, HALTING_THREE, first_halts, woken};
+use crate::qspin::{SLOW, Spun, THREE, TWO, destroyed_by_the_last, passers, passers_at, queue_of_three};
+use crate::qspin_fork::{CHILD, free};
+use crate::qspin_paravirt::{HALTING, HALTING_THREE, first_halts, woken};
 
 /// States of a node.
 const HASHED: u32 = 8;

@@ -260,8 +260,8 @@ pub(crate) fn nested<P: Modelled, L: Layout, F: ChosenForm>(
 /// Instantiates a generic model for both layouts.
 macro_rules! for_each_layout {
     ($($model:ident),* $(,)?) => {
-        crate::spin::for_each_layout!(@ small Small $($model)*);
-        crate::spin::for_each_layout!(@ large Large $($model)*);
+        crate::qspin::for_each_layout!(@ small Small $($model)*);
+        crate::qspin::for_each_layout!(@ large Large $($model)*);
     };
     (@ $module:ident $layout:ident $($model:ident)*) => {
         mod $module {

@@ -7,7 +7,7 @@ use poundlock_core::events::Event;
 use poundlock_core::qspin::{Layout, Paravirtual};
 use poundlock_model::{Model, Modelled, Patient, Report, Settings, World, explore};
 
-use crate::spin::{
+use crate::qspin::{
     LOCKED, LOW_BYTE, SLOW, Spun, THREE, TWO, destroyed_by_the_last, for_each_layout, passers, passers_at,
     trying,
 };
