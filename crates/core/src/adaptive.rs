@@ -1,9 +1,10 @@
 //! The queued adaptive mutex.
 //!
-//! After Waiman Long's series "mutex: Improve mutex performance by doing less atomic-ops & better spinning" (Linux, 2013),
-//! brought to user space. A thread that finds the mutex held first spins, as long as the owner may be running; with an MCS
-//! queue one spinner competes and the others wait behind it, each on its own cache line. A thread that has spun long enough
-//! sleeps in a first-in first-out list. How to wait is a [`Variant`]: which of the source's patches are in force.
+//! After Waiman Long's series "mutex: Improve mutex performance by doing less atomic-ops & better spinning"
+//! (Linux, 2013), brought to user space. A thread that finds the mutex held first spins, as long as the owner
+//! may be running; with an MCS queue one spinner competes and the others wait behind it, each on its own
+//! cache line. A thread that has spun long enough sleeps in a first-in first-out list. How to wait is a
+//! [`Variant`]: which of the source's patches are in force.
 //!
 //! # The words
 //!
@@ -15,38 +16,42 @@
 //! | 1 | 0 | held | whoever takes it from 0; the wait lock's holder |
 //! | > 1 | < 0 | held, and somebody may sleep | lockers (+1); the wait lock's holder (to 2 or 1) |
 //!
-//! The other words are the [waiting room](crate::waiting). Its `owner` is the owner's tag ([`Platform::tag`]), a hint for
-//! spinners: 0 while nobody has published one, `HANDED_OVER` from a hand-off until the sleeper has woken.
+//! The other words are the [waiting room](crate::waiting). Its `owner` is the owner's tag
+//! ([`Platform::tag`]), a hint for spinners: 0 while nobody has published one, `HANDED_OVER` from a hand-off
+//! until the sleeper has woken.
 //!
 //! # Invariants
 //!
-//! * **EXCLUSION.** Only a read-modify-write that takes the count from 0 acquires the mutex, except that an unlocker may leave
-//!   the count as it is and make the first sleeper the owner ([`state::HANDED`]). Only the owner sets the count to 0.
-//! * **DUTY**, as in [`crate::waiting`]. The announcement is a count above 1. The debtor is the first sleeper if it is
-//!   [`state::WOKEN`], or a spinner in the queue, or an owner between its look at the list and its release.
+//! * **EXCLUSION.** Only a read-modify-write that takes the count from 0 acquires the mutex, except that an
+//!   unlocker may leave the count as it is and make the first sleeper the owner ([`state::HANDED`]). Only the
+//!   owner sets the count to 0.
+//! * **DUTY**, as in [`crate::waiting`]. The announcement is a count above 1. The debtor is the first sleeper
+//!   if it is [`state::WOKEN`], or a spinner in the queue, or an owner between its look at the list and its
+//!   release.
 //!   1. A sleeper attempts by an exchange of 2, under the wait lock; a requeue sets 2 if the mutex is held.
 //!   2. A release is a compare-and-swap from 1, or a plain store while QUIET allows none to sleep.
-//!   3. `Self::unlock_slow` sets 1 under the wait lock, after it has told the first sleeper to try or has seen a spinner
-//!      queued. Newcomers' increments go then, since newcomers are on their way to attempts.
-//!   4. Whoever attempts in vain from the list sets the count above 1 before it sleeps or leaves, and a spinner that acquires
-//!      while the list is not empty does too.
-//! * **QUIET, LAST TOUCH, PRIORITY, GIVING UP, FORKS**, as in [`crate::waiting`]. A woken sleeper stays in the list until it
-//!   has the mutex.
-//! * **SERVICE.** A sleeper that was woken [`Tuning::handoff_after`] times in vain is handed the mutex; at most
-//!   [`Tuning::bypasses_before_wake`] unlocks in a row leave the first sleeper asleep, and none if it is a real-time thread.
-//!   Among threads of one priority the list is first-in first-out, so everybody becomes first whom no more urgent threads keep
-//!   from it.
+//!   3. `Self::unlock_slow` sets 1 under the wait lock, after it has told the first sleeper to try or has
+//!      seen a spinner queued. Newcomers' increments go then, since newcomers are on their way to attempts.
+//!   4. Whoever attempts in vain from the list sets the count above 1 before it sleeps or leaves, and a
+//!      spinner that acquires while the list is not empty does too.
+//! * **QUIET, LAST TOUCH, PRIORITY, GIVING UP, FORKS**, as in [`crate::waiting`]. A woken sleeper stays in
+//!   the list until it has the mutex.
+//! * **SERVICE.** A sleeper that was woken [`Tuning::handoff_after`] times in vain is handed the mutex; at
+//!   most [`Tuning::bypasses_before_wake`] unlocks in a row leave the first sleeper asleep, and none if it is
+//!   a real-time thread. Among threads of one priority the list is first-in first-out, so everybody becomes
+//!   first whom no more urgent threads keep from it.
 //!
 //! # What differs from the source
 //!
-//! * The source releases the mutex and then takes the wait lock to find whom to wake; a kernel mutex may therefore not be
-//!   freed by the next owner. Here the wait lock is taken and released first, and the release fails if an attempt came in
-//!   between.
-//! * Unlock's fast path is a plain store ([`crate::waiting`]) or a compare-and-swap 1 -> 0 rather than an increment: an
-//!   increment would turn the unlock of an unlocked mutex, which programs get away with elsewhere, into a mutex locked for ever.
-//! * An unlock does not wake a sleeper while a queued spinner is about to take the mutex (within bounds), nor one that was
-//!   woken and has not run yet; a woken sleeper that finds the mutex taken spins in the queue before it sleeps again. In a
-//!   kernel waking is cheap and prompt; here it is two system calls.
+//! * The source releases the mutex and then takes the wait lock to find whom to wake; a kernel mutex may
+//!   therefore not be freed by the next owner. Here the wait lock is taken and released first, and the
+//!   release fails if an attempt came in between.
+//! * Unlock's fast path is a plain store ([`crate::waiting`]) or a compare-and-swap 1 -> 0 rather than an
+//!   increment: an increment would turn the unlock of an unlocked mutex, which programs get away with
+//!   elsewhere, into a mutex locked for ever.
+//! * An unlock does not wake a sleeper while a queued spinner is about to take the mutex (within bounds), nor
+//!   one that was woken and has not run yet; a woken sleeper that finds the mutex taken spins in the queue
+//!   before it sleeps again. In a kernel waking is cheap and prompt; here it is two system calls.
 //! * Sleepers are served by hand-off after too many vain attempts.
 //!
 //! Proof: crates/core/src/adaptive.rs, crates/core/src/waiting/mod.rs
@@ -72,24 +77,25 @@ const HANDED_OVER: u32 = u32::MAX;
 pub struct Tuning {
     /// The first sleeper is handed the mutex after it was woken this many times in vain.
     pub handoff_after: u32,
-    /// How many unlocks in a row may leave the first sleeper asleep because a spinner is about to take the mutex.
+    /// How many unlocks in a row may leave the first sleeper asleep because a spinner is about to take the
+    /// mutex.
     pub bypasses_before_wake: u32,
 }
 
 impl Tunable for Tuning {
     const USER_SPACE: Tuning = Tuning {
-        // With a queue of spinners a woken sleeper is served among the first few; one that was not after this many wake-ups
-        // has met with something else.
+        // With a queue of spinners a woken sleeper is served among the first few; one that was not after this
+        // many wake-ups has met with something else.
         handoff_after: 16,
-        // A wake-up under oversubscription costs the CPUs some 10 microseconds: two switches and the cold caches. One in 256
-        // unlocks keeps that below a few per cent of critical sections of a microsecond, and still serves a sleeper every
-        // fraction of a millisecond.
+        // A wake-up under oversubscription costs the CPUs some 10 microseconds: two switches and the cold
+        // caches. One in 256 unlocks keeps that below a few per cent of critical sections of a microsecond,
+        // and still serves a sleeper every fraction of a millisecond.
         bypasses_before_wake: 256,
     };
 }
 
-/// Which of the source's patches are in force. Functions rather than constants, so that an implementer may look
-/// a choice up that was made when the program started; slow paths only ask.
+/// Which of the source's patches are in force. Functions rather than constants, so that an implementer may
+/// look a choice up that was made when the program started; slow paths only ask.
 pub trait Variant: 'static {
     /// Read the count before an exchange or a compare-and-swap, and do not issue one that cannot succeed
     /// (patch 2).
@@ -158,8 +164,8 @@ impl<P: Platform> RawAdaptive<P> {
         }
     }
 
-    /// As [`RawAdaptive::lock`], but gives up once `deadline` has passed. A free mutex is acquired whatever the
-    /// deadline.
+    /// As [`RawAdaptive::lock`], but gives up once `deadline` has passed. A free mutex is acquired whatever
+    /// the deadline.
     ///
     /// # Errors
     /// [`Failure::TimedOut`]; the mutex is not held.
@@ -178,7 +184,8 @@ impl<P: Platform> RawAdaptive<P> {
         if self.take() { Ok(()) } else { self.lock_slow::<V>(Patience::INTERRUPTIBLE) }
     }
 
-    /// Acquires the mutex if it is free; false if it is held. Synchronises as [`RawAdaptive::lock`] when true.
+    /// Acquires the mutex if it is free; false if it is held. Synchronises as [`RawAdaptive::lock`] when
+    /// true.
     #[inline]
     pub fn try_lock(&self) -> bool {
         if self.count.load(Relaxed) != 0 {
@@ -324,7 +331,8 @@ impl<P: Platform> RawAdaptive<P> {
                 return Ok(());
             }
             if let Some(failure) = failed {
-                // GIVING UP. DUTY 4: the attempt left the count above 1, so the owner will wake whoever is first then.
+                // GIVING UP. DUTY 4: the attempt left the count above 1, so the owner will wake whoever is
+                // first then.
                 self.waiters.remove(id);
                 node.state.store(state::IDLE, Relaxed);
                 if self.waiters.first().is_none() {
@@ -442,8 +450,9 @@ impl<P: Platform> RawAdaptive<P> {
                     }
                 }
             }
-            // DUTY 3. From here on an attempt in vain, which takes the wait lock, leaves a count above 1; if there is none,
-            // whoever owes one now (the first sleeper, the spinner that shows in `tail`) will find the mutex free.
+            // DUTY 3. From here on an attempt in vain, which takes the wait lock, leaves a count above 1; if
+            // there is none, whoever owes one now (the first sleeper, the spinner that shows in `tail`) will
+            // find the mutex free.
             self.mark(|_| 1);
             waiters.unlock();
             // LAST TOUCH, if it succeeds.
@@ -455,8 +464,8 @@ impl<P: Platform> RawAdaptive<P> {
         }
     }
 
-    /// Puts signalled waiters of a condition variable, linked through `after` from `chain` to 0, into the list of sleepers, and
-    /// wakes the first sleeper if the mutex is free.
+    /// Puts signalled waiters of a condition variable, linked through `after` from `chain` to 0, into the
+    /// list of sleepers, and wakes the first sleeper if the mutex is free.
     pub(crate) fn requeue(&self, chain: NodeId) {
         self.waiters.renew(|| {});
         self.waiters.revoke_bias();

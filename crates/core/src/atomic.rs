@@ -33,12 +33,13 @@ pub trait Atomic<T: Copy>: Send + Sync {
     fn fetch_or(&self, value: T, order: Ordering) -> T;
 }
 
-/// A 32-bit atomic whose low byte and halves can be accessed by themselves, for a lock word that is several fields.
+/// A 32-bit atomic whose low byte and halves can be accessed by themselves, for a lock word that is several
+/// fields.
 ///
-/// Each operation acts on the whole word as one atomic step that leaves the other bits as they are. A platform
-/// that has narrow accesses makes them of those, which is what the operations are for; any other makes them of
-/// read-modify-writes of the word, which mean the same and cost more. "Low" counts from the least significant bit,
-/// whatever the byte order.
+/// Each operation acts on the whole word as one atomic step that leaves the other bits as they are. A
+/// platform that has narrow accesses makes them of those, which is what the operations are for; any other
+/// makes them of read-modify-writes of the word, which mean the same and cost more. "Low" counts from the
+/// least significant bit, whatever the byte order.
 pub trait Split: Atomic<u32> {
     /// Writes bits 0 to 7.
     fn store_low_byte(&self, value: u8, order: Ordering);
@@ -61,8 +62,8 @@ pub trait Split: Atomic<u32> {
     /// Writes bits 16 to 31 and returns what was there.
     fn swap_high_half(&self, value: u16, order: Ordering) -> u16;
 
-    /// Looks whether bits 0 to 15 hold `expected`, and if so stores 0 to bits 0 to 7, with release ordering; returns
-    /// whether it did. Two steps: other threads' accesses may come between.
+    /// Looks whether bits 0 to 15 hold `expected`, and if so stores 0 to bits 0 to 7, with release ordering;
+    /// returns whether it did. Two steps: other threads' accesses may come between.
     #[inline(always)]
     fn release_low_byte(&self, expected: u16) -> bool {
         let fits = self.load(Ordering::Relaxed) as u16 == expected;
@@ -83,10 +84,13 @@ impl<T> ConstAtomic for core::marker::PhantomData<T> {
     const ZERO: Self = Self;
 }
 
-/// The ways to make something whose words are zero at first, and whose parts are such things: `Default`, and [`ConstAtomic`]
-/// and with it `new` where the platform's atomics are.
+/// The ways to make something whose words are zero at first, and whose parts are such things: `Default`, and
+/// [`ConstAtomic`] and with it `new` where the platform's atomics are.
 macro_rules! zeroed {
-    ($name:ident<$P:ident: $bound:path $(, $Q:ident: $also:path)?>: $doc:literal, [$($word:ident)*] $($part:ident)*) => {
+    (
+        $name:ident<$P:ident: $bound:path $(, $Q:ident: $also:path)?>:
+        $doc:literal, [$($word:ident)*] $($part:ident)*
+    ) => {
         $crate::atomic::zeroed! { $name<$P: $bound $(, $Q: $also)?>: [$($word)*] $($part)* }
 
         impl<$P: $bound $(, $Q: $also)?> $name<$P $(, $Q)?>

@@ -8,18 +8,19 @@
 //!
 //! # The words
 //!
-//! `wait_lock` is that of `waiting/wait_lock.rs`, with the epoch of its last use, as in the mutex: in a forked child the waiters of the parent
-//! are gone. `head` is the list of waiters, which it guards.
+//! `wait_lock` is that of `waiting/wait_lock.rs`, with the epoch of its last use, as in the mutex: in a
+//! forked child the waiters of the parent are gone. `head` is the list of waiters, which it guards.
 //!
 //! # Invariants
 //!
-//! * **ONE OUTCOME.** A waiter leaves [`state::WAITING`] by one compare-and-swap, a signaller's (the signal is
-//!   consumed) or its own (it timed out, or is to be cancelled). A signal never goes to a waiter that
+//! * **ONE OUTCOME.** A waiter leaves [`state::WAITING`] by one compare-and-swap, a signaller's (the signal
+//!   is consumed) or its own (it timed out, or is to be cancelled). A signal never goes to a waiter that
 //!   reports a time-out while another waits.
 //! * **NO LATE TOUCH.** A signalled waiter does not touch the condition variable again: a signaller may
-//!   destroy it as soon as `signal` or `broadcast` has taken out everybody. A waiter that gave up does,
-//!   to unlink itself; [`RawCondvar::drain`], which a destroyer calls, waits for those. If waiters wait under different
-//!   mutexes, a signaller looks at the list again after it has passed on those of one: nobody else may destroy it meanwhile.
+//!   destroy it as soon as `signal` or `broadcast` has taken out everybody. A waiter that gave up does, to
+//!   unlink itself; [`RawCondvar::drain`], which a destroyer calls, waits for those. If waiters wait under
+//!   different mutexes, a signaller looks at the list again after it has passed on those of one: nobody else
+//!   may destroy it meanwhile.
 //!
 //! Proof: crates/core/src/condvar.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/condvar.rs, crates/model/tests/models/handoff_condvar.rs
@@ -148,8 +149,8 @@ impl<P: Platform, W: Policy<P>> Guarding<P> for &RawPoundlock<P, W> {
 
 /// The condition variable: 8 bytes, zero when nobody waits.
 ///
-/// Waiters that wait at the same time may use different mutexes of one platform, at a little more cost to those who signal; each is
-/// moved to its own. No method allocates, panics or unwinds. Not async-signal-safe.
+/// Waiters that wait at the same time may use different mutexes of one platform, at a little more cost to
+/// those who signal; each is moved to its own. No method allocates, panics or unwinds. Not async-signal-safe.
 #[repr(C)]
 pub struct RawCondvar<P: Platform> {
     wait_lock: P::U32,
@@ -159,9 +160,9 @@ pub struct RawCondvar<P: Platform> {
 zeroed! { RawCondvar<P: Platform>: "A condition variable on which nobody waits.", [wait_lock head] }
 
 impl<P: Platform> RawCondvar<P> {
-    /// Releases the lock that the caller holds, waits for a signal, for `deadline`, or for a cancellation that
-    /// `may_cancel` admits, and acquires the lock again. Releasing and starting to wait are one step as far
-    /// as signals of threads that acquire the lock afterwards are concerned.
+    /// Releases the lock that the caller holds, waits for a signal, for `deadline`, or for a cancellation
+    /// that `may_cancel` admits, and acquires the lock again. Releasing and starting to wait are one step as
+    /// far as signals of threads that acquire the lock afterwards are concerned.
     ///
     /// `may_cancel` is asked, without any lock held, when somebody has called
     /// [`Record::cancel`](crate::node::Record::cancel) for this thread.
@@ -235,8 +236,7 @@ impl<P: Platform> RawCondvar<P> {
     }
 
     /// Wakes one waiter, if there is one: the most urgent, and of those the one that came first. A signal
-    /// without a waiter is
-    /// forgotten.
+    /// without a waiter is forgotten.
     pub fn signal(&self) {
         self.take_out(1);
     }
@@ -300,7 +300,8 @@ impl<P: Platform> RawCondvar<P> {
         while self.take_out_of_one(&mut count) {}
     }
 
-    /// Takes out up to `count` waiters, as far as they wait under one mutex, and passes them on. Whether there are others.
+    /// Takes out up to `count` waiters, as far as they wait under one mutex, and passes them on. Whether
+    /// there are others.
     fn take_out_of_one(&self, count: &mut u32) -> bool {
         let mut requeued = Chain::default();
         let mut woken = Chain::default();
@@ -375,9 +376,9 @@ impl Chain {
         let (Some((first, _)), Some(word)) = (self.ends, self.mutex::<P>()) else { return };
         if word & Target::<P>::SORT == 0 {
             let mutex = core::ptr::with_exposed_provenance::<RawAdaptive<P>>(word);
-            // SAFETY: the waiters in the chain wait under this mutex and cannot return from the wait before they
-            // own it, which they learn only after `requeue` has put them into its list; so it is alive, and
-            // `requeue` does not touch it after that. Those in one chain share one mutex.
+            // SAFETY: the waiters in the chain wait under this mutex and cannot return from the wait before
+            // they own it, which they learn only after `requeue` has put them into its list; so it is alive,
+            // and `requeue` does not touch it after that. Those in one chain share one mutex.
             unsafe { &*mutex }.requeue(first);
             return;
         }
@@ -392,8 +393,8 @@ impl Chain {
         while let Some(id) = next {
             // Sending links the node elsewhere.
             next = NodeId::from_raw(id.get::<P>().after.load(Relaxed));
-            // SAFETY: as above: the mutex is alive until its last waiter has been sent, and `send_lock` does not touch
-            // it after that.
+            // SAFETY: as above: the mutex is alive until its last waiter has been sent, and `send_lock` does
+            // not touch it after that.
             unsafe { &*mutex }.send_lock(id.into());
         }
     }

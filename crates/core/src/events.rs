@@ -1,9 +1,9 @@
 //! Lock events: what happens in the slow paths of the locks, for those who count it.
 //!
-//! Of the spinlock, the counters that Waiman Long's series collects for its paravirtual lock ("qspinlock: a 4-byte queue spinlock with
-//! PV support", 2015), and those of what is done differently here. A lock reports each to an
-//! [`Observer`], in slow paths only; who keeps them, per thread or not at all, is the
-//! platform's business.
+//! Of the spinlock, the counters that Waiman Long's series collects for its paravirtual lock ("qspinlock: a
+//! 4-byte queue spinlock with PV support", 2015), and those of what is done differently here. A lock reports
+//! each to an [`Observer`], in slow paths only; who keeps them, per thread or not at all, is the platform's
+//! business.
 
 /// Who counts lock events, and has a clock for durations. All of it may be left out.
 pub trait Observer {
@@ -13,12 +13,13 @@ pub trait Observer {
         false
     }
 
-    /// Counts an event, and for those that are durations their `amount` in nanoseconds. Called in slow paths only,
-    /// and only if [`Observer::counting`].
+    /// Counts an event, and for those that are durations their `amount` in nanoseconds. Called in slow paths
+    /// only, and only if [`Observer::counting`].
     #[inline(always)]
     fn count(_event: Event, _amount: u64) {}
 
-    /// Nanoseconds since some fixed point: for durations, in slow paths. Without it no long-term fairness slice ends.
+    /// Nanoseconds since some fixed point: for durations, in slow paths. Without it no long-term fairness
+    /// slice ends.
     #[inline(always)]
     fn now() -> u64 {
         0
@@ -119,7 +120,8 @@ events! {
     FoundHeld = "calls that found it held",
     /// ... and acquired it without a sleep.
     Spun = "acquired by spinning",
-    /// The designated waker of the default mutex parked for a set time, as others took the mutex all the time.
+    /// The designated waker of the default mutex parked for a set time, as others took the mutex all the
+    /// time.
     TimedSleep = "sleeps for a set time",
     /// A waiter slept in the list until somebody woke it.
     Sleep = "sleeps until woken",

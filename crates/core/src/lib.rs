@@ -4,7 +4,8 @@
 //! (`poundlock-model`), and wherever else somebody implements the trait. Nothing here allocates, panics,
 //! uses a global, or knows Linux.
 //!
-//! * [`poundlock`]: the default mutex, that whoever finds it free takes, with one waiter awake; and its policies.
+//! * [`poundlock`]: the default mutex, that whoever finds it free takes, with one waiter awake; and its
+//!   policies.
 //! * [`adaptive`]: the queued adaptive mutex, in four variants.
 //! * [`waiting`]: what waits: the part that these and the readers-writer lock share, and its proof.
 //! * [`condvar`]: the condition variable that moves its waiters to the mutex instead of waking them all.
@@ -14,8 +15,8 @@
 //! * [`semarray`]: System V semaphore arrays in memory that processes share.
 //! * [`mcs`]: the MCS queue of spinners that a waiter may leave.
 //! * [`mpsc`]: a queue of waiters with many producers and one consumer.
-//! * [`platform`], [`atomic`], [`record`], [`node`]: the machine, its atomics, the records through which threads wait, and how
-//!   a thread takes its nodes.
+//! * [`platform`], [`atomic`], [`record`], [`node`]: the machine, its atomics, the records through which
+//!   threads wait, and how a thread takes its nodes.
 //! * [`events`]: what happens in the slow paths, for those who count it.
 #![no_std]
 
@@ -24,6 +25,8 @@ pub mod atomic;
 pub mod condvar;
 pub mod events;
 pub mod handoff;
+#[cfg(test)]
+mod headers;
 pub mod mcs;
 pub mod mpsc;
 pub mod node;
@@ -33,8 +36,6 @@ pub mod qspin;
 pub mod record;
 pub mod rwlock;
 pub mod semarray;
-#[cfg(test)]
-mod headers;
 #[cfg(test)]
 mod testing;
 pub mod tunings;

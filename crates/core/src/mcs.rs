@@ -99,8 +99,8 @@ fn abandon<P: Platform>(tail: &P::U32, id: NodeId, node: &Node<P>) -> bool {
 fn successor<P: Platform>(tail: &P::U32, id: NodeId, front: u32) -> Option<NodeId> {
     let node = id.get::<P>();
     stall_until::<P, _>(|| {
-        // Release: whoever joins next finds `front` as we leave it. Acquire: if the tail named us because the one
-        // behind us left, its last store to our `next` happens before our next use of the node.
+        // Release: whoever joins next finds `front` as we leave it. Acquire: if the tail named us because the
+        // one behind us left, its last store to our `next` happens before our next use of the node.
         if tail.load(Relaxed) == id.raw() && tail.compare_exchange(id.raw(), front, AcqRel, Relaxed).is_ok() {
             return Some(None);
         }

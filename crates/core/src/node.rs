@@ -152,15 +152,15 @@ pub(crate) struct Spare<P: Platform> {
 }
 
 impl<P: Platform> Spare<P> {
-    /// Takes a spare node for the lock at this address: the one that the thread left in its queue, if there is one, or else one
-    /// that is in no queue. `None` if all are in use, or in other locks' queues, or if the caller is a signal handler that
-    /// has interrupted the choice.
+    /// Takes a spare node for the lock at this address: the one that the thread left in its queue, if there
+    /// is one, or else one that is in no queue. `None` if all are in use, or in other locks' queues, or if
+    /// the caller is a signal handler that has interrupted the choice.
     pub(crate) fn take(lock: usize) -> Option<Self> {
         let index = P::current()?;
         let record = P::record(index);
-        // A node that was looked at is still what it was when it is taken, for nobody but this thread gives it to another
-        // lock: a handler in between, which could have done that, leaves the nodes alone. One that runs between the load and
-        // the store has come to its end when the store is made.
+        // A node that was looked at is still what it was when it is taken, for nobody but this thread gives
+        // it to another lock: a handler in between, which could have done that, leaves the nodes alone. One
+        // that runs between the load and the store has come to its end when the store is made.
         if record.choosing.load(Relaxed) != 0 {
             return None;
         }
@@ -218,7 +218,8 @@ impl<P: Platform> Spare<P> {
         self.waiter
     }
 
-    /// There was no wait: the node, [`state::TAKEN`], has been in no queue. A wait makes its node idle itself.
+    /// There was no wait: the node, [`state::TAKEN`], has been in no queue. A wait makes its node idle
+    /// itself.
     pub(crate) fn put_back(self) {
         self.waiter.get::<P>().state.store(state::IDLE, Relaxed);
     }

@@ -1,8 +1,8 @@
 //! What a lock may ask of the machine it runs on.
 //!
-//! The trait is small on purpose: an implementer provides atomics, a way to sleep on a word, a record per thread that is never
-//! unmapped, and evidence whether another thread runs. Nothing in it belongs to one lock. Every wait loop in this crate goes
-//! through it, so that a checker or a simulator sees every step.
+//! The trait is small on purpose: an implementer provides atomics, a way to sleep on a word, a record per
+//! thread that is never unmapped, and evidence whether another thread runs. Nothing in it belongs to one
+//! lock. Every wait loop in this crate goes through it, so that a checker or a simulator sees every step.
 
 use crate::atomic::Atomics;
 pub use crate::atomic::{Atomic, ConstAtomic, Split};
@@ -36,8 +36,8 @@ pub enum Until<'a> {
     Woken,
     /// Until this has passed. No clock makes the wait end earlier.
     Deadline(&'a Deadline),
-    /// For about so many nanoseconds, more rather than less: for a thread that is to look now and then, because its wake-up may
-    /// be lost, or because nobody is to wake it.
+    /// For about so many nanoseconds, more rather than less: for a thread that is to look now and then,
+    /// because its wake-up may be lost, or because nobody is to wake it.
     Nanoseconds(u32),
 }
 
@@ -85,8 +85,8 @@ pub trait Spin: Sized {
     /// Spins once, briefly. Returns false when the budget is used up and the caller should sleep.
     fn spin(&mut self) -> bool;
 
-    /// Spins for so many turns, each some ten nanoseconds where the platform measures time. Returns false if the budget was used
-    /// up before.
+    /// Spins for so many turns, each some ten nanoseconds where the platform measures time. Returns false if
+    /// the budget was used up before.
     fn pass(&mut self, turns: u32) -> bool {
         (0..turns).all(|_| self.spin())
     }
@@ -97,7 +97,8 @@ pub trait Spin: Sized {
 
 /// The constants of one lock's policy: each with its unit and derivation, where the policy is.
 pub trait Tunable: Copy + 'static {
-    /// What was found by measurement for threads of Linux, where a sleep and a wake-up take some microseconds.
+    /// What was found by measurement for threads of Linux, where a sleep and a wake-up take some
+    /// microseconds.
     const USER_SPACE: Self;
 }
 
@@ -106,8 +107,9 @@ pub trait Platform: Atomics + Observer {
     /// A spin budget.
     type Spin: Spin;
 
-    /// Called in every turn of a loop that waits without end and keeps its CPU: those of spinlocks that have no
-    /// other way. Nothing but a change of what the loop looks at ends it, so a simulator may skip turns that find none.
+    /// Called in every turn of a loop that waits without end and keeps its CPU: those of spinlocks that have
+    /// no other way. Nothing but a change of what the loop looks at ends it, so a simulator may skip turns
+    /// that find none.
     fn relax();
 
     /// Called in the `round`th turn of a loop that waits for a few instructions of another thread, such as
@@ -115,14 +117,14 @@ pub trait Platform: Atomics + Observer {
     /// the other thread does not run. Round 0 is a brief pause.
     fn stall(round: u32);
 
-    /// Lets others run on the caller's CPU that want to, once; among its equals, the caller is the last to run again. It may
-    /// return at once.
+    /// Lets others run on the caller's CPU that want to, once; among its equals, the caller is the last to
+    /// run again. It may return at once.
     fn yield_now() {
         Self::relax();
     }
 
-    /// Sleeps while `word` holds `expected`, until woken, as long as `until` says, or until there is no reason at all. The
-    /// comparison and the falling asleep are atomic with respect to [`Platform::wake`].
+    /// Sleeps while `word` holds `expected`, until woken, as long as `until` says, or until there is no
+    /// reason at all. The comparison and the falling asleep are atomic with respect to [`Platform::wake`].
     fn wait(word: &Self::U32, expected: u32, until: Until<'_>) -> Waited;
 
     /// Wakes up to `count` threads that wait on the word at this address. The word may be gone already:
@@ -166,10 +168,10 @@ pub trait Platform: Atomics + Observer {
         false
     }
 
-    /// The asymmetric fence: returns when no thread is between the look and the store of a [`Platform::release`] any more. One
-    /// that was there has stored, or looks again, and then sees what the caller wrote before the call. What those threads
-    /// stored happens before the return. A platform that is refused a fence does nothing, and ends every
-    /// [`Platform::wait`] after some milliseconds.
+    /// The asymmetric fence: returns when no thread is between the look and the store of a
+    /// [`Platform::release`] any more. One that was there has stored, or looks again, and then sees what the
+    /// caller wrote before the call. What those threads stored happens before the return. A platform that is
+    /// refused a fence does nothing, and ends every [`Platform::wait`] after some milliseconds.
     #[inline(always)]
     fn fence() {}
 
@@ -179,8 +181,8 @@ pub trait Platform: Atomics + Observer {
         false
     }
 
-    /// Constants of a policy: the same ones for as long as there are locks, and so cheap to have that slow paths ask for each. A
-    /// checker may return others, to make rare paths common.
+    /// Constants of a policy: the same ones for as long as there are locks, and so cheap to have that slow
+    /// paths ask for each. A checker may return others, to make rare paths common.
     #[inline(always)]
     fn tuning<T: Tunable>() -> T {
         T::USER_SPACE

@@ -1,62 +1,53 @@
 //! The memory through which threads wait: nodes, and the record of a thread that has them.
 //!
-//! A thread waits through a [`Node`] of its [`Record`]: other threads link it, pass it on, and wake it. They may look at it a
-//! moment after its owner has gone, so nodes live in records that the platform never unmaps ("type-stable"), not on stacks. A
-//! thread has [`LEVELS`] nodes, because a signal handler may wait for one lock while the thread it interrupted waits for
-//! another.
+//! A thread waits through a [`Node`] of its [`Record`]: other threads link it, pass it on, and wake it. They
+//! may look at it a moment after its owner has gone, so nodes live in records that the platform never unmaps
+//! ("type-stable"), not on stacks. A thread has [`LEVELS`] nodes, because a signal handler may wait for one
+//! lock while the thread it interrupted waits for another.
 //!
-//! A node is one cache line, so three of its words mean one thing in one lock and another in another. Each meaning has an
-//! accessor of its own; a node is in one lock at a time.
+//! A node is one cache line, so three of its words mean one thing in one lock and another in another. Each
+//! meaning has an accessor of its own; a node is in one lock at a time.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::atomic::{Atomic, Atomics};
 
-/// What a [`Node`]'s `state` says. Changed by whom, holding what:
+/// What a [`Node`]'s `state` says, and who sets it, holding what. "Its thread" is the one that waits.
 ///
-/// | state | meaning | set by |
-/// | --- | --- | --- |
-/// | `IDLE` | in no sleepers' list | its thread |
-/// | `SLEEPING` | in a mutex's list or queue; wants a wake-up | its thread, or whoever requeues it, under the mutex's wait lock if it has one |
-/// | `WOKEN` | in a mutex's list; must try for the lock | an unlocker, under the wait lock |
-/// | `HANDED` | owns the lock; in a mutex's list, or taken out of its queue | an unlocker, under the wait lock if there is one |
-/// | `WAITING` | in a condition variable's list | its thread |
-/// | `LEAVING` | gave up; its thread will unlink it | its thread, from `WAITING` |
-/// | `HALTED` | in a queue spinlock's queue, behind somebody; wants to be told of headship only | its thread, from `IDLE` |
-/// | `HASHED` | queue head, in the lock hash; wants a kick | its thread, from `HEAD`; the one in front, from `HALTED`, holding the lock |
-/// | `HEAD` | queue head, spinning | the one in front, from `IDLE`, holding the lock; an unlocker, from `HASHED`, holding the lock; of a readers-writer lock: whoever passes headship on, or calls, under its guard |
-/// | `ABANDONED` | in a hand-off mutex's queue, but nobody waits | its thread, from `SLEEPING` |
-/// | `TAKEN` | a spare node that its thread is about to use | its thread, from `IDLE` |
-/// | `SIGNALLED` | out of the condition variable, not yet in the mutex's list | a signaller, from `WAITING`, under the condition variable's lock |
-///
-/// [`state::CANCELLED`] may be set on `WAITING` by anyone. `WAITING` is left by compare-and-swap only, so exactly
-/// one of a signal and a time-out wins.
+/// `WAITING` is left by compare-and-swap only, so exactly one of a signal and a time-out wins.
 pub mod state {
-    /// In no list.
+    /// In no sleepers' list. Set by its thread.
     pub const IDLE: u32 = 0;
-    /// In a mutex's list, asleep or about to be.
+    /// In a lock's list or queue, asleep or about to be; wants a wake-up. Set by its thread, or by whoever
+    /// requeues it; under the wait lock if the lock has one.
     pub const SLEEPING: u32 = 1;
-    /// In a mutex's list, woken.
+    /// Of a mutex with a list: must try for the lock. Set by an unlocker, under the wait lock.
     pub const WOKEN: u32 = 2;
-    /// In a mutex's list, and the owner.
+    /// Owns the mutex. Set by an unlocker, under the wait lock if there is one.
     pub const HANDED: u32 = 3;
-    /// In a condition variable's list.
+    /// In a condition variable's list. Set by its thread.
     pub const WAITING: u32 = 4;
-    /// In a condition variable's list, giving up.
+    /// In a condition variable's list, giving up: its thread will unlink it, which sets this from `WAITING`.
     pub const LEAVING: u32 = 5;
-    /// Signalled, in no list.
+    /// Out of the condition variable, not yet in the mutex's list. Set by a signaller from `WAITING`, under
+    /// the condition variable's wait lock.
     pub const SIGNALLED: u32 = 6;
-    /// In a queue spinlock's queue, not its head, halted or about to be.
+    /// In a queue spinlock's queue, not its head, halted or about to be; wants to be told of headship only.
+    /// Set by its thread from `IDLE`.
     pub const HALTED: u32 = 7;
-    /// In a queue spinlock's queue, its head, and to be found in the lock hash: halted or about to be.
+    /// In a queue spinlock's queue, its head, and in the lock hash: halted or about to be; wants a kick. Set
+    /// by its thread from `HEAD`, or by the one in front from `HALTED`, holding the lock.
     pub const HASHED: u32 = 8;
-    /// In a queue spinlock's queue, its head, spinning.
+    /// The head of a queue, awake. Of a queue spinlock: set by the one in front from `IDLE`, or by an
+    /// unlocker from `HASHED`, holding the lock. Of a readers-writer lock: by whoever passes headship on or
+    /// wakes it, under the wait lock.
     pub const HEAD: u32 = 9;
-    /// In a hand-off mutex's queue, given up: belongs to the queue until it is taken out.
+    /// In a hand-off mutex's queue, but nobody waits: belongs to the queue until it is taken out. Set by its
+    /// thread from `SLEEPING`.
     pub const ABANDONED: u32 = 10;
-    /// A spare node in use, in no queue.
+    /// A spare node that its thread is about to use, in no queue. Set by its thread from `IDLE`.
     pub const TAKEN: u32 = 11;
-    /// A mark upon `WAITING`: look whether the thread is to be cancelled.
+    /// A mark upon `WAITING`, set by anyone: look whether the thread is to be cancelled.
     pub const CANCELLED: u32 = 1 << 31;
 }
 
@@ -78,7 +69,8 @@ pub struct Node<P: Atomics> {
     pub(crate) after: P::U32,
     /// Sleepers' list, circular. Guarded by the lock of the list that the node is in.
     pub(crate) before: P::U32,
-    /// How urgent its thread is: see [`Platform::priority`](crate::Platform::priority). Set by the owner before it is linked.
+    /// How urgent its thread is: see [`Platform::priority`](crate::Platform::priority). Set by the owner
+    /// before it is linked.
     pub(crate) priority: P::U32,
     /// See [`Node::attempts`] and [`Node::epoch`].
     attempts_or_epoch: P::U32,
@@ -88,8 +80,9 @@ pub struct Node<P: Atomics> {
     pub(crate) linked: P::U32,
     /// See [`Node::mutex`] and [`Node::lock`].
     mutex_or_lock: P::Usize,
-    /// When it was kicked, in nanoseconds of [`Observer::now`](crate::events::Observer::now), 0 if nobody counts. Written by the holder of the
-    /// queue spinlock before the node becomes `HEAD`, and of the hand-off mutex before it becomes `HANDED`.
+    /// When it was kicked, in nanoseconds of [`Observer::now`](crate::events::Observer::now), 0 if nobody
+    /// counts. Written by the holder of the queue spinlock before the node becomes `HEAD`, and of the
+    /// hand-off mutex before it becomes `HANDED`.
     pub(crate) kicked: P::Usize,
 }
 
@@ -102,26 +95,28 @@ pub const SPARES: u32 = 4;
 /// A thread's nodes.
 pub struct Record<P: Atomics> {
     pub(crate) nodes: [Node<P>; LEVELS as usize],
-    /// Each belongs to the thread while it is `IDLE` or in one of its waits, and to a queue while it is `ABANDONED`, which
-    /// may outlast the thread.
+    /// Each belongs to the thread while it is `IDLE` or in one of its waits, and to a queue while it is
+    /// `ABANDONED`, which may outlast the thread.
     pub(crate) spares: [Node<P>; SPARES as usize],
     /// Nodes in use. Written by the record's own thread only, a signal handler on it included.
     pub(crate) depth: P::U32,
     /// Set for good when somebody asked to cancel the record's thread.
     pub(crate) cancelled: P::U32,
-    /// Since when the thread has used locks that others wait for without a CPU, in nanoseconds of [`Observer::now`](crate::events::Observer::now) without the
-    /// lowest bit, which says instead that somebody was woken to relieve it. 0 before it is asked. Written by the record's own
-    /// thread only, a signal handler on it included, to which it is a hint.
+    /// Since when the thread has used locks that others wait for without a CPU, in nanoseconds of
+    /// [`Observer::now`](crate::events::Observer::now) without the lowest bit, which says instead that
+    /// somebody was woken to relieve it. 0 before it is asked. Written by the record's own thread only, a
+    /// signal handler on it included, to which it is a hint.
     pub(crate) slice: P::Usize,
     /// When it was last asked whether that is over.
     pub(crate) asked: P::Usize,
-    /// How many readers-writer locks the thread has left that somebody waited for without a CPU. Written by the record's own thread only, a signal
-    /// handler on it included, to which it is a hint.
+    /// How many readers-writer locks the thread has left that somebody waited for without a CPU. Written by
+    /// the record's own thread only, a signal handler on it included, to which it is a hint.
     pub(crate) left: P::U32,
     /// What the platform knows of the thread's priority, and since when: its own to read and write, on the
     /// record's own thread.
     priority: [P::U32; 2],
-    /// 1 while the thread chooses a spare node. Written by the record's own thread only, a signal handler on it included.
+    /// 1 while the thread chooses a spare node. Written by the record's own thread only, a signal handler on
+    /// it included.
     pub(crate) choosing: P::U32,
 }
 
@@ -156,7 +151,8 @@ impl<P: Atomics> Node<P> {
         &self.state
     }
 
-    /// In a mutex, or at the head of a queue spinlock: how often it was woken in vain. Guarded by the mutex's wait lock.
+    /// In a mutex, or at the head of a queue spinlock: how often it was woken in vain. Guarded by the mutex's
+    /// wait lock.
     pub(crate) fn attempts(&self) -> &P::U32 {
         &self.attempts_or_epoch
     }
@@ -176,8 +172,8 @@ impl<P: Atomics> Node<P> {
         &self.bypasses_or_phase
     }
 
-    /// In a condition variable: the mutex that its waiter is to get back (its address), 0 if it is to be woken instead. Set by
-    /// the owner before it is linked.
+    /// In a condition variable: the mutex that its waiter is to get back (its address), 0 if it is to be
+    /// woken instead. Set by the owner before it is linked.
     pub(crate) fn mutex(&self) -> &P::Usize {
         &self.mutex_or_lock
     }
@@ -222,8 +218,9 @@ impl<P: Atomics> Record<P> {
         }
     }
 
-    /// Where a platform may keep what it knows of the thread for [`Platform::priority`](crate::Platform::priority): two words, which are
-    /// 0 when the record is a new thread's.
+    /// Where a platform may keep what it knows of the thread for
+    /// [`Platform::priority`](crate::Platform::priority): two words, which are 0 when the record is a new
+    /// thread's.
     pub fn priority(&self) -> &[P::U32; 2] {
         &self.priority
     }

@@ -1,9 +1,10 @@
 //! The queued readers-writer lock.
 //!
-//! Readers share; a writer, or whoever may become one, excludes. In the manner of Waiman Long's queue rwlock ("qrwlock", Linux, 2014):
-//! one word says who holds the lock, newcomers take it there if nothing is against it, and the others stand in a queue, of
-//! which only the head tries for the lock. What is added for user space, where whoever should run may not: waiters sleep, may have
-//! deadlines, and leave the queue in the middle; a choice of who comes next after whom; and an upgradable reader.
+//! Readers share; a writer, or whoever may become one, excludes. In the manner of Waiman Long's queue rwlock
+//! ("qrwlock", Linux, 2014): one word says who holds the lock, newcomers take it there if nothing is against
+//! it, and the others stand in a queue, of which only the head tries for the lock. What is added for user
+//! space, where whoever should run may not: waiters sleep, may have deadlines, and leave the queue in the
+//! middle; a choice of who comes next after whom; and an upgradable reader.
 //!
 //! # The words
 //!
@@ -13,16 +14,19 @@
 //! | `UPGRADABLE` | one of the readers may become a writer | that reader | that reader |
 //! | `UPGRADING` | ... and is about to: newcomers do not enter | that reader | that reader |
 //! | `HEAD_WAITING` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
-//! | `PARKED` | the queue head sleeps, or the one that upgrades | whoever sleeps; who passes headship to a sleeper | who is about to wake it, under the wait lock; a head that enters |
-//! | `WAKE_IN_FLIGHT` | the queue head was woken and has not looked yet: a hint | who wakes it, under the wait lock | the head, when it looks and when it enters; and under the wait lock when it is the head no more |
+//! | `PARKED` | the head sleeps, or the one that upgrades | whoever sleeps (1) | its waker (2); a head that enters |
+//! | `WAKE_IN_FLIGHT` | the head was woken and has not looked yet: a hint | its waker (2) | the head (3) |
 //! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
 //!
-//! `wait_lock` guards all that follows (`waiting/wait_lock.rs`). `readers` and `writers` are lists of waiters,
-//! real-time threads first ([`Platform::priority`]) and in the order in which they came among equals; an
-//! upgradable reader waits among the writers. `head` names the one waiter that may try for the lock.
-//! `upgrader` names the one that
-//! sleeps until the other readers have left. `phase` counts the writers that entered from the queue; in a waiter's node it is noted after which of them it
-//! came. `owner` is the last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set.
+//! (1) And whoever passes headship to a sleeper. (2) Under the wait lock, before it wakes it. (3) When it
+//! looks and when it enters; and, under the wait lock, whoever makes it the head no more.
+//!
+//! `wait_lock` guards all that follows (`waiting/wait_lock.rs`). `readers` and `writers` are lists of
+//! waiters, real-time threads first ([`Platform::priority`]) and in the order in which they came among
+//! equals; an upgradable reader waits among the writers. `head` names the one waiter that may try for the
+//! lock. `upgrader` names the one that sleeps until the other readers have left. `phase` counts the writers
+//! that entered from the queue; in a waiter's node it is noted after which of them it came. `owner` is the
+//! last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set.
 //!
 //! # Who comes next
 //!
@@ -32,46 +36,54 @@
 //! | `ReaderPreferring` | no | readers | readers |
 //! | `WriterPreferring` | yes | writers | writers |
 //!
-//! Whether readers or writers are next is the preference's to say, whatever priorities they have; priorities say
-//! who is the first of the readers and the first of the writers.
+//! Whether readers or writers are next is the preference's to say, whatever priorities they have; priorities
+//! say who is the first of the readers and the first of the writers.
 //!
-//! With the first nobody waits for more than one phase of the others, in the manner of Brandenburg and Anderson's phase-fair locks (Real-Time
-//! Systems, 2010), but that who runs may overtake who sleeps, for a bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so,
-//! and a newcomer that finds the lock free takes it, until the head has been woken in vain
+//! With the first nobody waits for more than one phase of the others, in the manner of Brandenburg and
+//! Anderson's phase-fair locks (Real-Time Systems, 2010), but that who runs may overtake who sleeps, for a
+//! bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so, and a
+//! newcomer that finds the lock free takes it, until the head has been woken in vain
 //! [`Tuning::handoff_after`] times.
 //!
-//! A thread that holds the lock as a reader may take it again as one, whoever waits, only with `ReaderPreferring`, which each call names for itself.
+//! A thread that holds the lock as a reader may take it again as one, whoever waits, only with
+//! `ReaderPreferring`, which each call names for itself.
 //!
 //! # Slices
 //!
-//! A head that was woken has no CPU yet where threads outnumber them, and those who have one use the lock meanwhile. `WAKE_IN_FLIGHT` tells them as they leave; one that has
-//! been at it for a [`Tuning::slice`] yields, outside its section, rather than be preempted inside at the end of a time slice.
+//! A head that was woken has no CPU yet where threads outnumber them, and those who have one use the lock
+//! meanwhile. `WAKE_IN_FLIGHT` tells them as they leave; one that has been at it for a [`Tuning::slice`]
+//! yields, outside its section, rather than be preempted inside at the end of a time slice.
 //!
 //! # Invariants
 //!
-//! * **EXCLUSION.** Every entry is a read-modify-write of `word` that finds nothing there which excludes it. `WRITER` excludes all;
-//!   `READERS` exclude a writer; `UPGRADABLE` excludes another.
-//! * **HEAD.** If a list is not empty, `head` names one of its nodes, and only that thread sets or clears `HEAD_WAITING`. Both change under
-//!   the wait lock, except that the head clears `HEAD_WAITING` as it enters.
-//! * **DUTY.** The head is awake ([`state::HEAD`], or between its wake-up and its next look), or `PARKED` is set, or it is about to be looked
-//!   at by whoever has cleared `PARKED`. It sets `PARKED` by a read-modify-write after it has published [`state::SLEEPING`], and looks at what that
-//!   returned; who leaves the lock so that the head may enter looks at `PARKED` in the very step with which it leaves.
-//! * **LAST TOUCH.** The step that releases the lock is the last access to it. Who finds `PARKED` set calls the sleeper first, under the wait lock, and
-//!   releases with `PARKED` clear, or calls again; it wakes by address, in type-stable memory.
-//! * **SERVICE.** Headship is passed on by whoever enters from it or gives up. A head that has waited in vain bars newcomers, so it enters when those
-//!   inside have left. More urgent threads of its list, and they alone, may take headship from it.
+//! * **EXCLUSION.** Every entry is a read-modify-write of `word` that finds nothing there which excludes it.
+//!   `WRITER` excludes all; `READERS` exclude a writer; `UPGRADABLE` excludes another.
+//! * **HEAD.** If a list is not empty, `head` names one of its nodes, and only that thread sets or clears
+//!   `HEAD_WAITING`. Both change under the wait lock, except that the head clears `HEAD_WAITING` as it
+//!   enters.
+//! * **DUTY.** The head is awake ([`state::HEAD`], or between its wake-up and its next look), or `PARKED` is
+//!   set, or it is about to be looked at by whoever has cleared `PARKED`. It sets `PARKED` by a
+//!   read-modify-write after it has published [`state::SLEEPING`], and looks at what that returned; who
+//!   leaves the lock so that the head may enter looks at `PARKED` in the very step with which it leaves.
+//! * **LAST TOUCH.** The step that releases the lock is the last access to it. Who finds `PARKED` set calls
+//!   the sleeper first, under the wait lock, and releases with `PARKED` clear, or calls again; it wakes by
+//!   address, in type-stable memory.
+//! * **SERVICE.** Headship is passed on by whoever enters from it or gives up. A head that has waited in vain
+//!   bars newcomers, so it enters when those inside have left. More urgent threads of its list, and they
+//!   alone, may take headship from it.
 //! * **PRIORITY.** No head sleeps while a more urgent waiter is in its list: a newcomer takes headship from
-//!   one that sleeps, and one that is about to sleep gives it up. Both happen under the wait lock, and only if the
-//!   head's node is [`state::SLEEPING`]; who has said so does not try as the head again before it is called,
-//!   or has found under the wait lock that it is the head still. So nobody tries as the head who is not.
+//!   one that sleeps, and one that is about to sleep gives it up. Both happen under the wait lock, and only
+//!   if the head's node is [`state::SLEEPING`]; who has said so does not try as the head again before it is
+//!   called, or has found under the wait lock that it is the head still. So nobody tries as the head who is
+//!   not.
 //!
-//! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that nobody upgrades. So whoever keeps a lock where others
-//!   keep theirs may have a word of theirs there that says whose it is.
+//! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that nobody upgrades. So
+//!   whoever keeps a lock where others keep theirs may have a word of theirs there that says whose it is.
 //!
 //! # Forks
 //!
-//! In a forked child the lists name threads that do not exist there. The epoch in `wait_lock` tells, and whoever enters a slow path first clears
-//! them, with the bits of `word` that speak of waiters.
+//! In a forked child the lists name threads that do not exist there. The epoch in `wait_lock` tells, and
+//! whoever enters a slow path first clears them, with the bits of `word` that speak of waiters.
 //!
 //! Proof: crates/core/src/rwlock.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/rwlock.rs
@@ -100,11 +112,13 @@ pub struct Tuning {
 
 impl Tunable for Tuning {
     const USER_SPACE: Tuning = Tuning {
-        // Each wake-up in vain costs some ten microseconds; one that was not served after so many has met with something else.
+        // Each wake-up in vain costs some ten microseconds; one that was not served after so many has met
+        // with something else.
         handoff_after: 16,
         // A look takes the line from those who enter and leave, who write to it.
         turns_a_look: 16,
-        // Half of the default mutex's slice: a thread that yields is the next to run where nobody else wants its CPU.
+        // Half of the default mutex's slice: a thread that yields is the next to run where nobody else wants
+        // its CPU.
         slice: 250_000,
         // 4: there is nothing to do but this in the slow path in which it is asked.
         leavings_a_slice_check: 2,
@@ -134,10 +148,11 @@ pub enum Preference {
     /// Readers and writers in turn: nobody starves. The default.
     #[default]
     PhaseFair,
-    /// Readers enter whenever no writer is inside, so that one may enter again while it is inside. Writers may starve. As glibc's
-    /// `PTHREAD_RWLOCK_PREFER_READER_NP`.
+    /// Readers enter whenever no writer is inside, so that one may enter again while it is inside. Writers
+    /// may starve. As glibc's `PTHREAD_RWLOCK_PREFER_READER_NP`.
     ReaderPreferring,
-    /// No reader enters while a writer waits. Readers may starve. As glibc's `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
+    /// No reader enters while a writer waits. Readers may starve. As glibc's
+    /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
     WriterPreferring,
 }
 
@@ -163,7 +178,8 @@ struct Want<'a> {
 }
 
 impl Want<'_> {
-    /// The word after this thread has entered, if it may: the queue head is not kept out by its own reservation.
+    /// The word after this thread has entered, if it may: the queue head is not kept out by its own
+    /// reservation.
     fn entered(self, seen: u32, head: bool) -> Option<u32> {
         let reserved = if head { 0 } else { HEAD_WAITING };
         let (excluded, next) = match (self.mode, self.preference) {
@@ -193,8 +209,8 @@ impl Want<'_> {
 
 /// The readers-writer lock: 32 bytes, zero when unlocked. An unlocked one may be moved, copied and freed.
 ///
-/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same lock, all are with respect to others. Up to
-/// 33 million readers can hold it at once; more wait.
+/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same lock, all are
+/// with respect to others. Up to 33 million readers can hold it at once; more wait.
 #[repr(C)]
 pub struct RawRwLock<P: Platform> {
     word: P::U32,
@@ -217,12 +233,14 @@ impl<P: Platform> RawRwLock<P> {
     };
 }
 
-zeroed! { RawRwLock<P: Platform>: "An unlocked lock.", [word wait_lock owner head readers writers phase upgrader] }
+zeroed! {
+    RawRwLock<P: Platform>: "An unlocked lock.", [word wait_lock owner head readers writers phase upgrader]
+}
 
 /// As a reader, one of any number.
 impl<P: Platform> RawRwLock<P> {
-    /// Enters, waiting as long as it takes. What writers did before happens before the return. Of a thread that is inside already, see
-    /// [`Preference`].
+    /// Enters, waiting as long as it takes. What writers did before happens before the return. Of a thread
+    /// that is inside already, see [`Preference`].
     #[inline]
     pub fn lock_read(&self, preference: Preference) {
         if !self.take_read() {
@@ -230,7 +248,8 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// As [`RawRwLock::lock_read`], but gives up once `deadline` has passed; false then. It does not if it need not wait.
+    /// As [`RawRwLock::lock_read`], but gives up once `deadline` has passed; false then. It does not if it
+    /// need not wait.
     #[inline]
     pub fn lock_read_until(&self, preference: Preference, deadline: &Deadline) -> bool {
         self.take_read() || self.lock_slow(Want { mode: Mode::Reader, preference, deadline: Some(deadline) })
@@ -250,11 +269,13 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Enters if that is a single step: for callers that have a slow path of their own. Synchronises as [`RawRwLock::lock_read`] when true.
+    /// Enters if that is a single step: for callers that have a slow path of their own. Synchronises as
+    /// [`RawRwLock::lock_read`] when true.
     #[inline(always)]
     pub fn take_read(&self) -> bool {
-        // A guess that nobody is inside. Where it is right, nothing waits for a look at what was written last; where it is wrong, it
-        // fetches the line for writing, as is needed next, and a look would have fetched it for reading only.
+        // A guess that nobody is inside. Where it is right, nothing waits for a look at what was written
+        // last; where it is wrong, it fetches the line for writing, as is needed next, and a look would have
+        // fetched it for reading only.
         match self.swap(0, 1, Acquire) {
             Ok(_) => true,
             Err(seen) => {
@@ -264,7 +285,8 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Leaves if that is a single step, as [`RawRwLock::unlock_read`]; false if it is not, or if there is no reader.
+    /// Leaves if that is a single step, as [`RawRwLock::unlock_read`]; false if it is not, or if there is no
+    /// reader.
     #[inline(always)]
     pub fn give_read(&self) -> bool {
         // As in `take_read`.
@@ -289,8 +311,8 @@ impl<P: Platform> RawRwLock<P> {
 
 /// As a writer, alone.
 impl<P: Platform> RawRwLock<P> {
-    /// Enters, waiting as long as it takes. What those inside before did happens before the return. A thread that is inside already waits
-    /// for ever.
+    /// Enters, waiting as long as it takes. What those inside before did happens before the return. A thread
+    /// that is inside already waits for ever.
     #[inline]
     pub fn lock_write(&self, preference: Preference) {
         if !self.take_write() {
@@ -298,7 +320,8 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// As [`RawRwLock::lock_write`], but gives up once `deadline` has passed; false then. It does not if it need not wait.
+    /// As [`RawRwLock::lock_write`], but gives up once `deadline` has passed; false then. It does not if it
+    /// need not wait.
     #[inline]
     pub fn lock_write_until(&self, preference: Preference, deadline: &Deadline) -> bool {
         self.take_write() || self.lock_slow(Want { mode: Mode::Writer, preference, deadline: Some(deadline) })
@@ -399,12 +422,14 @@ impl<P: Platform> RawRwLock<P> {
         false
     }
 
-    /// Becomes the writer, as soon as the other readers have left; no more come in. Synchronises as [`RawRwLock::lock_write`].
+    /// Becomes the writer, as soon as the other readers have left; no more come in. Synchronises as
+    /// [`RawRwLock::lock_write`].
     pub fn upgrade(&self) {
         self.upgrade_within(None);
     }
 
-    /// As [`RawRwLock::upgrade`], but gives up once `deadline` has passed; false then, and the caller is the upgradable reader still.
+    /// As [`RawRwLock::upgrade`], but gives up once `deadline` has passed; false then, and the caller is the
+    /// upgradable reader still.
     pub fn upgrade_until(&self, deadline: &Deadline) -> bool {
         self.upgrade_within(Some(deadline))
     }
@@ -523,8 +548,9 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Looks for as long as a sleep and a wake-up would take, whoever queues: if everybody slept who finds others inside, those who
-    /// run would soon be fewer than the CPUs. The queue head bars newcomers if they are to let it pass.
+    /// Looks for as long as a sleep and a wake-up would take, whoever queues: if everybody slept who finds
+    /// others inside, those who run would soon be fewer than the CPUs. The queue head bars newcomers if they
+    /// are to let it pass.
     fn optimistic_spin(&self, want: Want<'_>) -> bool {
         let mut budget = P::Spin::fresh();
         loop {
@@ -532,7 +558,8 @@ impl<P: Platform> RawRwLock<P> {
                 return true;
             }
             let seen = self.word.load(Relaxed);
-            // Where nobody queues, a writer that finds readers had better bar others than hope for a gap between them.
+            // Where nobody queues, a writer that finds readers had better bar others than hope for a gap
+            // between them.
             let to_bar = want.mode != Mode::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
             if to_bar || seen & HEAD_WAITING != 0 || self.is_displaced(seen) || want.expired::<P>() {
                 return false;
@@ -684,14 +711,15 @@ impl<P: Platform> RawRwLock<P> {
             if want.expired::<P>() {
                 return false;
             }
-            // The first time others may pass: one of the readers inside may have lost its CPU, and whoever has one had better
-            // use it than wait with us.
+            // The first time others may pass: one of the readers inside may have lost its CPU, and whoever
+            // has one had better use it than wait with us.
             let briefly = vain == 0 && want.preference == Preference::PhaseFair && want.mode != Mode::Reader;
             if briefly {
                 self.word.fetch_and(!HEAD_WAITING, Relaxed);
             }
             node.state.store(state::SLEEPING, Relaxed);
-            // DUTY. Release: whoever calls us finds that we sleep. Acquire: `entered` may be true of what it returns.
+            // DUTY. Release: whoever calls us finds that we sleep. Acquire: `entered` may be true of what it
+            // returns.
             let seen = self.word.fetch_or(PARKED, AcqRel);
             if want.entered(seen, true).is_none() {
                 count::<P>(Event::HeadSleep);
@@ -717,7 +745,8 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Whether the head keeps others out: a writer the readers, and anybody who has waited in vain for too long.
+    /// Whether the head keeps others out: a writer the readers, and anybody who has waited in vain for too
+    /// long.
     fn bars(&self, want: Want<'_>, seen: u32, vain: u32) -> bool {
         let sharing = want.mode == Mode::Writer && seen & WRITER == 0;
         sharing && want.preference != Preference::ReaderPreferring
@@ -731,7 +760,8 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Takes a waiter out of the queue, and passes headship on if it has that. Returns whom to wake. Under the wait lock.
+    /// Takes a waiter out of the queue, and passes headship on if it has that. Returns whom to wake. Under
+    /// the wait lock.
     fn withdraw(&self, want: Want<'_>, id: NodeId, entered: bool) -> Option<&'static Node<P>> {
         list::remove::<P>(self.list(want.mode), id);
         if self.head.load(Relaxed) != id.raw() {
@@ -753,7 +783,8 @@ impl<P: Platform> RawRwLock<P> {
         let waits =
             wrote || entered && mode != Mode::Reader && want.preference == Preference::ReaderPreferring;
         if waits && node.state.compare_exchange(state::IDLE, state::HEAD, Release, Relaxed).is_err() {
-            // DUTY, for it. Nobody can have left it the lock since it fell asleep: we are inside, and look at the word as we leave.
+            // DUTY, for it. Nobody can have left it the lock since it fell asleep: we are inside, and look at
+            // the word as we leave.
             self.word.fetch_or(PARKED, AcqRel);
             return None;
         }
@@ -778,7 +809,8 @@ impl<P: Platform> RawRwLock<P> {
         if readers_first { reader.or(writer) } else { writer.or(reader) }
     }
 
-    /// Makes a waiter look again, or makes it the head. Returns it if it sleeps, and the caller has to wake it. Under the wait lock.
+    /// Makes a waiter look again, or makes it the head. Returns it if it sleeps, and the caller has to wake
+    /// it. Under the wait lock.
     fn rouse(node: &'static Node<P>) -> Option<&'static Node<P>> {
         (node.state.swap(state::HEAD, Release) == state::SLEEPING).then_some(node)
     }
@@ -792,7 +824,8 @@ impl<P: Platform> RawRwLock<P> {
         Self::rouse(node)
     }
 
-    /// Clears bits that carry nothing. A thread sees those that it has set, and under the wait lock those that were set there.
+    /// Clears bits that carry nothing. A thread sees those that it has set, and under the wait lock those
+    /// that were set there.
     fn lift(&self, bits: u32) {
         if self.word.load(Relaxed) & bits != 0 {
             self.word.fetch_and(!bits, Relaxed);
@@ -840,7 +873,8 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Yields to the queue head that has no CPU yet, if the calling thread, which has left, has been at it for long.
+    /// Yields to the queue head that has no CPU yet, if the calling thread, which has left, has been at it
+    /// for long.
     fn yield_slice() {
         let Some(index) = P::current() else { return };
         let record = P::record(index);
@@ -863,7 +897,8 @@ impl<P: Platform> RawRwLock<P> {
     }
 }
 
-/// Sleepers that have been told to look again and are still to be woken: the queue head, and the one that upgrades.
+/// Sleepers that have been told to look again and are still to be woken: the queue head, and the one that
+/// upgrades.
 #[must_use]
 struct Called<P: Platform>([Option<&'static Node<P>>; 2]);
 

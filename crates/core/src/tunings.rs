@@ -1,4 +1,5 @@
-//! The constants of all policies together: for checkers, which make rare paths common, and for simulated kernels.
+//! The constants of all policies together: for checkers, which make rare paths common, and for simulated
+//! kernels.
 
 use core::any::Any;
 

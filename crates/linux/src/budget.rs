@@ -1,4 +1,5 @@
-//! Spin budgets: about as long as a sleep and a wake-up take. And what a thread does that waits for another's few instructions.
+//! Spin budgets: about as long as a sleep and a wake-up take. And what a thread does that waits for another's
+//! few instructions.
 //!
 //! Spinning for the cost of the alternative is at most twice as bad as knowing the future (Karlin et al.,
 //! SODA 1990). What the processor's pause takes differs a hundredfold between processors, so it is measured
@@ -12,7 +13,8 @@ use poundlock_core::platform::Spin;
 /// the last ten years, the upper end in virtual machines whose CPUs halt when idle.
 const SLEEP_AND_WAKE_NS: u64 = 20_000;
 
-/// What a turn is meant to take: about what the processor's pause takes on most. The locks' tuning counts in turns.
+/// What a turn is meant to take: about what the processor's pause takes on most. The locks' tuning counts in
+/// turns.
 const TURN_NS: u64 = 10;
 
 /// The measured pace, as [`Pace::to_word`] has it; 0 before it is measured.
@@ -211,7 +213,8 @@ mod tests {
     #[test]
     fn a_turn_takes_as_long_whatever_a_pause_takes() {
         use super::{Pace, TURN_NS, Turns};
-        // Nanoseconds that a hundred pauses take: from a yield that does nothing to a hypervisor that takes notice.
+        // Nanoseconds that a hundred pauses take: from a yield that does nothing to a hypervisor that takes
+        // notice.
         for took in [60, 100, 300, 700, 1_100, 1_600, 4_300, 7_000, 50_000] {
             let pace = Pace::new(100, took);
             assert_eq!(Pace::of(pace.to_word()), pace);

@@ -1,7 +1,7 @@
 //! Where the paravirtual spinlock finds its halted queue heads: the memory of the lock hash.
 //!
-//! A line for every index that a lock word can name, mapped when the first waiter halts. The kernel provides pages only
-//! where it is used, and wipes them in a forked child, whose parent's waiters do not exist there.
+//! A line for every index that a lock word can name, mapped when the first waiter halts. The kernel provides
+//! pages only where it is used, and wipes them in a forked child, whose parent's waiters do not exist there.
 
 use core::ptr;
 use core::sync::atomic::{

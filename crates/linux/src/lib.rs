@@ -43,8 +43,8 @@ pub fn init() {
     let _ = <Linux as poundlock_core::Platform>::epoch();
 }
 
-/// As [`init`], with the values of glibc's `__rseq_offset` and `__rseq_size`, for those who know them: without a dynamic linker
-/// [`init`] finds neither.
+/// As [`init`], with the values of glibc's `__rseq_offset` and `__rseq_size`, for those who know them:
+/// without a dynamic linker [`init`] finds neither.
 ///
 /// # Safety
 /// They are.

@@ -4,10 +4,11 @@ use poundlock_core::qspin::{Environment, Form, choose};
 
 /// The form of the queue spinlock for this process: asked once, when it starts.
 ///
-/// Nobody can tell at its start how many threads a process will have, so there may always be more than CPUs; and Linux
-/// can always halt a thread and kick it, unless the memory for the lock hash is refused. So without being told this
-/// chooses [`Form::Paravirtual`], and [`Form::Virtual`] where that is refused. [`Form::Native`] is for those who know
-/// that each of their threads has a CPU to itself, and has to be asked for.
+/// Nobody can tell at its start how many threads a process will have, so there may always be more than CPUs;
+/// and Linux can always halt a thread and kick it, unless the memory for the lock hash is refused. So without
+/// being told this chooses [`Form::Paravirtual`], and [`Form::Virtual`] where that is refused.
+/// [`Form::Native`] is for those who know that each of their threads has a CPU to itself, and has to be asked
+/// for.
 pub fn spinlock() -> Form {
     choose(Environment {
         hypervisor: hypervisor(),
@@ -21,8 +22,8 @@ pub fn spinlock() -> Form {
 pub fn hypervisor() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        // CPUID leaf 1, ECX bit 31: 0 on every real processor, set by hypervisors.
-        // SAFETY: every x86-64 processor has the instruction, and the leaf. Later compilers know that it is safe.
+        // CPUID leaf 1, ECX bit 31: 0 on every real processor, set by hypervisors. SAFETY: every x86-64
+        // processor has the instruction, and the leaf. Later compilers know that it is safe.
         #[allow(unused_unsafe)]
         let leaf = unsafe { core::arch::x86_64::__cpuid(1) };
         leaf.ecx >> 31 != 0

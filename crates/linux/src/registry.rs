@@ -57,7 +57,8 @@ struct Entry {
     epoch: AtomicU32,
     /// The next free entry's index plus one.
     next_free: AtomicU32,
-    /// What the thread uses that somebody else may want to give back: see [`crate::sem`]. Written by the thread only.
+    /// What the thread uses that somebody else may want to give back: see [`crate::sem`]. Written by the
+    /// thread only.
     marks: [AtomicUsize; MARKS],
 }
 
@@ -180,8 +181,8 @@ pub fn forked() {
     }
 }
 
-/// Makes every registered thread with this `pthread_t` look, wherever it waits on a condition variable, whether
-/// it is to be cancelled. Call it after the request was made.
+/// Makes every registered thread with this `pthread_t` look, wherever it waits on a condition variable,
+/// whether it is to be cancelled. Call it after the request was made.
 pub fn cancel(handle: usize) {
     // SeqCst fence, partner of the one in `enlist`: either the thread is found here, or its own test for
     // cancellation, which it makes after it has registered, sees the request.
@@ -399,7 +400,7 @@ fn pop() -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HIGH, INDEX_MASK, allocate, reap, entry, identity, push, thread_id};
+    use super::{HIGH, INDEX_MASK, allocate, entry, identity, push, reap, thread_id};
     use std::collections::HashSet;
     use std::sync::atomic::Ordering::Relaxed;
     use std::sync::{Arc, Barrier, mpsc};

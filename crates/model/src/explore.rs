@@ -20,9 +20,9 @@ const EXECUTIONS: u64 = 10_000;
 /// Set it to explore further: to a number of executions for each bound of each model.
 const VARIABLE: &str = "POUNDLOCK_MODEL_EXECUTIONS";
 
-/// Explores the executions of `body` without a preemption, then those with one, and so on up to `preemptions`;
-/// prints how many there were, and whether that was all. (A yield, and falling asleep, are no preemptions.) The
-/// body runs in the main thread, number 0, and joins the threads that it starts.
+/// Explores the executions of `body` without a preemption, then those with one, and so on up to
+/// `preemptions`; prints how many there were, and whether that was all. (A yield, and falling asleep, are no
+/// preemptions.) The body runs in the main thread, number 0, and joins the threads that it starts.
 ///
 /// # Panics
 /// If an execution fails: an assertion, a deadlock (a lost wake-up), accesses that nothing orders, a late
@@ -171,7 +171,8 @@ pub struct HandoffWords<'a> {
 
 /// The words of a hand-off mutex.
 pub fn handoff_words<P: Modelled>(mutex: &RawHandoff<P>) -> HandoffWords<'_> {
-    // SAFETY: `RawHandoff` is `repr(C)` and made of five `P::U32`, two of them in its queue, which is `repr(C)` too.
+    // SAFETY: `RawHandoff` is `repr(C)` and made of five `P::U32`, two of them in its queue, which is
+    // `repr(C)` too.
     let [count, push, pop, owner, learnt] = unsafe { words(mutex) };
     HandoffWords { count, push, pop, owner, learnt }
 }

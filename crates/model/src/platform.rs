@@ -90,7 +90,10 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tuni
 const TIMED_PARK: u32 = 500_000;
 
 macro_rules! platforms {
-    ($($(#[$doc:meta])* $name:ident, $records:ident, $hash:ident, $cached:ident: $tunings:expr, yields $yields:expr;)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $name:ident, $records:ident, $hash:ident, $cached:ident: $tunings:expr, yields $yields:expr;
+    )*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
@@ -102,8 +105,8 @@ macro_rules! platforms {
         }
 
         std::thread_local! {
-            /// The records and the hash of the current execution, which destructors still find when the model has
-            /// failed.
+            /// The records and the hash of the current execution, which destructors still find when the model
+            /// has failed.
             static $cached: Cell<Option<Memory<$name>>> = const { Cell::new(None) };
         }
 
@@ -230,11 +233,11 @@ macro_rules! platforms {
 }
 
 platforms! {
-    /// The platform that makes rare paths common: a sleeper is handed the lock after one wake-up in vain, and may be bypassed
-    /// once, and nobody spins optimistically.
+    /// The platform that makes rare paths common: a sleeper is handed the lock after one wake-up in vain, and
+    /// may be bypassed once, and nobody spins optimistically.
     Model, MODEL_RECORDS, MODEL_HASH, MODEL_CACHE: shrunk(1, 0, usize::MAX), yields true;
-    /// Without hand-offs: a sleeper may be woken in vain again and again; newcomers look at a lock before they queue; nobody
-    /// yields; and an owner that has seen sleepers before is relieved.
+    /// Without hand-offs: a sleeper may be woken in vain again and again; newcomers look at a lock before
+    /// they queue; nobody yields; and an owner that has seen sleepers before is relieved.
     Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_CACHE: shrunk(u32::MAX, 1, 0), yields false;
 }
 

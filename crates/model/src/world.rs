@@ -504,7 +504,8 @@ impl World {
         }
     }
 
-    /// Returns when the condition, which looks at words by [`U32::peek`], holds. Within [`World::unexplored`] only.
+    /// Returns when the condition, which looks at words by [`U32::peek`], holds. Within [`World::unexplored`]
+    /// only.
     pub fn await_until(&self, condition: impl Fn() -> bool) {
         while !condition() {
             self.enter();
@@ -512,8 +513,8 @@ impl World {
         }
     }
 
-    /// Has a signal handler run in a thread: where it next waits, in whatever way, before it gives up its CPU. Of
-    /// several, each runs where the one before it waits.
+    /// Has a signal handler run in a thread: where it next waits, in whatever way, before it gives up its
+    /// CPU. Of several, each runs where the one before it waits.
     pub fn handle(&self, thread: u32, handler: impl FnOnce() + 'static) {
         self.handlers.borrow_mut().push((thread, Box::new(handler)));
     }
@@ -718,10 +719,11 @@ impl World {
         std::panic::resume_unwind(Box::new(Killed));
     }
 
-    /// Calls `body`, and if it is killed there, that is the end of the calling thread's process, of which it is the only
-    /// thread. Returns whether it was not.
+    /// Calls `body`, and if it is killed there, that is the end of the calling thread's process, of which it
+    /// is the only thread. Returns whether it was not.
     ///
-    /// Nothing runs on the way out: the locks have no destructors, and cells are not touched while a thread unwinds.
+    /// Nothing runs on the way out: the locks have no destructors, and cells are not touched while a thread
+    /// unwinds.
     ///
     /// # Panics
     /// If `body` does.
@@ -861,7 +863,8 @@ impl World {
             others
         });
         for (_, word, value) in due {
-            // SAFETY: the models that plant this fault do so with states of nodes, which last until the execution ends.
+            // SAFETY: the models that plant this fault do so with states of nodes, which last until the
+            // execution ends.
             unsafe { &*word }.store_alone(value, Release);
         }
     }

@@ -110,7 +110,8 @@ impl LockName {
         }
     }
 
-    /// Whether it differs from another by its policy of spinning only: left out where all locks are tried and none is named.
+    /// Whether it differs from another by its policy of spinning only: left out where all locks are tried and
+    /// none is named.
     pub const fn is_variation(self) -> bool {
         matches!(
             self,
@@ -198,8 +199,8 @@ impl Named for Preference {
     }
 }
 
-/// The locks that a program is run on: a mutex and a spinlock, each by name or left to us. Written as the names that were
-/// given, with a comma between them: `any-negative,qspin`.
+/// The locks that a program is run on: a mutex and a spinlock, each by name or left to us. Written as the
+/// names that were given, with a comma between them: `any-negative,qspin`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     mutex: Option<LockName>,
@@ -257,7 +258,8 @@ impl Choice {
         self.spinlock
     }
 
-    /// Whether nothing of the program changes. Spinlocks stay its own only then: with a mutex of ours, or named, they are ours.
+    /// Whether nothing of the program changes. Spinlocks stay its own only then: with a mutex of ours, or
+    /// named, they are ours.
     pub fn keeps_everything(self) -> bool {
         self.mutex == Some(LockName::Glibc) && self.spinlock.is_none()
     }

@@ -1,9 +1,9 @@
 //! Cache lines: who has a copy, and what it costs to get one.
 //!
-//! Each line is in one of the states of an invalidation protocol: some core owns it alone (modified or exclusive), or some
-//! cores share it, or none has it. Transfers of one line take turns at its home node: one that begins while another is
-//! under way waits for it. That is what makes a contended word slow, and it is the one queue that the model has; links
-//! and memory are never saturated.
+//! Each line is in one of the states of an invalidation protocol: some core owns it alone (modified or
+//! exclusive), or some cores share it, or none has it. Transfers of one line take turns at its home node: one
+//! that begins while another is under way waits for it. That is what makes a contended word slow, and it is
+//! the one queue that the model has; links and memory are never saturated.
 //!
 //! A core here is what has a cache of its own. Its hardware threads share it.
 
@@ -75,7 +75,8 @@ struct Line {
     home: u32,
     /// When the transfer that is under way ends.
     busy_until: Picoseconds,
-    /// When the last write has its effect. Until then a sibling of the writer has the line, but not yet what is written.
+    /// When the last write has its effect. Until then a sibling of the writer has the line, but not yet what
+    /// is written.
     settled: Picoseconds,
     /// How many writers there were.
     version: u32,
@@ -215,7 +216,8 @@ impl Lines {
                 line.settled = line.settled.max(done);
                 self.awakened.append(&mut line.watchers);
             }
-            // Whoever takes the line may be about to write: a spinner must look again before it sleeps, so this is no hit.
+            // Whoever takes the line may be about to write: a spinner must look again before it sleeps, so
+            // this is no hit.
             return Outcome { done, hit: false };
         }
         let done = if hit {
@@ -235,7 +237,8 @@ impl Lines {
             if let Some(owner) = line.owner.filter(|&owner| owner != core) {
                 line.leaving.push(Leaving { core: owner, from: line.settled, until: begin + cost / 2 });
             }
-            // Copies are handed out by whoever has one, one after the other; the line itself goes on only when it is there.
+            // Copies are handed out by whoever has one, one after the other; the line itself goes on only
+            // when it is there.
             line.busy_until =
                 if access == Access::Load { begin + cost * costs.load_share / 256 } else { done };
             done + costs.hit + atomic + stall
@@ -290,7 +293,8 @@ impl Lines {
         machine.costs().remote + machine.costs().hop * u64::from(hops - 1)
     }
 
-    /// What it costs to take the copies of all others away: an answer from the farthest, and a message to each.
+    /// What it costs to take the copies of all others away: an answer from the farthest, and a message to
+    /// each.
     fn invalidate(machine: &Machine, line: &Line, core: u32, traffic: &mut Traffic) -> Picoseconds {
         let costs = machine.costs();
         let node = machine.node_of_core(core);

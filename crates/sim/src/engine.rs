@@ -1,19 +1,21 @@
 //! The threads, the clock and the events of one run.
 //!
-//! Threads are coroutines of one operating-system thread, and simulated time belongs to all of them: a thread that does
-//! something which takes until some moment goes on at once if nothing else happens before, and gives way to the events that come
-//! first otherwise. So all accesses to memory happen one after the other, in the order of their times, and a run is the same
-//! whenever its seed and its machine are.
+//! Threads are coroutines of one operating-system thread, and simulated time belongs to all of them: a thread
+//! that does something which takes until some moment goes on at once if nothing else happens before, and
+//! gives way to the events that come first otherwise. So all accesses to memory happen one after the other,
+//! in the order of their times, and a run is the same whenever its seed and its machine are.
 //!
-//! An access takes effect when it is done. Those of one line that need a transfer are done in the order in which they were
-//! begun ([`crate::cache`]), so no thread sees a value that is older than one it could know of.
+//! An access takes effect when it is done. Those of one line that need a transfer are done in the order in
+//! which they were begun ([`crate::cache`]), so no thread sees a value that is older than one it could know
+//! of.
 //!
 //! # Spinning
 //!
-//! A thread that only looks at lines nobody writes to does nothing that anybody could notice. After two rounds of a wait
-//! loop that loaded the same lines, all from its own cache, and found nothing new, it sleeps through the rounds to
-//! come until one of the lines is written or its patience ends. It wakes at the round at which it would have
-//! found out, and is charged for all of them. Without that, 80 cores that spin would cost a hundred million accesses a simulated second each.
+//! A thread that only looks at lines nobody writes to does nothing that anybody could notice. After two
+//! rounds of a wait loop that loaded the same lines, all from its own cache, and found nothing new, it sleeps
+//! through the rounds to come until one of the lines is written or its patience ends. It wakes at the round
+//! at which it would have found out, and is charged for all of them. Without that, 80 cores that spin would
+//! cost a hundred million accesses a simulated second each.
 
 use core::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -671,8 +673,8 @@ impl Engine {
         inner.threads[id].atomic = atomic;
     }
 
-    /// Whether somebody else is to have the caller's CPU, which it keeps: what a kernel asks before it goes on spinning, unless it
-    /// must not sleep.
+    /// Whether somebody else is to have the caller's CPU, which it keeps: what a kernel asks before it goes
+    /// on spinning, unless it must not sleep.
     pub(crate) fn is_wanted(&self) -> bool {
         let inner = self.inner.borrow();
         let thread = &inner.threads[inner.current as usize];
@@ -760,7 +762,8 @@ impl Drop for Engine {
     fn drop(&mut self) {
         for thread in &mut self.inner.get_mut().threads {
             if let Some(mut body) = thread.body.take() {
-                // SAFETY: nothing on that stack will be used again. What it owned is leaked; nothing outside points into it.
+                // SAFETY: nothing on that stack will be used again. What it owned is leaked; nothing outside
+                // points into it.
                 unsafe { body.force_reset() };
                 STACKS.with_borrow_mut(|stacks| stacks.push(body.into_stack()));
             }
@@ -926,7 +929,8 @@ impl Inner {
         self.announce(at, What::Slice(cpu, token));
     }
 
-    /// The running thread's CPU is given to the next at this moment, if there is one. The thread suspends itself.
+    /// The running thread's CPU is given to the next at this moment, if there is one. The thread suspends
+    /// itself.
     fn expire(&mut self, id: ThreadId) {
         let (cpu, now) = (self.cpus.of(id), self.now);
         self.announce_slice(cpu, now);

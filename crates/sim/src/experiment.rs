@@ -44,8 +44,8 @@ pub enum Work {
 }
 
 impl Work {
-    /// The workload of this name; the grid with work of a microsecond inside and four outside, sembench with 64 that are woken at a
-    /// time.
+    /// The workload of this name; the grid with work of a microsecond inside and four outside, sembench with
+    /// 64 that are woken at a time.
     ///
     /// # Errors
     /// If there is none.
@@ -121,8 +121,8 @@ pub struct Experiment<'a> {
     pub work: Work,
     /// The hypervisors, and what jobs do.
     pub model: &'a Model,
-    /// With which lock, of those that the workload has. Jobs take a mutex or a spinlock; the kernel's other one is the one that was
-    /// usual.
+    /// With which lock, of those that the workload has. Jobs take a mutex or a spinlock; the kernel's other
+    /// one is the one that was usual.
     pub lock: &'a str,
     /// How many threads there are, or users.
     pub threads: u32,
@@ -339,8 +339,8 @@ fn of_burns(burns: &Burns, cpus: usize) -> Outcome {
     }
 }
 
-/// Has each of `count` things done once, on all of the host's CPUs, in order of their numbers, and returns what came of them in that
-/// order. `done` is told of each that is done.
+/// Has each of `count` things done once, on all of the host's CPUs, in order of their numbers, and returns
+/// what came of them in that order. `done` is told of each that is done.
 ///
 /// # Panics
 /// If one of them panics.

@@ -1,7 +1,8 @@
 //! Fitting: what the model leaves open, found from figures that were measured before a change.
 //!
-//! A compass search: each number in turn is made larger and smaller by a factor; what brings the runs nearer to the published figures
-//! stays, and when nothing does, the factor becomes smaller. The same figures, numbers and seed come to the same end.
+//! A compass search: each number in turn is made larger and smaller by a factor; what brings the runs nearer
+//! to the published figures stays, and when nothing does, the factor becomes smaller. The same figures,
+//! numbers and seed come to the same end.
 
 use crate::experiment::{Work, each};
 use crate::model::Model;
@@ -69,7 +70,8 @@ impl Fit<'_> {
         Ok(error / targets.len().max(1) as f64)
     }
 
-    /// Finds it, from `begin` on. `tried` is told of each attempt: the number that was changed, its value, and the error.
+    /// Finds it, from `begin` on. `tried` is told of each attempt: the number that was changed, its value,
+    /// and the error.
     ///
     /// # Errors
     /// If a run fails, or there is nothing to meet.

@@ -1,9 +1,10 @@
 //! Below a machine, when asked: a hypervisor that runs its CPUs on those of another.
 //!
-//! A virtual CPU is to the host what a thread is to the machine: it waits for a real CPU, has it for a slice, may be pinned, and is
-//! displaced with whatever its thread is in the middle of: *lock-holder preemption* is just that. The guest's scheduler goes by
-//! virtual CPUs and sees nothing of it. A virtual CPU without a thread halts; so does one whose thread waits for a paravirtual lock
-//! and must not sleep. Another one's kick lets it go on, after the host has woken it.
+//! A virtual CPU is to the host what a thread is to the machine: it waits for a real CPU, has it for a slice,
+//! may be pinned, and is displaced with whatever its thread is in the middle of: *lock-holder preemption* is
+//! just that. The guest's scheduler goes by virtual CPUs and sees nothing of it. A virtual CPU without a
+//! thread halts; so does one whose thread waits for a paravirtual lock and must not sleep. Another one's kick
+//! lets it go on, after the host has woken it.
 
 use serde::Deserialize;
 
@@ -194,7 +195,8 @@ impl Inner {
         }
     }
 
-    /// Whether another thread works on the core of this one. One that spins leaves the core to it: that is what PAUSE is for.
+    /// Whether another thread works on the core of this one. One that spins leaves the core to it: that is
+    /// what PAUSE is for.
     pub(crate) fn sibling_is_busy(&self, id: ThreadId) -> bool {
         let cpu = self.cpus.of(id);
         let works = |id: ThreadId| self.threads[id as usize].watch.is_none();
@@ -225,7 +227,8 @@ impl Inner {
         wanted
     }
 
-    /// A tick of the guest's scheduler. One that comes while the virtual CPU has no real one comes when it has one again.
+    /// A tick of the guest's scheduler. One that comes while the virtual CPU has no real one comes when it
+    /// has one again.
     pub(crate) fn ticks(&mut self, cpu: u32) -> bool {
         match &mut self.host {
             Some(host) if host.vcpus[cpu as usize].on != On::Iron => {

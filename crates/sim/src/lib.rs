@@ -1,13 +1,15 @@
 //! The simulated machine: `core`'s locks on sockets, cores and schedulers that are not there.
 //!
-//! A [`Simulation`] has a [`Machine`] and threads, and runs on the operating-system thread that made it. It is a
-//! discrete-event simulation, and the same whenever machine, threads and seed are the same, on every host: time is counted in
-//! picoseconds, nothing is measured, and nothing depends on addresses but which objects share a cache line.
+//! A [`Simulation`] has a [`Machine`] and threads, and runs on the operating-system thread that made it. It
+//! is a discrete-event simulation, and the same whenever machine, threads and seed are the same, on every
+//! host: time is counted in picoseconds, nothing is measured, and nothing depends on addresses but which
+//! objects share a cache line.
 //!
-//! What the model has: caches with an owner, sharers and transfers that take turns ([`Traffic`]); hops between sockets; what
-//! loads, stores, atomics and invalidations cost; hardware threads that share a core; Linux's scheduler with its queues,
-//! slices, wake-ups, preemption and pinning. What it has not: memory bandwidth, false sharing by the hardware's prefetchers, frequency,
-//! speculation, and anything of the kernel besides its scheduler and the futex.
+//! What the model has: caches with an owner, sharers and transfers that take turns ([`Traffic`]); hops
+//! between sockets; what loads, stores, atomics and invalidations cost; hardware threads that share a core;
+//! Linux's scheduler with its queues, slices, wake-ups, preemption and pinning. What it has not: memory
+//! bandwidth, false sharing by the hardware's prefetchers, frequency, speculation, and anything of the kernel
+//! besides its scheduler and the futex.
 
 mod atomic;
 mod cache;
@@ -39,8 +41,8 @@ pub use platform::{Budget, Evidence, Settings, Sim};
 
 use engine::Engine;
 
-/// A value in cache lines of its own. What is shared between threads of a simulation goes into one, so that which
-/// objects share a line is the same in each run.
+/// A value in cache lines of its own. What is shared between threads of a simulation goes into one, so that
+/// which objects share a line is the same in each run.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Alone<T>(pub T);
@@ -88,8 +90,8 @@ impl Simulation {
         self.engine.nodes()
     }
 
-    /// A thread that is ready when the run begins. `cpu`: the only one that it may run on, if there is one. What it owns is
-    /// leaked if the run ends before it does.
+    /// A thread that is ready when the run begins. `cpu`: the only one that it may run on, if there is one.
+    /// What it owns is leaked if the run ends before it does.
     pub fn spawn(&mut self, cpu: Option<u32>, body: impl FnOnce() + 'static) {
         self.threads.push(self.engine.spawn(cpu, body));
     }
@@ -141,7 +143,8 @@ pub fn in_kernel<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// For the calling thread of a simulation: does it without sleeping. A wait halts its virtual CPU, if that is one.
+/// For the calling thread of a simulation: does it without sleeping. A wait halts its virtual CPU, if that is
+/// one.
 pub fn atomically<R>(body: impl FnOnce() -> R) -> R {
     Engine::with(|engine| engine.set_atomic(true));
     let result = body();
@@ -175,7 +178,8 @@ pub fn sleep(time: Picoseconds) {
     Engine::with(|engine| engine.park_for(time));
 }
 
-/// For the calling thread of a simulation: its own random numbers, which depend on nothing but the run's seed and the thread's number.
+/// For the calling thread of a simulation: its own random numbers, which depend on nothing but the run's seed
+/// and the thread's number.
 pub fn random<R>(body: impl FnOnce(&mut fastrand::Rng) -> R) -> R {
     let id = Engine::with(Engine::current) as usize;
     RANDOM.with_borrow_mut(|random| body(&mut random[id]))

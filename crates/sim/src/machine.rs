@@ -52,7 +52,8 @@ struct Description {
     /// Links between sockets from one to another, row by row; left out if each is linked with each.
     #[serde(default)]
     hops: Vec<Vec<u32>>,
-    /// What the interrupt costs that a waker sends to an idle CPU, in nanoseconds; left out where it is part of a wake-up.
+    /// What the interrupt costs that a waker sends to an idle CPU, in nanoseconds; left out where it is part
+    /// of a wake-up.
     #[serde(default)]
     interrupt: Option<Figure>,
     costs: FiguresOfCosts,
@@ -60,7 +61,11 @@ struct Description {
 }
 
 macro_rules! figures {
-    ($(#[$doc:meta])* $figures:ident => $(#[$out:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $unit:expr,)* }) => {
+    (
+        $(#[$doc:meta])* $figures:ident => $(#[$out:meta])* $name:ident {
+            $($(#[$field_doc:meta])* $field:ident: $unit:expr,)*
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -344,7 +349,8 @@ impl Machine {
         (self.description.sockets * self.description.cores_a_socket) as usize
     }
 
-    /// CPUs in all: the hardware threads of all cores. Numbered as Linux does: first one of each core, then the others.
+    /// CPUs in all: the hardware threads of all cores. Numbered as Linux does: first one of each core, then
+    /// the others.
     pub fn cpus(&self) -> usize {
         self.cores() * self.description.threads_a_core as usize
     }

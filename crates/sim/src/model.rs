@@ -21,7 +21,8 @@ impl Model {
         Model { machines: Machine::known(), hypervisors: Hypervisor::known(), profiles: Profile::known() }
     }
 
-    /// The numbers that were fitted, by name: a machine's, `numaconnect-512/load_share`, or a profile's, `aim7-3.7/process.computes`.
+    /// The numbers that were fitted, by name: a machine's, `numaconnect-512/load_share`, or a profile's,
+    /// `aim7-3.7/process.computes`.
     pub fn fitted(&self) -> Vec<(String, f64)> {
         let of_machines = self.machines.iter().flat_map(|machine| {
             let fitted = machine.sources().into_iter().filter(|(_, _, source)| source.starts_with("fitted"));

@@ -58,8 +58,8 @@ impl Settings {
         tunings: Tunings::USER_SPACE,
     };
 
-    /// As in a kernel: whether an owner runs is known, spinners go on until somebody else is to have their CPU, and nobody is handed a
-    /// mutex, which the kernels that the sources measured did not do.
+    /// As in a kernel: whether an owner runs is known, spinners go on until somebody else is to have their
+    /// CPU, and nobody is handed a mutex, which the kernels that the sources measured did not do.
     pub const KERNEL: Settings = Settings {
         evidence: Evidence::Exact,
         // A minute, which is for ever.
@@ -75,7 +75,8 @@ impl Settings {
         },
     };
 
-    /// As in a guest of this machine: Linux's paravirtual locks look 32,768 times before they halt (`SPIN_THRESHOLD`).
+    /// As in a guest of this machine: Linux's paravirtual locks look 32,768 times before they halt
+    /// (`SPIN_THRESHOLD`).
     pub fn of_guest(self, machine: &Machine) -> Settings {
         const LOOKS: u64 = 1 << 15;
         let costs = machine.costs();
@@ -155,7 +156,8 @@ pub(crate) fn prepare(settings: Settings, threads: usize) {
     });
     let memory = memory.unwrap_or_else(|| {
         let threads = threads.next_power_of_two();
-        // Four nodes each, and four entries a line: as many lines as threads would do; as on Linux, four times as many.
+        // Four nodes each, and four entries a line: as many lines as threads would do; as on Linux, four
+        // times as many.
         let lines = (4 * threads).max(4);
         Box::leak(Box::new(Memory {
             records: (0..threads).map(|_| Record::default()).collect(),
@@ -248,10 +250,6 @@ impl Platform for Sim {
             let until = match until {
                 Until::Woken => None,
                 Until::Deadline(deadline) => Some(moment(deadline)),
-                Until::Nanoseconds(50_000) => {
-                    engine.park_for(100 * MICROSECOND);
-                    return Waited::Woken;
-                }
                 Until::Nanoseconds(ns) => Some(engine.now() + u64::from(ns) * NANOSECOND + TIMER_SLACK),
             };
             engine.wait(address, || word.peek() == expected, until)
@@ -308,7 +306,8 @@ impl Platform for Sim {
         if !SETTINGS.get().plain_release {
             return false;
         }
-        // If the thread was interrupted between the look and the store, it looks again: so the last look counts.
+        // If the thread was interrupted between the look and the store, it looks again: so the last look
+        // counts.
         if unless.load(Relaxed) != 0 {
             return false;
         }

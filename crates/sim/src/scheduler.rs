@@ -1,9 +1,11 @@
 //! Which thread runs where, and next: Linux's completely fair scheduler, as far as locks notice it.
 //!
-//! Each CPU has a queue, and runs the thread that has had the least of it (its *virtual runtime*). A thread that has slept
-//! begins a little below the least of those that are there, so that it is soon served; if it has had enough less than
-//! the thread that runs, it takes that one's CPU at once. The queue's threads share a period; none gets less than a
-//! granularity. Who is woken goes to its last CPU if that is idle, else to an idle one of its socket, else to the shortest queue there; a CPU that runs out of threads takes one from the longest queue, near ones first.
+//! Each CPU has a queue, and runs the thread that has had the least of it (its *virtual runtime*). A thread
+//! that has slept begins a little below the least of those that are there, so that it is soon served; if it
+//! has had enough less than the thread that runs, it takes that one's CPU at once. The queue's threads share
+//! a period; none gets less than a granularity. Who is woken goes to its last CPU if that is idle, else to an
+//! idle one of its socket, else to the shortest queue there; a CPU that runs out of threads takes one from
+//! the longest queue, near ones first.
 //!
 //! Nothing here takes or announces time: [`crate::engine`] does.
 

@@ -1,10 +1,10 @@
 //! What `core`'s semaphore arrays ask of the simulated machine ([`Host`]), and memory for them.
 //!
-//! There is one process, which never dies, and there are no signals. Who sleeps in an array sleeps on a name of its own
-//! of the word that it shares with up to 31 others, so that those are woken who are meant.
+//! There is one process, which never dies, and there are no signals. Who sleeps in an array sleeps on a name
+//! of its own of the word that it shares with up to 31 others, so that those are woken who are meant.
 //!
-//! In a kernel ([`Evidence::Exact`]) whoever lets sleepers proceed wakes all of them, as Linux does. In user space they wake
-//! each other by CPU, as on Linux.
+//! In a kernel ([`Evidence::Exact`]) whoever lets sleepers proceed wakes all of them, as Linux does. In user
+//! space they wake each other by CPU, as on Linux.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::cell::RefCell;
@@ -99,7 +99,8 @@ impl Host for Sim {
     }
 }
 
-/// Memory of an array. It is not given back, but used again: threads that the clock stopped may have views of it for ever.
+/// Memory of an array. It is not given back, but used again: threads that the clock stopped may have views of
+/// it for ever.
 pub(crate) struct Memory {
     words: &'static [U32],
     semaphores: u32,

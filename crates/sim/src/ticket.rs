@@ -1,8 +1,10 @@
-//! The ticket lock that Linux's guests had before the queue spinlock, which halts: what the guests' tables compare with.
+//! The ticket lock that Linux's guests had before the queue spinlock, which halts: what the guests' tables
+//! compare with.
 //!
-//! Not a lock of ours. A waiter spins for its turn, for a budget; then it says that it halts, marks the lock, and halts. A release
-//! of a marked lock looks for the waiter whose turn it is now, and kicks it if it has halted. Turns are kept: whoever is next
-//! gets the lock, running or not. The mark goes when somebody acquires the lock and nobody is behind it.
+//! Not a lock of ours. A waiter spins for its turn, for a budget; then it says that it halts, marks the lock,
+//! and halts. A release of a marked lock looks for the waiter whose turn it is now, and kicks it if it has
+//! halted. Turns are kept: whoever is next gets the lock, running or not. The mark goes when somebody
+//! acquires the lock and nobody is behind it.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -18,7 +20,8 @@ const MARK: u32 = 1;
 /// The next ticket.
 const STEP: u32 = 2;
 
-/// Waiters that have halted, by ticket. More at once than there are places share them: a kick then wakes one too many.
+/// Waiters that have halted, by ticket. More at once than there are places share them: a kick then wakes one
+/// too many.
 const PLACES: usize = 256;
 
 #[derive(Default)]

@@ -99,7 +99,8 @@ fn an_access_costs_what_the_line_has_been_through() {
         (vec![(1, write as fn(&U32))], read, 30.0 + 1.5),
         (vec![(2, write as fn(&U32))], read, 100.0 + 1.5),
         (vec![(1, read as fn(&U32))], read, 20.0 + 1.5),
-        // To write to what others have: their copies go, the stranger's after an answer, while the line is fetched.
+        // To write to what others have: their copies go, the stranger's after an answer, while the line is
+        // fetched.
         (vec![(4, read as fn(&U32)), (1, read)], write, 20.0 + 1.5),
         (vec![(4, read as fn(&U32)), (1, read), (2, read)], write, 100.0 + 2.0 * 5.0 + 1.5),
     ] {

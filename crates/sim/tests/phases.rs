@@ -1,4 +1,5 @@
-//! Who comes next in a readers-writer lock: each line of the table in `poundlock_core::rwlock`, with a CPU for each thread.
+//! Who comes next in a readers-writer lock: each line of the table in `poundlock_core::rwlock`, with a CPU
+//! for each thread.
 
 mod common;
 
@@ -102,7 +103,8 @@ fn after_a_writer() {
 
 #[test]
 fn readers_and_writers_in_turn() {
-    // Readers that come while one writer is inside and another waits go between the two, and those that come then after the second.
+    // Readers that come while one writer is inside and another waits go between the two, and those that come
+    // then after the second.
     let visitors = [
         (0, Write("w0"), 100),
         (10, Write("w1"), 100),

@@ -1,6 +1,8 @@
-//! Textbook spinlocks: **baselines**, to read the figures of the other locks against. Nothing here is meant for use.
+//! Textbook spinlocks: **baselines**, to read the figures of the other locks against. Nothing here is meant
+//! for use.
 //!
-//! Nothing that is shipped contains them. None of them knows about preemption, forks or memory that is freed; waiters spin for ever.
+//! Nothing that is shipped contains them. None of them knows about preemption, forks or memory that is freed;
+//! waiters spin for ever.
 
 #![no_std]
 
@@ -85,8 +87,8 @@ impl<P: Platform> Spinlock for BackOff<P> {
     }
 }
 
-/// **Baseline.** The ticket lock: first come, first served, all spinning on one word (Reed and Kanodia, CACM 1979; Linux
-/// before the queue spinlock).
+/// **Baseline.** The ticket lock: first come, first served, all spinning on one word (Reed and Kanodia, CACM
+/// 1979; Linux before the queue spinlock).
 pub struct Ticket<P: Platform> {
     next: P::U32,
     serving: P::U32,
@@ -118,8 +120,8 @@ impl<P: Platform> Spinlock for Ticket<P> {
     }
 }
 
-/// **Baseline.** The MCS lock: a queue, each waiter spinning on a cache line of its own (Mellor-Crummey and Scott, ACM TOCS
-/// 1991).
+/// **Baseline.** The MCS lock: a queue, each waiter spinning on a cache line of its own (Mellor-Crummey and
+/// Scott, ACM TOCS 1991).
 pub struct Mcs<P: Platform> {
     tail: P::U32,
 }
@@ -147,8 +149,8 @@ impl<P: Platform> Spinlock for Mcs<P> {
         let node = held.node();
         node.next().store(0, Relaxed);
         node.state().store(state::IDLE, Relaxed);
-        // Release: the node is whole before anyone finds it. Acquire: so is the one in front, and if there is none, the
-        // last holder has released.
+        // Release: the node is whole before anyone finds it. Acquire: so is the one in front, and if there is
+        // none, the last holder has released.
         if let Some(front) = NodeId::from_raw(self.tail.swap(held.id.raw(), AcqRel)) {
             front.get::<P>().next().store(held.id.raw(), Release);
             while node.state().load(Acquire) != state::HEAD {

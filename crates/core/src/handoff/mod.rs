@@ -1,41 +1,46 @@
 //! The hand-off mutex: no inner lock, no barging, and the lock passed to exactly one waiter.
 //!
-//! After OSv's lock-free mutex (after Gidenstam and Papatriantafilou, "LFTHREADS: A lock-free thread library", 2007), with
-//! Nadav Har'El's "RFC: Mutex with spinning" (2014). Who finds it held counts itself, may spin for a while, and queues;
-//! who unlocks while others are counted takes the first out of the queue and makes it the owner. If nobody has queued yet
-//! there is nobody to wake, and neither waits for the other: the unlocker leaves a token, and whoever comes with the
-//! intention to queue finds it and is the owner.
+//! After OSv's lock-free mutex (after Gidenstam and Papatriantafilou, "LFTHREADS: A lock-free thread
+//! library", 2007), with Nadav Har'El's "RFC: Mutex with spinning" (2014). Who finds it held counts itself,
+//! may spin for a while, and queues; who unlocks while others are counted takes the first out of the queue
+//! and makes it the owner. If nobody has queued yet there is nobody to wake, and neither waits for the other:
+//! the unlocker leaves a token, and whoever comes with the intention to queue finds it and is the owner.
 //!
 //! # The words
 //!
 //! | word | meaning | who changes it |
 //! | --- | --- | --- |
-//! | `count` | how many hold the lock or have set out to; 0: free | +1: lockers. -1: unlockers, and on behalf of those who gave up, who takes them out of the queue |
+//! | `count` | how many hold the lock or have set out to; 0: free | +1: lockers. -1: unlockers (1) |
 //! | `queue` | the waiters, and the token: [`crate::mpsc`] | |
-//! | `owner` | the owner's tag ([`Platform::tag`]); 0 while nobody has published one; `HANDED_OVER` from a hand-off until the waiter has woken. A hint for spinners | the owner; who hands over |
+//! | `owner` | the owner's tag, 0 or `HANDED_OVER`: a hint for spinners (2) | the owner; who hands over |
 //! | `learnt` | how spinning has gone of late; for [`Adaptive`]: see `Experience` | the owner |
+//!
+//! (1) And whoever takes a waiter that gave up out of the queue, on its behalf. (2) See [`Platform::tag`]; 0
+//! while nobody has published one; `HANDED_OVER` from a hand-off until the waiter has woken.
 //!
 //! # Invariants
 //!
-//! * **EXCLUSION.** The owner is: who counts from 0 to 1; who takes the token; whom an owner, or who took the token
-//!   on the way to the queue, takes out of the queue and marks [`state::HANDED`].
-//! * **COUNTED.** Every owner, every queued waiter (one who gave up included), and everybody between counting and
-//!   queueing is counted, once. So an unlock that counts down to 0 leaves nobody behind, and one that does not knows of
-//!   somebody who is queued, or will look for the token.
-//! * **CONSUMER.** The owner alone takes out waiters and leaves the token; an unlocker that has counted down is still the
-//!   owner in this sense, until it has handed over, left the token, or counted down to 0.
-//! * **LAST TOUCH.** Handing over, leaving the token, and counting down to 0 are each one atomic operation, and the
-//!   unlocker's last access. It wakes by an address in type-stable memory.
-//! * **GAVE UP.** A waiter whose deadline has passed marks its node [`state::ABANDONED`] and leaves it in the queue, counted.
-//!   Whoever takes it out frees it and counts it down. Until then the node belongs to the queue and not to its thread, which
-//!   may take it up again, in its old place, if it comes back to the same lock.
+//! * **EXCLUSION.** The owner is: who counts from 0 to 1; who takes the token; whom an owner, or who took the
+//!   token on the way to the queue, takes out of the queue and marks [`state::HANDED`].
+//! * **COUNTED.** Every owner, every queued waiter (one who gave up included), and everybody between counting
+//!   and queueing is counted, once. So an unlock that counts down to 0 leaves nobody behind, and one that
+//!   does not knows of somebody who is queued, or will look for the token.
+//! * **CONSUMER.** The owner alone takes out waiters and leaves the token; an unlocker that has counted down
+//!   is still the owner in this sense, until it has handed over, left the token, or counted down to 0.
+//! * **LAST TOUCH.** Handing over, leaving the token, and counting down to 0 are each one atomic operation,
+//!   and the unlocker's last access. It wakes by an address in type-stable memory.
+//! * **GAVE UP.** A waiter whose deadline has passed marks its node [`state::ABANDONED`] and leaves it in the
+//!   queue, counted. Whoever takes it out frees it and counts it down. Until then the node belongs to the
+//!   queue and not to its thread, which may take it up again, in its old place, if it comes back to the same
+//!   lock.
 //!
 //! # What differs from the source
 //!
-//! * There the token is a word of its own: the unlocker writes it, looks at the queue once more, and takes the token back
-//!   if somebody has queued meanwhile. That look comes after the token's taker may have unlocked, destroyed and freed
-//!   the mutex. Here the token and the queue's end are one word, so that leaving it succeeds only if nobody has queued; there
-//!   is nothing to look at afterwards, and nothing to take back.
+//! * There the token is a word of its own: the unlocker writes it, looks at the queue once more, and takes
+//!   the token back if somebody has queued meanwhile. That look comes after the token's taker may have
+//!   unlocked, destroyed and freed the mutex. Here the token and the queue's end are one word, so that
+//!   leaving it succeeds only if nobody has queued; there is nothing to look at afterwards, and nothing to
+//!   take back.
 //! * Waiters can give up.
 //! * A waiter's record is a node of its thread, in memory that is never unmapped, and not on its stack.
 //!
@@ -64,11 +69,11 @@ const ONE_LESS: u32 = u32::MAX;
 /// In `owner`: handed to a waiter that has not woken yet.
 const HANDED_OVER: u32 = u32::MAX;
 
-/// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed. Not recursive: see
-/// [`Handoff`].
+/// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed. Not recursive:
+/// see [`Handoff`].
 ///
-/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same mutex, all are with respect to
-/// others.
+/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same mutex, all are
+/// with respect to others.
 #[repr(C)]
 pub struct RawHandoff<P: Platform> {
     count: P::U32,
@@ -80,8 +85,8 @@ pub struct RawHandoff<P: Platform> {
 zeroed! { RawHandoff<P: Platform>: "An unlocked mutex.", [count owner learnt] queue }
 
 impl<P: Platform> RawHandoff<P> {
-    /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return. A thread that
-    /// holds it already waits for ever.
+    /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return. A
+    /// thread that holds it already waits for ever.
     #[inline]
     pub fn lock<S: Policy>(&self) {
         if !self.enter() {
@@ -89,15 +94,15 @@ impl<P: Platform> RawHandoff<P> {
         }
     }
 
-    /// As [`RawHandoff::lock`], but gives up once `deadline` has passed; false then. A free mutex is acquired whatever the
-    /// deadline.
+    /// As [`RawHandoff::lock`], but gives up once `deadline` has passed; false then. A free mutex is acquired
+    /// whatever the deadline.
     #[inline]
     pub fn lock_until<S: Policy>(&self, deadline: &Deadline) -> bool {
         self.try_lock() || self.lock_until_slow::<S>(deadline)
     }
 
-    /// Acquires the mutex if it is free, or left for whoever comes; false if it is held, or promised to a waiter.
-    /// Synchronises as [`RawHandoff::lock`] when true.
+    /// Acquires the mutex if it is free, or left for whoever comes; false if it is held, or promised to a
+    /// waiter. Synchronises as [`RawHandoff::lock`] when true.
     #[inline]
     pub fn try_lock(&self) -> bool {
         let seen = self.count.load(Relaxed);
@@ -108,8 +113,8 @@ impl<P: Platform> RawHandoff<P> {
         seen != 0 && self.try_take_token()
     }
 
-    /// Releases the mutex, which the caller holds. What the caller did happens before the next acquisition. The mutex may be
-    /// destroyed and freed by another thread as soon as it can acquire it.
+    /// Releases the mutex, which the caller holds. What the caller did happens before the next acquisition.
+    /// The mutex may be destroyed and freed by another thread as soon as it can acquire it.
     #[inline]
     pub fn unlock(&self) {
         self.owner.store(0, Relaxed);
@@ -155,8 +160,8 @@ impl<P: Platform> RawHandoff<P> {
     #[cold]
     fn try_take_token(&self) -> bool {
         self.queue.renew();
-        // COUNTED: those for whom it was left are counted, and we are not. Until we are, the count is too low by one, but
-        // not 0, and we are the only one to count down.
+        // COUNTED: those for whom it was left are counted, and we are not. Until we are, the count is too low
+        // by one, but not 0, and we are the only one to count down.
         let taken = self.queue.take_token();
         if taken {
             self.count.fetch_add(1, Relaxed);
@@ -179,7 +184,8 @@ impl<P: Platform> RawHandoff<P> {
                 self.learn::<S>(false);
             }
             None => {
-                // Counted but without a node: the next unlock that finds nobody queued leaves the token for us.
+                // Counted but without a node: the next unlock that finds nobody queued leaves the token for
+                // us.
                 poll::<P>(None, || self.queue.take_token());
                 self.publish();
             }
@@ -206,7 +212,8 @@ impl<P: Platform> RawHandoff<P> {
         } else {
             self.wait(spare.waiter(), Some(deadline))
         };
-        // The node is idle again, or ABANDONED, and not ours to store to: a signal handler may have taken it already.
+        // The node is idle again, or ABANDONED, and not ours to store to: a signal handler may have taken it
+        // already.
         if acquired {
             self.learn::<S>(false);
         }
@@ -285,7 +292,8 @@ impl<P: Platform> RawHandoff<P> {
     #[cold]
     #[inline(never)]
     fn unlock_slow(&self) {
-        // CONSUMER, and what others do who count down: none of them frees the mutex while somebody is counted.
+        // CONSUMER, and what others do who count down: none of them frees the mutex while somebody is
+        // counted.
         self.queue.renew();
         loop {
             match self.queue.pop() {
@@ -322,16 +330,18 @@ impl<P: Platform> RawHandoff<P> {
                 count::<P>(Event::HandOver);
                 return true;
             }
-            // Acquire: partner of the release in `sleep`; the queue's last use of the node comes before its thread's next.
+            // Acquire: partner of the release in `sleep`; the queue's last use of the node comes before its
+            // thread's next.
             if node.state.compare_exchange(state::ABANDONED, state::IDLE, AcqRel, Relaxed).is_ok() {
                 return false;
             }
         }
     }
 
-    /// Lets a waiter of a condition variable wait for the mutex instead, asleep as it is. The caller may hold the mutex or
-    /// not. The waiter is woken when it owns it, and completes with [`RawHandoff::receive_lock`]. It must be in no queue, and
-    /// asleep in a state that nobody but the caller changes.
+    /// Lets a waiter of a condition variable wait for the mutex instead, asleep as it is. The caller may hold
+    /// the mutex or not. The waiter is woken when it owns it, and completes with
+    /// [`RawHandoff::receive_lock`]. It must be in no queue, and asleep in a state that nobody but the caller
+    /// changes.
     pub fn send_lock(&self, waiter: Waiter) {
         count::<P>(Event::LockSent);
         let node = waiter.get::<P>();
@@ -347,8 +357,9 @@ impl<P: Platform> RawHandoff<P> {
         self.hand_over(node);
     }
 
-    /// As [`RawHandoff::send_lock`], for a waiter that somebody else may be sending here at the same time: the first does
-    /// it, and the others return false. It must be asleep in [`state::SIGNALLED`] or have been sent.
+    /// As [`RawHandoff::send_lock`], for a waiter that somebody else may be sending here at the same time:
+    /// the first does it, and the others return false. It must be asleep in [`state::SIGNALLED`] or have been
+    /// sent.
     pub fn send_lock_unless_already_waiting(&self, waiter: Waiter) -> bool {
         let node = waiter.get::<P>();
         let first = node.state.compare_exchange(state::SIGNALLED, state::SLEEPING, AcqRel, Relaxed).is_ok();

@@ -12,8 +12,8 @@ pub struct Tuning {
 
 impl Tunable for Tuning {
     const USER_SPACE: Tuning = Tuning {
-        // A look takes the line from the owner, who is about to write to it several times: with a look a turn two threads
-        // that take turns at it get a third to a half as much through.
+        // A look takes the line from the owner, who is about to write to it several times: with a look a turn
+        // two threads that take turns at it get a third to a half as much through.
         turns_a_look: 16,
     };
 }
@@ -36,8 +36,8 @@ pub enum Spinning {
     Adaptive = 5,
 }
 
-/// The policy of spinning. A function, so that an implementer may look a choice up that was made when the program started;
-/// slow paths only ask.
+/// The policy of spinning. A function, so that an implementer may look a choice up that was made when the
+/// program started; slow paths only ask.
 pub trait Policy: 'static {
     /// Which.
     fn spinning() -> Spinning;
@@ -63,30 +63,30 @@ policies! {
     NoSpin: None;
     /// A fixed number of turns, whatever happens: the source's patch.
     Fixed: Fixed;
-    /// As [`Competitive`], but no longer than the owner runs, as far as is known: not if it was handed the lock
-    /// and has not woken, nor if its CPU is ours.
+    /// As [`Competitive`], but no longer than the owner runs, as far as is known: not if it was handed the
+    /// lock and has not woken, nor if its CPU is ours.
     OwnerRunning: OwnerRunning;
     /// A fixed number of turns, but no longer than the owner was last seen on another CPU.
     SameCpu: SameCpu;
-    /// The budget of [`Spin::measured`], twice: what a sleep and a wake-up have cost of late, on both sides. So a wait
-    /// takes at most twice as long as if its length had been known (Karlin et al., SODA 1990).
+    /// The budget of [`Spin::measured`], twice: what a sleep and a wake-up have cost of late, on both sides.
+    /// So a wait takes at most twice as long as if its length had been known (Karlin et al., SODA 1990).
     Competitive: Competitive;
-    /// The part of [`Competitive`]'s budget that spinning at this lock has deserved of late, now and then the whole, and no
-    /// longer than the owner runs.
+    /// The part of [`Competitive`]'s budget that spinning at this lock has deserved of late, now and then the
+    /// whole, and no longer than the owner runs.
     Adaptive: Adaptive;
 }
 
 /// Turns of [`Fixed`] and [`SameCpu`]: the source's.
 const FIXED_TURNS: u32 = 10_000;
 
-/// What [`Adaptive`] knows of a lock: bits 0 to 7, the share of waits of late that spinning did not end, in 256ths; bits 8 to
-/// 15, how many in a row. 0, a new lock, is trusted.
+/// What [`Adaptive`] knows of a lock: bits 0 to 7, the share of waits of late that spinning did not end, in
+/// 256ths; bits 8 to 15, how many in a row. 0, a new lock, is trusted.
 #[derive(Clone, Copy)]
 pub(super) struct Experience(pub(super) u32);
 
 impl Experience {
-    /// Every so many failures in a row the whole budget is tried once more: a lock may be in a state in which everybody
-    /// sleeps because nobody spins, and the other way round.
+    /// Every so many failures in a row the whole budget is tried once more: a lock may be in a state in which
+    /// everybody sleeps because nobody spins, and the other way round.
     const PROBE: u32 = 8;
 
     fn failed_share(self) -> u32 {
@@ -97,7 +97,8 @@ impl Experience {
         self.0 >> 8 & 0xff
     }
 
-    /// The part of the budget to spin, in 256ths. At least an eighth: a short critical section ends within that.
+    /// The part of the budget to spin, in 256ths. At least an eighth: a short critical section ends within
+    /// that.
     fn part(self) -> u32 {
         if self.in_a_row() % Self::PROBE == Self::PROBE - 1 {
             256
@@ -131,8 +132,8 @@ impl<P: Platform> Spell<P> {
             return None;
         }
         let mut budget = P::Spin::measured();
-        // Each look spends one turn, and passes several. Twice the budget in all: a hand-over to a sleeper costs the one who
-        // wakes it about as much as the sleeper.
+        // Each look spends one turn, and passes several. Twice the budget in all: a hand-over to a sleeper
+        // costs the one who wakes it about as much as the sleeper.
         budget.cut(256 * 2 / P::tuning::<Tuning>().turns_a_look.max(2));
         if spinning == Spinning::Adaptive {
             budget.cut(Experience(learnt()).part());

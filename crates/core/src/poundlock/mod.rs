@@ -1,12 +1,14 @@
 //! The default mutex, `poundlock`: whoever finds it free takes it, one waiter is awake, the others sleep.
 //!
-//! A test-and-set takes it ("barging"), so a thread that runs never waits for one that does not. Behind it stand a queue of
-//! spinners and a list of sleepers. The ideas are those of Waiman Long's adaptive mutex ([`crate::adaptive`]), of Dice's
-//! "Malthusian locks" (EuroSys 2017: no more threads awake than keep the lock busy), and of the designated waker of Mesa's,
-//! nsync's and Abseil's mutexes (one woken thread at a time).
+//! A test-and-set takes it ("barging"), so a thread that runs never waits for one that does not. Behind it
+//! stand a queue of spinners and a list of sleepers. The ideas are those of Waiman Long's adaptive mutex
+//! ([`crate::adaptive`]), of Dice's "Malthusian locks" (EuroSys 2017: no more threads awake than keep the
+//! lock busy), and of the designated waker of Mesa's, nsync's and Abseil's mutexes (one woken thread at a
+//! time).
 //!
-//! This file has the word, its transitions and what they promise. How to wait is a [`Policy`], which acts on the mutex through
-//! an [`Attempt`] only; so another policy needs no other proof. The default one is [`Learning`].
+//! This file has the word, its transitions and what they promise. How to wait is a [`Policy`], which acts on
+//! the mutex through an [`Attempt`] only; so another policy needs no other proof. The default one is
+//! [`Learning`].
 //!
 //! # The words
 //!
@@ -15,48 +17,57 @@
 //! | bit | meaning | set by | cleared by |
 //! | --- | --- | --- | --- |
 //! | `LOCKED` | held | whoever takes it | the owner |
-//! | `AWAKE` | a waiter is awake and will try: an unlock need not wake one | that waiter; the unlocker that wakes it | that waiter, as it acquires, sleeps or gives up |
-//! | `SLEEPERS` | the list of sleepers is not empty | whoever adds to it | whoever takes the last one out |
-//! | the rest | how often the first sleeper was bypassed since one was last taken out | releases; waiters that acquire or go to sleep | whoever takes one out |
+//! | `AWAKE` | a waiter is awake, will try | that waiter; who wakes it | it, as it acquires or stops trying |
+//! | `SLEEPERS` | the list is not empty | whoever adds to it | whoever takes the last one out |
+//! | the rest | how often the first sleeper was bypassed | releases; waiters | whoever takes one out |
 //!
-//! The highest bit of the rest is `BYPASS_BOUND`: it is reached, and the next unlock serves the first sleeper, whoever is awake.
+//! An unlock that finds `AWAKE` need not wake anybody. Waiters count a bypass when they acquire or go to
+//! sleep. The highest bit of the rest is `BYPASS_BOUND`: it is reached, and the next unlock serves the first
+//! sleeper, whoever is awake.
 //!
-//! The other words are the [waiting room](crate::waiting). Its `owner` holds the owner's tag in the low bits, and in the others
-//! what the policy leaves for those who come next. It is written by owners only.
+//! The other words are the [waiting room](crate::waiting). Its `owner` holds the owner's tag in the low bits,
+//! and in the others what the policy leaves for those who come next. It is written by owners only.
 //!
 //! # Invariants
 //!
-//! * **EXCLUSION.** Only a read-modify-write that finds `LOCKED` clear and sets it acquires the mutex, except that an unlocker
-//!   may leave it set and make the first sleeper the owner ([`state::HANDED`]). Only the owner clears it.
-//! * **WAKER.** If `AWAKE` is set, some thread is the *designated waker*: it set the bit, or the bit was set for it as it was
-//!   woken. It clears the bit when it acquires, and in the read-modify-write by which it goes to sleep or gives up, which finds
-//!   the mutex held. There may be several: a sleeper is woken beside a spinner when the bypass bound is reached or a slice is
-//!   over, and a plain release wipes the bit. Then one may clear it for another, which costs a wake-up in vain.
+//! * **EXCLUSION.** Only a read-modify-write that finds `LOCKED` clear and sets it acquires the mutex, except
+//!   that an unlocker may leave it set and make the first sleeper the owner ([`state::HANDED`]). Only the
+//!   owner clears it.
+//! * **WAKER.** If `AWAKE` is set, some thread is the *designated waker*: it set the bit, or the bit was set
+//!   for it as it was woken. It clears the bit when it acquires, and in the read-modify-write by which it
+//!   goes to sleep or gives up, which finds the mutex held. There may be several: a sleeper is woken beside a
+//!   spinner when the bypass bound is reached or a slice is over, and a plain release wipes the bit. Then one
+//!   may clear it for another, which costs a wake-up in vain.
 //! * **DUTY**, as in [`crate::waiting`]. The announcement is `SLEEPERS`, the debtor a designated waker:
-//!   1. `Self::sleep` and `Self::requeue` set `SLEEPERS` under the wait lock, finding the mutex held. (If a requeue finds it
-//!      free and nobody awake, it takes the first sleeper out and designates it.)
+//!   1. `Self::sleep` and `Self::requeue` set `SLEEPERS` under the wait lock, finding the mutex held. (If a
+//!      requeue finds it free and nobody awake, it takes the first sleeper out and designates it.)
 //!   2. `Self::release` is a compare-and-swap from a state in which `SLEEPERS` is clear or `AWAKE` is set.
-//!   3. Whoever takes a sleeper out clears `SLEEPERS` if it was the last, and sets `AWAKE` for it or hands it the mutex.
+//!   3. Whoever takes a sleeper out clears `SLEEPERS` if it was the last, and sets `AWAKE` for it or hands it
+//!      the mutex.
 //!   4. WAKER.
-//! * **QUIET, LAST TOUCH, PRIORITY, GIVING UP, FORKS**, as in [`crate::waiting`]. A real-time thread that comes into the list
-//!   makes the state `BYPASS_BOUND`, so it does not wait for somebody less urgent who is awake.
-//! * **SERVICE.** Let *H* be [`Bounds::handoff_after`], *R* two to the power of [`Bounds::releases_before_wake`], and *n* the
-//!   number of threads. In one wait a thread enters the list at most *H* + 1 times, and while it is in the list others acquire
-//!   the mutex at most (*H* + 1) ((*n* - 1) (*H* + 1) + 1) (*R* + 2) times in all. The code names the steps of the proof.
-//!   1. *Take-outs come often.* While the list is not empty every release counts, and after *R* of them the state is
-//!      `BYPASS_BOUND`: then the next unlock takes out the first sleeper, and only that clears the count. (A release by a
-//!      plain store comes before the first sleep; one of a single thread finds no sleepers.)
-//!   2. *A wait has at most H + 1 of them.* Whoever is taken out and woken counts it, and the take-out after *H* of those is a
-//!      hand-over.
-//!   3. *Nobody overtakes in the list.* Only the first is taken out. Newcomers go to the end, and have no claim to a hand-over
-//!      if somebody is there before them. Only a thread that was taken out goes to the front. So before a thread that is in the
-//!      list come those that were there when it entered and those that were taken out by then: at most *n* - 1 waits, of at
-//!      most *H* + 1 take-outs each.
+//! * **QUIET, LAST TOUCH, PRIORITY, GIVING UP, FORKS**, as in [`crate::waiting`]. A real-time thread that
+//!   comes into the list makes the state `BYPASS_BOUND`, so it does not wait for somebody less urgent who is
+//!   awake.
+//! * **SERVICE.** Let *H* be [`Bounds::handoff_after`], *R* two to the power of
+//!   [`Bounds::releases_before_wake`], and *n* the number of threads. In one wait a thread enters the list at
+//!   most *H* + 1 times, and while it is in the list others acquire the mutex at most (*H* + 1) ((*n* - 1)
+//!   (*H* + 1) + 1) (*R* + 2) times in all. The code names the steps of the proof.
+//!   1. *Take-outs come often.* While the list is not empty every release counts, and after *R* of them the
+//!      state is `BYPASS_BOUND`: then the next unlock takes out the first sleeper, and only that clears the
+//!      count. (A release by a plain store comes before the first sleep; one of a single thread finds no
+//!      sleepers.)
+//!   2. *A wait has at most H + 1 of them.* Whoever is taken out and woken counts it, and the take-out after
+//!      *H* of those is a hand-over.
+//!   3. *Nobody overtakes in the list.* Only the first is taken out. Newcomers go to the end, and have no
+//!      claim to a hand-over if somebody is there before them. Only a thread that was taken out goes to the
+//!      front. So before a thread that is in the list come those that were there when it entered and those
+//!      that were taken out by then: at most *n* - 1 waits, of at most *H* + 1 take-outs each.
 //!
-//!   While it is not in the list a waiter is awake, and takes a bounded number of steps of its own: its policy's.
+//!   While it is not in the list a waiter is awake, and takes a bounded number of steps of its own: its
+//!   policy's.
 //!
-//!   This is of threads of one priority. Real-time threads come before all that are less urgent, whatever those have
-//!   waited; end and front are those of the part of the list that is as urgent.
+//!   This is of threads of one priority. Real-time threads come before all that are less urgent, whatever
+//!   those have waited; end and front are those of the part of the list that is as urgent.
 //!
 //! Proof: crates/core/src/poundlock/mod.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/poundlock.rs
@@ -101,8 +112,8 @@ pub struct Words<P: Platform> {
 
 /// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed.
 ///
-/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same mutex, all are with respect to
-/// others.
+/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same mutex, all are
+/// with respect to others.
 #[repr(transparent)]
 pub struct RawPoundlock<P: Platform, W: Policy<P> = Learning> {
     words: Words<P>,
@@ -123,7 +134,8 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         }
     }
 
-    /// As [`RawPoundlock::lock`], but gives up once `deadline` has passed. A free mutex is acquired whatever the deadline.
+    /// As [`RawPoundlock::lock`], but gives up once `deadline` has passed. A free mutex is acquired whatever
+    /// the deadline.
     ///
     /// # Errors
     /// [`Failure::TimedOut`]; the mutex is not held.
@@ -132,8 +144,8 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         if self.take() { Ok(()) } else { self.lock_slow(Patience::until(deadline)) }
     }
 
-    /// As [`RawPoundlock::lock`], but gives up when a signal handler has interrupted the sleep. A handler that runs before the
-    /// thread sleeps, or one that restarts system calls, does not end the wait.
+    /// As [`RawPoundlock::lock`], but gives up when a signal handler has interrupted the sleep. A handler
+    /// that runs before the thread sleeps, or one that restarts system calls, does not end the wait.
     ///
     /// # Errors
     /// [`Failure::Interrupted`]; the mutex is not held.
@@ -142,14 +154,16 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         if self.take() { Ok(()) } else { self.lock_slow(Patience::INTERRUPTIBLE) }
     }
 
-    /// Acquires the mutex if it is free; false if it is held. Synchronises as [`RawPoundlock::lock`] when true.
+    /// Acquires the mutex if it is free; false if it is held. Synchronises as [`RawPoundlock::lock`] when
+    /// true.
     #[inline]
     pub fn try_lock(&self) -> bool {
         self.words.state.load(Relaxed) & LOCKED == 0 && self.take()
     }
 
-    /// Releases the mutex, which the caller holds. What the caller did happens before the next acquisition. The mutex
-    /// may be destroyed and freed by another thread as soon as it can acquire it. Releasing a mutex that is free does nothing.
+    /// Releases the mutex, which the caller holds. What the caller did happens before the next acquisition.
+    /// The mutex may be destroyed and freed by another thread as soon as it can acquire it. Releasing a mutex
+    /// that is free does nothing.
     #[inline]
     pub fn unlock(&self) {
         let words = &self.words;
@@ -281,7 +295,8 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         }
     }
 
-    /// Takes up the wait of a condition variable's waiter whom a signaller puts into the list. Returns with the mutex held.
+    /// Takes up the wait of a condition variable's waiter whom a signaller puts into the list. Returns with
+    /// the mutex held.
     pub(crate) fn sleep_requeued(&self, id: NodeId) {
         let mut attempt = Attempt { mutex: self, id, waker: false, patience: Patience::ENDLESS };
         if attempt.park() == Some(Parked::Served) && !attempt.after_sleep(false) {
@@ -312,8 +327,8 @@ impl<P: Platform> Words<P> {
         seen
     }
 
-    /// Under the wait lock: takes the first sleeper, who is to be served, out of the list, and notes that in the state together
-    /// with `also`.
+    /// Under the wait lock: takes the first sleeper, who is to be served, out of the list, and notes that in
+    /// the state together with `also`.
     fn take_out(&self, first: NodeId, also: u32) {
         self.waiters.remove(first);
         let none = self.waiters.first().is_none();
@@ -330,14 +345,15 @@ impl<P: Platform> Words<P> {
         node
     }
 
-    /// Puts signalled waiters of a condition variable, linked through `after` from `chain` to 0, into the list of sleepers, and
-    /// wakes the first sleeper if the mutex is free and nobody is awake.
+    /// Puts signalled waiters of a condition variable, linked through `after` from `chain` to 0, into the
+    /// list of sleepers, and wakes the first sleeper if the mutex is free and nobody is awake.
     pub(crate) fn requeue(&self, chain: NodeId) {
         self.renew();
         self.waiters.revoke_bias();
         self.waiters.lock();
         self.waiters.append(chain, |node| node.attempts().store(0, Relaxed));
-        // DUTY 1: an owner sees `SLEEPERS`, or a designated waker becomes an owner. If there is neither, the first one is it.
+        // DUTY 1: an owner sees `SLEEPERS`, or a designated waker becomes an owner. If there is neither, the
+        // first one is it.
         let urgent = self.waiters.first().map_or(0, urgency::<P>);
         let seen = self.change(|seen| seen | SLEEPERS | urgent);
         let sleeper = if seen & (LOCKED | AWAKE) == 0 { self.waiters.first() } else { None };
@@ -427,7 +443,8 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         self.mutex.words.waiters.owner.store(hints, Relaxed);
     }
 
-    /// Queues up and spins until it is the head; false if the budget was used up or the one in front does not run.
+    /// Queues up and spins until it is the head; false if the budget was used up or the one in front does not
+    /// run.
     pub fn join_queue(&self, budget: &mut P::Spin) -> bool {
         mcs::join::<P>(&self.mutex.words.waiters.tail, self.id, budget)
     }
@@ -448,7 +465,8 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         P::wait(&self.id.get::<P>().linked, 0, Until::Nanoseconds(nanoseconds));
     }
 
-    /// When it sleeps and is the first, the next unlock hands the mutex over. SERVICE 3: only if nobody was here before.
+    /// When it sleeps and is the first, the next unlock hands the mutex over. SERVICE 3: only if nobody was
+    /// here before.
     pub fn asks_for_hand_over(&self) {
         self.id.get::<P>().attempts().store(W::bounds().handoff_after, Relaxed);
     }
@@ -469,8 +487,8 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
 
 /// Sleeping.
 impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
-    /// Waits in the list until the mutex is acquired or patience ends. The wait lock is held, and the node is in no list.
-    /// `newcomer`: nor was it in this wait.
+    /// Waits in the list until the mutex is acquired or patience ends. The wait lock is held, and the node is
+    /// in no list. `newcomer`: nor was it in this wait.
     fn sleep(&mut self, mut newcomer: bool) -> Result<(), Failure> {
         let waiters = &self.mutex.words.waiters;
         let node = self.id.get::<P>();
@@ -534,7 +552,8 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         }
     }
 
-    /// After a sleep, woken or not. True if the mutex is held; if not, the wait lock is held and the node is in no list.
+    /// After a sleep, woken or not. True if the mutex is held; if not, the wait lock is held and the node is
+    /// in no list.
     fn after_sleep(&mut self, failed: bool) -> bool {
         let waiters = &self.mutex.words.waiters;
         let node = self.id.get::<P>();
@@ -587,8 +606,9 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         self.id.get::<P>().state.store(state::IDLE, Relaxed);
     }
 
-    /// A sleeper that nothing has woken sees to it that DUTY holds, which a plain release has broken that came after its fence:
-    /// the platform cannot fence, and ends sleeps now and then. True if the mutex was free and is the sleeper's.
+    /// A sleeper that nothing has woken sees to it that DUTY holds, which a plain release has broken that
+    /// came after its fence: the platform cannot fence, and ends sleeps now and then. True if the mutex was
+    /// free and is the sleeper's.
     #[cold]
     fn recover(&self) -> bool {
         let words = &self.mutex.words;

@@ -2,26 +2,26 @@
 //!
 //! # The default policy: [`Learning`]
 //!
-//! A newcomer that nobody is before looks a few times (*optimistic spin*). Then it queues up, and the head of the queue alone
-//! watches the mutex. A waiter that has spun for about what a sleep and a wake-up cost, or is known to have displaced the owner,
-//! yields once, since whoever wants its CPU may be the owner; then it sleeps. An unlock wakes the first sleeper if nobody is
-//! awake; the woken one spins likewise.
+//! A newcomer that nobody is before looks a few times (*optimistic spin*). Then it queues up, and the head of
+//! the queue alone watches the mutex. A waiter that has spun for about what a sleep and a wake-up cost, or is
+//! known to have displaced the owner, yields once, since whoever wants its CPU may be the owner; then it
+//! sleeps. An unlock wakes the first sleeper if nobody is awake; the woken one spins likewise.
 //!
-//! *Intervals.* Where an owner takes the mutex again at once, the worst a waiter can do is to take it away at the first
-//! opportunity: then it changes hands, with all that its sections touch, every few nanoseconds. So a spinner looks only now
-//! and then. Each interval is longer if the mutex was taken often within the last one, and shorter if it was not taken at all.
-//! The spinner leaves the interval in `owner` for the next one. It is a few microseconds at most, so that is what this costs
-//! in latency.
+//! *Intervals.* Where an owner takes the mutex again at once, the worst a waiter can do is to take it away at
+//! the first opportunity: then it changes hands, with all that its sections touch, every few nanoseconds. So
+//! a spinner looks only now and then. Each interval is longer if the mutex was taken often within the last
+//! one, and shorter if it was not taken at all. The spinner leaves the interval in `owner` for the next one.
+//! It is a few microseconds at most, so that is what this costs in latency.
 //!
-//! *Timed parks.* What spinning gains is the time in which the mutex would lie free ([`Gaps`]). Where that is little, the
-//! designated waker leaves the owner alone: it parks for some tens of microseconds, looks whether the mutex is free, and if
-//! it is not asks to be handed it. What timed parks find is left in `owner`, too; now and then a trial without spinners
-//! shows how it is.
+//! *Timed parks.* What spinning gains is the time in which the mutex would lie free ([`Gaps`]). Where that is
+//! little, the designated waker leaves the owner alone: it parks for some tens of microseconds, looks whether
+//! the mutex is free, and if it is not asks to be handed it. What timed parks find is left in `owner`, too;
+//! now and then a trial without spinners shows how it is.
 //!
-//! *Slices.* A thread that has used the mutex for half a millisecond while others slept for it wakes one of them, whoever is
-//! awake, and goes to sleep as soon as it meets with contention. So everybody has a turn every so often; and few are
-//! preempted in the middle of one, since a thread that sleeps most of the time is not the one that the scheduler takes the CPU
-//! from.
+//! *Slices.* A thread that has used the mutex for half a millisecond while others slept for it wakes one of
+//! them, whoever is awake, and goes to sleep as soon as it meets with contention. So everybody has a turn
+//! every so often; and few are preempted in the middle of one, since a thread that sleeps most of the time is
+//! not the one that the scheduler takes the CPU from.
 
 use super::{Attempt, TAG};
 use crate::events::{Event, count};
@@ -53,7 +53,8 @@ pub trait Policy<P: Platform>: Sized + 'static {
     /// Whether its slice is over: then its unlock wakes a sleeper, whoever is awake.
     fn ends_slice(hints: u32) -> bool;
 
-    /// A newcomer, whose record it is, found the mutex held. True if it has acquired it; else it goes to sleep.
+    /// A newcomer, whose record it is, found the mutex held. True if it has acquired it; else it goes to
+    /// sleep.
     fn newcomer(attempt: &mut Attempt<'_, P, Self>, record: &Record<P>) -> bool;
 
     /// A sleeper was woken. True if it has acquired the mutex; else it goes to sleep again.
@@ -77,7 +78,8 @@ pub struct Tuning {
     pub bypasses_before_wake: u32,
     /// How often a newcomer looks at a mutex that nobody waits for before it queues up.
     pub optimistic_looks: u32,
-    /// How many looks at a mutex that others take all the time make the head of the queue leave it alone, at least.
+    /// How many looks at a mutex that others take all the time make the head of the queue leave it alone, at
+    /// least.
     pub looks_in_vain: u32,
     /// One in so many waits, or in 8 or 32 times as many, is followed by a trial of not spinning.
     pub waits_a_trial: u32,
@@ -95,18 +97,18 @@ pub struct Tuning {
 
 impl Tunable for Tuning {
     const USER_SPACE: Tuning = Tuning {
-        // With a queue of spinners a woken sleeper is served among the first few; one that was not after this many wake-ups
-        // has met with something else.
+        // With a queue of spinners a woken sleeper is served among the first few; one that was not after this
+        // many wake-ups has met with something else.
         handoff_after: 16,
-        // 65,536: a few milliseconds of the shortest sections, so that the wake-up costs less than a hundredth of them. Where
-        // sections are longer, other rules wake a sleeper long before.
+        // 65,536: a few milliseconds of the shortest sections, so that the wake-up costs less than a
+        // hundredth of them. Where sections are longer, other rules wake a sleeper long before.
         releases_before_wake: 16,
-        // A wake-up under oversubscription costs the CPUs some 10 microseconds: two switches and the cold caches. Waiters
-        // come every few microseconds at most, so that keeps it below a few per cent.
+        // A wake-up under oversubscription costs the CPUs some 10 microseconds: two switches and the cold
+        // caches. Waiters come every few microseconds at most, so that keeps it below a few per cent.
         bypasses_before_wake: 64,
         // A critical section of a few dozen instructions is over by then, and its mutex changes hands by one
-        // read-modify-write rather than three; two threads at such sections get a third more through. It costs order only
-        // among threads that come within that time.
+        // read-modify-write rather than three; two threads at such sections get a third more through. It
+        // costs order only among threads that come within that time.
         optimistic_looks: 4,
         // Some ten microseconds.
         looks_in_vain: 3,
@@ -114,11 +116,12 @@ impl Tunable for Tuning {
         waits_a_trial: 32,
         // A microsecond or so: shorter waits cost little.
         spun_before_trial: 64,
-        // Long enough for a critical section of 20 microseconds, which is not much longer than what a sleep and a wake-up
-        // would leave the mutex idle.
+        // Long enough for a critical section of 20 microseconds, which is not much longer than what a sleep
+        // and a wake-up would leave the mutex idle.
         spins_for_hand_over: 3,
-        // A third or so of a time slice: who sleeps before its time slice is over is not preempted, and gets a CPU at once when
-        // it is woken, whatever else runs there. A relief costs the CPUs some ten microseconds.
+        // A third or so of a time slice: who sleeps before its time slice is over is not preempted, and gets
+        // a CPU at once when it is woken, whatever else runs there. A relief costs the CPUs some ten
+        // microseconds.
         slice: 500_000,
         // 32: a look at the clock takes as long as a short critical section.
         owners_a_slice_check: 5,
@@ -133,23 +136,26 @@ const TURN: u32 = 1 << 12;
 const TURNS: u32 = 0x0fff << 12;
 /// In `owner`: the logarithm of the interval between a spinner's looks, in turns of its loop.
 const INTERVAL: u32 = 0x0f << 24;
-/// In `owner`: what timed parks have found, see [`Gaps`]. With its highest bit inverted, so that zero is in the middle.
+/// In `owner`: what timed parks have found, see [`Gaps`]. With its highest bit inverted, so that zero is in
+/// the middle.
 const GAPS: u32 = 0x0f << 28;
 
 const _: () = assert!(TAG | TURNS | INTERVAL | GAPS == u32::MAX && TAG < TURN);
 
 /// An interval in which the mutex was taken so often is too short.
 const HOT: u32 = 2;
-/// If the longest interval is still that much too short, the one that takes it needs nobody's help to keep it busy.
+/// If the longest interval is still that much too short, the one that takes it needs nobody's help to keep it
+/// busy.
 const SATURATED: u32 = 32;
 /// The share of its budget that is left to a spinner if others hold the mutex nearly all the time, in 256ths.
 const SHORT: u32 = 64;
 
-/// A timed park, in nanoseconds: a few sleeps and wake-ups. The kernel adds as much again, so that it can wake several at once.
+/// A timed park, in nanoseconds: a few sleeps and wake-ups. The kernel adds as much again, so that it can
+/// wake several at once.
 const TIMED_PARK: u32 = 50_000;
 
-/// How much of the time the mutex is free while somebody uses it who is left alone, from 0, hardly ever. That time is what
-/// spinning for it gains.
+/// How much of the time the mutex is free while somebody uses it who is left alone, from 0, hardly ever. That
+/// time is what spinning for it gains.
 #[derive(Clone, Copy)]
 struct Gaps(u32);
 
@@ -187,8 +193,8 @@ impl Gaps {
         2 * self.0.saturating_sub(Gaps::UNKNOWN)
     }
 
-    /// How long a slice is, if there are any: longer where the mutex may be one that nobody spins for, since then it gets about
-    /// by itself, and wake-ups leave gaps that are not its own.
+    /// How long a slice is, if there are any: longer where the mutex may be one that nobody spins for, since
+    /// then it gets about by itself, and wake-ups leave gaps that are not its own.
     fn slice<P: Platform>(self) -> Option<usize> {
         let slice = P::tuning::<Tuning>().slice;
         (!self.are_rare()).then(|| slice.saturating_mul(1 << (Gaps::KNOWN.0 - self.0)))
@@ -315,17 +321,18 @@ fn spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
     }
 }
 
-/// Lets the owner have the CPU, or whoever was woken last. Once: where it is another program that wants it, that costs a time
-/// slice.
+/// Lets the owner have the CPU, or whoever was woken last. Once: where it is another program that wants it,
+/// that costs a time slice.
 fn yield_once<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
     P::yield_now();
-    // An interval, here too: one look at an empty section that its owner repeats takes the mutex away from it.
+    // An interval, here too: one look at an empty section that its owner repeats takes the mutex away from
+    // it.
     P::Spin::fresh().pass(1 << interval(attempt));
     attempt.grab()
 }
 
-/// Leaves the owner alone for a while; the designated waker all the same, so that nobody else is woken. Who then finds the
-/// mutex held asks to be handed it.
+/// Leaves the owner alone for a while; the designated waker all the same, so that nobody else is woken. Who
+/// then finds the mutex held asks to be handed it.
 fn park_timed<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
     count::<P>(Event::TimedSleep);
     attempt.park_for(TIMED_PARK);

@@ -2,19 +2,21 @@
 //!
 //! # Native
 //!
-//! The first waiter sets the pending bit and spins on the word; it needs no node. Later ones queue, each spinning in
-//! its own node, and the queue head waits on the word until both the holder and the pending waiter are gone.
+//! The first waiter sets the pending bit and spins on the word; it needs no node. Later ones queue, each
+//! spinning in its own node, and the queue head waits on the word until both the holder and the pending
+//! waiter are gone.
 //!
-//! 1. *Only one thread may turn `LOCKED` on at a time.* From a free word (no `LOCKED`, no `PENDING`, no tail): whoever's
-//!    compare-and-swap succeeds. With `PENDING` set: the thread that set it, when `LOCKED` goes. With a tail and
-//!    without `PENDING`: the queue head, when `LOCKED` goes.
-//! 2. *Nobody sets `PENDING` for good while there is a tail.* It is set by a read-modify-write that returns what was there;
-//!    who finds a tail, takes it back and queues. So once the head has seen neither `LOCKED` nor `PENDING`, a `PENDING` that
-//!    comes is one that will go, and the head may take the lock by a plain store of the low byte.
-//! 3. *Only the last waiter clears the tail*, by a compare-and-swap of the whole word that takes the lock with it. It
-//!    is repeated if a newcomer has meanwhile set a `PENDING` that it will take back (2): that one may go without a node, so
-//!    its bit promises no successor. Another tail does, and then the head passes headship on as it would to a
-//!    successor that it had seen.
+//! 1. *Only one thread may turn `LOCKED` on at a time.* From a free word (no `LOCKED`, no `PENDING`, no
+//!    tail): whoever's compare-and-swap succeeds. With `PENDING` set: the thread that set it, when `LOCKED`
+//!    goes. With a tail and without `PENDING`: the queue head, when `LOCKED` goes.
+//! 2. *Nobody sets `PENDING` for good while there is a tail.* It is set by a read-modify-write that returns
+//!    what was there; who finds a tail, takes it back and queues. So once the head has seen neither `LOCKED`
+//!    nor `PENDING`, a `PENDING` that comes is one that will go, and the head may take the lock by a plain
+//!    store of the low byte.
+//! 3. *Only the last waiter clears the tail*, by a compare-and-swap of the whole word that takes the lock
+//!    with it. It is repeated if a newcomer has meanwhile set a `PENDING` that it will take back (2): that
+//!    one may go without a node, so its bit promises no successor. Another tail does, and then the head
+//!    passes headship on as it would to a successor that it had seen.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -67,8 +69,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     fn lock_pending(&self) -> bool {
         let mut seen = self.word.load(Relaxed);
         let mut looks = 0;
-        // Pending alone: its waiter is about to hold the lock, and then there is room for the next. It may have been
-        // preempted right there, so not for ever.
+        // Pending alone: its waiter is about to hold the lock, and then there is room for the next. It may
+        // have been preempted right there, so not for ever.
         while seen & Self::BUSY == L::PENDING && looks < HANDOVER_LOOKS {
             P::stall(0);
             seen = self.word.load(Relaxed);
@@ -130,7 +132,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             P::relax();
             seen = self.word.load(Acquire);
         }
-        // (3) Relaxed: acquired above. An EPOCH, HALTS or USER bit stays, and so does a PENDING that came meanwhile.
+        // (3) Relaxed: acquired above. An EPOCH, HALTS or USER bit stays, and so does a PENDING that came
+        // meanwhile.
         while seen & L::TAIL == own {
             match self.word.compare_exchange(seen, seen & !L::TAIL | LOCKED, Relaxed, Relaxed) {
                 Ok(_) => return,
@@ -144,7 +147,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     /// Puts this node at the end of the queue. Returns the one in front.
     pub(super) fn swap_tail(&self, own: u32) -> Option<NodeId> {
-        // Release: our node is whole before anyone can find it. Acquire: so is that in front, before we write to it.
+        // Release: our node is whole before anyone can find it. Acquire: so is that in front, before we write
+        // to it.
         if is_split::<L>() {
             let before = self.word.swap_high_half((own >> 16) as u16, AcqRel);
             return tail::<L>(u32::from(before) << 16);
@@ -158,8 +162,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Waits, without a queue, until the lock is free. For machines on which a waiter's place in a queue may belong to
-    /// somebody who does not run, and which offer no way to halt.
+    /// Waits, without a queue, until the lock is free. For machines on which a waiter's place in a queue may
+    /// belong to somebody who does not run, and which offer no way to halt.
     #[cold]
     #[inline(never)]
     pub(super) fn lock_virtual(&self) {

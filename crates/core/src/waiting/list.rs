@@ -1,10 +1,12 @@
-//! The sleepers' list: circular, doubly linked through `after` and `before`, entered through a word that names the first.
+//! The sleepers' list: circular, doubly linked through `after` and `before`, entered through a word that
+//! names the first.
 //!
-//! Every function needs the lock that guards the list; all accesses are relaxed because that lock orders them.
+//! Every function needs the lock that guards the list; all accesses are relaxed because that lock orders
+//! them.
 //!
-//! **PRIORITY.** Each node is at least as urgent as the one after it, unless that is the first again. `insert` keeps it: a
-//! node goes behind the last one whose priority is `least` or more, and `least` is its own priority, or one more if it keeps
-//! its turn.
+//! **PRIORITY.** Each node is at least as urgent as the one after it, unless that is the first again.
+//! `insert` keeps it: a node goes behind the last one whose priority is `least` or more, and `least` is its
+//! own priority, or one more if it keeps its turn.
 
 use core::sync::atomic::Ordering::Relaxed;
 

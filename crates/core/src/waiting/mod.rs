@@ -1,50 +1,58 @@
-//! What waits: the part of the mutexes and the readers-writer lock that does not depend on how they wait, and its proof.
+//! What waits: the part of the mutexes and the readers-writer lock that does not depend on how they wait, and
+//! its proof.
 //!
-//! A lock is a *word* of its own, in which it is held or free, and a waiting room: the wait lock, a queue of spinners and a
-//! list of sleepers. A thread that does not get the lock may look at the word for a while. Then it takes the wait lock, says in
-//! the word that somebody sleeps, puts its node into the list and parks on the node. Who releases the lock sees in the word
-//! whether it has to serve a sleeper. *How long* a thread looks and *which* release serves a sleeper is policy; the rules
-//! here hold for every policy.
+//! A lock is a *word* of its own, in which it is held or free, and a waiting room: the wait lock, a queue of
+//! spinners and a list of sleepers. A thread that does not get the lock may look at the word for a while.
+//! Then it takes the wait lock, says in the word that somebody sleeps, puts its node into the list and parks
+//! on the node. Who releases the lock sees in the word whether it has to serve a sleeper. *How long* a thread
+//! looks and *which* release serves a sleeper is policy; the rules here hold for every policy.
 //!
 //! # Rules
 //!
 //! Each lock's file says what in its word these rules speak of, and cites them by name.
 //!
-//! * **QUIET.** Nobody is put into the list before `BIAS_REVOKED` is set, and after that every release is a read-modify-write
-//!   of the word. The proof is in `waiting/bias.rs`.
-//! * **DUTY.** If the list is not empty and the lock is free, some thread that is awake owes an attempt. A lock keeps it
-//!   by four properties of its word:
-//!   1. *Whoever enters the list has announced it to an owner*: by a read-modify-write of the word, under the wait lock,
-//!      that found the lock held. (QUIET: no plain store wipes the announcement out.)
-//!   2. *A release succeeds only from a word without an announcement*, or from one that shows a debtor: somebody awake that
-//!      will attempt. A release that fails goes through the slow path, under the wait lock.
-//!   3. *Who takes an announcement back makes a debtor*: it wakes the first sleeper, or hands the lock over, or the list is
-//!      empty. It does so under the wait lock, before the lock is free.
-//!   4. *A debtor pays or passes on*: it acquires the lock, or its attempt in vain finds the lock held, and then (1) holds
-//!      again for the list as it is. Who acquires the lock owes a release, and (2) speaks of that.
+//! * **QUIET.** Nobody is put into the list before `BIAS_REVOKED` is set, and after that every release is a
+//!   read-modify-write of the word. The proof is in `waiting/bias.rs`.
+//! * **DUTY.** If the list is not empty and the lock is free, some thread that is awake owes an attempt. A
+//!   lock keeps it by four properties of its word:
+//!   1. *Whoever enters the list has announced it to an owner*: by a read-modify-write of the word, under the
+//!      wait lock, that found the lock held. (QUIET: no plain store wipes the announcement out.)
+//!   2. *A release succeeds only from a word without an announcement*, or from one that shows a debtor:
+//!      somebody awake that will attempt. A release that fails goes through the slow path, under the wait
+//!      lock.
+//!   3. *Who takes an announcement back makes a debtor*: it wakes the first sleeper, or hands the lock over,
+//!      or the list is empty. It does so under the wait lock, before the lock is free.
+//!   4. *A debtor pays or passes on*: it acquires the lock, or its attempt in vain finds the lock held, and
+//!      then (1) holds again for the list as it is. Who acquires the lock owes a release, and (2) speaks of
+//!      that.
 //!
-//!   So at every moment at which the lock is free, either the word shows a debtor or the list is empty. Wake-ups are not
-//!   lost: a sleeper's node says `SLEEPING` before the wait lock is released and it parks on that very word, which a waker
-//!   changes before it wakes.
-//! * **LAST TOUCH.** The step that releases the lock is the releaser's last access to it, because the next owner may destroy
-//!   and free it. Whom to wake was found before, under the wait lock; it is woken after, by the address of its node, in
-//!   type-stable memory. Where the release hands the lock over, the store of `HANDED` comes before the wait lock is
-//!   released, so the new owner passes through the wait lock before it returns. A signaller of a condition variable that
-//!   requeues a waiter touches the mutex until it releases the wait lock; so that waiter passes through it, too.
-//! * **PRIORITY.** Of two sleepers the more urgent one ([`Platform::priority`]) comes first in the list, and among equals
-//!   the one that came first. Nothing but the place in the list decides who is served. The proof is in `waiting/list.rs`.
-//! * **GIVING UP.** A sleeper that is out of patience takes the wait lock and looks at its node once more. If it was served
-//!   meanwhile, it owes what every served sleeper owes. If not, it is still in the list, and takes itself out; an
-//!   announcement that speaks of nobody any more costs a slow path in vain, or is taken back here.
-//! * **FORKS.** In a forked child the wait lock, the queue and the list may name threads that do not exist there. The wait
-//!   lock's word holds the epoch of its last use; who enters a slow path first calls [`Waiters::renew`], which clears
-//!   them once. What the word says of waiters is cleared with them. The proof is in `waiting/wait_lock.rs`.
+//!   So at every moment at which the lock is free, either the word shows a debtor or the list is empty.
+//!   Wake-ups are not lost: a sleeper's node says `SLEEPING` before the wait lock is released and it parks on
+//!   that very word, which a waker changes before it wakes.
+//! * **LAST TOUCH.** The step that releases the lock is the releaser's last access to it, because the next
+//!   owner may destroy and free it. Whom to wake was found before, under the wait lock; it is woken after, by
+//!   the address of its node, in type-stable memory. Where the release hands the lock over, the store of
+//!   `HANDED` comes before the wait lock is released, so the new owner passes through the wait lock before it
+//!   returns. A signaller of a condition variable that requeues a waiter touches the mutex until it releases
+//!   the wait lock; so that waiter passes through it, too.
+//! * **PRIORITY.** Of two sleepers the more urgent one ([`Platform::priority`]) comes first in the list, and
+//!   among equals the one that came first. Nothing but the place in the list decides who is served. The proof
+//!   is in `waiting/list.rs`.
+//! * **GIVING UP.** A sleeper that is out of patience takes the wait lock and looks at its node once more. If
+//!   it was served meanwhile, it owes what every served sleeper owes. If not, it is still in the list, and
+//!   takes itself out; an announcement that speaks of nobody any more costs a slow path in vain, or is taken
+//!   back here.
+//! * **FORKS.** In a forked child the wait lock, the queue and the list may name threads that do not exist
+//!   there. The wait lock's word holds the epoch of its last use; who enters a slow path first calls
+//!   [`Waiters::renew`], which clears them once. What the word says of waiters is cleared with them. The
+//!   proof is in `waiting/wait_lock.rs`.
 //!
-//! Where a platform cannot fence ([`Platform::fence`] does nothing), a release by a plain store that came late may wipe out
-//! an announcement. Its [`Platform::wait`] then returns now and then, and a sleeper that nobody served looks for itself.
+//! Where a platform cannot fence ([`Platform::fence`] does nothing), a release by a plain store that came
+//! late may wipe out an announcement. Its [`Platform::wait`] then returns now and then, and a sleeper that
+//! nobody served looks for itself.
 //!
-//! Proof: crates/core/src/waiting/mod.rs, crates/core/src/waiting/bias.rs, crates/core/src/waiting/wait_lock.rs
-//! Models: crates/model/tests/models/fork.rs, crates/model/tests/models/last_touch.rs, crates/model/tests/models/planted.rs
+//! Proof: crates/core/src/waiting/mod.rs, crates/core/src/waiting/bias.rs
+//! Models: crates/model/tests/models/fork.rs, crates/model/tests/models/last_touch.rs
 //! Stress: crates/sim/src/check/mod.rs
 
 pub(crate) mod bias;
@@ -68,8 +76,9 @@ pub enum Failure {
     Interrupted,
 }
 
-/// How long a thread sleeps whose wake-up may be lost, in a case so rare that to look now and then is the cheapest remedy; and
-/// one that gives others the first turn: with the slack of the kernel's timers, a millisecond.
+/// How long a thread sleeps whose wake-up may be lost, in a case so rare that to look now and then is the
+/// cheapest remedy; and one that gives others the first turn: with the slack of the kernel's timers, a
+/// millisecond.
 pub(crate) const LOOK_AFTER: Until<'static> = Until::Nanoseconds(950_000);
 
 /// What may end a wait early.
@@ -107,7 +116,8 @@ pub(crate) enum Parked {
 #[repr(C)]
 pub(crate) struct Waiters<P: Platform> {
     wait_lock: P::U32,
-    /// Hints about the owner: where it was last seen to run, and what else the lock keeps there. Written by owners.
+    /// Hints about the owner: where it was last seen to run, and what else the lock keeps there. Written by
+    /// owners.
     pub(crate) owner: P::U32,
     /// The queue of spinners: see [`crate::mcs`].
     pub(crate) tail: P::U32,
@@ -188,8 +198,8 @@ impl<P: Platform> Waiters<P> {
         list::remove::<P>(&self.head, id);
     }
 
-    /// Under the wait lock: puts signalled waiters of a condition variable, linked through `after` from `chain` to 0, into the
-    /// list, asleep as they are. `prepare`: what the lock wants to be in their nodes.
+    /// Under the wait lock: puts signalled waiters of a condition variable, linked through `after` from
+    /// `chain` to 0, into the list, asleep as they are. `prepare`: what the lock wants to be in their nodes.
     pub(crate) fn append(&self, chain: NodeId, prepare: impl Fn(&Node<P>)) {
         let mut next = Some(chain);
         while let Some(id) = next {
@@ -261,7 +271,8 @@ pub(crate) fn stall_until<P: Platform, T>(mut look: impl FnMut() -> Option<T>) -
     }
 }
 
-/// Without a node a thread can neither queue nor sleep: it tries now and then. False once the deadline has passed.
+/// Without a node a thread can neither queue nor sleep: it tries now and then. False once the deadline has
+/// passed.
 #[cold]
 pub(crate) fn poll<P: Platform>(deadline: Option<&Deadline>, attempt: impl Fn() -> bool) -> bool {
     stall_until::<P, bool>(|| {

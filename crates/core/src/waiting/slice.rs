@@ -1,7 +1,8 @@
 //! Long-term fairness slices: how long a thread may use locks that others wait for without a CPU.
 //!
-//! A thread that runs gets a lock more easily than one that sleeps. So that everybody has a turn, a thread that has used such
-//! locks for a slice of time lets others go first: it wakes a sleeper, or yields. The thread's record knows since when.
+//! A thread that runs gets a lock more easily than one that sleeps. So that everybody has a turn, a thread
+//! that has used such locks for a slice of time lets others go first: it wakes a sleeper, or yields. The
+//! thread's record knows since when.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -9,9 +10,9 @@ use crate::node::Record;
 use crate::platform::{Atomic, Platform};
 
 impl<P: Platform> Record<P> {
-    /// Whether the slice of the calling thread, whose record it is, is over: when it has been at it for so many nanoseconds. It
-    /// is told so once in each slice. Where it was not asked for twice as long, it had no CPU, or better things to do, and the
-    /// slice begins anew.
+    /// Whether the slice of the calling thread, whose record it is, is over: when it has been at it for so
+    /// many nanoseconds. It is told so once in each slice. Where it was not asked for twice as long, it had
+    /// no CPU, or better things to do, and the slice begins anew.
     pub(crate) fn ends_slice(&self, nanoseconds: usize) -> bool {
         let now = (P::now() as usize & !1).max(2);
         let began = self.slice.load(Relaxed);
@@ -24,7 +25,8 @@ impl<P: Platform> Record<P> {
         over
     }
 
-    /// Whether the calling thread, which has left a readers-writer lock, is to ask for the time: once in two to this power.
+    /// Whether the calling thread, which has left a readers-writer lock, is to ask for the time: once in two
+    /// to this power.
     pub(crate) fn leaves_often(&self, logarithm: u32) -> bool {
         let left = self.left.load(Relaxed).wrapping_add(1);
         self.left.store(left, Relaxed);

@@ -1,4 +1,5 @@
-//! The wait lock: the small lock of a sleepers' list. Two bits of a word, in which the epoch of its last use is noted too.
+//! The wait lock: the small lock of a sleepers' list. Two bits of a word, in which the epoch of its last use
+//! is noted too.
 //!
 //! [`LOCKED`] is the lock; [`CONTENDED`] says that somebody may sleep for it, on the same word. The critical
 //! sections are a few dozen instructions, so a waiter spins first; it sleeps because the holder may have
@@ -10,9 +11,9 @@
 //!
 //! # Forks
 //!
-//! In a forked child the lock may be held by, and the words that it guards may name, threads that do not exist
-//! there. The [`EPOCH`] bits hold the [`Platform::epoch`] in which they were last used, and whoever is about to use
-//! them calls [`renew`] first, which clears them once if that was another.
+//! In a forked child the lock may be held by, and the words that it guards may name, threads that do not
+//! exist there. The [`EPOCH`] bits hold the [`Platform::epoch`] in which they were last used, and whoever is
+//! about to use them calls [`renew`] first, which clears them once if that was another.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -31,7 +32,8 @@ const CLEARING: u32 = 1 << 27;
 const EPOCH: u32 = CLEARING - 1;
 
 /// Makes the lock and the words that it guards this process's own: if they are of another epoch, one thread
-/// releases the lock and calls `clear`, and the others wait for that. Of the other bits, those in `keep` stay.
+/// releases the lock and calls `clear`, and the others wait for that. Of the other bits, those in `keep`
+/// stay.
 #[inline]
 pub(crate) fn renew<P: Platform>(word: &P::U32, keep: u32, clear: impl Fn()) {
     let epoch = P::epoch() & EPOCH;
@@ -48,8 +50,8 @@ fn renew_slow<P: Platform>(word: &P::U32, epoch: u32, keep: u32, clear: impl Fn(
         if seen & (EPOCH | CLEARING) == epoch {
             return Some(());
         }
-        // Of another epoch, perhaps left behind by a fork in the middle of clearing: ours to clear. The lock is
-        // nobody's in this epoch, since everybody comes through here first.
+        // Of another epoch, perhaps left behind by a fork in the middle of clearing: ours to clear. The lock
+        // is nobody's in this epoch, since everybody comes through here first.
         let claim = epoch | CLEARING | seen & keep;
         if seen & EPOCH == epoch || word.compare_exchange(seen, claim, Acquire, Relaxed).is_err() {
             return None;

@@ -244,8 +244,8 @@ impl End {
     }
 }
 
-/// The main thread holds the mutex. Thread 1 waits and may give up; the others wait for as long as it takes. Who
-/// gives up leaves no trace, and no wake-up that was meant for the others goes with it.
+/// The main thread holds the mutex. Thread 1 waits and may give up; the others wait for as long as it takes.
+/// Who gives up leaves no trace, and no wake-up that was meant for the others goes with it.
 ///
 /// With `settled`, all of them sleep before the end comes.
 fn giving_up<P: Modelled, V: Variant>(

@@ -9,8 +9,8 @@ use loom::thread::JoinHandle;
 use poundlock_core::adaptive::RawAdaptive;
 use poundlock_model::{Fault, Modelled, Settings, World};
 
-/// A mutex and what it protects. Two accesses to that which the mutex does not order, whatever order they came
-/// in, fail the model.
+/// A mutex and what it protects. Two accesses to that which the mutex does not order, whatever order they
+/// came in, fail the model.
 pub(crate) struct Guarded<P: Modelled> {
     pub(crate) mutex: RawAdaptive<P>,
     value: UnsafeCell<u32>,
@@ -78,7 +78,8 @@ pub(crate) fn asleep<T>(
     numbers.map(settle).collect()
 }
 
-/// Starts threads with these numbers: all at once; or, if there is something to hold, so that they sleep for it.
+/// Starts threads with these numbers: all at once; or, if there is something to hold, so that they sleep for
+/// it.
 pub(crate) fn at_once_or_asleep<T>(
     world: &World,
     numbers: Range<u32>,

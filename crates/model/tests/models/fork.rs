@@ -1,5 +1,5 @@
-//! Locks in a forked child, which name threads that do not exist there. Those are the threads from 19 on here:
-//! a model fails when it follows such a name, for there is no such record.
+//! Locks in a forked child, which name threads that do not exist there. Those are the threads from 19 on
+//! here: a model fails when it follows such a name, for there is no such record.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -7,8 +7,8 @@ use poundlock_core::adaptive::{AnyNegative, Variant};
 use poundlock_core::condvar::{Outcome, Plain, RawCondvar};
 use poundlock_model::{Model, Modelled, Mortal, Patient, Report, Settings, World, explore};
 
-/// All threads lock; the last destroys the mutex as soon as it has unlocked it. With `settled`, the main thread
-/// holds it while the others fall asleep.
+/// All threads lock; the last destroys the mutex as soon as it has unlocked it. With `settled`, the main
+/// thread holds it while the others fall asleep.
 pub(crate) fn destroyed_by_the_last<P: Modelled, V: Variant>(
     name: &str,
     preemptions: usize,

@@ -1,5 +1,5 @@
-//! The models. See the library's documentation on what they can show. Each prints how many executions it explored:
-//! `cargo test -p poundlock-model -- --nocapture`.
+//! The models. See the library's documentation on what they can show. Each prints how many executions it
+//! explored: `cargo test -p poundlock-model -- --nocapture`.
 
 mod adaptive;
 mod common;

@@ -1,5 +1,5 @@
-//! The default mutex: exclusion, no lost wake-up, nothing left behind; with condition variables, in forked children, and destroyed by
-//! its next owner.
+//! The default mutex: exclusion, no lost wake-up, nothing left behind; with condition variables, in forked
+//! children, and destroyed by its next owner.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -237,7 +237,8 @@ fn asked_for() {
     assert!(report.reached[HAND_OVER] > 0 && report.reached[FOUND_HELD] > 0, "{report:?}");
 }
 
-/// SERVICE 3: a newcomer that parks in vain for a set time does not go before a sleeper that was there before.
+/// SERVICE 3: a newcomer that parks in vain for a set time does not go before a sleeper that was there
+/// before.
 #[test]
 fn a_newcomer_that_naps() {
     let settings = Settings { threads: 3, ..SPINNING };
@@ -348,7 +349,8 @@ fn barging_without_end() {
     assert_eq!(report.reached[HAND_OVER], 0);
 }
 
-/// The main thread has used it while others slept: one of them is woken beside the one that is awake, and it makes room.
+/// The main thread has used it while others slept: one of them is woken beside the one that is awake, and it
+/// makes room.
 fn relief(settings: Settings) -> Report {
     explore::<Patient>("poundlock: relieved", 2, settings, |world| {
         let guarded = Guarded::<Patient>::new();
@@ -429,8 +431,8 @@ fn try_lock() {
     assert!(report.reached[GAVE_UP] > 0 && report.reached[GAVE_UP] < report.executions);
 }
 
-/// The main thread holds the mutex. Thread 1 sleeps and may give up, the others sleep for as long as it takes. Its end
-/// comes before the unlock or after it, or a handler runs instead.
+/// The main thread holds the mutex. Thread 1 sleeps and may give up, the others sleep for as long as it
+/// takes. Its end comes before the unlock or after it, or a handler runs instead.
 fn giving_up<P: Modelled>(name: &str, settings: Settings, after: bool, interrupted: bool) {
     let report = explore::<P>(name, 2, settings, move |world| {
         let guarded = Guarded::<P>::new();
@@ -634,8 +636,8 @@ fn destroyed_by_the_signalled() {
 
 // Forks.
 
-/// The parent's waiters are not in the child, whatever they left: two threads of the child come to the mutex, one of which may hold it
-/// already.
+/// The parent's waiters are not in the child, whatever they left: two threads of the child come to the mutex,
+/// one of which may hold it already.
 fn forked(name: &str, held: bool, state: u32, wait_lock: u32) {
     const GHOST: u32 = 77;
     let settings = Settings { epoch: 7, ..TWO };

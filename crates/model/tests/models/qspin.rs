@@ -1,5 +1,5 @@
-//! The queue spinlock, native and virtual: exclusion, nothing lost in the queue, nothing left behind. And what its models
-//! share with those of the paravirtual form.
+//! The queue spinlock, native and virtual: exclusion, nothing lost in the queue, nothing left behind. And
+//! what its models share with those of the paravirtual form.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -68,7 +68,8 @@ impl<P: Modelled, L: Layout> Spun<P, L> {
         assert!(P::hash_is_empty(), "something is left in the hash");
     }
 
-    /// Makes the calling thread the holder and, by setting its bit, the pending waiter too: whoever comes queues.
+    /// Makes the calling thread the holder and, by setting its bit, the pending waiter too: whoever comes
+    /// queues.
     pub(crate) fn hold_twice<F: ChosenForm>(&self) {
         self.lock.lock::<F>();
         self.be_pending();
@@ -100,8 +101,8 @@ impl<P: Modelled, L: Layout> Spun<P, L> {
         world.spawn(index, move |_| (0..times).for_each(|_| spun.pass::<F>()))
     }
 
-    /// Starts threads 1 to `last`, each when the one before it waits: the first as the pending waiter, the others in the
-    /// queue, in their order. The caller holds the lock. Within [`World::unexplored`].
+    /// Starts threads 1 to `last`, each when the one before it waits: the first as the pending waiter, the
+    /// others in the queue, in their order. The caller holds the lock. Within [`World::unexplored`].
     pub(crate) fn line_up<F: ChosenForm>(self: &Rc<Self>, world: &World, last: u32) -> Vec<JoinHandle<()>> {
         (1..=last)
             .map(|index| {
@@ -215,9 +216,9 @@ pub(crate) fn trying<P: Modelled, L: Layout, F: ChosenForm>(
     assert!(report.reached[GOT] > 0 && report.reached[GOT] < 2 * report.executions);
 }
 
-/// The calling thread holds `locks` locks for which thread 1 waits one within the other, in the order of their numbers:
-/// in the first, and in signal handlers upon it; and thread 2 for the first of them. They are released in the same or
-/// in the other order.
+/// The calling thread holds `locks` locks for which thread 1 waits one within the other, in the order of
+/// their numbers: in the first, and in signal handlers upon it; and thread 2 for the first of them. They are
+/// released in the same or in the other order.
 pub(crate) fn nested<P: Modelled, L: Layout, F: ChosenForm>(
     name: &str,
     preemptions: usize,
@@ -360,8 +361,9 @@ fn claim_against_a_newcomer<L: Layout>(name: &str) {
     assert!(report.reached[CLEARED] > 0 && report.reached[KEPT] > 0);
 }
 
-/// The newcomer has seen the lock held and nobody waiting, and sets the pending bit only when somebody is in the queue
-/// and the one that was pending has the lock. It will take it back; meanwhile the last in the queue claims the lock.
+/// The newcomer has seen the lock held and nobody waiting, and sets the pending bit only when somebody is in
+/// the queue and the one that was pending has the lock. It will take it back; meanwhile the last in the queue
+/// claims the lock.
 fn claim_against_a_pending_bit<L: Layout>(name: &str, settings: Settings) -> Report {
     explore::<Model>(name, 2, settings, |world| {
         let spun = Spun::<Model, L>::new();

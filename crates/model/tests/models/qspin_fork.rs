@@ -1,5 +1,5 @@
-//! Queue spinlocks in a forked child, whose words speak of threads that do not exist there. Those are the threads from 19
-//! on here: a model fails when it follows such a name, for there is no such record.
+//! Queue spinlocks in a forked child, whose words speak of threads that do not exist there. Those are the
+//! threads from 19 on here: a model fails when it follows such a name, for there is no such record.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,5 +1,5 @@
-//! The readers-writer lock: exclusion, no lost wake-up, nothing left behind, nobody forgotten; with deadlines, upgrades and downgrades, in forked
-//! children, and destroyed by its next owner.
+//! The readers-writer lock: exclusion, no lost wake-up, nothing left behind, nobody forgotten; with
+//! deadlines, upgrades and downgrades, in forked children, and destroyed by its next owner.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -59,7 +59,8 @@ enum Does {
 
 use Does::*;
 
-/// A lock and what it protects. Two accesses to that which the lock does not order, one of them a write, fail the model.
+/// A lock and what it protects. Two accesses to that which the lock does not order, one of them a write, fail
+/// the model.
 struct Shelf<P: Modelled> {
     lock: RawRwLock<P>,
     policy: Preference,
@@ -571,8 +572,8 @@ fn trying() {
     }
 }
 
-/// The main thread is inside. Thread 1 sleeps and may give up, the others sleep for as long as it takes. Its end comes before the
-/// main thread leaves or after.
+/// The main thread is inside. Thread 1 sleeps and may give up, the others sleep for as long as it takes. Its
+/// end comes before the main thread leaves or after.
 fn giving_up<P: Modelled>(
     name: &str,
     settings: Settings,
@@ -699,7 +700,8 @@ fn upgrade_times_out_before_a_reader() {
     giving_up::<Model>("upgrade times out", THREE, Preference::PhaseFair, [Reads, Upgrades], &[Reads], false);
 }
 
-// Destroyed by whoever is the last to come in, if that is a writer: all others have left by then, but may not have returned.
+// Destroyed by whoever is the last to come in, if that is a writer: all others have left by then, but may not
+// have returned.
 
 fn destroyed_by_the_last<P: Modelled>(
     name: &str,
@@ -780,8 +782,8 @@ fn destroyed() {
 
 // Forks.
 
-/// The parent's waiters are not in the child, whatever they left: two threads of the child come to the lock, one of which may be inside
-/// already.
+/// The parent's waiters are not in the child, whatever they left: two threads of the child come to the lock,
+/// one of which may be inside already.
 fn forked(name: &str, all: [Does; 2], held: bool, word: u32, wait_lock: u32) {
     const GHOST: u32 = 77;
     let settings = Settings { epoch: 7, ..TWO };

@@ -1,7 +1,7 @@
 //! Who makes schedules that real machines have once a year.
 //!
-//! Decides, by a seed, when threads are held up and how, which line is slow, and which sleeps end for no reason. The engine
-//! asks, and carries it out.
+//! Decides, by a seed, when threads are held up and how, which line is slow, and which sleeps end for no
+//! reason. The engine asks, and carries it out.
 
 use crate::cache::LineId;
 use crate::engine::ThreadId;

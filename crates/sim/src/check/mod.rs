@@ -1,14 +1,16 @@
 //! Locks under schedules that real machines have once a year, with a checker.
 //!
-//! A seed and a lock's name are a [`Case`]: a small machine, in most of them with a scheduler that is in a hurry; a few threads and what
-//! they do ([`Scene`]); constants of the algorithms, so small in some that rare paths are common; and an adversary
-//! ([`Disturbance`]) that holds threads up, at random or where it hurts, takes their CPUs from them, makes a cache line slow,
-//! and ends sleeps for no reason. The same case is the same run on every host.
+//! A seed and a lock's name are a [`Case`]: a small machine, in most of them with a scheduler that is in a
+//! hurry; a few threads and what they do ([`Scene`]); constants of the algorithms, so small in some that rare
+//! paths are common; and an adversary ([`Disturbance`]) that holds threads up, at random or where it hurts,
+//! takes their CPUs from them, makes a cache line slow, and ends sleeps for no reason. The same case is the
+//! same run on every host.
 //!
-//! The checker looks for two threads in their sections at once; threads that sleep or spin for ever; waiters that are overtaken by
-//! more than were there before them, where the lock promises an order, or by ever more, where it promises a turn
-//! ([`Promise`]); waits that end before their deadline; and anything that is left when all have gone: in the lock, among the nodes
-//! of threads, in the lock hash. And it notes the longest wait, and how many acquisitions of others somebody waited through.
+//! The checker looks for two threads in their sections at once; threads that sleep or spin for ever; waiters
+//! that are overtaken by more than were there before them, where the lock promises an order, or by ever more,
+//! where it promises a turn ([`Promise`]); waits that end before their deadline; and anything that is left
+//! when all have gone: in the lock, among the nodes of threads, in the lock hash. And it notes the longest
+//! wait, and how many acquisitions of others somebody waited through.
 
 mod adversary;
 mod scene;
@@ -44,8 +46,8 @@ use crate::{Simulation, Stuck};
 pub enum Scene {
     /// They take turns.
     Turns,
-    /// Some come now and then; the others take the lock again as soon as they have released it. Of a lock that readers share, the former
-    /// write, and the latter read.
+    /// Some come now and then; the others take the lock again as soon as they have released it. Of a lock
+    /// that readers share, the former write, and the latter read.
     Crowd,
     /// Most have deadlines, give up, and come back. Of a lock that cannot be given up: [`Scene::Turns`].
     Deadlines,
@@ -122,7 +124,8 @@ pub enum Found {
     /// These threads sleep, and nobody will wake them.
     #[error("threads {0:?} sleep for ever")]
     Asleep(Vec<u32>),
-    /// Time is up, and so many threads have not come to their ends: somebody spins for ever, or the lock was never released.
+    /// Time is up, and so many threads have not come to their ends: somebody spins for ever, or the lock was
+    /// never released.
     #[error("{0} threads go on for ever")]
     Endless(u32),
     /// A waiter was overtaken more often than there were others before it.
@@ -481,7 +484,8 @@ pub struct Failure {
     pub found: Found,
 }
 
-/// Tries each lock under each seed, on all CPUs of the host. `done` is told of the seeds of a lock that have passed.
+/// Tries each lock under each seed, on all CPUs of the host. `done` is told of the seeds of a lock that have
+/// passed.
 ///
 /// # Errors
 /// One that fails: the same one each time.

@@ -43,8 +43,8 @@ pub(super) struct Stage {
     end: Cell<(Picoseconds, u64)>,
     longest_wait: Cell<Picoseconds>,
     most_passed: Cell<u32>,
-    /// In [`Scene::Crowd`]: who does not press has still to come so often; and since when one of them waits, and after how many
-    /// acquisitions.
+    /// In [`Scene::Crowd`]: who does not press has still to come so often; and since when one of them waits,
+    /// and after how many acquisitions.
     shy: Cell<u32>,
     waiting: RefCell<Vec<(u32, Picoseconds, usize)>>,
     /// After so many of those and so much time a turn should have come, if it was promised.
@@ -97,8 +97,9 @@ fn after(time: Picoseconds) -> Deadline {
     }
 }
 
-/// How many turns of others, and how much time, are too much for a waiter that is promised one: if all others are before it, and for
-/// each of them all goes wrong that the lock admits, and the scheduler and the adversary do their worst.
+/// How many turns of others, and how much time, are too much for a waiter that is promised one: if all others
+/// are before it, and for each of them all goes wrong that the lock admits, and the scheduler and the
+/// adversary do their worst.
 fn bound(case: &Case<'_>, promised: bool) -> Option<(usize, Picoseconds)> {
     let tuning = case.settings.tunings.adaptive;
     let services = u64::from(case.threads * (tuning.handoff_after + 2));
@@ -531,7 +532,8 @@ impl Stage {
         }
     }
 
-    /// Waits until it can, and adds to `count`. False if it is as many as are wanted, or the thread has lost patience.
+    /// Waits until it can, and adds to `count`. False if it is as many as are wanted, or the thread has lost
+    /// patience.
     fn moves(
         &self,
         mutex: &dyn Mutex,

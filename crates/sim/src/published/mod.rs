@@ -1,7 +1,8 @@
 //! The tables that the sources published, and the runs that reproduce them.
 //!
-//! A table is a list of comparisons: a figure before a change and after it. What the model leaves open is fitted to figures *before*
-//! only (and to data sheets); those *after* are predicted. A figure that cannot be had from a run says why.
+//! A table is a list of comparisons: a figure before a change and after it. What the model leaves open is
+//! fitted to figures *before* only (and to data sheets); those *after* are predicted. A figure that cannot be
+//! had from a run says why.
 
 mod guests;
 mod handoff;

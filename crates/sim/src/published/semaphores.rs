@@ -44,7 +44,8 @@ fn sembench() -> Table {
     };
     Table {
         name: "sembench",
-        about: "sembench -t 250 -w 64 -o 0 -r 30 -b on 4 CPUs: one pass over the sleepers, who are woken after the array's lock is released",
+        about: "sembench -t 250 -w 64 -o 0 -r 30 -b on 4 CPUs: one pass over the sleepers, \
+            who are woken after the array's lock is released",
         unit: "each line its own",
         fitted: true,
         rows: vec![
@@ -64,8 +65,8 @@ fn sembench() -> Table {
     }
 }
 
-/// Its tables. Of the source's figures, those that are left out follow from these, but for the burns of the workers with the fewest
-/// and the most: how far those are apart depends on how long the run is.
+/// Its tables. Of the source's figures, those that are left out follow from these, but for the burns of the
+/// workers with the fewest and the most: how far those are apart depends on how long the run is.
 pub(super) fn tables() -> Vec<Table> {
     vec![sembench()]
 }

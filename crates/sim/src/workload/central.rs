@@ -1,7 +1,7 @@
 //! The readers-writer spinlock of Linux before its queue: one word that readers count themselves in.
 //!
-//! A workload's object, not a lock of ours. Whoever finds it taken takes back what it has added and looks, with everybody
-//! else, until it is free: readers pass writers, and all of them move the word's line.
+//! A workload's object, not a lock of ours. Whoever finds it taken takes back what it has added and looks,
+//! with everybody else, until it is free: readers pass writers, and all of them move the word's line.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

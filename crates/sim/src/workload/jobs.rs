@@ -1,12 +1,13 @@
 //! Closed systems: users that draw jobs from a mix, on a small model of the kernel's shared objects.
 //!
-//! Each user is a thread that draws a job by the mix's weights, does it, and draws the next. A job computes, and
-//! in between it enters the kernel so often for this object and that: takes its lock, touches some of its cache lines, is busy
-//! with it for a while, and releases it. In the kernel a thread keeps its CPU, unless it sleeps. How often and for how long is data,
-//! with a source for each number: a [`Profile`], of AIM7 on a kernel, say. AIM7's mixes are those of reAIM 7.
+//! Each user is a thread that draws a job by the mix's weights, does it, and draws the next. A job computes,
+//! and in between it enters the kernel so often for this object and that: takes its lock, touches some of its
+//! cache lines, is busy with it for a while, and releases it. In the kernel a thread keeps its CPU, unless it
+//! sleeps. How often and for how long is data, with a source for each number: a [`Profile`], of AIM7 on a
+//! kernel, say. AIM7's mixes are those of reAIM 7.
 //!
-//! A run of the benchmark is so many jobs at the rate that the simulation comes to, and the time in which the machine is not busy, at
-//! its start and end.
+//! A run of the benchmark is so many jobs at the rate that the simulation comes to, and the time in which the
+//! machine is not busy, at its start and end.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -506,7 +507,8 @@ impl Jobs<'_> {
             let (world, kinds, weights) = (Rc::clone(&world), Rc::clone(&kinds), Rc::clone(&weights));
             let arrival = self.warm_up / 2;
             simulation.spawn(None, move || {
-                // Not all at once: who has never run comes first, and for a turn through all of them nothing else would count.
+                // Not all at once: who has never run comes first, and for a turn through all of them nothing
+                // else would count.
                 sleep(random(|random| random.u64(0..=arrival)));
                 // Until the clock stops.
                 loop {
@@ -557,8 +559,8 @@ fn draw(weights: &[u32]) -> usize {
     at
 }
 
-/// A user does so much less than a job before it draws the next. What the users are at any time is as many of each kind; and it
-/// takes a run so much less time to come to where it stays.
+/// A user does so much less than a job before it draws the next. What the users are at any time is as many of
+/// each kind; and it takes a run so much less time to come to where it stays.
 const PARTS: f64 = 16.0;
 
 /// A kind of jobs, ready to be done.

@@ -1,9 +1,11 @@
-//! The sleeping lock that a kernel of 2015 protects a tree of anonymous memory with: Linux's readers-writer semaphore, its writers.
+//! The sleeping lock that a kernel of 2015 protects a tree of anonymous memory with: Linux's readers-writer
+//! semaphore, its writers.
 //!
-//! A workload's object, not a lock of ours. Around a word that says whether somebody holds it and whether somebody sleeps there are a
-//! queue of spinners, one of which competes for it while its owner runs, and a list of those who sleep, under a spinlock.
-//! That one is the spinlock which is simulated: whoever has given up spinning takes it, again each time it was woken, and so does
-//! every release while anybody sleeps, to wake the first. Most of the spinning that the queue spinlock's series found was there.
+//! A workload's object, not a lock of ours. Around a word that says whether somebody holds it and whether
+//! somebody sleeps there are a queue of spinners, one of which competes for it while its owner runs, and a
+//! list of those who sleep, under a spinlock. That one is the spinlock which is simulated: whoever has given
+//! up spinning takes it, again each time it was woken, and so does every release while anybody sleeps, to
+//! wake the first. Most of the spinning that the queue spinlock's series found was there.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -97,8 +99,8 @@ impl Semaphore {
         owner == 0 || Sim::running(owner) == Running::Yes
     }
 
-    /// Watches the owner until it has gone. False if it stops running, or another one has come: then there are many who
-    /// want it, and it is time to sleep.
+    /// Watches the owner until it has gone. False if it stops running, or another one has come: then there
+    /// are many who want it, and it is time to sleep.
     fn stays(&self, budget: &mut Budget) -> bool {
         let owner = &self.words.0.owner;
         let first = owner.load(Relaxed);

@@ -1,23 +1,27 @@
-//! sembench: threads that sleep in a semaphore array, each for a semaphore of its own, and a main thread that wakes them, many
-//! by one call.
+//! sembench: threads that sleep in a semaphore array, each for a semaphore of its own, and a main thread that
+//! wakes them, many by one call.
 //!
-//! It is C. Mason's program, its threads bound to CPUs, with which the series of 2010 was measured. A thread sets its flag, and takes
-//! one from its semaphore. The main thread looks through the flags of all threads, from where it last found one, clears so many that
-//! are set, and gives each of their threads one, by calls of up to 64 operations. (`poundlock bench sembench` has a list in place
-//! of the flags. Here the looking is part of what the source's figures came from.)
+//! It is C. Mason's program, its threads bound to CPUs, with which the series of 2010 was measured. A thread
+//! sets its flag, and takes one from its semaphore. The main thread looks through the flags of all threads,
+//! from where it last found one, clears so many that are set, and gives each of their threads one, by calls
+//! of up to 64 operations. (`poundlock bench sembench` has a list in place of the flags. Here the looking is
+//! part of what the source's figures came from.)
 //!
-//! The main thread has the first CPU to itself, and the others have theirs in turn. The source does not say so; its figures before
-//! the series do. Its main thread woke 2.9 threads a turn then, about one for each of the *other* CPUs. One that shares its CPU
-//! is displaced by all that it wakes there, since they had less of the CPU than it, and finds their flags set again in its next turn:
-//! here that came to 64 a turn, 77 thousand turns instead of 2.2 million, and 24 % of the acquisitions contended instead of 91.
+//! The main thread has the first CPU to itself, and the others have theirs in turn. The source does not say
+//! so; its figures before the series do. Its main thread woke 2.9 threads a turn then, about one for each of
+//! the *other* CPUs. One that shares its CPU is displaced by all that it wakes there, since they had less of
+//! the CPU than it, and finds their flags set again in its next turn: here that came to 64 a turn, 77
+//! thousand turns instead of 2.2 million, and 24 % of the acquisitions contended instead of 91.
 //!
-//! The arrays are `core`'s, in a kernel: every call is a system call, its caller keeps its CPU unless it sleeps in the array,
-//! the lock is a spinlock that nobody sleeps for, and whoever lets others proceed wakes them itself.
+//! The arrays are `core`'s, in a kernel: every call is a system call, its caller keeps its CPU unless it
+//! sleeps in the array, the lock is a spinlock that nobody sleeps for, and whoever lets others proceed wakes
+//! them itself.
 //!
 //! What is different from what the source measured:
 //!
 //! * Its lock was a ticket lock, first come, first served; `core`'s belongs to whoever takes it.
-//! * `core`'s arrays keep a journal and more lists, for the sake of processes that are killed, which a kernel's need not.
+//! * `core`'s arrays keep a journal and more lists, for the sake of processes that are killed, which a
+//!   kernel's need not.
 //! * `core` wakes sleepers by the groups of their records, the kernel in the order of the operations.
 //! * Queues of threads have no locks that a waker could wait for, and nothing but these threads ever runs.
 
@@ -40,8 +44,9 @@ use crate::{Alone, Simulation, Stuck, Traffic, atomically, in_kernel, now, rando
 const CALL: usize = 64;
 /// A look at a flag, besides the access: a few cycles, an estimate.
 const LOOK: Picoseconds = 3 * NANOSECOND / 2;
-/// What the kernel does in a call besides, on average: it finds the array by its number, asks whether the caller may, and copies the
-/// operations. An estimate. It takes from nothing to twice as much, at random, so that the threads do not move in step.
+/// What the kernel does in a call besides, on average: it finds the array by its number, asks whether the
+/// caller may, and copies the operations. An estimate. It takes from nothing to twice as much, at random, so
+/// that the threads do not move in step.
 const BESIDES: Picoseconds = 500 * NANOSECOND;
 /// How long the threads may take to come to their ends.
 const PATIENCE: Picoseconds = 1_000_000 * MICROSECOND;
@@ -273,7 +278,8 @@ impl Sembench {
         self.run_in(Simulation::new(machine, Settings::KERNEL, self.seed), machine.cpus())
     }
 
-    /// Runs it in a simulation that has no threads yet, on a machine with so many CPUs. Its settings are to be those of a kernel.
+    /// Runs it in a simulation that has no threads yet, on a machine with so many CPUs. Its settings are to
+    /// be those of a kernel.
     ///
     /// # Errors
     /// If the array loses a wake-up, wakes somebody for nothing, or refuses a call.
