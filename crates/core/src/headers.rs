@@ -7,7 +7,7 @@ use std::vec::Vec;
 use std::{fs, println};
 
 const LOCKS: [&str; 7] = [
-    "adaptive.rs",
+    "adaptive/mod.rs",
     "condvar.rs",
     "handoff/mod.rs",
     "poundlock/mod.rs",

@@ -14,7 +14,7 @@
 //! | `UPGRADABLE` | one of the readers may become a writer | that reader | that reader |
 //! | `UPGRADING` | ... and is about to: newcomers do not enter | that reader | that reader |
 //! | `HEAD_WAITING` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
-//! | `PARKED` | the head sleeps, or the one that upgrades | whoever sleeps (1) | its waker (2); a head that enters |
+//! | `PARKED` | the head sleeps, or the one that upgrades | whoever sleeps (1) | its waker (2); a head, entering |
 //! | `WAKE_IN_FLIGHT` | the head was woken and has not looked yet: a hint | its waker (2) | the head (3) |
 //! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
 //!

@@ -308,12 +308,8 @@ fn spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
         return true;
     }
     let mut budget = P::Spin::fresh();
-    let mut end = End::Stuck;
-    if attempt.owner_may_run() && attempt.join_queue(&mut budget) {
-        end = watch(attempt);
-        attempt.leave_queue();
-    }
-    match end {
+    let end = if attempt.owner_may_run() { attempt.as_head(&mut budget, watch) } else { None };
+    match end.unwrap_or(End::Stuck) {
         End::Acquired => true,
         End::Stuck => yield_once(attempt),
         // Who is to come back at a given time sleeps until then and no longer.

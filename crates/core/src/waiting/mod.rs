@@ -112,6 +112,41 @@ pub(crate) enum Parked {
     Failed(Failure),
 }
 
+/// The ways to acquire a mutex that has a fast path, `take`, and a slow one, `lock_slow`.
+macro_rules! acquiring {
+    ($($V:ident: $bound:ident)?) => {
+        /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return. A thread
+        /// that holds it already waits for ever.
+        #[inline]
+        pub fn lock$(<$V: $bound>)?(&self) {
+            if !self.take() {
+                // Without patience it cannot fail.
+                let _ = self.lock_slow$(::<$V>)?(Patience::ENDLESS);
+            }
+        }
+
+        /// As [`Self::lock`], but gives up once `deadline` has passed. A free mutex is acquired whatever the deadline.
+        ///
+        /// # Errors
+        /// [`Failure::TimedOut`]; the mutex is not held.
+        #[inline]
+        pub fn lock_until$(<$V: $bound>)?(&self, deadline: &Deadline) -> Result<(), Failure> {
+            if self.take() { Ok(()) } else { self.lock_slow$(::<$V>)?(Patience::until(deadline)) }
+        }
+
+        /// As [`Self::lock`], but gives up when a signal handler has interrupted the sleep. A handler that runs before the
+        /// thread sleeps, or one that restarts system calls, does not end the wait.
+        ///
+        /// # Errors
+        /// [`Failure::Interrupted`]; the mutex is not held.
+        #[inline]
+        pub fn lock_interruptible$(<$V: $bound>)?(&self) -> Result<(), Failure> {
+            if self.take() { Ok(()) } else { self.lock_slow$(::<$V>)?(Patience::INTERRUPTIBLE) }
+        }
+    };
+}
+pub(crate) use acquiring;
+
 /// The waiting room of a mutex.
 #[repr(C)]
 pub(crate) struct Waiters<P: Platform> {

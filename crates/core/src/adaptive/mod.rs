@@ -54,91 +54,27 @@
 //!   before it sleeps again. In a kernel waking is cheap and prompt; here it is two system calls.
 //! * Sleepers are served by hand-off after too many vain attempts.
 //!
-//! Proof: crates/core/src/adaptive.rs, crates/core/src/waiting/mod.rs
+//! Proof: crates/core/src/adaptive/mod.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/adaptive.rs
 //! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture.rs
 
+mod policy;
+
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+pub use policy::{AnyNegative, Baseline, FewerAtomics, McsQueue, Tuning, Variant};
 
 use crate::atomic::zeroed;
 use crate::events::{Event, count};
 use crate::mcs;
 use crate::node::{Held, NodeId, state};
-use crate::platform::{Atomic, Deadline, Platform, Spin, Tunable};
-use crate::waiting::{Failure, Parked, Patience, Waiters, may_run, park, poll_mutex, wake};
+use crate::platform::{Atomic, Deadline, Platform, Spin};
+use crate::waiting::{Failure, Parked, Patience, Waiters, acquiring, may_run, park, poll_mutex, wake};
 
 /// Far more lockers than there can be threads; a count beyond it has crept up through time-outs.
 const CREPT: u32 = 1 << 28;
 /// In `owner`: handed to a sleeper that has not woken yet.
 const HANDED_OVER: u32 = u32::MAX;
-
-/// The constants of the mutex.
-#[derive(Clone, Copy, Debug)]
-pub struct Tuning {
-    /// The first sleeper is handed the mutex after it was woken this many times in vain.
-    pub handoff_after: u32,
-    /// How many unlocks in a row may leave the first sleeper asleep because a spinner is about to take the
-    /// mutex.
-    pub bypasses_before_wake: u32,
-}
-
-impl Tunable for Tuning {
-    const USER_SPACE: Tuning = Tuning {
-        // With a queue of spinners a woken sleeper is served among the first few; one that was not after this
-        // many wake-ups has met with something else.
-        handoff_after: 16,
-        // A wake-up under oversubscription costs the CPUs some 10 microseconds: two switches and the cold
-        // caches. One in 256 unlocks keeps that below a few per cent of critical sections of a microsecond,
-        // and still serves a sleeper every fraction of a millisecond.
-        bypasses_before_wake: 256,
-    };
-}
-
-/// Which of the source's patches are in force. Functions rather than constants, so that an implementer may
-/// look a choice up that was made when the program started; slow paths only ask.
-pub trait Variant: 'static {
-    /// Read the count before an exchange or a compare-and-swap, and do not issue one that cannot succeed
-    /// (patch 2).
-    fn checks_first() -> bool;
-    /// Queue the spinners (patch 3).
-    fn queues_spinners() -> bool;
-    /// Take any negative count as a sign of waiters, not only -1 (patch 4).
-    fn takes_any_negative() -> bool;
-}
-
-macro_rules! variants {
-    ($($(#[$doc:meta])* $name:ident: $check:literal, $queued:literal, $any:literal;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Variant for $name {
-            #[inline(always)]
-            fn checks_first() -> bool {
-                $check
-            }
-            #[inline(always)]
-            fn queues_spinners() -> bool {
-                $queued
-            }
-            #[inline(always)]
-            fn takes_any_negative() -> bool {
-                $any
-            }
-        }
-    )*};
-}
-
-variants! {
-    /// Before the series: exchanges unconditionally, and every spinner competes.
-    Baseline: false, false, false;
-    /// Patch 2: reads before it exchanges.
-    FewerAtomics: true, false, false;
-    /// Patches 2 and 3: spinners wait in an MCS queue.
-    McsQueue: true, true, false;
-    /// Patches 2, 3 and 4: any negative count means waiters. The default.
-    AnyNegative: true, true, true;
-}
 
 /// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed.
 ///
@@ -154,35 +90,7 @@ pub struct RawAdaptive<P: Platform> {
 zeroed! { RawAdaptive<P: Platform>: "An unlocked mutex.", [count] waiters }
 
 impl<P: Platform> RawAdaptive<P> {
-    /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return.
-    /// A thread that holds it already waits for ever.
-    #[inline]
-    pub fn lock<V: Variant>(&self) {
-        if !self.take() {
-            // Without patience it cannot fail.
-            let _ = self.lock_slow::<V>(Patience::ENDLESS);
-        }
-    }
-
-    /// As [`RawAdaptive::lock`], but gives up once `deadline` has passed. A free mutex is acquired whatever
-    /// the deadline.
-    ///
-    /// # Errors
-    /// [`Failure::TimedOut`]; the mutex is not held.
-    #[inline]
-    pub fn lock_until<V: Variant>(&self, deadline: &Deadline) -> Result<(), Failure> {
-        if self.take() { Ok(()) } else { self.lock_slow::<V>(Patience::until(deadline)) }
-    }
-
-    /// As [`RawAdaptive::lock`], but gives up when a signal handler has interrupted the sleep. A handler that
-    /// runs before the thread sleeps, or one that restarts system calls, does not end the wait.
-    ///
-    /// # Errors
-    /// [`Failure::Interrupted`]; the mutex is not held.
-    #[inline]
-    pub fn lock_interruptible<V: Variant>(&self) -> Result<(), Failure> {
-        if self.take() { Ok(()) } else { self.lock_slow::<V>(Patience::INTERRUPTIBLE) }
-    }
+    acquiring! { V: Variant }
 
     /// Acquires the mutex if it is free; false if it is held. Synchronises as [`RawAdaptive::lock`] when
     /// true.
