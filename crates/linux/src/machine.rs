@@ -1,6 +1,6 @@
 //! The machine, as far as the choice of a spinlock depends on it.
 
-use poundlock_core::qspin::{Environment, Form, choose};
+use poundlock_core::qspin::Form;
 
 /// The form of the queue spinlock for this process: asked once, when it starts.
 ///
@@ -10,26 +10,7 @@ use poundlock_core::qspin::{Environment, Form, choose};
 /// [`Form::Native`] is for those who know that each of their threads has a CPU to itself, and has to be asked
 /// for.
 pub fn spinlock() -> Form {
-    choose(Environment {
-        hypervisor: hypervisor(),
-        cpus: crate::cpu::allowed() as u32,
-        threads: u32::MAX,
-        can_halt: crate::halted::lines().is_some(),
-    })
-}
-
-/// Whether the processor says that it is a virtual machine's. False where it does not say.
-pub fn hypervisor() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        // CPUID leaf 1, ECX bit 31: 0 on every real processor, set by hypervisors. SAFETY: every x86-64
-        // processor has the instruction, and the leaf. Later compilers know that it is safe.
-        #[allow(unused_unsafe)]
-        let leaf = unsafe { core::arch::x86_64::__cpuid(1) };
-        leaf.ecx >> 31 != 0
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    if crate::halted::lines().is_some() { Form::Paravirtual } else { Form::Virtual }
 }
 
 #[cfg(test)]

@@ -189,9 +189,9 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     #[inline(always)]
     fn publish(&self) {
         let owner = &self.words.waiters.owner;
-        let hints = W::owned(owner.load(Relaxed) & !TAG);
+        let hints = owner.load(Relaxed) & !TAG;
         let tag = P::tag();
-        owner.store(hints | if tag < TAG { tag } else { 0 }, Relaxed);
+        owner.store(W::owned(hints) | if tag < TAG { tag } else { 0 }, Relaxed);
     }
 
     /// DUTY 2: releases the mutex unless there is a sleeper to see to. LAST TOUCH, if it succeeds.

@@ -20,7 +20,7 @@
 //! # The forms
 //!
 //! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word; [`ChosenForm`] says
-//! which. A program chooses one for all its locks when it starts ([`choose`]), and asks in slow paths only.
+//! which. A program chooses one for all its locks when it starts, and asks in slow paths only.
 //! What each guarantees:
 //!
 //! | | order | a preempted waiter keeps waiting | a preempted holder keeps waiting |
@@ -151,30 +151,6 @@ impl Tunable for Tuning {
         // per cent of sections of a microsecond.
         bypasses_before_wake: 256,
     };
-}
-
-/// What the choice of a form depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Environment {
-    /// Under a hypervisor, which may preempt CPUs.
-    pub hypervisor: bool,
-    /// CPUs for this program's threads.
-    pub cpus: u32,
-    /// Threads that there are or will be, as far as that is known: `u32::MAX` if anything may come.
-    pub threads: u32,
-    /// Waiters can halt and be kicked.
-    pub can_halt: bool,
-}
-
-/// The form for a machine. As in the source: paravirtual where it is needed and to be had; else virtual where
-/// CPUs may be preempted; else native.
-pub const fn choose(environment: Environment) -> Form {
-    let preempted = environment.hypervisor || environment.threads > environment.cpus;
-    match (preempted, environment.can_halt) {
-        (true, true) => Form::Paravirtual,
-        (true, false) => Form::Virtual,
-        (false, _) => Form::Native,
-    }
 }
 
 /// The queue spinlock: 4 bytes, zero (or `MARK`) when unlocked. An unlocked one may be moved, copied and
@@ -337,25 +313,6 @@ fn queued<P: Platform, L: Layout>() -> Option<(Held<P>, u32)> {
         None => {
             count::<P>(Event::NoNode);
             None
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Environment, Form, choose};
-
-    #[test]
-    fn who_may_be_preempted_does_not_spin_for_ever() {
-        for hypervisor in [false, true] {
-            for (cpus, threads) in [(1, 1), (1, 2), (4, 4), (4, u32::MAX)] {
-                for can_halt in [false, true] {
-                    let kind = choose(Environment { hypervisor, cpus, threads, can_halt });
-                    let preempted = hypervisor || threads > cpus;
-                    assert_eq!(kind == Form::Native, !preempted);
-                    assert_eq!(kind == Form::Paravirtual, preempted && can_halt);
-                }
-            }
         }
     }
 }
