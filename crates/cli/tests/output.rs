@@ -1,8 +1,6 @@
 //! Where a command's output goes: to readers who go away, to files and pipes, and to terminals that are
 //! narrow.
 
-mod support;
-
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -11,8 +9,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::{LIMIT, ending, expect_status, poundlock, poundlock_bare, run_limited};
 use serde_json::Value;
-use support::{LIMIT, ending, expect_status, poundlock, poundlock_bare, run_limited};
 
 /// A way to measure something in no time.
 const FLOOR: [&str; 6] = ["bench", "floor", "--slices", "1", "--seconds", "0.0005"];

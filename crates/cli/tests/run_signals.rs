@@ -1,8 +1,6 @@
 //! `poundlock run` and signals: the command starts with those dispositions and that mask that it would have without us,
 //! and what is sent to us reaches it.
 
-mod support;
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -10,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{LIMIT, as_from_a_terminal, expect_status, poundlock, run_limited, start};
+use crate::support::{LIMIT, as_from_a_terminal, expect_status, poundlock, run_limited, start};
 
 /// Prints its signal, and ends on USR2.
 const ANSWERING: &str = r#"

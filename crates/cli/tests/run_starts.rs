@@ -1,7 +1,5 @@
 //! `poundlock run`: what is started, what is not, and what the caller sees of it.
 
-mod support;
-
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -9,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use support::{
+use crate::support::{
     LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited,
     run_limited_with_input, scratch,
 };

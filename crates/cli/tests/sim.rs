@@ -1,17 +1,11 @@
 //! `poundlock sim`: what it prints, that it prints the same each time, and what it says to bad input.
 
-#[path = "support/browser.rs"]
-mod browser;
-#[path = "real/programs.rs"]
-mod programs;
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Output};
 
-use browser::{Browser, VIEWS};
+use crate::support::browser::{Browser, VIEWS};
+use crate::support::{LIMIT, expect_status, poundlock_bare, run_limited};
 use serde_json::Value;
-use support::{LIMIT, expect_status, poundlock_bare, run_limited};
 
 #[track_caller]
 fn output(arguments: &[&str], limit: u64) -> Output {

@@ -1,12 +1,10 @@
 //! `poundlock torture`: sound locks pass, and each way of being broken that the checker claims to see is seen.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use support::{compile_c, expect_status, poundlock, poundlock_bare, run_limited};
+use crate::support::{compile_c, expect_status, poundlock, poundlock_bare, run_limited};
 
 /// Far more than any of these takes, on a machine far slower than any.
 const LIMIT: u64 = 120;
@@ -399,7 +397,7 @@ fn a_write_past_the_spinlock_is_caught() {
 fn a_call_that_escapes_is_caught() {
     let partial = compile_c("int pthread_mutex_lock(void *m) { (void)m; return 0; }", &["-shared", "-fPIC"]);
     // Under the name that the library has, in a directory of its own.
-    let library = support::scratch().join("libpoundlock_preload.so");
+    let library = crate::support::scratch().join("libpoundlock_preload.so");
     std::fs::copy(&partial, &library).expect("the library can be copied");
     let _alone = alone();
     let mut cmd = poundlock_bare();
@@ -621,7 +619,7 @@ fn an_interrupt_does_not_lose_the_seed() {
     for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
         let mut cmd = poundlock_bare();
         cmd.args(["torture", "--lock", "glibc", "--seconds", "1000", "--seed", "0x5eed"]);
-        let running = support::start(&mut cmd);
+        let running = crate::support::start(&mut cmd);
         // Once there is a child, a signal is heeded.
         let children = format!("/proc/{0}/task/{0}/children", running.id());
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(LIMIT);

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use crate::program::Program;
+use super::program::Program;
 use crate::support::{ending, run_limited};
 
 #[test]

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use crate::program::{LIMIT, Locks, Program, expect_silent_success, installed, skipped, sources};
+use super::program::{LIMIT, Locks, Program, expect_silent_success, installed, skipped, sources};
 use crate::support::{poundlock, preload_library, run_limited};
 
 /// `LD_PRELOAD=` and these libraries, for `env`; `None` is ours.

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::program::{FLAGS, LIMIT, expect_silent_success, installed, skipped, sources};
+use super::program::{FLAGS, LIMIT, expect_silent_success, installed, skipped, sources};
 use crate::support::{poundlock, run_limited, scratch};
 
 /// A compiler, its package, and that of its runtimes.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::program::{Program, compilable, expect_silent_success};
+use super::program::{Program, compilable, expect_silent_success};
 use crate::support::{expect_status, poundlock, preload_library, run_limited};
 
 /// Whether calls of this name work on the state of a mutex, a spinlock, a readers-writer lock or a condition variable,

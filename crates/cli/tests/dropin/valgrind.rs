@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::program::{Program, expect_silent_success, installed};
+use super::program::{Program, expect_silent_success, installed};
 use crate::support::{poundlock, run_limited};
 
 /// Memcheck as it was installed, or none: then the unmapping program, which needs no checker, stands alone.

@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::every_way;
-use crate::how::How;
-use crate::programs::need;
+use crate::real::every_way;
+use crate::real::how::How;
+use crate::support::programs::need;
 
 /// Enough to outlast the creation of all threads: stress-ng fails if the first one has done it all before.
 const OPERATIONS: u64 = 200_000;

@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::every_way;
-use crate::how::How;
-use crate::programs::need;
+use crate::real::every_way;
+use crate::real::how::How;
+use crate::support::programs::need;
 
 const BLOCK: usize = 256 << 10;
 const BLOCKS: usize = 48;

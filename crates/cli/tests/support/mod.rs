@@ -1,6 +1,8 @@
 //! What every integration test of the command needs: the command with the preload library beside it, a C compiler,
 //! and a limit on the time that a child may take.
-#![allow(dead_code, reason = "each test binary compiles this module for itself and uses a part of it")]
+
+pub(crate) mod browser;
+pub(crate) mod programs;
 
 use std::ffi::OsStr;
 use std::io::Read;

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 use tempfile::TempDir;
 
-use crate::program::{NOT_PERMITTED, Program, expect_silent_success};
+use super::program::{NOT_PERMITTED, Program, expect_silent_success};
 use crate::support::{ending, poundlock, run_limited};
 
 /// The library's arrays, as `POUNDLOCK_SEMAPHORES` names them.

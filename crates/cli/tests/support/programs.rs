@@ -25,7 +25,6 @@ pub(crate) fn need_that_runs(program: &str, package: &str, args: &[&str]) -> Opt
 
 /// As [`need`], of a file that lies in one of several places.
 #[track_caller]
-#[allow(dead_code, reason = "each test binary compiles this module for itself and uses a part of it")]
 pub(crate) fn need_file(
     what: &str,
     mut places: impl Iterator<Item = PathBuf>,

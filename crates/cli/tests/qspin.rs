@@ -1,18 +1,16 @@
 //! Spinlocks under `run` and `stat`: whose they are, and what is counted of them.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::{
+    LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited, scratch,
+};
 use poundlock_core::events::{Event, Family};
 use poundlock_core::qspin::Kind;
 use poundlock_linux::machine;
 use serde_json::Value;
-use support::{
-    LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited, scratch,
-};
 
 /// What the programs below begin with.
 const PROLOGUE: &str = r#"
