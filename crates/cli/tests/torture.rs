@@ -4,10 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::support::{compile_c, expect_status, poundlock, poundlock_bare, run_limited};
-
-/// Far more than any of these takes, on a machine far slower than any.
-const LIMIT: u64 = 120;
+use crate::support::{LIMIT, compile_c, expect_status, poundlock, poundlock_bare, run_limited};
 
 /// One torture at a time: each has more threads than there are CPUs already.
 fn alone() -> MutexGuard<'static, ()> {

@@ -15,13 +15,12 @@ use std::sync::LazyLock;
 use tempfile::TempDir;
 
 use super::program::{NOT_PERMITTED, Program, expect_silent_success};
-use crate::support::{ending, poundlock, run_limited};
+use crate::support::{LIMIT, ending, poundlock, run_limited};
 
 /// The library's arrays, as `POUNDLOCK_SEMAPHORES` names them.
 const VARIANTS: [&str; 4] = ["ours", "ours,before", "ours,combining", "ours,shared-line"];
 /// The library in the way, with nothing to do.
 const KERNEL: &str = "kernel";
-const LIMIT: u64 = 120;
 
 /// A directory for the domain of one run.
 struct Domain {
@@ -196,7 +195,7 @@ fn crash(semaphores: &str, kills: u64) {
         _ => domain.run(&program, semaphores, &[]),
     };
     // The program has a limit of its own, by the number of kills.
-    let output = run_limited(cmd.args([&kills, "2", &seed]), 60 + *KILLS / 40);
+    let output = run_limited(cmd.args([&kills, "2", &seed]), LIMIT + *KILLS / 40);
     expect_silent_success(&what, &output);
     if !semaphores.is_empty() {
         domain.expect_empty(&what, true);

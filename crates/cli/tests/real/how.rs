@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use poundlock_core::qspin::Kind;
 use tempfile::TempDir;
 
-use crate::real::LIMIT;
 use crate::real::report::Report;
+use crate::support::LIMIT;
 use crate::support::{self, Started};
 
 /// A way to run a program. `None` is the default lock.

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::real::every_way;
 use crate::real::how::How;
-use crate::support::programs::need;
+use crate::support::need;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/real/java/bank");
 const CLASSES: [&str; 3] = ["Account", "Journal", "Main"];

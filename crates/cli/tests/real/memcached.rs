@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::real::every_way;
 use crate::real::how::How;
 use crate::support::compile_c;
-use crate::support::programs::need;
+use crate::support::need;
 
 const SOURCE: &str = include_str!("../../../../tests/real/memcached_client.c");
 

@@ -2,7 +2,7 @@
 //!
 //! Each program is one module and is run in the same ways (see [`how::How`]): plainly on glibc as the control, under
 //! `run` with every lock, under `stat`, and under `stat --lock glibc`. A run passes if its *results* are right; it fails
-//! if they are not, if the exit status is not the expected one, or if it takes longer than [`LIMIT`], and then shows
+//! if they are not, if the exit status is not the expected one, or if it takes longer than [`LIMIT`](crate::support::LIMIT), and then shows
 //! what it had written.
 //!
 //! A program that is not installed is reported on standard error and its tests pass; with `POUNDLOCK_REAL=require` in
@@ -20,9 +20,6 @@ mod stress_ng;
 mod sysbench;
 mod timed_mutex;
 mod xz;
-
-/// Seconds that one command may take. Each takes about a second; only a hang may reach this.
-const LIMIT: u64 = 120;
 
 /// One test for each way to run a program.
 macro_rules! every_way {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::real::every_way;
 use crate::real::how::How;
-use crate::support::programs::need;
+use crate::support::need;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/real/threads.py");
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::real::how::{Finished, How, Launch};
-use crate::support::programs::{need, need_that_runs};
+use crate::support::{need, need_that_runs};
 
 /// The arrays of one run: a domain of its own, or the kernel's.
 pub(crate) struct Arrays {

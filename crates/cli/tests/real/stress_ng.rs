@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::real::every_way;
 use crate::real::how::How;
-use crate::support::programs::need;
+use crate::support::need;
 
 /// Enough to outlast the creation of all threads: stress-ng fails if the first one has done it all before.
 const OPERATIONS: u64 = 200_000;

@@ -1,7 +1,7 @@
 //! `sysbench`'s own lock tests.
 
 use crate::real::how::{Finished, How};
-use crate::support::programs::need;
+use crate::support::need;
 
 const THREADS: u64 = 8;
 

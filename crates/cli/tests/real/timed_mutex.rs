@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use crate::real::every_way;
 use crate::real::how::How;
 use crate::support::compile_cpp;
-use crate::support::programs::need;
+use crate::support::need;
 
 const SOURCE: &str = include_str!("../../../../tests/real/timed_mutex.cpp");
 

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::real::every_way;
 use crate::real::how::How;
-use crate::support::programs::need;
+use crate::support::need;
 
 const BLOCK: usize = 256 << 10;
 const BLOCKS: usize = 48;
