@@ -1,11 +1,13 @@
 //! Programs in C and C++, each compiled once.
 
+use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::run_limited;
+use crate::isolation::{SCRATCH, all_is_built};
+use crate::{LIMIT, expect_status, run_limited};
 
 /// The target directory, in which the test that asks was built.
 ///
@@ -13,11 +15,37 @@ use crate::run_limited;
 /// It was not built by cargo.
 #[must_use]
 pub fn target_directory() -> PathBuf {
+    profile_directory().parent().expect("it lies in the target directory").to_owned()
+}
+
+/// The directory of programs and libraries of the profile that the test was built in.
+fn profile_directory() -> PathBuf {
     let test = std::env::current_exe().expect("a test is a program");
-    // TARGET/PROFILE/deps/TEST, and TARGET/PROFILE/PROGRAM.
-    let profile =
-        test.ancestors().skip(1).find(|path| !path.ends_with("deps")).expect("a profile's directory");
-    profile.parent().expect("it lies in the target directory").to_owned()
+    // PROFILE/deps/TEST, and PROFILE/PROGRAM.
+    let mut directories = test.ancestors().skip(1);
+    directories.find(|path| !path.ends_with("deps")).expect("a profile has a directory").to_owned()
+}
+
+/// A file that cargo makes of these targets of a package, in the profile that the test was built in. What runs all tests has
+/// built it before.
+///
+/// # Panics
+/// It cannot be built.
+#[track_caller]
+#[must_use]
+pub fn built(file: &str, package: &str, targets: &[&str]) -> PathBuf {
+    let directory = profile_directory();
+    if !all_is_built() {
+        let name = directory.file_name().and_then(OsStr::to_str);
+        let profile = name.filter(|name| *name != "debug").unwrap_or("dev");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", package]).args(targets).args(["--profile", profile]);
+        cargo.arg("--target-dir").arg(target_directory()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        expect_status(&run_limited(&mut cargo, LIMIT), 0);
+    }
+    let path = directory.join(file);
+    assert!(path.is_file(), "there is no {}", path.display());
+    path
 }
 
 /// A new directory. What runs all tests removes it after the test; else it stays in the target directory.
@@ -28,7 +56,7 @@ pub fn target_directory() -> PathBuf {
 pub fn scratch() -> PathBuf {
     static SERIAL: AtomicU32 = AtomicU32::new(0);
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-    let parent = std::env::var_os(crate::isolation::SCRATCH).map(PathBuf::from);
+    let parent = std::env::var_os(SCRATCH).map(PathBuf::from);
     let parent = parent.unwrap_or_else(|| target_directory().join("tmp"));
     let directory = parent.join(format!("{}.{serial}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a scratch directory can be made");
@@ -58,7 +86,7 @@ pub fn build(command: &mut Command, source: &Path, target: &Path) {
     if std::fs::hard_link(&made, target).is_ok() {
         return;
     }
-    let output = run_limited(command.arg("-o").arg(target), crate::LIMIT);
+    let output = run_limited(command.arg("-o").arg(target), LIMIT);
     assert!(output.status.success(), "{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
     std::fs::create_dir_all(made.parent().expect("in a directory")).expect("the target directory is ours");
     // Another test may have been faster: its file is as good.

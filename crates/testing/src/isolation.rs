@@ -30,7 +30,9 @@ pub fn elsewhere() -> bool {
         return false;
     }
     let mut command = Command::new(std::env::current_exe().expect("a test is a program"));
-    let status = command.args([test, "--exact", "--nocapture"]).env(ALONE, test).status();
+    // Nor does it share its semaphores with the tests beside this one.
+    command.args([test, "--exact", "--nocapture"]).env(ALONE, test).env_remove("POUNDLOCK_IPC_DIR");
+    let status = command.status();
     let status = status.expect("a test can be started");
     assert!(status.success(), "{test}, in a process of its own: {status}");
     true

@@ -7,7 +7,7 @@ mod need;
 mod process;
 mod seccomp;
 
-pub use compile::{build, compile_c, compile_cpp, scratch, target_directory};
+pub use compile::{build, built, compile_c, compile_cpp, scratch, target_directory};
 pub use isolation::{all_is_built, asleep, elsewhere, one_at_a_time};
 pub use need::{missing, need, need_file, need_that_runs};
 pub use process::{

@@ -11,19 +11,16 @@ use std::time::{Duration, Instant};
 /// machine, and the machine may have twenty times as much to do as it can.
 pub const LIMIT: u64 = 600;
 
-/// Waits until `found` finds something.
+/// Waits until the condition holds.
 ///
 /// # Panics
-/// It found nothing within [`LIMIT`].
+/// It does not within [`LIMIT`].
 #[track_caller]
-pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
-    loop {
-        if let Some(value) = found() {
-            return value;
-        }
+    while !condition() {
         assert!(begin.elapsed().as_secs() < LIMIT, "still waiting after {LIMIT} s: {what}");
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::yield_now();
     }
 }
 

@@ -2,7 +2,6 @@
 
 pub(crate) mod browser;
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -35,22 +34,8 @@ pub(crate) fn poundlock_bare() -> Command {
     cmd
 }
 
-/// The preload library, of the profile that this test was built in. Who runs all tests has built it; else it is built once a
-/// process.
+/// The preload library.
 pub(crate) fn preload_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let command = Path::new(env!("CARGO_BIN_EXE_poundlock"));
-        let library = command.with_file_name("libpoundlock_preload.so");
-        if !all_is_built() {
-            let profile = command.parent().and_then(Path::file_name).and_then(OsStr::to_str);
-            let profile = profile.filter(|name| *name != "debug").unwrap_or("dev");
-            let mut cargo = Command::new(env!("CARGO"));
-            cargo.args(["build", "--quiet", "-p", "poundlock-preload", "--profile", profile, "--target-dir"]);
-            cargo.arg(target_directory()).current_dir(env!("CARGO_MANIFEST_DIR"));
-            expect_status(&run_limited(&mut cargo, LIMIT), 0);
-        }
-        assert!(library.is_file(), "there is no {}", library.display());
-        library
-    })
+    LIBRARY.get_or_init(|| built("libpoundlock_preload.so", "poundlock-preload", &[]))
 }
