@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::thread;
 
 use poundlock::{Condvar, FairMutex, Mutex, RwLock, RwLockWriteGuard, SpinLock};
-use poundlock_testing::{LIMIT, asleep, built, expect_status, run_limited};
+use poundlock_testing::{LIMIT, asleep, built, expect_status, preload_library, run_limited};
 
 static PLAIN: Mutex<u32> = Mutex::new(0);
 static FAIR: FairMutex<u32> = FairMutex::new(0);
@@ -78,7 +78,7 @@ fn the_locks_of_a_program_are_in_its_table() {
     let directory = tempfile::tempdir().expect("a directory");
     let json = directory.path().join("stat.json");
     let mut command = Command::new(built("poundlock", "poundlock-cli", &[]));
-    let _ = built("libpoundlock_preload.so", "poundlock-preload", &[]);
+    command.env("POUNDLOCK_PRELOAD_LIB", preload_library());
     command.args(["stat", "--top", "0", "--json"]).arg(&json).arg("--");
     command.arg(std::env::current_exe().expect("a name"));
     command.args(["--exact", "stats::the_locks_of_a_program_are_in_its_table"]).env(MEASURED, "1");

@@ -26,6 +26,16 @@ fn profile_directory() -> PathBuf {
     directories.find(|path| !path.ends_with("deps")).expect("a profile has a directory").to_owned()
 }
 
+/// The preload library as it is released, whatever profile the test was built in.
+///
+/// # Panics
+/// It cannot be built.
+#[track_caller]
+#[must_use]
+pub fn preload_library() -> PathBuf {
+    built_as("release", "libpoundlock_preload.so", "poundlock-preload", &[])
+}
+
 /// A file that cargo makes of these targets of a package, in the profile that the test was built in. What runs all tests has
 /// built it before.
 ///
@@ -35,9 +45,14 @@ fn profile_directory() -> PathBuf {
 #[must_use]
 pub fn built(file: &str, package: &str, targets: &[&str]) -> PathBuf {
     let directory = profile_directory();
+    let name = directory.file_name().and_then(OsStr::to_str).filter(|name| *name != "debug");
+    built_as(name.unwrap_or("dev"), file, package, targets)
+}
+
+#[track_caller]
+fn built_as(profile: &str, file: &str, package: &str, targets: &[&str]) -> PathBuf {
+    let directory = target_directory().join(if profile == "dev" { "debug" } else { profile });
     if !all_is_built() {
-        let name = directory.file_name().and_then(OsStr::to_str);
-        let profile = name.filter(|name| *name != "debug").unwrap_or("dev");
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--package", package]).args(targets).args(["--profile", profile]);
         cargo.arg("--target-dir").arg(target_directory()).current_dir(env!("CARGO_MANIFEST_DIR"));

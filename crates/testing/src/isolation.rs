@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::target_directory;
+use crate::{scratch, target_directory};
 
 /// Names the test that a process was started for.
 const ALONE: &str = "POUNDLOCK_TEST_ALONE";
@@ -45,6 +46,7 @@ pub fn elsewhere() -> bool {
 #[must_use]
 pub fn one_at_a_time(name: &str) -> File {
     let path = target_directory().join(format!("tmp/{name}.lock"));
+    std::fs::create_dir_all(path.parent().expect("it has one")).expect("the target directory is ours");
     let file = File::options().create(true).append(true).open(&path);
     let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     // SAFETY: our descriptor.
@@ -57,4 +59,25 @@ pub fn one_at_a_time(name: &str) -> File {
 pub fn asleep(thread: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
     stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')))
+}
+
+/// A directory that `make` fills with what several tests use: once for all that run together, else once for each call.
+///
+/// # Panics
+/// The target directory cannot be written to.
+pub fn once_a_run(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
+    let Some(scratch) = std::env::var_os(SCRATCH).map(PathBuf::from) else {
+        let directory = scratch();
+        make(&directory);
+        return directory;
+    };
+    let directory = scratch.parent().expect("a test's directory lies in the run's").join(name);
+    let done = directory.with_extension("done");
+    let _alone = one_at_a_time(name);
+    if !done.exists() {
+        std::fs::create_dir_all(&directory).expect("the run's directory is ours");
+        make(&directory);
+        std::fs::write(done, "").expect("the run's directory is ours");
+    }
+    directory
 }

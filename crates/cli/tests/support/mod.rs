@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-pub(crate) use poundlock_testing::*;
+pub(crate) use poundlock_testing::{
+    LIMIT, Started, build, compile_c, compile_cpp, ending, expect_status, from_a_terminal, missing, need,
+    need_file, need_that_runs, once_a_run, one_at_a_time, run_limited, run_limited_with_input, scratch,
+    start, until,
+};
 
 /// `poundlock`, with an environment that finds the preload library and holds nothing else of ours.
 pub(crate) fn poundlock() -> Command {
@@ -37,5 +41,5 @@ pub(crate) fn poundlock_bare() -> Command {
 /// The preload library.
 pub(crate) fn preload_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| built("libpoundlock_preload.so", "poundlock-preload", &[]))
+    LIBRARY.get_or_init(|| poundlock_testing::preload_library())
 }
