@@ -5,9 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use poundlock_core::baseline::{Mcs, Spinlock};
 use poundlock_core::condvar::{Guarding, Outcome, RawCondvar, Requeued, Target};
-use poundlock_core::names::LockName;
 use poundlock_core::platform::{Atomic, Deadline, Platform};
-use poundlock_core::rwlock::Policy;
 use poundlock_sim::check::{
     Case, Found, Mutex, Promise, Scene, Subject, Wait, check, check_all, check_lock, names,
 };
@@ -32,12 +30,12 @@ fn seeds() -> std::ops::Range<u64> {
 /// Whether a lock belongs to the subject that is to be tried.
 fn is_wanted(lock: &str) -> bool {
     let Ok(subject) = std::env::var(SUBJECT) else { return true };
-    let mutex = LockName::parse(lock).is_some();
+    let adaptive = ["baseline", "fewer-atomics", "mcs-queue", "any-negative"].contains(&lock);
     match &*subject {
-        "adaptive" => mutex && lock != "poundlock" && !lock.starts_with("handoff"),
-        // Each mutex is tried with one.
-        "condvar" => mutex,
-        "rwlock" => Policy::parse(lock).is_some(),
+        "adaptive" => adaptive,
+        // Every mutex is tried with one.
+        "condvar" => adaptive || ["poundlock", "handoff"].iter().any(|mutex| lock.starts_with(mutex)),
+        "rwlock" => lock.starts_with("rw-"),
         prefix => lock.starts_with(prefix),
     }
 }
