@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::browser::{Browser, VIEWS};
-use crate::support::{LIMIT, expect_status, poundlock_bare, run_limited};
+use crate::support::{LIMIT, SIM, expect_status, poundlock_bare, run_limited};
 use serde_json::Value;
 
 #[track_caller]
@@ -316,21 +316,8 @@ fn files_that_cannot_be_written_are_refused_before_anything_is_run() {
 fn what_cannot_be_written_takes_nothing_else_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("page.html");
-    let run = [
-        "run",
-        "--machine",
-        "phenom-4",
-        "--workload",
-        "grid",
-        "--lock",
-        "mcs",
-        "--threads",
-        "2",
-        "--time",
-        "1",
-    ];
     let output =
-        output(&[&run[..], &["--json", "/dev/full", "--plot", file.to_str().unwrap()]].concat(), LIMIT);
+        output(&[&SIM[1..], &["--json", "/dev/full", "--plot", file.to_str().unwrap()]].concat(), LIMIT);
     expect_status(&output, 1);
     assert!(String::from_utf8_lossy(&output.stderr).contains("poundlock: /dev/full: "));
     assert!(String::from_utf8_lossy(&output.stdout).contains("mcs"));

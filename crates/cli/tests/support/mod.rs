@@ -12,6 +12,22 @@ pub(crate) use poundlock_testing::{
     start, until,
 };
 
+/// A simulation that takes no time.
+pub(crate) const SIM: [&str; 12] = [
+    "sim",
+    "run",
+    "--machine",
+    "phenom-4",
+    "--workload",
+    "grid",
+    "--lock",
+    "mcs",
+    "--threads",
+    "2",
+    "--time",
+    "1",
+];
+
 /// `poundlock`, with an environment that finds the preload library and holds nothing else of ours.
 pub(crate) fn poundlock() -> Command {
     let mut cmd = poundlock_bare();
