@@ -9,7 +9,8 @@ fn files_and_switches_are_there() {
     let text = std::fs::read_to_string(root.join("CONTRIBUTING.md")).expect("it is there");
     let mut paths = 0;
     for word in text.split(['`', '(', ')']).filter(|word| !word.contains([' ', '\n'])) {
-        let is_path = ["crates/", "docs/", "tests/", ".ci/", "./"].iter().any(|start| word.starts_with(start));
+        let is_path =
+            ["crates/", "docs/", "tests/", ".ci/", "./"].iter().any(|start| word.starts_with(start));
         if is_path && !word.contains("NAME") {
             paths += 1;
             assert!(root.join(word).exists(), "there is no {word}");

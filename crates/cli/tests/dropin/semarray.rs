@@ -198,7 +198,7 @@ fn crash(semaphores: &str, kills: u64) {
         _ => domain.run(&program, semaphores, &[]),
     };
     // The program has a limit of its own, by the number of kills.
-    let output = run_limited(cmd.args([&kills, "2", &seed]), LIMIT + *KILLS / 40);
+    let output = run_limited(cmd.args([&kills, "2", &seed]), LIMIT + *KILLS / 8);
     expect_silent_success(&what, &output);
     if !semaphores.is_empty() {
         domain.expect_empty(&what, true);
