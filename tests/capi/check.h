@@ -8,7 +8,7 @@
 
 #include <poundlock.h>
 
-enum { LIMIT = 50 };
+enum { LIMIT = 500 };
 
 // The clocks that waits know.
 UNUSED static const clockid_t clocks[] = {CLOCK_MONOTONIC, CLOCK_REALTIME};

@@ -1,13 +1,11 @@
 //! `poundlock bench`, with durations too short for good figures: what is measured and reported, never how fast.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::support::{LIMIT, poundlock, poundlock_bare, run_limited};
 use serde_json::Value;
-use support::{LIMIT, poundlock, poundlock_bare, run_limited};
 
 const OURS: [&str; 5] = ["poundlock", "any-negative", "mcs-queue", "fewer-atomics", "baseline"];
 
@@ -703,7 +701,7 @@ fn a_command_that_fails_is_measured_if_that_is_asked_for() {
         run_limited(&mut command, LIMIT)
     };
     let output = programs("exit 3");
-    support::expect_status(&output, 0);
+    crate::support::expect_status(&output, 0);
     let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
     for row in rows["rows"].as_array().unwrap() {
         check_summary(&row["ms"], 2);
@@ -711,13 +709,13 @@ fn a_command_that_fails_is_measured_if_that_is_asked_for() {
     }
     // What `run` could not run has no figure.
     let output = programs(r#"test -z "$POUNDLOCK_LOCK" || exit 125"#);
-    support::expect_status(&output, 2);
+    crate::support::expect_status(&output, 2);
     let line = String::from_utf8(output.stderr).unwrap();
     assert!(line.contains("sh on poundlock: it did not succeed (exit status: 125)"), "{line}");
     // And people are told of what was ignored.
     let arguments = ["bench", "programs", "--ignore-failure", "--rounds", "1", "--", "sh", "-c", "exit 3"];
     let output = run_limited(poundlock().args(arguments), LIMIT);
-    support::expect_status(&output, 0);
+    crate::support::expect_status(&output, 0);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("sh on glibc ended with 3 in 1 of 1 rounds"), "{text}");
 }
@@ -1063,7 +1061,7 @@ fn grid_goes_on_where_it_was_interrupted() {
     for (arguments, signal, group, status) in
         [(&first[..], libc::SIGINT, true, 130), (&["--resume", path][..], libc::SIGTERM, false, 130)]
     {
-        let run = support::start(&mut grid(arguments));
+        let run = crate::support::start(&mut grid(arguments));
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(LIMIT);
         while samples(&directory).len() == before.len() {
             assert!(std::time::Instant::now() < limit, "nothing is measured");
@@ -1075,7 +1073,7 @@ fn grid_goes_on_where_it_was_interrupted() {
             run.kill_group(signal);
         }
         let output = run.finish(LIMIT);
-        support::expect_status(&output, status);
+        crate::support::expect_status(&output, status);
         assert_eq!(output.stdout, b"", "figures of a part of the run");
         let so_far = samples(&directory);
         let stderr = String::from_utf8(output.stderr).unwrap();
@@ -1090,13 +1088,13 @@ fn grid_goes_on_where_it_was_interrupted() {
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, &text[..text.len() - 5]).unwrap();
     let output = run_limited(&mut grid(&["--resume", path]), LIMIT);
-    support::expect_status(&output, 0);
+    crate::support::expect_status(&output, 0);
     check_samples(&directory);
     assert_eq!(samples(&directory)[..before.len() - 1], before[..before.len() - 1]);
     // There is nothing left to do.
     let whole = std::fs::read(&file).unwrap();
     let output = run_limited(&mut grid(&["--resume", path]), LIMIT);
-    support::expect_status(&output, 0);
+    crate::support::expect_status(&output, 0);
     assert_eq!(std::fs::read(&file).unwrap(), whole);
     // Figures of another build are not added to these.
     let run = directory.join("run.json");
@@ -1162,7 +1160,7 @@ fn floors_are_measured() {
 fn a_worker_that_is_asked_nonsense_says_so() {
     let mut command = poundlock_bare();
     command.args(["bench", "worker"]);
-    let output = support::run_limited_with_input(&mut command, b"{\"how\": \"much\"}", LIMIT);
+    let output = crate::support::run_limited_with_input(&mut command, b"{\"how\": \"much\"}", LIMIT);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(answer["Failed"].as_str().unwrap().contains("not a request"), "{answer}");
 }

@@ -1,8 +1,6 @@
 //! Where a command's output goes: to readers who go away, to files and pipes, and to terminals that are
 //! narrow.
 
-mod support;
-
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -11,27 +9,13 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::support::{LIMIT, SIM, ending, expect_status, poundlock, poundlock_bare, run_limited, until};
 use serde_json::Value;
-use support::{LIMIT, ending, expect_status, poundlock, poundlock_bare, run_limited};
 
 /// A way to measure something in no time.
 const FLOOR: [&str; 6] = ["bench", "floor", "--slices", "1", "--seconds", "0.0005"];
 const HANDOVER: [&str; 10] =
     ["bench", "handover", "--locks", "glibc", "--threads", "1", "--seconds", "0.01", "--rounds", "1"];
-const SIM: [&str; 12] = [
-    "sim",
-    "run",
-    "--machine",
-    "phenom-4",
-    "--workload",
-    "grid",
-    "--lock",
-    "mcs",
-    "--threads",
-    "2",
-    "--time",
-    "1",
-];
 
 /// Standard output of which the other end is closed already.
 fn nobody_reads() -> Stdio {
@@ -45,17 +29,12 @@ fn unread(command: &mut Command, directory: &Path) -> (std::process::ExitStatus,
     let errors = directory.join("errors");
     command.stdin(Stdio::null()).stdout(nobody_reads()).stderr(File::create(&errors).unwrap());
     let mut child = command.spawn().unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(LIMIT);
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if std::time::Instant::now() > deadline {
-            child.kill().unwrap();
-            panic!("{command:?} did not end");
-        }
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    };
+    let mut status = None;
+    until("the command ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    let status = status.expect("it has ended");
     (status, std::fs::read_to_string(errors).unwrap())
 }
 
@@ -185,14 +164,7 @@ fn on_a_terminal(arguments: &[&str], columns: u16, both: bool) -> String {
         }
         bytes
     });
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(LIMIT);
-    while !reader.is_finished() {
-        if std::time::Instant::now() > deadline {
-            child.kill().unwrap();
-            panic!("{arguments:?} did not end");
-        }
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
+    until("the command ends", || reader.is_finished());
     assert!(child.wait().unwrap().success(), "{arguments:?}");
     String::from_utf8(reader.join().unwrap()).unwrap()
 }

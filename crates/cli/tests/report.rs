@@ -3,21 +3,15 @@
 //! A script of the test stands behind the page's own: it looks at what was drawn, and works the page's
 //! controls.
 
-#[path = "support/browser.rs"]
-mod browser;
-#[path = "real/programs.rs"]
-mod programs;
-mod support;
-
 use std::path::Path;
 
-use browser::{Browser, Seen, VIEWS, View};
+use crate::support::browser::{Browser, Seen, VIEWS, View};
+use crate::support::{LIMIT, expect_status, poundlock_bare, run_limited};
 use poundlock_bench::grid::result::{
     Absent, Floors, Kind, Measured, Outcome, Peer, Point, Run, Sample, SleepWake, Transfer, Wait,
 };
 use poundlock_bench::{Calibration, Machine, Summary};
 use serde_json::Value;
-use support::{LIMIT, expect_status, poundlock_bare, run_limited};
 
 /// A name that is a program, for whoever does not escape it.
 const HOSTILE: &str = "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">";

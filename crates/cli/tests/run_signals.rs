@@ -1,8 +1,6 @@
 //! `poundlock run` and signals: the command starts with those dispositions and that mask that it would have without us,
 //! and what is sent to us reaches it.
 
-mod support;
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -10,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{LIMIT, as_from_a_terminal, expect_status, poundlock, run_limited, start};
+use crate::support::{LIMIT, expect_status, from_a_terminal, poundlock, run_limited, start};
 
 /// Prints its signal, and ends on USR2.
 const ANSWERING: &str = r#"
@@ -94,7 +92,7 @@ fn masks_and_dispositions_are_inherited_as_if_we_were_not_there() {
     let mut states = Vec::new();
     for prepare in [nothing as fn(), default_pipe, ignoring, blocking] {
         let mut plain = Command::new("env");
-        as_from_a_terminal(&mut plain);
+        from_a_terminal(&mut plain);
         let plain = signal_state(plain, prepare);
         let mut cmd = poundlock();
         cmd.args(["run", "--"]);

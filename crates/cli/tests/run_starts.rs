@@ -1,7 +1,5 @@
 //! `poundlock run`: what is started, what is not, and what the caller sees of it.
 
-mod support;
-
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -9,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use support::{
+use crate::support::{
     LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited,
     run_limited_with_input, scratch,
 };
@@ -38,6 +36,12 @@ fn expect_refusal(output: &Output, code: i32, words: &[&str]) {
 fn executable(path: &Path, text: &str) {
     std::fs::write(path, text).expect("a script can be written");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("and made executable");
+}
+
+/// Copies a program by another process: what is open for writing here, a test beside this one may pass on to its child, and
+/// then it cannot be run.
+fn copy(from: &Path, to: &Path) {
+    expect_status(&run_limited(Command::new("cp").args([from, to]), LIMIT), 0);
 }
 
 /// A program that leaves a file behind, so that it can be told whether it ran: `program FILE`.
@@ -305,7 +309,9 @@ fn scripts_are_followed_to_what_runs_them() {
 
 #[test]
 fn a_program_that_gains_privileges_is_refused() {
-    let program = leaves_a_file(&[]);
+    // A file of its own: other tests run the original.
+    let program = scratch().join("program");
+    copy(&leaves_a_file(&[]), &program);
     // SAFETY: returns a number.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("SKIPPED: making a program that belongs to another user takes root");
@@ -344,9 +350,9 @@ fn a_program_with_file_capabilities_is_refused_to_others_than_root() {
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     let [exe, library, program] =
         ["poundlock", "libpoundlock_preload.so", "program"].map(|name| dir.path().join(name));
-    std::fs::copy(env!("CARGO_BIN_EXE_poundlock"), &exe).expect("it can be copied");
-    std::fs::copy(preload_library(), &library).expect("it can be copied");
-    std::fs::copy(leaves_a_file(&[]), &program).expect("it can be copied");
+    copy(env!("CARGO_BIN_EXE_poundlock").as_ref(), &exe);
+    copy(preload_library(), &library);
+    copy(&leaves_a_file(&[]), &program);
     for path in [&exe, &library, &program] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     }
@@ -472,10 +478,7 @@ fn the_library_is_found_beside_the_command_and_where_packages_put_it() {
     let exe = dir.join("bin/poundlock");
     std::fs::create_dir_all(dir.join("bin")).expect("a new directory");
     std::fs::create_dir_all(dir.join("lib/poundlock")).expect("a new directory");
-    // By another process: what is open for writing here, a test beside this one may pass on to its child, and then it
-    // cannot be run.
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_poundlock")).arg(&exe).status();
-    assert!(copied.is_ok_and(|status| status.success()), "the command can be copied");
+    copy(env!("CARGO_BIN_EXE_poundlock").as_ref(), &exe);
     let run = || {
         let mut cmd = Command::new(&exe);
         cmd.args(["run", "--", "sh", "-c", "echo $LD_PRELOAD"]);

@@ -1,15 +1,13 @@
 //! Readers-writer locks under `run` and `stat`: whose they are, and what is counted of them.
 
-mod support;
-
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use poundlock_core::events::{Event, Family};
-use serde_json::Value;
-use support::{
+use crate::support::{
     LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited, scratch,
 };
+use poundlock_core::events::{Event, Family};
+use serde_json::Value;
 
 /// Two readers-writer locks with known figures. `guarded` is read 4 x 1000 times and written 4 x 100 times; then the
 /// main thread reads it twice over until the kernel says that a writer sleeps; and writes it until a reader sleeps.

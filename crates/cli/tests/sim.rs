@@ -1,17 +1,11 @@
 //! `poundlock sim`: what it prints, that it prints the same each time, and what it says to bad input.
 
-#[path = "support/browser.rs"]
-mod browser;
-#[path = "real/programs.rs"]
-mod programs;
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Output};
 
-use browser::{Browser, VIEWS};
+use crate::support::browser::{Browser, VIEWS};
+use crate::support::{LIMIT, SIM, expect_status, poundlock_bare, run_limited};
 use serde_json::Value;
-use support::{LIMIT, expect_status, poundlock_bare, run_limited};
 
 #[track_caller]
 fn output(arguments: &[&str], limit: u64) -> Output {
@@ -322,21 +316,8 @@ fn files_that_cannot_be_written_are_refused_before_anything_is_run() {
 fn what_cannot_be_written_takes_nothing_else_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("page.html");
-    let run = [
-        "run",
-        "--machine",
-        "phenom-4",
-        "--workload",
-        "grid",
-        "--lock",
-        "mcs",
-        "--threads",
-        "2",
-        "--time",
-        "1",
-    ];
     let output =
-        output(&[&run[..], &["--json", "/dev/full", "--plot", file.to_str().unwrap()]].concat(), LIMIT);
+        output(&[&SIM[1..], &["--json", "/dev/full", "--plot", file.to_str().unwrap()]].concat(), LIMIT);
     expect_status(&output, 1);
     assert!(String::from_utf8_lossy(&output.stderr).contains("poundlock: /dev/full: "));
     assert!(String::from_utf8_lossy(&output.stdout).contains("mcs"));

@@ -1,8 +1,6 @@
 //! `poundlock sim check`: what it prints, and what it says to bad input.
 
-mod support;
-
-use support::{LIMIT, poundlock_bare, run_limited};
+use crate::support::{LIMIT, poundlock_bare, run_limited};
 
 fn check(arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = poundlock_bare();

@@ -1,12 +1,10 @@
 //! `poundlock stat`: what its table and its JSON say about programs whose locks are known.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use crate::support::{LIMIT, compile_c, compile_cpp, expect_status, poundlock, run_limited, scratch};
 use serde_json::Value;
-use support::{LIMIT, compile_c, compile_cpp, expect_status, poundlock, run_limited, scratch};
 
 const LOCKS: [&str; 5] = ["poundlock", "any-negative", "baseline", "handoff", "glibc"];
 
@@ -406,7 +404,7 @@ fn a_signal_to_stat_ends_the_command_and_not_the_report() {
             let json = json_path();
             let mut cmd = poundlock();
             cmd.args(["stat", "--json"]).arg(&json).arg("--").arg(&program).args(["0", "wait"]);
-            let mut running = support::start(&mut cmd);
+            let mut running = crate::support::start(&mut cmd);
             running.wait_for_output("ready", LIMIT);
             if whole_group {
                 running.kill_group(signal)

@@ -10,9 +10,10 @@ use poundlock_core::adaptive::{AnyNegative, RawAdaptive};
 use poundlock_core::platform::{Atomic, Deadline, Platform};
 use poundlock_core::poundlock::RawPoundlock;
 use poundlock_linux::{Linux, time};
+use poundlock_testing::{Answer, Filter, LIMIT, elsewhere, until};
 
-/// Much longer than a sleeper takes to look, and shorter than anybody waits for a test.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Longer than any sleeper takes to look.
+const PATIENCE: Duration = Duration::from_secs(LIMIT);
 
 /// Two locks that are released by a plain store while nobody has slept in them.
 trait Plain: Default + Send + Sync + 'static {
@@ -44,34 +45,6 @@ impl Plain for RawAdaptive<Linux> {
     }
 }
 
-fn forbid_membarrier() -> std::io::Result<()> {
-    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let mut filter = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ, libc::SYS_membarrier as u32) },
-        statement(libc::BPF_RET, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        statement(libc::BPF_RET, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the first call takes numbers, the second reads the program, which outlives it.
-    let result = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_TSYNC,
-            &raw const program,
-        )
-    };
-    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-}
-
-/// Whether a thread of this process sleeps in the system call `futex`.
-fn sleeps(thread: u32) -> bool {
-    let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).unwrap_or_default();
-    call.split(' ').next() == Some(&libc::SYS_futex.to_string())
-}
-
 fn a_late_release<L: Plain>(name: &str, timed: bool) {
     let lock = Arc::new(L::default());
     lock.lock(None);
@@ -88,9 +61,11 @@ fn a_late_release<L: Plain>(name: &str, timed: bool) {
             done.send(()).expect("the test waits");
         }
     });
-    while thread.load(SeqCst) == 0 || !sleeps(thread.load(SeqCst)) {
-        std::thread::yield_now();
-    }
+    // In the system call `futex`.
+    until("it sleeps", || {
+        let call = std::fs::read_to_string(format!("/proc/self/task/{}/syscall", thread.load(SeqCst)));
+        call.is_ok_and(|call| call.split(' ').next() == Some(&libc::SYS_futex.to_string()))
+    });
     // The owner has looked long ago, when nobody slept, and stores only now.
     let words: *const L = &*lock;
     // SAFETY: both locks begin with the word that a plain release stores 0 to, and the test is their owner.
@@ -101,6 +76,9 @@ fn a_late_release<L: Plain>(name: &str, timed: bool) {
 
 #[test]
 fn a_plain_release_that_comes_after_the_first_sleeper() {
+    if elsewhere() {
+        return;
+    }
     poundlock_linux::init();
     let (word, guard) = (Atomic::new(1), Atomic::new(0));
     if !Linux::release(&word, &guard) {
@@ -108,7 +86,9 @@ fn a_plain_release_that_comes_after_the_first_sleeper() {
         return;
     }
     assert_eq!(word.load(Relaxed), 0);
-    if let Err(error) = forbid_membarrier() {
+    let error = Answer::Error(libc::EPERM);
+    let filter = Filter { call: libc::SYS_membarrier, argument: None, answer: error };
+    if let Err(error) = filter.install(true) {
         eprintln!("SKIPPED: no seccomp filter: {error}");
         return;
     }

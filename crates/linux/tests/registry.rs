@@ -3,10 +3,11 @@
 #![cfg(target_arch = "x86_64")]
 
 use std::io::Write;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use poundlock_linux::registry;
+use poundlock_testing::{Answer, Filter};
 
 /// An argument of `gettid`, which takes none, that the filter lets pass.
 const PASS: u32 = 0x706c_6f63;
@@ -26,27 +27,6 @@ extern "C" fn in_its_place(_: libc::c_int, _: *mut libc::siginfo_t, context: *mu
     }
 }
 
-/// Has the calling thread's `gettid` raise a signal. False where that is not allowed.
-fn trap_gettid() -> bool {
-    let statement = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
-    let jump = |k, jt, jf| libc::sock_filter { code: 0x15, jt, jf, k };
-    let load = |offset| statement(0x20, offset as u32);
-    let mut filter = [
-        load(offset_of!(libc::seccomp_data, nr)),
-        jump(libc::SYS_gettid as u32, 0, 3),
-        load(offset_of!(libc::seccomp_data, args)),
-        jump(PASS, 1, 0),
-        statement(0x06, libc::SECCOMP_RET_TRAP),
-        statement(0x06, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program is there during the call, and its loads are within the data.
-    unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
-    }
-}
-
 /// Who asks for its identity in the middle of registering gets the one that the thread has afterwards.
 #[test]
 fn a_handler_that_registers_the_thread_it_interrupts_gives_it_its_identity() {
@@ -58,7 +38,9 @@ fn a_handler_that_registers_the_thread_it_interrupts_gives_it_its_identity() {
             action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
             assert_eq!(libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut()), 0);
         }
-        if !trap_gettid() {
+        let filter =
+            Filter { call: libc::SYS_gettid, argument: Some((0, PASS, false)), answer: Answer::Trap };
+        if filter.install(false).is_err() {
             let _ = writeln!(std::io::stderr(), "SKIPPED: needs seccomp");
             return;
         }

@@ -1,11 +1,9 @@
 //! The System V calls on our arrays give the results and error numbers that the kernel gives on its own.
 
-mod common;
-
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use common::*;
+use crate::sem::*;
 use poundlock_core::semarray::Op;
 use poundlock_linux::sem;
 
@@ -400,7 +398,7 @@ fn a_time_limit_passes_and_a_wake_up_comes_before_it() {
     assert_eq!(semtimedop(id, &[op(0, -1, 0)], 20), Err(libc::EAGAIN));
     assert_eq!(semtimedop(id, &[op(0, -1, 0)], 0), Err(libc::EAGAIN));
     std::thread::scope(|scope| {
-        let sleeper = scope.spawn(|| semtimedop(id, &[op(0, -1, 0)], LIMIT.as_millis() as i64));
+        let sleeper = scope.spawn(|| semtimedop(id, &[op(0, -1, 0)], 1000 * LIMIT as i64));
         until("it sleeps", || ctl(id, 0, libc::GETNCNT, 0) == Ok(1));
         semop(id, &[op(0, 1, 0)]).unwrap();
         assert_eq!(sleeper.join().unwrap(), Ok(()));

@@ -1,21 +1,14 @@
 //! Nothing of what arrays take is lost: memory, address space, files, places in the registry; whoever dies, and when.
-
-mod common;
+//!
+//! What is counted is the whole process's: each test has one of its own.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard};
 
-use common::*;
+use crate::sem::*;
 use poundlock_linux::sem;
-
-/// What is counted here is the whole process's: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    domain();
-    ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
+use poundlock_testing::elsewhere;
 
 /// How many mappings of arrays' files this process has.
 fn mappings() -> usize {
@@ -40,7 +33,9 @@ fn listed() -> BTreeSet<String> {
 
 #[test]
 fn arrays_that_are_made_and_removed_leave_nothing() {
-    let _alone = alone();
+    if elsewhere() {
+        return;
+    }
     let before = mappings();
     for round in 0..3000 {
         let id = private(1 + round % 3);
@@ -53,7 +48,9 @@ fn arrays_that_are_made_and_removed_leave_nothing() {
 
 #[test]
 fn arrays_that_somebody_else_removes_are_given_back() {
-    let _alone = alone();
+    if elsewhere() {
+        return;
+    }
     let before = mappings();
     let mut most = 0;
     for _ in 0..40 {
@@ -75,7 +72,9 @@ fn arrays_that_somebody_else_removes_are_given_back() {
 
 #[test]
 fn a_mapping_stays_as_long_as_somebody_sleeps_in_it() {
-    let _alone = alone();
+    if elsewhere() {
+        return;
+    }
     let before = mappings();
     let id = private(1);
     std::thread::scope(|scope| {
@@ -100,7 +99,9 @@ fn a_mapping_stays_as_long_as_somebody_sleeps_in_it() {
 
 #[test]
 fn threads_operate_on_arrays_that_others_remove() {
-    let _alone = alone();
+    if elsewhere() {
+        return;
+    }
     const ARRAYS: usize = 4;
     let ids: [AtomicI32; ARRAYS] = std::array::from_fn(|_| AtomicI32::new(private(2)));
     let stop = AtomicBool::new(false);
@@ -143,7 +144,9 @@ fn threads_operate_on_arrays_that_others_remove() {
 
 #[test]
 fn a_handler_that_jumps_out_costs_no_safety() {
-    let _alone = alone();
+    if elsewhere() {
+        return;
+    }
     // As after `longjmp`: a call that never returns leaves its mark set, more often than a thread has marks. A thread that
     // ends in the middle of a call, by a cancellation that a handler asked for, does the same.
     let id = private(1);
@@ -187,7 +190,9 @@ extern "C" fn end_thread(_: i32) {
 
 #[test]
 fn places_of_processes_that_are_gone_are_used_again() {
-    let _alone = alone();
+    if elsewhere() {
+        return;
+    }
     let id = private(1);
     let registry = || {
         use std::os::unix::fs::MetadataExt;
@@ -239,7 +244,9 @@ fn churn(first_key: i32, seed: u32) -> i32 {
 
 #[test]
 fn processes_that_are_killed_at_any_moment_leave_a_whole_registry() {
-    let _alone = alone();
+    if elsewhere() {
+        return;
+    }
     let first_key = key(40);
     const TOGETHER: usize = 3;
     for round in 0..150u32 {
@@ -288,12 +295,16 @@ fn private_for(round: u32) -> i32 {
 
 #[test]
 fn a_full_file_system_is_an_error_number() {
-    let _alone = alone();
+    if elsewhere() {
+        return;
+    }
     let directory = domain().join("small");
     std::fs::create_dir(&directory).unwrap();
     let small = [("SEM_SMALL", directory.clone().into_os_string())];
-    let status =
-        again("child_with_little_room", &small).env("POUNDLOCK_IPC_DIR", &directory).status().unwrap();
+    let status = again("sem_memory::child_with_little_room", &small)
+        .env("POUNDLOCK_IPC_DIR", &directory)
+        .status()
+        .unwrap();
     assert!(status.success(), "{status}");
     std::fs::remove_dir(&directory).unwrap();
 }

@@ -1,11 +1,9 @@
 //! Semaphore arrays across processes: forks, execs, ends, and users.
 
-mod common;
-
 use std::process::Stdio;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 
-use common::*;
+use crate::sem::*;
 use poundlock_linux::sem;
 
 /// Words that processes share.
@@ -102,7 +100,9 @@ fn a_process_lives_on_when_the_thread_that_registered_it_ends() {
     ctl(id, 0, libc::SETVAL, 5).unwrap();
     // Its own program, so that it can have threads.
     let mut child =
-        again("child_whose_first_thread_ends", &[("SEM_ID", id.to_string().into())]).spawn().unwrap();
+        again("sem_processes::child_whose_first_thread_ends", &[("SEM_ID", id.to_string().into())])
+            .spawn()
+            .unwrap();
     semop(id, &[op(1, -1, 0)]).unwrap();
     // The thread has ended; its process has not.
     for _ in 0..100 {
@@ -369,15 +369,16 @@ fn a_child_that_was_not_forked_through_glibc_is_undone_too() {
 
 #[test]
 fn exec_by_a_thread_drops_the_sleepers_of_the_others_and_keeps_adjustments() {
+    const CHILD: &str = "sem_processes::child_that_execs_from_a_thread";
     let (id, other) = (private(3), private(1));
     ctl(id, 0, libc::SETVAL, 5).unwrap();
     let variables = [
         ("SEM_ID", id.to_string().into()),
         ("SEM_OTHER", other.to_string().into()),
-        ("SEM_TEST", "child_that_execs_from_a_thread".into()),
+        ("SEM_TEST", CHILD.into()),
     ];
     for silent in [false, true] {
-        let mut child = again("child_that_execs_from_a_thread", &variables)
+        let mut child = again(CHILD, &variables)
             .env("SEM_SILENT", if silent { "1" } else { "0" })
             .stdin(Stdio::piped())
             .spawn()

@@ -17,9 +17,7 @@ use poundlock_core::rwlock::Preference;
 use poundlock_names::LockName;
 use poundlock_names::Named;
 use poundlock_peers::{Absent, Calls, EMPTY, Instance, Node, Peer, rw};
-
-/// After so long something hangs: no test here takes a tenth of it on a machine that does other things as well.
-const LIMIT: Duration = Duration::from_secs(240);
+use poundlock_testing::{LIMIT, asleep};
 
 /// Runs `body`, and ends the whole process with what it was about if it does not come to an end. A thread that waits for a
 /// lock cannot be stopped in any other way.
@@ -31,8 +29,8 @@ fn limited<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'sta
         let _ = tell.send(());
         result
     });
-    if told.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-        let _ = writeln!(std::io::stderr(), "{what}: hangs, after {} seconds", LIMIT.as_secs());
+    if told.recv_timeout(Duration::from_secs(LIMIT)) == Err(mpsc::RecvTimeoutError::Timeout) {
+        let _ = writeln!(std::io::stderr(), "{what}: hangs, after {LIMIT} seconds");
         std::process::abort();
     }
     runner.join().unwrap_or_else(|problem| std::panic::resume_unwind(problem))
@@ -458,13 +456,11 @@ fn those_that_are_not_said_to_spin_sleep() {
                     guarded.add(&calls, &Node::new(&calls), 0)
                 }
             });
-            let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+            let waiting = told.recv().unwrap();
             // In the end; the limit is on the whole. A spinner that yields is runnable whenever one looks.
-            let mut asleep = 0;
-            while asleep < 20 {
-                let line = std::fs::read_to_string(&stat).unwrap();
-                let state = line.rsplit(") ").next().and_then(|rest| rest.chars().next());
-                asleep = if state == Some('S') { asleep + 1 } else { 0 };
+            let mut times = 0;
+            while times < 20 {
+                times = if asleep(waiting) { times + 1 } else { 0 };
                 thread::sleep(Duration::from_millis(1));
             }
             // SAFETY: as above.

@@ -1,24 +1,14 @@
 //! The examples do what they say.
 
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use poundlock::{Key, SemaphoreSet};
+use poundlock_testing::{LIMIT, built, expect_status, run_limited};
 
-/// An example, which cargo has built beside this test; killed by its alarm if it hangs.
+/// An example.
 fn example(name: &str, arguments: &[&str]) -> Command {
-    let test = std::env::current_exe().expect("a name");
-    let path: PathBuf = test.ancestors().nth(2).expect("in target/release/deps").join("examples").join(name);
-    assert!(path.exists(), "{} is not there: `cargo test` without `--test` builds it", path.display());
-    let mut command = Command::new(path);
-    let limit_time = || {
-        // SAFETY: always succeeds. A process that hangs is ended by the signal; the alarm lasts through `exec`.
-        unsafe { libc::alarm(60) };
-        Ok(())
-    };
-    // SAFETY: `alarm` may be called between fork and exec.
-    unsafe { command.args(arguments).pre_exec(limit_time) };
+    let mut command = Command::new(built(&format!("examples/{name}"), "poundlock", &["--example", name]));
+    command.args(arguments);
     command
 }
 
@@ -28,16 +18,16 @@ fn said(output: &Output) -> &str {
 
 #[test]
 fn the_sharded_cache_finds_what_it_computed() {
-    let output = example("sharded_cache", &["6", "50000"]).output().expect("it starts");
-    assert!(output.status.success(), "{output:?}");
+    let output = run_limited(&mut example("sharded_cache", &["6", "50000"]), LIMIT);
+    expect_status(&output, 0);
     assert!(said(&output).starts_with("300000 look-ups by 6 threads: "), "{output:?}");
 }
 
 #[test]
 fn the_bounded_queue_loses_nothing() {
     for room in ["1", "64"] {
-        let output = example("bounded_queue", &["3", "5", "20000", room]).output().expect("it starts");
-        assert!(output.status.success(), "{output:?}");
+        let output = run_limited(&mut example("bounded_queue", &["3", "5", "20000", room]), LIMIT);
+        expect_status(&output, 0);
         assert!(said(&output).ends_with("sum 199990000\n"), "{output:?}");
     }
 }
@@ -128,8 +118,8 @@ fn the_job_limiter_takes_slot_and_memory_at_once() {
 #[test]
 fn the_job_limiter_says_what_is_wrong() {
     for arguments in [&["/nowhere", "2", "--", "true"][..], &["/", "two", "--", "true"], &["/", "2", "--"]] {
-        let output = example("job_limiter", arguments).output().expect("it starts");
-        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        let output = run_limited(&mut example("job_limiter", arguments), LIMIT);
+        expect_status(&output, 125);
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(text.starts_with("job_limiter: ") && text.lines().count() == 1, "{text}");
     }

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use poundlock::lock_api::{self, RawMutex as _, RawMutexTimed};
 use poundlock::*;
+use poundlock_testing::LIMIT;
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 const SOON: Duration = Duration::from_millis(5);
 /// Longer than any test may take.
-const LATE: Duration = Duration::from_secs(60);
+const LATE: Duration = Duration::from_secs(LIMIT);
 
 /// More threads than CPUs.
 fn threads() -> u32 {
@@ -27,7 +28,7 @@ fn in_child(act: impl FnOnce()) {
         let child = libc::fork();
         assert!(child >= 0);
         if child == 0 {
-            libc::alarm(60);
+            libc::alarm(LIMIT as u32);
             let ended = catch_unwind(AssertUnwindSafe(act));
             libc::_exit(if ended.is_ok() { 0 } else { 1 });
         }
@@ -481,7 +482,8 @@ fn semaphores_of_a_process_go_with_it() {
     });
     let set = SemaphoreSet::new(&[1]);
     assert_ne!(set.id().unwrap(), id, "the first is there still");
-    let key = Key::new(0x706c_0000 | (std::process::id() & 0xffff) as i32).unwrap();
+    // Nobody else's: a process's number has 22 bits at most.
+    let key = Key::new(0x7000_0000 | std::process::id() as i32).unwrap();
     assert_eq!(SemaphoreSet::open(key).unwrap_err().kind(), std::io::ErrorKind::NotFound);
     let shared = SemaphoreSet::create(key, &[1, 2, 3]).unwrap();
     let again = SemaphoreSet::open_or_create(key, &[]).unwrap();

@@ -1,12 +1,11 @@
 //! With the feature `stats`: what `poundlock stat` says of a program's locks. The program is this test again.
-#![cfg(feature = "stats")]
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::thread;
 
 use poundlock::{Condvar, FairMutex, Mutex, RwLock, RwLockWriteGuard, SpinLock};
+use poundlock_testing::{LIMIT, asleep, built, expect_status, preload_library, run_limited};
 
 static PLAIN: Mutex<u32> = Mutex::new(0);
 static FAIR: FairMutex<u32> = FairMutex::new(0);
@@ -22,10 +21,7 @@ fn await_sleep(waiter: &AtomicI32) {
     let mut seen = 0;
     while seen < 2 {
         thread::yield_now();
-        let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", waiter.load(SeqCst)));
-        let sleeps =
-            stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')));
-        seen = if sleeps { seen + 1 } else { 0 };
+        seen = if asleep(waiter.load(SeqCst)) { seen + 1 } else { 0 };
     }
 }
 
@@ -79,24 +75,14 @@ fn the_locks_of_a_program_are_in_its_table() {
         program();
         return;
     }
-    let test = std::env::current_exe().expect("a name");
-    let built: PathBuf = test.ancestors().nth(2).expect("in target/release/deps").into();
-    let command = built.join("poundlock");
-    assert!(command.exists(), "{}: cargo build --release", command.display());
     let directory = tempfile::tempdir().expect("a directory");
     let json = directory.path().join("stat.json");
-    let output = Command::new("timeout")
-        .args(["--signal=KILL", "60"])
-        .arg(&command)
-        .args(["stat", "--top", "0", "--json"])
-        .arg(&json)
-        .arg("--")
-        .arg(&test)
-        .args(["--exact", "the_locks_of_a_program_are_in_its_table", "--test-threads=1"])
-        .env(MEASURED, "1")
-        .output()
-        .expect("it starts");
-    assert!(output.status.success(), "{output:?}");
+    let mut command = Command::new(built("poundlock", "poundlock-cli", &[]));
+    command.env("POUNDLOCK_PRELOAD_LIB", preload_library());
+    command.args(["stat", "--top", "0", "--json"]).arg(&json).arg("--");
+    command.arg(std::env::current_exe().expect("a name"));
+    command.args(["--exact", "stats::the_locks_of_a_program_are_in_its_table"]).env(MEASURED, "1");
+    expect_status(&run_limited(&mut command, LIMIT), 0);
     let report: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&json).expect("written")).expect("JSON");
     let locks = report["locks"].as_array().expect("a list");

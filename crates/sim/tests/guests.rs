@@ -1,8 +1,6 @@
 //! Virtual CPUs on real ones.
 
-mod common;
-
-use common::calm;
+use poundlock_sim::check::calm;
 use poundlock_sim::workload::Turns;
 use poundlock_sim::{
     Hypervisor, MICROSECOND, Machine, Settings, Simulation, atomically, in_kernel, locks, work,

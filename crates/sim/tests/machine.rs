@@ -1,13 +1,11 @@
 //! The machine does what its description says: each cost is seen where it is due, and nowhere else.
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::calm;
 use poundlock_core::platform::{Atomic, Platform, Split, Until, Waited};
+use poundlock_sim::check::calm;
 use poundlock_sim::{
     Alone, MICROSECOND, Machine, NANOSECOND, Picoseconds, Settings, Sim, Simulation, U32, now, work,
 };

@@ -1,15 +1,13 @@
 //! Who comes next in a readers-writer lock: each line of the table in `poundlock_core::rwlock`, with a CPU
 //! for each thread.
 
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::calm;
 use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Until, Waited};
 use poundlock_core::rwlock::Preference::{self, PhaseFair, ReaderPreferring, WriterPreferring};
 use poundlock_core::rwlock::RawRwLock;
+use poundlock_sim::check::calm;
 use poundlock_sim::{Alone, MICROSECOND, Settings, Sim, Simulation, U32, work};
 
 const MILLISECOND: u64 = 1_000 * MICROSECOND;

@@ -1,16 +1,14 @@
 //! Real-time threads go before others, by priority, and in the order in which they came among equals, with a
 //! CPU for each thread. Schedules from seeds have real-time threads, too: `locks.rs`.
 
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use common::calm;
 use poundlock_core::condvar::{Outcome, RawCondvar};
 use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Until, Waited};
 use poundlock_core::rwlock::Preference::{self, PhaseFair, ReaderPreferring, WriterPreferring};
 use poundlock_core::rwlock::RawRwLock;
+use poundlock_sim::check::calm;
 use poundlock_sim::check::{Mutex, Subject};
 use poundlock_sim::{Alone, MICROSECOND, Settings, Sim, Simulation, U32, set_priority, work};
 

@@ -1,9 +1,7 @@
 //! Semaphore arrays on simulated machines: nobody is lost, and the source's figures are met.
 
-mod common;
-
-use common::{calm, hurried};
 use poundlock_core::semarray::Variant;
+use poundlock_sim::check::{calm, hurried};
 use poundlock_sim::experiment::{Experiment, Work};
 use poundlock_sim::model::Model;
 use poundlock_sim::published::{Figure, tables};

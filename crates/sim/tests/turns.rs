@@ -1,8 +1,6 @@
 //! The grid on the simulated machine comes to what can be computed by hand.
 
-mod common;
-
-use common::calm;
+use poundlock_sim::check::calm;
 use poundlock_sim::workload::Turns;
 use poundlock_sim::{MICROSECOND, Settings, locks};
 

@@ -3,8 +3,8 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use crate::program::Program;
-use crate::support::{ending, run_limited};
+use super::program::Program;
+use crate::support::{LIMIT, ending, run_limited};
 
 #[test]
 fn bugs_are_found() {
@@ -21,7 +21,7 @@ fn bugs_are_found() {
     for (bug, source, found) in bugs {
         let program = Program::compile(source, &[]).library(bug, &[]);
         let mut cmd = Command::new(program.executable());
-        let output = run_limited(cmd.env("LD_PRELOAD", program.library_path(bug)), 110);
+        let output = run_limited(cmd.env("LD_PRELOAD", program.library_path(bug)), LIMIT);
         let text = format!("{}{}", ending(output.status), String::from_utf8_lossy(&output.stderr));
         assert!(
             !output.status.success() && (output.status.signal().is_some() || output.status.code() == Some(1)),

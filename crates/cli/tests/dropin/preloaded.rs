@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use crate::program::{LIMIT, Locks, Program, expect_silent_success, installed, skipped, sources};
-use crate::support::{poundlock, preload_library, run_limited};
+use super::program::{Locks, Program, expect_silent_success, sources};
+use crate::support::{LIMIT, missing, need, poundlock, preload_library, run_limited};
 
 /// `LD_PRELOAD=` and these libraries, for `env`; `None` is ours.
 fn preload(list: &[Option<&Path>]) -> OsString {
@@ -78,7 +78,7 @@ const FAKETIME: &str = "/usr/$LIB/faketime/libfaketimeMT.so.1";
 /// that the kernel knew nothing of: 0.0 s, or days.
 #[test]
 fn waits_last_as_long_as_asked_for_under_libfaketime() {
-    if !installed("faketime", "faketime") {
+    if need("faketime", "faketime").is_none() {
         return;
     }
     let program = Program::compile("shown_time.c", &[]);
@@ -109,7 +109,7 @@ fn waits_last_as_long_as_asked_for_under_libfaketime() {
 /// The recorder waited for the time to pass, which it never did.
 #[test]
 fn a_clock_that_stands_still_does_not_hold_up_the_figures() {
-    if !installed("faketime", "faketime") {
+    if need("faketime", "faketime").is_none() {
         return;
     }
     let program = Program::compile("shown_time.c", &[]);
@@ -130,7 +130,7 @@ fn allocators_preloaded() {
     {
         let output = Command::new("true").env("LD_PRELOAD", library).output().expect("true runs");
         if !output.stderr.is_empty() {
-            skipped(library, package);
+            missing(library, &format!("apt-get install {package}"));
             continue;
         }
         let program = Program::compile("malloc_user.c", &[]).argument(library);

@@ -8,10 +8,7 @@ use std::process::{Command, Output};
 use poundlock_core::qspin::Form;
 use poundlock_names::{LockName, Named, RwLocks};
 
-use crate::support::{ending, poundlock, run_limited, scratch};
-
-/// The programs limit themselves to less than this, and say where they were; this is for those that cannot.
-pub(crate) const LIMIT: u64 = 120;
+use crate::support::{LIMIT, ending, need, poundlock, run_limited, scratch};
 
 /// The exit status of a program that the system does not let do what it is about; it says what on standard error.
 pub(crate) const NOT_PERMITTED: i32 = 77;
@@ -26,33 +23,10 @@ pub(crate) fn sources() -> PathBuf {
         .expect("tests/dropin exists")
 }
 
-/// Whether a tool that some tests need is there. If not, they say SKIPPED and pass; with `POUNDLOCK_REAL=require` in the
-/// environment they fail.
-#[track_caller]
-pub(crate) fn installed(tool: &str, package: &str) -> bool {
-    let found = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        skipped(tool, package);
-    }
-    found
-}
-
-/// Says that tests are left out for want of something, as [`installed`] does.
-#[track_caller]
-pub(crate) fn skipped(what: &str, package: &str) {
-    assert!(
-        std::env::var_os("POUNDLOCK_REAL").is_none_or(|value| value != "require"),
-        "POUNDLOCK_REAL=require, and {what} is missing (apt-get install {package})"
-    );
-    // Not eprintln!: the test harness would keep the line to itself.
-    let _ =
-        writeln!(std::io::stderr(), "SKIPPED: needs {what} (Debian and Ubuntu: apt-get install {package})");
-}
-
 /// Whether there is a compiler for this source. C's is taken for granted.
 #[track_caller]
 pub(crate) fn compilable(source: &str) -> bool {
-    !source.ends_with(".cpp") || installed("c++", "g++")
+    !source.ends_with(".cpp") || need("c++", "g++").is_some()
 }
 
 /// The locks that a program is tried with.
@@ -123,7 +97,7 @@ impl Program {
         let program = Self::new(source).library(library, library_flags);
         let directory = program.directory();
         let directory = directory.to_str().expect("the scratch directory's name is UTF-8");
-        let path = format!("-Wl,-rpath,{directory}");
+        let path = "-Wl,-rpath,$ORIGIN";
         let place = format!("-L{directory}");
         let name = format!("-l{library}");
         let mut all = flags.to_vec();
@@ -247,9 +221,10 @@ pub(crate) fn expect_silent_success(what: &str, output: &Output) {
 /// Compiles C or C++, by the source's extension. Libraries among the flags come after the source.
 #[track_caller]
 fn build(target: &Path, source: &str, flags: &[&str]) {
-    let mut cmd = if source.ends_with(".cpp") { Command::new("c++") } else { Command::new("cc") };
-    cmd.arg(if source.ends_with(".cpp") { "-std=c++17" } else { "-std=gnu11" });
-    cmd.args(FLAGS).arg("-o").arg(target).arg(sources().join(source)).args(flags);
-    let output = run_limited(&mut cmd, LIMIT);
-    assert!(output.status.success(), "{cmd:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    let [compiler, standard] =
+        if source.ends_with(".cpp") { ["c++", "-std=c++17"] } else { ["cc", "-std=gnu11"] };
+    let source = sources().join(source);
+    let mut cmd = Command::new(compiler);
+    cmd.arg(standard).args(FLAGS).arg(&source).args(flags);
+    crate::support::build(&mut cmd, &source, target);
 }

@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::program::{FLAGS, LIMIT, expect_silent_success, installed, skipped, sources};
-use crate::support::{poundlock, run_limited, scratch};
+use super::program::{FLAGS, expect_silent_success, sources};
+use crate::support::{LIMIT, missing, need, poundlock, run_limited, scratch};
 
 /// A compiler, its package, and that of its runtimes.
 const GCC: [&str; 3] = ["gcc", "gcc", "libtsan2 libasan8"];
@@ -21,9 +21,7 @@ impl Sanitized {
     /// Builds the program. `None` if what it takes is not installed.
     #[track_caller]
     fn build([compiler, package, runtimes]: [&str; 3], sanitizer: &str, flags: &[&str]) -> Option<Self> {
-        if !installed(compiler, package) {
-            return None;
-        }
+        need(compiler, package)?;
         let sanitizer = format!("-fsanitize={sanitizer}");
         let name = format!("{compiler} {sanitizer} {}", flags.join(" "));
         let compile = |source: &Path, to: &Path| {
@@ -35,7 +33,7 @@ impl Sanitized {
         let (trial, executable) = (directory.join("trial.c"), directory.join("sanitized"));
         std::fs::write(&trial, "int main(void) { return 0; }\n").expect("a file can be written");
         if !compile(&trial, &directory.join("trial")).status.success() {
-            skipped(&format!("the runtime for {name}"), runtimes);
+            missing(&format!("the runtime for {name}"), &format!("apt-get install {runtimes}"));
             return None;
         }
         let output = compile(&sources().join("sanitized.c"), &executable);

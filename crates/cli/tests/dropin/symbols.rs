@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::program::{Program, compilable, expect_silent_success};
-use crate::support::{expect_status, poundlock, preload_library, run_limited};
+use super::program::{Program, compilable, expect_silent_success};
+use crate::support::{LIMIT, expect_status, poundlock, preload_library, run_limited};
 
 /// Whether calls of this name work on the state of a mutex, a spinlock, a readers-writer lock or a condition variable,
 /// rather than on attributes; or on a System V semaphore array.
@@ -28,7 +28,7 @@ fn is_ours_to_answer(name: &str) -> bool {
 fn defined(object: &Path) -> BTreeSet<String> {
     let mut cmd = Command::new("nm");
     cmd.args(["--dynamic", "--defined-only", "--without-symbol-versions"]).arg(object);
-    let output = run_limited(&mut cmd, 60);
+    let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, 0);
     let text = String::from_utf8(output.stdout).expect("symbols are ASCII");
     text.lines().filter_map(|line| Some(line.split(' ').nth(2)?.to_string())).collect()
@@ -90,10 +90,10 @@ fn nothing_else_is_exported() {
 fn every_way_to_a_symbol_leads_to_one_library() {
     let program = Program::compile("symbols.c", &[]);
     let mut cmd = Command::new(program.executable());
-    expect_silent_success("symbols.c on glibc", &run_limited(cmd.arg("libc.so.6"), 60));
+    expect_silent_success("symbols.c on glibc", &run_limited(cmd.arg("libc.so.6"), LIMIT));
     let mut cmd = poundlock();
     cmd.arg("run").arg("--").arg(program.executable()).arg(preload_library().file_name().expect("a file"));
-    expect_silent_success("symbols.c under run", &run_limited(&mut cmd, 60));
+    expect_silent_success("symbols.c under run", &run_limited(&mut cmd, LIMIT));
 }
 
 /// The dynamic linker's own account of every binding, in a C and in a C++ program, and in all that they load.
@@ -106,7 +106,7 @@ fn the_linker_binds_every_object_to_the_library() {
         let program = Program::compile(source, &[]);
         let mut cmd = poundlock();
         cmd.args(["run", "--"]).args(["env", "LD_DEBUG=bindings", "LD_BIND_NOW=1"]).arg(program.executable());
-        let output = run_limited(&mut cmd, 60);
+        let output = run_limited(&mut cmd, LIMIT);
         assert!(output.status.success(), "{source} failed");
         let text = String::from_utf8_lossy(&output.stderr);
         let mut seen = 0;

@@ -3,14 +3,12 @@
 
 use std::process::Command;
 
-use crate::program::{Program, expect_silent_success, installed};
-use crate::support::{poundlock, run_limited};
+use super::program::{Program, expect_silent_success};
+use crate::support::{LIMIT, need, poundlock, run_limited};
 
 /// Memcheck as it was installed, or none: then the unmapping program, which needs no checker, stands alone.
 fn memcheck(program: &Program, rounds: &str) -> Option<[Command; 2]> {
-    if !installed("valgrind", "valgrind") {
-        return None;
-    }
+    need("valgrind", "valgrind")?;
     // Fair scheduling: otherwise one thread can keep valgrind's one lock for very long.
     let flags = ["--quiet", "--error-exitcode=42", "--fair-sched=yes", "--leak-check=no"];
     let mut plain = Command::new("valgrind");
@@ -33,10 +31,10 @@ fn freed_by_another_thread() {
         if glibcs {
             expect_silent_success(
                 &format!("{source} on glibc under memcheck"),
-                &run_limited(&mut plain, 120),
+                &run_limited(&mut plain, LIMIT),
             );
         }
-        expect_silent_success(&format!("{source} under run and memcheck"), &run_limited(&mut ours, 120));
+        expect_silent_success(&format!("{source} under run and memcheck"), &run_limited(&mut ours, LIMIT));
     }
 }
 
@@ -45,7 +43,7 @@ fn freed_by_another_thread() {
 fn memcheck_sees_a_touch_after_free() {
     let program = Program::compile("touch_after_free.c", &[]);
     for mut cmd in ["mutex", "spin"].iter().filter_map(|which| memcheck(&program, which)).flatten() {
-        let output = run_limited(&mut cmd, 120);
+        let output = run_limited(&mut cmd, LIMIT);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(42), "{cmd:?}: no error was reported\n{text}");
         assert!(text.contains("Invalid"), "{cmd:?}: another error\n{text}");

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::LIMIT;
-use crate::every_way;
-use crate::how::{Finished, How};
-use crate::programs::need;
-use crate::semaphores::Arrays;
+use crate::real::every_way;
+use crate::real::how::{Finished, How};
+use crate::real::semarray::Arrays;
+use crate::support::LIMIT;
+use crate::support::need;
 
 const MODULES: &str = "/usr/lib/apache2/modules";
 const CLIENTS: usize = 16;

@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::every_spin_way;
-use crate::how::How;
-use crate::programs::need;
+use crate::real::every_spin_way;
+use crate::real::how::How;
 use crate::support::compile_c;
+use crate::support::need;
 
 const INSTRUMENTS: u32 = 6;
 /// A control period is 8 samples: so often each instrument adds its part, in each of the seconds.

@@ -9,8 +9,8 @@ use poundlock_core::qspin::Form;
 use poundlock_names::Named;
 use tempfile::TempDir;
 
-use crate::LIMIT;
-use crate::report::Report;
+use crate::real::report::Report;
+use crate::support::LIMIT;
 use crate::support::{self, Started};
 
 /// A way to run a program. `None` is the default lock.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::every_way;
-use crate::how::How;
-use crate::programs::need;
+use crate::real::every_way;
+use crate::real::how::How;
+use crate::support::need;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/real/java/bank");
 const CLASSES: [&str; 3] = ["Account", "Journal", "Main"];

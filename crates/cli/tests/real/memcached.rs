@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::every_way;
-use crate::how::How;
-use crate::programs::need;
+use crate::real::every_way;
+use crate::real::how::How;
 use crate::support::compile_c;
+use crate::support::need;
 
 const SOURCE: &str = include_str!("../../../../tests/real/memcached_client.c");
 

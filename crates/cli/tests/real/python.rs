@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::every_way;
-use crate::how::How;
-use crate::programs::need;
+use crate::real::every_way;
+use crate::real::how::How;
+use crate::support::need;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/real/threads.py");
 

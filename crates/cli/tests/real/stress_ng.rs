@@ -1,10 +1,8 @@
 //! `stress-ng --mutex`: where it may, its threads change between real-time priorities while they hold the lock.
 
-use std::sync::{Mutex, PoisonError};
-
-use crate::every_way;
-use crate::how::How;
-use crate::programs::need;
+use crate::real::every_way;
+use crate::real::how::How;
+use crate::support::{need, one_at_a_time};
 
 /// Enough to outlast the creation of all threads: stress-ng fails if the first one has done it all before.
 const OPERATIONS: u64 = 200_000;
@@ -13,8 +11,7 @@ const THREADS: u64 = 8;
 fn mutex(how: How) {
     let Some(stress_ng) = need("stress-ng", "stress-ng") else { return };
     // Real-time threads on every CPU would keep stress-ng itself from running: one at a time.
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = one_at_a_time("real-time");
     let (threads, operations) = (THREADS.to_string(), OPERATIONS.to_string());
     let args = ["--mutex", "1", "--mutex-procs", &threads, "--mutex-ops", &operations];
     let args = [&args[..], &["--timeout", "0", "--metrics", "--verify"]].concat();

@@ -1,7 +1,7 @@
 //! `sysbench`'s own lock tests.
 
-use crate::how::{Finished, How};
-use crate::programs::need;
+use crate::real::how::{Finished, How};
+use crate::support::need;
 
 const THREADS: u64 = 8;
 
@@ -33,8 +33,8 @@ fn field(output: &str, name: &str) -> u64 {
 
 mod threads {
     use super::sysbench;
-    use crate::every_way;
-    use crate::how::How;
+    use crate::real::every_way;
+    use crate::real::how::How;
 
     /// Eight threads that hold four mutexes over calls of `sched_yield`.
     fn threads(how: How) {
@@ -50,8 +50,8 @@ mod threads {
 
 mod mutex {
     use super::{THREADS, sysbench};
-    use crate::every_way;
-    use crate::how::How;
+    use crate::real::every_way;
+    use crate::real::how::How;
 
     /// Eight threads that take 20,000 short locks each, spread over eight mutexes. Each thread is one event.
     fn mutex(how: How) {

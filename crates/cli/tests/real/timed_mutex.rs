@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::every_way;
-use crate::how::How;
-use crate::programs::need;
+use crate::real::every_way;
+use crate::real::how::How;
 use crate::support::compile_cpp;
+use crate::support::need;
 
 const SOURCE: &str = include_str!("../../../../tests/real/timed_mutex.cpp");
 

@@ -10,12 +10,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::programs::{need, need_file};
-use crate::support::{expect_status, run_limited};
+use super::{LIMIT, expect_status, need, need_file, run_limited};
 
-/// Seconds that the browser may take. It takes a few; beside many tests at once a minute; only a hang may
-/// reach this.
-const LIMIT: u64 = 300;
 /// The browser makes no narrower window.
 const NARROWEST_WINDOW: u32 = 500;
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use poundlock_statfile::Snapshot;
 use poundlock_statfile::writer::{Host, Options, Recorder};
+use poundlock_testing::{LIMIT, until};
 
 use crate::common::{self, Lock, SMALL, at, contended_pair, files, here, host, of, pair, snapshot, start};
 
@@ -27,7 +28,7 @@ fn child(name: &str, directory: &Path) -> Command {
     command.env(DIRECTORY, directory).stdout(Stdio::piped());
     let limit_time = || {
         // SAFETY: always succeeds. A child that hangs is ended by the signal; the alarm lasts through `exec`.
-        unsafe { libc::alarm(60) };
+        unsafe { libc::alarm(LIMIT as u32) };
         Ok(())
     };
     // SAFETY: `alarm` may be called between fork and exec.
@@ -47,18 +48,14 @@ fn read_all(directory: &Path) -> Vec<Snapshot> {
 
 /// Waits for a child of `fork`; a hang fails.
 fn wait_for(pid: libc::pid_t) -> i32 {
-    for _ in 0..3000 {
-        let mut status = 0;
+    let (mut status, mut found) = (0, 0);
+    until("the child ends", || {
         // SAFETY: fills our own variable.
-        match unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } {
-            0 => thread::sleep(Duration::from_millis(10)),
-            found => {
-                assert_eq!(found, pid);
-                return status;
-            }
-        }
-    }
-    panic!("the child hangs");
+        found = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) };
+        found != 0
+    });
+    assert_eq!(found, pid);
+    status
 }
 
 #[test]

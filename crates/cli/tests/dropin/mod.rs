@@ -4,23 +4,13 @@
 //!
 //! Heavy programs, whose subject does not depend on the algorithm, run with the default lock alone.
 
-mod support;
-
-#[path = "dropin/filters.rs"]
 mod filters;
-#[path = "dropin/planted.rs"]
 mod planted;
-#[path = "dropin/preloaded.rs"]
 mod preloaded;
-#[path = "dropin/program.rs"]
 mod program;
-#[path = "dropin/sanitizers.rs"]
 mod sanitizers;
-#[path = "dropin/semaphores.rs"]
-mod semaphores;
-#[path = "dropin/symbols.rs"]
+mod semarray;
 mod symbols;
-#[path = "dropin/valgrind.rs"]
 mod valgrind;
 
 use program::{Locks, Program, compilable};

@@ -3,8 +3,8 @@
 //!
 //! | environment | meaning |
 //! | --- | --- |
-//! | `POUNDLOCK_CRASH_KILLS` | how many processes the crash test kills (10,000) |
-//! | `POUNDLOCK_DIFFER_SEEDS` | the random programs of the comparison with the kernel: `FIRST` or `FIRST:COUNT` (1:300) |
+//! | `POUNDLOCK_CRASH_KILLS` | how many processes the crash test kills (2,000) |
+//! | `POUNDLOCK_DIFFER_SEEDS` | the random programs of the comparison with the kernel: `FIRST` or `FIRST:COUNT` (1:100) |
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -14,14 +14,13 @@ use std::sync::LazyLock;
 
 use tempfile::TempDir;
 
-use crate::program::{NOT_PERMITTED, Program, expect_silent_success};
-use crate::support::{ending, poundlock, run_limited};
+use super::program::{NOT_PERMITTED, Program, expect_silent_success};
+use crate::support::{LIMIT, ending, poundlock, run_limited};
 
 /// The library's arrays, as `POUNDLOCK_SEMAPHORES` names them.
 const VARIANTS: [&str; 4] = ["ours", "ours,before", "ours,combining", "ours,shared-line"];
 /// The library in the way, with nothing to do.
 const KERNEL: &str = "kernel";
-const LIMIT: u64 = 120;
 
 /// A directory for the domain of one run.
 struct Domain {
@@ -174,13 +173,16 @@ fn whose_an_array_is() {
 
 #[test]
 fn groups_killed_at_once() {
-    check("sem_group.c", &["60"], &VARIANTS.map(|variant| (variant, &["42"][..])));
+    // Several rounds of each of the six scenes.
+    let rounds = (*KILLS / 160).max(12).to_string();
+    let rounds = [&*rounds];
+    check("sem_group.c", &rounds, &VARIANTS.map(|variant| (variant, &rounds[..])));
 }
 
 /// How many processes are killed.
 static KILLS: LazyLock<u64> = LazyLock::new(|| match std::env::var("POUNDLOCK_CRASH_KILLS") {
     Ok(text) => text.parse().expect("POUNDLOCK_CRASH_KILLS is a number"),
-    Err(_) => 10_000,
+    Err(_) => 2_000,
 });
 
 #[track_caller]
@@ -196,7 +198,7 @@ fn crash(semaphores: &str, kills: u64) {
         _ => domain.run(&program, semaphores, &[]),
     };
     // The program has a limit of its own, by the number of kills.
-    let output = run_limited(cmd.args([&kills, "2", &seed]), 60 + *KILLS / 40);
+    let output = run_limited(cmd.args([&kills, "2", &seed]), LIMIT + *KILLS / 8);
     expect_silent_success(&what, &output);
     if !semaphores.is_empty() {
         domain.expect_empty(&what, true);
@@ -223,7 +225,7 @@ fn processes_killed_at_random_on_the_kernel() {
 
 /// The first random program of those that are compared, and how many.
 fn seeds() -> (u64, u64) {
-    let Ok(text) = std::env::var("POUNDLOCK_DIFFER_SEEDS") else { return (1, 300) };
+    let Ok(text) = std::env::var("POUNDLOCK_DIFFER_SEEDS") else { return (1, 100) };
     let number = |text: &str| text.parse().expect("POUNDLOCK_DIFFER_SEEDS is FIRST or FIRST:COUNT");
     match text.split_once(':') {
         Some((first, count)) => (number(first), number(count)),

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use poundlock_testing::scratch;
+
 use crate::setup::{CLANG, CLANGXX, Compiler, GCC, GXX, Linkage, installed, run, source};
 
 /// Compiles and runs one of `tests/capi`.
@@ -54,7 +56,7 @@ fn concepts() {
 #[test]
 fn archive() {
     let Some(installed) = installed() else { return };
-    let program = installed.file("archive");
+    let program = scratch().join("archive");
     let mut compiler = GCC.start(&["-pthread"]);
     compiler
         .args(installed.pkg_config(&["--cflags"]))
@@ -69,7 +71,7 @@ fn archive() {
 #[test]
 fn dlopen() {
     let Some(installed) = installed() else { return };
-    let program = installed.file("dlopen");
+    let program = scratch().join("dlopen");
     let mut compiler = GCC.start(&["-Wno-pedantic", "-pthread"]);
     compiler.args(installed.pkg_config(&["--cflags"])).arg("-o").arg(&program);
     run(compiler.arg(source("tests/capi/dlopen.c")));
@@ -83,7 +85,7 @@ fn dlopen() {
 #[test]
 fn fork_where_pages_are_not_wiped() {
     let Some(installed) = installed() else { return };
-    let program = installed.file("no_wiping");
+    let program = scratch().join("no_wiping");
     let mut compiler = GCC.start(&["-Wno-pedantic", "-pthread"]);
     run(compiler.arg("-o").arg(&program).arg(source("tests/dropin/no_wiping.c")));
     for linkage in [Linkage::Shared, Linkage::Static] {
@@ -98,7 +100,7 @@ fn fork_where_pages_are_not_wiped() {
 #[test]
 fn unload() {
     let Some(installed) = installed() else { return };
-    let [program, plugin] = ["unload", "plugin.so"].map(|name| installed.file(name));
+    let [program, plugin] = ["unload", "plugin.so"].map(|name| scratch().join(name));
     let mut compiler = GCC.start(&["-Wno-pedantic", "-pthread"]);
     run(compiler.arg("-o").arg(&program).arg(source("tests/capi/unload.c")));
     let mut compiler = GCC.start(&["-shared", "-fPIC"]);

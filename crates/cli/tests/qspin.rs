@@ -1,19 +1,17 @@
 //! Spinlocks under `run` and `stat`: whose they are, and what is counted of them.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::{
+    LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited, scratch,
+};
 use poundlock_core::events::{Event, Family};
 use poundlock_core::qspin::Form;
 use poundlock_linux::machine;
 use poundlock_names::Named;
 use serde_json::Value;
-use support::{
-    LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited, scratch,
-};
 
 /// What the programs below begin with.
 const PROLOGUE: &str = r#"
@@ -532,44 +530,50 @@ fn a_spinlock_is_whose_it_was_asked_to_be() {
 
 #[test]
 fn the_environment_alone_forces_the_form() {
-    // Main holds the lock until its word says that somebody waits: with the pending bit, or in the queue.
+    // Main holds the lock until its word says that somebody waits: with the pending bit, or in the queue; with an argument, until
+    // the waiter sleeps.
     let waits = program(
         r#"
         static pthread_spinlock_t lock;
+        static int tid;
         static void *waiter(void *unused) {
+            __atomic_store_n(&tid, syscall(SYS_gettid), __ATOMIC_SEQ_CST);
             pthread_spin_lock(&lock);
             pthread_spin_unlock(&lock);
             return unused;
         }
-        int main(void) {
+        int main(int argc, char **argv) {
             pthread_t thread;
+            (void)argv;
             pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE);
             pthread_spin_lock(&lock);
             pthread_create(&thread, NULL, waiter, NULL);
             while (!(*(volatile unsigned *)&lock & 0xffff0100)) usleep(1000);
-            /* A waiter that halts has long done so by then. */
-            for (int i = 0; i < 20; i++) usleep(1000);
+            if (argc > 1) until_they_sleep(&tid, 1);
             pthread_spin_unlock(&lock);
             pthread_join(thread, NULL);
             return 0;
         }
         "#,
     );
-    let run = |value: &str| {
+    let run = |value: &str, arguments: &[&str]| {
         let dir = scratch();
         let mut cmd = Command::new(&waits);
-        cmd.env("LD_PRELOAD", preload_library()).env("POUNDLOCK_LOCK", value).env("POUNDLOCK_STAT_DIR", &dir);
+        cmd.args(arguments)
+            .env("LD_PRELOAD", preload_library())
+            .env("POUNDLOCK_LOCK", value)
+            .env("POUNDLOCK_STAT_DIR", &dir);
         expect_status(&run_limited(&mut cmd, LIMIT), 0);
         let file =
             std::fs::read_dir(&dir).expect("it is there").next().expect("a file").expect("an entry").path();
         poundlock_statfile::read(&file, u64::MAX).expect("a good file")
     };
-    let native = run("qspin");
+    let native = run("qspin", &[]);
     assert_eq!(native.lock, "qspin");
     let of = |snapshot: &poundlock_statfile::Snapshot, event: Event| snapshot.events[event as usize].total;
     assert_eq!((of(&native, Event::SlowPath), of(&native, Event::PendingHit)), (1, 1));
     assert_eq!((of(&native, Event::WaitHead), of(&native, Event::KickUnlock)), (0, 0));
-    let paravirtual = run("qspin-pv,baseline");
+    let paravirtual = run("qspin-pv,baseline", &["halts"]);
     assert_eq!(paravirtual.lock, "qspin-pv,baseline");
     assert_eq!((of(&paravirtual, Event::SlowPath), of(&paravirtual, Event::PendingHit)), (1, 0));
     // The first head that ever halts in a lock looks for itself now and then.

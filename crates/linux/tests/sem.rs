@@ -1,17 +1,13 @@
 //! What the tests of semaphore arrays share: a domain of their own, and children.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
 use poundlock_core::semarray::Op;
 use poundlock_linux::sem;
-
-/// The longest that anything may take before it counts as hung.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) use poundlock_testing::{LIMIT, until};
 
 /// The directory of this program's domain. The first call makes it and tells the library; every test begins with it.
 pub(crate) fn domain() -> &'static Path {
@@ -47,9 +43,9 @@ pub(crate) fn private(semaphores: i32) -> i32 {
     sem::get(libc::IPC_PRIVATE, semaphores, 0o600).unwrap().expect("a private array is ours")
 }
 
-/// A key that no other test uses.
+/// A key that no other test uses, nor one of another run: a process's number has 22 bits at most.
 pub(crate) fn key(number: i32) -> i32 {
-    0x5e4d_0000 + (std::process::id() as i32 % 256) * 256 + number
+    0x4000_0000 + ((std::process::id() as i32) << 8) + number
 }
 
 pub(crate) const fn op(num: u16, change: i16, flags: i16) -> Op {
@@ -84,15 +80,6 @@ pub(crate) fn remove(id: i32) {
     ctl(id, 0, libc::IPC_RMID, 0).unwrap();
 }
 
-/// Waits until the condition holds; fails if it never does.
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < LIMIT, "still waiting: {what}");
-        std::thread::yield_now();
-    }
-}
-
 /// A forked child.
 pub(crate) struct Child(pub(crate) libc::pid_t);
 
@@ -106,7 +93,7 @@ impl Child {
             // A child that hangs ends.
             // SAFETY: a number; ends the child.
             unsafe {
-                libc::alarm(LIMIT.as_secs() as u32);
+                libc::alarm(LIMIT as u32);
                 libc::_exit(work());
             }
         }
@@ -145,7 +132,7 @@ pub(crate) fn forever() -> ! {
     }
 }
 
-/// Runs one test of this program as a program of its own, with these variables.
+/// Runs one test of this program as a program of its own, in this one's domain and with these variables.
 pub(crate) fn again(test: &str, variables: &[(&str, OsString)]) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1", "--include-ignored"]);

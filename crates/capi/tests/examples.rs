@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use poundlock_testing::scratch;
+
 use crate::setup::{installed, need, run, source};
 
 /// Builds an example as its opening comment says, but that the warnings are on. `None` if a tool is missing.
@@ -12,15 +14,12 @@ fn built(example: &str, compiler: &str) -> Option<PathBuf> {
     let path = source("examples").join(example);
     let text = std::fs::read_to_string(&path).expect("it is there");
     let command = if example.starts_with("cpp") { "c++" } else { "cc" };
-    if !need(compiler, &format!("apt-get install {compiler}")) {
-        return None;
-    }
+    need(compiler, compiler)?;
     let line = text.lines().find(|line| line.contains("$(pkg-config")).expect("it says how to build it");
     let line = line.trim_start_matches(['/', '*', ' ']);
     let (name, rest) = line.split_once(' ').expect("a command");
     assert_eq!(name, command);
-    let directory = installed.file(&format!("examples-{compiler}/{}", example.replace('/', "-")));
-    std::fs::create_dir_all(&directory).expect("a directory of ours");
+    let directory = scratch();
     std::fs::copy(&path, directory.join(path.file_name().expect("a file"))).expect("copied");
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(format!("{compiler} -Wall -Wextra -Werror {rest}")).current_dir(&directory);
@@ -67,10 +66,7 @@ fn joblimiters_keep_to_one_limit_and_survive_kills() {
     let (Some(installed), Some(c), Some(cpp)) = (installed(), c, built("cpp/joblimiter.cpp", "g++")) else {
         return;
     };
-    let directory = installed.file("jobs");
-    // What an earlier run left; its array is another file's.
-    let _ = std::fs::remove_dir_all(&directory);
-    std::fs::create_dir_all(&directory).expect("a directory of ours");
+    let directory = scratch();
     let (limit, notes) = (directory.join("limit"), directory.join("notes"));
     std::fs::write(&limit, "").expect("a file of ours");
     // Each note is one write of a few bytes to a file opened for appending.

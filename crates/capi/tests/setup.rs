@@ -1,48 +1,17 @@
-//! The installed library, compilers, and programs with a limit on their time.
+//! The installed library, and compilers.
 
-use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
-/// Seconds that a program may take: only a hang reaches this. The programs have a shorter limit of their own, and say
-/// where they hang.
-const LIMIT: &str = "60";
-
-/// Whether `program` is installed. If not, after a line on standard error the first time; with
-/// `POUNDLOCK_REAL=require` a failed test.
-#[track_caller]
-pub(crate) fn need(program: &str, how: &str) -> bool {
-    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|directory| directory.join(program).is_file());
-    if !found {
-        assert!(
-            std::env::var_os("POUNDLOCK_REAL").is_none_or(|value| value != "require"),
-            "POUNDLOCK_REAL=require, and {program} is missing ({how})"
-        );
-        if REPORTED.lock().expect("no panic holds this lock").insert(program.to_owned()) {
-            // Not eprintln!: the test harness would keep the line to itself.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: needs {program} ({how})");
-        }
-    }
-    found
-}
+pub(crate) use poundlock_testing::need;
+use poundlock_testing::{LIMIT, expect_status, missing, once_a_run, run_limited, scratch, target_directory};
 
 /// Runs a command that has to succeed.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n--- stdout\n{}\n--- stderr\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output = run_limited(command, LIMIT);
+    expect_status(&output, 0);
     output
 }
 
@@ -60,25 +29,25 @@ pub(crate) struct Installed {
 #[track_caller]
 pub(crate) fn installed() -> Option<&'static Installed> {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
-    let tools = need("cargo-cinstall", "cargo install cargo-c --locked")
-        & need("pkg-config", "apt-get install pkgconf")
-        & need("cc", "apt-get install gcc");
-    tools.then(|| INSTALLED.get_or_init(Installed::new))
+    let cargo_c = Command::new(env!("CARGO")).args(["cinstall", "--version"]).output();
+    if !cargo_c.is_ok_and(|output| output.status.success()) {
+        missing("cargo-cinstall", "cargo install cargo-c --locked");
+        return None;
+    }
+    let _tools = (need("pkg-config", "pkgconf")?, need("cc", "gcc")?);
+    Some(INSTALLED.get_or_init(Installed::new))
 }
 
 impl Installed {
     fn new() -> Installed {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let root = directory.join("installed");
-        // What an earlier version installed and this one does not must not be found.
-        let _ = std::fs::remove_dir_all(&root);
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["cinstall", "--release", "--package", "poundlock-capi", "--offline", "--locked"]);
-        // A target directory of its own: that of the cargo which runs the tests may be locked.
-        cargo.arg("--target-dir").arg(directory.join("cargo-c"));
-        cargo.arg("--destdir").arg(&root).args(["--prefix", "/usr", "--libdir", "/usr/lib"]);
-        cargo.current_dir(source("")).env_remove("CARGO_TARGET_DIR");
-        run(&mut cargo);
+        let root = once_a_run("installed", |root| {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["cinstall", "--release", "--package", "poundlock-capi", "--offline", "--locked"]);
+            // A target directory of its own: cargo-c builds with flags of its own.
+            cargo.arg("--target-dir").arg(target_directory().join("tmp/cargo-c"));
+            cargo.arg("--destdir").arg(root).args(["--prefix", "/usr", "--libdir", "/usr/lib"]);
+            run(cargo.current_dir(source("")).env_remove("CARGO_TARGET_DIR"));
+        });
         Installed { root }
     }
 
@@ -105,10 +74,7 @@ impl Installed {
     /// Compiles a program and returns where it is.
     #[track_caller]
     pub(crate) fn compile(&self, compiler: &Compiler, linkage: Linkage, program: &Path) -> PathBuf {
-        let directory = self.root.join("programs");
-        std::fs::create_dir_all(&directory).expect("a directory of ours");
-        let name = program.file_name().and_then(OsStr::to_str).expect("a file");
-        let out = directory.join(format!("{name}-{}-{linkage:?}", compiler.command));
+        let out = scratch().join(program.file_stem().expect("a file"));
         let mut command = compiler.start(&["-O1", "-pthread"]);
         command.args(linkage.options()).arg("-o").arg(&out).arg(program);
         command.args(self.pkg_config(match linkage {
@@ -119,10 +85,10 @@ impl Installed {
         out
     }
 
-    /// To run a program with the installed library, for a limited time.
+    /// To run a program with the installed library.
     pub(crate) fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new("timeout");
-        command.args(["-k", "1", LIMIT]).arg(program).env("LD_LIBRARY_PATH", self.file("lib"));
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", self.file("lib"));
         command
     }
 }
@@ -161,7 +127,7 @@ pub(crate) const CLANGXX: Compiler =
 impl Compiler {
     #[track_caller]
     pub(crate) fn is_there(&self) -> bool {
-        need(self.command, &format!("apt-get install {}", self.package))
+        need(self.command, self.package).is_some()
     }
 
     /// A call of it that bears no warnings.

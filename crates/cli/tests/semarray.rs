@@ -1,16 +1,14 @@
 //! Semaphore arrays from outside: whose they are under `run`, what `ipcs` and `ipcrm` do to them, and what `stat` says.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use support::{
+use crate::support::{
     LIMIT, Started, compile_c, expect_status, poundlock, poundlock_bare, run_limited, scratch, start,
 };
+use serde_json::Value;
 
 /// `arrays COMMAND...`, one after the other:
 ///   make KEY MODE N     an array of N ones; prints its id. KEY 0 is private

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::how::{Finished, How, Launch};
-use crate::programs::{need, need_that_runs};
+use crate::real::how::{Finished, How, Launch};
+use crate::support::{need, need_that_runs};
 
 /// The arrays of one run: a domain of its own, or the kernel's.
 pub(crate) struct Arrays {
@@ -126,6 +126,6 @@ macro_rules! every_array_way {
     };
 }
 
-every_array_way!(of_perl, crate::semaphores::perl);
-every_array_way!(of_stress_ng, crate::semaphores::stress_ng);
-every_array_way!(of_apache, crate::apache::prefork);
+every_array_way!(of_perl, crate::real::semarray::perl);
+every_array_way!(of_stress_ng, crate::real::semarray::stress_ng);
+every_array_way!(of_apache, crate::real::apache::prefork);

@@ -9,7 +9,7 @@ use crate::setup::{CLANGXX, GCC, installed, need, run, source};
 fn accepts(command: &str, options: &[&str], program: &str) {
     let Some(installed) = installed() else { return };
     let package = if command.starts_with("clang") { "clang" } else { command };
-    if need(command, &format!("apt-get install {package}")) {
+    if need(command, package).is_some() {
         let mut compiler = Command::new(command);
         compiler.args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]).args(options);
         run(compiler.args(installed.pkg_config(&["--cflags"])).arg(source("tests/capi").join(program)));
@@ -41,7 +41,7 @@ fn is_cxx() {
 #[test]
 fn initialisers_are_zero() {
     let Some(installed) = installed() else { return };
-    let object = installed.file("header.o");
+    let object = poundlock_testing::scratch().join("header.o");
     let mut compiler = GCC.start(&["-c", "-fdata-sections"]);
     compiler.args(installed.pkg_config(&["--cflags"])).arg("-o").arg(&object);
     run(compiler.arg(source("tests/capi/header.c")));

@@ -2,68 +2,61 @@
 //!
 //! Each program is one module and is run in the same ways (see [`how::How`]): plainly on glibc as the control, under
 //! `run` with every lock, under `stat`, and under `stat --lock glibc`. A run passes if its *results* are right; it fails
-//! if they are not, if the exit status is not the expected one, or if it takes longer than [`LIMIT`], and then shows
+//! if they are not, if the exit status is not the expected one, or if it takes longer than [`LIMIT`](crate::support::LIMIT), and then shows
 //! what it had written.
 //!
 //! A program that is not installed is reported on standard error and its tests pass; with `POUNDLOCK_REAL=require` in
 //! the environment, as `.ci/run` has it, they fail.
-
-#[path = "../support/mod.rs"]
-mod support;
 
 mod apache;
 mod csound;
 mod how;
 mod java;
 mod memcached;
-mod programs;
 mod python;
 mod report;
-mod semaphores;
+mod semarray;
 mod stress_ng;
 mod sysbench;
 mod timed_mutex;
 mod xz;
-
-/// Seconds that one command may take. Each takes about a second; only a hang may reach this.
-const LIMIT: u64 = 120;
 
 /// One test for each way to run a program.
 macro_rules! every_way {
     ($run:path) => {
         #[test]
         fn plain() {
-            $run($crate::how::How::Plain);
+            $run($crate::real::how::How::Plain);
         }
 
         #[test]
         fn run() {
-            $run($crate::how::How::Run(None));
+            $run($crate::real::how::How::Run(None));
         }
 
         #[test]
         fn run_baseline() {
-            $run($crate::how::How::Run(Some("baseline")));
+            $run($crate::real::how::How::Run(Some("baseline")));
         }
 
         #[test]
         fn run_any_negative() {
-            $run($crate::how::How::Run(Some("any-negative")));
+            $run($crate::real::how::How::Run(Some("any-negative")));
         }
 
         #[test]
         fn run_mcs_queue() {
-            $run($crate::how::How::Run(Some("mcs-queue")));
+            $run($crate::real::how::How::Run(Some("mcs-queue")));
         }
 
         #[test]
         fn stat() {
-            $run($crate::how::How::Stat(None));
+            $run($crate::real::how::How::Stat(None));
         }
 
         #[test]
         fn stat_glibc() {
-            $run($crate::how::How::Stat(Some("glibc")));
+            $run($crate::real::how::How::Stat(Some("glibc")));
         }
     };
 }
@@ -74,42 +67,42 @@ macro_rules! every_spin_way {
     ($run:path) => {
         #[test]
         fn plain() {
-            $run($crate::how::How::Plain);
+            $run($crate::real::how::How::Plain);
         }
 
         #[test]
         fn run() {
-            $run($crate::how::How::Run(None));
+            $run($crate::real::how::How::Run(None));
         }
 
         #[test]
         fn run_qspin() {
-            $run($crate::how::How::Run(Some("qspin")));
+            $run($crate::real::how::How::Run(Some("qspin")));
         }
 
         #[test]
         fn run_qspin_virt() {
-            $run($crate::how::How::Run(Some("qspin-virt")));
+            $run($crate::real::how::How::Run(Some("qspin-virt")));
         }
 
         #[test]
         fn run_qspin_pv() {
-            $run($crate::how::How::Run(Some("qspin-pv")));
+            $run($crate::real::how::How::Run(Some("qspin-pv")));
         }
 
         #[test]
         fn stat() {
-            $run($crate::how::How::Stat(None));
+            $run($crate::real::how::How::Stat(None));
         }
 
         #[test]
         fn stat_qspin() {
-            $run($crate::how::How::Stat(Some("qspin")));
+            $run($crate::real::how::How::Stat(Some("qspin")));
         }
 
         #[test]
         fn stat_glibc() {
-            $run($crate::how::How::Stat(Some("glibc")));
+            $run($crate::real::how::How::Stat(Some("glibc")));
         }
     };
 }

@@ -1,0 +1,18 @@
+//! What the command does, seen from outside: one module a subject.
+
+mod bench;
+mod contributing;
+mod dropin;
+mod output;
+mod qspin;
+mod real;
+mod report;
+mod run_signals;
+mod run_starts;
+mod rwlock;
+mod semarray;
+mod sim;
+mod sim_check;
+mod stat_reports;
+mod support;
+mod torture;

@@ -1,0 +1,10 @@
+//! The simulated machine, and the locks on it.
+
+mod data;
+mod guests;
+mod locks;
+mod machine;
+mod phases;
+mod priorities;
+mod sembench;
+mod turns;
