@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use poundlock_core::names::{self, LockName, RwLocks};
-use poundlock_linux::sem::{Choice, Which};
+use poundlock_semarray::{Choice, Which};
 
 use crate::message::{Failure, say};
 use crate::{launch, library, locks, program, semaphores};

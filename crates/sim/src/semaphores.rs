@@ -34,6 +34,8 @@ fn wait(word: &U32, name: usize, expected: u32, nanoseconds: u64) -> Waited {
 }
 
 impl Host for Sim {
+    type Platform = Self;
+
     fn wait_shared(word: &U32, expected: u32, nanoseconds: u64) -> Waited {
         wait(word, core::ptr::from_ref(word).addr(), expected, nanoseconds)
     }

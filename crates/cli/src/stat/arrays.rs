@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use poundlock_core::semarray::{Report, Variant};
-use poundlock_linux::sem;
+use poundlock_semarray as semarray;
 use poundlock_statfile::{ArrayEnd, Snapshot};
 use serde::Serialize;
 
@@ -71,7 +71,7 @@ impl Arrays {
             .map(|(id, end)| match end {
                 Some(end) => Array { id, fate: Fate::Removed, known: Some(Known::removed(end)) },
                 None => {
-                    let known = sem::describe(id.cast_signed()).map(|listed| Known {
+                    let known = semarray::describe(id.cast_signed()).map(|listed| Known {
                         key: listed.settings.key,
                         semaphores: listed.semaphores,
                         variant: listed.variant.name(),

@@ -17,18 +17,24 @@ impl Process {
     pub const SLOTS: u32 = (1 << 15) - 1;
 }
 
-/// A [`Platform`] whose words may lie in memory that processes share, and which knows about processes.
-pub trait Host: Platform {
+/// A word of an array.
+pub type Word<H> = <<H as Host>::Platform as Platform>::U32;
+
+/// What knows about processes, beside a [`Platform`] whose words may lie in memory that they share.
+pub trait Host: 'static {
+    /// How threads run, and what words are.
+    type Platform: Platform;
+
     /// Sleeps while `word` holds `expected`, for so many nanoseconds at most; [`u64::MAX`] only if
     /// [`interrupts`](Host::interrupts) says so, and then without end. As [`Platform::wait`] otherwise, but
     /// across processes; and a signal handler that runs always ends it with [`Waited::Interrupted`].
-    fn wait_shared(word: &Self::U32, expected: u32, nanoseconds: u64) -> Waited;
+    fn wait_shared(word: &Word<Self>, expected: u32, nanoseconds: u64) -> Waited;
 
     /// As [`Platform::wake`], but across processes.
-    fn wake_shared(word: *const Self::U32, count: u32);
+    fn wake_shared(word: *const Word<Self>, count: u32);
 
     /// As [`Host::wait_shared`], as one of up to 32 on a word that are told apart by a bit.
-    fn wait_shared_as(word: &Self::U32, expected: u32, _bit: u32, nanoseconds: u64) -> Waited {
+    fn wait_shared_as(word: &Word<Self>, expected: u32, _bit: u32, nanoseconds: u64) -> Waited {
         Self::wait_shared(word, expected, nanoseconds)
     }
 
@@ -39,7 +45,7 @@ pub trait Host: Platform {
     }
 
     /// Wakes those that wait on the word as one of these bits; others may wake for no reason.
-    fn wake_shared_as(word: *const Self::U32, _bits: u32) {
+    fn wake_shared_as(word: *const Word<Self>, _bits: u32) {
         Self::wake_shared(word, u32::MAX);
     }
 
@@ -89,5 +95,5 @@ pub trait Host: Platform {
     fn seconds() -> u64;
 
     /// Makes sure that these words, zero so far if they were never written, can be written. False: there is no memory.
-    fn provide(memory: &[Self::U32]) -> bool;
+    fn provide(memory: &[Word<Self>]) -> bool;
 }

@@ -22,8 +22,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{CONTENDED as CONTENDED_COUNT, FREE, RECOVERIES, REMOVED, SLEPT, SPUN, WAKES, waiter};
 use super::queue::SLEEPING;
-use super::{Array, Error, Host, Process, Variant};
-use crate::platform::{Atomic, Spin};
+use super::{Array, Error, Host, Process, Variant, Word};
+use crate::platform::{Atomic, Platform, Spin};
 
 /// In the lock's word: somebody may sleep for it.
 const CONTENDED: u32 = 1 << 31;
@@ -141,8 +141,8 @@ impl<H: Host> Array<'_, H> {
     fn lock_slow(&self, locked: &Locked<'_, H>) -> Result<(), Error> {
         let lock = self.at(self.layout.lock);
         let mark = locked.mark;
-        let begin = H::now();
-        let mut spin = H::spin();
+        let begin = H::Platform::now();
+        let mut spin = H::Platform::spin();
         let mut spun = None;
         // Once one has slept, others may sleep behind it.
         let mut contended = 0;
@@ -162,7 +162,7 @@ impl<H: Host> Array<'_, H> {
             if spin.spin() {
                 continue;
             }
-            spun.get_or_insert_with(|| H::now().saturating_sub(begin));
+            spun.get_or_insert_with(|| H::Platform::now().saturating_sub(begin));
             // The first look costs little, and nearly always says no.
             if H::deserted((seen & OWNER) - 1) {
                 if let Some(owner) = H::taking_over(|| self.take_over(mark)) {
@@ -178,7 +178,7 @@ impl<H: Host> Array<'_, H> {
             H::wait_shared(lock, seen | CONTENDED, LOOK_NS);
             contended = CONTENDED;
         };
-        let spun = spun.unwrap_or_else(|| H::now().saturating_sub(begin));
+        let spun = spun.unwrap_or_else(|| H::Platform::now().saturating_sub(begin));
         self.add_wide(CONTENDED_COUNT, 1);
         self.add_wide(SPUN, spun);
         if contended != 0 {
@@ -219,7 +219,7 @@ impl<'a, H: Host> Locked<'a, H> {
     /// For a caller that is about to acquire the lock.
     #[inline]
     fn new(array: &'a Array<'a, H>, me: Process) -> Self {
-        let thread = H::current().map_or(0, |index| index + 1);
+        let thread = H::Platform::current().map_or(0, |index| index + 1);
         let thread = if thread <= THREAD >> THREAD_SHIFT { thread << THREAD_SHIFT } else { 0 };
         Self { array, me, mark: (me.slot + 1) | thread, first: Cell::new(0), last: Cell::new(0) }
     }
@@ -241,7 +241,7 @@ impl<'a, H: Host> Locked<'a, H> {
 
     /// See [`Array::at`].
     #[inline(always)]
-    pub(super) fn at(&self, offset: usize) -> &H::U32 {
+    pub(super) fn at(&self, offset: usize) -> &Word<H> {
         self.array.at(offset)
     }
 

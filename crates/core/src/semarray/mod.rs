@@ -36,13 +36,13 @@ mod sleep;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub use audit::Audit;
-pub use host::{Host, Process};
+pub use host::{Host, Process, Word};
 pub use layout::Layout;
 use layout::semaphore;
 use lock::Locked;
 use queue::Operations;
 
-use crate::platform::Atomic;
+use crate::platform::{Atomic, Platform};
 
 /// Semaphores that an array may have.
 pub const MOST_SEMAPHORES: u32 = 32_000;
@@ -182,9 +182,8 @@ pub struct Report {
 }
 
 /// An array: a view of its memory.
-#[derive(Debug)]
 pub struct Array<'a, H: Host> {
-    words: &'a [H::U32],
+    words: &'a [Word<H>],
     layout: Layout,
     variant: Variant,
 }
@@ -203,7 +202,7 @@ impl<'a, H: Host> Array<'a, H> {
     ///
     /// `None`: the number or the length does not fit.
     pub fn format(
-        words: &'a [H::U32],
+        words: &'a [Word<H>],
         semaphores: u32,
         variant: Variant,
         settings: &Settings,
@@ -213,7 +212,7 @@ impl<'a, H: Host> Array<'a, H> {
             return None;
         }
         let array = Self { words, layout, variant };
-        let now = H::now();
+        let now = H::Platform::now();
         for (at, value) in [
             (layout::VERSION, layout::VERSION_VALUE),
             (layout::SEMAPHORES, semaphores),
@@ -236,7 +235,7 @@ impl<'a, H: Host> Array<'a, H> {
     }
 
     /// The array in this memory; `None` if it is none of this version, or the memory is too short.
-    pub fn open(words: &'a [H::U32]) -> Option<Self> {
+    pub fn open(words: &'a [Word<H>]) -> Option<Self> {
         let semaphores = words.get(layout::SEMAPHORES)?;
         if words.get(layout::MAGIC)?.load(Acquire) != layout::MAGIC_VALUE
             || words.get(layout::VERSION)?.load(Relaxed) != layout::VERSION_VALUE
@@ -431,7 +430,7 @@ impl<'a, H: Host> Array<'a, H> {
         let born = u64::from(self.at(layout::BORN).load(Relaxed))
             | u64::from(self.at(layout::BORN + 1).load(Relaxed)) << 32;
         Report {
-            lifetime_ns: H::now().saturating_sub(born),
+            lifetime_ns: H::Platform::now().saturating_sub(born),
             free: self.load_wide(layout::FREE),
             contended: self.load_wide(layout::CONTENDED),
             spun_ns: self.load_wide(layout::SPUN),
@@ -498,7 +497,7 @@ impl<'a, H: Host> Array<'a, H> {
     /// The word there. An offset beyond the end, which only somebody who overwrote the array can have caused, is another
     /// word of it.
     #[inline(always)]
-    fn at(&self, offset: usize) -> &H::U32 {
+    fn at(&self, offset: usize) -> &Word<H> {
         let offset = if offset < self.words.len() { offset } else { layout::LARGE_HIGH };
         // SAFETY: `format` and `open` have found at least `Layout::words` words, more than the constant.
         unsafe { self.words.get_unchecked(offset) }

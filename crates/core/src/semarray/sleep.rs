@@ -36,7 +36,7 @@ use super::queue::{
     APPLIED, NO_ROOM, OUT_OF_RANGE, Operations, REFUSED, REMOVED, SLEEPING, Tried, WAS_REMOVED,
 };
 use super::{Array, Error, Host, Op, Variant};
-use crate::platform::{Atomic, Waited};
+use crate::platform::{Atomic, Platform, Waited};
 
 /// How often a sleeper looks, in nanoseconds.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -113,7 +113,7 @@ impl<H: Host> Array<'_, H> {
         let state = self.at(record + waiter::STATE);
         let (channel, bit) = self.channel(index);
         let channel = self.at(channel);
-        let begin = patience.map(|_| H::now());
+        let begin = patience.map(|_| H::Platform::now());
         // A waker that does not see this yet wakes it itself.
         self.at(record + waiter::PLACE).store(H::place(), Relaxed);
         // Once it has been completed, nothing stops it from taking its result.
@@ -139,7 +139,7 @@ impl<H: Host> Array<'_, H> {
             self.serve_if_it_is_its_turn(record);
             let left = match (patience, begin) {
                 (Some(patience), Some(begin)) if !completed => {
-                    Some(patience.saturating_sub(H::now().saturating_sub(begin)))
+                    Some(patience.saturating_sub(H::Platform::now().saturating_sub(begin)))
                 }
                 _ => None,
             };
@@ -172,7 +172,7 @@ impl<H: Host> Array<'_, H> {
         loop {
             match self.lock() {
                 Ok(locked) => return locked,
-                Err(_) => H::stall(round),
+                Err(_) => H::Platform::stall(round),
             }
             round = round.saturating_add(1);
         }

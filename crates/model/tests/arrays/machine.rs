@@ -936,6 +936,7 @@ impl Platform for Simulated {
 }
 
 impl Host for Simulated {
+    type Platform = Self;
     fn wait_shared(word: &Word, expected: u32, nanoseconds: u64) -> Waited {
         Self::wait_shared_as(word, expected, u32::MAX, nanoseconds)
     }

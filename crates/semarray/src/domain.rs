@@ -11,11 +11,11 @@
 //!
 //! Everything in the registry but single words is changed under its lock, a robust mutex. At every instruction:
 //!
-//! * A process slot is one word, `owner`, which is the whole truth about it ([`process`](super::process)).
+//! * A process slot is one word, `owner`, which is the whole truth about it ([`process`](crate::process)).
 //! * An array slot is published by one store to its `state`, after the array is whole and its file has its name; and
 //!   withdrawn by one store, after the array was removed and its file too.
 //! * While one of these two is under way, `intent` says which. It is zero whenever the lock is free, unless a holder died: whoever
-//!   takes the lock next finishes the removal, or takes back the making ([`super::make`]).
+//!   takes the lock next finishes the removal, or takes back the making ([`crate::make`]).
 //!
 //! The lock is taken by `semget` and by `IPC_RMID`, and once by each process; not by operations.
 
@@ -28,22 +28,22 @@ use core::sync::atomic::{
 
 use poundlock_core::semarray::Process;
 
-use crate::futex::keeping_errno;
-use crate::memory;
+use poundlock_linux::parts::keeping_errno;
+use poundlock_linux::parts::{map, unmap};
 
-use super::files::{self, Mapped};
-use super::robust::{Had, Robust};
-use super::system::{self, Blocked, File, Path};
-use super::{config, table};
+use crate::files::{self, Mapped};
+use crate::robust::{Had, Robust};
+use crate::system::{self, Blocked, File, Path};
+use crate::{config, table};
 
 /// Arrays that there can be.
-pub(super) const ARRAYS: usize = 1 << SLOT_BITS;
+pub(crate) const ARRAYS: usize = 1 << SLOT_BITS;
 /// Processes that there can be.
 const PROCESSES: usize = Process::SLOTS as usize;
 /// Bits of an id that name the slot.
-pub(super) const SLOT_BITS: u32 = 15;
+pub(crate) const SLOT_BITS: u32 = 15;
 /// The bit that ids of ours have set, and ids of the kernel's do not as a rule.
-pub(super) const OURS: u32 = 1 << 30;
+pub(crate) const OURS: u32 = 1 << 30;
 /// Generations of a slot.
 const GENERATIONS: u32 = 1 << 15;
 
@@ -51,42 +51,42 @@ const MAGIC: u32 = 0x504c_5247;
 /// Changes whenever the layout does; the size of glibc's mutex is part of it.
 const VERSION: u32 = 1 << 16 | size_of::<libc::pthread_mutex_t>() as u32;
 /// How many process slots are used before somebody looks for the dead.
-pub(super) const FEW_PROCESSES: u32 = 64;
+pub(crate) const FEW_PROCESSES: u32 = 64;
 
 /// What is known of an array without opening it. Zero bytes are a free slot.
 #[repr(C)]
-pub(super) struct ArraySlot {
+pub(crate) struct ArraySlot {
     /// Bit 0: there is an array. Above it, the generation: how many arrays the slot has had.
     state: AtomicU32,
     /// While there is an array: its key.
-    pub(super) key: AtomicU32,
+    pub(crate) key: AtomicU32,
     /// ... and how many semaphores it has.
-    pub(super) semaphores: AtomicU32,
+    pub(crate) semaphores: AtomicU32,
     /// ... and the slot + 1 of the process with whose end the array goes, or 0: it stays until it is removed.
-    pub(super) keeper: AtomicU32,
+    pub(crate) keeper: AtomicU32,
 }
 
 impl ArraySlot {
     /// The id of the array in the slot, which is the `slot`th.
     #[inline]
-    pub(super) fn id(&self, slot: usize) -> Option<i32> {
+    pub(crate) fn id(&self, slot: usize) -> Option<i32> {
         let state = self.state.load(Acquire);
         (state & 1 != 0).then_some((OURS | state >> 1 << SLOT_BITS | slot as u32) as i32)
     }
 
     /// The id that the next array of the free slot will have.
-    pub(super) fn next_id(&self, slot: usize) -> i32 {
+    pub(crate) fn next_id(&self, slot: usize) -> i32 {
         (OURS | self.state.load(Relaxed) >> 1 << SLOT_BITS | slot as u32) as i32
     }
 
     /// Says that there is an array. Under the lock.
-    pub(super) fn publish(&self) {
+    pub(crate) fn publish(&self) {
         // Release: whoever sees it sees the key and the rest.
         self.state.store(self.state.load(Relaxed) | 1, Release);
     }
 
     /// Says that there is none any more. Under the lock.
-    pub(super) fn withdraw(&self) {
+    pub(crate) fn withdraw(&self) {
         let state = self.state.load(Relaxed);
         if state & 1 != 0 {
             let generation = ((state >> 1) + 1) % GENERATIONS;
@@ -97,21 +97,21 @@ impl ArraySlot {
 
 /// A process that uses arrays. Zero bytes are a free slot.
 #[repr(C, align(64))]
-pub(super) struct ProcessSlot {
+pub(crate) struct ProcessSlot {
     /// Held by a thread of the process as long as that lives.
-    pub(super) alive: Robust,
+    pub(crate) alive: Robust,
     /// The process: its number in the upper half, the time of its start in the lower. 0: the slot is free.
-    pub(super) owner: AtomicU64,
+    pub(crate) owner: AtomicU64,
     /// Something by which its program differs from one that follows it by exec: where its stack is. 0: not known.
-    pub(super) program: AtomicU64,
-    /// How many of its threads are taking an array's lock over: see [`process`](super::process).
-    pub(super) taking_over: AtomicU32,
+    pub(crate) program: AtomicU64,
+    /// How many of its threads are taking an array's lock over: see [`process`](crate::process).
+    pub(crate) taking_over: AtomicU32,
     _rest: u32,
 }
 
 /// What there is.
 #[repr(C)]
-pub(super) struct Registry {
+pub(crate) struct Registry {
     /// [`MAGIC`], once the registry is whole.
     magic: AtomicU32,
     version: AtomicU32,
@@ -122,11 +122,11 @@ pub(super) struct Registry {
     /// See [`Intent`].
     intent: AtomicU32,
     /// When so many process slots are in use, look for the dead.
-    pub(super) reap_at: AtomicU32,
+    pub(crate) reap_at: AtomicU32,
     /// Where to look for a free array slot first.
-    pub(super) next_array: AtomicU32,
+    pub(crate) next_array: AtomicU32,
     /// ... for a free process slot.
-    pub(super) next_process: AtomicU32,
+    pub(crate) next_process: AtomicU32,
     lock: Robust,
     _rest: [u32; 8],
     arrays: Page<[ArraySlot; ARRAYS]>,
@@ -140,7 +140,7 @@ const _: () = assert!(size_of::<ProcessSlot>() == 64 && size_of::<ArraySlot>() =
 
 /// Something of several steps that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Intent {
+pub(crate) enum Intent {
     /// Nothing.
     None,
     /// An array is being made in that slot.
@@ -151,19 +151,19 @@ pub(super) enum Intent {
 
 impl Registry {
     /// The array slots that were ever used.
-    pub(super) fn arrays(&self) -> &[ArraySlot] {
+    pub(crate) fn arrays(&self) -> &[ArraySlot] {
         let high = self.arrays_high.load(Acquire) as usize;
         self.arrays.0.get(..high).unwrap_or(&self.arrays.0)
     }
 
     /// The process slots that were ever used.
-    pub(super) fn processes(&self) -> &[ProcessSlot] {
+    pub(crate) fn processes(&self) -> &[ProcessSlot] {
         let high = self.processes_high.load(Acquire) as usize;
         self.processes.get(..high).unwrap_or(&self.processes)
     }
 
     /// Adds an array slot; there must be memory for it. Under the lock.
-    pub(super) fn another_array(&self) -> Result<(usize, &ArraySlot), c_int> {
+    pub(crate) fn another_array(&self) -> Result<(usize, &ArraySlot), c_int> {
         let high = self.arrays_high.load(Relaxed) as usize;
         let slot = self.arrays.0.get(high).ok_or(libc::ENOSPC)?;
         if !files::provide(ptr::from_ref(slot).expose_provenance(), size_of_val(slot)) {
@@ -174,7 +174,7 @@ impl Registry {
     }
 
     /// Adds a process slot. Under the lock.
-    pub(super) fn another_process(&self) -> Option<(u32, &ProcessSlot)> {
+    pub(crate) fn another_process(&self) -> Option<(u32, &ProcessSlot)> {
         let high = self.processes_high.load(Relaxed);
         let slot = self.processes.get(high as usize)?;
         if !files::provide(ptr::from_ref(slot).expose_provenance(), size_of_val(slot)) {
@@ -186,13 +186,13 @@ impl Registry {
 
     /// The array of that id, if it is there.
     #[inline]
-    pub(super) fn live(&self, id: i32) -> Option<&ArraySlot> {
+    pub(crate) fn live(&self, id: i32) -> Option<&ArraySlot> {
         let slot = slot_of(id);
         let array = (slot < self.arrays_high.load(Acquire) as usize).then(|| &self.arrays.0[slot])?;
         (array.state.load(Acquire) == state_of(id)).then_some(array)
     }
 
-    pub(super) fn intent(&self) -> Intent {
+    pub(crate) fn intent(&self) -> Intent {
         let word = self.intent.load(Relaxed);
         let slot = (word >> 2) as usize;
         match word & 3 {
@@ -204,7 +204,7 @@ impl Registry {
     }
 
     /// Release: before what follows; and after what came before, for the intent of nothing.
-    pub(super) fn intend(&self, intent: Intent) {
+    pub(crate) fn intend(&self, intent: Intent) {
         let word = match intent {
             Intent::None => 0,
             Intent::Make(slot) => (slot as u32) << 2 | 1,
@@ -220,7 +220,7 @@ impl Registry {
 
 /// The slot that an id names.
 #[inline(always)]
-pub(super) fn slot_of(id: i32) -> usize {
+pub(crate) fn slot_of(id: i32) -> usize {
     id as usize & (ARRAYS - 1)
 }
 
@@ -232,7 +232,7 @@ fn state_of(id: i32) -> u32 {
 }
 
 /// The registry's lock, until dropped. No signal handler runs on the thread meanwhile.
-pub(super) struct Guard {
+pub(crate) struct Guard {
     lock: &'static Robust,
     _blocked: Blocked,
 }
@@ -244,9 +244,9 @@ impl Drop for Guard {
 }
 
 /// A domain that this process uses.
-pub(super) struct Domain {
+pub(crate) struct Domain {
     directory: Path,
-    pub(super) registry: &'static Registry,
+    pub(crate) registry: &'static Registry,
     /// Those in which the process was when it looked for the domain.
     namespaces: Namespaces,
 }
@@ -284,7 +284,7 @@ static HOME: AtomicPtr<Domain> = AtomicPtr::new(ptr::null_mut());
 
 /// The domain of this process, looked for at the first call. `None`: every array is the kernel's.
 #[inline]
-pub(super) fn get() -> Option<&'static Domain> {
+pub(crate) fn get() -> Option<&'static Domain> {
     let known = DOMAIN.load(Acquire);
     if known.is_null() {
         return find();
@@ -295,7 +295,7 @@ pub(super) fn get() -> Option<&'static Domain> {
 
 /// The domain if it was looked for already.
 #[inline(always)]
-pub(super) fn known() -> Option<&'static Domain> {
+pub(crate) fn known() -> Option<&'static Domain> {
     let known = DOMAIN.load(Acquire);
     // SAFETY: as in `get`.
     (known.addr() > NONE.addr()).then(|| unsafe { &*known })
@@ -320,7 +320,7 @@ fn find() -> Option<&'static Domain> {
         }
         Err(_) if fresh != NONE => {
             // SAFETY: our own, which nobody else has seen. The registry is unmapped when `mapped` goes.
-            unsafe { memory::unmap(fresh, size_of::<Domain>()) };
+            unsafe { unmap(fresh, size_of::<Domain>()) };
         }
         Err(_) => {}
     }
@@ -330,7 +330,7 @@ fn find() -> Option<&'static Domain> {
 /// The domain, if the calling process, which is about to register, is where it looked for it. If not, every
 /// array is the kernel's from here on: a child was born into other namespaces, or its parent or itself has
 /// gone there.
-pub(super) fn at_home() -> Option<&'static Domain> {
+pub(crate) fn at_home() -> Option<&'static Domain> {
     let domain = get()?;
     if domain.namespaces.are(Namespaces::own()) {
         return Some(domain);
@@ -345,11 +345,11 @@ pub(super) fn at_home() -> Option<&'static Domain> {
 pub fn moved() {
     let home = HOME.load(Acquire);
     // SAFETY: stored by `find`, and never unmapped.
-    let Some(domain) = (unsafe { home.as_ref() }).filter(|_| super::make::is_last_thread()) else { return };
+    let Some(domain) = (unsafe { home.as_ref() }).filter(|_| crate::make::is_last_thread()) else { return };
     if domain.namespaces.are(Namespaces::own()) {
         DOMAIN.store(home, Release);
     } else {
-        super::make::end();
+        crate::make::end();
         DOMAIN.store(NONE, Release);
     }
 }
@@ -364,7 +364,7 @@ fn make() -> Option<(*mut Domain, Mapped)> {
     if !registry.is_whole() {
         return None;
     }
-    let fresh = memory::map::<Domain>(size_of::<Domain>(), false)?;
+    let fresh = map::<Domain>(size_of::<Domain>(), false)?;
     // SAFETY: our own memory, as long and aligned to a page.
     unsafe { fresh.write(Domain { directory, registry, namespaces }) };
     Some((fresh, mapped))
@@ -447,12 +447,12 @@ fn make_registry(directory: &Path, name: &CStr) -> Result<(), c_int> {
 
 impl Domain {
     /// The file of the array in that slot.
-    pub(super) fn array_path(&self, slot: usize) -> Path {
+    pub(crate) fn array_path(&self, slot: usize) -> Path {
         self.directory.and(b"/array.").and_number(slot as u64)
     }
 
     /// Acquires the registry's lock. What a holder left that died is not looked at: for a process that is about to register.
-    pub(super) fn lock_only(&'static self) -> Result<Guard, c_int> {
+    pub(crate) fn lock_only(&'static self) -> Result<Guard, c_int> {
         let blocked = Blocked::all();
         let lock = &self.registry.lock;
         match lock.lock() {
@@ -462,10 +462,10 @@ impl Domain {
     }
 
     /// Acquires the registry's lock, and finishes what a holder left that died. The process is registered.
-    pub(super) fn lock(&'static self) -> Result<Guard, c_int> {
+    pub(crate) fn lock(&'static self) -> Result<Guard, c_int> {
         let guard = self.lock_only()?;
         if self.registry.intent() != Intent::None {
-            super::make::repair(self)?;
+            crate::make::repair(self)?;
         }
         Ok(guard)
     }

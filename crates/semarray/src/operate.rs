@@ -6,9 +6,9 @@ use core::ptr;
 use poundlock_core::platform::Deadline;
 use poundlock_core::semarray::{Error, MOST_OPERATIONS, Op};
 
-use crate::time;
+use poundlock_linux::time;
 
-use super::{Errno, config, domain, errno, process, rights, table, user};
+use crate::{Errno, config, domain, errno, process, rights, table, user};
 
 /// Operations that are copied to a small buffer. Programs use one to three.
 const FEW: usize = 8;

@@ -9,15 +9,15 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use poundlock_core::semarray::Array;
 
-use crate::atomic::U32;
-use crate::futex::keeping_errno;
-use crate::platform::Linux;
+use crate::host::Processes;
+use poundlock_linux::parts::U32;
+use poundlock_linux::parts::keeping_errno;
 
-use super::system::{File, page};
-use super::user;
+use crate::system::{File, page};
+use crate::user;
 
 /// A file's words in memory, with private memory for a `T` in front of them: unmapped as one.
-pub(super) struct Mapped {
+pub(crate) struct Mapped {
     start: NonNull<u8>,
     /// Bytes of the file.
     bytes: usize,
@@ -25,7 +25,7 @@ pub(super) struct Mapped {
 
 impl Mapped {
     /// Maps so many bytes of the file.
-    pub(super) fn new(file: &File, bytes: usize) -> Result<Mapped, c_int> {
+    pub(crate) fn new(file: &File, bytes: usize) -> Result<Mapped, c_int> {
         let front = page();
         let bytes = bytes.checked_next_multiple_of(front).ok_or(libc::ENOMEM)?;
         let start = keeping_errno(|| {
@@ -66,19 +66,19 @@ impl Mapped {
     }
 
     /// Where the private page is, and the whole begins.
-    pub(super) fn front<T>(&self) -> *mut T {
+    pub(crate) fn front<T>(&self) -> *mut T {
         const { assert!(size_of::<T>() <= 4096 && align_of::<T>() <= 4096) };
         self.start.as_ptr().cast()
     }
 
     /// Where the file's bytes are.
-    pub(super) fn file<T>(&self) -> *mut T {
+    pub(crate) fn file<T>(&self) -> *mut T {
         // SAFETY: within the mapping.
         unsafe { self.start.as_ptr().add(page()).cast() }
     }
 
     /// Bytes in all.
-    pub(super) fn whole(&self) -> usize {
+    pub(crate) fn whole(&self) -> usize {
         page() + self.bytes
     }
 
@@ -86,7 +86,7 @@ impl Mapped {
     ///
     /// # Safety
     /// The mapping lasts for `'a`.
-    pub(super) unsafe fn words<'a>(&self) -> &'a [U32] {
+    pub(crate) unsafe fn words<'a>(&self) -> &'a [U32] {
         // SAFETY: atomics, which any bytes are; mapped so long by the caller's word.
         unsafe { core::slice::from_raw_parts(self.file(), self.bytes / size_of::<U32>()) }
     }
@@ -96,7 +96,7 @@ impl Mapped {
 ///
 /// # Safety
 /// Nobody uses it any more.
-pub(super) unsafe fn unmap(start: *mut u8, whole: usize) {
+pub(crate) unsafe fn unmap(start: *mut u8, whole: usize) {
     // SAFETY: the caller's.
     let _ = keeping_errno(|| unsafe { libc::munmap(start.cast(), whole) }.into());
 }
@@ -111,7 +111,7 @@ impl Drop for Mapped {
 
 /// Makes the empty file so many bytes long, all zero, and provides the first of them. Those that it has are
 /// never more than are provided before it has all: who maps it too early can look at its first page.
-pub(super) fn size(file: &File, bytes: usize, initial: usize) -> Result<(), c_int> {
+pub(crate) fn size(file: &File, bytes: usize, initial: usize) -> Result<(), c_int> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes the structure.
     keeping_errno(|| unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) }.into())?;
@@ -166,11 +166,11 @@ fn fill(file: &File, initial: usize) -> Result<(), c_int> {
 }
 
 /// Makes a file of that name, in the place of one that is there, and maps it.
-pub(super) fn create(path: &CStr, bytes: usize, initial: usize) -> Result<Mapped, c_int> {
+pub(crate) fn create(path: &CStr, bytes: usize, initial: usize) -> Result<Mapped, c_int> {
     let create = || File::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600);
     let file = match create() {
         Err(libc::EEXIST) => {
-            super::system::unlink(path)?;
+            crate::system::unlink(path)?;
             create()?
         }
         created => created?,
@@ -181,13 +181,13 @@ pub(super) fn create(path: &CStr, bytes: usize, initial: usize) -> Result<Mapped
         .and_then(|_| size(&file, bytes, initial))
         .and_then(|()| Mapped::new(&file, bytes));
     if made.is_err() {
-        let _ = super::system::unlink(path);
+        let _ = crate::system::unlink(path);
     }
     made
 }
 
 /// Maps the array file of that name.
-pub(super) fn open(path: &CStr) -> Result<Mapped, c_int> {
+pub(crate) fn open(path: &CStr) -> Result<Mapped, c_int> {
     let file = File::open(path, libc::O_RDWR, 0)?;
     let bytes = usize::try_from(file.status()?.st_size).map_err(|_| libc::EINVAL)?;
     // A page at least, so that the first words can be looked at: of what the file is long so far, it is
@@ -197,7 +197,7 @@ pub(super) fn open(path: &CStr) -> Result<Mapped, c_int> {
     }
     let mapped = Mapped::new(&file, bytes)?;
     // SAFETY: the view goes before the mapping.
-    if Array::<Linux>::open(unsafe { mapped.words() }).is_none() {
+    if Array::<Processes>::open(unsafe { mapped.words() }).is_none() {
         return Err(libc::EINVAL);
     }
     Ok(mapped)
@@ -208,7 +208,7 @@ static NO_POPULATE: AtomicBool = AtomicBool::new(false);
 
 /// See [`Host::provide`](poundlock_core::semarray::Host::provide). Works on the mapping, not on the file, because the process may
 /// have lost the right to open the file since it mapped it.
-pub(super) fn provide(start: usize, bytes: usize) -> bool {
+pub(crate) fn provide(start: usize, bytes: usize) -> bool {
     let size = page();
     let first = start & !(size - 1);
     let Some(end) = start.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(size)) else {
@@ -271,7 +271,7 @@ mod tests {
         // Memory that is not there.
         assert!(!provide(0, 10));
         assert!(!provide(usize::MAX - 100, 1000));
-        super::super::system::unlink(&name).unwrap();
+        crate::system::unlink(&name).unwrap();
     }
 
     #[test]
@@ -280,10 +280,10 @@ mod tests {
         assert_eq!(open(&name).err(), Some(libc::ENOENT));
         drop(create(&name, 1 << 16, 1 << 16).unwrap());
         assert_eq!(open(&name).err(), Some(libc::EINVAL));
-        super::super::system::unlink(&name).unwrap();
+        crate::system::unlink(&name).unwrap();
         std::fs::write(name.to_str().unwrap(), b"short").unwrap();
         assert_eq!(open(&name).err(), Some(libc::EINVAL));
-        super::super::system::unlink(&name).unwrap();
+        crate::system::unlink(&name).unwrap();
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
             unsafe {
                 libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
                 let result = create(&name, 1 << 20, 4096).err();
-                let gone = super::super::system::link_status(&name).is_err();
+                let gone = crate::system::link_status(&name).is_err();
                 libc::_exit(i32::from(result != Some(libc::EFBIG) || !gone));
             }
         }

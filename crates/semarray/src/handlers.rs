@@ -11,9 +11,9 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use crate::futex::keeping_errno;
+use poundlock_linux::parts::keeping_errno;
 
-use super::{domain, table};
+use crate::{domain, table};
 
 /// Not looked up yet.
 const UNKNOWN: u8 = 0;
@@ -26,7 +26,7 @@ static HANDLERS: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 /// See [`Host::interrupts`](poundlock_core::semarray::Host::interrupts).
 #[inline]
-pub(super) fn interrupts() -> bool {
+pub(crate) fn interrupts() -> bool {
     match HANDLERS.load(Relaxed) {
         UNKNOWN => look(),
         known => known == NONE,
@@ -46,7 +46,7 @@ pub fn installed() {
 
 /// Now and then: looks for handlers that nobody announced.
 #[cold]
-pub(super) fn look_again() {
+pub(crate) fn look_again() {
     if HANDLERS.load(Relaxed) == NONE && restart() {
         installed();
     }

@@ -4,9 +4,9 @@ use core::fmt;
 
 use poundlock_core::semarray::{Report, Settings, Times, Variant};
 
-use super::domain::{self, Domain, slot_of};
-use super::system::{self, File, Path};
-use super::{process, table};
+use crate::domain::{self, Domain, slot_of};
+use crate::system::{self, File, Path};
+use crate::{process, table};
 
 /// An array of the domain.
 #[derive(Clone, Copy)]

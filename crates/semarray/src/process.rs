@@ -50,13 +50,13 @@ use core::sync::atomic::{
 
 use poundlock_core::semarray::Process;
 
-use crate::epoch;
-use crate::futex::keeping_errno;
+use poundlock_linux::parts::epoch;
+use poundlock_linux::parts::keeping_errno;
 
-use super::domain::{self, Domain, FEW_PROCESSES, ProcessSlot, Registry};
-use super::robust::{DIED, THREAD, noticed};
-use super::system::{self, Blocked, Path};
-use super::table;
+use crate::domain::{self, Domain, FEW_PROCESSES, ProcessSlot, Registry};
+use crate::robust::{DIED, THREAD, noticed};
+use crate::system::{self, Blocked, Path};
+use crate::table;
 
 /// The calling process's epoch in the upper half, and its slot + 1 in the lower. In a forked child the epoch is not the
 /// child's.
@@ -76,11 +76,11 @@ static NO_PROC: AtomicBool = AtomicBool::new(false);
 
 /// See [`Host::process`](poundlock_core::semarray::Host::process).
 #[inline]
-pub(super) fn process() -> Option<Process> {
+pub(crate) fn process() -> Option<Process> {
     // Acquire: the other two were written before.
     let own = OWN.load(Acquire);
     let slot = own as u32;
-    if slot != 0 && (own >> 32) as u32 == epoch::current() {
+    if slot != 0 && (own >> 32) as u32 == epoch() {
         let mark = OWN_MARK.load(Relaxed);
         // SAFETY: a word of the registry, which is never unmapped; written before `OWN`.
         if unsafe { &*mark }.load(Relaxed) & DIED == 0 {
@@ -95,24 +95,24 @@ pub(super) fn process() -> Option<Process> {
 /// # Errors
 /// EINVAL: this process has no arrays. ENOSPC: there are too many processes.
 #[inline]
-pub(super) fn required() -> Result<Process, libc::c_int> {
+pub(crate) fn required() -> Result<Process, libc::c_int> {
     process().ok_or_else(|| if domain::known().is_some() { libc::ENOSPC } else { libc::EINVAL })
 }
 
 /// The slot that this process has, if it has registered.
-pub(super) fn registered() -> Option<u32> {
+pub(crate) fn registered() -> Option<u32> {
     let own = OWN.load(Acquire);
-    ((own >> 32) as u32 == epoch::current()).then_some(own as u32)?.checked_sub(1)
+    ((own >> 32) as u32 == epoch()).then_some(own as u32)?.checked_sub(1)
 }
 
 /// Whether the slot is that of the process that asks, rather than of one in whose memory it runs.
-pub(super) fn is_own(domain: &Domain, slot: u32) -> bool {
+pub(crate) fn is_own(domain: &Domain, slot: u32) -> bool {
     let owner = domain.registry.processes().get(slot as usize).map(|slot| slot.owner.load(Relaxed));
     owner.is_some_and(|owner| (owner >> 32) as u32 == system::process_id())
 }
 
 /// Whether adjustments may be in arrays that this program has never used.
-pub(super) fn inherited() -> bool {
+pub(crate) fn inherited() -> bool {
     INHERITED.load(Relaxed)
 }
 
@@ -120,7 +120,7 @@ pub(super) fn inherited() -> bool {
 #[inline(never)]
 fn register() -> Option<Process> {
     let domain = domain::get()?;
-    if SUCCESSOR.load(Acquire) != 0 && SUCCESSOR.load(Relaxed) == crate::registry::identity() {
+    if SUCCESSOR.load(Acquire) != 0 && SUCCESSOR.load(Relaxed) == poundlock_linux::registry::identity() {
         // Called by an array from `succeed`, below.
         return Some(Process { slot: SUCCESSOR_SLOT.load(Relaxed), id: OWN_ID.load(Relaxed) });
     }
@@ -133,7 +133,7 @@ fn register() -> Option<Process> {
     domain::at_home()?;
     let guard = domain.lock_only().ok()?;
     let registry = domain.registry;
-    let epoch = epoch::current();
+    let epoch = epoch();
     table::forked(epoch);
     let id = system::process_id();
     let (owner, program) = identity(id);
@@ -204,8 +204,8 @@ fn register() -> Option<Process> {
 /// nobody's. Under the registry's lock, for which this process's other threads wait until it is done.
 fn succeed(domain: &'static Domain, slot: u32) {
     SUCCESSOR_SLOT.store(slot, Relaxed);
-    SUCCESSOR.store(crate::registry::identity(), Release);
-    super::make::for_each_array(domain, |array| {
+    SUCCESSOR.store(poundlock_linux::registry::identity(), Release);
+    crate::make::for_each_array(domain, |array| {
         // One whose lock cannot be had stays as it is.
         let _ = array.succeed();
         true
@@ -227,7 +227,7 @@ fn remark(slot: &ProcessSlot) {
 }
 
 /// Frees the slots of processes that are gone, after telling every array. The caller is registered.
-pub(super) fn reap(domain: &'static Domain) {
+pub(crate) fn reap(domain: &'static Domain) {
     let Ok(_guard) = domain.lock() else { return };
     let registry = domain.registry;
     let mut gone = [0u64; (Process::SLOTS as usize).div_ceil(64)];
@@ -247,9 +247,9 @@ pub(super) fn reap(domain: &'static Domain) {
         return;
     }
     let told =
-        super::make::for_each_array(domain, |array| each().all(|index| array.bury(index as u32).is_ok()));
+        crate::make::for_each_array(domain, |array| each().all(|index| array.bury(index as u32).is_ok()));
     if told {
-        super::make::remove_kept(domain, |index| each().any(|gone| gone == index as usize));
+        crate::make::remove_kept(domain, |index| each().any(|gone| gone == index as usize));
     }
     // (g)
     fence(SeqCst);
@@ -262,7 +262,7 @@ pub(super) fn reap(domain: &'static Domain) {
 
 /// See [`Host::taking_over`](poundlock_core::semarray::Host::taking_over). For a registered process; or for
 /// one that registers, under the registry's lock, so that nobody clears a place.
-pub(super) fn taking_over<R>(act: impl FnOnce() -> R) -> R {
+pub(crate) fn taking_over<R>(act: impl FnOnce() -> R) -> R {
     let _blocked = Blocked::all();
     let processes = domain::known().map_or(&[][..], |domain| domain.registry.processes());
     let count = registered().and_then(|slot| processes.get(slot as usize)).map(|slot| &slot.taking_over);
@@ -283,12 +283,12 @@ fn is_taken_over(registry: &Registry) -> bool {
 }
 
 /// See [`Host::gone`](poundlock_core::semarray::Host::gone).
-pub(super) fn gone(slot: u32) -> bool {
+pub(crate) fn gone(slot: u32) -> bool {
     is(slot, |fate| fate == Fate::Ended)
 }
 
 /// See [`Host::deserted`](poundlock_core::semarray::Host::deserted).
-pub(super) fn deserted(slot: u32) -> bool {
+pub(crate) fn deserted(slot: u32) -> bool {
     is(slot, |fate| fate != Fate::Lives)
 }
 
@@ -492,7 +492,7 @@ fn parse(text: &[u8]) -> Option<Stat> {
 }
 
 /// The process numbers of the processes that are registered and not gone.
-pub(super) fn each(registry: &'static Registry) -> impl Iterator<Item = u32> {
+pub(crate) fn each(registry: &'static Registry) -> impl Iterator<Item = u32> {
     registry
         .processes()
         .iter()
@@ -647,7 +647,7 @@ mod tests {
     }
     #[test]
     fn a_lock_of_a_program_that_another_has_replaced_is_taken_over_and_its_adjustments_stay() {
-        use crate::sem;
+        use crate as sem;
         use poundlock_core::platform::Atomic;
         use poundlock_core::semarray::Op;
         let (domain, _one) = sem::testing::domain();
@@ -657,8 +657,7 @@ mod tests {
             // SAFETY: one operation of ours.
             unsafe { sem::operate(id, &operation, 1, ptr::null()) }
         };
-        let mapped =
-            super::super::files::open(domain.array_path(domain::slot_of(id)).get().unwrap()).unwrap();
+        let mapped = crate::files::open(domain.array_path(domain::slot_of(id)).get().unwrap()).unwrap();
         // SAFETY: mapped until the test ends.
         let lock = unsafe { &mapped.words()[0] };
         let mut pipe = [0; 2];
@@ -776,7 +775,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_given_to_nobody_while_somebody_takes_a_lock_over() {
-        let (domain, _one) = super::super::testing::domain();
+        let (domain, _one) = crate::testing::domain();
         let registry = domain.registry;
         assert!(process().is_some());
         for killed in [false, true] {
@@ -807,7 +806,7 @@ mod tests {
 
     #[test]
     fn a_new_program_waits_for_those_who_take_a_lock_over_from_the_old_one() {
-        let (domain, _one) = super::super::testing::domain();
+        let (domain, _one) = crate::testing::domain();
         let registry = domain.registry;
         assert!(process().is_some());
         let words = shared();

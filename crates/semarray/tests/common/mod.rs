@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use poundlock_core::semarray::Op;
-use poundlock_linux::sem;
+use poundlock_semarray as semarray;
 
 /// The longest that anything may take before it counts as hung.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ pub(crate) fn domain() -> &'static Path {
 /// A new private array.
 pub(crate) fn private(semaphores: i32) -> i32 {
     domain();
-    sem::get(libc::IPC_PRIVATE, semaphores, 0o600).unwrap().expect("a private array is ours")
+    semarray::get(libc::IPC_PRIVATE, semaphores, 0o600).unwrap().expect("a private array is ours")
 }
 
 /// A key that no other test uses.
@@ -61,19 +61,19 @@ pub(crate) const UNDO: i16 = Op::UNDO;
 
 pub(crate) fn semop(id: i32, operations: &[Op]) -> Result<(), i32> {
     // SAFETY: a slice of ours.
-    unsafe { sem::operate(id, operations.as_ptr(), operations.len(), std::ptr::null()) }
+    unsafe { semarray::operate(id, operations.as_ptr(), operations.len(), std::ptr::null()) }
 }
 
 /// Gives up after so many milliseconds.
 pub(crate) fn semtimedop(id: i32, operations: &[Op], milliseconds: i64) -> Result<(), i32> {
     let time = libc::timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 };
     // SAFETY: a slice and a time of ours.
-    unsafe { sem::operate(id, operations.as_ptr(), operations.len(), &time) }
+    unsafe { semarray::operate(id, operations.as_ptr(), operations.len(), &time) }
 }
 
 pub(crate) fn ctl(id: i32, num: i32, command: i32, argument: usize) -> Result<i32, i32> {
     // SAFETY: the tests pass what the command asks for.
-    unsafe { sem::control(id, num, command, argument) }
+    unsafe { semarray::control(id, num, command, argument) }
 }
 
 pub(crate) fn value(id: i32, num: i32) -> i32 {

@@ -5,11 +5,11 @@ use core::ptr;
 use poundlock_core::platform::Waited;
 use poundlock_core::semarray::{Host, Process};
 
-use crate::atomic::U32;
-use crate::futex::keeping_errno;
-use crate::platform::Linux;
+use poundlock_linux::Linux;
+use poundlock_linux::parts::U32;
+use poundlock_linux::parts::keeping_errno;
 
-use super::{files, handlers, process};
+use crate::{files, handlers, process};
 
 /// In a place: the CPU's number + 1.
 const CPU: u32 = 0xffff;
@@ -35,7 +35,12 @@ fn urgency() -> Option<u32> {
         .then(|| attributes.sched_policy << 8 | (attributes.sched_nice + 20).cast_unsigned())
 }
 
-impl Host for Linux {
+/// The processes of a domain, on Linux.
+pub(crate) struct Processes;
+
+impl Host for Processes {
+    type Platform = Linux;
+
     fn wait_shared(word: &U32, expected: u32, nanoseconds: u64) -> Waited {
         Self::wait_shared_as(word, expected, u32::MAX, nanoseconds)
     }
@@ -46,7 +51,7 @@ impl Host for Linux {
 
     fn wait_shared_as(word: &U32, expected: u32, bit: u32, nanoseconds: u64) -> Waited {
         // With a time, the kernel never starts the call again after a signal handler, whatever its flags.
-        let time = (nanoseconds != u64::MAX).then(|| crate::futex::in_nanoseconds(nanoseconds));
+        let time = (nanoseconds != u64::MAX).then(|| poundlock_linux::parts::in_nanoseconds(nanoseconds));
         // SAFETY: the word and the time, if there is one, outlive the call, which reads them.
         let waited = keeping_errno(|| unsafe {
             libc::syscall(
@@ -79,7 +84,7 @@ impl Host for Linux {
     }
 
     fn place() -> u32 {
-        match (crate::cpu::tag(), urgency()) {
+        match (poundlock_linux::parts::tag(), urgency()) {
             (cpu @ 1..=CPU, Some(urgency)) => urgency << CPU.count_ones() | cpu,
             _ => 0,
         }
@@ -87,7 +92,7 @@ impl Host for Linux {
 
     #[inline]
     fn is_here(place: u32) -> bool {
-        place & CPU == crate::cpu::tag()
+        place & CPU == poundlock_linux::parts::tag()
     }
 
     #[inline(always)]
@@ -110,7 +115,7 @@ impl Host for Linux {
     #[inline]
     fn seconds() -> u64 {
         // Without a system call, and the time of the last tick: as the kernel itself notes it.
-        crate::futex::now(libc::CLOCK_REALTIME_COARSE).tv_sec.max(0) as u64
+        poundlock_linux::parts::now(libc::CLOCK_REALTIME_COARSE).tv_sec.max(0) as u64
     }
 
     fn provide(memory: &[U32]) -> bool {
@@ -138,24 +143,25 @@ fn wake(word: *const U32, count: u32, bits: u32) {
 mod tests {
     use poundlock_core::semarray::Host;
 
-    use crate::platform::Linux;
+    use super::Processes;
 
     #[test]
     fn a_place_is_a_cpu_and_an_urgency() {
-        crate::cpu::init();
+        poundlock_linux::parts::init_cpu();
         // Another nice value, on a thread that ends. A migration between two looks is possible, a hundred in a row are not.
         std::thread::spawn(|| {
-            let before = (0..100).find_map(|_| Some(Linux::place()).filter(|place| Linux::is_here(*place)));
+            let before =
+                (0..100).find_map(|_| Some(Processes::place()).filter(|place| Processes::is_here(*place)));
             // SAFETY: the calling thread's own nice value, raised, which everybody may do.
             let set = unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid().cast_unsigned(), 5) };
             assert_eq!(set, 0);
             if let Some(before) = before.filter(|place| *place != 0) {
-                assert_ne!(Linux::place() >> super::CPU.count_ones(), before >> super::CPU.count_ones());
+                assert_ne!(Processes::place() >> super::CPU.count_ones(), before >> super::CPU.count_ones());
             }
             let fifo = libc::sched_param { sched_priority: 1 };
             // SAFETY: reads one structure. Only those who may do so become real-time threads.
             if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const fifo) } == 0 {
-                assert_eq!(Linux::place(), 0);
+                assert_eq!(Processes::place(), 0);
             }
         })
         .join()

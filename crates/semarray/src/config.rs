@@ -9,8 +9,8 @@ use core::sync::atomic::{
 
 use poundlock_core::semarray::{MOST_OPERATIONS, MOST_SEMAPHORES, Variant};
 
-use super::domain::ARRAYS;
-use super::system;
+use crate::domain::ARRAYS;
+use crate::system;
 
 /// Which arrays are ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Choice {
 ///
 /// ```
 /// use poundlock_core::semarray::Variant;
-/// use poundlock_linux::sem::{Which, choose};
+/// use poundlock_semarray::{Which, choose};
 ///
 /// let choice = choose("all,before").unwrap();
 /// assert_eq!((choice.which, choice.variant), (Which::All, Variant::Before));
@@ -106,7 +106,7 @@ unsafe extern "C" {
 }
 
 /// A variable of the environment. Nothing in a program that has more rights than its caller, who wrote the environment.
-pub(super) fn environment(name: &CStr) -> Option<&'static CStr> {
+pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: a string that ends in a zero. What is returned is the process's environment, which lives on; a program that
     // changes this variable while it is read for the first time has itself to blame, as with any `getenv`.
     unsafe {
@@ -117,15 +117,15 @@ pub(super) fn environment(name: &CStr) -> Option<&'static CStr> {
 
 /// How much there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Semaphores in an array.
-    pub(super) semaphores: u32,
+    pub(crate) semaphores: u32,
     /// Semaphores in all arrays.
-    pub(super) semaphores_in_all: u32,
+    pub(crate) semaphores_in_all: u32,
     /// Operations in a call.
-    pub(super) operations: u32,
+    pub(crate) operations: u32,
     /// Arrays.
-    pub(super) arrays: u32,
+    pub(crate) arrays: u32,
 }
 
 const OURS: Limits = Limits {
@@ -143,7 +143,7 @@ static IN_ALL: AtomicU32 = AtomicU32::new(0);
 
 /// How many operations a call may have.
 #[inline]
-pub(super) fn operations() -> u32 {
+pub(crate) fn operations() -> u32 {
     match OPERATIONS.load(Relaxed) {
         0 => limits().operations,
         known => known,
@@ -151,7 +151,7 @@ pub(super) fn operations() -> u32 {
 }
 
 /// The kernel's limits when this process first asked, and ours where they are lower.
-pub(super) fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     let known = OPERATIONS.load(Acquire);
     if known != 0 {
         let arrays = ARRAY_LIMITS.load(Relaxed);

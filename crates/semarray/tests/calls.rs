@@ -7,7 +7,7 @@ use std::ptr;
 
 use common::*;
 use poundlock_core::semarray::Op;
-use poundlock_linux::sem;
+use poundlock_semarray as semarray;
 
 /// The same calls, on the kernel's arrays or on ours.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +21,7 @@ impl Who {
         match self {
             // SAFETY: three numbers.
             Who::Kernel => checked(unsafe { libc::semget(key, semaphores, flags) }),
-            Who::Ours => sem::get(key, semaphores, flags).map(|id| id.expect("ours")),
+            Who::Ours => semarray::get(key, semaphores, flags).map(|id| id.expect("ours")),
         }
     }
 
@@ -39,7 +39,7 @@ impl Who {
                 checked(done as i32)
             }
             // SAFETY: as above.
-            Who::Ours => unsafe { sem::operate(id, operations, count, time) }.map(|()| 0),
+            Who::Ours => unsafe { semarray::operate(id, operations, count, time) }.map(|()| 0),
         }
     }
 
@@ -126,29 +126,29 @@ fn what_others_could_open_is_the_kernels() {
     domain();
     let key = key(2);
     for mode in [0o644, 0o660, 0o601] {
-        assert_eq!(sem::get(key, 1, libc::IPC_CREAT | mode), Ok(None), "{mode:o}");
+        assert_eq!(semarray::get(key, 1, libc::IPC_CREAT | mode), Ok(None), "{mode:o}");
     }
-    assert_eq!(sem::get(key, 1, 0o600), Ok(None), "a key that nobody has");
+    assert_eq!(semarray::get(key, 1, 0o600), Ok(None), "a key that nobody has");
     // A private array is ours whatever its mode: its id is only for those that are told.
-    let id = sem::get(libc::IPC_PRIVATE, 1, 0o666).unwrap().unwrap();
-    assert!(sem::is_ours(id));
+    let id = semarray::get(libc::IPC_PRIVATE, 1, 0o666).unwrap().unwrap();
+    assert!(semarray::is_ours(id));
     remove(id);
-    assert!(!sem::is_ours(id));
+    assert!(!semarray::is_ours(id));
     // A key that the kernel has stays the kernel's.
     let kernels = Who::Kernel.get(key, 1, libc::IPC_CREAT | 0o600).unwrap();
-    assert_eq!(sem::get(key, 1, libc::IPC_CREAT | 0o600), Ok(None));
+    assert_eq!(semarray::get(key, 1, libc::IPC_CREAT | 0o600), Ok(None));
     Who::Kernel.ctl(kernels, 0, libc::IPC_RMID, 0).unwrap();
-    let ours = sem::get(key, 1, libc::IPC_CREAT | 0o600).unwrap().unwrap();
+    let ours = semarray::get(key, 1, libc::IPC_CREAT | 0o600).unwrap().unwrap();
     remove(ours);
 }
 
 #[test]
 fn numbers_out_of_bounds_are_left_to_the_kernel() {
     domain();
-    assert_eq!(sem::get(libc::IPC_PRIVATE, -1, 0o600), Ok(None));
-    assert_eq!(sem::get(libc::IPC_PRIVATE, 32_001, 0o600), Ok(None));
-    assert_eq!(sem::get(libc::IPC_PRIVATE, 0, 0o600), Err(libc::EINVAL));
-    let id = sem::get(libc::IPC_PRIVATE, 32_000, 0o600).unwrap().unwrap();
+    assert_eq!(semarray::get(libc::IPC_PRIVATE, -1, 0o600), Ok(None));
+    assert_eq!(semarray::get(libc::IPC_PRIVATE, 32_001, 0o600), Ok(None));
+    assert_eq!(semarray::get(libc::IPC_PRIVATE, 0, 0o600), Err(libc::EINVAL));
+    let id = semarray::get(libc::IPC_PRIVATE, 32_000, 0o600).unwrap().unwrap();
     let large: Vec<u16> = (0..32_000u16).collect();
     ctl(id, 0, libc::SETALL, large.as_ptr().addr()).unwrap();
     assert_eq!(values(Who::Ours, id), large);
@@ -346,10 +346,10 @@ fn the_domain_tells_its_limits_and_its_use() {
 fn what_is_listed_is_what_there_is() {
     domain();
     let key = key(4);
-    let id = sem::get(key, 7, libc::IPC_CREAT | 0o600).unwrap().unwrap();
+    let id = semarray::get(key, 7, libc::IPC_CREAT | 0o600).unwrap().unwrap();
     let find = || {
         let mut found = None;
-        sem::list(|array| {
+        semarray::list(|array| {
             if array.id == id {
                 found = Some(array);
             }
@@ -370,10 +370,10 @@ fn what_is_listed_is_what_there_is() {
         assert_eq!(ctl(id, 0, libc::GETZCNT, 0), Ok(0));
         semop(id, &[op(0, 1, 0)]).unwrap();
     });
-    let report = sem::remove(id).unwrap();
+    let report = semarray::remove(id).unwrap();
     assert!(report.free + report.contended > 0 && report.lifetime_ns > 0);
     assert!(find().is_none());
-    assert_eq!(sem::remove(id).err(), Some(libc::EINVAL));
+    assert_eq!(semarray::remove(id).err(), Some(libc::EINVAL));
 }
 
 #[test]
@@ -479,7 +479,7 @@ fn a_handler_that_is_announced_interrupts_those_that_sleep_already() {
                 (thread, sleeper)
             })
             .collect();
-        poundlock_linux::sem::handler_installed();
+        poundlock_semarray::handler_installed();
         extern "C" fn nothing(_: i32) {}
         // SAFETY: a handler of ours for a signal that nobody else here uses.
         unsafe {

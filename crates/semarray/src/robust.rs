@@ -13,23 +13,23 @@ use core::sync::atomic::{
 
 use libc::{pthread_mutex_t, pthread_mutexattr_t};
 
-use crate::futex::keeping_errno;
+use poundlock_linux::parts::keeping_errno;
 
 /// In a mutex's word: the thread that held it has ended (the kernel's `FUTEX_OWNER_DIED`).
-pub(super) const DIED: u32 = 0x4000_0000;
+pub(crate) const DIED: u32 = 0x4000_0000;
 /// The bits of the word that hold the thread.
-pub(super) const THREAD: u32 = 0x3fff_ffff;
+pub(crate) const THREAD: u32 = 0x3fff_ffff;
 
 /// A mutex, usable after [`Robust::make`]. Zero bytes are none yet.
 #[repr(C, align(8))]
-pub(super) struct Robust(UnsafeCell<MaybeUninit<pthread_mutex_t>>);
+pub(crate) struct Robust(UnsafeCell<MaybeUninit<pthread_mutex_t>>);
 
 // SAFETY: accessed through glibc's functions, and its first word as an atomic.
 unsafe impl Sync for Robust {}
 
 /// How a lock was had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Had {
+pub(crate) enum Had {
     /// As usual.
     Whole,
     /// From a thread that ended while it held it. The caller repairs what it protects.
@@ -42,7 +42,7 @@ impl Robust {
     }
 
     /// Makes a free mutex of it. Nobody else uses it.
-    pub(super) fn make(&self) -> bool {
+    pub(crate) fn make(&self) -> bool {
         let mut attributes = MaybeUninit::<pthread_mutexattr_t>::zeroed();
         let attributes = attributes.as_mut_ptr();
         // SAFETY: attributes of ours, initialised first; memory that is a mutex's, whose old bytes mean nothing any more.
@@ -56,14 +56,14 @@ impl Robust {
     }
 
     /// The word that the kernel marks: the holder's thread number, 0 for none, and [`DIED`].
-    pub(super) fn word(&self) -> &AtomicU32 {
+    pub(crate) fn word(&self) -> &AtomicU32 {
         // SAFETY: glibc's mutexes begin with the futex word on every architecture that this crate knows; glibc and the kernel
         // access it atomically.
         unsafe { AtomicU32::from_ptr(self.pointer().cast()) }
     }
 
     /// Acquires it if nobody living holds it.
-    pub(super) fn claim(&self) -> bool {
+    pub(crate) fn claim(&self) -> bool {
         // SAFETY: made before.
         match unsafe { libc::pthread_mutex_trylock(self.pointer()) } {
             0 => true,
@@ -77,9 +77,9 @@ impl Robust {
     }
 
     /// Acquires it. `None`: the memory is no mutex.
-    pub(super) fn lock(&self) -> Option<Had> {
+    pub(crate) fn lock(&self) -> Option<Had> {
         loop {
-            let mut until = crate::futex::now(libc::CLOCK_REALTIME);
+            let mut until = poundlock_linux::parts::now(libc::CLOCK_REALTIME);
             until.tv_sec += 1;
             // SAFETY: made before.
             match unsafe { libc::pthread_mutex_timedlock(self.pointer(), &until) } {
@@ -109,14 +109,14 @@ impl Robust {
     }
 
     /// Releases what the calling thread holds.
-    pub(super) fn unlock(&self) {
+    pub(crate) fn unlock(&self) {
         // SAFETY: as the caller says.
         unsafe { libc::pthread_mutex_unlock(self.pointer()) };
     }
 }
 
 /// Whether the kernel knows the calling thread's list.
-pub(super) fn noticed() -> bool {
+pub(crate) fn noticed() -> bool {
     let mut head = ptr::null_mut::<u8>();
     let mut length = 0usize;
     // SAFETY: writes the two.

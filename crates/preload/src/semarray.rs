@@ -1,6 +1,6 @@
 //! `semget`, `semop`, `semtimedop`, `semctl`; and the ends of a process, at which what it did with `SEM_UNDO` is undone.
 //!
-//! Which arrays are ours is decided in `poundlock_linux::sem`; the calls for all others go to the kernel, through glibc's
+//! Which arrays are ours is decided in `poundlock_semarray`; the calls for all others go to the kernel, through glibc's
 //! functions. Calls for ours set `errno` as those do.
 //!
 //! # The end of a process
@@ -18,7 +18,7 @@ use core::mem::{self, MaybeUninit};
 use core::ptr;
 
 use libc::{key_t, sembuf, size_t, timespec};
-use poundlock_linux::sem::{self, Which};
+use poundlock_semarray::{self as semarray, Which};
 
 use crate::{mode, real, stat};
 
@@ -44,7 +44,7 @@ pub(crate) fn start() {
 }
 
 extern "C" fn end(_: *mut c_void) {
-    sem::end();
+    semarray::end();
 }
 
 /// The process uses this array, which is ours: for the statistics, if there are any.
@@ -89,7 +89,7 @@ pub(crate) unsafe extern "C" fn semget(key: key_t, semaphores: c_int, flags: c_i
 
 /// As [`semget`], of ours; `None`: the kernel is to be asked.
 pub(crate) fn semget_ours(key: key_t, semaphores: c_int, flags: c_int) -> Result<Option<c_int>, c_int> {
-    sem::get(key, semaphores, flags).inspect(|found| {
+    semarray::get(key, semaphores, flags).inspect(|found| {
         if let Some(id) = found {
             count_use(*id);
         }
@@ -102,10 +102,10 @@ pub(crate) fn semget_ours(key: key_t, semaphores: c_int, flags: c_int) -> Result
 /// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {
-    if sem::is_ours(id) {
+    if semarray::is_ours(id) {
         count_use(id);
         // SAFETY: the caller's; a `sembuf` is an `Op`.
-        return result(unsafe { sem::operate(id, operations.cast(), count, ptr::null()) }.map(|()| 0));
+        return result(unsafe { semarray::operate(id, operations.cast(), count, ptr::null()) }.map(|()| 0));
     }
     // SAFETY: the caller's.
     unsafe { kernel_semop(id, operations, count) }
@@ -136,10 +136,10 @@ pub(crate) unsafe extern "C" fn semtimedop(
     count: size_t,
     limit: *const timespec,
 ) -> c_int {
-    if sem::is_ours(id) {
+    if semarray::is_ours(id) {
         count_use(id);
         // SAFETY: the caller's; a `sembuf` is an `Op`.
-        return result(unsafe { sem::operate(id, operations.cast(), count, limit) }.map(|()| 0));
+        return result(unsafe { semarray::operate(id, operations.cast(), count, limit) }.map(|()| 0));
     }
     let real = real::SEMTIMEDOP.address();
     if real.is_null() {
@@ -167,13 +167,13 @@ pub(crate) unsafe extern "C" fn semctl(id: c_int, number: c_int, command: c_int,
         libc::IPC_INFO | libc::SEM_INFO => unsafe { info(id, number, command, argument) },
         // SAFETY: the caller's.
         libc::SEM_STAT | libc::SEM_STAT_ANY => unsafe { stat_at(id, number, command, argument) },
-        libc::IPC_RMID if sem::is_ours(id) && mode::get().counted() => {
+        libc::IPC_RMID if semarray::is_ours(id) && mode::get().counted() => {
             result(stat::remove_array(id).map(|()| 0))
         }
-        _ if sem::is_ours(id) => {
+        _ if semarray::is_ours(id) => {
             count_use(id);
             // SAFETY: the caller's.
-            result(unsafe { sem::control(id, number, command, argument) })
+            result(unsafe { semarray::control(id, number, command, argument) })
         }
         // SAFETY: the caller's.
         _ => unsafe { kernel_semctl(id, number, command, argument) },
@@ -201,12 +201,12 @@ const FIRST_INDEX: c_int = 1 << 15;
 unsafe fn info(id: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the caller's.
     let kernels = unsafe { kernel_semctl(id, number, command, argument) };
-    if kernels == -1 || sem::choice().which == Which::Kernel {
+    if kernels == -1 || semarray::choice().which == Which::Kernel {
         return kernels;
     }
     let mut ours = MaybeUninit::<libc::seminfo>::zeroed();
     // SAFETY: a structure to write.
-    let highest = unsafe { sem::control(0, 0, libc::SEM_INFO, ours.as_mut_ptr().expose_provenance()) };
+    let highest = unsafe { semarray::control(0, 0, libc::SEM_INFO, ours.as_mut_ptr().expose_provenance()) };
     // SAFETY: zero bytes are one.
     let ours = unsafe { ours.assume_init() };
     let (Ok(highest), 1..) = (highest, ours.semusz) else { return kernels };
@@ -222,13 +222,14 @@ unsafe fn info(id: c_int, number: c_int, command: c_int, argument: usize) -> c_i
 /// `SEM_STAT` and `SEM_STAT_ANY`, whose first argument is an index.
 unsafe fn stat_at(index: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
     // As the kernel does, where an id is given instead of an index, take the index from it.
-    let is_id = index >= 0 && index & sem::OUR_BIT != 0;
+    let is_id = index >= 0 && index & semarray::OUR_BIT != 0;
     let ours = if is_id { Some(index & (FIRST_INDEX - 1)) } else { index.checked_sub(FIRST_INDEX) };
-    let ours =
-        ours.filter(|_| sem::choice().which != Which::Kernel).and_then(|index| u32::try_from(index).ok());
-    match ours.and_then(sem::at) {
+    let ours = ours
+        .filter(|_| semarray::choice().which != Which::Kernel)
+        .and_then(|index| u32::try_from(index).ok());
+    match ours.and_then(semarray::at) {
         // SAFETY: the caller's.
-        Some(id) => result(unsafe { sem::control(id, number, command, argument) }),
+        Some(id) => result(unsafe { semarray::control(id, number, command, argument) }),
         // The kernel would take it for an index of its own.
         None if ours.is_some() && is_id => result(Err(libc::EINVAL)),
         // SAFETY: the caller's.
@@ -240,7 +241,7 @@ unsafe fn stat_at(index: c_int, number: c_int, command: c_int, argument: usize) 
 fn moved(done: c_int, kinds: c_int) -> c_int {
     // A kind of 0 is whatever the descriptor says.
     if done == 0 && (kinds == 0 || kinds & libc::CLONE_NEWIPC != 0) {
-        sem::moved();
+        semarray::moved();
     }
     done
 }
@@ -287,7 +288,7 @@ pub(crate) unsafe extern "C" fn setns(descriptor: c_int, kinds: c_int) -> c_int 
 /// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
-    sem::end();
+    semarray::end();
     let real = real::EXIT.address();
     if !real.is_null() {
         // SAFETY: the address of the function of this name, whose type this is.

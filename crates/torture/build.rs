@@ -1,13 +1,13 @@
-//! Compiles the part of `poundlock torture` that must be C: see `csrc/torture/torture.h`.
+//! Compiles the part of `poundlock torture` that must be C: see `csrc/torture.h`.
 
 use std::path::Path;
 
 fn main() {
-    let dir = Path::new("csrc/torture");
+    let dir = Path::new("csrc");
     println!("cargo::rerun-if-changed={}", dir.display());
     let mut sources: Vec<_> = dir
         .read_dir()
-        .expect("the package holds csrc/torture")
+        .expect("the package holds csrc")
         .map(|entry| entry.expect("a readable directory").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
         .collect();

@@ -25,6 +25,9 @@
 //!   root or its user keeps those that it has used.
 //! * `IPC_SET` that gives an array to others gives it to those only who inherit it.
 
+// So that a C library of the locks needs nothing but the C library.
+#![cfg_attr(not(test), no_std)]
+
 mod config;
 mod control;
 mod domain;

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 
 use common::*;
-use poundlock_linux::sem;
+use poundlock_semarray as semarray;
 
 /// Words that processes share.
 fn shared<T>() -> &'static T {
@@ -59,21 +59,21 @@ fn an_orderly_end_undoes_at_once_and_a_child_does_not_inherit() {
         // A child's end undoes what the child did, not what its parent did.
         let inner = Child::new(|| {
             let done = semop(id, &[op(0, -1, UNDO)]);
-            sem::end();
+            semarray::end();
             let undone = value(id, 0);
-            sem::end();
+            semarray::end();
             i32::from(done.is_err() || undone != 6)
         });
         if inner.wait() != 0 || value(id, 0) != 6 {
             return 2;
         }
-        sem::end();
+        semarray::end();
         i32::from(value(id, 0) != 10) * 3
     });
     assert_eq!(child.wait(), 0);
     // Of one with more, only its death.
     semop(id, &[op(0, -4, UNDO)]).unwrap();
-    sem::end();
+    semarray::end();
     assert_eq!(value(id, 0), 6);
     semop(id, &[op(0, 4, UNDO)]).unwrap();
     remove(id);
@@ -187,9 +187,9 @@ fn after_exec(other: i32, orderly: bool) {
     semop(other, &[op(0, 1, 0)]).unwrap();
     std::io::read_to_string(std::io::stdin()).unwrap();
     if orderly {
-        sem::end();
+        semarray::end();
         let mut undone = false;
-        sem::list(|array| {
+        semarray::list(|array| {
             undone |= array.id != other && array.semaphores == 2 && value(array.id, 0) == 5;
         });
         assert!(undone);
@@ -213,11 +213,11 @@ fn a_child_of_a_process_with_threads_can_do_everything() {
         }
         for _ in 0..200 {
             let child = Child::new(|| {
-                let Ok(Some(own)) = sem::get(libc::IPC_PRIVATE, 1, 0o600) else { return 1 };
+                let Ok(Some(own)) = semarray::get(libc::IPC_PRIVATE, 1, 0o600) else { return 1 };
                 let done = semop(own, &[op(0, 1, UNDO)]).is_ok()
                     && semop(id, &[op(0, 1, 0)]).is_ok()
                     && semop(id, &[op(0, -1, 0)]).is_ok()
-                    && sem::remove(own).is_ok();
+                    && semarray::remove(own).is_ok();
                 i32::from(!done)
             });
             assert_eq!(child.wait(), 0);
@@ -267,7 +267,7 @@ fn a_process_that_changes_its_user_goes_on_with_what_it_has() {
         }
         until("it is given to us", || semop(given_away, &[op(0, 1, 0)]).is_ok());
         // A key's array it cannot make, nor a private one: it is the kernel's.
-        i32::from(sem::get(libc::IPC_PRIVATE, 1, 0o600) != Ok(None)) * 6
+        i32::from(semarray::get(libc::IPC_PRIVATE, 1, 0o600) != Ok(None)) * 6
     });
     until("it has used its own", || value(id, 0) == 0);
     ctl(given_away, 0, libc::IPC_SET, (&raw const status).addr()).unwrap();
@@ -334,7 +334,9 @@ fn a_process_in_another_namespace_leaves_our_arrays_alone() {
             return 1;
         }
         let inner = Child::new(|| {
-            i32::from(semop(id, &[op(0, 1, 0)]).is_ok() || sem::get(libc::IPC_PRIVATE, 1, 0o600) != Ok(None))
+            i32::from(
+                semop(id, &[op(0, 1, 0)]).is_ok() || semarray::get(libc::IPC_PRIVATE, 1, 0o600) != Ok(None),
+            )
         });
         inner.wait()
     });
@@ -435,7 +437,7 @@ fn child_that_execs_from_a_thread() {
 fn a_process_without_descriptors_gets_error_numbers_of_semaphores() {
     let (mapped, unmapped) = (private(1), shared::<AtomicI32>());
     // Made by another process, so that this one has not mapped it.
-    let maker = Child::new(|| match sem::get(libc::IPC_PRIVATE, 1, 0o600) {
+    let maker = Child::new(|| match semarray::get(libc::IPC_PRIVATE, 1, 0o600) {
         Ok(Some(id)) => {
             unmapped.store(id, SeqCst);
             0
@@ -452,8 +454,8 @@ fn a_process_without_descriptors_gets_error_numbers_of_semaphores() {
         }
         // A private array the kernel can make as well; one with a key would be another than ours.
         let made = (
-            sem::get(libc::IPC_PRIVATE, 1, 0o600),
-            sem::get(key(9), 1, libc::IPC_CREAT | 0o600),
+            semarray::get(libc::IPC_PRIVATE, 1, 0o600),
+            semarray::get(key(9), 1, libc::IPC_CREAT | 0o600),
             semop(mapped, &[op(0, 1, 0)]),
             semop(unmapped, &[op(0, 1, 0)]),
         );

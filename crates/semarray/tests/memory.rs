@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
 use common::*;
-use poundlock_linux::sem;
+use poundlock_semarray as semarray;
 
 /// What is counted here is the whole process's: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
@@ -32,7 +32,7 @@ fn files() -> BTreeSet<String> {
 /// The arrays' files that there should be.
 fn listed() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    sem::list(|array| {
+    semarray::list(|array| {
         names.insert(format!("array.{}", array.id & 0x7fff));
     });
     names
@@ -61,10 +61,10 @@ fn arrays_that_somebody_else_removes_are_given_back() {
         for id in &ids {
             semop(*id, &[op(0, 1, 0)]).unwrap();
         }
-        let child = Child::new(|| i32::from(!ids.iter().all(|id| sem::remove(*id).is_ok())));
+        let child = Child::new(|| i32::from(!ids.iter().all(|id| semarray::remove(*id).is_ok())));
         assert_eq!(child.wait(), 0);
         for id in &ids {
-            assert!(!sem::is_ours(*id));
+            assert!(!semarray::is_ours(*id));
             assert_eq!(semop(*id, &[op(0, 1, 0)]), Err(libc::EINVAL));
         }
         most = most.max(mappings() - before);
@@ -82,7 +82,7 @@ fn a_mapping_stays_as_long_as_somebody_sleeps_in_it() {
         let sleepers: Vec<_> = (0..4).map(|_| scope.spawn(|| semop(id, &[op(0, -1, 0)]))).collect();
         until("they sleep", || ctl(id, 0, libc::GETNCNT, 0) == Ok(4));
         // Removed by another process, found and taken out of the table by this one, under the sleepers.
-        let child = Child::new(|| i32::from(sem::remove(id).is_err()));
+        let child = Child::new(|| i32::from(semarray::remove(id).is_err()));
         for _ in 0..200 {
             remove(private(1));
         }
@@ -217,7 +217,7 @@ fn churn(first_key: i32, seed: u32) -> i32 {
     };
     loop {
         let key = if next() % 2 == 0 { libc::IPC_PRIVATE } else { first_key + (next() % 4) as i32 };
-        let id = match sem::get(key, 2, libc::IPC_CREAT | 0o600) {
+        let id = match semarray::get(key, 2, libc::IPC_CREAT | 0o600) {
             Ok(Some(id)) => id,
             Ok(None) => return 10,
             Err(error) => return error,
@@ -229,7 +229,7 @@ fn churn(first_key: i32, seed: u32) -> i32 {
             }
         }
         if next() % 4 != 0 {
-            match sem::remove(id) {
+            match semarray::remove(id) {
                 Ok(_) | Err(libc::EINVAL) => {}
                 Err(error) => return error,
             }
@@ -255,13 +255,14 @@ fn processes_that_are_killed_at_any_moment_leave_a_whole_registry() {
             assert!(std::process::ExitStatus::from_raw(status).signal().is_some(), "status {status:#x}");
         }
         // Whatever they were at, this finds it and finishes it.
-        let probe = sem::get(first_key + 99, 1, libc::IPC_CREAT | libc::IPC_EXCL | 0o600).unwrap().unwrap();
+        let probe =
+            semarray::get(first_key + 99, 1, libc::IPC_CREAT | libc::IPC_EXCL | 0o600).unwrap().unwrap();
         semop(probe, &[op(0, 1, 0)]).unwrap();
         remove(probe);
         assert_eq!(files(), listed(), "files, and arrays");
         let mut keys = BTreeSet::new();
         let mut ids = Vec::new();
-        sem::list(|array| {
+        semarray::list(|array| {
             assert!(array.settings.key == 0 || keys.insert(array.settings.key), "one array a key");
             ids.push(array.id);
         });
@@ -281,7 +282,7 @@ fn private_for(round: u32) -> i32 {
     let last = LAST.swap(id, SeqCst);
     if last != 0 {
         // It may be gone: the rounds remove all.
-        let _ = sem::remove(last);
+        let _ = semarray::remove(last);
     }
     id
 }
@@ -328,7 +329,7 @@ fn child_with_little_room() {
     // Until there is no room for another; what there is can be used as far as memory was promised.
     let mut ids = Vec::new();
     let error = loop {
-        match sem::get(libc::IPC_PRIVATE, 100, 0o600) {
+        match semarray::get(libc::IPC_PRIVATE, 100, 0o600) {
             Ok(id) => ids.push(id.expect("ours")),
             Err(error) => break error,
         }

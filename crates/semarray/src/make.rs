@@ -8,13 +8,13 @@ use core::sync::atomic::{
 
 use poundlock_core::semarray::{Array, Error, Layout, MOST_VALUE, Report, Settings, Variant};
 
-use crate::atomic::U32;
-use crate::platform::Linux;
+use crate::host::Processes;
+use poundlock_linux::parts::U32;
 
-use super::config::{self, Which};
-use super::domain::{self, ArraySlot, Domain, Intent, slot_of};
-use super::table::{self, Entered};
-use super::{Errno, errno, files, process, rights, system};
+use crate::config::{self, Which};
+use crate::domain::{self, ArraySlot, Domain, Intent, slot_of};
+use crate::table::{self, Entered};
+use crate::{Errno, errno, files, process, rights, system};
 
 /// `semget(2)`. `Ok(None)`: the array is not ours to find or to make; ask the kernel.
 ///
@@ -155,7 +155,8 @@ fn make(
         files::create(path.get()?, layout.words() * word, layout.initial() * word).and_then(|mapped| {
             // SAFETY: the view goes before the mapping.
             let words = unsafe { mapped.words() };
-            let made = Array::<Linux>::format(words, semaphores, variant, settings).ok_or(libc::EINVAL)?;
+            let made =
+                Array::<Processes>::format(words, semaphores, variant, settings).ok_or(libc::EINVAL)?;
             if !values.is_empty() {
                 let value = |num| values.get(num as usize).copied().unwrap_or(0).into();
                 made.set_values(value).map_err(errno)?;
@@ -207,14 +208,14 @@ fn unmake(domain: &Domain, slot: usize) {
 }
 
 /// Finishes what the last holder of the registry's lock was doing when it died. Under the lock, of a registered process.
-pub(super) fn repair(domain: &'static Domain) -> Result<(), c_int> {
+pub(crate) fn repair(domain: &'static Domain) -> Result<(), c_int> {
     match domain.registry.intent() {
         Intent::None => {}
         Intent::Make(slot) => unmake(domain, slot),
         Intent::Remove(slot) => match files::open(domain.array_path(slot).get()?) {
             Ok(mapped) => {
                 // SAFETY: the view goes before the mapping.
-                let array = Array::<Linux>::open(unsafe { mapped.words() }).ok_or(libc::EINVAL)?;
+                let array = Array::<Processes>::open(unsafe { mapped.words() }).ok_or(libc::EINVAL)?;
                 match array.remove() {
                     Ok(_) | Err(Error::Gone) => finish_removal(domain, slot),
                     Err(error) => return Err(errno(error)),
@@ -277,7 +278,7 @@ fn keeps(id: i32) -> bool {
 }
 
 /// Removes the array in that slot. Under the registry's lock.
-fn remove_from(domain: &Domain, slot: usize, array: &Array<'_, Linux>) -> Result<Report, Error> {
+fn remove_from(domain: &Domain, slot: usize, array: &Array<'_, Processes>) -> Result<Report, Error> {
     domain.registry.intend(Intent::Remove(slot));
     let removed = array.remove();
     if matches!(removed, Ok(_) | Err(Error::Gone)) {
@@ -288,7 +289,7 @@ fn remove_from(domain: &Domain, slot: usize, array: &Array<'_, Linux>) -> Result
 }
 
 /// Removes the arrays that go with a process for which `ended` is true of its slot. Under the registry's lock.
-pub(super) fn remove_kept(domain: &'static Domain, ended: impl Fn(u32) -> bool) {
+pub(crate) fn remove_kept(domain: &'static Domain, ended: impl Fn(u32) -> bool) {
     for (slot, array) in domain.registry.arrays().iter().enumerate() {
         let keeper = array.keeper.load(Relaxed).checked_sub(1);
         if let (Some(id), true) = (array.id(slot), keeper.is_some_and(&ended)) {
@@ -299,9 +300,9 @@ pub(super) fn remove_kept(domain: &'static Domain, ended: impl Fn(u32) -> bool) 
 
 /// Calls `each` with every array of the domain, whether this process has it mapped or not, until it returns false.
 /// Returns false if it did, or an array could not be opened. Under the registry's lock.
-pub(super) fn for_each_array(
+pub(crate) fn for_each_array(
     domain: &'static Domain,
-    mut each: impl FnMut(&Array<'_, Linux>) -> bool,
+    mut each: impl FnMut(&Array<'_, Processes>) -> bool,
 ) -> bool {
     domain
         .registry
@@ -316,7 +317,7 @@ fn with_array(
     domain: &'static Domain,
     slot: usize,
     id: i32,
-    act: impl FnOnce(&Array<'_, Linux>) -> bool,
+    act: impl FnOnce(&Array<'_, Processes>) -> bool,
 ) -> bool {
     if let Some(entered) = table::enter(id) {
         return act(&entered.array);
@@ -370,13 +371,13 @@ pub fn end() {
 }
 
 /// Whether the process has no other thread. False if in doubt.
-pub(super) fn is_last_thread() -> bool {
+pub(crate) fn is_last_thread() -> bool {
     // Two links of any directory, and one for each thread.
     system::status(c"/proc/self/task").is_ok_and(|status| status.st_nlink == 3)
 }
 
 /// How many arrays there are, and how many semaphores they have; and the highest slot in use.
-pub(super) fn in_use(domain: &'static Domain) -> (u32, u32, u32) {
+pub(crate) fn in_use(domain: &'static Domain) -> (u32, u32, u32) {
     let slots = domain.registry.arrays().iter().enumerate();
     slots.filter(|(slot, array)| array.id(*slot).is_some()).fold(
         (0, 0, 0),
@@ -388,8 +389,8 @@ pub(super) fn in_use(domain: &'static Domain) -> (u32, u32, u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::domain;
     use super::*;
+    use crate::testing::domain;
     use poundlock_core::semarray::Op;
 
     #[test]
@@ -448,7 +449,7 @@ mod tests {
         }
     }
 
-    fn exists(path: super::system::Path) -> bool {
+    fn exists(path: crate::system::Path) -> bool {
         system::status(path.get().unwrap()).is_ok()
     }
 
@@ -488,7 +489,7 @@ mod tests {
                 {
                     // SAFETY: mapped until the child dies.
                     let words = unsafe { mapped.words() };
-                    let _ = Array::<Linux>::format(words, 2, Variant::After, &settings);
+                    let _ = Array::<Processes>::format(words, 2, Variant::After, &settings);
                     core::mem::forget(mapped);
                 }
                 if steps >= 3 {
@@ -508,7 +509,7 @@ mod tests {
                 assert_eq!(Some(id), array.id(slot));
                 let up = Op { num: 1, change: 1, flags: 0 };
                 // SAFETY: one operation of ours.
-                assert_eq!(unsafe { super::super::operate(id, &up, 1, core::ptr::null()) }, Ok(()));
+                assert_eq!(unsafe { crate::operate(id, &up, 1, core::ptr::null()) }, Ok(()));
                 remove(id).unwrap();
             }
             usable(domain);
@@ -525,7 +526,7 @@ mod tests {
                 let sleeper = scope.spawn(move || {
                     let down = Op { num: 0, change: -1, flags: 0 };
                     // SAFETY: one operation of ours.
-                    unsafe { super::super::operate(id, &down, 1, core::ptr::null()) }
+                    unsafe { crate::operate(id, &down, 1, core::ptr::null()) }
                 });
                 let entered = table::open(domain, id).unwrap();
                 while entered.array.sleepers() == 0 {

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use super::domain::{self, Domain};
+use crate::domain::{self, Domain};
 
 /// The domain of the unit tests, for one at a time.
-pub(super) fn domain() -> (&'static Domain, MutexGuard<'static, ()>) {
+pub(crate) fn domain() -> (&'static Domain, MutexGuard<'static, ()>) {
     static ONE: Mutex<()> = Mutex::new(());
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     extern "C" fn remove_directory() {

@@ -34,18 +34,19 @@ use core::sync::atomic::{
 
 use poundlock_core::semarray::Array;
 
-use crate::platform::Linux;
-use crate::{memory, registry, rseq};
+use crate::host::Processes;
+use poundlock_linux::parts::{map, membarrier, unmap};
+use poundlock_linux::registry;
 
-use super::domain::{ARRAYS, Domain, slot_of};
-use super::files::{self, Mapped};
+use crate::domain::{ARRAYS, Domain, slot_of};
+use crate::files::{self, Mapped};
 
 /// A mapped array: in front of its words. Given back as the module's documentation says.
-pub(super) struct Mapping {
-    pub(super) id: i32,
-    pub(super) array: Array<'static, Linux>,
-    /// Which rights the process was found to have, and of which settings: see [`super::rights`].
-    pub(super) rights: AtomicU32,
+pub(crate) struct Mapping {
+    pub(crate) id: i32,
+    pub(crate) array: Array<'static, Processes>,
+    /// Which rights the process was found to have, and of which settings: see [`crate::rights`].
+    pub(crate) rights: AtomicU32,
     /// Bytes in all.
     whole: usize,
     /// The next that waits to be unmapped.
@@ -71,18 +72,18 @@ const EXPEDITED: libc::c_long = 1 << 3;
 const REGISTER_EXPEDITED: libc::c_long = 1 << 4;
 
 /// Makes the table. `None`: no memory.
-pub(super) fn init() -> Option<()> {
+pub(crate) fn init() -> Option<()> {
     if !TABLE.load(Acquire).is_null() {
         return Some(());
     }
-    if rseq::membarrier(REGISTER_EXPEDITED).is_ok() && rseq::membarrier(EXPEDITED).is_ok() {
+    if membarrier(REGISTER_EXPEDITED).is_ok() && membarrier(EXPEDITED).is_ok() {
         ASYMMETRIC.store(true, SeqCst);
     }
     const BYTES: usize = ARRAYS * size_of::<Entry>();
-    let fresh = memory::map::<Entry>(BYTES, false)?;
+    let fresh = map::<Entry>(BYTES, false)?;
     if TABLE.compare_exchange(ptr::null_mut(), fresh, Release, Relaxed).is_err() {
         // SAFETY: our own mapping, which nobody else has seen.
-        unsafe { memory::unmap(fresh, BYTES) };
+        unsafe { unmap(fresh, BYTES) };
     }
     Some(())
 }
@@ -95,7 +96,7 @@ fn entry(slot: usize) -> Option<&'static Entry> {
 }
 
 /// A mapping in use: it stays until this is dropped.
-pub(super) struct Entered {
+pub(crate) struct Entered {
     mapping: &'static Mapping,
     /// The mark that names it; none: the thread is counted in `PINNED`.
     mark: Option<&'static AtomicUsize>,
@@ -118,7 +119,7 @@ impl Drop for Entered {
 
 /// The array of that id, if this process has it mapped already.
 #[inline(always)]
-pub(super) fn enter(id: i32) -> Option<Entered> {
+pub(crate) fn enter(id: i32) -> Option<Entered> {
     let entered = enter_slot(slot_of(id))?;
     (entered.id == id).then_some(entered)
 }
@@ -176,7 +177,7 @@ fn enter_slowly(entry: &'static Entry) -> Option<Entered> {
 ///
 /// # Errors
 /// EINVAL: there is none. EACCES, ENOMEM: it cannot be opened.
-pub(super) fn open(domain: &'static Domain, id: i32) -> Result<Entered, c_int> {
+pub(crate) fn open(domain: &'static Domain, id: i32) -> Result<Entered, c_int> {
     if let Some(entered) = enter(id) {
         return Ok(entered);
     }
@@ -199,7 +200,7 @@ pub(super) fn open(domain: &'static Domain, id: i32) -> Result<Entered, c_int> {
 }
 
 /// Puts an array into the table, in the place of what was there; or returns the one that another thread put there.
-pub(super) fn put(id: i32, mapped: Mapped) -> Result<Entered, c_int> {
+pub(crate) fn put(id: i32, mapped: Mapped) -> Result<Entered, c_int> {
     // SAFETY: it is kept from here on, or not used.
     let array = Array::open(unsafe { mapped.words() }).ok_or(libc::EINVAL)?;
     let entry = entry(slot_of(id)).ok_or(libc::EINVAL)?;
@@ -271,7 +272,7 @@ fn retire_unless(entry: &'static Entry, id: i32) -> Option<Entered> {
 }
 
 /// Takes an array that is gone out of the table, and unmaps it when nobody uses it any more.
-pub(super) fn retire(entered: Entered) {
+pub(crate) fn retire(entered: Entered) {
     let slot = slot_of(entered.id);
     let mapping = ptr::from_ref(entered.mapping).cast_mut();
     let taken = entry(slot)
@@ -298,7 +299,7 @@ fn wait(mapping: *mut Mapping) {
 
 /// Unmaps what waits and is not used. Whether anything waits is one load.
 #[inline]
-pub(super) fn reclaim() {
+pub(crate) fn reclaim() {
     if !RETIRED.load(Relaxed).is_null() {
         reclaim_slowly();
     }
@@ -329,8 +330,8 @@ fn barrier() -> bool {
     fence(SeqCst);
     // A forked child may have to register anew.
     !ASYMMETRIC.load(Relaxed)
-        || rseq::membarrier(EXPEDITED).is_ok()
-        || (rseq::membarrier(REGISTER_EXPEDITED).is_ok() && rseq::membarrier(EXPEDITED).is_ok())
+        || membarrier(EXPEDITED).is_ok()
+        || (membarrier(REGISTER_EXPEDITED).is_ok() && membarrier(EXPEDITED).is_ok())
 }
 
 /// Takes the arrays that other processes removed out of the table: now and then, so that it costs no more than mapping.
@@ -348,7 +349,7 @@ fn sweep(domain: &'static Domain) {
 }
 
 /// Calls `each` with every array that this process has mapped.
-pub(super) fn for_each(domain: &Domain, mut each: impl FnMut(&Mapping)) {
+pub(crate) fn for_each(domain: &Domain, mut each: impl FnMut(&Mapping)) {
     for slot in 0..domain.registry.arrays().len() {
         if let Some(entered) = enter_slot(slot) {
             each(&entered);
@@ -358,7 +359,7 @@ pub(super) fn for_each(domain: &Domain, mut each: impl FnMut(&Mapping)) {
 
 /// The process of that epoch begins to use marks: those that it was forked with are of its parent's threads. Under the registry's
 /// lock, and before any of its threads enters.
-pub(super) fn forked(epoch: u32) {
+pub(crate) fn forked(epoch: u32) {
     if EPOCH.swap(epoch + 1, Relaxed) != epoch + 1 {
         registry::clear_other_marks();
     }

@@ -14,7 +14,7 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::futex::keeping_errno;
+use poundlock_linux::parts::keeping_errno;
 
 /// The least page: what is tested is tested for each of these, whatever the real ones are.
 const PAGE: usize = 4096;
@@ -26,7 +26,7 @@ static READABLE: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REM
 
 /// Whether so many bytes there can be read.
 #[inline(always)]
-pub(super) fn readable(address: usize, bytes: usize) -> bool {
+pub(crate) fn readable(address: usize, bytes: usize) -> bool {
     let first = address & !(PAGE - 1);
     let last = address.wrapping_add(bytes).wrapping_sub(1) & !(PAGE - 1);
     (first == last && known(first)) || readable_slow(address, bytes)
@@ -53,7 +53,7 @@ fn readable_slow(address: usize, bytes: usize) -> bool {
 
 /// Whether so many bytes there can be written. Never remembered: a page may be made read-only, as in a forked child's
 /// copy of a file.
-pub(super) fn writable(address: usize, bytes: usize) -> bool {
+pub(crate) fn writable(address: usize, bytes: usize) -> bool {
     pages(address, bytes).is_some_and(|mut pages| pages.all(touch))
 }
 
@@ -76,7 +76,7 @@ fn test_read(page: usize) -> bool {
 
 /// Makes sure that the page at this address can be written, by doing so without a change. False: it cannot, because there
 /// is none, it is read-only, or there is no memory for it.
-pub(super) fn touch(page: usize) -> bool {
+pub(crate) fn touch(page: usize) -> bool {
     // "Or with 0, and wake those who wait on the second word if it was less than -2048": nobody is woken as a rule, and if
     // somebody is, it is a wake-up for no reason, which whoever waits has to expect.
     const OR_ZERO: u32 = (libc::FUTEX_OP_OR as u32) << 28 | (libc::FUTEX_OP_CMP_LT as u32) << 24 | 0x800;
@@ -101,7 +101,7 @@ pub(super) fn touch(page: usize) -> bool {
 ///
 /// # Safety
 /// What is there, if it can be read, is bytes; any bytes are a `T`.
-pub(super) unsafe fn read<T: Copy>(from: *const T) -> Result<T, c_int> {
+pub(crate) unsafe fn read<T: Copy>(from: *const T) -> Result<T, c_int> {
     if !readable(from.addr(), size_of::<T>()) {
         return Err(libc::EFAULT);
     }
@@ -117,7 +117,7 @@ pub(super) unsafe fn read<T: Copy>(from: *const T) -> Result<T, c_int> {
 ///
 /// # Safety
 /// That memory, if it can be written, is the caller's to be written.
-pub(super) unsafe fn write<T: Copy>(to: *mut T, value: &T) -> Result<(), c_int> {
+pub(crate) unsafe fn write<T: Copy>(to: *mut T, value: &T) -> Result<(), c_int> {
     if !writable(to.addr(), size_of::<T>()) {
         return Err(libc::EFAULT);
     }

@@ -5,11 +5,11 @@ use core::ptr;
 
 use poundlock_core::semarray::{MOST_VALUE, Settings};
 
-use crate::memory;
+use poundlock_linux::parts::{map, unmap};
 
-use super::domain::{self, Domain};
-use super::table::{self, Entered};
-use super::{Errno, config, errno, make, process, rights, user};
+use crate::domain::{self, Domain};
+use crate::table::{self, Entered};
+use crate::{Errno, config, errno, make, process, rights, user};
 
 /// `struct semid_ds` as 64-bit kernels have it.
 #[repr(C)]
@@ -312,7 +312,7 @@ impl Scratch {
         let count = length_of(entered);
         let many = match count <= Self::FEW {
             true => ptr::null_mut(),
-            false => memory::map(count * size_of::<u16>(), false).ok_or(libc::ENOMEM)?,
+            false => map(count * size_of::<u16>(), false).ok_or(libc::ENOMEM)?,
         };
         Ok(Self { few: [0; Self::FEW], many, count })
     }
@@ -330,7 +330,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.many.is_null() {
             // SAFETY: ours, and not used any more.
-            unsafe { memory::unmap(self.many, self.count * size_of::<u16>()) };
+            unsafe { unmap(self.many, self.count * size_of::<u16>()) };
         }
     }
 }

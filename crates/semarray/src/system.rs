@@ -3,14 +3,14 @@
 use core::ffi::{CStr, c_int};
 use core::fmt;
 
-use crate::futex::keeping_errno;
+use poundlock_linux::parts::keeping_errno;
 
 /// A file descriptor that is closed when it goes.
-pub(super) struct File(c_int);
+pub(crate) struct File(c_int);
 
 impl File {
     /// `open(2)`, without following a link, and closed on exec.
-    pub(super) fn open(path: &CStr, flags: c_int, mode: libc::mode_t) -> Result<File, c_int> {
+    pub(crate) fn open(path: &CStr, flags: c_int, mode: libc::mode_t) -> Result<File, c_int> {
         let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW;
         loop {
             // SAFETY: a string that ends in a zero.
@@ -25,12 +25,12 @@ impl File {
         }
     }
 
-    pub(super) fn descriptor(&self) -> c_int {
+    pub(crate) fn descriptor(&self) -> c_int {
         self.0
     }
 
     /// Reads from `offset` until `buffer` is full or the file ends. Bare system calls: not a cancellation point.
-    pub(super) fn read(&self, buffer: &mut [u8], offset: i64) -> Result<usize, c_int> {
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: i64) -> Result<usize, c_int> {
         let mut read = 0;
         while read < buffer.len() {
             let rest = &mut buffer[read..];
@@ -49,7 +49,7 @@ impl File {
     }
 
     /// What the file is: size, owner, mode, inode.
-    pub(super) fn status(&self) -> Result<libc::stat, c_int> {
+    pub(crate) fn status(&self) -> Result<libc::stat, c_int> {
         let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: writes the structure.
         keeping_errno(|| unsafe { libc::fstat(self.0, status.as_mut_ptr()).into() })?;
@@ -66,13 +66,13 @@ impl Drop for File {
 }
 
 /// The beginning of a file, as much as fits.
-pub(super) fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], c_int> {
+pub(crate) fn read_file<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8], c_int> {
     let read = File::open(path, libc::O_RDONLY, 0)?.read(buffer, 0)?;
     Ok(&buffer[..read])
 }
 
 /// A number in decimal digits, nothing else.
-pub(super) fn number(text: &[u8]) -> Option<u64> {
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }
@@ -83,7 +83,7 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
 }
 
 /// `stat(2)`.
-pub(super) fn status(path: &CStr) -> Result<libc::stat, c_int> {
+pub(crate) fn status(path: &CStr) -> Result<libc::stat, c_int> {
     let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: a string that ends in a zero; writes the structure.
     keeping_errno(|| unsafe { libc::stat(path.as_ptr(), status.as_mut_ptr()).into() })?;
@@ -92,7 +92,7 @@ pub(super) fn status(path: &CStr) -> Result<libc::stat, c_int> {
 }
 
 /// As [`status`], of a link rather than of what it points to.
-pub(super) fn link_status(path: &CStr) -> Result<libc::stat, c_int> {
+pub(crate) fn link_status(path: &CStr) -> Result<libc::stat, c_int> {
     let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: a string that ends in a zero; writes the structure.
     keeping_errno(|| unsafe { libc::lstat(path.as_ptr(), status.as_mut_ptr()).into() })?;
@@ -101,38 +101,38 @@ pub(super) fn link_status(path: &CStr) -> Result<libc::stat, c_int> {
 }
 
 /// `unlink(2)`.
-pub(super) fn unlink(path: &CStr) -> Result<(), c_int> {
+pub(crate) fn unlink(path: &CStr) -> Result<(), c_int> {
     // SAFETY: a string that ends in a zero.
     keeping_errno(|| unsafe { libc::unlink(path.as_ptr()).into() }).map(|_| ())
 }
 
 /// The process number, in the process's own namespace.
-pub(super) fn process_id() -> u32 {
+pub(crate) fn process_id() -> u32 {
     // SAFETY: takes no arguments. glibc does not cache it.
     unsafe { libc::getpid() as u32 }
 }
 
 /// The calling thread's number, in the process's own namespace.
-pub(super) fn thread_id() -> u32 {
+pub(crate) fn thread_id() -> u32 {
     // SAFETY: takes no arguments.
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
 /// The effective user.
-pub(super) fn user() -> u32 {
+pub(crate) fn user() -> u32 {
     // SAFETY: takes no arguments.
     unsafe { libc::geteuid() }
 }
 
 /// The effective group.
-pub(super) fn group() -> u32 {
+pub(crate) fn group() -> u32 {
     // SAFETY: takes no arguments.
     unsafe { libc::getegid() }
 }
 
 /// The system call `semget`, by its instruction: whoever preloads our library has the C library's `syscall`
 /// ask for arrays of ours, under the registry's lock.
-pub(super) fn kernels_semget(key: i32, semaphores: i32, flags: i32) -> Result<i32, c_int> {
+pub(crate) fn kernels_semget(key: i32, semaphores: i32, flags: i32) -> Result<i32, c_int> {
     let done: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: three numbers, in the registers of the kernel's convention; it changes rax, rcx and r11 alone.
@@ -165,7 +165,7 @@ pub(super) fn kernels_semget(key: i32, semaphores: i32, flags: i32) -> Result<i3
 }
 
 /// Leaves the CPU for a tenth of a millisecond. A bare system call: not a cancellation point.
-pub(super) fn pause() {
+pub(crate) fn pause() {
     let time = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
     // SAFETY: reads the structure, which outlives the call.
     let _ = keeping_errno(|| unsafe {
@@ -174,17 +174,17 @@ pub(super) fn pause() {
 }
 
 /// Bytes in a page.
-pub(super) fn page() -> usize {
+pub(crate) fn page() -> usize {
     // SAFETY: reads a constant of the system.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
 /// Blocks every signal of the calling thread until dropped: glibc's own too, so that nothing runs on the thread meanwhile
 /// and it is not cancelled.
-pub(super) struct Blocked(u64);
+pub(crate) struct Blocked(u64);
 
 impl Blocked {
-    pub(super) fn all() -> Blocked {
+    pub(crate) fn all() -> Blocked {
         let every = u64::MAX;
         let mut before = 0u64;
         // SAFETY: reads and writes the kernel's eight bytes of a set. It has no reason to fail; if it did, signals would
@@ -216,18 +216,18 @@ const LONGEST: usize = 1024;
 
 /// A path of the file system, or as much of one as fits: see [`Path::get`].
 #[derive(Clone, Copy)]
-pub(super) struct Path {
+pub(crate) struct Path {
     bytes: [u8; LONGEST],
     length: usize,
 }
 
 impl Path {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Path { bytes: [0; LONGEST], length: 0 }
     }
 
     /// With these at the end.
-    pub(super) fn and(mut self, more: &[u8]) -> Self {
+    pub(crate) fn and(mut self, more: &[u8]) -> Self {
         // What does not fit leaves a path that is full, for `get` to refuse.
         let room = &mut self.bytes[self.length..];
         let count = more.len().min(room.len());
@@ -237,7 +237,7 @@ impl Path {
     }
 
     /// With this number at the end.
-    pub(super) fn and_number(self, number: u64) -> Self {
+    pub(crate) fn and_number(self, number: u64) -> Self {
         let mut digits = [0; 20];
         let mut at = digits.len();
         let mut rest = number;
@@ -252,7 +252,7 @@ impl Path {
     }
 
     /// The path as the kernel wants it; none if it did not fit.
-    pub(super) fn get(&self) -> Result<&CStr, c_int> {
+    pub(crate) fn get(&self) -> Result<&CStr, c_int> {
         CStr::from_bytes_until_nul(&self.bytes).map_err(|_| libc::ENAMETOOLONG)
     }
 }

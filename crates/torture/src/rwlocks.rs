@@ -1,5 +1,5 @@
 //! `poundlock-core`'s readers-writer locks under torture, for what pthread has no calls for: see
-//! `csrc/torture/sharing.c`.
+//! `csrc/sharing.c`.
 
 use std::ffi::{c_int, c_uint};
 

@@ -5,16 +5,16 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use poundlock_core::semarray::{Op, Settings};
 
-use crate::futex::keeping_errno;
-use crate::memory;
+use poundlock_linux::parts::keeping_errno;
+use poundlock_linux::parts::{map, unmap};
 
-use super::system;
-use super::table::Mapping;
+use crate::system;
+use crate::table::Mapping;
 
 /// To wait and to look.
-pub(super) const READ: u32 = 4;
+pub(crate) const READ: u32 = 4;
 /// To change values.
-pub(super) const ALTER: u32 = 2;
+pub(crate) const ALTER: u32 = 2;
 
 /// What the calling process may: [`READ`] and [`ALTER`].
 fn granted(settings: &Settings) -> u32 {
@@ -31,13 +31,13 @@ fn granted(settings: &Settings) -> u32 {
 }
 
 /// Whether the calling process has the rights that `semget`'s flags ask for, in whichever of the three places.
-pub(super) fn has(settings: &Settings, flags: u32) -> bool {
+pub(crate) fn has(settings: &Settings, flags: u32) -> bool {
     let asked = (flags >> 6 | flags >> 3 | flags) & 0o7;
     system::user() == 0 || asked & !granted(settings) == 0
 }
 
 /// Whether the calling process may remove the array and change whose it is.
-pub(super) fn owns(settings: &Settings) -> bool {
+pub(crate) fn owns(settings: &Settings) -> bool {
     let user = system::user();
     user == 0 || user == settings.uid || user == settings.cuid
 }
@@ -57,13 +57,13 @@ fn in_group(group: u32) -> bool {
     match ask(few.as_mut_ptr(), STACK) {
         Ok(count) => few.iter().take(count as usize).any(|known| *known == group),
         Err(_) => {
-            let Some(many) = memory::map::<u32>(MOST * size_of::<u32>(), false) else { return false };
+            let Some(many) = map::<u32>(MOST * size_of::<u32>(), false) else { return false };
             // SAFETY: our own mapping, zero at first, and as long.
             let found = ask(many, MOST).is_ok_and(|count| unsafe {
                 core::slice::from_raw_parts(many, count as usize).contains(&group)
             });
             // SAFETY: ours, and not used any more.
-            unsafe { memory::unmap(many, MOST * size_of::<u32>()) };
+            unsafe { unmap(many, MOST * size_of::<u32>()) };
             found
         }
     }
@@ -73,7 +73,7 @@ fn in_group(group: u32) -> bool {
 /// the array's settings have changed since. It keeps what it was granted when it changes its user, as an open file
 /// is kept: a system call in each operation is what this avoids.
 #[inline(always)]
-pub(super) fn check(mapping: &Mapping, operations: &[Op]) -> Result<(), c_int> {
+pub(crate) fn check(mapping: &Mapping, operations: &[Op]) -> Result<(), c_int> {
     let alters = operations.iter().any(|operation| operation.change != 0);
     let asked = if alters { ALTER } else { READ };
     let known = mapping.rights.load(Relaxed);
