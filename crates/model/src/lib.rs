@@ -53,14 +53,14 @@
 //!   two of its thread's accesses.
 //! * At most five threads, a few operations each: nothing about starvation in the long run or about time.
 
-mod array;
+mod semarray;
 mod atomic;
 mod explore;
 mod platform;
 mod stacks;
 mod world;
 
-pub use array::explore_array;
+pub use semarray::explore_array;
 pub use atomic::{Operation, U32, Usize};
 pub use explore::{
     BargingWords, HandoffWords, MutexWords, RwLockWords, WaiterWords, barging_words, condvar_words, explore,

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use poundlock_core::semarray::{Report, Settings, Times, Variant};
+use poundlock_core::semarray::{Report, Settings, Times, Scheme};
 
 use crate::domain::{self, Domain, slot_of};
 use crate::system::{self, File, Path};
@@ -18,7 +18,7 @@ pub struct Listed {
     /// How many semaphores it has.
     pub semaphores: u32,
     /// How it works.
-    pub variant: Variant,
+    pub variant: Scheme,
     /// When it was last used.
     pub times: Times,
     /// What happened to its lock.

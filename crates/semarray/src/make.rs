@@ -6,7 +6,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 
-use poundlock_core::semarray::{Array, Error, Layout, MOST_VALUE, Report, Settings, Variant};
+use poundlock_core::semarray::{Array, Error, Layout, MOST_VALUE, Report, Settings, Scheme};
 
 use crate::host::Processes;
 use poundlock_linux::parts::U32;
@@ -138,7 +138,7 @@ fn make(
     domain: &'static Domain,
     settings: &Settings,
     semaphores: u32,
-    variant: Variant,
+    variant: Scheme,
     values: &[u16],
     keeper: u32,
 ) -> Result<Entered, c_int> {
@@ -477,7 +477,7 @@ mod tests {
                 let _guard = domain.lock().unwrap();
                 free_slot(domain).unwrap()
             };
-            let layout = Layout::new(2, Variant::After);
+            let layout = Layout::new(2, Scheme::After);
             let settings = Settings { key: KEY, uid: 0, gid: 0, cuid: 0, cgid: 0, mode: 0o600 };
             let path = domain.array_path(slot);
             dies_after(domain, || {
@@ -489,7 +489,7 @@ mod tests {
                 {
                     // SAFETY: mapped until the child dies.
                     let words = unsafe { mapped.words() };
-                    let _ = Array::<Processes>::format(words, 2, Variant::After, &settings);
+                    let _ = Array::<Processes>::format(words, 2, Scheme::After, &settings);
                     core::mem::forget(mapped);
                 }
                 if steps >= 3 {

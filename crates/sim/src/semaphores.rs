@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::cell::RefCell;
 
 use poundlock_core::platform::{Atomic, Platform, Waited};
-use poundlock_core::semarray::{Array, Host, Layout, Process, Settings, Variant};
+use poundlock_core::semarray::{Array, Host, Layout, Process, Settings, Scheme};
 
 use crate::atomic::U32;
 use crate::engine::Engine;
@@ -104,7 +104,7 @@ impl Host for Sim {
 pub(crate) struct Memory {
     words: &'static [U32],
     semaphores: u32,
-    variant: Variant,
+    variant: Scheme,
 }
 
 std::thread_local! {
@@ -114,7 +114,7 @@ std::thread_local! {
 
 impl Memory {
     /// For an array of so many semaphores.
-    pub(crate) fn of(semaphores: u32, variant: Variant) -> Memory {
+    pub(crate) fn of(semaphores: u32, variant: Scheme) -> Memory {
         /// Which words share a line is the same in each run.
         const ALIGNMENT: usize = 128;
         let length = Layout::new(semaphores, variant).words();

@@ -1,7 +1,7 @@
 //! The models. See the library's documentation on what they can show. Each prints how many executions it explored:
 //! `cargo test -p poundlock-model -- --nocapture`.
 
-mod array;
+mod semarray;
 mod barging;
 mod common;
 mod condvar;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, Once};
 
-use poundlock_core::semarray::{Array, Layout, Settings as ArraySettings, Variant};
+use poundlock_core::semarray::{Array, Layout, Settings as ArraySettings, Scheme};
 
 use crate::atomic::U32;
 use crate::explore::explore;
@@ -37,7 +37,7 @@ pub fn explore_array(
     preemptions: usize,
     settings: Settings,
     semaphores: u32,
-    variant: Variant,
+    variant: Scheme,
     body: impl Fn(&World, Array<'static, Model>) + Send + Sync + 'static,
 ) -> Report {
     be_quiet_about_discoveries();

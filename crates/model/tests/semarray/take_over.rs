@@ -5,9 +5,9 @@
 //! each of its steps in turn, until the array was told, the place has its new holder if it may have, and that
 //! one holds the lock.
 
-use poundlock_core::semarray::Variant;
+use poundlock_core::semarray::Scheme;
 
-use crate::machine::{ProcessNumber, State, ThreadNumber};
+use crate::system::{ProcessNumber, State, ThreadNumber};
 use crate::model::Answer;
 use crate::rig::{A_WHILE, Call, Reply, Rig, operation};
 
@@ -40,7 +40,7 @@ struct Counts {
 
 /// Each of the first holder, the heir and the new holder is held up before one of its steps. Returns which of
 /// them were.
-fn run(variant: Variant, end: End, steps: [u64; 3], counts: &mut Counts) -> [bool; 3] {
+fn run(variant: Scheme, end: End, steps: [u64; 3], counts: &mut Counts) -> [bool; 3] {
     let rig = Rig::new(1, variant);
     let machine = rig.machine.clone();
     (0..3).for_each(|_| {
@@ -74,7 +74,7 @@ fn run(variant: Variant, end: End, steps: [u64; 3], counts: &mut Counts) -> [boo
         assert!(is(thread, State::Ended), "{end:?} {steps:?}: nobody can use the array");
     };
     match end {
-        End::Killed => done(rig.call(OBSERVER, &Call::Bury(FIRST))),
+        End::Killed => done(rig.call(OBSERVER, &Call::Reap(FIRST))),
         End::Exec => machine.follow_program(FIRST),
     }
     if !machine.may_be_followed() {
@@ -109,7 +109,7 @@ fn run(variant: Variant, end: End, steps: [u64; 3], counts: &mut Counts) -> [boo
     there
 }
 
-fn every_step(variant: Variant, end: End) {
+fn every_step(variant: Scheme, end: End) {
     let mut counts = Counts::default();
     let mut there = [true; 3];
     for first in 0.. {
@@ -134,10 +134,10 @@ fn every_step(variant: Variant, end: End) {
 
 #[test]
 fn the_next_process_in_a_slot_keeps_its_lock() {
-    Variant::ALL.into_iter().for_each(|variant| every_step(variant, End::Killed));
+    Scheme::ALL.into_iter().for_each(|variant| every_step(variant, End::Killed));
 }
 
 #[test]
 fn the_next_program_of_a_process_keeps_its_lock() {
-    Variant::ALL.into_iter().for_each(|variant| every_step(variant, End::Exec));
+    Scheme::ALL.into_iter().for_each(|variant| every_step(variant, End::Exec));
 }

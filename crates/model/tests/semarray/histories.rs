@@ -7,12 +7,12 @@
 
 use std::collections::BTreeSet;
 
-use poundlock_core::semarray::Variant;
+use poundlock_core::semarray::Scheme;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use crate::machine::{self, Fault, ProcessNumber, State, ThreadNumber};
+use crate::system::{self, Fault, ProcessNumber, State, ThreadNumber};
 use crate::model::{LARGEST, Model, Operation};
 use crate::rig::{A_WHILE, Call, Reply, Rig, View};
 
@@ -215,7 +215,7 @@ struct Course {
 }
 
 impl Course {
-    fn new(semaphores: usize, variant: Variant) -> Course {
+    fn new(semaphores: usize, variant: Scheme) -> Course {
         let rig = Rig::new(semaphores, variant);
         let processes = core::array::from_fn(|_| rig.machine.process());
         let observer = rig.machine.process();
@@ -327,7 +327,7 @@ impl Course {
                 // A request of one that has no patience may sleep for a moment, as in the kernel: long enough for others
                 // to be seen.
                 if let Call::Operate(_, patience @ Some(0)) = &mut call
-                    && self.rig.array.variant() == Variant::Combining
+                    && self.rig.array.variant() == Scheme::Combining
                     && requests.len() > 1
                 {
                     *patience = None;
@@ -405,7 +405,7 @@ impl Course {
             self.seats[place * THREADS + seat] = None;
         }
         self.processes[place] = if in_its_slot {
-            self.rig.now(self.observer, &Call::Bury(dead));
+            self.rig.now(self.observer, &Call::Reap(dead));
             self.rig.machine.process_in_place_of(dead)
         } else {
             self.dead.push(dead);
@@ -467,7 +467,7 @@ impl Course {
             self.check();
         }
         for process in std::mem::take(&mut self.dead) {
-            self.rig.now(self.observer, &Call::Bury(process));
+            self.rig.now(self.observer, &Call::Reap(process));
         }
         self.check();
         let left = self.rig.array.audit().expect("it was just whole");
@@ -483,7 +483,7 @@ fn cases() -> u32 {
     }
 }
 
-fn happen(history: &History, variant: Variant) {
+fn happen(history: &History, variant: Scheme) {
     let mut course = Course::new(history.semaphores, variant);
     for step in &history.steps {
         course.take(step);
@@ -504,7 +504,7 @@ macro_rules! for_each_variant {
             $(
                 #[test]
                 fn $name(history in history()) {
-                    happen(&history, Variant::$variant);
+                    happen(&history, Scheme::$variant);
                 }
             )*
         }
@@ -520,14 +520,14 @@ for_each_variant! {
 
 /// Whether random histories notice what is wrong.
 fn noticed(fault: Fault) {
-    machine::plant(fault);
+    system::plant(fault);
     let config =
         ProptestConfig { failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() };
     let found = TestRunner::new(config).run(&history(), |history| {
-        happen(&history, Variant::After);
+        happen(&history, Scheme::After);
         Ok(())
     });
-    machine::plant(Fault::None);
+    system::plant(Fault::None);
     assert!(found.is_err(), "nobody noticed {fault:?}");
 }
 

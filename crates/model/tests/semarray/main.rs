@@ -3,7 +3,7 @@
 
 mod crash;
 mod histories;
-mod machine;
+mod system;
 mod model;
 mod rig;
 mod take_over;

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use poundlock_core::semarray::{Audit, Variant};
+use poundlock_core::semarray::{Audit, Scheme};
 
-use crate::machine::{self, Fault, ProcessNumber, State, ThreadNumber};
+use crate::system::{self, Fault, ProcessNumber, State, ThreadNumber};
 use crate::model::{Model, Operation};
 use crate::rig::{A_WHILE, Call, Reply, Rig, View, operation, undo};
 
@@ -51,13 +51,13 @@ enum Rescue {
     /// Nobody does, but time passes.
     Time,
     /// Somebody is told.
-    Bury,
+    Reap,
     /// It was not killed, but runs another program, which is the first to use the array.
     Succeed,
     /// Somebody uses the array, and is killed before this step; then somebody else does.
     Killed(u64),
     /// Somebody is told, and is killed before this step; then time passes.
-    KilledBurying(u64),
+    KilledReaping(u64),
 }
 
 /// How a run ended.
@@ -79,7 +79,7 @@ struct Course {
 }
 
 impl Course {
-    fn new(scenario: &Scenario, variant: Variant) -> Course {
+    fn new(scenario: &Scenario, variant: Scheme) -> Course {
         let rig = Rig::new(scenario.semaphores, variant);
         for _ in 0..PROCESSES + 2 {
             rig.machine.process();
@@ -177,7 +177,7 @@ fn possible(
     all
 }
 
-fn run(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>, rescue: Rescue) -> Outcome {
+fn run(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>, rescue: Rescue) -> Outcome {
     let mut course = Course::new(scenario, variant);
     let machine = course.rig.machine.clone();
     let before = course.model.clone();
@@ -234,8 +234,8 @@ fn run(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>,
     match rescue {
         Rescue::Use => {}
         Rescue::Time => machine.pass(A_WHILE),
-        Rescue::Bury => {
-            course.rig.now(OBSERVER, &Call::Bury(VICTIM));
+        Rescue::Reap => {
+            course.rig.now(OBSERVER, &Call::Reap(VICTIM));
         }
         Rescue::Succeed => {
             course.rig.now(VICTIM, &Call::Succeed);
@@ -245,9 +245,9 @@ fn run(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>,
             course.rig.call(RESCUER, &Call::Values);
             rescued = !machine.is_alive(RESCUER);
         }
-        Rescue::KilledBurying(step) => {
+        Rescue::KilledReaping(step) => {
             machine.kill_at(RESCUER, step);
-            course.rig.call(RESCUER, &Call::Bury(VICTIM));
+            course.rig.call(RESCUER, &Call::Reap(VICTIM));
             rescued = !machine.is_alive(RESCUER);
             machine.pass(A_WHILE);
         }
@@ -309,7 +309,7 @@ impl Course {
         }
         for process in 0..PROCESSES + 2 {
             if !self.rig.machine.is_alive(process) {
-                self.rig.now(OBSERVER, &Call::Bury(process));
+                self.rig.now(OBSERVER, &Call::Reap(process));
             }
         }
         self.check();
@@ -319,10 +319,10 @@ impl Course {
 }
 
 /// Kills the victim before each of its steps, with each way to the rescue.
-fn every_step(scenario: &Scenario, variant: Variant) -> (u64, u64) {
+fn every_step(scenario: &Scenario, variant: Scheme) -> (u64, u64) {
     let mut runs = 0;
     let mut steps = 0;
-    for rescue in [Rescue::Use, Rescue::Time, Rescue::Bury, Rescue::Succeed] {
+    for rescue in [Rescue::Use, Rescue::Time, Rescue::Reap, Rescue::Succeed] {
         steps = (0..)
             .find(|step| {
                 runs += 1;
@@ -350,7 +350,7 @@ impl Drop for Sayer {
     }
 }
 
-fn note(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>, rescue: Rescue) {
+fn note(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>, rescue: Rescue) {
     NOTED.with_borrow_mut(|noted| {
         use core::fmt::Write as _;
         noted.clear();
@@ -592,10 +592,10 @@ fn scenarios() -> Vec<Scenario> {
             one(2, 1),
         ),
         bereft(
-            "bury one",
+            "reap one",
             vec![(1, several_undo(&[(0, 2), (1, 1)])), (1, one(2, -1)), (2, one(0, 0))],
             &[1],
-            Call::Bury(1),
+            Call::Reap(1),
         ),
         bereft(
             "pass over the dead",
@@ -625,7 +625,7 @@ fn scenarios() -> Vec<Scenario> {
 }
 
 /// The victim alone is killed.
-fn one_death(variant: Variant) {
+fn one_death(variant: Scheme) {
     let _sayer = Sayer;
     let (mut steps, mut runs) = (0, 0);
     for scenario in scenarios() {
@@ -638,11 +638,11 @@ fn one_death(variant: Variant) {
 
 /// And whoever comes to the rescue. Of every victim's step and every rescuer's step one in so many combinations, and every
 /// step of each.
-fn two_deaths(variant: Variant, one_in: u64) {
+fn two_deaths(variant: Scheme, one_in: u64) {
     let _sayer = Sayer;
     let mut runs = 0;
     for scenario in scenarios() {
-        for (kind, rescue) in [Rescue::Killed as fn(u64) -> Rescue, Rescue::KilledBurying].iter().enumerate()
+        for (kind, rescue) in [Rescue::Killed as fn(u64) -> Rescue, Rescue::KilledReaping].iter().enumerate()
         {
             let mut over = false;
             let mut step = 0;
@@ -668,7 +668,7 @@ fn two_deaths(variant: Variant, one_in: u64) {
 }
 
 /// A killed process's last stores are missing, as far as the orderings allow the compiler to have moved them.
-fn missing_stores(variant: Variant) {
+fn missing_stores(variant: Scheme) {
     let _sayer = Sayer;
     let mut runs = 0;
     for scenario in scenarios() {
@@ -694,7 +694,7 @@ fn missing_stores(variant: Variant) {
 }
 
 /// The greatest calls fill the journal most.
-fn greatest(variant: Variant) {
+fn greatest(variant: Scheme) {
     let _sayer = Sayer;
     let each = |change: &dyn Fn(usize) -> (usize, i32)| {
         Call::Operate((0..500).map(change).map(|(num, change)| undo(num, change)).collect(), None)
@@ -746,22 +746,22 @@ macro_rules! for_each_variant {
 
             #[test]
             fn one_is_killed() {
-                one_death(Variant::$variant);
+                one_death(Scheme::$variant);
             }
 
             #[test]
             fn the_rescuer_is_killed() {
-                two_deaths(Variant::$variant, $one_in);
+                two_deaths(Scheme::$variant, $one_in);
             }
 
             #[test]
             fn in_the_greatest_calls() {
-                greatest(Variant::$variant);
+                greatest(Scheme::$variant);
             }
 
             #[test]
             fn the_last_stores_are_missing() {
-                missing_stores(Variant::$variant);
+                missing_stores(Scheme::$variant);
             }
         }
     )*};
@@ -776,33 +776,33 @@ for_each_variant! {
 
 /// Tests that do not find what is wrong are none.
 fn caught(fault: Fault, test: impl FnOnce() + std::panic::UnwindSafe) {
-    machine::plant(fault);
+    system::plant(fault);
     let found = std::panic::catch_unwind(test);
-    machine::plant(Fault::None);
+    system::plant(Fault::None);
     assert!(found.is_err(), "nobody noticed {fault:?}");
 }
 
 #[test]
 fn a_journal_without_entries() {
-    caught(Fault::Frozen(Audit::JOURNAL_LENGTH), || one_death(Variant::After));
+    caught(Fault::Frozen(Audit::JOURNAL_LENGTH), || one_death(Scheme::After));
 }
 
 #[test]
 fn a_value_that_is_set_by_nobody() {
-    caught(Fault::Frozen(Audit::STAGED), || one_death(Variant::After));
+    caught(Fault::Frozen(Audit::STAGED), || one_death(Scheme::After));
 }
 
 #[test]
 fn half_of_the_adjustments() {
-    caught(Fault::Frozen(Audit::LEAVING), || two_deaths(Variant::After, 1));
+    caught(Fault::Frozen(Audit::LEAVING), || two_deaths(Scheme::After, 1));
 }
 
 #[test]
 fn a_death_that_nobody_sees() {
-    caught(Fault::Immortal, || one_death(Variant::After));
+    caught(Fault::Immortal, || one_death(Scheme::After));
 }
 
 #[test]
 fn stores_in_any_order() {
-    caught(Fault::Unordered, || missing_stores(Variant::After));
+    caught(Fault::Unordered, || missing_stores(Scheme::After));
 }
