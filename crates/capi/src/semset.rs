@@ -6,7 +6,7 @@ use core::{ptr, slice};
 use libc::{EINVAL, ETIMEDOUT, clockid_t, timespec};
 use poundlock_core::platform::Deadline;
 use poundlock_core::semarray::Op;
-use poundlock_linux::sem;
+use poundlock_semarray as semarray;
 
 use crate::time;
 
@@ -45,7 +45,7 @@ unsafe fn several<'a, T>(first: *const T, count: usize) -> &'a [T] {
 /// `id` can be written to, and so many values read.
 unsafe fn get(id: *mut c_int, key: c_int, values: *const u16, count: usize, flags: c_int) -> c_int {
     // SAFETY: the caller's.
-    match sem::find_or_make(key, flags, unsafe { several(values, count) }) {
+    match semarray::find_or_make(key, flags, unsafe { several(values, count) }) {
         Ok(found) => {
             // SAFETY: the caller's.
             unsafe { id.write(found) };
@@ -132,7 +132,7 @@ unsafe fn operate(
     deadline: Option<&Deadline>,
 ) -> c_int {
     // SAFETY: the caller's; an operation of C's is one.
-    match sem::operate_until(id, unsafe { several(ops.cast(), count) }, deadline) {
+    match semarray::operate_until(id, unsafe { several(ops.cast(), count) }, deadline) {
         Ok(true) => 0,
         Ok(false) => ETIMEDOUT,
         Err(error) => error,
@@ -189,7 +189,7 @@ fn status(done: Result<(), c_int>) -> c_int {
 /// user's; `ENOMEM` or `ENOSPC` if there is no room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_count(id: c_int, count: *mut usize) -> c_int {
-    match sem::length(id) {
+    match semarray::length(id) {
         Ok(length) => {
             // SAFETY: the caller's memory.
             unsafe { count.write(length) };
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn poundlock_semset_values(id: c_int, values: *mut u16, co
         return EINVAL;
     }
     // SAFETY: the caller's memory, which is there if there is any.
-    status(sem::values(id, unsafe { slice::from_raw_parts_mut(values, count) }))
+    status(semarray::values(id, unsafe { slice::from_raw_parts_mut(values, count) }))
 }
 
 /// Sets all values, and forgets what was to be undone.
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn poundlock_semset_values(id: c_int, values: *mut u16, co
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_set_values(id: c_int, values: *const u16, count: usize) -> c_int {
     // SAFETY: the caller's memory.
-    status(sem::set_values(id, unsafe { several(values, count) }))
+    status(semarray::set_values(id, unsafe { several(values, count) }))
 }
 
 /// Removes the array, for everybody: who waits gets `EIDRM`.
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn poundlock_semset_set_values(id: c_int, values: *const u
 /// Returns 0; `EINVAL` or `EIDRM` if there is no such array; `EPERM` if it is another user's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_remove(id: c_int) -> c_int {
-    status(sem::remove(id).map(drop))
+    status(semarray::remove(id).map(drop))
 }
 
 /// The end of an array's use by this process: removes it if it is one of `poundlock_semset_private` which this very
@@ -234,5 +234,5 @@ pub unsafe extern "C" fn poundlock_semset_remove(id: c_int) -> c_int {
 /// Returns what `poundlock_semset_remove` does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_close(id: c_int) -> c_int {
-    status(sem::close(id))
+    status(semarray::close(id))
 }

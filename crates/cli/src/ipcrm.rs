@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use poundlock_linux::sem::{self, Listed};
+use poundlock_semarray::{self as semarray, Listed};
 
 use crate::ipcs::parse_id;
 use crate::message::{Failure, say, status};
@@ -43,7 +43,7 @@ fn ipcrm(args: &Args) -> Result<bool, Failure> {
     let keys = args.key.iter().map(|key| parse_key(key)).collect::<Result<Vec<_>, _>>()?;
     check_domain()?;
     let mut arrays: Vec<Listed> = Vec::new();
-    sem::list(|array| arrays.push(array));
+    semarray::list(|array| arrays.push(array));
     if args.all {
         return remove_all(arrays, args.yes);
     }
@@ -135,7 +135,7 @@ enum Removal {
 }
 
 fn remove(id: i32, what: &str) -> Removal {
-    match sem::remove(id) {
+    match semarray::remove(id) {
         Ok(_) => Removal::Done,
         Err(libc::EINVAL | libc::EIDRM) => Removal::Gone,
         Err(libc::EPERM) => {

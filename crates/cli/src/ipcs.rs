@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::process::ExitCode;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use poundlock_linux::sem::{self, Listed};
+use poundlock_semarray::{self as semarray, Listed};
 use serde::Serialize;
 
 use crate::message::{Failure, status};
@@ -69,7 +69,7 @@ fn ipcs(args: &Args) -> Result<(), Failure> {
     };
     check_domain()?;
     let mut arrays: Vec<Listed> = Vec::new();
-    sem::list(|array| {
+    semarray::list(|array| {
         if wanted.is_none_or(|id| id == array.id) {
             arrays.push(array);
         }

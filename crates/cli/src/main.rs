@@ -48,14 +48,14 @@ enum Cmd {
     /// Remove semaphore arrays
     Ipcrm(ipcrm::Args),
     /// The process that `torture` watches
-    #[command(name = torture::BODY, hide = true)]
-    TortureBody(torture::BodyArgs),
+    #[command(name = poundlock_torture::BODY, hide = true)]
+    TortureBody(poundlock_torture::BodyArgs),
     /// The process that `torture --semaphores` watches
-    #[command(name = torture::ARRAYS, hide = true)]
-    TortureArrays(torture::ArraysArgs),
+    #[command(name = poundlock_torture::ARRAYS, hide = true)]
+    TortureArrays(poundlock_torture::ArraysArgs),
     /// What some of its children become
-    #[command(name = torture::EXECUTED, hide = true)]
-    TortureExecuted(torture::ExecutedArgs),
+    #[command(name = poundlock_torture::EXECUTED, hide = true)]
+    TortureExecuted(poundlock_torture::ExecutedArgs),
 }
 
 fn main() -> ExitCode {
@@ -74,9 +74,9 @@ fn dispatch(cmd: Cmd) -> ExitCode {
         Cmd::Torture(args) => torture::main(args),
         Cmd::Ipcs(args) => ipcs::main(args),
         Cmd::Ipcrm(args) => ipcrm::main(args),
-        Cmd::TortureBody(args) => torture::body(args),
-        Cmd::TortureArrays(args) => torture::arrays_body(args),
-        Cmd::TortureExecuted(args) => torture::executed(args),
+        Cmd::TortureBody(args) => poundlock_torture::body(args),
+        Cmd::TortureArrays(args) => poundlock_torture::arrays(args),
+        Cmd::TortureExecuted(args) => poundlock_torture::executed(args),
     }
 }
 

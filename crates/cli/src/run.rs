@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use poundlock_linux::sem::{Choice, Which};
 use poundlock_names::{LockName, RwLocks};
+use poundlock_semarray::{Choice, Which};
 
 use crate::message::{Failure, say};
 use crate::{launch, library, locks, program, semaphores};

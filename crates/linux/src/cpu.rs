@@ -7,7 +7,7 @@ use crate::tls::words;
 /// Finds glibc's restartable-sequences area. Until it is called, [`tag`] knows nothing.
 ///
 /// The first call enters the dynamic linker; better at start-up than under a lock.
-pub(crate) fn init() {
+pub fn init() {
     static LOOKED: AtomicBool = AtomicBool::new(false);
     if LOOKED.swap(true, Relaxed) {
         return;
@@ -38,7 +38,7 @@ pub(crate) fn use_area(offset: isize, size: u32) {
 
 /// The CPU's number plus one; 0 if unknown.
 #[inline(always)]
-pub(crate) fn tag() -> u32 {
+pub fn tag() -> u32 {
     let offset = words().rseq.load(Relaxed);
     if offset == 0 {
         return 0;

@@ -25,7 +25,7 @@ const LIMIT: u32 = (1 << 27) - 1;
 
 /// See [`Platform::epoch`](poundlock_core::Platform::epoch).
 #[inline]
-pub(crate) fn current() -> u32 {
+pub fn current() -> u32 {
     let word = WORD.load(Acquire);
     if !word.is_null() {
         // SAFETY: a word in a page that is never unmapped, or the static.

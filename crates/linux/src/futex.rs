@@ -6,8 +6,11 @@ use poundlock_core::platform::{Clock, Deadline, Until, Waited};
 
 use crate::atomic::U32;
 
-/// Runs a system call and puts `errno` back. Returns the error number of a failed call.
-pub(crate) fn keeping_errno(call: impl FnOnce() -> libc::c_long) -> Result<libc::c_long, libc::c_int> {
+/// Runs a system call and puts `errno` back.
+///
+/// # Errors
+/// The error number of a failed call.
+pub fn keeping_errno(call: impl FnOnce() -> libc::c_long) -> Result<libc::c_long, libc::c_int> {
     // SAFETY: the address of the calling thread's errno is always valid for that thread.
     let errno = unsafe { &mut *libc::__errno_location() };
     let before = *errno;
@@ -22,7 +25,7 @@ fn timespec(deadline: &Deadline) -> libc::timespec {
 }
 
 /// So many nanoseconds from now, on the monotonic clock.
-pub(crate) fn in_nanoseconds(nanoseconds: u64) -> libc::timespec {
+pub fn in_nanoseconds(nanoseconds: u64) -> libc::timespec {
     in_nanoseconds_of(libc::CLOCK_MONOTONIC, nanoseconds)
 }
 
@@ -122,7 +125,8 @@ pub(crate) fn nanoseconds() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-pub(crate) fn now(clock: libc::clockid_t) -> libc::timespec {
+/// The time of a clock.
+pub fn now(clock: libc::clockid_t) -> libc::timespec {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one timespec; these clocks exist on every kernel.
     unsafe { crate::time::reader()(clock, &mut now) };

@@ -27,10 +27,20 @@ mod platform;
 mod priority;
 pub mod registry;
 mod rseq;
-pub mod sem;
 pub mod statistics;
 pub mod time;
 pub mod tls;
+
+/// What `poundlock-semarray` is built from as well; it takes the marks of [`registry`], too. For nobody else.
+#[doc(hidden)]
+pub mod parts {
+    pub use crate::atomic::U32;
+    pub use crate::cpu::{init as init_cpu, tag};
+    pub use crate::epoch::current as epoch;
+    pub use crate::futex::{in_nanoseconds, keeping_errno, now};
+    pub use crate::memory::{map, unmap};
+    pub use crate::rseq::membarrier;
+}
 
 pub use platform::Linux;
 pub use priority::scheduling_changed;

@@ -6,7 +6,7 @@ use crate::futex::keeping_errno;
 
 /// Maps so many bytes; `None` if the kernel refuses. With `wiped`, a forked child finds zero bytes there
 /// again, or else there is no mapping. Async-signal-safe.
-pub(crate) fn map<T>(bytes: usize, wiped: bool) -> Option<*mut T> {
+pub fn map<T>(bytes: usize, wiped: bool) -> Option<*mut T> {
     let address = keeping_errno(|| {
         // SAFETY: a new private mapping, at an address of the kernel's choice.
         let memory = unsafe {
@@ -37,7 +37,7 @@ pub(crate) fn map<T>(bytes: usize, wiped: bool) -> Option<*mut T> {
 ///
 /// # Safety
 /// The mapping is of so many bytes, and not used any more.
-pub(crate) unsafe fn unmap<T>(memory: *mut T, bytes: usize) {
+pub unsafe fn unmap<T>(memory: *mut T, bytes: usize) {
     // SAFETY: the caller's.
     unsafe { libc::munmap(memory.cast(), bytes) };
 }

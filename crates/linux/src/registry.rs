@@ -57,13 +57,13 @@ struct Entry {
     epoch: AtomicU32,
     /// The next free entry's index plus one.
     next_free: AtomicU32,
-    /// What the thread uses that somebody else may want to give back: see [`crate::sem`]. Written by the
-    /// thread only.
+    /// What the thread uses that somebody else may want to give back: see `poundlock-semarray`. Written by
+    /// the thread only.
     marks: [AtomicUsize; MARKS],
 }
 
 /// How deep in nested signal handlers a thread can still say what it uses.
-pub(crate) const MARKS: usize = 4;
+pub const MARKS: usize = 4;
 
 /// Arrays of entries, made when first needed and then kept. Zero bytes are free entries.
 static TABLE: [AtomicPtr<Entry>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
@@ -125,19 +125,19 @@ pub(crate) fn record(index: u32) -> &'static Record<Linux> {
 
 /// The calling thread's marks; `None` if it has no record.
 #[inline(always)]
-pub(crate) fn marks() -> Option<&'static [AtomicUsize; MARKS]> {
+pub fn marks() -> Option<&'static [AtomicUsize; MARKS]> {
     Some(&entry(place()?).marks)
 }
 
 /// Whether some thread's mark holds this.
-pub(crate) fn is_marked(value: usize) -> bool {
+pub fn is_marked(value: usize) -> bool {
     (0..HIGH.load(Acquire).min(INDICES))
         .filter_map(try_entry)
         .any(|entry| entry.marks.iter().any(|mark| mark.load(Acquire) == value))
 }
 
 /// Clears the marks of all threads but the calling one. In a forked child, where those do not exist.
-pub(crate) fn clear_other_marks() {
+pub fn clear_other_marks() {
     let own = tls::place().checked_sub(1);
     for index in 0..HIGH.load(Relaxed).min(INDICES) {
         let Some(entry) = try_entry(index).filter(|_| Some(index) != own) else { continue };

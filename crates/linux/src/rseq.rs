@@ -27,7 +27,10 @@ const EXPEDITED: libc::c_long = 1 << 7;
 const REGISTER: libc::c_long = 1 << 8;
 
 /// The system call of that name.
-pub(crate) fn membarrier(command: libc::c_long) -> Result<libc::c_long, libc::c_int> {
+///
+/// # Errors
+/// The kernel's error number.
+pub fn membarrier(command: libc::c_long) -> Result<libc::c_long, libc::c_int> {
     // SAFETY: the call touches no memory of ours.
     keeping_errno(|| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) })
 }

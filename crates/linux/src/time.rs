@@ -16,7 +16,7 @@ pub fn after(timeout: Duration) -> Deadline {
 }
 
 /// How long it is until then; nothing if that has passed.
-pub(crate) fn left(deadline: &Deadline) -> timespec {
+pub fn left(deadline: &Deadline) -> timespec {
     let now = futex::now(id(deadline.clock));
     let borrowed = i64::from(i64::from(deadline.nanoseconds) < now.tv_nsec);
     let tv_sec = deadline.seconds.saturating_sub(now.tv_sec).saturating_sub(borrowed);

@@ -1,9 +1,5 @@
-//! Locks and semaphore arrays on Linux.
+//! Locks on Linux.
 
 mod handoff;
 mod refused;
 mod registry;
-mod sem;
-mod sem_calls;
-mod sem_memory;
-mod sem_processes;

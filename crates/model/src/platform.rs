@@ -243,6 +243,8 @@ platforms! {
 
 /// For semaphore arrays, whose time passes only as a thread says so.
 impl Host for Model {
+    type Platform = Self;
+
     fn wait_shared(word: &U32, expected: u32, nanoseconds: u64) -> Waited {
         Self::wait_shared_as(word, expected, u32::MAX, nanoseconds)
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use poundlock_core::platform::Deadline;
 use poundlock_core::semarray::{MOST_VALUE, Op};
-use poundlock_linux::sem;
+use poundlock_semarray as semarray;
 
 use crate::time;
 
@@ -218,7 +218,7 @@ impl SemaphoreSet {
             Ok(_) => Ok(made),
             Err(first) => {
                 // Nobody knows of it.
-                let _ = sem::remove(made);
+                let _ = semarray::remove(made);
                 Ok(first)
             }
         }
@@ -267,7 +267,7 @@ impl SemaphoreSet {
     fn operate_before(&self, operations: &[Operation], deadline: Option<&Deadline>) -> io::Result<bool> {
         // SAFETY: an `Operation` is an `Op`.
         let operations = unsafe { &*(ptr::from_ref(operations) as *const [Op]) };
-        sem::operate_until(self.id()?, operations, deadline).map_err(io::Error::from_raw_os_error)
+        semarray::operate_until(self.id()?, operations, deadline).map_err(io::Error::from_raw_os_error)
     }
 
     /// Takes so many units of a semaphore, for as long as the permit lives; or as the process does, if that ends first.
@@ -316,7 +316,7 @@ impl SemaphoreSet {
     /// # Errors
     /// [The type's](SemaphoreSet#errors).
     pub fn value(&self, semaphore: u16) -> io::Result<u16> {
-        sem::value(self.id()?, semaphore).map_err(io::Error::from_raw_os_error)
+        semarray::value(self.id()?, semaphore).map_err(io::Error::from_raw_os_error)
     }
 
     /// The values of all, at one moment.
@@ -325,7 +325,7 @@ impl SemaphoreSet {
     /// [The type's](SemaphoreSet#errors).
     pub fn values(&self) -> io::Result<Vec<u16>> {
         let mut values = vec![0u16; self.len()?];
-        sem::values(self.id()?, &mut values).map_err(io::Error::from_raw_os_error)?;
+        semarray::values(self.id()?, &mut values).map_err(io::Error::from_raw_os_error)?;
         Ok(values)
     }
 
@@ -346,7 +346,7 @@ impl SemaphoreSet {
         if values.len() != self.len()? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not as many values as semaphores"));
         }
-        sem::set_values(self.id()?, values).map_err(io::Error::from_raw_os_error)
+        semarray::set_values(self.id()?, values).map_err(io::Error::from_raw_os_error)
     }
 
     /// How many semaphores there are; never 0.
@@ -355,7 +355,7 @@ impl SemaphoreSet {
     /// [The type's](SemaphoreSet#errors).
     #[expect(clippy::len_without_is_empty, reason = "there is no empty set")]
     pub fn len(&self) -> io::Result<usize> {
-        sem::length(self.id()?).map_err(io::Error::from_raw_os_error)
+        semarray::length(self.id()?).map_err(io::Error::from_raw_os_error)
     }
 
     /// Removes it, for everybody: whoever waits gets an error.
@@ -363,13 +363,13 @@ impl SemaphoreSet {
     /// # Errors
     /// [The type's](SemaphoreSet#errors).
     pub fn remove(&self) -> io::Result<()> {
-        sem::remove(self.id()?).map(drop).map_err(io::Error::from_raw_os_error)
+        semarray::remove(self.id()?).map(drop).map_err(io::Error::from_raw_os_error)
     }
 }
 
 /// The id of an array for this user alone.
 fn make(key: i32, values: &[u16], flags: c_int) -> io::Result<i32> {
-    sem::find_or_make(key, flags, values).map_err(io::Error::from_raw_os_error)
+    semarray::find_or_make(key, flags, values).map_err(io::Error::from_raw_os_error)
 }
 
 impl Drop for SemaphoreSet {
@@ -377,7 +377,7 @@ impl Drop for SemaphoreSet {
         let id = *self.id.get_mut();
         // In a forked child it is the parent's.
         if !self.shared && id != 0 {
-            let _ = sem::close(id);
+            let _ = semarray::close(id);
         }
     }
 }

@@ -506,7 +506,7 @@ fn semaphores_of_a_process_go_with_it() {
 /// How many wait for semaphore 0 to grow.
 fn waiters(id: i32) -> i32 {
     // SAFETY: a command without a fourth argument.
-    unsafe { poundlock_linux::sem::control(id, 0, libc::GETNCNT, 0) }.unwrap_or(0)
+    unsafe { poundlock_semarray::control(id, 0, libc::GETNCNT, 0) }.unwrap_or(0)
 }
 
 #[test]

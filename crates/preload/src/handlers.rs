@@ -1,5 +1,5 @@
 //! The calls that install signal handlers, watched on their way to glibc's: `semop` must end when a handler has run, also one
-//! with `SA_RESTART`, after which the kernel begins a plain wait again unseen. See `poundlock_linux::sem::handler_installed`.
+//! with `SA_RESTART`, after which the kernel begins a plain wait again unseen. See `poundlock_semarray::handler_installed`.
 //!
 //! Handlers installed by bare system calls are not seen here, and found later.
 
@@ -7,7 +7,7 @@ use core::ffi::c_int;
 use core::mem;
 
 use libc::{sigaction as Action, sighandler_t};
-use poundlock_linux::sem;
+use poundlock_semarray as semarray;
 
 use crate::real::{self, Real};
 
@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old
     // SAFETY: null, or an action of the caller's.
     let new_one = unsafe { new.as_ref() };
     if new_one.is_some_and(|new| new.sa_flags & libc::SA_RESTART != 0 && is_called(new.sa_sigaction)) {
-        sem::handler_installed();
+        semarray::handler_installed();
     }
     // SAFETY: the function of this name, whose type this is; the arguments are the caller's.
     unsafe {
@@ -41,7 +41,7 @@ pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old
 /// The function's name is that of one of this type; the rest is the caller's.
 unsafe fn set(function: &Real, signal: c_int, handler: sighandler_t) -> sighandler_t {
     if is_called(handler) {
-        sem::handler_installed();
+        semarray::handler_installed();
     }
     // SAFETY: the caller's.
     unsafe {
@@ -81,7 +81,7 @@ export_set! {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
     if interrupt == 0 {
-        sem::handler_installed();
+        semarray::handler_installed();
     }
     // SAFETY: the function of this name, whose type this is.
     unsafe {

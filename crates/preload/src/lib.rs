@@ -13,7 +13,7 @@
 //! | --- | --- |
 //! | `POUNDLOCK_LOCK` | the locks to run on: a [`poundlock_names::Choice`]; the defaults if absent or unknown |
 //! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`RwLocks`](poundlock_names::RwLocks), or its default |
-//! | `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_linux::sem` |
+//! | `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_semarray` |
 //! | `POUNDLOCK_IPC_DIR` | where ours are |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
 
@@ -34,7 +34,7 @@ mod rwlock;
 mod rwlock_object;
 mod scheduling;
 mod scope;
-mod sem;
+mod semarray;
 mod spin;
 mod stat;
 mod syscall;
@@ -46,7 +46,7 @@ extern "C" fn start() {
     real::find_all();
     syscall::start();
     poundlock_linux::init();
-    sem::start();
+    semarray::start();
     // SAFETY: registers a function that stays loaded: the library is linked so that it cannot be unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }

@@ -152,7 +152,7 @@ exports! {
     c11:
         mtx_init mtx_destroy mtx_lock mtx_trylock mtx_timedlock mtx_unlock
         cnd_init cnd_destroy cnd_wait cnd_timedwait cnd_signal cnd_broadcast;
-    sem:
+    semarray:
         semget semop semtimedop semctl unshare setns _exit _Exit;
     syscall:
         syscall;

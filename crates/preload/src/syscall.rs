@@ -12,10 +12,10 @@ use core::mem;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-use poundlock_linux::sem;
+use poundlock_semarray as semarray;
 
 use crate::real;
-use crate::sem::{result, semctl, semget_ours, semop, semtimedop};
+use crate::semarray::{result, semctl, semget_ours, semop, semtimedop};
 
 /// The function of that name that comes next. Null until [`start`].
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -104,16 +104,16 @@ unsafe extern "C" fn semaphores(
                 Ok(None) => None,
                 answer => Some(result(answer.map(Option::unwrap_or_default))),
             },
-            libc::SYS_semop if sem::is_ours(id) => {
+            libc::SYS_semop if semarray::is_ours(id) => {
                 Some(semop(id, ptr::with_exposed_provenance_mut(second), third))
             }
-            libc::SYS_semtimedop if sem::is_ours(id) => Some(semtimedop(
+            libc::SYS_semtimedop if semarray::is_ours(id) => Some(semtimedop(
                 id,
                 ptr::with_exposed_provenance_mut(second),
                 third,
                 ptr::with_exposed_provenance(fourth),
             )),
-            libc::SYS_semctl if sem::is_ours(id) || goes_through_all(third as c_int) => {
+            libc::SYS_semctl if semarray::is_ours(id) || goes_through_all(third as c_int) => {
                 Some(semctl(id, second as c_int, third as c_int, fourth))
             }
             _ => None,

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 
 use poundlock_core::events::Observer;
 use poundlock_core::platform::{Atomic, Platform, Waited};
-use poundlock_core::semarray::{Array, Host, Layout, Process, Settings, Variant};
+use poundlock_core::semarray::{Array, Host, Layout, Process, Scheme, Settings};
 
 use crate::atomic::U32;
 use crate::engine::Engine;
@@ -35,6 +35,8 @@ fn wait(word: &U32, name: usize, expected: u32, nanoseconds: u64) -> Waited {
 }
 
 impl Host for Sim {
+    type Platform = Self;
+
     fn wait_shared(word: &U32, expected: u32, nanoseconds: u64) -> Waited {
         wait(word, core::ptr::from_ref(word).addr(), expected, nanoseconds)
     }
@@ -104,7 +106,7 @@ impl Host for Sim {
 pub(crate) struct Memory {
     words: &'static [U32],
     semaphores: u32,
-    variant: Variant,
+    variant: Scheme,
 }
 
 std::thread_local! {
@@ -114,7 +116,7 @@ std::thread_local! {
 
 impl Memory {
     /// For an array of so many semaphores.
-    pub(crate) fn of(semaphores: u32, variant: Variant) -> Memory {
+    pub(crate) fn of(semaphores: u32, variant: Scheme) -> Memory {
         /// Which words share a line is the same in each run.
         const ALIGNMENT: usize = 128;
         let length = Layout::new(semaphores, variant).words();

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use poundlock_core::semarray::{Report, Variant};
-use poundlock_linux::sem;
+use poundlock_core::semarray::{Report, Scheme};
+use poundlock_semarray as semarray;
 use poundlock_statfile::{ArrayEnd, Snapshot};
 use serde::Serialize;
 
@@ -71,7 +71,7 @@ impl Arrays {
             .map(|(id, end)| match end {
                 Some(end) => Array { id, fate: Fate::Removed, known: Some(Known::removed(end)) },
                 None => {
-                    let known = sem::describe(id.cast_signed()).map(|listed| Known {
+                    let known = semarray::describe(id.cast_signed()).map(|listed| Known {
                         key: listed.settings.key,
                         semaphores: listed.semaphores,
                         variant: listed.variant.name(),
@@ -146,7 +146,7 @@ impl Known {
     fn removed(end: &ArrayEnd) -> Self {
         let [lifetime_ns, free, contended, spun_ns, slept, sleeps, wakes, served, recoveries, ..] =
             end.figures;
-        let variant = Variant::ALL.into_iter().find(|variant| *variant as u32 == end.variant);
+        let variant = Scheme::ALL.into_iter().find(|variant| *variant as u32 == end.variant);
         Known {
             key: end.key,
             semaphores: end.semaphores,

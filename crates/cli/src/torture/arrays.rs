@@ -1,22 +1,17 @@
-//! `poundlock torture --semaphores`: what is told to the child whose body is `csrc/torture/arrays.c`, and what it leaves.
+//! `poundlock torture --semaphores`: what is told to the child whose body is `csrc/arrays.c` in `poundlock-torture`, and what it leaves.
 
-use std::ffi::{CString, OsStr, c_char, c_int, c_uint};
+use std::ffi::{OsStr, c_int};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::process::ExitCode;
 
-use poundlock_linux::sem::Which;
 use poundlock_names::{Choice, RwLocks};
+use poundlock_semarray::Which;
+use poundlock_torture::LANES;
 use tempfile::TempDir;
 
 use crate::message::{Failure, status};
 use crate::program::reason;
 use crate::{library, semaphores};
-
-/// As many as the body has seats for.
-pub(super) const MAX_PROCESSES: u32 = 256;
-/// Threads of each, with a key of its own.
-const LANES: u32 = 3;
 
 /// The arrays that are tortured.
 pub(super) struct Arrays {
@@ -82,64 +77,4 @@ impl Arrays {
             _ => Err(format!("{left} semaphore arrays were left in the kernel")),
         }
     }
-}
-
-/// The hidden subcommand that the child process runs.
-#[derive(clap::Args)]
-pub(crate) struct ArraysArgs {
-    processes: u32,
-    milliseconds: u64,
-    patience_ms: u64,
-    seed: u64,
-    key: c_int,
-    /// Part of the name of the library that must serve the symbols
-    library: Option<String>,
-}
-
-/// What a child of a worker becomes.
-#[derive(clap::Args)]
-pub(crate) struct ExecutedArgs {
-    id: c_int,
-    /// `give` or `keep`
-    what: String,
-}
-
-unsafe extern "C" {
-    /// See `csrc/torture/arrays.c`. `library` is null or a string.
-    fn poundlock_torture_arrays(
-        library: *const c_char,
-        processes: c_uint,
-        milliseconds: u64,
-        patience_ms: u64,
-        seed: u64,
-        key: c_int,
-    );
-    /// See `csrc/torture/array_actions.c`.
-    fn poundlock_torture_executed(id: c_int, give_back: c_int) -> c_int;
-}
-
-/// The child process.
-pub(crate) fn body(args: ArraysArgs) -> ExitCode {
-    let library = args.library.and_then(|name| CString::new(name).ok());
-    let pointer = library.as_deref().map_or(std::ptr::null(), |name| name.as_ptr());
-    // SAFETY: the string lives until the call returns. It forks while this process has one thread, and the children do
-    // not return.
-    unsafe {
-        poundlock_torture_arrays(
-            pointer,
-            args.processes,
-            args.milliseconds,
-            args.patience_ms,
-            args.seed,
-            args.key,
-        );
-    }
-    ExitCode::SUCCESS
-}
-
-/// A child of a worker, after `exec`: gives its permit back, or leaves that to its end.
-pub(crate) fn executed(args: ExecutedArgs) -> ExitCode {
-    // SAFETY: takes two numbers.
-    let code = unsafe { poundlock_torture_executed(args.id, c_int::from(args.what == "give")) };
-    ExitCode::from(code as u8)
 }

@@ -1,12 +1,13 @@
 //! What a semaphore array may ask of its machine, beyond what a lock asks.
 
+use crate::atomic::Atomics;
 use crate::platform::{Platform, Waited};
 
 /// A process that uses arrays, as it is known to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its place in the table of processes, below [`Process::SLOTS`]. It is not given to another before every array
-    /// has been told by [`bury`](super::Array::bury) that this process is gone.
+    /// has been told by [`reap`](super::Array::reap) that this process is gone.
     pub slot: u32,
     /// Its process number, for those who ask who used a semaphore last.
     pub id: u32,
@@ -17,18 +18,24 @@ impl Process {
     pub const SLOTS: u32 = (1 << 15) - 1;
 }
 
-/// A [`Platform`] whose words may lie in memory that processes share, and which knows about processes.
-pub trait Host: Platform {
+/// A word of an array.
+pub type Word<H> = <<H as Host>::Platform as Atomics>::U32;
+
+/// What knows about processes, beside a [`Platform`] whose words may lie in memory that they share.
+pub trait Host: 'static {
+    /// How threads run, and what words are.
+    type Platform: Platform;
+
     /// Sleeps while `word` holds `expected`, for so many nanoseconds at most; [`u64::MAX`] only if
     /// [`interrupts`](Host::interrupts) says so, and then without end. As [`Platform::wait`] otherwise, but
     /// across processes; and a signal handler that runs always ends it with [`Waited::Interrupted`].
-    fn wait_shared(word: &Self::U32, expected: u32, nanoseconds: u64) -> Waited;
+    fn wait_shared(word: &Word<Self>, expected: u32, nanoseconds: u64) -> Waited;
 
     /// As [`Platform::wake`], but across processes.
-    fn wake_shared(word: *const Self::U32, count: u32);
+    fn wake_shared(word: *const Word<Self>, count: u32);
 
     /// As [`Host::wait_shared`], as one of up to 32 on a word that are told apart by a bit.
-    fn wait_shared_as(word: &Self::U32, expected: u32, _bit: u32, nanoseconds: u64) -> Waited {
+    fn wait_shared_as(word: &Word<Self>, expected: u32, _bit: u32, nanoseconds: u64) -> Waited {
         Self::wait_shared(word, expected, nanoseconds)
     }
 
@@ -39,14 +46,14 @@ pub trait Host: Platform {
     }
 
     /// Wakes those that wait on the word as one of these bits; others may wake for no reason.
-    fn wake_shared_as(word: *const Self::U32, _bits: u32) {
+    fn wake_shared_as(word: *const Word<Self>, _bits: u32) {
         Self::wake_shared(word, u32::MAX);
     }
 
     /// So many times one who releases the lock serves those who ask meanwhile, before it leaves that to one of them (combining).
     const MOST_ROUNDS: u32 = 64;
 
-    /// So many sleepers elsewhere are worth a deputy, who wakes them as a call of its own.
+    /// So many sleepers elsewhere are worth a delegate, who wakes them as a call of its own.
     const LEAST_DUTY: u32 = 2;
 
     /// Where the calling thread will be woken, and how urgently: those that give the same answer can as well be woken by one of
@@ -71,13 +78,13 @@ pub trait Host: Platform {
     /// since (exec), which has not registered yet. What they held and waited for is nobody's then; the adjustments stay until
     /// it is [`gone`](Host::gone). False if in doubt. If true, everything that those threads wrote happens before the
     /// return.
-    fn deserted(slot: u32) -> bool {
+    fn owner_died(slot: u32) -> bool {
         Self::gone(slot)
     }
 
     /// Calls `act`. Before it returns, nobody comes to stand in the place of a process that is
-    /// [`deserted`](Host::deserted): its slot is given to no other, and a new program of it does not
-    /// register. So a word that names a deserted slot, if it is read and found unchanged within `act`, means
+    /// [`owner_died`](Host::owner_died): its slot is given to no other, and a new program of it does not
+    /// register. So a word that names a dead owner's slot, if it is read and found unchanged within `act`, means
     /// the same threads both times. No signal handler runs on the calling thread meanwhile.
     ///
     /// The default is for a host in which nobody ever takes such a place.
@@ -89,5 +96,5 @@ pub trait Host: Platform {
     fn seconds() -> u64;
 
     /// Makes sure that these words, zero so far if they were never written, can be written. False: there is no memory.
-    fn provide(memory: &[Self::U32]) -> bool;
+    fn provide(memory: &[Word<Self>]) -> bool;
 }

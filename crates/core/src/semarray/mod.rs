@@ -4,7 +4,7 @@
 //! caller sleeps until they can be, and adjustments undo what a process did when it ends. What is done differently
 //! from before is what Manfred Spraul's series of 2010 changed in Linux ("ipc/sem.c: Optimization for reducing spinlock
 //! contention"), and more: one linear pass over those who may proceed, the woken collected under the lock and woken after it,
-//! and the lock on a cache line of its own. [`Variant::Before`] is without these, for comparison.
+//! and the lock on a cache line of its own. [`Scheme::Before`] is without these, for comparison.
 //!
 //! An array is a slice of words ([`Layout`]), addressed by offset, so that every process may map it where it likes.
 //! Everything in it is changed under the array's lock, whose word names the process that holds it.
@@ -23,6 +23,10 @@
 //!
 //! No weak ordering is needed for what a killed process wrote: it is gone only when the kernel says so, after its last store.
 //! What must not happen is that the compiler exchanges its stores; hence the releases in the journal.
+//!
+//! Proof: docs/SEMAPHORES.md
+//! Models: crates/model/tests/models/semarray.rs, crates/model/tests/semarray
+//! Stress: tests/dropin/semarray_crash.c, tests/dropin/semarray_differ.c, crates/torture/csrc/arrays.c
 
 mod audit;
 mod host;
@@ -36,12 +40,13 @@ mod sleep;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 pub use audit::Audit;
-pub use host::{Host, Process};
+pub use host::{Host, Process, Word};
 pub use layout::Layout;
 use layout::semaphore;
 use lock::Locked;
 use queue::Operations;
 
+use crate::events::Observer;
 use crate::platform::Atomic;
 
 /// Semaphores that an array may have.
@@ -93,10 +98,11 @@ pub enum Error {
     Invalid,
 }
 
-/// How an array works: the figures of the variants are there to be compared.
+/// How an array works. Users choose it (`POUNDLOCK_SEMAPHORES=ours,combining`), and every process that opens an array must be
+/// able to work as its maker chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Variant {
+pub enum Scheme {
     /// One pass, wake-ups after the lock, the lock on its own cache line.
     #[default]
     After = 0,
@@ -108,9 +114,9 @@ pub enum Variant {
     SharedLine = 3,
 }
 
-impl Variant {
-    /// Every variant.
-    pub const ALL: [Variant; 4] = [Self::After, Self::Before, Self::Combining, Self::SharedLine];
+impl Scheme {
+    /// Every scheme.
+    pub const ALL: [Scheme; 4] = [Self::After, Self::Before, Self::Combining, Self::SharedLine];
 
     /// The name by which people choose it.
     pub const fn name(self) -> &'static str {
@@ -122,7 +128,7 @@ impl Variant {
         }
     }
 
-    /// The variant of that name.
+    /// The scheme of that name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|variant| variant.name() == name)
     }
@@ -182,11 +188,10 @@ pub struct Report {
 }
 
 /// An array: a view of its memory.
-#[derive(Debug)]
 pub struct Array<'a, H: Host> {
-    words: &'a [H::U32],
+    words: &'a [Word<H>],
     layout: Layout,
-    variant: Variant,
+    variant: Scheme,
 }
 
 impl<H: Host> Clone for Array<'_, H> {
@@ -203,9 +208,9 @@ impl<'a, H: Host> Array<'a, H> {
     ///
     /// `None`: the number or the length does not fit.
     pub fn format(
-        words: &'a [H::U32],
+        words: &'a [Word<H>],
         semaphores: u32,
-        variant: Variant,
+        variant: Scheme,
         settings: &Settings,
     ) -> Option<Self> {
         let layout = Layout::new(semaphores, variant);
@@ -213,7 +218,7 @@ impl<'a, H: Host> Array<'a, H> {
             return None;
         }
         let array = Self { words, layout, variant };
-        let now = H::now();
+        let now = H::Platform::now();
         for (at, value) in [
             (layout::VERSION, layout::VERSION_VALUE),
             (layout::SEMAPHORES, semaphores),
@@ -236,7 +241,7 @@ impl<'a, H: Host> Array<'a, H> {
     }
 
     /// The array in this memory; `None` if it is none of this version, or the memory is too short.
-    pub fn open(words: &'a [H::U32]) -> Option<Self> {
+    pub fn open(words: &'a [Word<H>]) -> Option<Self> {
         let semaphores = words.get(layout::SEMAPHORES)?;
         if words.get(layout::MAGIC)?.load(Acquire) != layout::MAGIC_VALUE
             || words.get(layout::VERSION)?.load(Relaxed) != layout::VERSION_VALUE
@@ -245,7 +250,7 @@ impl<'a, H: Host> Array<'a, H> {
         }
         let semaphores = semaphores.load(Relaxed);
         let variant = words.get(layout::VARIANT)?.load(Relaxed);
-        let variant = Variant::ALL.into_iter().find(|known| *known as u32 == variant)?;
+        let variant = Scheme::ALL.into_iter().find(|known| *known as u32 == variant)?;
         let layout = Layout::new(semaphores, variant);
         let fits = (1..=MOST_SEMAPHORES).contains(&semaphores) && words.len() >= layout.words();
         fits.then_some(Self { words, layout, variant })
@@ -257,7 +262,7 @@ impl<'a, H: Host> Array<'a, H> {
     }
 
     /// How it works.
-    pub fn variant(&self) -> Variant {
+    pub fn variant(&self) -> Scheme {
         self.variant
     }
 
@@ -277,7 +282,7 @@ impl<'a, H: Host> Array<'a, H> {
         if operations.iter().any(|operation| usize::from(operation.num) >= self.layout.semaphores) {
             return Err(Error::TooFar);
         }
-        if self.variant == Variant::Combining {
+        if self.variant == Scheme::Combining {
             return self.operate_combining(operations, patience);
         }
         let locked = self.lock()?;
@@ -431,7 +436,7 @@ impl<'a, H: Host> Array<'a, H> {
         let born = u64::from(self.at(layout::BORN).load(Relaxed))
             | u64::from(self.at(layout::BORN + 1).load(Relaxed)) << 32;
         Report {
-            lifetime_ns: H::now().saturating_sub(born),
+            lifetime_ns: H::Platform::now().saturating_sub(born),
             free: self.load_wide(layout::FREE),
             contended: self.load_wide(layout::CONTENDED),
             spun_ns: self.load_wide(layout::SPUN),
@@ -453,9 +458,9 @@ impl<'a, H: Host> Array<'a, H> {
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Interrupted`]: nothing was done.
-    pub fn bury(&self, slot: u32) -> Result<(), Error> {
+    pub fn reap(&self, slot: u32) -> Result<(), Error> {
         let locked = self.lock()?;
-        locked.bury(slot);
+        locked.reap(slot);
         locked.release();
         Ok(())
     }
@@ -464,7 +469,7 @@ impl<'a, H: Host> Array<'a, H> {
     /// are to get nothing of what it gives back: then it is left to be found gone.
     ///
     /// # Errors
-    /// As [`Array::bury`].
+    /// As [`Array::reap`].
     pub fn leave(&self) -> Result<(), Error> {
         let locked = self.lock()?;
         let slot = locked.me().slot;
@@ -482,13 +487,13 @@ impl<'a, H: Host> Array<'a, H> {
         self.under_lock(|locked| Ok(ask(locked, num as usize)))
     }
 
-    /// Calls `work` with the lock held and the dead buried, unless the array was removed.
+    /// Calls `work` with the lock held and the dead reaped, unless the array was removed.
     fn under_lock<T>(&self, work: impl FnOnce(&Locked<'_, H>) -> Result<T, Error>) -> Result<T, Error> {
         let locked = self.lock()?;
         let result = if locked.load(layout::REMOVED) != 0 {
             Err(Error::Gone)
         } else {
-            locked.bury_the_dead();
+            locked.reap_dead();
             work(&locked)
         };
         locked.release();
@@ -498,7 +503,7 @@ impl<'a, H: Host> Array<'a, H> {
     /// The word there. An offset beyond the end, which only somebody who overwrote the array can have caused, is another
     /// word of it.
     #[inline(always)]
-    fn at(&self, offset: usize) -> &H::U32 {
+    fn at(&self, offset: usize) -> &Word<H> {
         let offset = if offset < self.words.len() { offset } else { layout::LARGE_HIGH };
         // SAFETY: `format` and `open` have found at least `Layout::words` words, more than the constant.
         unsafe { self.words.get_unchecked(offset) }

@@ -35,8 +35,9 @@ use super::lock::Locked;
 use super::queue::{
     APPLIED, NO_ROOM, OUT_OF_RANGE, Operations, REFUSED, REMOVED, SLEEPING, Tried, WAS_REMOVED,
 };
-use super::{Array, Error, Host, Op, Variant};
-use crate::platform::{Atomic, Waited};
+use super::{Array, Error, Host, Op, Scheme};
+use crate::events::Observer;
+use crate::platform::{Atomic, Platform, Waited};
 
 /// How often a sleeper looks, in nanoseconds.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -65,7 +66,7 @@ impl<H: Host> Array<'_, H> {
             locked.release();
             return Err(Error::Gone);
         }
-        locked.bury_the_dead();
+        locked.reap_dead();
         let undo = match locked.undo_wanted(operations, me.slot, me.id) {
             Ok(undo) => undo,
             Err(error) => {
@@ -113,7 +114,7 @@ impl<H: Host> Array<'_, H> {
         let state = self.at(record + waiter::STATE);
         let (channel, bit) = self.channel(index);
         let channel = self.at(channel);
-        let begin = patience.map(|_| H::now());
+        let begin = patience.map(|_| H::Platform::now());
         // A waker that does not see this yet wakes it itself.
         self.at(record + waiter::PLACE).store(H::place(), Relaxed);
         // Once it has been completed, nothing stops it from taking its result.
@@ -124,7 +125,7 @@ impl<H: Host> Array<'_, H> {
             // Acquire: partner of the release in `Array::tell`.
             let result = state.load(Acquire);
             if result != SLEEPING {
-                self.serve_as_deputy(index);
+                self.serve_as_delegate(index);
                 self.leave_record(index);
                 return match result {
                     APPLIED => Ok(()),
@@ -139,7 +140,7 @@ impl<H: Host> Array<'_, H> {
             self.serve_if_it_is_its_turn(record);
             let left = match (patience, begin) {
                 (Some(patience), Some(begin)) if !completed => {
-                    Some(patience.saturating_sub(H::now().saturating_sub(begin)))
+                    Some(patience.saturating_sub(H::Platform::now().saturating_sub(begin)))
                 }
                 _ => None,
             };
@@ -172,7 +173,7 @@ impl<H: Host> Array<'_, H> {
         loop {
             match self.lock() {
                 Ok(locked) => return locked,
-                Err(_) => H::stall(round),
+                Err(_) => H::Platform::stall(round),
             }
             round = round.saturating_add(1);
         }
@@ -219,7 +220,7 @@ impl<H: Host> Array<'_, H> {
         }
         let locked = self.lock_again();
         locked.drain();
-        locked.bury_the_dead();
+        locked.reap_dead();
         if locked.load(ARRAY_REMOVED) != 0 {
             locked.refuse_everybody();
         }
@@ -256,7 +257,7 @@ impl<H: Host> Array<'_, H> {
         word(waiter::LISTS) == 0
             && word(waiter::RESULT) != SLEEPING
             && word(waiter::STATE) == SLEEPING
-            && word(waiter::WAKER).checked_sub(1).is_some_and(H::deserted)
+            && word(waiter::WAKER).checked_sub(1).is_some_and(H::owner_died)
     }
 
     /// How long this sleeper sleeps before it looks. SENTINEL: without end if the sentinel is of its own process and a signal
@@ -326,7 +327,7 @@ impl<H: Host> Array<'_, H> {
 
     // Combining.
 
-    /// [`Array::operate`], if the array is a [`Variant::Combining`] one.
+    /// [`Array::operate`], if the array is a [`Scheme::Combining`] one.
     pub(super) fn operate_combining(&self, operations: &[Op], patience: Option<u64>) -> Result<(), Error> {
         if let Some(locked) = self.try_lock()? {
             return self.operate_locked(locked, operations, patience);
@@ -410,7 +411,7 @@ impl<H: Host> Locked<'_, H> {
     fn stand_in(&self, index: u32) {
         let sentinel = self.load(SENTINEL).checked_sub(1);
         let owner = sentinel.map_or(0, |sentinel| self.load(self.array().waiter(sentinel) + waiter::OWNER));
-        if owner == 0 || H::deserted(owner - 1) {
+        if owner == 0 || H::owner_died(owner - 1) {
             self.at(SENTINEL).store(index + 1, Relaxed);
         }
     }
@@ -418,7 +419,7 @@ impl<H: Host> Locked<'_, H> {
     /// If a sleeper was completed and its waker is gone, wakes it after the release.
     fn look_after(&self, index: u32) {
         let waker = self.load(self.array().waiter(index) + waiter::WAKER);
-        if waker != 0 && waker != self.me().slot + 1 && H::deserted(waker - 1) {
+        if waker != 0 && waker != self.me().slot + 1 && H::owner_died(waker - 1) {
             self.adopt(index);
         }
     }
@@ -426,7 +427,7 @@ impl<H: Host> Locked<'_, H> {
     /// Serves the requests, the oldest first. Each stays in the list until all are served, so that none is lost if this process
     /// dies; those that were served are known by their cleared `ASKED`.
     pub(super) fn drain(&self) {
-        if self.array().variant != Variant::Combining {
+        if self.array().variant != Scheme::Combining {
             return;
         }
         let requests = self.at(REQUESTS);
@@ -481,8 +482,8 @@ impl<H: Host> Locked<'_, H> {
         let record = self.array().waiter(index);
         let (owner, process) = (self.load(record + waiter::OWNER), self.load(record + waiter::PROCESS));
         self.array().add_wide(SERVED, 1);
-        if H::deserted(owner.wrapping_sub(1)) {
-            // Its record is freed when the process is buried.
+        if H::owner_died(owner.wrapping_sub(1)) {
+            // Its record is freed when the process is reaped.
             self.set(record + waiter::ASKED, 0);
             self.commit();
             return;

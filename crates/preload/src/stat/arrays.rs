@@ -5,7 +5,7 @@
 use core::ffi::c_int;
 
 use poundlock_core::semarray::Report;
-use poundlock_linux::sem;
+use poundlock_semarray as semarray;
 use poundlock_statfile::ArrayEnd;
 
 use super::RECORDER;
@@ -19,8 +19,8 @@ pub(crate) fn array_used(id: i32) {
 /// Removes this array, which is ours, and keeps its report.
 pub(crate) fn remove_array(id: i32) -> Result<(), c_int> {
     // While it is there.
-    let described = sem::describe(id);
-    let report = sem::remove(id)?;
+    let described = semarray::describe(id);
+    let report = semarray::remove(id)?;
     let Report { lifetime_ns, free, contended, spun_ns, slept, sleeps, wakes, served, recoveries } = report;
     let mut end = ArrayEnd::default();
     if let Some(array) = described {

@@ -5,7 +5,7 @@ use std::io;
 use std::mem;
 use std::ptr;
 
-use poundlock_core::semarray::{Op, Report, Variant};
+use poundlock_core::semarray::{Op, Report, Scheme};
 use serde::{Deserialize, Serialize};
 
 use super::failed;
@@ -74,8 +74,8 @@ pub(super) fn with_arrays<U: Use>(mechanism: Mechanism, user: U) -> Result<U::Ou
         Mechanism::Kernel => user.with::<Kernel>(),
         _ if mechanism.is_ours() => {
             // The environment chooses. An array that the kernel makes, or one of another variant, would be measured as well.
-            let chosen = poundlock_linux::sem::choice().variant;
-            if Variant::parse(mechanism.name()) != Some(chosen) {
+            let chosen = poundlock_semarray::choice().variant;
+            if Scheme::parse(mechanism.name()) != Some(chosen) {
                 return Err(Error::Options(format!("arrays are {} here", chosen.name())));
             }
             user.with::<Ours>()
@@ -150,7 +150,7 @@ const _: () = assert!(mem::size_of::<libc::sembuf>() == mem::size_of::<Op>());
 
 impl Array for Ours {
     fn new(semaphores: usize) -> Result<Self> {
-        let made = poundlock_linux::sem::get(libc::IPC_PRIVATE, semaphores as c_int, libc::IPC_CREAT | 0o600);
+        let made = poundlock_semarray::get(libc::IPC_PRIVATE, semaphores as c_int, libc::IPC_CREAT | 0o600);
         match made {
             Ok(Some(id)) => Ok(Ours { id }),
             Ok(None) => Err(Error::Options("arrays are left to the kernel here".to_owned())),
@@ -162,12 +162,12 @@ impl Array for Ours {
     fn operate(&self, operations: &mut [libc::sembuf]) -> std::result::Result<(), Errno> {
         let first = operations.as_ptr().cast::<Op>();
         // SAFETY: the pointer and the length are the slice's; the two types are laid out the same.
-        unsafe { poundlock_linux::sem::operate(self.id, first, operations.len(), ptr::null()) }
+        unsafe { poundlock_semarray::operate(self.id, first, operations.len(), ptr::null()) }
     }
 
     fn held(&self) -> Option<Held> {
         let mut held = None;
-        poundlock_linux::sem::list(|listed| {
+        poundlock_semarray::list(|listed| {
             if listed.id == self.id {
                 held = Some(Held::from(listed.report));
             }
@@ -176,7 +176,7 @@ impl Array for Ours {
     }
 
     fn remove(&self) -> std::result::Result<(), Errno> {
-        poundlock_linux::sem::remove(self.id).map(|_| ())
+        poundlock_semarray::remove(self.id).map(|_| ())
     }
 
     fn abandon(&self) -> std::result::Result<(), Errno> {

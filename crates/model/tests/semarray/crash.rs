@@ -1,0 +1,808 @@
+//! Processes that are killed before each of their steps in turn.
+//!
+//! A scenario leads to a call by the victim, which is killed before its first step, its second, and so on to its last.
+//! Afterwards the array must be what it was before the call or what it is after it, with the victim's adjustments
+//! applied and its sleepers gone; nobody who could proceed may be left asleep; and no record may be left over. Those
+//! who come to the rescue are killed in the same way.
+
+use std::collections::BTreeSet;
+
+use poundlock_core::semarray::{Audit, Scheme};
+
+use crate::model::{Model, Operation};
+use crate::rig::{A_WHILE, Call, Reply, Rig, View, operation, undo};
+use crate::system::{self, Fault, ProcessNumber, State, ThreadNumber};
+
+/// The process that is killed.
+const VICTIM: ProcessNumber = 0;
+/// Processes in a scenario, the victim included.
+const PROCESSES: usize = 6;
+/// The process that does nothing else but look.
+const OBSERVER: ProcessNumber = PROCESSES;
+/// The one that is killed on coming to the rescue.
+const RESCUER: ProcessNumber = PROCESSES + 1;
+
+/// What happens to a victim that sleeps, so that it goes on.
+#[derive(Clone, Debug)]
+enum Meanwhile {
+    Nothing,
+    Call(ProcessNumber, Call),
+    Interrupt,
+    Time(u64),
+}
+
+#[derive(Clone, Debug)]
+struct Scenario {
+    name: &'static str,
+    semaphores: usize,
+    /// Calls before, of which some may sleep.
+    before: Vec<(ProcessNumber, Call)>,
+    /// Processes that are killed before, which nobody has seen yet.
+    dead: Vec<ProcessNumber>,
+    call: Call,
+    meanwhile: Meanwhile,
+}
+
+/// How others find out that the victim was killed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rescue {
+    /// Somebody uses the array.
+    Use,
+    /// Nobody does, but time passes.
+    Time,
+    /// Somebody is told.
+    Reap,
+    /// It was not killed, but runs another program, which is the first to use the array.
+    Succeed,
+    /// Somebody uses the array, and is killed before this step; then somebody else does.
+    Killed(u64),
+    /// Somebody is told, and is killed before this step; then time passes.
+    KilledReaping(u64),
+}
+
+/// How a run ended.
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    /// The victim's call was over before the step at which it was to be killed.
+    Over,
+    /// Nobody was killed to the end of what was to be tried.
+    NotKilled,
+    Checked,
+}
+
+/// The array on the machine and in the model, side by side.
+struct Course {
+    rig: Rig,
+    model: Model,
+    /// Threads whose calls may sleep, and the survivors among which are asked what they were told.
+    threads: Vec<ThreadNumber>,
+}
+
+impl Course {
+    fn new(scenario: &Scenario, variant: Scheme) -> Course {
+        let rig = Rig::new(scenario.semaphores, variant);
+        for _ in 0..PROCESSES + 2 {
+            rig.machine.process();
+        }
+        let mut course = Course { rig, model: Model::new(scenario.semaphores), threads: Vec::new() };
+        for (process, call) in &scenario.before {
+            course.call(*process, call);
+        }
+        for process in &scenario.dead {
+            course.rig.machine.kill(*process);
+        }
+        course
+    }
+
+    /// Makes a call that nobody is killed in.
+    fn call(&mut self, process: ProcessNumber, call: &Call) {
+        let thread = self.rig.call(process, call);
+        let expected = call.model(&mut self.model, thread, process, self.rig.machine.clock());
+        assert_eq!(self.rig.reply(thread), expected, "what {call:?} gives");
+        self.threads.push(thread);
+    }
+
+    fn alive(&self, thread: ThreadNumber) -> bool {
+        self.rig.machine.state(thread) != State::Killed
+    }
+
+    /// Whether this is what became of the array and of those who survived.
+    fn fits(&self, model: &Model, view: &Option<View>) -> bool {
+        let told = |thread: &ThreadNumber| match self.rig.reply(*thread) {
+            Some(Reply::Ended(answer)) => {
+                model.answers.get(thread).is_none_or(|expected| *expected == answer)
+            }
+            Some(Reply::Saw(_)) => true,
+            None => !model.answers.contains_key(thread),
+        };
+        View::fits(view, model) && self.threads.iter().filter(|thread| self.alive(**thread)).all(told)
+    }
+}
+
+/// All that may be if these processes die, in any order, after some calls. If the victim runs another program, it loses
+/// its sleepers only.
+fn deaths(model: &Model, processes: &[ProcessNumber], rescue: Rescue) -> BTreeSet<Model> {
+    if processes.is_empty() {
+        return BTreeSet::from([model.clone()]);
+    }
+    let mut all = BTreeSet::new();
+    for process in processes {
+        let mut model = model.clone();
+        end(&mut model, *process, rescue);
+        let others: Vec<_> = processes.iter().copied().filter(|other| other != process).collect();
+        all.extend(deaths(&model, &others, rescue));
+    }
+    all
+}
+
+fn end(model: &mut Model, process: ProcessNumber, rescue: Rescue) {
+    if process == VICTIM && rescue == Rescue::Succeed {
+        Call::Succeed.model(model, 0, VICTIM, 0);
+    } else {
+        model.end(process);
+    }
+}
+
+/// All that may be when the victim is killed in its call: it happened or it did not, and the dead were found
+/// before it or after.
+fn possible(
+    model: &Model,
+    dead: &[ProcessNumber],
+    rescue: Rescue,
+    call: impl Fn(&mut Model),
+) -> BTreeSet<Model> {
+    let mut with_victim = dead.to_vec();
+    with_victim.push(VICTIM);
+    let mut all = deaths(model, &with_victim, rescue);
+    // Some of its other threads may have been killed before this one came so far.
+    let asleep = model.asleep(VICTIM);
+    for some in 0..1 << asleep.len() {
+        let mut model = model.clone();
+        asleep
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| some >> at & 1 != 0)
+            .for_each(|(_, thread)| model.lose(*thread));
+        let model = &model;
+        for before in deaths(model, dead, rescue) {
+            let mut after = before.clone();
+            call(&mut after);
+            end(&mut after, VICTIM, rescue);
+            all.insert(after);
+        }
+        let mut first = model.clone();
+        call(&mut first);
+        all.extend(deaths(&first, &with_victim, rescue));
+    }
+    all
+}
+
+fn run(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>, rescue: Rescue) -> Outcome {
+    let mut course = Course::new(scenario, variant);
+    let machine = course.rig.machine.clone();
+    let before = course.model.clone();
+    match without {
+        None if rescue == Rescue::Succeed => machine.succeed_at(VICTIM, step),
+        None => machine.kill_at(VICTIM, step),
+        Some(nth) => machine.kill_without(VICTIM, step, nth),
+    }
+    let thread = course.rig.call(VICTIM, &scenario.call);
+    let clock = machine.clock();
+    let called = |model: &mut Model| {
+        scenario.call.model(model, thread, VICTIM, clock);
+    };
+    let mut all = possible(&before, &scenario.dead, rescue, called);
+    if matches!(machine.state(thread), State::Asleep { .. }) {
+        // It goes on, and is killed then.
+        let mut slept = deaths(&before, &scenario.dead, rescue).pop_first().expect("there is one");
+        called(&mut slept);
+        match &scenario.meanwhile {
+            Meanwhile::Nothing => {}
+            Meanwhile::Call(process, call) => {
+                let other = course.rig.call(*process, call);
+                course.threads.push(other);
+                call.model(&mut slept, other, *process, machine.clock());
+            }
+            Meanwhile::Interrupt => {
+                machine.interrupt(thread);
+                machine.settle();
+                slept.interrupt(thread);
+            }
+            Meanwhile::Time(time) => {
+                machine.pass(*time);
+                slept.pass(machine.clock());
+            }
+        }
+        end(&mut slept, VICTIM, rescue);
+        all = BTreeSet::from([slept]);
+    }
+    let over = machine.state(thread) != State::Killed;
+    if over {
+        // The last step of all: it was killed when it had returned, or as it sleeps.
+        if !matches!(machine.state(thread), State::Asleep { .. }) {
+            assert!(matches!(machine.state(thread), State::Ended), "the call does not return");
+        }
+        if without.is_some() {
+            return Outcome::Over;
+        }
+        if rescue == Rescue::Succeed { machine.end_threads(VICTIM) } else { machine.kill(VICTIM) }
+    } else if without.is_some() && !machine.did_without() {
+        return Outcome::NotKilled;
+    }
+
+    let mut rescued = true;
+    match rescue {
+        Rescue::Use => {}
+        Rescue::Time => machine.pass(A_WHILE),
+        Rescue::Reap => {
+            course.rig.now(OBSERVER, &Call::Reap(VICTIM));
+        }
+        Rescue::Succeed => {
+            course.rig.now(VICTIM, &Call::Succeed);
+        }
+        Rescue::Killed(step) => {
+            machine.kill_at(RESCUER, step);
+            course.rig.call(RESCUER, &Call::Values);
+            rescued = !machine.is_alive(RESCUER);
+        }
+        Rescue::KilledReaping(step) => {
+            machine.kill_at(RESCUER, step);
+            course.rig.call(RESCUER, &Call::Reap(VICTIM));
+            rescued = !machine.is_alive(RESCUER);
+            machine.pass(A_WHILE);
+        }
+    }
+    machine.disarm();
+    // Before anything else can happen.
+    let view = course.rig.view(OBSERVER);
+    machine.pass(A_WHILE);
+    for model in std::mem::take(&mut all) {
+        let mut model = model;
+        model.pass(machine.clock());
+        all.insert(model);
+    }
+    let later = course.rig.view(OBSERVER);
+    assert_eq!(view, later, "whoever uses the array first does not see what it will be");
+    let found = all.iter().find(|model| course.fits(model, &view));
+    let Some(found) = found else {
+        let told: Vec<_> = course.threads.iter().map(|thread| (*thread, course.rig.reply(*thread))).collect();
+        panic!("the array is\n{view:?}\n{told:?}\nbut may be one of\n{all:#?}");
+    };
+    course.model = found.clone();
+    course.audit();
+
+    // Whoever sleeps can still be woken, and nothing is left in the end.
+    if !course.model.removed {
+        course.call(OBSERVER, &Call::SetValues(vec![9; scenario.semaphores]));
+        course.check();
+        course.call(OBSERVER, &Call::SetValues(vec![0; scenario.semaphores]));
+        course.check();
+    }
+    course.finish();
+    match (over, rescued) {
+        (true, _) => Outcome::Over,
+        (_, false) => Outcome::NotKilled,
+        _ => Outcome::Checked,
+    }
+}
+
+impl Course {
+    fn check(&self) {
+        let view = self.rig.view(OBSERVER);
+        assert!(self.fits(&self.model, &view), "the array is {view:?}, but should be {:#?}", self.model);
+        self.audit();
+    }
+
+    fn audit(&self) {
+        if let Err(wrong) = self.rig.array.audit() {
+            panic!("{wrong}");
+        }
+    }
+
+    /// Everybody ends; nothing is left.
+    fn finish(&mut self) {
+        for process in 0..PROCESSES {
+            if self.rig.machine.is_alive(process) {
+                self.rig.machine.kill(process);
+                self.model.end(process);
+            }
+        }
+        for process in 0..PROCESSES + 2 {
+            if !self.rig.machine.is_alive(process) {
+                self.rig.now(OBSERVER, &Call::Reap(process));
+            }
+        }
+        self.check();
+        let left = self.rig.array.audit().expect("it was just whole");
+        assert!(left.is_empty(), "records are left over: {left:?}");
+    }
+}
+
+/// Kills the victim before each of its steps, with each way to the rescue.
+fn every_step(scenario: &Scenario, variant: Scheme) -> (u64, u64) {
+    let mut runs = 0;
+    let mut steps = 0;
+    for rescue in [Rescue::Use, Rescue::Time, Rescue::Reap, Rescue::Succeed] {
+        steps = (0..)
+            .find(|step| {
+                runs += 1;
+                note(scenario, variant, *step, None, rescue);
+                run(scenario, variant, *step, None, rescue) == Outcome::Over
+            })
+            .expect("it ends");
+        assert!(steps > 0, "{}: the victim takes no step", scenario.name);
+    }
+    (steps, runs)
+}
+
+std::thread_local! {
+    static NOTED: core::cell::RefCell<String> = const { core::cell::RefCell::new(String::new()) };
+}
+
+/// Says where it was, if a check fails.
+struct Sayer;
+
+impl Drop for Sayer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            NOTED.with_borrow(|noted| eprintln!("this was {noted}"));
+        }
+    }
+}
+
+fn note(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>, rescue: Rescue) {
+    NOTED.with_borrow_mut(|noted| {
+        use core::fmt::Write as _;
+        noted.clear();
+        let _ = write!(
+            noted,
+            "{:?} ({}), killed before step {step}, without {without:?}, then {rescue:?}",
+            scenario.name,
+            variant.name()
+        );
+    });
+}
+
+fn one(num: usize, change: i32) -> Call {
+    Call::Operate(vec![operation(num, change)], None)
+}
+
+fn one_undo(num: usize, change: i32) -> Call {
+    Call::Operate(vec![undo(num, change)], None)
+}
+
+fn several(changes: &[(usize, i32)]) -> Call {
+    Call::Operate(changes.iter().map(|(num, change)| operation(*num, *change)).collect(), None)
+}
+
+fn several_undo(changes: &[(usize, i32)]) -> Call {
+    Call::Operate(changes.iter().map(|(num, change)| undo(*num, *change)).collect(), None)
+}
+
+fn scenarios() -> Vec<Scenario> {
+    let plain = |name, before: Vec<(ProcessNumber, Call)>, call| Scenario {
+        name,
+        semaphores: 3,
+        before,
+        dead: vec![],
+        call,
+        meanwhile: Meanwhile::Nothing,
+    };
+    let asleep = |name, before, call, meanwhile| Scenario { meanwhile, ..plain(name, before, call) };
+    let bereft =
+        |name, before, dead: &[_], call| Scenario { dead: dead.to_vec(), ..plain(name, before, call) };
+    let by_another = |call| Meanwhile::Call(1, call);
+    vec![
+        // Operations that disturb nobody.
+        plain("give", vec![], one(0, 2)),
+        plain("take", vec![(1, one(0, 2))], one(0, -1)),
+        plain("zero already", vec![], one(0, 0)),
+        plain("several", vec![(1, one(1, 3))], several(&[(0, 1), (1, -2), (2, 3), (0, -1)])),
+        plain(
+            "none of several",
+            vec![(1, one(1, 3))],
+            Call::Operate(
+                vec![operation(0, 1), operation(1, -2), Operation { no_wait: true, ..operation(2, -3) }],
+                None,
+            ),
+        ),
+        plain("out of range", vec![(1, one(0, 32_767))], several(&[(1, 1), (0, 1)])),
+        // Adjustments.
+        plain("first adjustment", vec![], one_undo(0, 2)),
+        plain("another adjustment", vec![(0, one_undo(0, 2))], one_undo(1, 2)),
+        plain("same adjustment", vec![(0, one_undo(0, 2))], one_undo(0, 3)),
+        plain("no more adjustments", vec![(0, one_undo(0, 2))], one_undo(0, -2)),
+        plain(
+            "adjustments among others'",
+            vec![(1, one_undo(0, 2)), (2, one_undo(0, 2)), (0, one_undo(1, 1)), (3, one_undo(0, 3))],
+            several_undo(&[(1, -1), (0, -1), (2, 2)]),
+        ),
+        plain(
+            "an adjustment that wakes",
+            vec![(0, one(0, 2)), (0, one_undo(0, -2)), (1, one(0, -1))],
+            one(1, 1),
+        ),
+        // Waking those who wait for one thing.
+        plain("wake one", vec![(1, one(0, -1))], one(0, 1)),
+        plain("wake one who adjusts", vec![(1, one_undo(0, -1))], one(0, 1)),
+        plain(
+            "wake several",
+            vec![(1, one(0, -1)), (2, one(0, -2)), (3, one_undo(0, -1)), (4, one(0, -1))],
+            one_undo(0, 3),
+        ),
+        plain(
+            "wake at several",
+            vec![(1, one(0, -1)), (2, one(1, -1)), (3, one(2, -1)), (4, one(2, -1))],
+            several(&[(2, 1), (1, 1), (0, 1)]),
+        ),
+        plain("wake a second one", vec![(1, one(0, -3)), (2, one(0, -2)), (3, one(0, -2))], one(0, 2)),
+        plain(
+            "wake for zero",
+            vec![(1, one(0, 1)), (2, one(0, 0)), (3, one(0, 0)), (4, one(1, 0))],
+            one(0, -1),
+        ),
+        plain("wake for zero in passing", vec![(1, one(0, -1)), (2, one(1, 1)), (3, one(0, 0))], one(0, 1)),
+        plain(
+            "a thread of its own",
+            vec![(0, one_undo(0, -1)), (1, one(0, -1)), (0, one(1, -1))],
+            several(&[(0, 2), (1, 1)]),
+        ),
+        // Waking those who wait for several things.
+        plain("wake several things", vec![(1, one(0, 1)), (2, several(&[(0, -1), (1, -1)]))], one(1, 1)),
+        plain(
+            "wake a chain",
+            vec![
+                (1, several(&[(0, -1), (1, 1)])),
+                (2, several_undo(&[(1, -1), (2, 1)])),
+                (3, one(2, -1)),
+                (4, several(&[(2, 0), (1, 0), (0, 0)])),
+                (5, one(0, 0)),
+            ],
+            one(0, 1),
+        ),
+        plain(
+            "wake in the order of coming",
+            vec![(1, one(0, -2)), (2, several(&[(0, -1), (1, -1)])), (3, one(0, -1)), (4, one(1, -1))],
+            several(&[(0, 2), (1, 1)]),
+        ),
+        plain(
+            "wake an earlier one again",
+            vec![(1, one(0, -2)), (2, several(&[(1, -1), (0, 1)])), (3, one(1, -1))],
+            several(&[(1, 1), (0, 1)]),
+        ),
+        plain(
+            "wake one who finds no room",
+            vec![(1, several(&[(0, -1), (1, 32_767)])), (2, one(0, -1)), (3, one(1, 1))],
+            one(0, 1),
+        ),
+        plain(
+            "wake one with many operations",
+            vec![(
+                1,
+                several(&[(0, 1), (1, 1), (2, 1), (0, 1), (1, 1), (2, 1), (0, 1), (1, 1), (2, 1), (2, -4)]),
+            )],
+            one(2, 1),
+        ),
+        // Sleeping.
+        asleep("sleep", vec![], one(0, -1), by_another(one(0, 1))),
+        asleep("sleep and adjust", vec![], one_undo(0, -1), by_another(one(0, 2))),
+        asleep(
+            "sleep behind others",
+            vec![(1, one(0, -1)), (2, one(0, -2))],
+            one(0, -3),
+            by_another(one(0, 6)),
+        ),
+        asleep("sleep for zero", vec![(1, one(0, 1))], one(0, 0), by_another(one(0, -1))),
+        asleep(
+            "sleep for several things",
+            vec![(1, one(0, -1)), (2, several(&[(1, -1), (2, -1)]))],
+            several_undo(&[(0, -1), (1, -1), (2, 2)]),
+            by_another(several(&[(0, 2), (1, 1)])),
+        ),
+        asleep(
+            "sleep for several zeros",
+            vec![(1, several(&[(1, 1), (2, 1)]))],
+            several(&[(0, 0), (1, 0), (2, 0)]),
+            by_another(several(&[(1, -1), (2, -1)])),
+        ),
+        asleep(
+            "sleep with many operations",
+            vec![],
+            several(&[(0, 1), (1, 1), (2, 1), (0, 1), (1, 1), (2, 1), (0, 1), (1, 1), (2, 1), (2, -4)]),
+            by_another(one(2, 1)),
+        ),
+        asleep(
+            "sleep in vain",
+            vec![(1, one_undo(0, 1))],
+            Call::Operate(vec![undo(0, -2)], Some(30_000_000)),
+            Meanwhile::Time(2_000_000_000),
+        ),
+        asleep("be interrupted", vec![(1, one(0, -2))], several(&[(0, -1), (1, -1)]), Meanwhile::Interrupt),
+        asleep("sleep, and it is removed", vec![(1, one(0, -1))], one(0, -1), by_another(Call::Remove)),
+        asleep("sleep for good", vec![(1, one_undo(0, 1))], one(0, -2), Meanwhile::Nothing),
+        // Setting.
+        plain(
+            "set one",
+            vec![
+                (1, one_undo(0, 1)),
+                (0, one_undo(0, 1)),
+                (0, one_undo(1, 1)),
+                (2, one(0, -4)),
+                (3, one(0, 0)),
+            ],
+            Call::SetValue(0, 4),
+        ),
+        plain(
+            "set one to zero",
+            vec![(1, one_undo(0, 1)), (3, one(0, 0)), (2, one(0, -4))],
+            Call::SetValue(0, 0),
+        ),
+        plain(
+            "set all",
+            vec![
+                (1, one_undo(0, 1)),
+                (0, several_undo(&[(0, 1), (1, 2), (2, 1)])),
+                (2, one(0, -4)),
+                (3, several(&[(1, -3), (2, -3)])),
+                (4, one(2, 0)),
+            ],
+            Call::SetValues(vec![5, 3, 3]),
+        ),
+        plain("set the owner", vec![(0, one_undo(0, 1)), (1, one(0, -2))], Call::Set),
+        plain(
+            "remove",
+            vec![
+                (0, one_undo(0, 1)),
+                (1, one(0, -2)),
+                (2, several(&[(0, -2), (1, -1)])),
+                (3, one(0, 0)),
+                (0, one(0, -3)),
+            ],
+            Call::Remove,
+        ),
+        // Ends.
+        plain(
+            "leave",
+            vec![(1, one(1, 1)), (0, several_undo(&[(0, 1), (1, -1)])), (2, one(0, 0)), (3, one(1, -1))],
+            Call::Leave,
+        ),
+        bereft(
+            "find one dead",
+            vec![(1, several_undo(&[(0, 2), (1, 1)])), (2, one(0, 0)), (3, one(1, 0))],
+            &[1],
+            one(2, 1),
+        ),
+        bereft(
+            "find two dead",
+            vec![
+                (1, one(0, 3)),
+                (1, one_undo(0, -2)),
+                (2, one_undo(0, -1)),
+                (3, one(0, -2)),
+                (4, one(0, -1)),
+            ],
+            &[1, 2],
+            one(2, 1),
+        ),
+        // Between two adjustments it looks as if the sleeper could proceed.
+        bereft(
+            "find half an end",
+            vec![(2, one(0, 1)), (1, several_undo(&[(0, -1), (1, 1)])), (3, several(&[(0, -1), (1, -1)]))],
+            &[1],
+            one(2, 1),
+        ),
+        bereft(
+            "reap one",
+            vec![(1, several_undo(&[(0, 2), (1, 1)])), (1, one(2, -1)), (2, one(0, 0))],
+            &[1],
+            Call::Reap(1),
+        ),
+        bereft(
+            "pass over the dead",
+            vec![(1, one(0, -1)), (2, one(0, -1)), (1, several(&[(0, -1), (1, -1)]))],
+            &[1],
+            one(0, 1),
+        ),
+        bereft(
+            "pass over the dead among several",
+            vec![(1, several(&[(0, -1), (1, -1)])), (2, several_undo(&[(0, -1), (1, -1)])), (3, one(0, -1))],
+            &[1],
+            several(&[(1, 1), (0, 1)]),
+        ),
+        bereft(
+            "remove among the dead",
+            vec![(1, one_undo(0, 1)), (1, one(0, -2)), (2, one(0, -2))],
+            &[1],
+            Call::Remove,
+        ),
+        bereft(
+            "set among the dead",
+            vec![(1, one_undo(0, 1)), (1, one(1, -2)), (2, one(1, -1))],
+            &[1],
+            Call::SetValues(vec![1, 1, 1]),
+        ),
+    ]
+}
+
+/// The victim alone is killed.
+fn one_death(variant: Scheme) {
+    let _sayer = Sayer;
+    let (mut steps, mut runs) = (0, 0);
+    for scenario in scenarios() {
+        let (of_this, runs_of_this) = every_step(&scenario, variant);
+        steps += of_this;
+        runs += runs_of_this;
+    }
+    println!("{}: killed before each of {steps} steps, {runs} runs", variant.name());
+}
+
+/// And whoever comes to the rescue. Of every victim's step and every rescuer's step one in so many combinations, and every
+/// step of each.
+fn two_deaths(variant: Scheme, one_in: u64) {
+    let _sayer = Sayer;
+    let mut runs = 0;
+    for scenario in scenarios() {
+        for (kind, rescue) in [Rescue::Killed as fn(u64) -> Rescue, Rescue::KilledReaping].iter().enumerate()
+        {
+            let mut over = false;
+            let mut step = 0;
+            while !over {
+                let mut second = (step + kind as u64) % one_in;
+                loop {
+                    note(&scenario, variant, step, None, rescue(second));
+                    runs += 1;
+                    match run(&scenario, variant, step, None, rescue(second)) {
+                        Outcome::Checked => second += one_in,
+                        Outcome::NotKilled => break,
+                        Outcome::Over => {
+                            over = true;
+                            break;
+                        }
+                    }
+                }
+                step += 1;
+            }
+        }
+    }
+    println!("{}: and those who came to the rescue, {runs} runs", variant.name());
+}
+
+/// A killed process's last stores are missing, as far as the orderings allow the compiler to have moved them.
+fn missing_stores(variant: Scheme) {
+    let _sayer = Sayer;
+    let mut runs = 0;
+    for scenario in scenarios() {
+        let mut over = false;
+        let mut step = 0;
+        while !over {
+            for nth in 0.. {
+                note(&scenario, variant, step, Some(nth), Rescue::Use);
+                runs += 1;
+                match run(&scenario, variant, step, Some(nth), Rescue::Use) {
+                    Outcome::Checked => {}
+                    Outcome::NotKilled => break,
+                    Outcome::Over => {
+                        over = true;
+                        break;
+                    }
+                }
+            }
+            step += 1;
+        }
+    }
+    println!("{}: without a store, {runs} runs", variant.name());
+}
+
+/// The greatest calls fill the journal most.
+fn greatest(variant: Scheme) {
+    let _sayer = Sayer;
+    let each = |change: &dyn Fn(usize) -> (usize, i32)| {
+        Call::Operate((0..500).map(change).map(|(num, change)| undo(num, change)).collect(), None)
+    };
+    let plain = |name, semaphores, before, call| Scenario {
+        name,
+        semaphores,
+        before,
+        dead: vec![],
+        call,
+        meanwhile: Meanwhile::Nothing,
+    };
+    let up_and_down = |at: usize| (0, if at.is_multiple_of(2) { 1 } else { -1 });
+    let scenarios = [
+        plain("500 semaphores", 500, vec![(1, one(7, -1))], each(&|at| (at, 1))),
+        plain(
+            "500 semaphores, no adjustments left",
+            500,
+            vec![(0, each(&|at| (at, 2)))],
+            each(&|at| (at, -2)),
+        ),
+        plain("500 times one semaphore", 1, vec![(1, one(0, -1))], each(&up_and_down)),
+        plain(
+            "500 semaphores for a sleeper",
+            500,
+            vec![(1, each(&|at| (at, if at == 499 { -1 } else { 1 })))],
+            one(499, 1),
+        ),
+    ];
+    let mut runs = 0;
+    for scenario in &scenarios {
+        let mut step = 0;
+        loop {
+            note(scenario, variant, step, None, Rescue::Use);
+            runs += 1;
+            if run(scenario, variant, step, None, Rescue::Use) == Outcome::Over {
+                break;
+            }
+            step += 41;
+        }
+    }
+    println!("{}: the greatest calls, {runs} runs", variant.name());
+}
+
+macro_rules! for_each_variant {
+    ($($module:ident $variant:ident $one_in:literal,)*) => {$(
+        mod $module {
+            use super::*;
+
+            #[test]
+            fn one_is_killed() {
+                one_death(Scheme::$variant);
+            }
+
+            #[test]
+            fn the_rescuer_is_killed() {
+                two_deaths(Scheme::$variant, $one_in);
+            }
+
+            #[test]
+            fn in_the_greatest_calls() {
+                greatest(Scheme::$variant);
+            }
+
+            #[test]
+            fn the_last_stores_are_missing() {
+                missing_stores(Scheme::$variant);
+            }
+        }
+    )*};
+}
+
+for_each_variant! {
+    after After 24,
+    before Before 96,
+    combining Combining 96,
+    shared_line SharedLine 96,
+}
+
+/// Tests that do not find what is wrong are none.
+fn caught(fault: Fault, test: impl FnOnce() + std::panic::UnwindSafe) {
+    system::plant(fault);
+    let found = std::panic::catch_unwind(test);
+    system::plant(Fault::None);
+    assert!(found.is_err(), "nobody noticed {fault:?}");
+}
+
+#[test]
+fn a_journal_without_entries() {
+    caught(Fault::Frozen(Audit::JOURNAL_LENGTH), || one_death(Scheme::After));
+}
+
+#[test]
+fn a_value_that_is_set_by_nobody() {
+    caught(Fault::Frozen(Audit::STAGED), || one_death(Scheme::After));
+}
+
+#[test]
+fn half_of_the_adjustments() {
+    caught(Fault::Frozen(Audit::LEAVING), || two_deaths(Scheme::After, 1));
+}
+
+#[test]
+fn a_death_that_nobody_sees() {
+    caught(Fault::Immortal, || one_death(Scheme::After));
+}
+
+#[test]
+fn stores_in_any_order() {
+    caught(Fault::Unordered, || missing_stores(Scheme::After));
+}

@@ -1,0 +1,314 @@
+//! `semget`, `semop`, `semtimedop`, `semctl`; and the ends of a process, at which what it did with `SEM_UNDO` is undone.
+//!
+//! Which arrays are ours is decided in `poundlock_semarray`; the calls for all others go to the kernel, through glibc's
+//! functions. Calls for ours set `errno` as those do.
+//!
+//! # The end of a process
+//!
+//! A process that dies is found dead by the next one that uses its arrays, and undone by it. One that ends in order
+//! undoes its own adjustments, so that nobody has to look first:
+//!
+//! * At `exit`, and at `quick_exit`, by the handler that was registered first and so runs last: after the program's handlers
+//!   and destructors, which may use its semaphores.
+//! * At `_exit` and `_Exit`, which are exported for this alone.
+//! * A process whose last thread ends by itself comes to `exit`; one that calls `exit_group` is found dead.
+
+use core::ffi::{c_int, c_void};
+use core::mem::{self, MaybeUninit};
+use core::ptr;
+
+use libc::{key_t, sembuf, size_t, timespec};
+use poundlock_semarray::{self as semarray, Which};
+
+use crate::{mode, real, stat};
+
+unsafe extern "C" {
+    /// glibc's functions behind `atexit` and `at_quick_exit`, which belong to the library that calls them and would let its
+    /// handler run when that library is finished; these belong to none.
+    fn __cxa_atexit(
+        handler: extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+        library: *mut c_void,
+    ) -> c_int;
+    fn __cxa_at_quick_exit(handler: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+}
+
+/// As early as possible: the first handler is the last to run.
+pub(crate) fn start() {
+    // SAFETY: a function that stays loaded: the library is linked so that it cannot be unloaded. Should there be no memory
+    // for the handlers, the process is found dead.
+    unsafe {
+        __cxa_atexit(end, ptr::null_mut(), ptr::null_mut());
+        __cxa_at_quick_exit(end, ptr::null_mut());
+    }
+}
+
+extern "C" fn end(_: *mut c_void) {
+    semarray::end();
+}
+
+/// The process uses this array, which is ours: for the statistics, if there are any.
+#[inline]
+fn count_use(id: c_int) {
+    if mode::get().counted() {
+        stat::array_used(id);
+    }
+}
+
+/// What a call returns to C.
+pub(crate) fn result(result: Result<c_int, c_int>) -> c_int {
+    result.unwrap_or_else(|error| {
+        // SAFETY: the calling thread's `errno`.
+        unsafe { *libc::__errno_location() = error };
+        -1
+    })
+}
+
+/// Finds an array by its key, or makes one.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn semget(key: key_t, semaphores: c_int, flags: c_int) -> c_int {
+    match semget_ours(key, semaphores, flags) {
+        Ok(Some(id)) => id,
+        Err(error) => result(Err(error)),
+        Ok(None) => {
+            let real = real::SEMGET.address();
+            if real.is_null() {
+                return result(Err(libc::ENOSYS));
+            }
+            // SAFETY: the address of the function of this name, whose type this is.
+            unsafe {
+                let call: unsafe extern "C" fn(key_t, c_int, c_int) -> c_int = mem::transmute(real);
+                call(key, semaphores, flags)
+            }
+        }
+    }
+}
+
+/// As [`semget`], of ours; `None`: the kernel is to be asked.
+pub(crate) fn semget_ours(key: key_t, semaphores: c_int, flags: c_int) -> Result<Option<c_int>, c_int> {
+    semarray::get(key, semaphores, flags).inspect(|found| {
+        if let Some(id) = found {
+            count_use(*id);
+        }
+    })
+}
+
+/// Operates on an array.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {
+    if semarray::is_ours(id) {
+        count_use(id);
+        // SAFETY: the caller's; a `sembuf` is an `Op`.
+        return result(unsafe { semarray::operate(id, operations.cast(), count, ptr::null()) }.map(|()| 0));
+    }
+    // SAFETY: the caller's.
+    unsafe { kernel_semop(id, operations, count) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn kernel_semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {
+    let real = real::SEMOP.address();
+    if real.is_null() {
+        return result(Err(libc::ENOSYS));
+    }
+    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
+    unsafe {
+        let call: unsafe extern "C" fn(c_int, *mut sembuf, size_t) -> c_int = mem::transmute(real);
+        call(id, operations, count)
+    }
+}
+
+/// As `semop`, for a limited time.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn semtimedop(
+    id: c_int,
+    operations: *mut sembuf,
+    count: size_t,
+    limit: *const timespec,
+) -> c_int {
+    if semarray::is_ours(id) {
+        count_use(id);
+        // SAFETY: the caller's; a `sembuf` is an `Op`.
+        return result(unsafe { semarray::operate(id, operations.cast(), count, limit) }.map(|()| 0));
+    }
+    let real = real::SEMTIMEDOP.address();
+    if real.is_null() {
+        return result(Err(libc::ENOSYS));
+    }
+    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
+    unsafe {
+        let call: unsafe extern "C" fn(c_int, *mut sembuf, size_t, *const timespec) -> c_int =
+            mem::transmute(real);
+        call(id, operations, count, limit)
+    }
+}
+
+/// Controls an array.
+///
+/// In C the last argument is there for some commands only, and is a number or a pointer: in the fourth register in any case,
+/// which holds anything for the other commands.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn semctl(id: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
+    match command {
+        // SAFETY: the caller's.
+        libc::IPC_INFO | libc::SEM_INFO => unsafe { info(id, number, command, argument) },
+        // SAFETY: the caller's.
+        libc::SEM_STAT | libc::SEM_STAT_ANY => unsafe { stat_at(id, number, command, argument) },
+        libc::IPC_RMID if semarray::is_ours(id) && mode::get().counted() => {
+            result(stat::remove_array(id).map(|()| 0))
+        }
+        _ if semarray::is_ours(id) => {
+            count_use(id);
+            // SAFETY: the caller's.
+            result(unsafe { semarray::control(id, number, command, argument) })
+        }
+        // SAFETY: the caller's.
+        _ => unsafe { kernel_semctl(id, number, command, argument) },
+    }
+}
+
+/// glibc's `semctl`.
+unsafe fn kernel_semctl(id: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
+    let real = real::SEMCTL.address();
+    if real.is_null() {
+        return result(Err(libc::ENOSYS));
+    }
+    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
+    unsafe {
+        let call: unsafe extern "C" fn(c_int, c_int, c_int, ...) -> c_int = mem::transmute(real);
+        call(id, number, command, argument)
+    }
+}
+
+/// Where the indices of ours begin, for those who go through all arrays by index: the kernel's are below, unless it was
+/// booted to have more than this many arrays.
+const FIRST_INDEX: c_int = 1 << 15;
+
+/// `IPC_INFO` and `SEM_INFO`: the kernel's answer, and what there is of ours.
+unsafe fn info(id: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the caller's.
+    let kernels = unsafe { kernel_semctl(id, number, command, argument) };
+    if kernels == -1 || semarray::choice().which == Which::Kernel {
+        return kernels;
+    }
+    let mut ours = MaybeUninit::<libc::seminfo>::zeroed();
+    // SAFETY: a structure to write.
+    let highest = unsafe { semarray::control(0, 0, libc::SEM_INFO, ours.as_mut_ptr().expose_provenance()) };
+    // SAFETY: zero bytes are one.
+    let ours = unsafe { ours.assume_init() };
+    let (Ok(highest), 1..) = (highest, ours.semusz) else { return kernels };
+    if command == libc::SEM_INFO {
+        // SAFETY: the kernel has just written it.
+        let info = unsafe { &mut *ptr::with_exposed_provenance_mut::<libc::seminfo>(argument) };
+        info.semusz = info.semusz.saturating_add(ours.semusz);
+        info.semaem = info.semaem.saturating_add(ours.semaem);
+    }
+    FIRST_INDEX + highest
+}
+
+/// `SEM_STAT` and `SEM_STAT_ANY`, whose first argument is an index.
+unsafe fn stat_at(index: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
+    // As the kernel does, where an id is given instead of an index, take the index from it.
+    let is_id = index >= 0 && index & semarray::OUR_BIT != 0;
+    let ours = if is_id { Some(index & (FIRST_INDEX - 1)) } else { index.checked_sub(FIRST_INDEX) };
+    let ours = ours
+        .filter(|_| semarray::choice().which != Which::Kernel)
+        .and_then(|index| u32::try_from(index).ok());
+    match ours.and_then(semarray::at) {
+        // SAFETY: the caller's.
+        Some(id) => result(unsafe { semarray::control(id, number, command, argument) }),
+        // The kernel would take it for an index of its own.
+        None if ours.is_some() && is_id => result(Err(libc::EINVAL)),
+        // SAFETY: the caller's.
+        None => unsafe { kernel_semctl(index, number, command, argument) },
+    }
+}
+
+/// What `unshare` or `setns` returned; the process may be in another IPC namespace now.
+fn moved(done: c_int, kinds: c_int) -> c_int {
+    // A kind of 0 is whatever the descriptor says.
+    if done == 0 && (kinds == 0 || kinds & libc::CLONE_NEWIPC != 0) {
+        semarray::moved();
+    }
+    done
+}
+
+/// Leaves namespaces for new ones.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn unshare(kinds: c_int) -> c_int {
+    let real = real::UNSHARE.address();
+    if real.is_null() {
+        return result(Err(libc::ENOSYS));
+    }
+    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
+    let done = unsafe {
+        let call: unsafe extern "C" fn(c_int) -> c_int = mem::transmute(real);
+        call(kinds)
+    };
+    moved(done, kinds)
+}
+
+/// Enters namespaces.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn setns(descriptor: c_int, kinds: c_int) -> c_int {
+    let real = real::SETNS.address();
+    if real.is_null() {
+        return result(Err(libc::ENOSYS));
+    }
+    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
+    let done = unsafe {
+        let call: unsafe extern "C" fn(c_int, c_int) -> c_int = mem::transmute(real);
+        call(descriptor, kinds)
+    };
+    moved(done, kinds)
+}
+
+/// Ends the process without its handlers.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
+    semarray::end();
+    let real = real::EXIT.address();
+    if !real.is_null() {
+        // SAFETY: the address of the function of this name, whose type this is.
+        unsafe {
+            let call: unsafe extern "C" fn(c_int) -> ! = mem::transmute(real);
+            call(status)
+        }
+    }
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}
+
+/// As `_exit`.
+///
+/// # Safety
+/// As C's function of that name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    // SAFETY: the caller's.
+    unsafe { _exit(status) }
+}

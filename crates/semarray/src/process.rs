@@ -1,0 +1,837 @@
+//! The processes that use arrays: who they are, and whether they are gone.
+//!
+//! A process is its number and the time of its start, in one word: numbers are used again, but not within a clock tick of the
+//! machine's. That word, `owner`, is what makes a slot somebody's, by one store under the registry's lock. An exec changes
+//! neither number nor start, so the new program finds the slot of the old one, and the adjustments kept there.
+//!
+//! `/proc` shows a start as it is in the reader's time namespace, and processes of several may share arrays.
+//! So the reader's offset is taken off (`boot_offset`), and what is left differs by a tick at most, because
+//! `/proc` rounds after adding it.
+//!
+//! `alive` is a robust mutex that a thread of the process holds for as long as it lives. As long as it is not marked, the process is
+//! not gone: one load, without a system call. If it is marked, then that thread has ended, or there was an exec, or
+//! the process is gone: `/proc` tells. The process looks at its own mark at every call, and another of its threads takes
+//! over.
+//!
+//! A process is gone when none of its threads can write to shared memory any more. Its leader may be a zombie long before:
+//! a leader may end before its threads. Then the count of threads is more than one.
+//!
+//! After an exec the process is there, and the threads of its old program are not: what they held and waited for is nobody's
+//! (`owner_died`), while the adjustments stay until the process is gone. If the new program uses arrays, it tells them so itself,
+//! before anything else (`succeed`); if it does not, others see that its stack lies elsewhere than that of the program that
+//! registered.
+//!
+//! A slot is given to another process only after every array was told that its process is gone (`reap`).
+//!
+//! # Taking a place
+//!
+//! The lock of an array names a slot and a thread. Whoever finds that owner dead and takes the lock
+//! over must not meet one that stands in its place by then, lives, and has the same word (`taking_over`):
+//!
+//! 1. Who takes over: (a) counts itself in its own process's slot; (b) fence; (c) reads the lock's word, and
+//!    asks whether that owner died; (d) exchanges the word, if it is the same; (e) counts itself
+//!    out.
+//! 2. Who clears a place: (f) tells every array (`reap`), or names the new program in the slot (`register`),
+//!    so that nobody finds the lock held by a dead owner in that slot from here on; (g) fence; (h)
+//!    reads the counts of all living processes, and gives the place to nobody unless they are 0.
+//!
+//! If (g) comes before (b), (c) sees what was done at (f). If (b) comes before (g), (h) sees the count, or
+//! that it was counted out again (release, and (h) acquires: (d) came before). `reap` then leaves the slots
+//! to who looks next. A new program waits, and meanwhile nobody can register: for another's look into
+//! `/proc`, and for longer only if that one is stopped in it. One that is killed in it counts no more.
+
+use core::ffi::CStr;
+use core::ptr;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
+};
+
+use poundlock_core::semarray::Process;
+
+use poundlock_linux::parts::epoch;
+use poundlock_linux::parts::keeping_errno;
+
+use crate::domain::{self, Domain, FEW_PROCESSES, ProcessSlot, Registry};
+use crate::robust::{DIED, THREAD, noticed};
+use crate::system::{self, Blocked, Path};
+use crate::table;
+
+/// The calling process's epoch in the upper half, and its slot + 1 in the lower. In a forked child the epoch is not the
+/// child's.
+static OWN: AtomicU64 = AtomicU64::new(0);
+/// Its number.
+static OWN_ID: AtomicU32 = AtomicU32::new(0);
+/// Its mark.
+static OWN_MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// Whether its slot was there before it registered: adjustments may be in arrays that this program has never used.
+static INHERITED: AtomicBool = AtomicBool::new(false);
+/// The thread that makes this program take the place of another ([`succeed`]): its identity, or 0.
+static SUCCESSOR: AtomicU32 = AtomicU32::new(0);
+/// ... in that slot.
+static SUCCESSOR_SLOT: AtomicU32 = AtomicU32::new(0);
+/// `/proc` is not there, or not of our namespace.
+static NO_PROC: AtomicBool = AtomicBool::new(false);
+
+/// See [`Host::process`](poundlock_core::semarray::Host::process).
+#[inline]
+pub(crate) fn process() -> Option<Process> {
+    // Acquire: the other two were written before.
+    let own = OWN.load(Acquire);
+    let slot = own as u32;
+    if slot != 0 && (own >> 32) as u32 == epoch() {
+        let mark = OWN_MARK.load(Relaxed);
+        // SAFETY: a word of the registry, which is never unmapped; written before `OWN`.
+        if unsafe { &*mark }.load(Relaxed) & DIED == 0 {
+            return Some(Process { slot: slot - 1, id: OWN_ID.load(Relaxed) });
+        }
+    }
+    register()
+}
+
+/// See [`process`].
+///
+/// # Errors
+/// EINVAL: this process has no arrays. ENOSPC: there are too many processes.
+#[inline]
+pub(crate) fn required() -> Result<Process, libc::c_int> {
+    process().ok_or_else(|| if domain::known().is_some() { libc::ENOSPC } else { libc::EINVAL })
+}
+
+/// The slot that this process has, if it has registered.
+pub(crate) fn registered() -> Option<u32> {
+    let own = OWN.load(Acquire);
+    ((own >> 32) as u32 == epoch()).then_some(own as u32)?.checked_sub(1)
+}
+
+/// Whether the slot is that of the process that asks, rather than of one in whose memory it runs.
+pub(crate) fn is_own(domain: &Domain, slot: u32) -> bool {
+    let owner = domain.registry.processes().get(slot as usize).map(|slot| slot.owner.load(Relaxed));
+    owner.is_some_and(|owner| (owner >> 32) as u32 == system::process_id())
+}
+
+/// Whether adjustments may be in arrays that this program has never used.
+pub(crate) fn inherited() -> bool {
+    INHERITED.load(Relaxed)
+}
+
+#[cold]
+#[inline(never)]
+fn register() -> Option<Process> {
+    let domain = domain::get()?;
+    if SUCCESSOR.load(Acquire) != 0 && SUCCESSOR.load(Relaxed) == poundlock_linux::registry::identity() {
+        // Called by an array from `succeed`, below.
+        return Some(Process { slot: SUCCESSOR_SLOT.load(Relaxed), id: OWN_ID.load(Relaxed) });
+    }
+    if let Some(slot) = registered() {
+        // Its mark says that the thread which held it has ended. Without the registry's lock, which the caller may hold.
+        remark(domain.registry.processes().get(slot as usize)?);
+        return Some(Process { slot, id: OWN_ID.load(Relaxed) });
+    }
+    // In another namespace of process numbers, ours would mean somebody else.
+    domain::at_home()?;
+    let guard = domain.lock_only().ok()?;
+    let registry = domain.registry;
+    let epoch = epoch();
+    table::forked(epoch);
+    let id = system::process_id();
+    let (owner, program) = identity(id);
+    // By another thread, meanwhile.
+    let registered = registered().is_some();
+    // The next one after the last that was given out, so that a slot is free for as long as can be before it is somebody else's.
+    let next = registry.next_process.load(Relaxed);
+    let mut free = None;
+    let mut own = None;
+    for (index, slot) in (0..).zip(registry.processes()) {
+        match slot.owner.load(Relaxed) {
+            0 if free.is_none_or(|(first, _)| first < next && index >= next) => free = Some((index, slot)),
+            0 => {}
+            other if is_same(other, owner) => own = Some((index, slot)),
+            _ => {}
+        }
+    }
+    let inherited = own.is_some() && !registered;
+    let (index, slot) = match own {
+        Some(own) => own,
+        None => {
+            let (index, slot) = free.or_else(|| registry.another_process())?;
+            // Before the owner: a slot whose owner is there has a mutex, or a word that says nothing.
+            if !slot.alive.make() {
+                return None;
+            }
+            slot.program.store(program, Relaxed);
+            slot.taking_over.store(0, Relaxed);
+            // Release: the mutex was made before. From here on the slot is ours.
+            slot.owner.store(owner, Release);
+            registry.next_process.store(index + 1, Relaxed);
+            (index, slot)
+        }
+    };
+    if inherited {
+        // Release, and first: from here on nobody takes this program's threads for those of the old one.
+        slot.program.store(program, Release);
+        // The old program's thread may have left no mark, and whoever held it has ended in any case.
+        slot.alive.make();
+        slot.taking_over.store(0, Relaxed);
+    }
+    remark(slot);
+    OWN_ID.store(id, Relaxed);
+    OWN_MARK.store(ptr::from_ref(slot.alive.word()).cast_mut(), Relaxed);
+    if !registered {
+        INHERITED.store(inherited, Relaxed);
+    }
+    if inherited {
+        // (g)
+        fence(SeqCst);
+        while is_taken_over(registry) {
+            system::pause();
+        }
+        succeed(domain, index);
+    }
+    OWN.store(u64::from(epoch) << 32 | u64::from(index + 1), Release);
+
+    let used = registry.processes().len() as u32;
+    let look = free.is_none() && used >= registry.reap_at.load(Relaxed);
+    drop(guard);
+    if look && own.is_none() {
+        reap(domain);
+    }
+    Some(Process { slot: index, id })
+}
+
+/// This program has taken the place of another in the same process: what the other's threads held and waited for in any array is
+/// nobody's. Under the registry's lock, for which this process's other threads wait until it is done.
+fn succeed(domain: &'static Domain, slot: u32) {
+    SUCCESSOR_SLOT.store(slot, Relaxed);
+    SUCCESSOR.store(poundlock_linux::registry::identity(), Release);
+    crate::make::for_each_array(domain, |array| {
+        // One whose lock cannot be had stays as it is.
+        let _ = array.succeed();
+        true
+    });
+    SUCCESSOR.store(0, Release);
+}
+
+/// The calling thread holds the slot's mark from now on, unless a living one of its process does.
+fn remark(slot: &ProcessSlot) {
+    if noticed() {
+        slot.alive.claim();
+        return;
+    }
+    // Nobody would notice this thread's end. Without a holder, the mark says nothing, and `/proc` is asked.
+    let seen = slot.alive.word().load(Relaxed);
+    if seen & DIED != 0 {
+        let _ = slot.alive.word().compare_exchange(seen, 0, Release, Relaxed);
+    }
+}
+
+/// Frees the slots of processes that are gone, after telling every array. The caller is registered.
+pub(crate) fn reap(domain: &'static Domain) {
+    let Ok(_guard) = domain.lock() else { return };
+    let registry = domain.registry;
+    let mut gone = [0u64; (Process::SLOTS as usize).div_ceil(64)];
+    let mut living = 0;
+    for (index, slot) in registry.processes().iter().enumerate() {
+        if slot.owner.load(Relaxed) == 0 {
+        } else if is_gone(slot) {
+            gone[index / 64] |= 1 << (index % 64);
+        } else {
+            living += 1;
+        }
+    }
+    let each = || (0..registry.processes().len()).filter(|index| gone[index / 64] >> (index % 64) & 1 != 0);
+    // Doubling: the work of this is spread over as many registrations as it finds processes.
+    registry.reap_at.store((2 * living).max(FEW_PROCESSES), Relaxed);
+    if each().next().is_none() {
+        return;
+    }
+    let told =
+        crate::make::for_each_array(domain, |array| each().all(|index| array.reap(index as u32).is_ok()));
+    if told {
+        crate::make::remove_kept(domain, |index| each().any(|gone| gone == index as usize));
+    }
+    // (g)
+    fence(SeqCst);
+    if told && !is_taken_over(registry) {
+        for slot in each().filter_map(|index| registry.processes().get(index)) {
+            slot.owner.store(0, Release);
+        }
+    }
+}
+
+/// See [`Host::taking_over`](poundlock_core::semarray::Host::taking_over). For a registered process; or for
+/// one that registers, under the registry's lock, so that nobody clears a place.
+pub(crate) fn taking_over<R>(act: impl FnOnce() -> R) -> R {
+    let _blocked = Blocked::all();
+    let processes = domain::known().map_or(&[][..], |domain| domain.registry.processes());
+    let count = registered().and_then(|slot| processes.get(slot as usize)).map(|slot| &slot.taking_over);
+    if let Some(count) = count {
+        count.fetch_add(1, Relaxed); // (a)
+    }
+    fence(SeqCst); // (b)
+    let result = act();
+    if let Some(count) = count {
+        count.fetch_sub(1, Release); // (e)
+    }
+    result
+}
+
+/// Whether a thread of some living process is taking a lock over. (h); (g) was before.
+fn is_taken_over(registry: &Registry) -> bool {
+    registry.processes().iter().any(|slot| slot.taking_over.load(Acquire) != 0 && fate(slot) == Fate::Lives)
+}
+
+/// See [`Host::gone`](poundlock_core::semarray::Host::gone).
+pub(crate) fn gone(slot: u32) -> bool {
+    is(slot, |fate| fate == Fate::Ended)
+}
+
+/// See [`Host::owner_died`](poundlock_core::semarray::Host::owner_died).
+pub(crate) fn owner_died(slot: u32) -> bool {
+    is(slot, |fate| fate != Fate::Lives)
+}
+
+fn is(slot: u32, wanted: impl FnOnce(Fate) -> bool) -> bool {
+    let slot = domain::known().and_then(|domain| domain.registry.processes().get(slot as usize));
+    let is = slot.is_some_and(|slot| wanted(fate(slot)));
+    if is {
+        // What its threads wrote, they wrote before the kernel said so.
+        fence(SeqCst);
+    }
+    is
+}
+
+/// What has become of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// As far as is known, some thread of the program that registered runs.
+    Lives,
+    /// It runs another program, which has not registered: all threads of the old one have ended.
+    Replaced,
+    /// All of its threads have ended.
+    Ended,
+}
+
+fn is_gone(slot: &ProcessSlot) -> bool {
+    fate(slot) == Fate::Ended
+}
+
+fn fate(slot: &ProcessSlot) -> Fate {
+    // Acquire: the mark is at least as new, so it is not that of a process before.
+    let owner = slot.owner.load(Acquire);
+    if owner == 0 {
+        return Fate::Ended;
+    }
+    let word = slot.alive.word().load(Acquire);
+    if word != 0 && word & DIED == 0 {
+        // The end of the process's first thread is always marked. Another one that calls exec takes the number of the first
+        // before the kernel looks at what it holds, and leaves no mark: so its being there has to be asked for.
+        let (id, thread) = (owner >> 32, u64::from(word & THREAD));
+        if thread == id || is_thread(id, thread) {
+            return Fate::Lives;
+        }
+    }
+    ask(owner, slot.program.load(Relaxed))
+}
+
+/// Whether the process has that thread.
+fn is_thread(process: u64, thread: u64) -> bool {
+    // SAFETY: signal 0 is sent to nobody; the call only checks.
+    keeping_errno(|| unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) }) != Err(libc::ESRCH)
+}
+
+/// The word for the calling process, its number and the lower half of the time of its start, in clock ticks
+/// as without a time namespace; and for its program, where that has its stack. 0 in any place: not known.
+fn identity(id: u32) -> (u64, u64) {
+    let start = |stat: &Stat| boot_offset().map_or(0, |offset| stat.start_without(offset));
+    let (start, program) = match look(c"/proc/self/stat") {
+        // If `/proc` is of another namespace, so are its numbers.
+        // Of a first thread that has ended, it is not said where its stack began: a process has one program, so any thread will do.
+        Some(stat) if stat.id == u64::from(id) && stat.stack == 0 => {
+            (start(&stat), look(c"/proc/thread-self/stat").map_or(0, |own| own.stack))
+        }
+        Some(stat) if stat.id == u64::from(id) => (start(&stat), stat.stack),
+        _ => {
+            NO_PROC.store(true, Relaxed);
+            (0, 0)
+        }
+    };
+    (u64::from(id) << 32 | u64::from(start), program)
+}
+
+/// Whether two words are the same process's.
+fn is_same(one: u64, other: u64) -> bool {
+    one >> 32 == other >> 32 && is_same_start(one as u32, other as u32)
+}
+
+/// Whether two starts may be one, as two processes have read it. One that is not known is not known to be
+/// another.
+fn is_same_start(one: u32, other: u32) -> bool {
+    one == other || (one != 0 && other != 0 && one.wrapping_sub(other).wrapping_add(1) <= 2)
+}
+
+/// How many clock ticks after their starts processes seem to start to the calling one, in its time namespace.
+/// `None`: not known, while the children of this process are to be born into another.
+fn boot_offset() -> Option<i64> {
+    // As of the process of this thread's number: the process's own has nothing to say once its first thread
+    // has ended.
+    let path = Path::new().and(b"/proc/").and_number(system::thread_id().into()).and(b"/timens_offsets");
+    let mut buffer = [0; 256];
+    match system::read_file(path.get().ok()?, &mut buffer) {
+        Ok(text) => {
+            // It is that for the children.
+            let namespace = |path| system::status(path).ok().map(|status| status.st_ino);
+            let same = namespace(c"/proc/thread-self/ns/time")
+                == namespace(c"/proc/thread-self/ns/time_for_children");
+            parse_offset(text).filter(|_| same)
+        }
+        // There are no time namespaces.
+        Err(libc::ENOENT) => Some(0),
+        Err(_) => None,
+    }
+}
+
+/// The line of `boottime`, in clock ticks: seconds, perhaps negative, and nanoseconds, which are not.
+fn parse_offset(text: &[u8]) -> Option<i64> {
+    let mut fields = text.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+        (fields.next()? == b"boottime").then_some(fields)
+    })?;
+    let seconds = fields.next()?;
+    let (seconds, sign) = seconds.strip_prefix(b"-").map_or((seconds, 1), |seconds| (seconds, -1));
+    let seconds = sign * i64::try_from(system::number(seconds)?).ok()?;
+    let nanoseconds = i64::try_from(system::number(fields.next()?)?).ok()?;
+    seconds.checked_mul(TICKS)?.checked_add(nanoseconds / (1_000_000_000 / TICKS))
+}
+
+/// Clock ticks of `/proc` in a second, whatever the machine's are.
+const TICKS: i64 = 100;
+
+/// What has become of the process of that identity, which ran that program.
+#[cold]
+fn ask(owner: u64, program: u64) -> Fate {
+    let (id, start) = (owner >> 32, owner as u32);
+    let ended = |ended: bool| if ended { Fate::Ended } else { Fate::Lives };
+    // SAFETY: signal 0 is sent to nobody; the call only checks.
+    if keeping_errno(|| unsafe { libc::syscall(libc::SYS_kill, id, 0) }) == Err(libc::ESRCH) {
+        return Fate::Ended;
+    }
+    let offset = match boot_offset() {
+        Some(offset) if start != 0 && !NO_PROC.load(Relaxed) => offset,
+        _ => return ended(ended_without_proc(id)),
+    };
+    let path = Path::new().and(b"/proc/").and_number(id).and(b"/stat");
+    match path.get().ok().and_then(look) {
+        Some(stat) if !is_same_start(stat.start_without(offset), start) || stat.ended => Fate::Ended,
+        // An exec places the stack anew, at random. 0: the kernel does not tell us; or a zombie's.
+        Some(stat) if stat.stack != program && stat.stack != 0 && program != 0 => Fate::Replaced,
+        Some(_) => Fate::Lives,
+        // It may have gone since, or be hidden from us.
+        None => ended(ended_without_proc(id)),
+    }
+}
+
+/// Whether all threads have ended, of whatever process has that number now.
+fn ended_without_proc(id: u64) -> bool {
+    // SAFETY: two numbers.
+    match keeping_errno(|| unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0) }) {
+        Err(error) => error == libc::ESRCH,
+        Ok(descriptor) => {
+            let mut poll = libc::pollfd { fd: descriptor as i32, events: libc::POLLIN, revents: 0 };
+            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: one structure; readable once the process and all its threads have ended.
+            let ready = keeping_errno(|| unsafe {
+                libc::syscall(libc::SYS_ppoll, &raw mut poll, 1, &raw const now, ptr::null::<u8>(), 8)
+            });
+            // SAFETY: ours.
+            let _ = keeping_errno(|| unsafe { libc::syscall(libc::SYS_close, descriptor) });
+            ready == Ok(1) && poll.revents & libc::POLLIN != 0
+        }
+    }
+}
+
+/// What `/proc/<pid>/stat` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    id: u64,
+    /// When it started, in clock ticks, as the reader sees it.
+    start: u64,
+    /// Where its stack begins; 0 if we may not know.
+    stack: u64,
+    /// Whether all of its threads have ended.
+    ended: bool,
+}
+
+impl Stat {
+    /// The lower half of its start, without the reader's offset.
+    fn start_without(&self, offset: i64) -> u32 {
+        self.start.wrapping_sub(offset.cast_unsigned()) as u32
+    }
+}
+
+fn look(path: &CStr) -> Option<Stat> {
+    // Its name is at most 64 bytes, and there are 50 numbers.
+    let mut buffer = [0; 1536];
+    parse(system::read_file(path, &mut buffer).ok()?)
+}
+
+fn parse(text: &[u8]) -> Option<Stat> {
+    // The name may have anything in it, brackets too.
+    let name_begins = text.iter().position(|byte| *byte == b'(')?;
+    let name_ends = text.iter().rposition(|byte| *byte == b')')?;
+    let id = system::number(text.get(..name_begins)?.trim_ascii_end())?;
+    // From the third field on.
+    let mut fields = text.get(name_ends + 1..)?.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    let state = *fields.next()?.first()?;
+    let threads = fields.nth(20 - 4).and_then(system::number)?;
+    let start = fields.nth(22 - 21).and_then(system::number)?;
+    let stack = fields.nth(28 - 23).and_then(system::number)?;
+    // A zombie that leads other threads is counted with them.
+    Some(Stat { id, start, stack, ended: matches!(state, b'Z' | b'X' | b'x') && threads <= 1 })
+}
+
+/// The process numbers of the processes that are registered and not gone.
+pub(crate) fn each(registry: &'static Registry) -> impl Iterator<Item = u32> {
+    registry
+        .processes()
+        .iter()
+        .filter(|slot| slot.owner.load(Acquire) != 0 && !is_gone(slot))
+        .map(|slot| (slot.owner.load(Relaxed) >> 32) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_line_of_proc_is_read_whatever_the_name() {
+        let line = |name: &str, state: char, threads: u32| {
+            format!(
+                "42 ({name}) {state} 1 42 42 0 -1 4194560 118 0 0 0 0 0 0 0 20 0 {threads} 0 8675309 2281472 197 9 1 1 140732920755712 0"
+            )
+        };
+        let stat = Stat { id: 42, start: 8_675_309, stack: 140_732_920_755_712, ended: false };
+        assert_eq!(parse(line("sh", 'S', 1).as_bytes()), Some(stat));
+        assert_eq!(parse(line("a) Z 1 (b", 'R', 3).as_bytes()), Some(stat));
+        assert_eq!(parse(line("x y", 'Z', 1).as_bytes()), Some(Stat { ended: true, ..stat }));
+        assert_eq!(parse(line("leader", 'Z', 2).as_bytes()), Some(stat));
+        assert_eq!(parse(line("x", 'X', 0).as_bytes()), Some(Stat { ended: true, ..stat }));
+        for wrong in ["", "42", "42 (sh", "42 (sh) S 1 2", "x (sh) S 1"] {
+            assert_eq!(parse(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn offsets_are_read_in_clock_ticks() {
+        let text = |boot: &str| format!("monotonic           7         0\nboottime   {boot}\n");
+        for (boot, ticks) in [
+            ("         0         0", 0),
+            ("     86461   7300000", 8_646_100),
+            ("    100000 990000000", 10_000_099),
+            ("        -1         0", -100),
+            // Half a second before: as the kernel writes it.
+            ("        -1 500000000", -50),
+        ] {
+            assert_eq!(parse_offset(text(boot).as_bytes()), Some(ticks), "{boot}");
+        }
+        for wrong in ["", "monotonic 1 2\n", "boottime\n", "boottime 1\n", "boottime x 0\n"] {
+            assert_eq!(parse_offset(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_offset_is_known_when_the_first_thread_has_ended() {
+        let offset = boot_offset().expect("this test's own is known");
+        // SAFETY: the child's threads make system calls, and end.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            std::thread::spawn(move || {
+                let stat = || look(c"/proc/self/stat").map_or(0, |stat| stat.stack);
+                // It has no memory any more, and so no stack.
+                until(|| stat() == 0);
+                let (owner, program) = identity(system::process_id());
+                let known = owner as u32 != 0 && program != 0 && boot_offset() == Some(offset);
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(if known { 0 } else { 1 }) };
+            });
+            // SAFETY: ends this thread only.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn starts_are_the_same_within_a_tick() {
+        let start = |start: u64, offset| Stat { id: 1, start, stack: 0, ended: false }.start_without(offset);
+        assert_eq!(start(500, 100), 400);
+        assert_eq!(start(500, -100), 600);
+        assert_eq!(start(5, 10), u32::MAX - 4);
+        for (one, other) in [(7, 7), (7, 8), (8, 7), (u32::MAX, u32::MAX - 1), (0, 0)] {
+            assert!(is_same_start(one, other), "{one} {other}");
+        }
+        for (one, other) in [(7, 9), (9, 7), (0, 1), (1, 0), (0, u32::MAX)] {
+            assert!(!is_same_start(one, other), "{one} {other}");
+        }
+    }
+
+    fn path(id: u32) -> Path {
+        Path::new().and(b"/proc/").and_number(id.into()).and(b"/stat")
+    }
+
+    #[test]
+    fn a_process_has_ended_when_it_is_a_zombie_and_not_before() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let id = child.id();
+        // Once it echoes, its program is there, stack and all: `spawn` returns earlier, in the middle of the exec.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let stat = look(path(id).get().unwrap()).unwrap();
+        let owner = u64::from(id) << 32 | u64::from(stat.start as u32);
+        assert_eq!(ask(owner, stat.stack), Fate::Lives);
+        assert_eq!(ask(owner, stat.stack + 16), Fate::Replaced);
+        assert!(ask(owner, 0) == Fate::Lives && !ended_without_proc(id.into()));
+        assert!(ask(owner - 1, 0) == Fate::Lives && ask(owner + 1, 0) == Fate::Lives, "rounded otherwise");
+        assert!(ask(owner - 2, 0) == Fate::Ended, "another process with that number");
+        assert!(ask(owner + 2, 0) == Fate::Ended, "another process with that number");
+        child.kill().unwrap();
+        let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
+        // SAFETY: waits for our child and leaves it a zombie.
+        let waited =
+            unsafe { libc::waitid(libc::P_PID, id, status.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
+        assert_eq!(waited, 0);
+        assert!(ask(owner, 0) == Fate::Ended && ended_without_proc(id.into()));
+        child.wait().unwrap();
+        assert!(ask(owner, 0) == Fate::Ended && ended_without_proc(id.into()));
+    }
+
+    #[test]
+    fn a_process_whose_leader_has_ended_lives() {
+        // SAFETY: a child whose first thread ends before its second.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            std::thread::spawn(|| {
+                loop {
+                    std::thread::park();
+                }
+            });
+            // SAFETY: ends this thread only.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        let id = child as u32;
+        let zombie = || {
+            let text = std::fs::read_to_string(path(id).get().unwrap().to_str().unwrap()).unwrap();
+            text.rsplit_once(')').unwrap().1.starts_with(" Z")
+        };
+        while !zombie() {
+            std::thread::yield_now();
+        }
+        let stat = look(path(id).get().unwrap()).unwrap();
+        assert!(!stat.ended);
+        let owner = u64::from(id) << 32 | u64::from(stat.start as u32);
+        assert_eq!(ask(owner, 0), Fate::Lives);
+        assert!(!ended_without_proc(id.into()));
+        // SAFETY: our own child.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            assert_eq!(libc::waitpid(child, ptr::null_mut(), 0), child);
+        }
+        assert_eq!(ask(owner, 0), Fate::Ended);
+    }
+    #[test]
+    fn a_lock_of_a_program_that_another_has_replaced_is_taken_over_and_its_adjustments_stay() {
+        use crate as sem;
+        use poundlock_core::platform::Atomic;
+        use poundlock_core::semarray::Op;
+        let (domain, _one) = sem::testing::domain();
+        let id = sem::get(libc::IPC_PRIVATE, 2, 0o600).unwrap().unwrap();
+        let operate = |num, change, flags| {
+            let operation = Op { num, change, flags };
+            // SAFETY: one operation of ours.
+            unsafe { sem::operate(id, &operation, 1, ptr::null()) }
+        };
+        let mapped = crate::files::open(domain.array_path(domain::slot_of(id)).get().unwrap()).unwrap();
+        // SAFETY: mapped until the test ends.
+        let lock = unsafe { &mapped.words()[0] };
+        let mut pipe = [0; 2];
+        // SAFETY: writes two descriptors.
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        // SAFETY: a child that allocates nothing.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // As a thread that an exec ends in the middle of a critical section. The new program knows nothing of us.
+            let done = operate(0, 5, Op::UNDO).is_ok();
+            if let (true, Some(process)) = (done, process()) {
+                lock.store(process.slot + 1, Release);
+                // SAFETY: strings that end in a zero, and an array of them that ends in a null.
+                unsafe {
+                    libc::dup2(pipe[0], 0);
+                    libc::close(pipe[1]);
+                    libc::execv(c"/bin/cat".as_ptr(), [c"cat".as_ptr(), ptr::null()].as_ptr());
+                }
+            }
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(1) };
+        }
+        let name = || std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap();
+        while name().trim() != "cat" {
+            std::thread::yield_now();
+        }
+        assert_eq!(operate(0, -5, Op::NOWAIT), Ok(()), "the lock is ours, and the value as it was");
+        assert_eq!(operate(0, 5, 0), Ok(()));
+        // SAFETY: our own descriptors and child.
+        unsafe {
+            libc::close(pipe[0]);
+            libc::close(pipe[1]);
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert_eq!(status, 0);
+        }
+        assert_eq!(operate(0, -1, Op::NOWAIT), Err(libc::EAGAIN), "undone");
+        sem::remove(id).unwrap();
+    }
+
+    /// A forked child.
+    struct Child(libc::pid_t);
+
+    impl Child {
+        fn new(body: impl FnOnce() -> bool) -> Self {
+            // SAFETY: the child makes system calls and ends without the parent's handlers.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0);
+            if child == 0 {
+                // A panic is not to go on in the child's copy of the tests.
+                let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+                let status = if matches!(done, Ok(true)) { 0 } else { 1 };
+                // SAFETY: as above.
+                unsafe { libc::_exit(status) };
+            }
+            Self(child)
+        }
+
+        fn kill(&self) {
+            // SAFETY: our own child.
+            assert_eq!(unsafe { libc::kill(self.0, libc::SIGKILL) }, 0);
+        }
+
+        /// Its status, once it has ended.
+        fn status(&self) -> libc::c_int {
+            let mut status = 0;
+            // SAFETY: as above.
+            assert_eq!(unsafe { libc::waitpid(self.0, &mut status, 0) }, self.0);
+            status
+        }
+    }
+
+    /// Words that this process and its children share.
+    fn shared() -> &'static [AtomicU32; 5] {
+        // SAFETY: a new mapping of zeros.
+        unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+            let memory = libc::mmap(ptr::null_mut(), 4096, protection, flags, -1, 0);
+            assert_ne!(memory, libc::MAP_FAILED);
+            &*memory.cast()
+        }
+    }
+
+    fn until(condition: impl Fn() -> bool) {
+        for _ in 0..1_200_000 {
+            if condition() {
+                return;
+            }
+            system::pause();
+        }
+        panic!("two minutes passed");
+    }
+
+    /// A child that takes a lock over from when it sets the first word until the second is set; then it sets
+    /// the third, and lives on until the fourth is set.
+    fn heir(words: &'static [AtomicU32; 5]) -> Child {
+        Child::new(move || {
+            let registered = process().is_some();
+            taking_over(|| {
+                words[0].store(1, Release);
+                until(|| words[1].load(Acquire) != 0);
+                words[2].store(1, Release);
+            });
+            until(|| words[3].load(Acquire) != 0);
+            registered
+        })
+    }
+
+    fn slot_of_process(registry: &'static Registry, id: libc::pid_t) -> Option<usize> {
+        let owned = |slot: &ProcessSlot| slot.owner.load(Acquire) >> 32 == id as u64;
+        registry.processes().iter().position(owned)
+    }
+
+    #[test]
+    fn a_slot_is_given_to_nobody_while_somebody_takes_a_lock_over() {
+        let (domain, _one) = crate::testing::domain();
+        let registry = domain.registry;
+        assert!(process().is_some());
+        for killed in [false, true] {
+            let words = shared();
+            let dead = Child::new(|| process().is_some());
+            assert_eq!(dead.status(), 0);
+            let slot = slot_of_process(registry, dead.0).expect("it has registered");
+            let heir = heir(words);
+            until(|| words[0].load(Acquire) != 0);
+            reap(domain);
+            assert_eq!(slot_of_process(registry, dead.0), Some(slot), "its slot was given away");
+            if killed {
+                heir.kill();
+                heir.status();
+            } else {
+                words[1].store(1, Release);
+                let count = &registry.processes()[slot_of_process(registry, heir.0).unwrap()].taking_over;
+                until(|| count.load(Acquire) == 0);
+            }
+            reap(domain);
+            assert_eq!(slot_of_process(registry, dead.0), None, "its slot is kept");
+            if !killed {
+                words[3].store(1, Release);
+                assert_eq!(heir.status(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_new_program_waits_for_those_who_take_a_lock_over_from_the_old_one() {
+        let (domain, _one) = crate::testing::domain();
+        let registry = domain.registry;
+        assert!(process().is_some());
+        let words = shared();
+        let heir = heir(words);
+        until(|| words[0].load(Acquire) != 0);
+        let successor = Child::new(|| {
+            let Some(own) = process() else { return false };
+            let slot = &registry.processes()[own.slot as usize];
+            // As after an exec: this program knows nothing of the slot, and its stack is elsewhere.
+            OWN.store(0, Relaxed);
+            slot.program.store(1, Release);
+            slot.taking_over.store(7, Relaxed);
+            words[4].store(1, Release);
+            process() == Some(own) && inherited() && words[2].load(Acquire) != 0
+        });
+        let program = || {
+            let slot = slot_of_process(registry, successor.0)?;
+            Some(registry.processes()[slot].program.load(Acquire))
+        };
+        until(|| words[4].load(Acquire) != 0 && program() != Some(1));
+        // Time for one that does not wait.
+        (0..100).for_each(|_| system::pause());
+        words[1].store(1, Release);
+        assert_eq!(successor.status(), 0, "it did not wait, or did not become the successor");
+        words[3].store(1, Release);
+        assert_eq!(heir.status(), 0);
+    }
+}

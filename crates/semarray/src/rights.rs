@@ -1,0 +1,162 @@
+//! Who may do what, as the kernel judges it for its own arrays. Root may all.
+
+use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
+
+use poundlock_core::semarray::{Op, Settings};
+
+use poundlock_linux::parts::keeping_errno;
+use poundlock_linux::parts::{map, unmap};
+
+use crate::system;
+use crate::table::Mapping;
+
+/// To wait and to look.
+pub(crate) const READ: u32 = 4;
+/// To change values.
+pub(crate) const ALTER: u32 = 2;
+
+/// What the calling process may: [`READ`] and [`ALTER`].
+fn granted(settings: &Settings) -> u32 {
+    let user = system::user();
+    if user == 0 {
+        READ | ALTER
+    } else if user == settings.uid || user == settings.cuid {
+        settings.mode >> 6
+    } else if in_group(settings.gid) || in_group(settings.cgid) {
+        settings.mode >> 3
+    } else {
+        settings.mode
+    }
+}
+
+/// Whether the calling process has the rights that `semget`'s flags ask for, in whichever of the three places.
+pub(crate) fn has(settings: &Settings, flags: u32) -> bool {
+    let asked = (flags >> 6 | flags >> 3 | flags) & 0o7;
+    system::user() == 0 || asked & !granted(settings) == 0
+}
+
+/// Whether the calling process may remove the array and change whose it is.
+pub(crate) fn owns(settings: &Settings) -> bool {
+    let user = system::user();
+    user == 0 || user == settings.uid || user == settings.cuid
+}
+
+fn in_group(group: u32) -> bool {
+    const STACK: usize = 128;
+    /// The kernel's `NGROUPS_MAX`.
+    const MOST: usize = 65536;
+    if system::group() == group {
+        return true;
+    }
+    let ask = |groups: *mut u32, room: usize| {
+        // SAFETY: writes at most so many.
+        keeping_errno(|| unsafe { libc::syscall(libc::SYS_getgroups, room, groups) })
+    };
+    let mut few = [0u32; STACK];
+    match ask(few.as_mut_ptr(), STACK) {
+        Ok(count) => few.iter().take(count as usize).any(|known| *known == group),
+        Err(_) => {
+            let Some(many) = map::<u32>(MOST * size_of::<u32>(), false) else { return false };
+            // SAFETY: our own mapping, zero at first, and as long.
+            let found = ask(many, MOST).is_ok_and(|count| unsafe {
+                core::slice::from_raw_parts(many, count as usize).contains(&group)
+            });
+            // SAFETY: ours, and not used any more.
+            unsafe { unmap(many, MOST * size_of::<u32>()) };
+            found
+        }
+    }
+}
+
+/// Whether the process may apply the operations, or else look at the array ([`READ`]): judged when it first asks, and again when
+/// the array's settings have changed since. It keeps what it was granted when it changes its user, as an open file
+/// is kept: a system call in each operation is what this avoids.
+#[inline(always)]
+pub(crate) fn check(mapping: &Mapping, operations: &[Op]) -> Result<(), c_int> {
+    let alters = operations.iter().any(|operation| operation.change != 0);
+    let asked = if alters { ALTER } else { READ };
+    let known = mapping.rights.load(Relaxed);
+    if known & asked != 0 && known >> 3 == mapping.array.settings_count() & (u32::MAX >> 3) {
+        return Ok(());
+    }
+    judge(mapping, operations, asked)
+}
+
+#[cold]
+#[inline(never)]
+fn judge(mapping: &Mapping, operations: &[Op], asked: u32) -> Result<(), c_int> {
+    let array = &mapping.array;
+    // The kernel looks at the numbers first.
+    if operations.iter().any(|operation| u32::from(operation.num) >= array.semaphores()) {
+        return Err(libc::EFBIG);
+    }
+    // If the settings change in between, the rights are those of before, and are judged again at the next call.
+    let count = array.settings_count();
+    let granted = granted(&array.settings()) & (READ | ALTER);
+    mapping.rights.store(count << 3 | granted, Relaxed);
+    if granted & asked == 0 { Err(libc::EACCES) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: u32 = 65534;
+
+    fn settings(mode: u32) -> Settings {
+        Settings { key: 0, uid: 1, gid: 2, cuid: 3, cgid: 4, mode }
+    }
+
+    /// Runs `check` in a child with these ids.
+    fn as_user(user: u32, group: u32, groups: &[u32], check: impl Fn() -> bool) -> bool {
+        // SAFETY: a child that makes system calls and exits.
+        unsafe {
+            let child = libc::fork();
+            assert!(child >= 0);
+            if child == 0 {
+                let became = libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
+                    && libc::syscall(libc::SYS_setresgid, group, group, group) == 0
+                    && libc::syscall(libc::SYS_setresuid, user, user, user) == 0;
+                libc::_exit(if !became { 2 } else { i32::from(!check()) });
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) < 2, "status {status:#x}");
+            libc::WEXITSTATUS(status) == 0
+        }
+    }
+
+    #[test]
+    fn the_class_decides_and_no_other() {
+        if system::user() != 0 {
+            return; // Only root can be somebody else.
+        }
+        assert!(has(&settings(0), 0o666), "root may all");
+        let owner_only = settings(0o600);
+        assert!(as_user(1, 9, &[], || has(&owner_only, 0o600)));
+        assert!(as_user(3, 9, &[], || has(&owner_only, 0o600)));
+        assert!(as_user(NOBODY, 2, &[], || !has(&owner_only, 0o600) && has(&owner_only, 0)));
+        // The group's bits are used for the group even if everybody has more.
+        let odd = settings(0o646);
+        assert!(as_user(NOBODY, 9, &[7, 4], || has(&odd, 0o444) && !has(&odd, 0o222)));
+        assert!(as_user(NOBODY, 9, &[7], || has(&odd, 0o666)));
+        // Any of the three places asks.
+        assert!(as_user(1, 9, &[], || !has(&settings(0o400), 0o002)));
+        let many: Vec<u32> = (1000..1300).collect();
+        assert!(as_user(NOBODY, 9, &many, || has(&Settings { gid: 1299, ..odd }, 0o400)));
+        assert!(as_user(NOBODY, 9, &many, || !has(&Settings { gid: 1299, ..odd }, 0o200)));
+    }
+
+    #[test]
+    fn owners_remove() {
+        if system::user() != 0 {
+            return;
+        }
+        let all = settings(0o666);
+        assert!(owns(&all));
+        assert!(as_user(1, 9, &[], || owns(&all)));
+        assert!(as_user(3, 9, &[], || owns(&all)));
+        assert!(as_user(NOBODY, 2, &[4], || !owns(&all)));
+    }
+}

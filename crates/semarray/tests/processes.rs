@@ -1,0 +1,470 @@
+//! Semaphore arrays across processes: forks, execs, ends, and users.
+
+use std::process::Stdio;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
+
+use crate::domain::*;
+use poundlock_semarray as semarray;
+
+/// Words that processes share.
+fn shared<T>() -> &'static T {
+    // SAFETY: a new mapping of zero bytes, which are atomics.
+    unsafe {
+        let memory = libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        assert_ne!(memory, libc::MAP_FAILED);
+        &*memory.cast()
+    }
+}
+
+#[test]
+fn what_a_killed_process_did_is_undone_before_anybody_can_see_it_gone() {
+    let id = private(2);
+    ctl(id, 0, libc::SETVAL, 5).unwrap();
+    for _ in 0..50 {
+        let child = Child::new(|| {
+            if semop(id, &[op(0, -3, UNDO), op(1, 1, 0)]).is_err() {
+                return 1;
+            }
+            forever()
+        });
+        semop(id, &[op(1, -1, 0)]).unwrap();
+        assert_eq!(value(id, 0), 2);
+        child.kill();
+        child.wait_zombie();
+        assert_eq!(semop(id, &[op(0, -5, NOWAIT)]), Ok(()), "at the first operation after the end");
+        assert_eq!(semop(id, &[op(0, 5, 0)]), Ok(()));
+        assert_eq!(child.wait(), libc::SIGKILL);
+    }
+    remove(id);
+}
+
+#[test]
+fn an_orderly_end_undoes_at_once_and_a_child_does_not_inherit() {
+    let id = private(2);
+    ctl(id, 0, libc::SETVAL, 10).unwrap();
+    // Of processes with one thread.
+    let child = Child::new(|| {
+        if semop(id, &[op(0, -4, UNDO)]).is_err() {
+            return 1;
+        }
+        // A child's end undoes what the child did, not what its parent did.
+        let inner = Child::new(|| {
+            let done = semop(id, &[op(0, -1, UNDO)]);
+            semarray::end();
+            let undone = value(id, 0);
+            semarray::end();
+            i32::from(done.is_err() || undone != 6)
+        });
+        if inner.wait() != 0 || value(id, 0) != 6 {
+            return 2;
+        }
+        semarray::end();
+        i32::from(value(id, 0) != 10) * 3
+    });
+    assert_eq!(child.wait(), 0);
+    // Of one with more, only its death.
+    semop(id, &[op(0, -4, UNDO)]).unwrap();
+    semarray::end();
+    assert_eq!(value(id, 0), 6);
+    semop(id, &[op(0, 4, UNDO)]).unwrap();
+    remove(id);
+}
+
+#[test]
+fn a_sleeper_that_is_killed_gets_nothing() {
+    let id = private(1);
+    for _ in 0..20 {
+        let child = Child::new(|| semop(id, &[op(0, -1, 0)]).err().unwrap_or(0));
+        until("it sleeps", || ctl(id, 0, libc::GETNCNT, 0) == Ok(1));
+        child.kill();
+        child.wait_zombie();
+        semop(id, &[op(0, 1, 0)]).unwrap();
+        assert_eq!(value(id, 0), 1);
+        assert_eq!(ctl(id, 0, libc::GETNCNT, 0), Ok(0));
+        semop(id, &[op(0, -1, NOWAIT)]).unwrap();
+        child.wait();
+    }
+    remove(id);
+}
+
+#[test]
+fn a_process_lives_on_when_the_thread_that_registered_it_ends() {
+    let id = private(3);
+    ctl(id, 0, libc::SETVAL, 5).unwrap();
+    // Its own program, so that it can have threads.
+    let mut child =
+        again("sem_processes::child_whose_first_thread_ends", &[("SEM_ID", id.to_string().into())])
+            .spawn()
+            .unwrap();
+    semop(id, &[op(1, -1, 0)]).unwrap();
+    // The thread has ended; its process has not.
+    for _ in 0..100 {
+        assert_eq!(semop(id, &[op(0, -3, NOWAIT)]), Err(libc::EAGAIN));
+    }
+    assert_eq!(value(id, 0), 2);
+    // Another thread uses it, and that process is known again.
+    semop(id, &[op(2, 1, 0)]).unwrap();
+    semop(id, &[op(1, -1, 0)]).unwrap();
+    assert_eq!(value(id, 0), 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(value(id, 0), 5);
+    remove(id);
+}
+
+/// The array that the test which started this program means.
+fn given() -> Option<i32> {
+    Some(std::env::var("SEM_ID").ok()?.parse().unwrap())
+}
+
+#[test]
+fn child_whose_first_thread_ends() {
+    let Some(id) = given() else { return };
+    domain();
+    let first = std::thread::spawn(move || semop(id, &[op(0, -3, UNDO)]));
+    first.join().unwrap().unwrap();
+    std::thread::spawn(move || {
+        semop(id, &[op(1, 1, 0)]).unwrap();
+        semop(id, &[op(2, -1, 0)]).unwrap();
+        semop(id, &[op(0, -1, UNDO), op(1, 1, 0)]).unwrap();
+        forever();
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn exec_keeps_adjustments_and_the_end_of_the_new_program_undoes_them() {
+    let (id, other) = (private(2), private(1));
+    ctl(id, 0, libc::SETVAL, 5).unwrap();
+    for orderly in [true, false] {
+        use std::os::unix::process::CommandExt;
+        let variables =
+            [("SEM_ID", other.to_string().into()), ("SEM_END", if orderly { "1" } else { "0" }.into())];
+        let mut command = again("none", &variables);
+        // SAFETY: semaphore operations allocate nothing. What is done here is done by the process that execs.
+        unsafe {
+            command
+                .pre_exec(move || semop(id, &[op(0, -3, UNDO)]).map_err(std::io::Error::from_raw_os_error));
+        }
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        // The new program has run, and used another array only.
+        semop(other, &[op(0, -1, 0)]).unwrap();
+        assert_eq!(value(id, 0), 2, "kept across exec");
+        drop(child.stdin.take());
+        let status = child.wait().unwrap();
+        assert!(status.success());
+        if orderly {
+            // It has looked itself.
+            assert_eq!(semop(other, &[op(0, -5, NOWAIT)]), Ok(()));
+        }
+        assert_eq!(value(id, 0), 5, "undone at the end");
+    }
+    remove(id);
+    remove(other);
+}
+
+/// Runs before `main`, and thus before there is a second thread: orderly ends are those of processes with one.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static EARLY: extern "C" fn() = early;
+
+extern "C" fn early() {
+    if let (Ok(end), Some(other)) = (std::env::var("SEM_END"), given()) {
+        after_exec(other, end == "1");
+        std::process::exit(0);
+    }
+}
+
+fn after_exec(other: i32, orderly: bool) {
+    semop(other, &[op(0, 1, 0)]).unwrap();
+    std::io::read_to_string(std::io::stdin()).unwrap();
+    if orderly {
+        semarray::end();
+        let mut undone = false;
+        semarray::list(|array| {
+            undone |= array.id != other && array.semaphores == 2 && value(array.id, 0) == 5;
+        });
+        assert!(undone);
+        semop(other, &[op(0, 5, 0)]).unwrap();
+    }
+}
+
+#[test]
+fn a_child_of_a_process_with_threads_can_do_everything() {
+    let id = private(1);
+    let stop = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while stop.load(SeqCst) == 0 {
+                    semop(id, &[op(0, 1, 0)]).unwrap();
+                    semop(id, &[op(0, -1, 0)]).unwrap();
+                    remove(private(1));
+                }
+            });
+        }
+        for _ in 0..200 {
+            let child = Child::new(|| {
+                let Ok(Some(own)) = semarray::get(libc::IPC_PRIVATE, 1, 0o600) else { return 1 };
+                let done = semop(own, &[op(0, 1, UNDO)]).is_ok()
+                    && semop(id, &[op(0, 1, 0)]).is_ok()
+                    && semop(id, &[op(0, -1, 0)]).is_ok()
+                    && semarray::remove(own).is_ok();
+                i32::from(!done)
+            });
+            assert_eq!(child.wait(), 0);
+        }
+        stop.store(1, SeqCst);
+    });
+    assert_eq!(value(id, 0), 0);
+    remove(id);
+}
+
+#[test]
+fn a_process_that_changes_its_user_goes_on_with_what_it_has() {
+    // SAFETY: takes no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        return; // Only root can become somebody else.
+    }
+    const NOBODY: u32 = 65534;
+    let (id, given_away) = (private(1), private(1));
+    // SAFETY: zero bytes are one.
+    let mut status: libc::semid_ds = unsafe { std::mem::zeroed() };
+    ctl(given_away, 0, libc::IPC_STAT, (&raw mut status).addr()).unwrap();
+    status.sem_perm.uid = NOBODY;
+    semop(id, &[op(0, 2, 0)]).unwrap();
+    let removable = private(1);
+    let child = Child::new(|| {
+        // SAFETY: numbers.
+        if unsafe { libc::setgroups(0, std::ptr::null()) | libc::setgid(NOBODY) | libc::setuid(NOBODY) } != 0
+        {
+            return 1;
+        }
+        // It was granted this before.
+        if semop(id, &[op(0, -1, UNDO)]).is_err() {
+            return 2;
+        }
+        // Whoever controls is asked afresh.
+        if ctl(id, 0, libc::GETVAL, 0) != Err(libc::EACCES)
+            || ctl(id, 0, libc::IPC_RMID, 0) != Err(libc::EPERM)
+        {
+            return 3;
+        }
+        // Never used before, and not its own; then given to it.
+        if semop(given_away, &[op(0, 1, 0)]) != Err(libc::EACCES) {
+            return 4;
+        }
+        if semop(id, &[op(0, -1, 0)]).is_err() {
+            return 5;
+        }
+        until("it is given to us", || semop(given_away, &[op(0, 1, 0)]).is_ok());
+        // A key's array it cannot make, nor a private one: it is the kernel's.
+        i32::from(semarray::get(libc::IPC_PRIVATE, 1, 0o600) != Ok(None)) * 6
+    });
+    until("it has used its own", || value(id, 0) == 0);
+    ctl(given_away, 0, libc::IPC_SET, (&raw const status).addr()).unwrap();
+    assert_eq!(child.wait(), 0);
+    assert_eq!(value(given_away, 0), 1);
+    assert_eq!(value(id, 0), 1, "undone");
+    for id in [id, given_away, removable] {
+        remove(id);
+    }
+}
+
+#[test]
+fn settings_that_change_are_judged_again() {
+    // SAFETY: takes no arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let id = private(1);
+    // SAFETY: zero bytes are one.
+    let mut status: libc::semid_ds = unsafe { std::mem::zeroed() };
+    ctl(id, 0, libc::IPC_STAT, (&raw mut status).addr()).unwrap();
+    status.sem_perm.mode = 0o606;
+    ctl(id, 0, libc::IPC_SET, (&raw const status).addr()).unwrap();
+    let step: &AtomicI32 = shared();
+    let child = Child::new(|| {
+        // SAFETY: numbers.
+        if unsafe { libc::setgroups(0, std::ptr::null()) | libc::setgid(7) | libc::setuid(7) } != 0 {
+            return 1;
+        }
+        if semop(id, &[op(0, 1, 0)]).is_err() {
+            return 2;
+        }
+        step.store(1, SeqCst);
+        until("its rights are taken", || step.load(SeqCst) == 2);
+        if semop(id, &[op(0, 1, 0)]) != Err(libc::EACCES) {
+            return 3;
+        }
+        // It may still wait for zero: but not of a semaphore that there is not.
+        if semop(id, &[op(0, 0, NOWAIT)]) != Err(libc::EAGAIN)
+            || semop(id, &[op(9, 1, 0)]) != Err(libc::EFBIG)
+        {
+            return 4;
+        }
+        0
+    });
+    until("it has operated", || step.load(SeqCst) == 1);
+    status.sem_perm.mode = 0o604;
+    ctl(id, 0, libc::IPC_SET, (&raw const status).addr()).unwrap();
+    step.store(2, SeqCst);
+    assert_eq!(child.wait(), 0);
+    remove(id);
+}
+
+#[test]
+fn a_process_in_another_namespace_leaves_our_arrays_alone() {
+    let id = private(1);
+    let child = Child::new(|| {
+        // SAFETY: a flag.
+        if unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0 {
+            return 0; // Not permitted here.
+        }
+        // Its own number is unchanged; its children are in the new namespace.
+        if semop(id, &[op(0, 1, 0)]).is_err() {
+            return 1;
+        }
+        let inner = Child::new(|| {
+            i32::from(
+                semop(id, &[op(0, 1, 0)]).is_ok() || semarray::get(libc::IPC_PRIVATE, 1, 0o600) != Ok(None),
+            )
+        });
+        inner.wait()
+    });
+    assert_eq!(child.wait(), 0);
+    remove(id);
+}
+
+#[test]
+fn a_child_that_was_not_forked_through_glibc_is_undone_too() {
+    let id = private(2);
+    ctl(id, 0, libc::SETVAL, 5).unwrap();
+    // SAFETY: a child that makes system calls only, as `fork` but without what glibc does in the child.
+    let process = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as libc::pid_t;
+    assert!(process >= 0);
+    if process == 0 {
+        let done = semop(id, &[op(0, -3, UNDO), op(1, 1, 0)]);
+        if done.is_err() {
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(1) };
+        }
+        forever();
+    }
+    let child = Child(process);
+    semop(id, &[op(1, -1, 0)]).unwrap();
+    assert_eq!(value(id, 0), 2);
+    child.kill();
+    child.wait_zombie();
+    assert_eq!(value(id, 0), 5);
+    child.wait();
+    remove(id);
+}
+
+#[test]
+fn exec_by_a_thread_drops_the_sleepers_of_the_others_and_keeps_adjustments() {
+    const CHILD: &str = "sem_processes::child_that_execs_from_a_thread";
+    let (id, other) = (private(3), private(1));
+    ctl(id, 0, libc::SETVAL, 5).unwrap();
+    let variables = [
+        ("SEM_ID", id.to_string().into()),
+        ("SEM_OTHER", other.to_string().into()),
+        ("SEM_TEST", CHILD.into()),
+    ];
+    for silent in [false, true] {
+        let mut child = again(CHILD, &variables)
+            .env("SEM_SILENT", if silent { "1" } else { "0" })
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        if silent {
+            // The new program uses no arrays: `cat`, which ends when it has read all.
+            until("another program runs", || {
+                let name = std::fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap();
+                name.trim() == "cat"
+            });
+        } else {
+            semop(other, &[op(0, -1, 0)]).unwrap();
+        }
+        assert_eq!(ctl(id, 1, libc::GETNCNT, 0), Ok(0), "the sleeper is gone");
+        semop(id, &[op(1, 1, 0)]).unwrap();
+        assert_eq!(value(id, 1), 1, "nobody took it");
+        semop(id, &[op(1, -1, NOWAIT)]).unwrap();
+        assert_eq!(value(id, 0), 2, "kept across exec");
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(value(id, 0), 5, "undone at the end");
+        assert_eq!(ctl(id, 1, libc::GETNCNT, 0), Ok(0));
+    }
+    remove(id);
+    remove(other);
+}
+
+#[test]
+fn child_that_execs_from_a_thread() {
+    use std::os::unix::process::CommandExt;
+    let Some(id) = given() else { return };
+    domain();
+    let number = |name: &str| -> i32 { std::env::var(name).unwrap().parse().unwrap() };
+    if std::env::var_os("SEM_AGAIN").is_some() {
+        semop(number("SEM_OTHER"), &[op(0, 1, 0)]).unwrap();
+        std::io::read_to_string(std::io::stdin()).unwrap();
+        return;
+    }
+    // Registered by a thread that is not the process's first, which then replaces the program.
+    let execs = std::thread::spawn(move || {
+        semop(id, &[op(0, -3, UNDO)]).unwrap();
+        std::thread::spawn(move || semop(id, &[op(1, -1, 0)]));
+        until("the other sleeps", || ctl(id, 1, libc::GETNCNT, 0) == Ok(1));
+        let mut command = if number("SEM_SILENT") == 1 {
+            std::process::Command::new("cat")
+        } else {
+            again(&std::env::var("SEM_TEST").unwrap(), &[("SEM_AGAIN", "1".into())])
+        };
+        panic!("{}", command.exec());
+    });
+    execs.join().unwrap();
+}
+
+#[test]
+fn a_process_without_descriptors_gets_error_numbers_of_semaphores() {
+    let (mapped, unmapped) = (private(1), shared::<AtomicI32>());
+    // Made by another process, so that this one has not mapped it.
+    let maker = Child::new(|| match semarray::get(libc::IPC_PRIVATE, 1, 0o600) {
+        Ok(Some(id)) => {
+            unmapped.store(id, SeqCst);
+            0
+        }
+        _ => 1,
+    });
+    assert_eq!(maker.wait(), 0);
+    let unmapped = unmapped.load(SeqCst);
+    let child = Child::new(|| {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: reads the structure.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &none) } != 0 {
+            return 1;
+        }
+        // A private array the kernel can make as well; one with a key would be another than ours.
+        let made = (
+            semarray::get(libc::IPC_PRIVATE, 1, 0o600),
+            semarray::get(key(9), 1, libc::IPC_CREAT | 0o600),
+            semop(mapped, &[op(0, 1, 0)]),
+            semop(unmapped, &[op(0, 1, 0)]),
+        );
+        let expected = (Ok(None), Err(libc::ENOMEM), Ok(()), Err(libc::ENOMEM));
+        i32::from(made != expected) * 2
+    });
+    assert_eq!(child.wait(), 0);
+    assert_eq!(value(mapped, 0), 1);
+    remove(mapped);
+    remove(unmapped);
+}
