@@ -72,7 +72,7 @@ unsafe fn keyed(id: *mut c_int, key: c_int, values: *const u16, count: usize, fl
 ///
 /// Semaphore arrays are System V's, without a system call where nobody has to wait: several semaphores are operated
 /// on at once, all or none, among threads or processes of one user, of which any may be killed at any time. They lie
-/// in `/dev/shm`; `poundlock ipcs` lists them. See docs/SEMAPHORES.md. None of the functions is async-signal-safe.
+/// in `/dev/shm`; `poundlock ipcs` lists them. See docs/SEMARRAY.md. None of the functions is async-signal-safe.
 ///
 /// Returns 0, with the array's id in `id`; `EINVAL` if there are none, or too many; `ERANGE` for a value above
 /// 32,767; `ENOMEM` or `ENOSPC` if there is no room; `ENOSYS` if `/dev/shm` is not to be written to, or

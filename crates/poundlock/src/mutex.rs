@@ -10,7 +10,7 @@ use crate::stats::{Kind, Slot};
 /// The mutex under [`Mutex`], for those who are generic over [`lock_api::RawMutex`].
 ///
 /// Whoever finds it free takes it. Waiters queue as Mellor-Crummey and Scott have it (TOCS, 1991); the first of them spins while
-/// that may help, the others sleep, and one that has waited in vain has it handed over. docs/BARGING.md has the whole
+/// that may help, the others sleep, and one that has waited in vain has it handed over. docs/POUNDLOCK.md has the whole
 /// story and the ordering argument.
 ///
 /// Acquiring synchronises with the release before. No method allocates, panics or unwinds; none is async-signal-safe with

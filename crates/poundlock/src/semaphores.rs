@@ -95,7 +95,7 @@ impl Operation {
 }
 
 /// Semaphores of which several can be taken at once, all or none: System V's arrays, without a system call where nobody has to
-/// wait. docs/SEMAPHORES.md has the whole story and the ordering argument.
+/// wait. docs/SEMARRAY.md has the whole story and the ordering argument.
 ///
 /// [`SemaphoreSet::new`] makes one for this process, in a constant. Those with a [`Key`] are shared by the processes of one user,
 /// programs under `poundlock run` among them, which find them by `semget`; they stay until they are

@@ -15,12 +15,12 @@ mod sealed {
 pub trait Waiting: sealed::Sealed + 'static {}
 
 /// Waiters spin for a while and then halt until the lock is left to them: where threads may be preempted, as nearly everywhere
-/// in user space. The paravirtual form of docs/SPINLOCK.md.
+/// in user space. The paravirtual form of docs/QSPIN.md.
 #[derive(Clone, Copy, Debug)]
 pub struct Halting;
 
 /// Waiters spin in the order in which they came and never give up their CPUs: for threads that have a CPU each. A single
-/// waiter that loses its CPU stops all that came after it. The native form of docs/SPINLOCK.md.
+/// waiter that loses its CPU stops all that came after it. The native form of docs/QSPIN.md.
 #[derive(Clone, Copy, Debug)]
 pub struct Spinning;
 
@@ -33,7 +33,7 @@ impl sealed::Sealed for Spinning {
 impl Waiting for Halting {}
 impl Waiting for Spinning {}
 
-/// The lock under [`SpinLock`]: Linux's 4-byte queue spinlock (Long and Zijlstra, 2014) with paravirtual support, in user space. docs/SPINLOCK.md
+/// The lock under [`SpinLock`]: Linux's 4-byte queue spinlock (Long and Zijlstra, 2014) with paravirtual support, in user space. docs/QSPIN.md
 /// has the whole story and the ordering argument.
 ///
 /// Acquiring synchronises with the release before. No method allocates, panics or unwinds; none is async-signal-safe with
