@@ -19,7 +19,7 @@ use crate::stats::{Kind, Slot};
 /// ```
 /// use poundlock::lock_api::{Mutex, RawMutex};
 ///
-/// /// What a library has that leaves the lock to its user.
+/// /// In a library that leaves the choice of the lock to its user.
 /// struct Log<R: RawMutex>(Mutex<R, Vec<&'static str>>);
 ///
 /// let log: Log<poundlock::RawMutex> = Log(Mutex::new(Vec::new()));
@@ -149,7 +149,7 @@ pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<RawMutex, T>;
 ///
 /// let mut jobs = JOBS.lock();
 /// jobs.push(3);
-/// // Whoever waits goes first.
+/// // Waiters go first.
 /// FairMutexGuard::bump(&mut jobs);
 /// assert_eq!(jobs.len(), 1);
 /// ```

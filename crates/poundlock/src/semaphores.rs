@@ -125,14 +125,14 @@ impl Operation {
 /// # Errors
 /// Of all methods that return a [`Result`](io::Result):
 ///
-/// * [`InvalidInput`](io::ErrorKind::InvalidInput) (EINVAL, E2BIG, EFBIG): there is no such semaphore, there are no operations or more than 500,
-///   or the set was removed before.
+/// * [`InvalidInput`](io::ErrorKind::InvalidInput) (EINVAL, E2BIG, EFBIG): there is no such semaphore, there
+///   are no operations or more than 500, or the set was removed before.
 /// * EIDRM: it was removed meanwhile.
 /// * ERANGE: a value would get above 32,767.
 /// * EACCES, EPERM: it is another user's.
 /// * ENOMEM, ENOSPC: there is no memory, or one of the tables is full.
-/// * [`Unsupported`](io::ErrorKind::Unsupported): `POUNDLOCK_SEMAPHORES=kernel` forbids it, the kernel has an array with that key,
-///   or `/dev/shm` is not to be written to.
+/// * [`Unsupported`](io::ErrorKind::Unsupported): `POUNDLOCK_SEMAPHORES=kernel` forbids it, the kernel has an
+///   array with that key, or `/dev/shm` is not to be written to.
 pub struct SemaphoreSet {
     /// 0 before it is made.
     id: AtomicI32,
