@@ -1,8 +1,9 @@
 //! Atomics of the simulated machine.
 //!
-//! One operating-system thread runs all threads of a simulation, and each access takes its effect between two of the
-//! engine's steps: the machine is sequentially consistent, whatever ordering is asked for. (What weaker orderings allow is loom's
-//! to explore.) Values are of the size that they have on Linux, so that what shares a line there does so here.
+//! One operating-system thread runs all threads of a simulation, and each access takes its effect between two
+//! of the engine's steps: the machine is sequentially consistent, whatever ordering is asked for. (What
+//! weaker orderings allow is loom's to explore.) Values are of the size that they have on Linux, so that
+//! objects which share a line there share one here.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -19,8 +20,9 @@ macro_rules! cell {
         #[repr(transparent)]
         pub struct $name(Cell<$value>);
 
-        // SAFETY: all threads of a simulation are coroutines of one operating-system thread, which is the only one that reaches
-        // its cells; `Sync` is what `Atomic` asks for, since it is written for real threads.
+        // SAFETY: all threads of a simulation are coroutines of one operating-system thread, which is the
+        // only one that reaches its cells; `Sync` is what `Atomic` asks for, since it is written for real
+        // threads.
         unsafe impl Sync for $name {}
         // SAFETY: as above.
         unsafe impl Send for $name {}
@@ -73,7 +75,7 @@ macro_rules! cell {
                 _success: Ordering,
                 _failure: Ordering,
             ) -> Result<$value, $value> {
-                // It takes the line for itself whether it succeeds or not.
+                // It takes exclusive ownership of the line whether it succeeds or not.
                 let before = self.modify(|before| if before == current { new } else { before });
                 if before == current { Ok(before) } else { Err(before) }
             }

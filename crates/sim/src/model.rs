@@ -1,4 +1,4 @@
-//! All numbers that runs are made of, and changing those that are fitted.
+//! All numbers of the model, and changes to the fitted ones.
 
 use crate::hypervisor::Hypervisor;
 use crate::machine::{Error, Machine};
@@ -16,12 +16,13 @@ pub struct Model {
 }
 
 impl Model {
-    /// What is part of Poundlock.
+    /// The parts that come with Poundlock.
     pub fn known() -> Model {
         Model { machines: Machine::known(), hypervisors: Hypervisor::known(), profiles: Profile::known() }
     }
 
-    /// The numbers that were fitted, by name: a machine's, `numaconnect-512/load_share`, or a profile's, `aim7-3.7/process.computes`.
+    /// The numbers that were fitted, by name: a machine's, `numaconnect-512/load_share`, or a profile's,
+    /// `aim7-3.7/process.computes`.
     pub fn fitted(&self) -> Vec<(String, f64)> {
         let of_machines = self.machines.iter().flat_map(|machine| {
             let fitted = machine.sources().into_iter().filter(|(_, _, source)| source.starts_with("fitted"));
