@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use poundlock_core::names::LockName;
+use poundlock_names::LockName;
 use serde::{Serialize, Serializer};
 
 use crate::error::{Error, Result};

@@ -10,12 +10,12 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::lock_api;
-use poundlock_core::barging::RawBarging;
-use poundlock_core::baseline::Spinlock;
+use poundlock_core::adaptive::{RawAdaptive as RawMutex, Variant};
 use poundlock_core::handoff::{Handoff, Policy, RawHandoff};
-use poundlock_core::mutex::{RawMutex, Variant};
-use poundlock_core::qspin::{Form, Layout, RawSpin};
+use poundlock_core::poundlock::RawPoundlock;
+use poundlock_core::qspin::{ChosenForm as Form, Layout, RawSpin};
 use poundlock_linux::Linux;
+use poundlock_textbook::Spinlock;
 
 use crate::abi::{CMutex, CSpin};
 
@@ -151,13 +151,13 @@ impl<R: lock_api::RawMutex + Sync> Lock for Around<R> {
 
 /// The barging mutex as Rust code uses it.
 #[repr(align(128))]
-pub(crate) struct BargingType(RawBarging<Linux>);
+pub(crate) struct BargingType(RawPoundlock<Linux>);
 
 impl Default for BargingType {
     fn default() -> Self {
         // As for `RustType`.
         poundlock_linux::init();
-        BargingType(RawBarging::new())
+        BargingType(RawPoundlock::new())
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 use parking_lot::lock_api::RawRwLock as _;
-use poundlock_core::rwlock::{Policy, RawRwLock};
+use poundlock_core::rwlock::{Preference as Policy, RawRwLock};
 use poundlock_linux::Linux;
 use poundlock_peers::{Instance, rw};
 

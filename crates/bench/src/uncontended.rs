@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use poundlock_core::names::LockName;
+use poundlock_names::LockName;
 use serde::Serialize;
 
 use crate::abi::{Abi, Kind};

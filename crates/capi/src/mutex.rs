@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 
 use libc::{EBUSY, clockid_t, timespec};
-use poundlock_core::barging::RawBarging;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_linux::Linux;
 
 use crate::time;
@@ -24,15 +24,15 @@ pub struct poundlock_mutex_t {
     _words: [u32; 5],
 }
 
-const _: () = assert!(size_of::<poundlock_mutex_t>() == size_of::<RawBarging<Linux>>());
-const _: () = assert!(align_of::<poundlock_mutex_t>() == align_of::<RawBarging<Linux>>());
+const _: () = assert!(size_of::<poundlock_mutex_t>() == size_of::<RawPoundlock<Linux>>());
+const _: () = assert!(align_of::<poundlock_mutex_t>() == align_of::<RawPoundlock<Linux>>());
 
 /// The lock in it.
 ///
 /// # Safety
 /// It points to a mutex of C's, for as long as the result is used.
 #[inline(always)]
-pub(crate) unsafe fn raw<'a>(mutex: *mut poundlock_mutex_t) -> &'a RawBarging<Linux> {
+pub(crate) unsafe fn raw<'a>(mutex: *mut poundlock_mutex_t) -> &'a RawPoundlock<Linux> {
     // SAFETY: the caller's; the types are words of the same number and alignment, of which any bytes are
     // values.
     unsafe { &*mutex.cast() }
@@ -45,7 +45,7 @@ pub(crate) unsafe fn raw<'a>(mutex: *mut poundlock_mutex_t) -> &'a RawBarging<Li
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_mutex_init(mutex: *mut poundlock_mutex_t) -> c_int {
     // SAFETY: the caller's memory.
-    unsafe { mutex.cast::<RawBarging<Linux>>().write(RawBarging::new()) };
+    unsafe { mutex.cast::<RawPoundlock<Linux>>().write(RawPoundlock::new()) };
     0
 }
 

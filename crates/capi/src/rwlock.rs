@@ -3,7 +3,7 @@
 use core::ffi::c_int;
 
 use libc::{EBUSY, EINVAL, clockid_t, timespec};
-use poundlock_core::rwlock::{Policy, RawRwLock};
+use poundlock_core::rwlock::{Preference, RawRwLock};
 use poundlock_linux::Linux;
 
 use crate::time;
@@ -58,12 +58,12 @@ unsafe fn raw<'a>(lock: *mut poundlock_rwlock_t) -> &'a RawRwLock<Linux> {
 /// # Safety
 /// As [`raw`].
 #[inline(always)]
-unsafe fn policy(lock: *mut poundlock_rwlock_t) -> Policy {
+unsafe fn policy(lock: *mut poundlock_rwlock_t) -> Preference {
     // SAFETY: the caller's; nobody changes the word while the lock is in use.
     match unsafe { (*lock)._policy } {
-        POUNDLOCK_RWLOCK_READER_PREFERRING => Policy::ReaderPreferring,
-        POUNDLOCK_RWLOCK_WRITER_PREFERRING => Policy::WriterPreferring,
-        _ => Policy::PhaseFair,
+        POUNDLOCK_RWLOCK_READER_PREFERRING => Preference::ReaderPreferring,
+        POUNDLOCK_RWLOCK_WRITER_PREFERRING => Preference::WriterPreferring,
+        _ => Preference::PhaseFair,
     }
 }
 

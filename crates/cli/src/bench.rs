@@ -12,7 +12,7 @@ use poundlock_bench::{
     Contender, Context, Error, figures, floor, grid, handover, misc, page, programs, rwlock, sem, spin,
     startup, uncontended, worker,
 };
-use poundlock_core::names::LockName;
+use poundlock_names::LockName;
 use serde::Serialize;
 
 use crate::library;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
 
-use poundlock_core::names::{Choice, RwLocks};
+use poundlock_names::{Choice, RwLocks};
 
 use crate::message::{Failure, status};
 use crate::program::{self, reason};

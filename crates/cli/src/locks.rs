@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use poundlock_core::names::{Choice, ChoiceError, LockName, RwLocks};
-use poundlock_core::qspin::Kind;
+use poundlock_core::qspin::Form;
+use poundlock_names::{Choice, ChoiceError, LockName, Named, RwLocks};
 
 use crate::message::{Failure, status};
 use crate::output::print;
@@ -22,7 +22,7 @@ pub(crate) fn main(_: Args) -> ExitCode {
     }
     let machines = poundlock_linux::machine::spinlock();
     let why = format!(" (chosen for this machine: {})", reason(machines));
-    for kind in Kind::ALL {
+    for kind in Form::ALL {
         let default = if kind == machines { &why } else { "" };
         text += &format!("{:width$}  {}{default}\n", kind.name(), kind.description());
     }
@@ -33,19 +33,19 @@ pub(crate) fn main(_: Args) -> ExitCode {
 }
 
 /// What speaks for a form, when the machine has chosen it.
-fn reason(kind: Kind) -> String {
+fn reason(kind: Form) -> String {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cpus = if cpus == 1 { "1 CPU".to_string() } else { format!("{cpus} CPUs") };
     match kind {
-        Kind::Paravirtual => format!("a program may have more threads than its {cpus}"),
-        Kind::Virtual => format!("more threads than its {cpus}, and no memory to let them halt"),
-        Kind::Native => format!("a program's threads have a CPU each, of {cpus}"),
+        Form::Paravirtual => format!("a program may have more threads than its {cpus}"),
+        Form::Virtual => format!("more threads than its {cpus}, and no memory to let them halt"),
+        Form::Native => format!("a program's threads have a CPU each, of {cpus}"),
     }
 }
 
 /// Mutexes first, as they are listed.
 fn names() -> impl Iterator<Item = &'static str> {
-    LockName::ALL.iter().map(|lock| lock.name()).chain(Kind::ALL.iter().map(|kind| kind.name()))
+    LockName::ALL.iter().map(|lock| lock.name()).chain(Form::ALL.iter().map(|kind| kind.name()))
 }
 
 /// The locks that `--lock` names: a mutex, a spinlock, or both with a comma between them.

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use poundlock_core::names::{self, LockName, RwLocks};
 use poundlock_linux::sem::{Choice, Which};
+use poundlock_names::{LockName, RwLocks};
 
 use crate::message::{Failure, say};
 use crate::{launch, library, locks, program, semaphores};
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// What `--lock` and `--rwlock` said.
-    pub(crate) fn locks(&self) -> Result<(names::Choice, RwLocks), Failure> {
+    pub(crate) fn locks(&self) -> Result<(poundlock_names::Choice, RwLocks), Failure> {
         locks::parse_both(&self.lock, self.rwlock.as_deref())
     }
 
@@ -42,7 +42,7 @@ impl Args {
     }
 
     /// The semaphore arrays to ask the library for. A program that keeps its locks keeps its arrays.
-    pub(crate) fn arrays(&self, locks: names::Choice) -> Option<&str> {
+    pub(crate) fn arrays(&self, locks: poundlock_names::Choice) -> Option<&str> {
         self.semaphores.as_deref().or(locks.keeps_everything().then_some(Which::Kernel.name()))
     }
 }

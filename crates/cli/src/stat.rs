@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use poundlock_core::names::{Choice, RwLocks};
+use poundlock_names::{Choice, RwLocks};
 use poundlock_statfile::Snapshot;
 use poundlock_statfile::writer::Options;
 

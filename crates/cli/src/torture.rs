@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime};
 
-use poundlock_core::names::{Choice, LockName, RwLocks};
-use poundlock_core::qspin::Kind;
+use poundlock_core::qspin::Form;
+use poundlock_names::{Choice, LockName, Named, RwLocks};
 
 use crate::message::{Failure, say, status};
 use crate::output::print;
@@ -209,7 +209,7 @@ impl std::fmt::Display for Plan {
             Subject::Locks(lock, rwlocks) => {
                 write!(f, "lock {}", lock.mutex())?;
                 if let Some(spinlock) = lock.spinlock() {
-                    write!(f, ", spinlock {spinlock}")?;
+                    write!(f, ", spinlock {}", spinlock.name())?;
                 }
                 if *rwlocks != RwLocks::of(*lock, None) {
                     write!(f, ", rwlock {rwlocks}")?;
@@ -285,7 +285,7 @@ impl Plan {
     /// The same for spinlocks of one process alone: those whose waiters halt or yield take any number.
     fn spinners(&self, lock: Choice) -> u32 {
         let form = lock.spinlock().unwrap_or_else(poundlock_linux::machine::spinlock);
-        if lock.keeps_everything() || form == Kind::Native { self.few_spinners() } else { MAX_THREADS }
+        if lock.keeps_everything() || form == Form::Native { self.few_spinners() } else { MAX_THREADS }
     }
 
     fn start(&self) -> Result<Child, Failure> {

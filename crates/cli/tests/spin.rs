@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use poundlock_core::events::{Event, Family};
-use poundlock_core::qspin::Kind;
+use poundlock_core::qspin::Form;
 use poundlock_linux::machine;
+use poundlock_names::Named;
 use serde_json::Value;
 use support::{
     LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited, scratch,
@@ -311,11 +312,11 @@ fn every_acquisition_of_a_spinlock_is_counted() {
     ] {
         let (printed, table, document) = stat(lock, &busy, &[threads, rounds], 0);
         assert_eq!(document["lock"], lock);
-        let form = lock.split(',').find(|name| Kind::parse(name).is_some());
+        let form = lock.split(',').find(|name| Form::parse(name).is_some());
         let form = form.unwrap_or(if lock == "glibc" { lock } else { machine::spinlock().name() });
         assert_eq!(document["spinlock"], form);
         // A spinlock's name alone leaves the mutex to us: it is said which one that was.
-        let mutex = lock.split(',').find(|name| Kind::parse(name).is_none()).unwrap_or("poundlock");
+        let mutex = lock.split(',').find(|name| Form::parse(name).is_none()).unwrap_or("poundlock");
         assert_eq!(document["mutex"], mutex);
         assert!(table.contains(&format!("lock {mutex}, spinlock {form}, ")), "{table}");
         let counts: Vec<u64> =

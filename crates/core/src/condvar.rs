@@ -8,27 +8,33 @@
 //!
 //! # The words
 //!
-//! `guard` is a `bitlock`, with the epoch of its last use, as in the mutex: in a forked child the waiters of the parent
-//! are gone. `head` is the list of waiters, which it guards.
+//! `wait_lock` is that of `waiting/wait_lock.rs`, with the epoch of its last use, as in the mutex: in a
+//! forked child the waiters of the parent are gone. `head` is the list of waiters, which it guards.
 //!
 //! # Invariants
 //!
-//! * **ONE OUTCOME.** A waiter leaves [`state::WAITING`] by one compare-and-swap, a signaller's (the signal is
-//!   consumed) or its own (it timed out, or is to be cancelled). A signal never goes to a waiter that
+//! * **ONE OUTCOME.** A waiter leaves [`state::WAITING`] by one compare-and-swap, a signaller's (the signal
+//!   is consumed) or its own (it timed out, or is to be cancelled). A signal never goes to a waiter that
 //!   reports a time-out while another waits.
 //! * **NO LATE TOUCH.** A signalled waiter does not touch the condition variable again: a signaller may
-//!   destroy it as soon as `signal` or `broadcast` has taken out everybody. A waiter that gave up does,
-//!   to unlink itself; [`RawCondvar::drain`], which a destroyer calls, waits for those. If waiters wait under different
-//!   mutexes, a signaller looks at the list again after it has passed on those of one: nobody else may destroy it meanwhile.
+//!   destroy it as soon as `signal` or `broadcast` has taken out everybody. A waiter that gave up does, to
+//!   unlink itself; [`RawCondvar::drain`], which a destroyer calls, waits for those. If waiters wait under
+//!   different mutexes, a signaller looks at the list again after it has passed on those of one: nobody else
+//!   may destroy it meanwhile.
+//!
+//! Proof: crates/core/src/condvar.rs, crates/core/src/waiting/mod.rs
+//! Models: crates/model/tests/models/condvar.rs, crates/model/tests/models/handoff_condvar.rs
+//! Stress: crates/sim/src/check/scene.rs, crates/cli/src/torture.rs
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::barging::RawBarging;
-use crate::bitlock;
+use crate::adaptive::{RawAdaptive, Variant};
+use crate::atomic::zeroed;
 use crate::handoff::RawHandoff;
-use crate::mutex::{RawMutex, Variant};
-use crate::node::{Held, Node, NodeId, list, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Waited};
+use crate::node::{Held, Node, NodeId, state};
+use crate::platform::{Atomic, Deadline, Platform, Until, Waited};
+use crate::poundlock::{Policy, RawPoundlock, Words};
+use crate::waiting::{list, stall_until, wait_lock};
 
 /// How a [`RawCondvar::wait`] ended. The mutex is held again in every case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,26 +50,26 @@ pub enum Outcome {
 /// A mutex that a signalled waiter can be moved to.
 pub enum Target<'a, P: Platform> {
     /// Into the list of its sleepers.
-    Adaptive(&'a RawMutex<P>),
+    Adaptive(&'a RawAdaptive<P>),
     /// Into its queue.
     Handoff(&'a RawHandoff<P>),
     /// Into the list of its sleepers.
-    Barging(&'a RawBarging<P>),
+    Poundlock(&'a Words<P>),
 }
 
 impl<P: Platform> Target<'_, P> {
     /// In an address: it is that of a [`RawHandoff`].
     const HANDOFF: usize = 1;
-    /// In an address: it is that of a [`RawBarging`].
-    const BARGING: usize = 2;
-    const SORT: usize = Self::HANDOFF | Self::BARGING;
+    /// In an address: it is that of a [`RawPoundlock`].
+    const POUNDLOCK: usize = 2;
+    const SORT: usize = Self::HANDOFF | Self::POUNDLOCK;
 
     /// The address, with a mark for the sort. Mutexes are at least 4-byte aligned.
     fn word(self) -> usize {
         match self {
             Target::Adaptive(mutex) => core::ptr::from_ref(mutex).expose_provenance(),
             Target::Handoff(mutex) => core::ptr::from_ref(mutex).expose_provenance() | Self::HANDOFF,
-            Target::Barging(mutex) => core::ptr::from_ref(mutex).expose_provenance() | Self::BARGING,
+            Target::Poundlock(words) => core::ptr::from_ref(words).expose_provenance() | Self::POUNDLOCK,
         }
     }
 }
@@ -91,22 +97,22 @@ impl Requeued {
     }
 
     /// As [`Requeued::lock`].
-    pub fn barge<P: Platform>(self, mutex: &RawBarging<P>) {
+    pub fn barge<P: Platform, W: Policy<P>>(self, mutex: &RawPoundlock<P, W>) {
         mutex.sleep_requeued(self.0);
     }
 
     /// Waits until the mutex is acquired, to whose list the waiter was moved.
-    pub fn lock<P: Platform, V: Variant>(self, mutex: &RawMutex<P>) {
+    pub fn lock<P: Platform, V: Variant>(self, mutex: &RawAdaptive<P>) {
         mutex.sleep_requeued::<V>(self.0);
     }
 }
 
 /// A plain mutex guards itself.
-pub struct Plain<'a, P: Platform, V>(&'a RawMutex<P>, core::marker::PhantomData<V>);
+pub struct Plain<'a, P: Platform, V>(&'a RawAdaptive<P>, core::marker::PhantomData<V>);
 
 impl<'a, P: Platform, V: Variant> Plain<'a, P, V> {
     /// For a wait under `mutex`.
-    pub fn new(mutex: &'a RawMutex<P>) -> Self {
+    pub fn new(mutex: &'a RawAdaptive<P>) -> Self {
         Plain(mutex, core::marker::PhantomData)
     }
 }
@@ -126,9 +132,9 @@ impl<P: Platform, V: Variant> Guarding<P> for Plain<'_, P, V> {
     }
 }
 
-impl<P: Platform> Guarding<P> for &RawBarging<P> {
+impl<P: Platform, W: Policy<P>> Guarding<P> for &RawPoundlock<P, W> {
     fn mutex(&self) -> Option<Target<'_, P>> {
-        Some(Target::Barging(self))
+        Some(Target::Poundlock(self.words()))
     }
     fn release(&self) {
         self.unlock();
@@ -143,34 +149,20 @@ impl<P: Platform> Guarding<P> for &RawBarging<P> {
 
 /// The condition variable: 8 bytes, zero when nobody waits.
 ///
-/// Waiters that wait at the same time may use different mutexes of one platform, at a little more cost to those who signal; each is
-/// moved to its own. No method allocates, panics or unwinds. Not async-signal-safe.
+/// Waiters that wait at the same time may use different mutexes of one platform, at a little more cost to
+/// those who signal; each is moved to its own. No method allocates, panics or unwinds. Not async-signal-safe.
 #[repr(C)]
 pub struct RawCondvar<P: Platform> {
-    guard: P::U32,
+    wait_lock: P::U32,
     head: P::U32,
 }
 
-impl<P: Platform> Default for RawCondvar<P> {
-    fn default() -> Self {
-        RawCondvar { guard: P::U32::new(0), head: P::U32::new(0) }
-    }
-}
-
-impl<P: Platform> RawCondvar<P>
-where
-    P::U32: ConstAtomic,
-{
-    /// A condition variable on which nobody waits.
-    pub const fn new() -> Self {
-        RawCondvar { guard: P::U32::ZERO, head: P::U32::ZERO }
-    }
-}
+zeroed! { RawCondvar<P: Platform>: "A condition variable on which nobody waits.", [wait_lock head] }
 
 impl<P: Platform> RawCondvar<P> {
-    /// Releases the lock that the caller holds, waits for a signal, for `deadline`, or for a cancellation that
-    /// `may_cancel` admits, and acquires the lock again. Releasing and starting to wait are one step as far
-    /// as signals of threads that acquire the lock afterwards are concerned.
+    /// Releases the lock that the caller holds, waits for a signal, for `deadline`, or for a cancellation
+    /// that `may_cancel` admits, and acquires the lock again. Releasing and starting to wait are one step as
+    /// far as signals of threads that acquire the lock afterwards are concerned.
     ///
     /// `may_cancel` is asked, without any lock held, when somebody has called
     /// [`Record::cancel`](crate::node::Record::cancel) for this thread.
@@ -192,12 +184,12 @@ impl<P: Platform> RawCondvar<P> {
         let node = held.node();
         node.set_priority();
         let requeue = guarding.mutex().map_or(0, Target::word);
-        node.mutex.store(requeue, Relaxed);
-        bitlock::lock::<P>(&self.guard);
+        node.mutex().store(requeue, Relaxed);
+        wait_lock::lock::<P>(&self.wait_lock);
         list::push::<P>(&self.head, held.id);
         node.linked.store(1, Relaxed);
         node.state.store(state::WAITING, Relaxed);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         guarding.release();
 
         // After WAITING was published: see `Record::cancel`.
@@ -222,7 +214,7 @@ impl<P: Platform> RawCondvar<P> {
                 }
                 continue;
             }
-            if P::wait(&node.state, now, deadline) == Waited::TimedOut
+            if P::wait(&node.state, now, deadline.into()) == Waited::TimedOut
                 && deadline.is_some()
                 && self.give_up(held.id, node)
             {
@@ -233,7 +225,7 @@ impl<P: Platform> RawCondvar<P> {
         if requeue == 0 {
             // Not before the signaller's last store to the node, which will be in use again soon.
             while node.state.load(Acquire) != state::WOKEN {
-                P::wait(&node.state, state::SIGNALLED, None);
+                P::wait(&node.state, state::SIGNALLED, Until::Woken);
             }
             node.state.store(state::IDLE, Relaxed);
             guarding.acquire();
@@ -244,8 +236,7 @@ impl<P: Platform> RawCondvar<P> {
     }
 
     /// Wakes one waiter, if there is one: the most urgent, and of those the one that came first. A signal
-    /// without a waiter is
-    /// forgotten.
+    /// without a waiter is forgotten.
     pub fn signal(&self) {
         self.take_out(1);
     }
@@ -264,21 +255,16 @@ impl<P: Platform> RawCondvar<P> {
     /// know of a waiter whose deadline passed a moment ago and who is about to unlink itself.
     pub fn drain(&self) {
         self.renew();
-        let mut round = 0;
-        loop {
-            bitlock::lock::<P>(&self.guard);
+        stall_until::<P, ()>(|| {
+            wait_lock::lock::<P>(&self.wait_lock);
             let empty = list::first::<P>(&self.head).is_none();
-            bitlock::unlock::<P>(&self.guard);
-            if empty {
-                return;
-            }
-            P::stall(round);
-            round = round.saturating_add(1);
-        }
+            wait_lock::unlock::<P>(&self.wait_lock);
+            empty.then_some(())
+        });
     }
 
     fn renew(&self) {
-        bitlock::renew::<P>(&self.guard, 0, || self.head.store(0, Relaxed));
+        wait_lock::renew::<P>(&self.wait_lock, 0, || self.head.store(0, Relaxed));
     }
 
     /// A waiter's own way out of the list. False if it was signalled first.
@@ -294,12 +280,12 @@ impl<P: Platform> RawCondvar<P> {
                 Err(now) => seen = now,
             }
         }
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         if node.linked.load(Relaxed) != 0 {
             node.linked.store(0, Relaxed);
             list::remove::<P>(&self.head, id);
         }
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         node.state.store(state::IDLE, Relaxed);
         true
     }
@@ -314,16 +300,17 @@ impl<P: Platform> RawCondvar<P> {
         while self.take_out_of_one(&mut count) {}
     }
 
-    /// Takes out up to `count` waiters, as far as they wait under one mutex, and passes them on. Whether there are others.
+    /// Takes out up to `count` waiters, as far as they wait under one mutex, and passes them on. Whether
+    /// there are others.
     fn take_out_of_one(&self, count: &mut u32) -> bool {
         let mut requeued = Chain::default();
         let mut woken = Chain::default();
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         let mut next = list::first::<P>(&self.head);
         while let Some(id) = next.filter(|_| *count != 0) {
             next = list::following::<P>(&self.head, id);
             let node = id.get::<P>();
-            let mutex = node.mutex.load(Relaxed);
+            let mutex = node.mutex().load(Relaxed);
             if mutex != 0 && requeued.mutex::<P>().is_some_and(|other| other != mutex) {
                 next = Some(id);
                 break;
@@ -338,7 +325,7 @@ impl<P: Platform> RawCondvar<P> {
             chain.push::<P>(id);
             *count -= 1;
         }
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         // NO LATE TOUCH: from here on only the waiters' nodes and their mutex, which they need before they
         // can return. And the list again, if there are others: those are still in it.
         requeued.requeue::<P>();
@@ -381,22 +368,22 @@ impl Chain {
 
     /// The mutex of the first.
     fn mutex<P: Platform>(&self) -> Option<usize> {
-        self.ends.map(|(first, _)| first.get::<P>().mutex.load(Relaxed))
+        self.ends.map(|(first, _)| first.get::<P>().mutex().load(Relaxed))
     }
 
     /// Moves them to their mutex.
     fn requeue<P: Platform>(self) {
         let (Some((first, _)), Some(word)) = (self.ends, self.mutex::<P>()) else { return };
         if word & Target::<P>::SORT == 0 {
-            let mutex = core::ptr::with_exposed_provenance::<RawMutex<P>>(word);
-            // SAFETY: the waiters in the chain wait under this mutex and cannot return from the wait before they
-            // own it, which they learn only after `requeue` has put them into its list; so it is alive, and
-            // `requeue` does not touch it after that. Those in one chain share one mutex.
+            let mutex = core::ptr::with_exposed_provenance::<RawAdaptive<P>>(word);
+            // SAFETY: the waiters in the chain wait under this mutex and cannot return from the wait before
+            // they own it, which they learn only after `requeue` has put them into its list; so it is alive,
+            // and `requeue` does not touch it after that. Those in one chain share one mutex.
             unsafe { &*mutex }.requeue(first);
             return;
         }
-        if word & Target::<P>::SORT == Target::<P>::BARGING {
-            let mutex = core::ptr::with_exposed_provenance::<RawBarging<P>>(word & !Target::<P>::SORT);
+        if word & Target::<P>::SORT == Target::<P>::POUNDLOCK {
+            let mutex = core::ptr::with_exposed_provenance::<Words<P>>(word & !Target::<P>::SORT);
             // SAFETY: as above.
             unsafe { &*mutex }.requeue(first);
             return;
@@ -406,8 +393,8 @@ impl Chain {
         while let Some(id) = next {
             // Sending links the node elsewhere.
             next = NodeId::from_raw(id.get::<P>().after.load(Relaxed));
-            // SAFETY: as above: the mutex is alive until its last waiter has been sent, and `send_lock` does not touch
-            // it after that.
+            // SAFETY: as above: the mutex is alive until its last waiter has been sent, and `send_lock` does
+            // not touch it after that.
             unsafe { &*mutex }.send_lock(id.into());
         }
     }

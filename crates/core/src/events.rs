@@ -1,11 +1,30 @@
 //! Lock events: what happens in the slow paths of the locks, for those who count it.
 //!
-//! Of the spinlock, the counters that Waiman Long's series collects for its paravirtual lock ("qspinlock: a 4-byte queue spinlock with
-//! PV support", 2015), and those of what is done differently here. A lock reports each through
-//! [`Platform::count`], in slow paths only; who keeps them, per thread or not at all, is the
-//! platform's business.
+//! Of the spinlock, the counters that Waiman Long's series collects for its paravirtual lock ("qspinlock: a
+//! 4-byte queue spinlock with PV support", 2015), and those of what is done differently here. A lock reports
+//! each to an [`Observer`], in slow paths only; who keeps them, per thread or not at all, is the platform's
+//! business.
 
-use crate::platform::Platform;
+/// Who counts lock events, and has a clock for durations. All of it may be left out.
+pub trait Observer {
+    /// Whether somebody counts lock events at present.
+    #[inline(always)]
+    fn counting() -> bool {
+        false
+    }
+
+    /// Counts an event, and for those that are durations their `amount` in nanoseconds. Called in slow paths
+    /// only, and only if [`Observer::counting`].
+    #[inline(always)]
+    fn count(_event: Event, _amount: u64) {}
+
+    /// Nanoseconds since some fixed point: for durations, in slow paths. Without it no long-term fairness
+    /// slice ends.
+    #[inline(always)]
+    fn now() -> u64 {
+        0
+    }
+}
 
 macro_rules! events {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -97,11 +116,12 @@ events! {
     QueueSleep = "sleeps in the queue",
     /// A waiter's deadline passed, and it left the queue.
     QueueLeft = "queues left",
-    /// A lock call found a barging or an adaptive mutex held.
+    /// A lock call found the default or an adaptive mutex held.
     FoundHeld = "calls that found it held",
     /// ... and acquired it without a sleep.
     Spun = "acquired by spinning",
-    /// The head of a barging mutex's spinners slept for a set time, as others took the mutex all the time.
+    /// The designated waker of the default mutex parked for a set time, as others took the mutex all the
+    /// time.
     TimedSleep = "sleeps for a set time",
     /// A waiter slept in the list until somebody woke it.
     Sleep = "sleeps until woken",
@@ -122,7 +142,7 @@ pub enum Family {
     Handoff,
     /// The readers-writer lock.
     ReadersWriter,
-    /// The barging mutex, and the adaptive one.
+    /// The default mutex, and the adaptive one.
     Mutex,
 }
 
@@ -168,7 +188,7 @@ impl Event {
 
 /// Counts an event, if somebody counts.
 #[inline]
-pub(crate) fn count<P: Platform>(event: Event) {
+pub(crate) fn count<P: Observer>(event: Event) {
     if P::counting() {
         P::count(event, 1);
     }

@@ -32,6 +32,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::node::{Node, NodeId};
 use crate::platform::{Atomic, Platform, Running, Spin};
+use crate::waiting::stall_until;
 
 /// Queues up and spins until this node is the head. Returns false if the wait was given up, because the
 /// budget is used up or because the one in front does not run; the node is then out of the queue.
@@ -74,20 +75,16 @@ pub fn leave<P: Platform>(tail: &P::U32, id: NodeId) {
 
 /// Takes a node that is not the head out of the queue. Returns true if it became the head after all.
 fn abandon<P: Platform>(tail: &P::U32, id: NodeId, node: &Node<P>) -> bool {
-    let mut round = 0u32;
-    let front = loop {
+    let front = stall_until::<P, _>(|| {
         // Acquire: partner of the leaving predecessor's store of `prev` below.
         if let Some(front) = NodeId::from_raw(node.prev.load(Acquire))
             && front.get::<P>().next.compare_exchange(id.raw(), 0, AcqRel, Relaxed).is_ok()
         {
-            break front;
+            return Some(Some(front));
         }
-        if node.ready.load(Acquire) != 0 {
-            return true;
-        }
-        P::stall(round);
-        round = round.saturating_add(1);
-    };
+        (node.ready.load(Acquire) != 0).then_some(None)
+    });
+    let Some(front) = front else { return true };
     if let Some(next) = successor::<P>(tail, id, front.raw()) {
         // Release, both: `next` finds the new predecessor whole, and the predecessor a successor that
         // already looks at it.
@@ -101,20 +98,16 @@ fn abandon<P: Platform>(tail: &P::U32, id: NodeId, node: &Node<P>) -> bool {
 /// itself yet. If there is none, moves the tail from the node to `front` and returns `None`.
 fn successor<P: Platform>(tail: &P::U32, id: NodeId, front: u32) -> Option<NodeId> {
     let node = id.get::<P>();
-    let mut round = 0u32;
-    loop {
-        // Release: whoever joins next finds `front` as we leave it. Acquire: if the tail named us because the one
-        // behind us left, its last store to our `next` happens before our next use of the node.
+    stall_until::<P, _>(|| {
+        // Release: whoever joins next finds `front` as we leave it. Acquire: if the tail named us because the
+        // one behind us left, its last store to our `next` happens before our next use of the node.
         if tail.load(Relaxed) == id.raw() && tail.compare_exchange(id.raw(), front, AcqRel, Relaxed).is_ok() {
-            return None;
+            return Some(None);
         }
         // The load spares a read-modify-write a turn. Acquire: partner of the successor's link.
-        if node.next.load(Relaxed) != 0
-            && let Some(next) = NodeId::from_raw(node.next.swap(0, AcqRel))
-        {
-            return Some(next);
+        if node.next.load(Relaxed) == 0 {
+            return None;
         }
-        P::stall(round);
-        round = round.saturating_add(1);
-    }
+        NodeId::from_raw(node.next.swap(0, AcqRel)).map(Some)
+    })
 }

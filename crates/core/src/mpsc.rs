@@ -1,11 +1,13 @@
 //! A queue of waiters: many threads add, one takes out.
 //!
-//! As in OSv's lock-free mutex (after Gidenstam and Papatriantafilou, LFTHREADS, 2007): a stack on which anybody pushes,
-//! and a list in the order of arrival that only the consumer sees; when its list is empty the consumer takes the whole
-//! stack and turns it round. Pushing is one compare-and-swap, taking out amortised less than one exchange.
+//! As in OSv's lock-free mutex (after Gidenstam and Papatriantafilou, LFTHREADS, 2007): a stack on which
+//! anybody pushes, and a list in the order of arrival that only the consumer sees; when its list is empty the
+//! consumer takes the whole stack and turns it round. Pushing is one compare-and-swap, taking out amortised
+//! less than one exchange.
 //!
-//! The stack's word has room to spare, which its user has: a **token**, a bit that may be set only while the queue is empty,
-//! so that "nobody has queued: leave this for whoever comes" is one step, and so is "take it, or else queue".
+//! The stack's word has room to spare, which its user has: a **token**, a bit that may be set only while the
+//! queue is empty, so that "nobody has queued: leave this for whoever comes" is one step, and so is "take it,
+//! or else queue".
 //!
 //! # The words
 //!
@@ -13,7 +15,7 @@
 //! | --- | --- | --- |
 //! | 31 | the token | set: the consumer; cleared: whoever takes it |
 //! | 25 to 30 | the low bits of the [`Platform::epoch`] of the last use | [`Queue::renew`] |
-//! | 0 to 24 | the node pushed last, a [`Waiter`]; 0: none; all ones: being cleared for this epoch | who pushes; the consumer |
+//! | 0 to 24 | the [`Waiter`] pushed last; 0: none; all ones: being cleared | who pushes; the consumer |
 //!
 //! `pop` is the first node of the consumer's list; 0: empty. Only the consumer changes it.
 //!
@@ -24,14 +26,16 @@
 //! # Invariants
 //!
 //! * **TOKEN.** The token is set only while both lists are empty, and nobody pushes while it is set.
-//! * **ONE CONSUMER.** [`Queue::pop`] and [`Queue::leave_token`] are called by one thread at a time; the user says by what
-//!   right.
+//! * **ONE CONSUMER.** [`Queue::pop`] and [`Queue::leave_token`] are called by one thread at a time; the user
+//!   says by what right.
 //! * **LAST TOUCH.** A successful [`Queue::leave_token`] is the consumer's last access to the queue.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::atomic::zeroed;
 use crate::node::Waiter;
-use crate::platform::{Atomic, ConstAtomic, Platform};
+use crate::platform::{Atomic, Platform};
+use crate::waiting::stall_until;
 
 const TOKEN: u32 = 1 << 31;
 const LINK: u32 = (1 << 25) - 1;
@@ -46,19 +50,7 @@ pub struct Queue<P: Platform> {
     pop: P::U32,
 }
 
-impl<P: Platform> Default for Queue<P> {
-    fn default() -> Self {
-        Queue { push: P::U32::new(0), pop: P::U32::new(0) }
-    }
-}
-
-impl<P: Platform> Queue<P>
-where
-    P::U32: ConstAtomic,
-{
-    /// An empty queue.
-    pub const EMPTY: Self = Queue { push: P::U32::ZERO, pop: P::U32::ZERO };
-}
+zeroed! { Queue<P: Platform>: [push pop] }
 
 impl<P: Platform> Queue<P> {
     /// Whether a token is there to be taken, as far as can be seen without taking it.
@@ -86,8 +78,8 @@ impl<P: Platform> Queue<P> {
         false
     }
 
-    /// Adds a waiter at the end, or takes the token if there is one. False if it took the token; synchronises as
-    /// [`Queue::take_token`] then.
+    /// Adds a waiter at the end, or takes the token if there is one. False if it took the token; synchronises
+    /// as [`Queue::take_token`] then.
     pub fn push_or_take_token(&self, waiter: Waiter) -> bool {
         let node = waiter.get::<P>();
         let mut seen = self.push.load(Relaxed);
@@ -98,7 +90,8 @@ impl<P: Platform> Queue<P> {
                 node.after.store(seen & LINK, Relaxed);
                 seen & !LINK | waiter.raw()
             };
-            // Release: the node is whole before the consumer finds it. Acquire: partner of the token's release.
+            // Release: the node is whole before the consumer finds it. Acquire: partner of the token's
+            // release.
             match self.push.compare_exchange(seen, next, AcqRel, Relaxed) {
                 Ok(_) => return seen & TOKEN == 0,
                 Err(now) => seen = now,
@@ -121,7 +114,8 @@ impl<P: Platform> Queue<P> {
         if self.push.load(Relaxed) & LINK == 0 {
             return None;
         }
-        // Acquire: the nodes, as their threads have left them. TOKEN: it is not set, since the stack is not empty.
+        // Acquire: the nodes, as their threads have left them. TOKEN: it is not set, since the stack is not
+        // empty.
         let mut next = Waiter::from_raw(self.push.fetch_and(!LINK, Acquire) & LINK);
         let mut first = None;
         while let Some(waiter) = next {
@@ -144,7 +138,8 @@ impl<P: Platform> Queue<P> {
         first
     }
 
-    /// Leaves the token for whoever comes next, if nobody has queued. The consumer only, whose role ends with true.
+    /// Leaves the token for whoever comes next, if nobody has queued. The consumer only, whose role ends with
+    /// true.
     pub fn leave_token(&self) -> bool {
         let seen = self.push.load(Relaxed);
         // Release: what the consumer did happens before whatever the token's taker does.
@@ -153,8 +148,8 @@ impl<P: Platform> Queue<P> {
             && self.push.compare_exchange(seen, seen | TOKEN, Release, Relaxed).is_ok()
     }
 
-    /// In a forked child: drops the waiters, who do not exist there; the token stays. Everybody calls it before the
-    /// other functions.
+    /// In a forked child: drops the waiters, who do not exist there; the token stays. Everybody calls it
+    /// before the other functions.
     #[inline]
     pub fn renew(&self) {
         let epoch = P::epoch() << EPOCH.trailing_zeros() & EPOCH;
@@ -167,22 +162,20 @@ impl<P: Platform> Queue<P> {
 
     #[cold]
     fn renew_slow(&self, epoch: u32) {
-        let mut round = 0;
-        loop {
+        stall_until::<P, ()>(|| {
             let seen = self.push.load(Acquire);
             if seen & EPOCH == epoch && seen & LINK != CLEARING {
-                return;
+                return Some(());
             }
             let claim = seen & TOKEN | epoch | CLEARING;
-            if seen & EPOCH != epoch && self.push.compare_exchange(seen, claim, Acquire, Relaxed).is_ok() {
-                self.pop.store(0, Relaxed);
-                // CLEARING is all ones of the field.
-                self.push.fetch_and(!LINK, Release);
-                return;
+            if seen & EPOCH == epoch || self.push.compare_exchange(seen, claim, Acquire, Relaxed).is_err() {
+                return None;
             }
-            P::stall(round);
-            round = round.saturating_add(1);
-        }
+            self.pop.store(0, Relaxed);
+            // CLEARING is all ones of the field.
+            self.push.fetch_and(!LINK, Release);
+            Some(())
+        });
     }
 }
 

@@ -1,9 +1,10 @@
 //! The queued readers-writer lock.
 //!
-//! Readers share; a writer, or whoever may become one, excludes. In the manner of Waiman Long's queue rwlock ("qrwlock", Linux, 2014):
-//! one word says who holds the lock, newcomers take it there if nothing is against it, and the others stand in a queue, of
-//! which only the head tries for the lock. What is added for user space, where whoever should run may not: waiters sleep, may have
-//! deadlines, and leave the queue in the middle; a choice of who comes next after whom; and an upgradable reader.
+//! Readers share; a writer, or whoever may become one, excludes. In the manner of Waiman Long's queue rwlock
+//! ("qrwlock", Linux, 2014): one word says who holds the lock, newcomers take it there if nothing is against
+//! it, and the others stand in a queue, of which only the head tries for the lock. What is added for user
+//! space, where whoever should run may not: waiters sleep, may have deadlines, and leave the queue in the
+//! middle; a choice of who comes next after whom; and an upgradable reader.
 //!
 //! # The words
 //!
@@ -12,73 +13,117 @@
 //! | `WRITER` | held by a writer | whoever enters as one | the writer |
 //! | `UPGRADABLE` | one of the readers may become a writer | that reader | that reader |
 //! | `UPGRADING` | ... and is about to: newcomers do not enter | that reader | that reader |
-//! | `BARRED` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
-//! | `SLEEPS` | the queue head sleeps, or the one that upgrades | whoever sleeps; who passes headship to a sleeper | who is about to wake it, under `guard`; a head that enters |
-//! | `CALLED` | the queue head was woken and has not looked yet: a hint | who wakes it, under `guard` | the head, when it looks and when it enters; and under `guard` when it is the head no more |
+//! | `HEAD_WAITING` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
+//! | `PARKED` | the head sleeps, or the one that upgrades | whoever sleeps (1) | its waker (2); a head, entering |
+//! | `WAKE_IN_FLIGHT` | the head was woken and has not looked yet: a hint | its waker (2) | the head (3) |
 //! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
 //!
-//! `guard` is a small lock (`bitlock`) for all that follows. `readers` and `writers` are lists of waiters,
-//! real-time threads first ([`Platform::priority`]) and in the order in which they came among equals; an
-//! upgradable reader waits among the writers. `head` names the one waiter that may try for the lock.
-//! `upgrader` names the one that
-//! sleeps until the other readers have left. `phase` counts the writers that entered from the queue; in a waiter's node it is noted after which of them it
-//! came. `owner` is the last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set.
+//! (1) And whoever passes headship to a sleeper. (2) Under the wait lock, before it wakes it. (3) When it
+//! looks and when it enters; and, under the wait lock, whoever makes it the head no more.
+//!
+//! `wait_lock` guards all that follows (`waiting/wait_lock.rs`). `readers` and `writers` are lists of
+//! waiters, real-time threads first ([`Platform::priority`]) and in the order in which they came among
+//! equals; an upgradable reader waits among the writers. `head` names the one waiter that may try for the
+//! lock. `upgrader` names the one that sleeps until the other readers have left. `phase` counts the writers
+//! that entered from the queue; in a waiter's node it is noted after which of them it came. `owner` is the
+//! last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set.
 //!
 //! # Who comes next
 //!
-//! | [`Policy`] | a waiting writer keeps newcoming readers out | after a writer | after a reader |
+//! | [`Preference`] | a waiting writer keeps newcoming readers out | after a writer | after a reader |
 //! | --- | --- | --- | --- |
 //! | `PhaseFair` | yes | the readers that were waiting by then | the rest of those, then a writer |
 //! | `ReaderPreferring` | no | readers | readers |
 //! | `WriterPreferring` | yes | writers | writers |
 //!
-//! Whether readers or writers are next is the policy's to say, whatever priorities they have; priorities say
-//! who is the first of the readers and the first of the writers.
+//! Whether readers or writers are next is the preference's to say, whatever priorities they have; priorities
+//! say who is the first of the readers and the first of the writers.
 //!
-//! With the first nobody waits for more than one phase of the others, in the manner of Brandenburg and Anderson's phase-fair locks (Real-Time
-//! Systems, 2010), but that who runs may overtake who sleeps, for a bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so,
-//! and a newcomer that finds the lock free takes it, until the head has been woken in vain
-//! [`Tuning::handoff_after`](crate::platform::Tuning) times.
+//! With the first nobody waits for more than one phase of the others, in the manner of Brandenburg and
+//! Anderson's phase-fair locks (Real-Time Systems, 2010), but that who runs may overtake who sleeps, for a
+//! bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so, and a
+//! newcomer that finds the lock free takes it, until the head has been woken in vain
+//! [`Tuning::handoff_after`] times.
 //!
-//! A thread that holds the lock as a reader may take it again as one, whoever waits, only with `ReaderPreferring`, which each call names for itself.
+//! A thread that holds the lock as a reader may take it again as one, whoever waits, only with
+//! `ReaderPreferring`, which each call names for itself.
 //!
-//! # Stints
+//! # Slices
 //!
-//! A head that was woken has no CPU yet where threads outnumber them, and those who have one use the lock meanwhile. `CALLED` tells them as they leave; one that has
-//! been at it for half of a [`Tuning::stint`](crate::platform::Tuning) gives way, outside its section, rather than be preempted inside at the end of a time slice.
+//! A head that was woken has no CPU yet where threads outnumber them, and those who have one use the lock
+//! meanwhile. `WAKE_IN_FLIGHT` tells them as they leave; one that has been at it for a [`Tuning::slice`]
+//! yields, outside its section, rather than be preempted inside at the end of a time slice.
 //!
 //! # Invariants
 //!
-//! * **EXCLUSION.** Every entry is a read-modify-write of `word` that finds nothing there which excludes it. `WRITER` excludes all;
-//!   `READERS` exclude a writer; `UPGRADABLE` excludes another.
-//! * **HEAD.** If a list is not empty, `head` names one of its nodes, and only that thread sets or clears `BARRED`. Both change under
-//!   `guard`, except that the head clears `BARRED` as it enters.
-//! * **DUTY.** The head is awake ([`state::HEAD`], or between its wake-up and its next look), or `SLEEPS` is set, or it is about to be looked
-//!   at by whoever has cleared `SLEEPS`. It sets `SLEEPS` by a read-modify-write after it has published [`state::SLEEPING`], and looks at what that
-//!   returned; who leaves the lock so that the head may enter looks at `SLEEPS` in the very step with which it leaves.
-//! * **LAST TOUCH.** The step that releases the lock is the last access to it. Who finds `SLEEPS` set calls the sleeper first, under `guard`, and
-//!   releases with `SLEEPS` clear, or calls again; it wakes by address, in type-stable memory.
-//! * **SERVICE.** Headship is passed on by whoever enters from it or gives up. A head that has waited in vain bars newcomers, so it enters when those
-//!   inside have left. More urgent threads of its list, and they alone, may take headship from it.
+//! * **EXCLUSION.** Every entry is a read-modify-write of `word` that finds nothing there which excludes it.
+//!   `WRITER` excludes all; `READERS` exclude a writer; `UPGRADABLE` excludes another.
+//! * **HEAD.** If a list is not empty, `head` names one of its nodes, and only that thread sets or clears
+//!   `HEAD_WAITING`. Both change under the wait lock, except that the head clears `HEAD_WAITING` as it
+//!   enters.
+//! * **DUTY.** The head is awake ([`state::HEAD`], or between its wake-up and its next look), or `PARKED` is
+//!   set, or it is about to be looked at by whoever has cleared `PARKED`. It sets `PARKED` by a
+//!   read-modify-write after it has published [`state::SLEEPING`], and looks at what that returned; who
+//!   leaves the lock so that the head may enter looks at `PARKED` in the very step with which it leaves.
+//! * **LAST TOUCH.** The step that releases the lock is the last access to it. Who finds `PARKED` set calls
+//!   the sleeper first, under the wait lock, and releases with `PARKED` clear, or calls again; it wakes by
+//!   address, in type-stable memory.
+//! * **SERVICE.** Headship is passed on by whoever enters from it or gives up. A head that has waited in vain
+//!   bars newcomers, so it enters when those inside have left. More urgent threads of its list, and they
+//!   alone, may take headship from it.
 //! * **PRIORITY.** No head sleeps while a more urgent waiter is in its list: a newcomer takes headship from
-//!   one that sleeps, and one that is about to sleep gives it up. Both happen under `guard`, and only if the
-//!   head's node is [`state::SLEEPING`]; who has said so does not try as the head again before it is called,
-//!   or has found under `guard` that it is the head still. So nobody tries as the head who is not.
+//!   one that sleeps, and one that is about to sleep gives it up. Both happen under the wait lock, and only
+//!   if the head's node is [`state::SLEEPING`]; who has said so does not try as the head again before it is
+//!   called, or has found under the wait lock that it is the head still. So nobody tries as the head who is
+//!   not.
 //!
-//! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that nobody upgrades. So whoever keeps a lock where others
-//!   keep theirs may have a word of theirs there that says whose it is.
+//! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that nobody upgrades. So
+//!   whoever keeps a lock where others keep theirs may have a word of theirs there that says whose it is.
 //!
 //! # Forks
 //!
-//! In a forked child the lists name threads that do not exist there. The epoch in `guard` tells, and whoever enters a slow path first clears
-//! them, with the bits of `word` that speak of waiters.
+//! In a forked child the lists name threads that do not exist there. The epoch in `wait_lock` tells, and
+//! whoever enters a slow path first clears them, with the bits of `word` that speak of waiters.
+//!
+//! Proof: crates/core/src/rwlock.rs, crates/core/src/waiting/mod.rs
+//! Models: crates/model/tests/models/rwlock.rs
+//! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture/rwlocks.rs
 
 use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 
-use crate::bitlock;
+use crate::atomic::zeroed;
 use crate::events::{Event, count};
-use crate::node::{Held, Node, NodeId, list, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
+use crate::node::{Held, Node, NodeId, state};
+use crate::platform::{Atomic, Deadline, Platform, Running, Spin, Tunable, Waited};
+use crate::waiting::{LOOK_AFTER, list, poll, wait_lock};
+
+/// The constants of the lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// A queue head that has waited in vain this many times keeps newcomers out.
+    pub handoff_after: u32,
+    /// How many turns of its spin loop a newcomer lets pass from one look at the lock to the next.
+    pub turns_a_look: u32,
+    /// For how many nanoseconds a thread uses a lock whose woken queue head has no CPU yet, before it yields.
+    pub slice: usize,
+    /// How many leavings of such a lock there are for one that asks whether the slice is over: the logarithm.
+    pub leavings_a_slice_check: u32,
+}
+
+impl Tunable for Tuning {
+    const USER_SPACE: Tuning = Tuning {
+        // Each wake-up in vain costs some ten microseconds; one that was not served after so many has met
+        // with something else.
+        handoff_after: 16,
+        // A look takes the line from those who enter and leave, who write to it.
+        turns_a_look: 16,
+        // Half of the default mutex's slice: a thread that yields is the next to run where nobody else wants
+        // its CPU.
+        slice: 250_000,
+        // 4: there is nothing to do but this in the slow path in which it is asked.
+        leavings_a_slice_check: 2,
+    };
+}
 
 /// Held by a writer.
 const WRITER: u32 = 1 << 31;
@@ -87,32 +132,38 @@ const UPGRADABLE: u32 = 1 << 30;
 /// It waits for the others to leave.
 const UPGRADING: u32 = 1 << 29;
 /// Reserved for the queue head.
-const BARRED: u32 = 1 << 28;
+const HEAD_WAITING: u32 = 1 << 28;
 /// The queue head sleeps, or the upgradable reader.
-const SLEEPS: u32 = 1 << 27;
+const PARKED: u32 = 1 << 27;
 /// The queue head was woken and has not looked yet.
-const CALLED: u32 = 1 << 26;
+const WAKE_IN_FLIGHT: u32 = 1 << 26;
 /// More readers than there can be threads: no more of them.
 const FULL: u32 = 1 << 25;
 /// How many readers.
-const READERS: u32 = CALLED - 1;
+const READERS: u32 = WAKE_IN_FLIGHT - 1;
 
 /// Which waiters go first. Each call names it; the calls on one lock usually name the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Policy {
+pub enum Preference {
     /// Readers and writers in turn: nobody starves. The default.
     #[default]
     PhaseFair,
-    /// Readers enter whenever no writer is inside, so that one may enter again while it is inside. Writers may starve. As glibc's
-    /// `PTHREAD_RWLOCK_PREFER_READER_NP`.
+    /// Readers enter whenever no writer is inside, so that one may enter again while it is inside. Writers
+    /// may starve. As glibc's `PTHREAD_RWLOCK_PREFER_READER_NP`.
     ReaderPreferring,
-    /// No reader enters while a writer waits. Readers may starve. As glibc's `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
+    /// No reader enters while a writer waits. Readers may starve. As glibc's
+    /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
     WriterPreferring,
+}
+
+impl Preference {
+    /// Each of them, the default first.
+    pub const ALL: [Preference; 3] = [Self::PhaseFair, Self::ReaderPreferring, Self::WriterPreferring];
 }
 
 /// As what somebody enters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Mode {
     Reader,
     Upgradable,
     Writer,
@@ -121,22 +172,23 @@ enum Kind {
 /// What a thread wants.
 #[derive(Clone, Copy)]
 struct Want<'a> {
-    kind: Kind,
-    policy: Policy,
+    mode: Mode,
+    preference: Preference,
     deadline: Option<&'a Deadline>,
 }
 
 impl Want<'_> {
-    /// The word after this thread has entered, if it may: the queue head is not kept out by its own reservation.
+    /// The word after this thread has entered, if it may: the queue head is not kept out by its own
+    /// reservation.
     fn entered(self, seen: u32, head: bool) -> Option<u32> {
-        let reserved = if head { 0 } else { BARRED };
-        let (excluded, next) = match (self.kind, self.policy) {
-            (Kind::Reader, Policy::ReaderPreferring) => (WRITER | FULL, seen.wrapping_add(1)),
-            (Kind::Reader, _) => (WRITER | FULL | UPGRADING | reserved, seen.wrapping_add(1)),
-            (Kind::Upgradable, _) => {
+        let reserved = if head { 0 } else { HEAD_WAITING };
+        let (excluded, next) = match (self.mode, self.preference) {
+            (Mode::Reader, Preference::ReaderPreferring) => (WRITER | FULL, seen.wrapping_add(1)),
+            (Mode::Reader, _) => (WRITER | FULL | UPGRADING | reserved, seen.wrapping_add(1)),
+            (Mode::Upgradable, _) => {
                 (WRITER | FULL | UPGRADABLE | reserved, seen.wrapping_add(1) | UPGRADABLE)
             }
-            (Kind::Writer, _) => (WRITER | READERS | reserved, seen | WRITER),
+            (Mode::Writer, _) => (WRITER | READERS | reserved, seen | WRITER),
         };
         if seen & excluded != 0 {
             return None;
@@ -144,8 +196,8 @@ impl Want<'_> {
         // A head that enters does not sleep. An upgradable reader may.
         let done = match (head, seen & UPGRADING) {
             (false, _) => 0,
-            (true, 0) => BARRED | SLEEPS | CALLED,
-            (true, _) => BARRED | CALLED,
+            (true, 0) => HEAD_WAITING | PARKED | WAKE_IN_FLIGHT,
+            (true, _) => HEAD_WAITING | WAKE_IN_FLIGHT,
         };
         Some(next & !done)
     }
@@ -157,12 +209,12 @@ impl Want<'_> {
 
 /// The readers-writer lock: 32 bytes, zero when unlocked. An unlocked one may be moved, copied and freed.
 ///
-/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same lock, all are with respect to others. Up to
-/// 33 million readers can hold it at once; more wait.
+/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same lock, all are
+/// with respect to others. Up to 33 million readers can hold it at once; more wait.
 #[repr(C)]
 pub struct RawRwLock<P: Platform> {
     word: P::U32,
-    guard: P::U32,
+    wait_lock: P::U32,
     owner: P::U32,
     head: P::U32,
     readers: P::U32,
@@ -174,69 +226,39 @@ pub struct RawRwLock<P: Platform> {
 
 impl<P: Platform> RawRwLock<P> {
     /// Where the word lies that is zero as long as nobody upgrades: UPGRADER LAST.
-    pub const UPGRADER_OFFSET: usize = core::mem::offset_of!(Self, upgrader);
-
-    const IS_LAST: () = assert!(Self::UPGRADER_OFFSET + size_of::<P::U32>() == size_of::<Self>());
+    pub const UPGRADER_OFFSET: usize = {
+        let offset = core::mem::offset_of!(Self, upgrader);
+        assert!(offset + size_of::<P::U32>() == size_of::<Self>());
+        offset
+    };
 }
 
-impl<P: Platform> Default for RawRwLock<P> {
-    fn default() -> Self {
-        const { Self::IS_LAST }
-        let zero = || P::U32::new(0);
-        RawRwLock {
-            word: zero(),
-            guard: zero(),
-            owner: zero(),
-            head: zero(),
-            readers: zero(),
-            writers: zero(),
-            phase: zero(),
-            upgrader: zero(),
-        }
-    }
-}
-
-impl<P: Platform> RawRwLock<P>
-where
-    P::U32: ConstAtomic,
-{
-    /// An unlocked lock.
-    pub const fn new() -> Self {
-        const { Self::IS_LAST }
-        RawRwLock {
-            word: P::U32::ZERO,
-            guard: P::U32::ZERO,
-            owner: P::U32::ZERO,
-            head: P::U32::ZERO,
-            readers: P::U32::ZERO,
-            writers: P::U32::ZERO,
-            phase: P::U32::ZERO,
-            upgrader: P::U32::ZERO,
-        }
-    }
+zeroed! {
+    RawRwLock<P: Platform>: "An unlocked lock.", [word wait_lock owner head readers writers phase upgrader]
 }
 
 /// As a reader, one of any number.
 impl<P: Platform> RawRwLock<P> {
-    /// Enters, waiting as long as it takes. What writers did before happens before the return. Of a thread that is inside already, see
-    /// [`Policy`].
+    /// Enters, waiting as long as it takes. What writers did before happens before the return. Of a thread
+    /// that is inside already, see [`Preference`].
     #[inline]
-    pub fn lock_read(&self, policy: Policy) {
+    pub fn lock_read(&self, preference: Preference) {
         if !self.take_read() {
-            self.lock_slow(Want { kind: Kind::Reader, policy, deadline: None });
+            self.lock_slow(Want { mode: Mode::Reader, preference, deadline: None });
         }
     }
 
-    /// As [`RawRwLock::lock_read`], but gives up once `deadline` has passed; false then. It does not if it need not wait.
+    /// As [`RawRwLock::lock_read`], but gives up once `deadline` has passed; false then. It does not if it
+    /// need not wait.
     #[inline]
-    pub fn lock_read_until(&self, policy: Policy, deadline: &Deadline) -> bool {
-        self.take_read() || self.lock_slow(Want { kind: Kind::Reader, policy, deadline: Some(deadline) })
+    pub fn lock_read_until(&self, preference: Preference, deadline: &Deadline) -> bool {
+        self.take_read() || self.lock_slow(Want { mode: Mode::Reader, preference, deadline: Some(deadline) })
     }
 
     /// Enters if it need not wait. Synchronises as [`RawRwLock::lock_read`] when true.
     #[inline]
-    pub fn try_lock_read(&self, policy: Policy) -> bool {
-        self.take_read() || self.try_slow(Kind::Reader, policy)
+    pub fn try_lock_read(&self, preference: Preference) -> bool {
+        self.take_read() || self.try_slow(Mode::Reader, preference)
     }
 
     /// Leaves. What the caller did happens before the next writer enters.
@@ -247,20 +269,24 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Enters if that is a single step: for callers that have a slow path of their own. Synchronises as [`RawRwLock::lock_read`] when true.
+    /// Enters if that is a single step: for callers that have a slow path of their own. Synchronises as
+    /// [`RawRwLock::lock_read`] when true.
     #[inline(always)]
     pub fn take_read(&self) -> bool {
-        // A guess that nobody is inside. Where it is right, nothing waits for a look at what was written last; where it is wrong, it
-        // fetches the line for writing, as is needed next, and a look would have fetched it for reading only.
+        // A guess that nobody is inside. Where it is right, nothing waits for a look at what was written
+        // last; where it is wrong, it fetches the line for writing, as is needed next, and a look would have
+        // fetched it for reading only.
         match self.swap(0, 1, Acquire) {
             Ok(_) => true,
             Err(seen) => {
-                seen & (WRITER | BARRED | UPGRADING | FULL) == 0 && self.swap(seen, seen + 1, Acquire).is_ok()
+                seen & (WRITER | HEAD_WAITING | UPGRADING | FULL) == 0
+                    && self.swap(seen, seen + 1, Acquire).is_ok()
             }
         }
     }
 
-    /// Leaves if that is a single step, as [`RawRwLock::unlock_read`]; false if it is not, or if there is no reader.
+    /// Leaves if that is a single step, as [`RawRwLock::unlock_read`]; false if it is not, or if there is no
+    /// reader.
     #[inline(always)]
     pub fn give_read(&self) -> bool {
         // As in `take_read`.
@@ -285,25 +311,26 @@ impl<P: Platform> RawRwLock<P> {
 
 /// As a writer, alone.
 impl<P: Platform> RawRwLock<P> {
-    /// Enters, waiting as long as it takes. What those inside before did happens before the return. A thread that is inside already waits
-    /// for ever.
+    /// Enters, waiting as long as it takes. What those inside before did happens before the return. A thread
+    /// that is inside already waits for ever.
     #[inline]
-    pub fn lock_write(&self, policy: Policy) {
+    pub fn lock_write(&self, preference: Preference) {
         if !self.take_write() {
-            self.lock_slow(Want { kind: Kind::Writer, policy, deadline: None });
+            self.lock_slow(Want { mode: Mode::Writer, preference, deadline: None });
         }
     }
 
-    /// As [`RawRwLock::lock_write`], but gives up once `deadline` has passed; false then. It does not if it need not wait.
+    /// As [`RawRwLock::lock_write`], but gives up once `deadline` has passed; false then. It does not if it
+    /// need not wait.
     #[inline]
-    pub fn lock_write_until(&self, policy: Policy, deadline: &Deadline) -> bool {
-        self.take_write() || self.lock_slow(Want { kind: Kind::Writer, policy, deadline: Some(deadline) })
+    pub fn lock_write_until(&self, preference: Preference, deadline: &Deadline) -> bool {
+        self.take_write() || self.lock_slow(Want { mode: Mode::Writer, preference, deadline: Some(deadline) })
     }
 
     /// Enters if it need not wait. Synchronises as [`RawRwLock::lock_write`] when true.
     #[inline]
     pub fn try_lock_write(&self) -> bool {
-        self.take_write() || self.try_slow(Kind::Writer, Policy::default())
+        self.take_write() || self.try_slow(Mode::Writer, Preference::default())
     }
 
     /// Leaves. What the caller did happens before the next one enters.
@@ -329,7 +356,7 @@ impl<P: Platform> RawRwLock<P> {
     pub fn take_write(&self) -> bool {
         let entered = match self.swap(0, WRITER, Acquire) {
             Ok(_) => true,
-            Err(seen) => seen == CALLED && self.swap(seen, seen | WRITER, Acquire).is_ok(),
+            Err(seen) => seen == WAKE_IN_FLIGHT && self.swap(seen, seen | WRITER, Acquire).is_ok(),
         };
         if entered {
             self.publish();
@@ -353,18 +380,18 @@ impl<P: Platform> RawRwLock<P> {
 /// As the one reader that can become a writer.
 impl<P: Platform> RawRwLock<P> {
     /// Enters beside readers, waiting as long as it takes. Synchronises as [`RawRwLock::lock_read`].
-    pub fn lock_upgradable(&self, policy: Policy) {
-        self.lock_slow(Want { kind: Kind::Upgradable, policy, deadline: None });
+    pub fn lock_upgradable(&self, preference: Preference) {
+        self.lock_slow(Want { mode: Mode::Upgradable, preference, deadline: None });
     }
 
     /// As [`RawRwLock::lock_upgradable`], but gives up once `deadline` has passed; false then.
-    pub fn lock_upgradable_until(&self, policy: Policy, deadline: &Deadline) -> bool {
-        self.lock_slow(Want { kind: Kind::Upgradable, policy, deadline: Some(deadline) })
+    pub fn lock_upgradable_until(&self, preference: Preference, deadline: &Deadline) -> bool {
+        self.lock_slow(Want { mode: Mode::Upgradable, preference, deadline: Some(deadline) })
     }
 
     /// Enters if it need not wait.
     pub fn try_lock_upgradable(&self) -> bool {
-        self.try_slow(Kind::Upgradable, Policy::default())
+        self.try_slow(Mode::Upgradable, Preference::default())
     }
 
     /// Leaves.
@@ -395,12 +422,14 @@ impl<P: Platform> RawRwLock<P> {
         false
     }
 
-    /// Becomes the writer, as soon as the other readers have left; no more come in. Synchronises as [`RawRwLock::lock_write`].
+    /// Becomes the writer, as soon as the other readers have left; no more come in. Synchronises as
+    /// [`RawRwLock::lock_write`].
     pub fn upgrade(&self) {
         self.upgrade_within(None);
     }
 
-    /// As [`RawRwLock::upgrade`], but gives up once `deadline` has passed; false then, and the caller is the upgradable reader still.
+    /// As [`RawRwLock::upgrade`], but gives up once `deadline` has passed; false then, and the caller is the
+    /// upgradable reader still.
     pub fn upgrade_until(&self, deadline: &Deadline) -> bool {
         self.upgrade_within(Some(deadline))
     }
@@ -412,7 +441,7 @@ impl<P: Platform> RawRwLock<P> {
         self.renew();
         // Relaxed: it carries nothing.
         self.word.fetch_or(UPGRADING, Relaxed);
-        let mut budget = P::spin();
+        let mut budget = P::Spin::fresh();
         while budget.spin() {
             if self.try_upgrade() {
                 return true;
@@ -426,23 +455,23 @@ impl<P: Platform> RawRwLock<P> {
 
     fn sleep_to_upgrade(&self, held: &Held<P>, deadline: Option<&Deadline>) -> bool {
         let node = held.node();
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         self.upgrader.store(held.id.raw(), Relaxed);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         let upgraded = loop {
             node.state.store(state::SLEEPING, Relaxed);
             // DUTY, as for the head.
-            self.word.fetch_or(SLEEPS, AcqRel);
+            self.word.fetch_or(PARKED, AcqRel);
             if self.try_upgrade() {
                 break true;
             }
-            if P::wait(&node.state, state::SLEEPING, deadline) == Waited::TimedOut {
+            if P::wait(&node.state, state::SLEEPING, deadline.into()) == Waited::TimedOut {
                 break self.try_upgrade();
             }
         };
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         self.upgrader.store(0, Relaxed);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         node.state.store(state::IDLE, Relaxed);
         upgraded || self.stay_upgradable()
     }
@@ -482,9 +511,9 @@ impl<P: Platform> RawRwLock<P> {
 impl<P: Platform> RawRwLock<P> {
     /// Tries for it until it is clear that somebody is in the way.
     #[cold]
-    fn try_slow(&self, kind: Kind, policy: Policy) -> bool {
+    fn try_slow(&self, mode: Mode, preference: Preference) -> bool {
         self.renew();
-        self.enter(Want { kind, policy, deadline: None }, false)
+        self.enter(Want { mode, preference, deadline: None }, false)
     }
 
     /// Enters if nothing is against it.
@@ -494,7 +523,7 @@ impl<P: Platform> RawRwLock<P> {
         while let Some(next) = want.entered(seen, head) {
             match self.word.compare_exchange(seen, next, Acquire, Relaxed) {
                 Ok(_) => {
-                    if want.kind == Kind::Writer {
+                    if want.mode == Mode::Writer {
                         self.publish();
                     }
                     return true;
@@ -509,7 +538,7 @@ impl<P: Platform> RawRwLock<P> {
     #[inline(never)]
     fn lock_slow(&self, want: Want<'_>) -> bool {
         self.renew();
-        if self.glance(want) {
+        if self.optimistic_spin(want) {
             return true;
         }
         match Held::<P>::take() {
@@ -519,21 +548,23 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Looks for as long as a sleep and a wake-up would take, whoever queues: if everybody slept who finds others inside, those who
-    /// run would soon be fewer than the CPUs. The queue head bars newcomers if they are to let it pass.
-    fn glance(&self, want: Want<'_>) -> bool {
-        let mut budget = P::spin();
+    /// Looks for as long as a sleep and a wake-up would take, whoever queues: if everybody slept who finds
+    /// others inside, those who run would soon be fewer than the CPUs. The queue head bars newcomers if they
+    /// are to let it pass.
+    fn optimistic_spin(&self, want: Want<'_>) -> bool {
+        let mut budget = P::Spin::fresh();
         loop {
             if self.enter(want, false) {
                 return true;
             }
             let seen = self.word.load(Relaxed);
-            // Where nobody queues, a writer that finds readers had better bar others than hope for a gap between them.
-            let to_bar = want.kind != Kind::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
-            if to_bar || seen & BARRED != 0 || self.is_displaced(seen) || want.expired::<P>() {
+            // Where nobody queues, a writer that finds readers had better bar others than hope for a gap
+            // between them.
+            let to_bar = want.mode != Mode::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
+            if to_bar || seen & HEAD_WAITING != 0 || self.is_displaced(seen) || want.expired::<P>() {
                 return false;
             }
-            if !budget.pass(P::tuning().turns_a_look) {
+            if !budget.pass(P::tuning::<Tuning>().turns_a_look) {
                 return false;
             }
         }
@@ -547,26 +578,26 @@ impl<P: Platform> RawRwLock<P> {
     fn queue(&self, want: Want<'_>, held: &Held<P>) -> bool {
         let node = held.node();
         node.set_priority();
-        let shares = want.kind == Kind::Reader;
+        let shares = want.mode == Mode::Reader;
         count::<P>(if shares { Event::ReaderQueued } else { Event::WriterQueued });
-        bitlock::lock::<P>(&self.guard);
-        list::push::<P>(self.list(want.kind), held.id);
+        wait_lock::lock::<P>(&self.wait_lock);
+        list::push::<P>(self.list(want.mode), held.id);
         // A reader that finds a writer inside is one of those that come after that.
         let writing = u32::from(self.word.load(Relaxed) & WRITER != 0);
-        node.passed.store(self.phase.load(Relaxed).wrapping_sub(writing), Relaxed);
+        node.phase().store(self.phase.load(Relaxed).wrapping_sub(writing), Relaxed);
         let urgent = node.priority.load(Relaxed) != 0;
-        let head = self.head.load(Relaxed) == 0 || urgent && self.goes_before(want.kind, held.id);
+        let head = self.head.load(Relaxed) == 0 || urgent && self.goes_before(want.mode, held.id);
         if head {
             self.head.store(held.id.raw(), Relaxed);
         }
         node.state.store(if head { state::HEAD } else { state::IDLE }, Relaxed);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
 
         let entered = (head || self.await_headship(want, node)) && self.enter_as_head(want, held);
 
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         let wake = self.withdraw(want, held.id, entered);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         node.state.store(state::IDLE, Relaxed);
         if let Some(next) = wake {
             P::wake(&next.state, 1);
@@ -578,15 +609,15 @@ impl<P: Platform> RawRwLock<P> {
     }
 
     /// PRIORITY: a real-time thread is in its list. Whether it is to be the head, instead of one that sleeps.
-    /// Under `guard`.
+    /// Under the wait lock.
     #[cold]
-    fn goes_before(&self, kind: Kind, id: NodeId) -> bool {
-        let list = self.list(kind);
+    fn goes_before(&self, mode: Mode, id: NodeId) -> bool {
+        let list = self.list(mode);
         let node = id.get::<P>();
         let Some(next) = list::following::<P>(list, id) else { return false };
         // Who is passed by it waits for no other phase than it would have: the first reader is always of the
         // earliest phase.
-        node.passed.store(next.get::<P>().passed.load(Relaxed), Relaxed);
+        node.phase().store(next.get::<P>().phase().load(Relaxed), Relaxed);
         // Partner of the head's, as it falls asleep: of two read-modify-writes of one word the later one's
         // thread sees what the other's did before. Release: our place in the list. Acquire: that it sleeps.
         self.word.fetch_or(0, AcqRel);
@@ -599,9 +630,9 @@ impl<P: Platform> RawRwLock<P> {
     /// PRIORITY: the head is about to sleep, and is not the first of its list any more. That one is to be the
     /// head instead.
     #[cold]
-    fn step_down(&self, kind: Kind, held: &Held<P>) {
-        bitlock::lock::<P>(&self.guard);
-        let first = list::first::<P>(self.list(kind)).filter(|first| *first != held.id);
+    fn step_down(&self, mode: Mode, held: &Held<P>) {
+        wait_lock::lock::<P>(&self.wait_lock);
+        let first = list::first::<P>(self.list(mode)).filter(|first| *first != held.id);
         let is_head = self.head.load(Relaxed) == held.id.raw();
         // If it has been called, it is to try.
         let wake = first.filter(|_| is_head && held.node().state.load(Relaxed) == state::SLEEPING).and_then(
@@ -610,7 +641,7 @@ impl<P: Platform> RawRwLock<P> {
                 self.rouse_head(first.get())
             },
         );
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         if let Some(next) = wake {
             P::wake(&next.state, 1);
         }
@@ -619,18 +650,18 @@ impl<P: Platform> RawRwLock<P> {
     /// Whether a thread that has said that it sleeps, and was not called, is the head still. If so, it is
     /// awake again.
     fn is_head_still(&self, held: &Held<P>) -> bool {
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         let is_head = self.head.load(Relaxed) == held.id.raw();
         if is_head {
             held.node().state.store(state::HEAD, Relaxed);
         }
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         is_head
     }
 
     /// Waits to be the queue head. False if the wait was given up; it may be the head by then.
     fn await_headship(&self, want: Want<'_>, node: &Node<P>) -> bool {
-        let mut budget = P::spin();
+        let mut budget = P::Spin::fresh();
         // Acquire: partner of the release in `rouse`.
         while node.state.load(Acquire) == state::IDLE {
             if self.is_displaced(self.word.load(Relaxed)) || !budget.spin() {
@@ -648,7 +679,7 @@ impl<P: Platform> RawRwLock<P> {
     fn sleep(&self, want: Want<'_>, node: &Node<P>) -> bool {
         // Acquire: partner of the release in `rouse`.
         while node.state.load(Acquire) == state::SLEEPING {
-            if P::wait(&node.state, state::SLEEPING, want.deadline) == Waited::TimedOut {
+            if P::wait(&node.state, state::SLEEPING, want.deadline.into()) == Waited::TimedOut {
                 return false;
             }
         }
@@ -660,17 +691,17 @@ impl<P: Platform> RawRwLock<P> {
         let node = held.node();
         let mut vain = 0;
         loop {
-            // It runs: nobody need make way for it.
-            self.lift(CALLED);
-            let mut budget = P::spin();
+            // It runs: nobody need yield to it.
+            self.lift(WAKE_IN_FLIGHT);
+            let mut budget = P::Spin::fresh();
             loop {
                 if self.enter(want, true) {
                     return true;
                 }
                 let seen = self.word.load(Relaxed);
-                if seen & BARRED == 0 && self.bars(want, seen, vain) {
+                if seen & HEAD_WAITING == 0 && self.bars(want, seen, vain) {
                     // Relaxed: it carries nothing.
-                    self.word.fetch_or(BARRED, Relaxed);
+                    self.word.fetch_or(HEAD_WAITING, Relaxed);
                     count::<P>(Event::Barring);
                 }
                 if self.is_displaced(seen) || !budget.spin() {
@@ -680,23 +711,24 @@ impl<P: Platform> RawRwLock<P> {
             if want.expired::<P>() {
                 return false;
             }
-            // The first time others may pass: one of the readers inside may have lost its CPU, and whoever has one had better
-            // use it than wait with us.
-            let briefly = vain == 0 && want.policy == Policy::PhaseFair && want.kind != Kind::Reader;
+            // The first time others may pass: one of the readers inside may have lost its CPU, and whoever
+            // has one had better use it than wait with us.
+            let briefly = vain == 0 && want.preference == Preference::PhaseFair && want.mode != Mode::Reader;
             if briefly {
-                self.word.fetch_and(!BARRED, Relaxed);
+                self.word.fetch_and(!HEAD_WAITING, Relaxed);
             }
             node.state.store(state::SLEEPING, Relaxed);
-            // DUTY. Release: whoever calls us finds that we sleep. Acquire: `entered` may be true of what it returns.
-            let seen = self.word.fetch_or(SLEEPS, AcqRel);
+            // DUTY. Release: whoever calls us finds that we sleep. Acquire: `entered` may be true of what it
+            // returns.
+            let seen = self.word.fetch_or(PARKED, AcqRel);
             if want.entered(seen, true).is_none() {
                 count::<P>(Event::HeadSleep);
                 // PRIORITY.
-                if self.list(want.kind).load(Relaxed) != held.id.raw() {
-                    self.step_down(want.kind, held);
+                if self.list(want.mode).load(Relaxed) != held.id.raw() {
+                    self.step_down(want.mode, held);
                 }
                 if briefly {
-                    P::patrol(&node.state, state::SLEEPING);
+                    P::wait(&node.state, state::SLEEPING, LOOK_AFTER);
                 } else if !self.sleep(want, node) {
                     return false;
                 }
@@ -713,65 +745,72 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Whether the head keeps others out: a writer the readers, and anybody who has waited in vain for too long.
+    /// Whether the head keeps others out: a writer the readers, and anybody who has waited in vain for too
+    /// long.
     fn bars(&self, want: Want<'_>, seen: u32, vain: u32) -> bool {
-        let sharing = want.kind == Kind::Writer && seen & WRITER == 0;
-        sharing && want.policy != Policy::ReaderPreferring || vain >= P::tuning().handoff_after
+        let sharing = want.mode == Mode::Writer && seen & WRITER == 0;
+        sharing && want.preference != Preference::ReaderPreferring
+            || vain >= P::tuning::<Tuning>().handoff_after
     }
 
-    fn list(&self, kind: Kind) -> &P::U32 {
-        match kind {
-            Kind::Reader => &self.readers,
-            Kind::Upgradable | Kind::Writer => &self.writers,
+    fn list(&self, mode: Mode) -> &P::U32 {
+        match mode {
+            Mode::Reader => &self.readers,
+            Mode::Upgradable | Mode::Writer => &self.writers,
         }
     }
 
-    /// Takes a waiter out of the queue, and passes headship on if it has that. Returns whom to wake. Under `guard`.
+    /// Takes a waiter out of the queue, and passes headship on if it has that. Returns whom to wake. Under
+    /// the wait lock.
     fn withdraw(&self, want: Want<'_>, id: NodeId, entered: bool) -> Option<&'static Node<P>> {
-        list::remove::<P>(self.list(want.kind), id);
+        list::remove::<P>(self.list(want.mode), id);
         if self.head.load(Relaxed) != id.raw() {
             return None;
         }
         // Who has entered cleared both as it did so, awake; and nobody calls a head that is awake.
         if !entered {
-            self.lift(BARRED | CALLED);
+            self.lift(HEAD_WAITING | WAKE_IN_FLIGHT);
         }
-        let wrote = entered && want.kind == Kind::Writer;
+        let wrote = entered && want.mode == Mode::Writer;
         if wrote {
             self.phase.store(self.phase.load(Relaxed).wrapping_add(1), Relaxed);
         }
-        let next = self.next(want.policy, wrote);
+        let next = self.next(want.preference, wrote);
         self.head.store(next.map_or(0, |(id, _)| id.raw()), Relaxed);
-        let (id, kind) = next?;
+        let (id, mode) = next?;
         let node = id.get::<P>();
         // It could do nothing yet: whoever lets it in wakes it.
-        let waits = wrote || entered && kind != Kind::Reader && want.policy == Policy::ReaderPreferring;
+        let waits =
+            wrote || entered && mode != Mode::Reader && want.preference == Preference::ReaderPreferring;
         if waits && node.state.compare_exchange(state::IDLE, state::HEAD, Release, Relaxed).is_err() {
-            // DUTY, for it. Nobody can have left it the lock since it fell asleep: we are inside, and look at the word as we leave.
-            self.word.fetch_or(SLEEPS, AcqRel);
+            // DUTY, for it. Nobody can have left it the lock since it fell asleep: we are inside, and look at
+            // the word as we leave.
+            self.word.fetch_or(PARKED, AcqRel);
             return None;
         }
         if waits { None } else { self.rouse_head(node) }
     }
 
-    /// Who is to be the head, after a writer has entered, or somebody else. Under `guard`.
-    fn next(&self, policy: Policy, wrote: bool) -> Option<(NodeId, Kind)> {
-        let reader = list::first::<P>(&self.readers).map(|id| (id, Kind::Reader));
-        let writer = list::first::<P>(&self.writers).map(|id| (id, Kind::Writer));
-        let readers_first = match policy {
-            Policy::ReaderPreferring => true,
-            Policy::WriterPreferring => false,
+    /// Who is to be the head, after a writer has entered, or somebody else. Under the wait lock.
+    fn next(&self, preference: Preference, wrote: bool) -> Option<(NodeId, Mode)> {
+        let reader = list::first::<P>(&self.readers).map(|id| (id, Mode::Reader));
+        let writer = list::first::<P>(&self.writers).map(|id| (id, Mode::Writer));
+        let readers_first = match preference {
+            Preference::ReaderPreferring => true,
+            Preference::WriterPreferring => false,
             // Of the readers, those that came before the last writer left.
-            Policy::PhaseFair => {
+            Preference::PhaseFair => {
                 wrote
-                    || reader
-                        .is_some_and(|(id, _)| id.get::<P>().passed.load(Relaxed) != self.phase.load(Relaxed))
+                    || reader.is_some_and(|(id, _)| {
+                        id.get::<P>().phase().load(Relaxed) != self.phase.load(Relaxed)
+                    })
             }
         };
         if readers_first { reader.or(writer) } else { writer.or(reader) }
     }
 
-    /// Makes a waiter look again, or makes it the head. Returns it if it sleeps, and the caller has to wake it. Under `guard`.
+    /// Makes a waiter look again, or makes it the head. Returns it if it sleeps, and the caller has to wake
+    /// it. Under the wait lock.
     fn rouse(node: &'static Node<P>) -> Option<&'static Node<P>> {
         (node.state.swap(state::HEAD, Release) == state::SLEEPING).then_some(node)
     }
@@ -780,28 +819,29 @@ impl<P: Platform> RawRwLock<P> {
     fn rouse_head(&self, node: &'static Node<P>) -> Option<&'static Node<P>> {
         if node.state.load(Relaxed) == state::SLEEPING {
             // Before it looks, and clears it. Relaxed: it carries nothing.
-            self.word.fetch_or(CALLED, Relaxed);
+            self.word.fetch_or(WAKE_IN_FLIGHT, Relaxed);
         }
         Self::rouse(node)
     }
 
-    /// Clears bits that carry nothing. A thread sees those that it has set, and under `guard` those that were set there.
+    /// Clears bits that carry nothing. A thread sees those that it has set, and under the wait lock those
+    /// that were set there.
     fn lift(&self, bits: u32) {
         if self.word.load(Relaxed) & bits != 0 {
             self.word.fetch_and(!bits, Relaxed);
         }
     }
 
-    /// Makes those look again of whom `SLEEPS` speaks.
+    /// Makes those look again of whom `PARKED` speaks.
     fn call(&self) -> Called<P> {
         self.renew();
-        bitlock::lock::<P>(&self.guard);
+        wait_lock::lock::<P>(&self.wait_lock);
         // Acquire: partner of the release of whoever set it. What it published before is there.
-        self.word.fetch_and(!SLEEPS, Acquire);
+        self.word.fetch_and(!PARKED, Acquire);
         let sleeper = |word: &P::U32| NodeId::from_raw(word.load(Relaxed)).map(NodeId::get);
         let head = sleeper(&self.head).and_then(|node| self.rouse_head(node));
         let upgrader = sleeper(&self.upgrader).and_then(Self::rouse);
-        bitlock::unlock::<P>(&self.guard);
+        wait_lock::unlock::<P>(&self.wait_lock);
         Called([head, upgrader])
     }
 
@@ -815,7 +855,7 @@ impl<P: Platform> RawRwLock<P> {
             let left = seen - take + put;
             // A reader that leaves others behind lets nobody in but one that upgrades.
             let lets_in = take != 1 || left & READERS <= u32::from(left & UPGRADING != 0);
-            if seen & SLEEPS != 0 && lets_in {
+            if seen & PARKED != 0 && lets_in {
                 // Those of before, if somebody fell asleep again in between.
                 core::mem::replace(&mut called, self.call()).wake();
                 seen = self.word.load(Relaxed);
@@ -828,36 +868,37 @@ impl<P: Platform> RawRwLock<P> {
             }
         }
         called.wake();
-        if seen & CALLED != 0 && put == 0 {
-            Self::make_way();
+        if seen & WAKE_IN_FLIGHT != 0 && put == 0 {
+            Self::yield_slice();
         }
     }
 
-    /// Gives way to the queue head that has no CPU yet, if the calling thread, which has left, has been at it for long.
-    fn make_way() {
+    /// Yields to the queue head that has no CPU yet, if the calling thread, which has left, has been at it
+    /// for long.
+    fn yield_slice() {
         let Some(index) = P::current() else { return };
         let record = P::record(index);
-        if record.leaves_often(P::tuning().owners_a_stint_check / 2)
-            && record.ends_stint(P::tuning().stint / 2)
-        {
+        let Tuning { leavings_a_slice_check, slice, .. } = P::tuning();
+        if record.leaves_often(leavings_a_slice_check) && record.ends_slice(slice) {
             record.rests();
-            P::give_way();
+            P::yield_now();
         }
     }
 
     /// Makes the queue this process's own. See the module's documentation.
     #[inline]
     fn renew(&self) {
-        bitlock::renew::<P>(&self.guard, 0, || {
+        wait_lock::renew::<P>(&self.wait_lock, 0, || {
             for word in [&self.head, &self.readers, &self.writers, &self.upgrader] {
                 word.store(0, Relaxed);
             }
-            self.word.fetch_and(!(BARRED | SLEEPS | CALLED | UPGRADING), Relaxed);
+            self.word.fetch_and(!(HEAD_WAITING | PARKED | WAKE_IN_FLIGHT | UPGRADING), Relaxed);
         });
     }
 }
 
-/// Sleepers that have been told to look again and are still to be woken: the queue head, and the one that upgrades.
+/// Sleepers that have been told to look again and are still to be woken: the queue head, and the one that
+/// upgrades.
 #[must_use]
 struct Called<P: Platform>([Option<&'static Node<P>>; 2]);
 
@@ -875,55 +916,41 @@ impl<P: Platform> Called<P> {
     }
 }
 
-/// Tries until it works, giving up the CPU more and more. False once the deadline has passed.
-#[cold]
-fn poll<P: Platform>(deadline: Option<&Deadline>, works: impl Fn() -> bool) -> bool {
-    let mut round = 0;
-    while !works() {
-        if deadline.is_some_and(P::expired) {
-            return false;
-        }
-        P::stall(round);
-        round = round.saturating_add(1);
-    }
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn want(kind: Kind, policy: Policy) -> Want<'static> {
-        Want { kind, policy, deadline: None }
+    fn want(mode: Mode, preference: Preference) -> Want<'static> {
+        Want { mode, preference, deadline: None }
     }
 
     #[test]
     fn who_excludes_whom() {
-        use Policy::*;
-        for policy in [PhaseFair, ReaderPreferring, WriterPreferring] {
+        use Preference::*;
+        for preference in [PhaseFair, ReaderPreferring, WriterPreferring] {
             let [reader, upgradable, writer] =
-                [Kind::Reader, Kind::Upgradable, Kind::Writer].map(|kind| want(kind, policy));
+                [Mode::Reader, Mode::Upgradable, Mode::Writer].map(|mode| want(mode, preference));
             for head in [false, true] {
                 assert_eq!(reader.entered(0, head), Some(1));
                 assert_eq!(reader.entered(1 | UPGRADABLE, head), Some(2 | UPGRADABLE));
                 assert_eq!(reader.entered(WRITER, head), None);
                 assert_eq!(reader.entered(FULL, head), None);
-                assert_eq!(reader.entered(1 | UPGRADING, head).is_some(), policy == ReaderPreferring);
+                assert_eq!(reader.entered(1 | UPGRADING, head).is_some(), preference == ReaderPreferring);
                 assert_eq!(upgradable.entered(1, head), Some(2 | UPGRADABLE));
                 assert_eq!(upgradable.entered(1 | UPGRADABLE, head), None);
                 assert_eq!(writer.entered(0, head), Some(WRITER));
                 assert_eq!(writer.entered(1, head), None);
-                assert_eq!(writer.entered(BARRED | SLEEPS, head), head.then_some(WRITER));
+                assert_eq!(writer.entered(HEAD_WAITING | PARKED, head), head.then_some(WRITER));
             }
-            assert_eq!(reader.entered(BARRED, false).is_some(), policy == ReaderPreferring);
-            assert_eq!(reader.entered(1 | SLEEPS | BARRED, true), Some(2));
+            assert_eq!(reader.entered(HEAD_WAITING, false).is_some(), preference == ReaderPreferring);
+            assert_eq!(reader.entered(1 | PARKED | HEAD_WAITING, true), Some(2));
         }
     }
 
     #[test]
     fn a_sleeping_upgrader_is_not_forgotten_when_the_head_enters() {
-        let reader = want(Kind::Reader, Policy::ReaderPreferring);
-        let word = 2 | UPGRADABLE | UPGRADING | SLEEPS;
+        let reader = want(Mode::Reader, Preference::ReaderPreferring);
+        let word = 2 | UPGRADABLE | UPGRADING | PARKED;
         assert_eq!(reader.entered(word, true), Some(word + 1));
     }
 }

@@ -7,8 +7,10 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::LazyLock;
 use std::vec::Vec;
 
-use crate::node::Record;
-use crate::platform::{Atomic, Deadline, Platform, Running, Spin, Split, Tuning, Waited};
+use crate::atomic::{Atomic, Atomics, Split};
+use crate::events::Observer;
+use crate::platform::{Deadline, Platform, Running, Spin, Until, Waited};
+use crate::record::Record;
 
 macro_rules! atomics {
     ($($name:ident: $atomic:ident, $value:ident;)*) => {$(
@@ -73,6 +75,9 @@ impl Split for U32 {
 pub(crate) struct NoSpin;
 
 impl Spin for NoSpin {
+    fn fresh() -> Self {
+        NoSpin
+    }
     fn spin(&mut self) -> bool {
         false
     }
@@ -83,23 +88,19 @@ pub(crate) struct Lists;
 /// How many records there are. Each test takes some for itself.
 pub(crate) const RECORDS: u32 = 64;
 
-impl Platform for Lists {
+impl Atomics for Lists {
     type U32 = U32;
     type Usize = Usize;
+}
+
+impl Observer for Lists {}
+
+impl Platform for Lists {
     type Spin = NoSpin;
 
-    fn tuning() -> Tuning {
-        Tuning::USER_SPACE
-    }
-    fn spin() -> NoSpin {
-        NoSpin
-    }
     fn relax() {}
     fn stall(_: u32) {}
-    fn wait(_: &U32, _: u32, _: Option<&Deadline>) -> Waited {
-        unreachable!("nobody waits")
-    }
-    fn patrol(_: &U32, _: u32) -> Waited {
+    fn wait(_: &U32, _: u32, _: Until<'_>) -> Waited {
         unreachable!("nobody waits")
     }
     fn wake(_: *const U32, _: u32) {}
@@ -122,9 +123,6 @@ impl Platform for Lists {
     }
     fn epoch() -> u32 {
         0
-    }
-    fn lock_hash() -> Option<&'static [crate::qspin::hash::Line<Self>]> {
-        None
     }
 }
 

@@ -15,7 +15,8 @@ pub type Sink = fn(Event, u64);
 /// The [`Sink`]; null while nobody counts.
 static SINK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
-/// Sends every event of this process from now on to `sink`. It must be async-signal-safe, and use no lock of this crate.
+/// Sends every event of this process from now on to `sink`. It must be async-signal-safe, and use no lock of
+/// this crate.
 pub fn send_to(sink: Sink) {
     // Release: what the sink needs was made before.
     SINK.store(sink as *mut (), Release);

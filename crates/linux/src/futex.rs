@@ -2,7 +2,7 @@
 
 use core::ptr;
 
-use poundlock_core::platform::{Clock, Deadline, Waited};
+use poundlock_core::platform::{Clock, Deadline, Until, Waited};
 
 use crate::atomic::U32;
 
@@ -38,36 +38,39 @@ fn in_nanoseconds_of(clock: libc::clockid_t, nanoseconds: u64) -> libc::timespec
     time
 }
 
-/// See [`Platform::patrol`](poundlock_core::Platform::patrol).
-pub(crate) fn patrol(word: &U32, expected: u32) -> Waited {
-    const NANOSECONDS: u64 = 1_000_000;
-    match wait_until(word, expected, libc::FUTEX_WAIT_BITSET, Some(&in_nanoseconds(NANOSECONDS))) {
-        Err(libc::EINTR) => Waited::Interrupted,
-        _ => Waited::Woken,
-    }
-}
-
-pub(crate) fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
+/// See [`Platform::wait`](poundlock_core::Platform::wait).
+pub(crate) fn wait(word: &U32, expected: u32, until: Until<'_>) -> Waited {
+    let deadline = match until {
+        Until::Woken => None,
+        Until::Deadline(deadline) => Some(deadline),
+        Until::Nanoseconds(nanoseconds) => {
+            let time = in_nanoseconds(nanoseconds.into());
+            return match wait_until(word, expected, libc::FUTEX_WAIT_BITSET, Some(&time)) {
+                Err(libc::EINTR) => Waited::Interrupted,
+                _ => Waited::Woken,
+            };
+        }
+    };
     // The kernel calls a negative time invalid; it is merely long ago.
     if deadline.is_some_and(|deadline| deadline.seconds < 0) {
         return Waited::TimedOut;
     }
     // Where wake-ups may be lost, a sleeper looks after this long, or at its deadline if that comes before.
-    const PATROL: u64 = 10_000_000;
+    const LOOK_AFTER: u64 = 10_000_000;
     let clock = deadline.map_or(Clock::Monotonic, |deadline| deadline.clock);
     let mut until = deadline.map(timespec);
-    let mut patrols = crate::rseq::broken();
-    if patrols {
-        let look = in_nanoseconds_of(crate::time::id(clock), PATROL);
-        patrols = until.is_none_or(|until| (look.tv_sec, look.tv_nsec) < (until.tv_sec, until.tv_nsec));
-        until = if patrols { Some(look) } else { until };
+    let mut looks = crate::rseq::broken();
+    if looks {
+        let look = in_nanoseconds_of(crate::time::id(clock), LOOK_AFTER);
+        looks = until.is_none_or(|until| (look.tv_sec, look.tv_nsec) < (until.tv_sec, until.tv_nsec));
+        until = if looks { Some(look) } else { until };
     }
     let operation = match clock {
         Clock::Realtime => libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME,
         Clock::Monotonic => libc::FUTEX_WAIT_BITSET,
     };
     match wait_until(word, expected, operation, until.as_ref()) {
-        Err(libc::ETIMEDOUT) if patrols => Waited::Woken,
+        Err(libc::ETIMEDOUT) if looks => Waited::Woken,
         Err(libc::ETIMEDOUT) => Waited::TimedOut,
         Err(libc::EINTR) => Waited::Interrupted,
         _ => Waited::Woken,
@@ -113,7 +116,7 @@ pub(crate) fn expired(deadline: &Deadline) -> bool {
     (now.tv_sec, now.tv_nsec) >= (deadline.seconds, i64::from(deadline.nanoseconds))
 }
 
-/// See [`Platform::now`](poundlock_core::Platform::now).
+/// See [`Observer::now`](poundlock_core::events::Observer::now).
 pub(crate) fn nanoseconds() -> u64 {
     let now = now(libc::CLOCK_MONOTONIC);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -2,10 +2,10 @@
 //! the CPU that a thread runs on as evidence of who does not run.
 //!
 //! ```
-//! use poundlock_core::mutex::{AnyNegative, RawMutex};
+//! use poundlock_core::adaptive::{AnyNegative, RawAdaptive};
 //! use poundlock_linux::Linux;
 //!
-//! static MUTEX: RawMutex<Linux> = RawMutex::new();
+//! static MUTEX: RawAdaptive<Linux> = RawAdaptive::new();
 //! MUTEX.lock::<AnyNegative>();
 //! assert!(!MUTEX.try_lock());
 //! MUTEX.unlock::<AnyNegative>();
@@ -15,11 +15,12 @@
 #![cfg_attr(not(test), no_std)]
 
 mod atomic;
+mod budget;
 mod cpu;
 mod epoch;
 pub mod events;
 mod futex;
-mod hash;
+mod halted;
 pub mod machine;
 mod memory;
 mod platform;
@@ -27,7 +28,6 @@ mod priority;
 pub mod registry;
 mod rseq;
 pub mod sem;
-mod spin;
 pub mod statistics;
 pub mod time;
 pub mod tls;
@@ -39,12 +39,12 @@ pub use priority::scheduling_changed;
 /// thread that has to wait does. Calling it again is harmless.
 pub fn init() {
     cpu::init();
-    let _ = spin::budget();
+    let _ = budget::fresh();
     let _ = <Linux as poundlock_core::Platform>::epoch();
 }
 
-/// As [`init`], with the values of glibc's `__rseq_offset` and `__rseq_size`, for those who know them: without a dynamic linker
-/// [`init`] finds neither.
+/// As [`init`], with the values of glibc's `__rseq_offset` and `__rseq_size`, for those who know them:
+/// without a dynamic linker [`init`] finds neither.
 ///
 /// # Safety
 /// They are.

@@ -4,8 +4,8 @@ use core::ptr;
 
 use crate::futex::keeping_errno;
 
-/// Maps so many bytes; `None` if the kernel refuses. With `wiped`, a forked child finds zero bytes there again, or else
-/// there is no mapping. Async-signal-safe.
+/// Maps so many bytes; `None` if the kernel refuses. With `wiped`, a forked child finds zero bytes there
+/// again, or else there is no mapping. Async-signal-safe.
 pub(crate) fn map<T>(bytes: usize, wiped: bool) -> Option<*mut T> {
     let address = keeping_errno(|| {
         // SAFETY: a new private mapping, at an address of the kernel's choice.

@@ -1,40 +1,56 @@
 //! The trait, on Linux.
 
-use poundlock_core::events::Event;
-use poundlock_core::node::Record;
-use poundlock_core::platform::{Deadline, Platform, Running, Tuning, Waited};
+use poundlock_core::atomic::Atomics;
+use poundlock_core::events::{Event, Observer};
+use poundlock_core::handoff::Identity;
+use poundlock_core::platform::{Deadline, Platform, Running, Until, Waited};
+use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
+use poundlock_core::record::Record;
 
 use crate::atomic::{U32, Usize};
-use crate::{cpu, epoch, events, futex, hash, priority, registry, rseq, spin, tls};
+use crate::{budget, cpu, epoch, events, futex, halted, priority, registry, rseq, tls};
 
 /// Linux threads. Needs x86-64 or aarch64; uses glibc's restartable-sequences area (2.35) and single-thread
 /// flag (2.32) where they are.
 #[derive(Clone, Copy, Debug)]
 pub struct Linux;
 
-impl Platform for Linux {
+impl Atomics for Linux {
     type U32 = U32;
     type Usize = Usize;
-    type Spin = spin::Turns;
+}
 
+impl Observer for Linux {
     #[inline(always)]
-    fn tuning() -> Tuning {
-        Tuning::USER_SPACE
+    fn counting() -> bool {
+        events::counting()
     }
 
-    #[inline]
-    fn spin() -> spin::Turns {
-        spin::budget()
+    fn count(event: Event, amount: u64) {
+        events::count(event, amount);
     }
 
-    fn spin_measured() -> spin::Turns {
-        spin::measured()
+    fn now() -> u64 {
+        futex::nanoseconds()
     }
+}
 
-    fn woke(nanoseconds: u64) {
-        spin::woke(nanoseconds);
+impl Identity for Linux {
+    #[inline(always)]
+    fn identity() -> u32 {
+        registry::identity()
     }
+}
+
+impl Halting for Linux {
+    fn lock_hash() -> Option<&'static [Line<Linux>]> {
+        halted::lines()
+    }
+}
+
+impl Platform for Linux {
+    type Spin = budget::Turns;
 
     #[inline(always)]
     fn relax() {
@@ -42,23 +58,15 @@ impl Platform for Linux {
     }
 
     fn stall(round: u32) {
-        spin::stall(round);
+        budget::stall(round);
     }
 
-    fn give_way() {
-        spin::give_way();
+    fn yield_now() {
+        budget::yield_now();
     }
 
-    fn nap() {
-        spin::nap();
-    }
-
-    fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
-        futex::wait(word, expected, deadline)
-    }
-
-    fn patrol(word: &U32, expected: u32) -> Waited {
-        futex::patrol(word, expected)
+    fn wait(word: &U32, expected: u32, until: Until<'_>) -> Waited {
+        futex::wait(word, expected, until)
     }
 
     fn wake(word: *const U32, count: u32) {
@@ -71,11 +79,6 @@ impl Platform for Linux {
 
     fn current() -> Option<u32> {
         registry::index()
-    }
-
-    #[inline(always)]
-    fn identity() -> u32 {
-        registry::identity()
     }
 
     fn priority() -> u32 {
@@ -106,29 +109,12 @@ impl Platform for Linux {
     }
 
     #[inline(always)]
-    fn release(count: &U32, guard: &U32) -> bool {
-        rseq::release(count, guard)
+    fn release(word: &U32, unless: &U32) -> bool {
+        rseq::release(word, unless)
     }
 
-    fn expel() {
-        rseq::expel();
-    }
-
-    fn lock_hash() -> Option<&'static [Line<Linux>]> {
-        hash::lines()
-    }
-
-    #[inline(always)]
-    fn counting() -> bool {
-        events::counting()
-    }
-
-    fn count(event: Event, amount: u64) {
-        events::count(event, amount);
-    }
-
-    fn now() -> u64 {
-        futex::nanoseconds()
+    fn fence() {
+        rseq::fence();
     }
 
     #[inline(always)]

@@ -57,7 +57,8 @@ struct Entry {
     epoch: AtomicU32,
     /// The next free entry's index plus one.
     next_free: AtomicU32,
-    /// What the thread uses that somebody else may want to give back: see [`crate::sem`]. Written by the thread only.
+    /// What the thread uses that somebody else may want to give back: see [`crate::sem`]. Written by the
+    /// thread only.
     marks: [AtomicUsize; MARKS],
 }
 
@@ -180,8 +181,8 @@ pub fn forked() {
     }
 }
 
-/// Makes every registered thread with this `pthread_t` look, wherever it waits on a condition variable, whether
-/// it is to be cancelled. Call it after the request was made.
+/// Makes every registered thread with this `pthread_t` look, wherever it waits on a condition variable,
+/// whether it is to be cancelled. Call it after the request was made.
 pub fn cancel(handle: usize) {
     // SeqCst fence, partner of the one in `enlist`: either the thread is found here, or its own test for
     // cancellation, which it makes after it has registered, sees the request.
@@ -283,7 +284,7 @@ fn allocate() -> Option<u32> {
         cpu::init();
     }
     if high >= LOOK_AT.load(Relaxed) {
-        let living = bury(alive);
+        let living = reap(alive);
         LOOK_AT.store(living.saturating_mul(2).max(FEW), Relaxed);
         if let Some(index) = pop() {
             return Some(index);
@@ -312,14 +313,14 @@ fn last_resort() -> Option<u32> {
     let last = LOOKED.load(Relaxed);
     let due = now.saturating_sub(last) >= NANOSECONDS;
     if due && LOOKED.compare_exchange(last, now, Relaxed, Relaxed).is_ok() {
-        bury(alive);
+        reap(alive);
     }
     pop()
 }
 
 /// Frees the entries of threads that have ended, which `alive` says of a thread of a process. Returns how
 /// many live.
-fn bury(alive: impl Fn(libc::pid_t, u32) -> bool) -> u32 {
+fn reap(alive: impl Fn(libc::pid_t, u32) -> bool) -> u32 {
     let epoch = epoch::current();
     // SAFETY: takes no arguments.
     let process = unsafe { libc::getpid() };
@@ -399,7 +400,7 @@ fn pop() -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HIGH, INDEX_MASK, allocate, bury, entry, identity, push, thread_id};
+    use super::{HIGH, INDEX_MASK, allocate, entry, identity, push, reap, thread_id};
     use std::collections::HashSet;
     use std::sync::atomic::Ordering::Relaxed;
     use std::sync::{Arc, Barrier, mpsc};
@@ -446,7 +447,7 @@ mod tests {
         let [first, second] = [7, 8].map(|holders: u64| holders << 32 | u64::from(id));
         entry.epoch.store(crate::epoch::current(), Relaxed);
         entry.holder.store(first, Relaxed);
-        bury(|_, asked| {
+        reap(|_, asked| {
             if asked == id {
                 assert_eq!(entry.holder.swap(second, Relaxed), first);
             }

@@ -1,18 +1,18 @@
 //! Releasing a lock by a plain store, with restartable sequences.
 //!
 //! "If nobody may sleep here, store 0" has to be one step with respect to a thread that is about to sleep, or
-//! the sleeper could announce itself between the look and the store and never be woken. A restartable sequence
-//! makes it one: the kernel sends a thread that was interrupted in the middle (preempted, migrated, or
-//! signalled) back to its beginning, and `membarrier` (`PRIVATE_EXPEDITED_RSEQ`, Linux 5.10) does that to every
-//! thread of the process at once. So after [`expel`] every look at the guard has been followed by its store or
-//! is made again. The store costs a nanosecond where a locked instruction costs five; the system call is made
-//! once in the life of a lock, when a thread first sleeps in it.
+//! the sleeper could announce itself between the look and the store and never be woken. A restartable
+//! sequence makes it one: the kernel sends a thread that was interrupted in the middle (preempted, migrated,
+//! or signalled) back to its beginning, and `membarrier` (`PRIVATE_EXPEDITED_RSEQ`, Linux 5.10) does that to
+//! every thread of the process at once. So after [`fence`] every look at the wait lock has been followed by
+//! its store or is made again. The store costs a nanosecond where a locked instruction costs five; the system
+//! call is made once in the life of a lock, when a thread first sleeps in it.
 //!
 //! It needs glibc 2.35, which registers the area in which a thread names its sequence. Where it, the system
 //! call, or the architecture is missing, [`release`] returns false and nothing is lost but time.
 //!
-//! A program that later forbids itself the system call gets an error from it here, and sleeps with a time limit
-//! from then on ([`crate::futex`]); one that is killed by its own filter for it is beyond help.
+//! A program that later forbids itself the system call gets an error from it here, and sleeps with a time
+//! limit from then on ([`crate::futex`]); one that is killed by its own filter for it is beyond help.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -20,7 +20,7 @@ use crate::atomic::U32;
 use crate::futex::keeping_errno;
 use crate::tls::words;
 
-/// Whether [`expel`] has failed, so that sleepers must look now and then.
+/// Whether [`fence`] has failed, so that sleepers must look now and then.
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
 const EXPEDITED: libc::c_long = 1 << 7;
@@ -40,11 +40,11 @@ pub(crate) fn init() {
     }
 }
 
-/// See [`Platform::expel`](poundlock_core::Platform::expel).
-pub(crate) fn expel() {
+/// See [`Platform::fence`](poundlock_core::Platform::fence).
+pub(crate) fn fence() {
     // The caller's announcement, a sequentially consistent read-modify-write, comes before this load. If it
-    // reads 0, whoever reads the offset comes later, and so does that thread's look at the guard, which the
-    // announcement has changed.
+    // reads 0, whoever reads the offset comes later, and so does that thread's look at the wait lock, which
+    // the announcement has changed.
     if words().release.load(SeqCst) == 0 {
         return;
     }
@@ -120,15 +120,15 @@ macro_rules! sequence {
 /// See [`Platform::release`](poundlock_core::Platform::release).
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) fn release(count: &U32, guard: &U32) -> bool {
+pub(crate) fn release(count: &U32, unless: &U32) -> bool {
     let Some(offset) = area() else { return false };
     // SAFETY: the area is this thread's. On x86-64 a plain store is a release.
     unsafe {
         sequence! {
             offset,
-            look: "cmp dword ptr [{guard}], 0", "jne 5f";
+            look: "cmp dword ptr [{unless}], 0", "jne 5f";
             store: "mov dword ptr [{count}], 0";
-            guard = in(reg) guard,
+            unless = in(reg) unless,
             count = in(reg) count,
         }
     }
@@ -144,7 +144,7 @@ pub(crate) fn release(_count: &U32, _guard: &U32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{expel, release};
+    use super::{fence, release};
     use crate::atomic::U32;
     use poundlock_core::platform::Atomic;
     use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -152,23 +152,23 @@ mod tests {
     #[test]
     fn stores_unless_guarded() {
         crate::init();
-        let (count, guard) = (U32::new(3), U32::new(0));
-        let able = release(&count, &guard);
+        let (count, unless) = (U32::new(3), U32::new(0));
+        let able = release(&count, &unless);
         assert_eq!(count.load(Relaxed), if able { 0 } else { 3 });
-        guard.store(1, Relaxed);
+        unless.store(1, Relaxed);
         count.store(7, Relaxed);
-        assert!(!release(&count, &guard));
+        assert!(!release(&count, &unless));
         assert_eq!(count.load(Relaxed), 7);
     }
 
     #[test]
-    fn a_forked_child_can_expel() {
+    fn a_forked_child_can_fence() {
         crate::init();
         // SAFETY: the child makes system calls only, and exits.
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {
-            expel();
+            fence();
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(i32::from(super::broken())) };
         }
@@ -178,21 +178,21 @@ mod tests {
         assert_eq!(status, 0);
     }
 
-    /// The promise of `expel`: a store that is seen after it was made by a look before it.
+    /// The promise of `fence`: a store that is seen after it was made by a look before it.
     #[test]
-    fn nothing_is_stored_after_an_expulsion() {
+    fn nothing_is_stored_after_a_fence() {
         crate::init();
         for _ in 0..200 {
-            let (count, guard) = (U32::new(0), U32::new(0));
+            let (count, unless) = (U32::new(0), U32::new(0));
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    while guard.load(Relaxed) == 0 {
+                    while unless.load(Relaxed) == 0 {
                         count.store(1, Relaxed);
-                        release(&count, &guard);
+                        release(&count, &unless);
                     }
                 });
-                guard.fetch_or(1, SeqCst);
-                expel();
+                unless.fetch_or(1, SeqCst);
+                fence();
                 // The other thread may still store a 1 once, but no 0 over it.
                 count.swap(2, SeqCst);
                 for _ in 0..1000 {

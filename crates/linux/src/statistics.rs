@@ -1,7 +1,9 @@
-//! How locks that a program is linked with are counted: by the recorder that `poundlock stat` puts into its process.
+//! How locks that a program is linked with are counted: by the recorder that `poundlock stat` puts into its
+//! process.
 //!
-//! That is the preloaded library's, which exports a [`Statistics`] by the name [`SYMBOL`]; the program's locks look for it when the
-//! program starts. So a process has one recorder, whatever its locks are linked with.
+//! That is the preloaded library's, which exports a [`Statistics`] by the name [`SYMBOL`]; the program's
+//! locks look for it when the program starts. So a process has one recorder, whatever its locks are linked
+//! with.
 
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;

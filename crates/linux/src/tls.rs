@@ -2,10 +2,11 @@
 //!
 //! A shared library's thread-locals are reached through a function call in the general model; a lock cannot
 //! afford that. These live in a block of their own in the initial-exec model, whose offset from the thread
-//! pointer the dynamic linker fixes at start-up. The compiler offers no stable way to choose the model, so the
-//! block and its access are a few lines of assembly.
+//! pointer the dynamic linker fixes at start-up. The compiler offers no stable way to choose the model, so
+//! the block and its access are a few lines of assembly.
 //!
-//! Zero bytes are the state of a thread that has not used a lock. A forked child's only thread keeps its block.
+//! Zero bytes are the state of a thread that has not used a lock. A forked child's only thread keeps its
+//! block.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, Ordering::Relaxed};
@@ -34,8 +35,9 @@ global_asm!(
     ".popsection",
 );
 
-/// Words of the process that fast paths read, written once or twice. A shared library reaches a static of another
-/// crate through the global offset table; these are one instruction away for the same reason as the block.
+/// Words of the process that fast paths read, written once or twice. A shared library reaches a static of
+/// another crate through the global offset table; these are one instruction away for the same reason as the
+/// block.
 #[repr(C)]
 pub(crate) struct Words {
     /// Offset of the restartable-sequences area from the thread pointer; 0 if there is none, or none known.

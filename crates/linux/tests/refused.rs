@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::Release, Orderin
 use std::sync::mpsc;
 use std::time::Duration;
 
-use poundlock_core::barging::RawBarging;
-use poundlock_core::mutex::{AnyNegative, RawMutex};
+use poundlock_core::adaptive::{AnyNegative, RawAdaptive};
 use poundlock_core::platform::{Atomic, Deadline, Platform};
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_linux::{Linux, time};
 
 /// Much longer than a sleeper takes to look, and shorter than anybody waits for a test.
@@ -20,27 +20,27 @@ trait Plain: Default + Send + Sync + 'static {
     fn unlock(&self);
 }
 
-impl Plain for RawBarging<Linux> {
+impl Plain for RawPoundlock<Linux> {
     fn lock(&self, deadline: Option<&Deadline>) {
         match deadline {
-            None => RawBarging::lock(self),
+            None => RawPoundlock::lock(self),
             Some(deadline) => self.lock_until(deadline).expect("the deadline is far away"),
         }
     }
     fn unlock(&self) {
-        RawBarging::unlock(self);
+        RawPoundlock::unlock(self);
     }
 }
 
-impl Plain for RawMutex<Linux> {
+impl Plain for RawAdaptive<Linux> {
     fn lock(&self, deadline: Option<&Deadline>) {
         match deadline {
-            None => RawMutex::lock::<AnyNegative>(self),
+            None => RawAdaptive::lock::<AnyNegative>(self),
             Some(deadline) => self.lock_until::<AnyNegative>(deadline).expect("the deadline is far away"),
         }
     }
     fn unlock(&self) {
-        RawMutex::unlock::<AnyNegative>(self);
+        RawAdaptive::unlock::<AnyNegative>(self);
     }
 }
 
@@ -113,7 +113,7 @@ fn a_plain_release_that_comes_after_the_first_sleeper() {
         return;
     }
     for timed in [false, true] {
-        a_late_release::<RawBarging<Linux>>("poundlock", timed);
-        a_late_release::<RawMutex<Linux>>("any-negative", timed);
+        a_late_release::<RawPoundlock<Linux>>("poundlock", timed);
+        a_late_release::<RawAdaptive<Linux>>("any-negative", timed);
     }
 }

@@ -1,4 +1,5 @@
-//! Memory for semaphore arrays: far more words than an execution uses, of which loom is told as few as possible.
+//! Memory for semaphore arrays: far more words than an execution uses, of which loom is told as few as
+//! possible.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -26,9 +27,9 @@ struct Discovered;
 
 /// Explores a model ([`explore`]) with a semaphore array.
 ///
-/// loom would need minutes to be told of each of the array's words in each execution. So the words are dormant at first;
-/// those that an execution turns out to use are noted, and the exploration begins anew with these as cells of loom's,
-/// until no execution uses any other.
+/// loom would need minutes to be told of each of the array's words in each execution. So the words are
+/// dormant at first; those that an execution turns out to use are noted, and the exploration begins anew with
+/// these as cells of loom's, until no execution uses any other.
 ///
 /// # Panics
 /// As [`explore`] does.

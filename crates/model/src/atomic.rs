@@ -64,12 +64,13 @@ fn releases(order: Ordering) -> bool {
 /// A value that no cell holds.
 const NEVER: u64 = u64::MAX;
 
-/// A cell of loom's, unless it is dormant: one of very many, of which an execution uses few, and loom is told of those only.
+/// A cell of loom's, unless it is dormant: one of very many, of which an execution uses few, and loom is told
+/// of those only.
 #[derive(Debug)]
 struct Inner(UnsafeCell<Option<AtomicU64>>);
 
-// SAFETY: it is changed by `Memory` alone, between executions, and the threads of an execution are one of the operating
-// system's.
+// SAFETY: it is changed by `Memory` alone, between executions, and the threads of an execution are one of the
+// operating system's.
 unsafe impl Sync for Inner {}
 
 impl Inner {
@@ -110,7 +111,8 @@ macro_rules! cell {
                 core::ptr::from_ref(self).addr()
             }
 
-            /// Whether loom may not be entered: the model unwinds, or does not know yet that it uses this cell.
+            /// Whether loom may not be entered: the model unwinds, or does not know yet that it uses this
+            /// cell.
             fn aside(&self) -> bool {
                 panicking()
                     || World::is_still()
@@ -322,9 +324,9 @@ macro_rules! cell {
 cell!(U32, u32, "A 32-bit atomic under loom.");
 cell!(Usize, usize, "A pointer-sized atomic under loom.");
 
-/// Each access is one step, a read-modify-write of the word with the ordering that was asked for: what the portable form
-/// promises. So a store to a byte keeps the release sequences of the word's other fields, as a processor does, which
-/// has not written to them; and it acquires nothing.
+/// Each access is one step, a read-modify-write of the word with the ordering that was asked for: what the
+/// portable form promises. So a store to a byte keeps the release sequences of the word's other fields, as a
+/// processor does, which has not written to them; and it acquires nothing.
 impl Split for U32 {
     fn store_low_byte(&self, value: u8, order: Ordering) {
         self.store_bits(0xff, value.into(), order);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use poundlock_core::barging::RawBarging;
+use poundlock_core::adaptive::RawAdaptive;
 use poundlock_core::condvar::RawCondvar;
 use poundlock_core::handoff::RawHandoff;
-use poundlock_core::mutex::RawMutex;
 use poundlock_core::node::{Node, Waiter};
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::qspin::{Layout, RawSpin};
 use poundlock_core::rwlock::RawRwLock;
 
@@ -20,9 +20,9 @@ const EXECUTIONS: u64 = 10_000;
 /// Set it to explore further: to a number of executions for each bound of each model.
 const VARIABLE: &str = "POUNDLOCK_MODEL_EXECUTIONS";
 
-/// Explores the executions of `body` without a preemption, then those with one, and so on up to `preemptions`;
-/// prints how many there were, and whether that was all. (A yield, and falling asleep, are no preemptions.) The
-/// body runs in the main thread, number 0, and joins the threads that it starts.
+/// Explores the executions of `body` without a preemption, then those with one, and so on up to
+/// `preemptions`; prints how many there were, and whether that was all. (A yield, and falling asleep, are no
+/// preemptions.) The body runs in the main thread, number 0, and joins the threads that it starts.
 ///
 /// # Panics
 /// If an execution fails: an assertion, a deadlock (a lost wake-up), accesses that nothing orders, a late
@@ -77,11 +77,11 @@ unsafe fn words<L, const N: usize>(lock: &L) -> &[U32; N] {
 
 /// The words of a lock, to be watched, or made what a fork left there.
 #[derive(Clone, Copy)]
-pub struct MutexWords<'a> {
+pub struct AdaptiveWords<'a> {
     /// How many hold it or came while it was held.
     pub count: &'a U32,
     /// Wait lock and epoch.
-    pub guard: &'a U32,
+    pub wait_lock: &'a U32,
     /// The owner's tag.
     pub owner: &'a U32,
     /// The spinners' queue.
@@ -91,19 +91,19 @@ pub struct MutexWords<'a> {
 }
 
 /// The words of a mutex.
-pub fn mutex_words<P: Modelled>(mutex: &RawMutex<P>) -> MutexWords<'_> {
-    // SAFETY: `RawMutex` is `repr(C)` and made of five `P::U32`, which is `U32`.
-    let [count, guard, owner, tail, head] = unsafe { words(mutex) };
-    MutexWords { count, guard, owner, tail, head }
+pub fn adaptive_words<P: Modelled>(mutex: &RawAdaptive<P>) -> AdaptiveWords<'_> {
+    // SAFETY: `RawAdaptive` is `repr(C)` and made of five `P::U32`, which is `U32`.
+    let [count, wait_lock, owner, tail, head] = unsafe { words(mutex) };
+    AdaptiveWords { count, wait_lock, owner, tail, head }
 }
 
-/// The words of a barging mutex.
+/// The words of a default mutex.
 #[derive(Clone, Copy)]
-pub struct BargingWords<'a> {
+pub struct PoundlockWords<'a> {
     /// Held, who is awake, whether anybody sleeps.
     pub state: &'a U32,
     /// Wait lock and epoch.
-    pub guard: &'a U32,
+    pub wait_lock: &'a U32,
     /// Hints about the owner.
     pub owner: &'a U32,
     /// The spinners' queue.
@@ -112,11 +112,11 @@ pub struct BargingWords<'a> {
     pub head: &'a U32,
 }
 
-/// The words of a barging mutex.
-pub fn barging_words<P: Modelled>(mutex: &RawBarging<P>) -> BargingWords<'_> {
-    // SAFETY: `RawBarging` is `repr(C)` and made of five `P::U32`, which is `U32`.
-    let [state, guard, owner, tail, head] = unsafe { words(mutex) };
-    BargingWords { state, guard, owner, tail, head }
+/// The words of a default mutex.
+pub fn poundlock_words<P: Modelled>(mutex: &RawPoundlock<P>) -> PoundlockWords<'_> {
+    // SAFETY: `RawPoundlock` is `repr(C)` and made of five `P::U32`, which is `U32`.
+    let [state, wait_lock, owner, tail, head] = unsafe { words(mutex) };
+    PoundlockWords { state, wait_lock, owner, tail, head }
 }
 
 /// The words of a readers-writer lock.
@@ -124,8 +124,8 @@ pub fn barging_words<P: Modelled>(mutex: &RawBarging<P>) -> BargingWords<'_> {
 pub struct RwLockWords<'a> {
     /// Who is inside, and who is to be.
     pub word: &'a U32,
-    /// Guard and epoch.
-    pub guard: &'a U32,
+    /// Wait lock and epoch.
+    pub wait_lock: &'a U32,
     /// The queue's head.
     pub head: &'a U32,
     /// Readers that wait.
@@ -137,8 +137,8 @@ pub struct RwLockWords<'a> {
 /// The words of a readers-writer lock.
 pub fn rwlock_words<P: Modelled>(lock: &RawRwLock<P>) -> RwLockWords<'_> {
     // SAFETY: `RawRwLock` is `repr(C)` and made of eight `P::U32`, which is `U32`.
-    let [word, guard, _, head, readers, writers, _, _] = unsafe { words(lock) };
-    RwLockWords { word, guard, head, readers, writers }
+    let [word, wait_lock, _, head, readers, writers, _, _] = unsafe { words(lock) };
+    RwLockWords { word, wait_lock, head, readers, writers }
 }
 
 /// The words of a condition variable: its lock with the epoch, and its waiters.
@@ -171,7 +171,8 @@ pub struct HandoffWords<'a> {
 
 /// The words of a hand-off mutex.
 pub fn handoff_words<P: Modelled>(mutex: &RawHandoff<P>) -> HandoffWords<'_> {
-    // SAFETY: `RawHandoff` is `repr(C)` and made of five `P::U32`, two of them in its queue, which is `repr(C)` too.
+    // SAFETY: `RawHandoff` is `repr(C)` and made of five `P::U32`, two of them in its queue, which is
+    // `repr(C)` too.
     let [count, push, pop, owner, learnt] = unsafe { words(mutex) };
     HandoffWords { count, push, pop, owner, learnt }
 }

@@ -2,11 +2,16 @@
 
 use core::cell::Cell;
 
-use poundlock_core::events::Event;
-use poundlock_core::node::Record;
-use poundlock_core::platform::{Deadline, Platform, Running, Spin, Tuning, Waited};
+use poundlock_core::atomic::Atomics;
+use poundlock_core::events::{Event, Observer};
+use poundlock_core::handoff::Identity;
+use poundlock_core::platform::{Deadline, Platform, Running, Spin, Tunable, Until, Waited};
+use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
+use poundlock_core::record::Record;
 use poundlock_core::semarray::{Host, Process};
+use poundlock_core::tunings::Tunings;
+use poundlock_core::{adaptive, handoff, poundlock, qspin, rwlock};
 
 use crate::atomic::{U32, Usize};
 use crate::world::World;
@@ -23,6 +28,10 @@ impl Turns {
 }
 
 impl Spin for Turns {
+    fn fresh() -> Turns {
+        Turns(World::current().settings().spins)
+    }
+
     fn spin(&mut self) -> bool {
         if self.0 == 0 {
             return false;
@@ -36,7 +45,7 @@ impl Spin for Turns {
 }
 
 /// A platform of this crate.
-pub trait Modelled: Platform<U32 = U32> {
+pub trait Modelled: Platform<U32 = U32> + Halting {
     /// Makes the records of a new execution, before any other thread runs.
     #[doc(hidden)]
     fn prepare();
@@ -48,8 +57,43 @@ pub trait Modelled: Platform<U32 = U32> {
 /// The memory that all threads share: their records, and the lock hash.
 type Memory<P> = (&'static [Record<P>], &'static [Line<P>]);
 
+/// The smallest constants: rare paths run within a few steps.
+const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tunings {
+    let bypasses_before_wake = 1;
+    Tunings {
+        poundlock: poundlock::Tuning {
+            handoff_after,
+            releases_before_wake: 1,
+            bypasses_before_wake,
+            optimistic_looks,
+            looks_in_vain: 1,
+            waits_a_trial: 1,
+            spun_before_trial: 1,
+            spins_for_hand_over: 1,
+            slice,
+            owners_a_slice_check: 0,
+            longest_interval: 1,
+        },
+        adaptive: adaptive::Tuning { handoff_after, bypasses_before_wake },
+        handoff: handoff::Tuning { turns_a_look: 1 },
+        rwlock: rwlock::Tuning {
+            handoff_after,
+            turns_a_look: 1,
+            slice: slice / 2,
+            leavings_a_slice_check: 0,
+        },
+        qspin: qspin::Tuning { optimistic_looks, handoff_after, bypasses_before_wake },
+    }
+}
+
+/// Who waits for less is to leave others alone for a while; who waits for longer relies on it that it looks.
+const TIMED_PARK: u32 = 500_000;
+
 macro_rules! platforms {
-    ($($(#[$doc:meta])* $name:ident, $records:ident, $hash:ident, $cached:ident: handoff_after $handoff:expr, passes_before_wake $passes:expr, glances $glances:expr, stint $stint:expr, gives_way $gives_way:expr;)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $name:ident, $records:ident, $hash:ident, $cached:ident: $tunings:expr, yields $yields:expr;
+    )*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
@@ -61,8 +105,8 @@ macro_rules! platforms {
         }
 
         std::thread_local! {
-            /// The records and the hash of the current execution, which destructors still find when the model has
-            /// failed.
+            /// The records and the hash of the current execution, which destructors still find when the model
+            /// has failed.
             static $cached: Cell<Option<Memory<$name>>> = const { Cell::new(None) };
         }
 
@@ -76,28 +120,12 @@ macro_rules! platforms {
             }
         }
 
-        impl Platform for $name {
+        impl Atomics for $name {
             type U32 = U32;
             type Usize = Usize;
-            type Spin = Turns;
+        }
 
-            fn tuning() -> Tuning {
-                Tuning { handoff_after: $handoff, passes_before_wake: $passes, releases_before_wake: 1, glances: $glances, turns_a_look: 1, longest_interval: 1, looks_in_vain: 1, waits_a_trial: 1, spun_before_trial: 1, spins_for_hand_over: 1, stint: $stint, owners_a_stint_check: 0 }
-            }
-
-            fn spin() -> Turns {
-                Turns(World::current().settings().spins)
-            }
-
-            fn relax() {
-                World::current().waits();
-                loom::thread::yield_now();
-            }
-
-            fn lock_hash() -> Option<&'static [Line<$name>]> {
-                if World::current().settings().hash { $cached.get().map(|(_, hash)| hash) } else { None }
-            }
-
+        impl Observer for $name {
             fn counting() -> bool {
                 true
             }
@@ -109,9 +137,31 @@ macro_rules! platforms {
             fn now() -> u64 {
                 World::current().now()
             }
+        }
 
-            fn give_way() {
-                if $gives_way {
+        impl Identity for $name {}
+
+        impl Halting for $name {
+            fn lock_hash() -> Option<&'static [Line<$name>]> {
+                if World::current().settings().hash { $cached.get().map(|(_, hash)| hash) } else { None }
+            }
+        }
+
+        impl Platform for $name {
+            type Spin = Turns;
+
+            fn tuning<T: Tunable>() -> T {
+                const TUNINGS: Tunings = $tunings;
+                TUNINGS.of()
+            }
+
+            fn relax() {
+                World::current().waits();
+                loom::thread::yield_now();
+            }
+
+            fn yield_now() {
+                if $yields {
                     Self::relax();
                 }
             }
@@ -121,12 +171,17 @@ macro_rules! platforms {
                 loom::thread::yield_now();
             }
 
-            fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
-                World::current().wait(word, expected, deadline)
-            }
-
-            fn patrol(word: &U32, expected: u32) -> Waited {
-                World::current().patrol(word, expected)
+            fn wait(word: &U32, expected: u32, until: Until<'_>) -> Waited {
+                let world = World::current();
+                match until {
+                    Until::Woken => world.wait(word, expected, None),
+                    Until::Deadline(deadline) => world.wait(word, expected, Some(deadline)),
+                    Until::Nanoseconds(..TIMED_PARK) => {
+                        Self::relax();
+                        Waited::Woken
+                    }
+                    Until::Nanoseconds(_) => world.wait_for_a_while(word, expected),
+                }
             }
 
             fn wake(word: *const U32, count: u32) {
@@ -162,12 +217,12 @@ macro_rules! platforms {
                 if tag != 0 && tag == World::current().tag() { Running::No } else { Running::Unknown }
             }
 
-            fn release(count: &U32, guard: &U32) -> bool {
-                World::current().release(count, guard)
+            fn release(word: &U32, unless: &U32) -> bool {
+                World::current().release(word, unless)
             }
 
-            fn expel() {
-                World::current().expel();
+            fn fence() {
+                World::current().fence();
             }
 
             fn epoch() -> u32 {
@@ -179,11 +234,11 @@ macro_rules! platforms {
 
 platforms! {
     /// The platform that makes rare paths common: a sleeper is handed the lock after one wake-up in vain, and
-    /// may be passed over once, and nobody glances at a spinlock.
-    Model, MODEL_RECORDS, MODEL_HASH, MODEL_CACHE: handoff_after 1, passes_before_wake 1, glances 0, stint usize::MAX, gives_way true;
-    /// Without hand-offs: a sleeper may be woken in vain again and again; newcomers glance at a lock; nobody gives way; and an
-    /// owner that has seen sleepers before is relieved.
-    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_CACHE: handoff_after u32::MAX, passes_before_wake 1, glances 1, stint 0, gives_way false;
+    /// may be bypassed once, and nobody spins optimistically.
+    Model, MODEL_RECORDS, MODEL_HASH, MODEL_CACHE: shrunk(1, 0, usize::MAX), yields true;
+    /// Without hand-offs: a sleeper may be woken in vain again and again; newcomers look at a lock before
+    /// they queue; nobody yields; and an owner that has seen sleepers before is relieved.
+    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_CACHE: shrunk(u32::MAX, 1, 0), yields false;
 }
 
 /// For semaphore arrays, whose time passes only as a thread says so.

@@ -1,9 +1,10 @@
 //! Stacks that are used again.
 //!
-//! loom runs every thread of every execution on a stack of its own, which its coroutines map and unmap, tens of thousands of times a
-//! second. The faults on the fresh pages, and unmapping them on one CPU while the other runs models in the same address space, took
-//! more time than the models. So this crate's `mmap` and `munmap`, which come before the C library's wherever it is linked, keep a few
-//! stacks for the next execution on the same thread; all else goes to the kernel.
+//! loom runs every thread of every execution on a stack of its own, which its coroutines map and unmap, tens
+//! of thousands of times a second. The faults on the fresh pages, and unmapping them on one CPU while the
+//! other runs models in the same address space, took more time than the models. So this crate's `mmap` and
+//! `munmap`, which come before the C library's wherever it is linked, keep a few stacks for the next
+//! execution on the same thread; all else goes to the kernel.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};

@@ -35,10 +35,10 @@ pub enum Fault {
     WeakAcquire,
     /// This operation is relaxed, whatever was asked for.
     Weaken(Operation),
-    /// An expulsion does not make a release start over.
-    Unexpelled,
+    /// A fence does not make a release start over.
+    Unfenced,
     /// Who is to look now and then relies on its wake-up.
-    Unpatrolled,
+    Unlooked,
     /// Each thread's `n`th failing compare-and-swap, from 0, reports success.
     Lie(u32),
     /// After each store that releases, the word is read once more.
@@ -66,7 +66,7 @@ pub struct Settings {
     pub epoch: u32,
     /// Whether a mutex in which nobody has slept is released by a plain store.
     pub plain_release: bool,
-    /// Whether expulsions are refused, so that a plain release may come late and sleepers look now and then.
+    /// Whether fences are refused, so that a plain release may come late and sleepers look now and then.
     pub refused: bool,
     /// Threads that have no record, as a bit set: they may not queue.
     pub unregistered: u32,
@@ -119,9 +119,9 @@ pub struct Report {
     /// Sleeps that a signal handler ended.
     pub interrupted: u64,
     /// Waits that looked now and then instead of relying on a wake-up.
-    pub patrols: u64,
+    pub timed_waits: u64,
     /// Plain releases that had to start over.
-    pub expelled: u64,
+    pub restarted: u64,
     /// Whatever the model counts with [`World::reached`].
     pub reached: [u64; 4],
     /// The events that the locks counted.
@@ -173,7 +173,7 @@ enum Releasing {
     /// Between the look and the store.
     Looked,
     /// To look again.
-    Expelled,
+    Restarts,
 }
 
 /// Memory that will be destroyed while the model runs.
@@ -206,7 +206,7 @@ pub struct World {
     wakes: Cell<u32>,
     restless: [Cell<u32>; THREADS],
     failures: [Cell<u32>; THREADS],
-    /// Each thread's part in [`World::expel`].
+    /// Each thread's part in [`World::fence`].
     barriers: Vec<AtomicU32>,
     releasing: [Cell<Releasing>; THREADS],
     /// How many [`World::unexplored`] are under way.
@@ -504,7 +504,8 @@ impl World {
         }
     }
 
-    /// Returns when the condition, which looks at words by [`U32::peek`], holds. Within [`World::unexplored`] only.
+    /// Returns when the condition, which looks at words by [`U32::peek`], holds. Within [`World::unexplored`]
+    /// only.
     pub fn await_until(&self, condition: impl Fn() -> bool) {
         while !condition() {
             self.enter();
@@ -512,8 +513,8 @@ impl World {
         }
     }
 
-    /// Has a signal handler run in a thread: where it next waits, in whatever way, before it gives up its CPU. Of
-    /// several, each runs where the one before it waits.
+    /// Has a signal handler run in a thread: where it next waits, in whatever way, before it gives up its
+    /// CPU. Of several, each runs where the one before it waits.
     pub fn handle(&self, thread: u32, handler: impl FnOnce() + 'static) {
         self.handlers.borrow_mut().push((thread, Box::new(handler)));
     }
@@ -575,12 +576,12 @@ impl World {
     // Sleeping.
 
     pub(crate) fn wait(&self, word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
-        if self.settings.refused && self.fault() != Fault::Unpatrolled {
+        if self.settings.refused && self.fault() != Fault::Unlooked {
             if deadline.is_some_and(|deadline| self.has_passed(deadline)) {
                 self.tally(|report| report.timed_out += 1);
                 return Waited::TimedOut;
             }
-            return self.patrol(word, expected);
+            return self.wait_for_a_while(word, expected);
         }
         self.wait_until(word, expected, u32::MAX, deadline, u64::MAX)
     }
@@ -633,9 +634,9 @@ impl World {
     }
 
     /// A wait with a time-out that passes at once.
-    pub(crate) fn patrol(&self, word: &U32, expected: u32) -> Waited {
-        self.tally(|report| report.patrols += 1);
-        if self.fault() == Fault::Unpatrolled {
+    pub(crate) fn wait_for_a_while(&self, word: &U32, expected: u32) -> Waited {
+        self.tally(|report| report.timed_waits += 1);
+        if self.fault() == Fault::Unlooked {
             return self.wait(word, expected, None);
         }
         self.waits();
@@ -718,10 +719,11 @@ impl World {
         std::panic::resume_unwind(Box::new(Killed));
     }
 
-    /// Calls `body`, and if it is killed there, that is the end of the calling thread's process, of which it is the only
-    /// thread. Returns whether it was not.
+    /// Calls `body`, and if it is killed there, that is the end of the calling thread's process, of which it
+    /// is the only thread. Returns whether it was not.
     ///
-    /// Nothing runs on the way out: the locks have no destructors, and cells are not touched while a thread unwinds.
+    /// Nothing runs on the way out: the locks have no destructors, and cells are not touched while a thread
+    /// unwinds.
     ///
     /// # Panics
     /// If `body` does.
@@ -782,31 +784,31 @@ impl World {
     // Releasing without a read-modify-write.
 
     /// A plain release: a restartable sequence of a look and a store, which others may come between, but no
-    /// [`World::expel`].
-    pub(crate) fn release(&self, count: &U32, guard: &U32) -> bool {
+    /// [`World::fence`].
+    pub(crate) fn release(&self, word: &U32, unless: &U32) -> bool {
         if !self.settings.plain_release {
             return false;
         }
         let index = self.index() as usize;
         let (barrier, stage) = (&self.barriers[index], &self.releasing[index]);
         loop {
-            // What the one who expelled us wrote before is there now.
+            // What the one whose fence it was wrote before is there now.
             barrier.fetch_add(1, AcqRel);
             stage.set(Releasing::Looked);
-            if guard.load(Relaxed) != 0 {
+            if unless.load(Relaxed) != 0 {
                 stage.set(Releasing::No);
                 return false;
             }
-            // The last point at which an expulsion finds us in the sequence: from here to the end of the
+            // The last point at which a fence finds us in the sequence: from here to the end of the
             // store no other thread runs. It does not stay in a store
             // buffer, which delays it as a later step of this thread would, for as long as this thread does
-            // not read anything but by read-modify-writes before an expulsion empties the buffer.
+            // not read anything but by read-modify-writes before a fence empties the buffer.
             barrier.fetch_add(1, AcqRel);
-            if self.expels() && stage.get() == Releasing::Expelled {
+            if self.fences() && stage.get() == Releasing::Restarts {
                 continue;
             }
             self.unexplored(|| {
-                count.store_alone(0, Release);
+                word.store_alone(0, Release);
                 barrier.fetch_add(1, AcqRel);
             });
             stage.set(Releasing::No);
@@ -814,12 +816,12 @@ impl World {
         }
     }
 
-    fn expels(&self) -> bool {
-        !self.settings.refused && self.fault() != Fault::Unexpelled
+    fn fences(&self) -> bool {
+        !self.settings.refused && self.fault() != Fault::Unfenced
     }
 
     /// Makes the others' restartable sequences start over, with a full barrier in each thread.
-    pub(crate) fn expel(&self) {
+    pub(crate) fn fence(&self) {
         if self.settings.refused {
             return;
         }
@@ -827,8 +829,8 @@ impl World {
         for (index, barrier) in self.barriers.iter().enumerate().filter(|(index, _)| *index != own) {
             barrier.fetch_add(1, AcqRel);
             if self.releasing[index].get() == Releasing::Looked {
-                self.releasing[index].set(Releasing::Expelled);
-                self.tally(|report| report.expelled += 1);
+                self.releasing[index].set(Releasing::Restarts);
+                self.tally(|report| report.restarted += 1);
             }
         }
     }
@@ -861,7 +863,8 @@ impl World {
             others
         });
         for (_, word, value) in due {
-            // SAFETY: the models that plant this fault do so with states of nodes, which last until the execution ends.
+            // SAFETY: the models that plant this fault do so with states of nodes, which last until the
+            // execution ends.
             unsafe { &*word }.store_alone(value, Release);
         }
     }

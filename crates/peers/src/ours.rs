@@ -2,21 +2,21 @@
 
 use std::marker::PhantomData;
 
-use poundlock_core::barging::RawBarging;
+use poundlock_core::adaptive::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawAdaptive, Variant};
 use poundlock_core::handoff::{
     Adaptive, Competitive, Fixed, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
 };
-use poundlock_core::mutex::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawMutex, Variant};
-use poundlock_core::names::LockName;
-use poundlock_core::qspin::{Form, Kind, Native, Paravirtual, RawSpin, Virtual};
+use poundlock_core::poundlock::RawPoundlock;
+use poundlock_core::qspin::{ChosenForm, Form, Native, Paravirtual, RawSpin, Virtual};
 use poundlock_core::rwlock::{self, RawRwLock};
 use poundlock_linux::Linux;
+use poundlock_names::{LockName, Named};
 
 use crate::rust::{Lock, Reading, Writing, calls, rw_calls};
 use crate::{Calls, Entry, rw};
 
 /// The queued adaptive mutex in a variant.
-struct Adapting<V>(RawMutex<Linux>, PhantomData<fn() -> V>);
+struct Adapting<V>(RawAdaptive<Linux>, PhantomData<fn() -> V>);
 
 impl<V: Variant> Lock for Adapting<V> {
     type Kept = ();
@@ -24,7 +24,7 @@ impl<V: Variant> Lock for Adapting<V> {
     fn new() -> Self {
         // Else the first thread that has to wait would find out about the machine.
         poundlock_linux::init();
-        Adapting(RawMutex::new(), PhantomData)
+        Adapting(RawAdaptive::new(), PhantomData)
     }
 
     #[inline(always)]
@@ -38,16 +38,16 @@ impl<V: Variant> Lock for Adapting<V> {
     }
 }
 
-/// The barging mutex.
-struct Barging(RawBarging<Linux>);
+/// The default mutex.
+struct Poundlock(RawPoundlock<Linux>);
 
-impl Lock for Barging {
+impl Lock for Poundlock {
     type Kept = ();
 
     fn new() -> Self {
         // As for `Adapting`.
         poundlock_linux::init();
-        Barging(RawBarging::new())
+        Poundlock(RawPoundlock::new())
     }
 
     #[inline(always)]
@@ -87,7 +87,7 @@ impl<S: Policy> Lock for HandingOff<S> {
 /// A form of the queue spinlock.
 struct Queueing<F>(RawSpin<Linux>, PhantomData<fn() -> F>);
 
-impl<F: Form> Lock for Queueing<F> {
+impl<F: ChosenForm> Lock for Queueing<F> {
     type Kept = ();
 
     fn new() -> Self {
@@ -107,11 +107,11 @@ impl<F: Form> Lock for Queueing<F> {
     }
 }
 
-/// The readers-writer lock with a policy, the one of this number in [`rwlock::Policy::ALL`].
+/// The readers-writer lock with a policy, the one of this number in [`rwlock::Preference::ALL`].
 struct Sharing<const POLICY: usize>(RawRwLock<Linux>);
 
 impl<const POLICY: usize> Sharing<POLICY> {
-    const POLICY: rwlock::Policy = rwlock::Policy::ALL[POLICY];
+    const POLICY: rwlock::Preference = rwlock::Preference::ALL[POLICY];
 
     fn new() -> Self {
         // As for `Adapting`.
@@ -163,7 +163,7 @@ const fn mutex(lock: LockName) -> Option<Calls> {
         LockName::FewerAtomics => calls::<Adapting<FewerAtomics>>(),
         LockName::McsQueue => calls::<Adapting<McsQueue>>(),
         LockName::AnyNegative => calls::<Adapting<AnyNegative>>(),
-        LockName::Poundlock => calls::<Barging>(),
+        LockName::Poundlock => calls::<Poundlock>(),
         LockName::Handoff => calls::<HandingOff<Fixed>>(),
         LockName::HandoffNone => calls::<HandingOff<NoSpin>>(),
         LockName::HandoffCompetitive => calls::<HandingOff<Competitive>>(),
@@ -174,11 +174,11 @@ const fn mutex(lock: LockName) -> Option<Calls> {
     })
 }
 
-const fn spinlock(kind: Kind) -> Calls {
+const fn spinlock(kind: Form) -> Calls {
     match kind {
-        Kind::Native => calls::<Queueing<Native>>(),
-        Kind::Virtual => calls::<Queueing<Virtual>>(),
-        Kind::Paravirtual => calls::<Queueing<Paravirtual>>(),
+        Form::Native => calls::<Queueing<Native>>(),
+        Form::Virtual => calls::<Queueing<Virtual>>(),
+        Form::Paravirtual => calls::<Queueing<Paravirtual>>(),
     }
 }
 
@@ -192,9 +192,9 @@ pub(crate) fn entries() -> impl Iterator<Item = Entry> {
     let mutexes = LockName::ALL
         .into_iter()
         .filter_map(move |lock| Some(ours(lock.name(), lock.description(), mutex(lock)?, false)));
-    let spinlocks = Kind::ALL.into_iter().map(move |kind| {
+    let spinlocks = Form::ALL.into_iter().map(move |kind| {
         // The paravirtual form's waiters sleep when they have spun for long.
-        ours(kind.name(), kind.description(), spinlock(kind), kind != Kind::Paravirtual)
+        ours(kind.name(), kind.description(), spinlock(kind), kind != Form::Paravirtual)
     });
     mutexes.chain(spinlocks)
 }
@@ -202,6 +202,6 @@ pub(crate) fn entries() -> impl Iterator<Item = Entry> {
 pub(crate) fn rw_entries() -> impl Iterator<Item = Entry<rw::Calls>> {
     const CALLS: [rw::Calls; 3] =
         [rw_calls::<Sharing<0>>(), rw_calls::<Sharing<1>>(), rw_calls::<Sharing<2>>()];
-    let policies = rwlock::Policy::ALL.into_iter().zip(CALLS);
+    let policies = rwlock::Preference::ALL.into_iter().zip(CALLS);
     policies.map(|(policy, calls)| ours(policy.name(), policy.description(), calls, false))
 }

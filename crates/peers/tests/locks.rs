@@ -12,9 +12,10 @@ use std::sync::{Arc, Once, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use poundlock_core::names::LockName;
-use poundlock_core::qspin::Kind;
-use poundlock_core::rwlock::Policy;
+use poundlock_core::qspin::Form;
+use poundlock_core::rwlock::Preference;
+use poundlock_names::LockName;
+use poundlock_names::Named;
 use poundlock_peers::{Absent, Calls, EMPTY, Instance, Node, Peer, rw};
 
 /// After so long something hangs: no test here takes a tenth of it on a machine that does other things as well.
@@ -189,14 +190,14 @@ fn names_are_unique_and_found_and_ours_are_all_there() {
     listed(&names, &all, poundlock_peers::find);
 
     let mutexes = LockName::ALL.into_iter().filter(|&lock| lock != LockName::Glibc).map(LockName::name);
-    let ours: Vec<_> = mutexes.chain(Kind::ALL.into_iter().map(Kind::name)).collect();
+    let ours: Vec<_> = mutexes.chain(Form::ALL.into_iter().map(Form::name)).collect();
     let found: Vec<_> = all.iter().flatten().filter(|peer| peer.ours).map(|peer| peer.name).collect();
     assert_eq!(found, ours);
 
     let all = rw::all();
     listed(&rw::names(), &all, rw::find);
     let found: Vec<_> = all.iter().flatten().filter(|peer| peer.ours).map(|peer| peer.name).collect();
-    assert_eq!(found, Policy::ALL.map(Policy::name));
+    assert_eq!(found, Preference::ALL.map(Preference::name));
 }
 
 /// Each name is there once, and leads to its lock or to why that is absent.

@@ -28,7 +28,7 @@ pub trait Waitable: lock_api::RawMutex + sealed::Sealed {}
 
 impl sealed::Sealed for RawMutex {
     fn target(&self) -> Target<'_, Linux> {
-        Target::Barging(&self.raw)
+        Target::Poundlock(self.raw.words())
     }
 
     fn receive(&self, waiter: Requeued) {

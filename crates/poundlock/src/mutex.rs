@@ -1,7 +1,7 @@
 //! The mutexes.
 
-use poundlock_core::barging::RawBarging;
 use poundlock_core::handoff::RawHandoff;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_linux::Linux;
 
 use crate::raw::{Exclusive, Timed, impl_lock_api};
@@ -29,7 +29,7 @@ use crate::stats::{Kind, Slot};
 #[repr(C)]
 pub struct RawMutex {
     pub(crate) slot: Slot,
-    pub(crate) raw: RawBarging<Linux>,
+    pub(crate) raw: RawPoundlock<Linux>,
 }
 
 impl_lock_api!(timed Mutex: RawMutex);

@@ -1,9 +1,9 @@
 //! What the locks with one holder at a time have in common.
 
-use poundlock_core::barging::RawBarging;
 use poundlock_core::handoff::{Fixed, RawHandoff};
 use poundlock_core::platform::Deadline;
-use poundlock_core::qspin::{Form, RawSpin};
+use poundlock_core::poundlock::RawPoundlock;
+use poundlock_core::qspin::{ChosenForm, RawSpin};
 use poundlock_linux::Linux;
 
 /// A lock of `poundlock-core`'s.
@@ -21,8 +21,8 @@ pub(crate) trait Timed: Exclusive {
     fn lock_until(&self, deadline: &Deadline) -> bool;
 }
 
-impl Exclusive for RawBarging<Linux> {
-    const NEW: Self = RawBarging::new();
+impl Exclusive for RawPoundlock<Linux> {
+    const NEW: Self = RawPoundlock::new();
 
     #[inline(always)]
     fn lock(&self) {
@@ -44,7 +44,7 @@ impl Exclusive for RawBarging<Linux> {
     }
 }
 
-impl Timed for RawBarging<Linux> {
+impl Timed for RawPoundlock<Linux> {
     #[inline(always)]
     fn lock_until(&self, deadline: &Deadline) -> bool {
         self.lock_until(deadline).is_ok()
@@ -87,7 +87,7 @@ pub(crate) struct Spin<F> {
     _form: core::marker::PhantomData<fn() -> F>,
 }
 
-impl<F: Form> Exclusive for Spin<F> {
+impl<F: ChosenForm> Exclusive for Spin<F> {
     const NEW: Self = Spin { raw: RawSpin::new(), _form: core::marker::PhantomData };
 
     #[inline(always)]

@@ -12,7 +12,7 @@ use crate::{GuardMarker, time};
 
 mod sealed {
     pub trait Sealed {
-        const POLICY: poundlock_core::rwlock::Policy;
+        const POLICY: poundlock_core::rwlock::Preference;
     }
 }
 
@@ -26,7 +26,7 @@ macro_rules! policies {
         pub struct $name;
 
         impl sealed::Sealed for $name {
-            const POLICY: rwlock::Policy = rwlock::Policy::$name;
+            const POLICY: rwlock::Preference = rwlock::Preference::$name;
         }
         impl Policy for $name {}
     )*};
@@ -74,7 +74,7 @@ struct Slots {
 
 impl<P: Policy> RawRwLock<P> {
     #[inline(always)]
-    fn read(&self, policy: rwlock::Policy, wait: impl FnOnce() -> bool) -> bool {
+    fn read(&self, policy: rwlock::Preference, wait: impl FnOnce() -> bool) -> bool {
         self.slots.readers.acquire(Kind::Reader, || self.raw.try_lock_read(policy), wait)
     }
 
@@ -83,7 +83,7 @@ impl<P: Policy> RawRwLock<P> {
         self.slots.writers.acquire(Kind::Writer, || self.raw.try_lock_write(), wait)
     }
 
-    fn read_before(&self, policy: rwlock::Policy, deadline: impl FnOnce() -> Deadline) -> bool {
+    fn read_before(&self, policy: rwlock::Preference, deadline: impl FnOnce() -> Deadline) -> bool {
         self.read(policy, || self.raw.try_lock_read(policy) || self.raw.lock_read_until(policy, &deadline()))
     }
 
@@ -190,7 +190,7 @@ unsafe impl<P: Policy> lock_api::RawRwLockTimed for RawRwLock<P> {
 // SAFETY: a reader that prefers readers enters unless a writer is inside.
 unsafe impl<P: Policy> lock_api::RawRwLockRecursive for RawRwLock<P> {
     fn lock_shared_recursive(&self) {
-        const POLICY: rwlock::Policy = rwlock::Policy::ReaderPreferring;
+        const POLICY: rwlock::Preference = rwlock::Preference::ReaderPreferring;
         self.read(POLICY, || {
             self.raw.lock_read(POLICY);
             true
@@ -200,18 +200,18 @@ unsafe impl<P: Policy> lock_api::RawRwLockRecursive for RawRwLock<P> {
     fn try_lock_shared_recursive(&self) -> bool {
         self.slots
             .readers
-            .try_acquire(Kind::Reader, || self.raw.try_lock_read(rwlock::Policy::ReaderPreferring))
+            .try_acquire(Kind::Reader, || self.raw.try_lock_read(rwlock::Preference::ReaderPreferring))
     }
 }
 
 // SAFETY: as above.
 unsafe impl<P: Policy> lock_api::RawRwLockRecursiveTimed for RawRwLock<P> {
     fn try_lock_shared_recursive_for(&self, timeout: Duration) -> bool {
-        self.read_before(rwlock::Policy::ReaderPreferring, || time::after(timeout))
+        self.read_before(rwlock::Preference::ReaderPreferring, || time::after(timeout))
     }
 
     fn try_lock_shared_recursive_until(&self, timeout: Instant) -> bool {
-        self.read_before(rwlock::Policy::ReaderPreferring, || time::at(timeout))
+        self.read_before(rwlock::Preference::ReaderPreferring, || time::at(timeout))
     }
 }
 

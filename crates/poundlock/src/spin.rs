@@ -7,7 +7,7 @@ use crate::stats::{Kind, Slot};
 
 mod sealed {
     pub trait Sealed {
-        type Form: poundlock_core::qspin::Form;
+        type Form: poundlock_core::qspin::ChosenForm;
     }
 }
 

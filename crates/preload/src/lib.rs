@@ -11,8 +11,8 @@
 //!
 //! | environment | meaning |
 //! | --- | --- |
-//! | `POUNDLOCK_LOCK` | the locks to run on: a [`poundlock_core::names::Choice`]; the defaults if absent or unknown |
-//! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`RwLocks`](poundlock_core::names::RwLocks), or its default |
+//! | `POUNDLOCK_LOCK` | the locks to run on: a [`poundlock_names::Choice`]; the defaults if absent or unknown |
+//! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`RwLocks`](poundlock_names::RwLocks), or its default |
 //! | `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_linux::sem` |
 //! | `POUNDLOCK_IPC_DIR` | where ours are |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |

@@ -6,11 +6,11 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+use poundlock_core::adaptive::Variant;
 use poundlock_core::handoff::{Policy, Spinning};
-use poundlock_core::mutex::Variant;
-use poundlock_core::names::{Choice, LockName, RwLocks};
-use poundlock_core::qspin::{Form, Kind};
+use poundlock_core::qspin::{ChosenForm, Form};
 use poundlock_linux::machine;
+use poundlock_names::{Choice, LockName, RwLocks};
 
 /// How the program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub(crate) enum Mode {
     /// On glibc's, counted.
     GlibcCounted = 4,
     /// On our default mutex. The fast paths compare with this.
-    Barging = 5,
+    Poundlock = 5,
     /// On our default mutex, counted.
-    BargingCounted = 6,
+    PoundlockCounted = 6,
     /// On our hand-off mutex.
     Handoff = 7,
     /// On our hand-off mutex, counted.
@@ -42,7 +42,7 @@ impl Mode {
 
     /// Whether they are counted.
     pub(crate) fn counted(self) -> bool {
-        matches!(self, Mode::OursCounted | Mode::GlibcCounted | Mode::BargingCounted | Mode::HandoffCounted)
+        matches!(self, Mode::OursCounted | Mode::GlibcCounted | Mode::PoundlockCounted | Mode::HandoffCounted)
     }
 }
 
@@ -51,7 +51,7 @@ impl Mode {
 static MODE: AtomicU8 = AtomicU8::new(0);
 /// The [`LockName`], valid once `MODE` is.
 static LOCK: AtomicU8 = AtomicU8::new(LockName::DEFAULT as u8);
-/// The queue spinlock's [`Kind`], or [`GLIBC_SPINLOCKS`]; valid once `MODE` is.
+/// The queue spinlock's [`Form`], or [`GLIBC_SPINLOCKS`]; valid once `MODE` is.
 static FORM: AtomicU8 = AtomicU8::new(GLIBC_SPINLOCKS);
 /// The [`RwLocks`], and [`COUNTED_RWLOCKS`]; 0 before it is known. Read by itself: nothing else depends on
 /// it.
@@ -67,17 +67,17 @@ pub(crate) fn ours() -> bool {
     MODE.load(Acquire) == Mode::Ours as u8
 }
 
-/// Whether the mode is known to be [`Mode::Barging`].
+/// Whether the mode is known to be [`Mode::Poundlock`].
 #[inline(always)]
-pub(crate) fn barging() -> bool {
-    MODE.load(Acquire) == Mode::Barging as u8
+pub(crate) fn poundlock() -> bool {
+    MODE.load(Acquire) == Mode::Poundlock as u8
 }
 
 /// Whether the mode is known to be one of ours that is not counted.
 #[inline(always)]
 pub(crate) fn uncounted() -> bool {
     let mode = MODE.load(Acquire);
-    mode == Mode::Ours as u8 || mode == Mode::Barging as u8 || mode == Mode::Handoff as u8
+    mode == Mode::Ours as u8 || mode == Mode::Poundlock as u8 || mode == Mode::Handoff as u8
 }
 
 /// Which of our mutexes a program runs on.
@@ -86,7 +86,7 @@ pub(crate) enum Sort {
     /// The adaptive one.
     Adaptive,
     /// The default one.
-    Barging,
+    Poundlock,
     /// The hand-off one.
     Handoff,
 }
@@ -95,7 +95,7 @@ pub(crate) enum Sort {
 #[inline]
 pub(crate) fn sort() -> Sort {
     match MODE.load(Acquire) {
-        5 | 6 => Sort::Barging,
+        5 | 6 => Sort::Poundlock,
         7 | 8 => Sort::Handoff,
         _ => Sort::Adaptive,
     }
@@ -109,8 +109,8 @@ pub(crate) fn get() -> Mode {
         2 => Mode::OursCounted,
         3 => Mode::Glibc,
         4 => Mode::GlibcCounted,
-        5 => Mode::Barging,
-        6 => Mode::BargingCounted,
+        5 => Mode::Poundlock,
+        6 => Mode::PoundlockCounted,
         7 => Mode::Handoff,
         8 => Mode::HandoffCounted,
         _ => find_out(),
@@ -138,7 +138,7 @@ fn find_out() -> Mode {
     let counted = crate::stat::init(named, rwlocks.name());
     let [plain, when_counted] = match lock {
         LockName::Glibc => [Mode::Glibc, Mode::GlibcCounted],
-        LockName::Poundlock => [Mode::Barging, Mode::BargingCounted],
+        LockName::Poundlock => [Mode::Poundlock, Mode::PoundlockCounted],
         _ if lock.spinning().is_some() => [Mode::Handoff, Mode::HandoffCounted],
         _ => [Mode::Ours, Mode::OursCounted],
     };
@@ -216,12 +216,12 @@ pub(crate) fn spinlocks_are_ours() -> bool {
     FORM.load(Relaxed) != GLIBC_SPINLOCKS
 }
 
-impl Form for Chosen {
-    fn kind() -> Kind {
+impl ChosenForm for Chosen {
+    fn form() -> Form {
         match FORM.load(Relaxed) {
-            0 => Kind::Native,
-            1 => Kind::Virtual,
-            _ => Kind::Paravirtual,
+            0 => Form::Native,
+            1 => Form::Virtual,
+            _ => Form::Paravirtual,
         }
     }
 }

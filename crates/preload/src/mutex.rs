@@ -74,8 +74,8 @@ pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t
         object.raw.unlock::<Chosen>();
         return 0;
     }
-    if mode::barging() && object.is_plain() {
-        object.barging().unlock();
+    if mode::poundlock() && object.is_plain() {
+        object.poundlock().unlock();
         return 0;
     }
     // SAFETY: as above.
@@ -136,8 +136,8 @@ unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: us
         object.raw.lock::<Chosen>();
         return 0;
     }
-    if mode::barging() && object.is_plain() {
-        object.barging().lock();
+    if mode::poundlock() && object.is_plain() {
+        object.poundlock().lock();
         return 0;
     }
     // SAFETY: as above.

@@ -10,11 +10,11 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use poundlock_core::barging::RawBarging;
+use poundlock_core::adaptive::RawAdaptive;
 use poundlock_core::condvar::{RawCondvar, Requeued, Target};
 use poundlock_core::handoff::RawHandoff;
-use poundlock_core::mutex::RawMutex;
 use poundlock_core::platform::Deadline;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_linux::Linux;
 use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::LockRef;
@@ -39,17 +39,17 @@ pub(crate) struct Mutex {
     kind: AtomicU32,
     /// The lock, if it is the adaptive one. Otherwise ([`mode::sort`]) the same bytes are a [`RawBarging`] or
     /// a [`RawHandoff`].
-    pub(crate) raw: RawMutex<Linux>,
+    pub(crate) raw: RawAdaptive<Linux>,
 }
 
 const _: () = {
     assert!(size_of::<Mutex>() == 40 && size_of::<libc::pthread_mutex_t>() == 40);
     assert!(core::mem::offset_of!(Mutex, kind) == 16);
     assert!(core::mem::offset_of!(Mutex, raw) == 20);
-    assert!(size_of::<RawHandoff<Linux>>() == size_of::<RawMutex<Linux>>());
-    assert!(size_of::<RawBarging<Linux>>() == size_of::<RawMutex<Linux>>());
-    assert!(align_of::<RawBarging<Linux>>() <= align_of::<RawMutex<Linux>>());
-    assert!(align_of::<RawHandoff<Linux>>() <= align_of::<RawMutex<Linux>>());
+    assert!(size_of::<RawHandoff<Linux>>() == size_of::<RawAdaptive<Linux>>());
+    assert!(size_of::<RawPoundlock<Linux>>() == size_of::<RawAdaptive<Linux>>());
+    assert!(align_of::<RawPoundlock<Linux>>() <= align_of::<RawAdaptive<Linux>>());
+    assert!(align_of::<RawHandoff<Linux>>() <= align_of::<RawAdaptive<Linux>>());
 };
 
 /// What a mutex is to us.
@@ -96,7 +96,7 @@ impl Mutex {
 
     /// The lock, if it is the default one.
     #[inline(always)]
-    pub(crate) fn barging(&self) -> &RawBarging<Linux> {
+    pub(crate) fn poundlock(&self) -> &RawPoundlock<Linux> {
         // SAFETY: as above.
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }
     }
@@ -106,7 +106,7 @@ impl Mutex {
     pub(crate) fn lock(&self) {
         match mode::sort() {
             Sort::Adaptive => self.raw.lock::<Chosen>(),
-            Sort::Barging => self.barging().lock(),
+            Sort::Poundlock => self.poundlock().lock(),
             Sort::Handoff => self.handoff().lock::<Chosen>(),
         }
     }
@@ -116,7 +116,7 @@ impl Mutex {
     pub(crate) fn try_lock(&self) -> bool {
         match mode::sort() {
             Sort::Adaptive => self.raw.try_lock(),
-            Sort::Barging => self.barging().try_lock(),
+            Sort::Poundlock => self.poundlock().try_lock(),
             Sort::Handoff => self.handoff().try_lock(),
         }
     }
@@ -125,7 +125,7 @@ impl Mutex {
     pub(crate) fn lock_until(&self, deadline: &Deadline) -> bool {
         match mode::sort() {
             Sort::Adaptive => self.raw.lock_until::<Chosen>(deadline).is_ok(),
-            Sort::Barging => self.barging().lock_until(deadline).is_ok(),
+            Sort::Poundlock => self.poundlock().lock_until(deadline).is_ok(),
             Sort::Handoff => self.handoff().lock_until::<Chosen>(deadline),
         }
     }
@@ -135,7 +135,7 @@ impl Mutex {
     pub(crate) fn unlock(&self) {
         match mode::sort() {
             Sort::Adaptive => self.raw.unlock::<Chosen>(),
-            Sort::Barging => self.barging().unlock(),
+            Sort::Poundlock => self.poundlock().unlock(),
             Sort::Handoff => self.handoff().unlock(),
         }
     }
@@ -144,7 +144,7 @@ impl Mutex {
     pub(crate) fn is_locked(&self) -> bool {
         match mode::sort() {
             Sort::Adaptive => self.raw.is_locked(),
-            Sort::Barging => self.barging().is_locked(),
+            Sort::Poundlock => self.poundlock().is_locked(),
             Sort::Handoff => self.handoff().is_locked(),
         }
     }
@@ -153,7 +153,7 @@ impl Mutex {
     pub(crate) fn target(&self) -> Target<'_, Linux> {
         match mode::sort() {
             Sort::Adaptive => Target::Adaptive(&self.raw),
-            Sort::Barging => Target::Barging(self.barging()),
+            Sort::Poundlock => Target::Poundlock(self.poundlock().words()),
             Sort::Handoff => Target::Handoff(self.handoff()),
         }
     }
@@ -162,7 +162,7 @@ impl Mutex {
     pub(crate) fn acquire_requeued(&self, waiter: Requeued) {
         match mode::sort() {
             Sort::Adaptive => waiter.lock::<Linux, Chosen>(&self.raw),
-            Sort::Barging => waiter.barge(self.barging()),
+            Sort::Poundlock => waiter.barge(self.poundlock()),
             Sort::Handoff => waiter.receive(self.handoff()),
         }
     }

@@ -7,8 +7,8 @@
 use core::ffi::c_int;
 
 use libc::{EBUSY, EDEADLK, EINVAL, ETIMEDOUT, clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
-use poundlock_core::names::RwLocks;
 use poundlock_core::platform::Deadline;
+use poundlock_names::RwLocks;
 
 use crate::entry::export;
 use crate::rwlock_object::{RwLock, Side};

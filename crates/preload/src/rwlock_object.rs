@@ -9,10 +9,10 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use poundlock_core::names::RwLocks;
 use poundlock_core::platform::Deadline;
-use poundlock_core::rwlock::{Policy, RawRwLock};
+use poundlock_core::rwlock::{Preference, RawRwLock};
 use poundlock_linux::{Linux, registry};
+use poundlock_names::RwLocks;
 use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::LockRef;
 
@@ -99,13 +99,13 @@ impl RwLock {
     }
 
     /// Who comes next: by glibc's kinds, unless the program runs with another preference.
-    fn policy(&self) -> Policy {
+    fn policy(&self) -> Preference {
         if mode::rwlocks() == RwLocks::PhaseFair {
-            Policy::PhaseFair
+            Preference::PhaseFair
         } else if self.kind.load(Relaxed) == PREFER_WRITER {
-            Policy::WriterPreferring
+            Preference::WriterPreferring
         } else {
-            Policy::ReaderPreferring
+            Preference::ReaderPreferring
         }
     }
 

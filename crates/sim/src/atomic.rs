@@ -99,10 +99,10 @@ cell!(U32, u32, "A 32-bit atomic of the simulated machine.");
 cell!(Usize, usize, "A pointer-sized atomic of the simulated machine.");
 
 impl U32 {
-    /// Stores 0 unless `guard` has been set meanwhile; whether it did.
-    pub(crate) fn release_unless(&self, guard: &U32) -> bool {
+    /// Stores 0 unless `unless` has been set meanwhile; whether it did.
+    pub(crate) fn release_unless(&self, unless: &U32) -> bool {
         self.touch(Access::Store, false);
-        let free = guard.peek() == 0;
+        let free = unless.peek() == 0;
         if free {
             self.0.set(0);
         }

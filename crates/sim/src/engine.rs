@@ -595,7 +595,7 @@ impl Engine {
     }
 
     /// Sleeps for that long.
-    pub(crate) fn nap(&self, time: Picoseconds) {
+    pub(crate) fn park_for(&self, time: Picoseconds) {
         self.enter();
         let inner = self.inner.borrow_mut();
         let until = inner.now + time;
@@ -637,7 +637,7 @@ impl Engine {
     }
 
     /// The caller's CPU may run another thread.
-    pub(crate) fn give_way(&self) {
+    pub(crate) fn yield_now(&self) {
         self.enter();
         let mut inner = self.inner.borrow_mut();
         let id = inner.current;

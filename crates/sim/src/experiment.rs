@@ -4,8 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use poundlock_core::qspin::Kind;
+use poundlock_core::qspin::Form;
 use poundlock_core::semarray::{MOST_SEMAPHORES, Variant};
+use poundlock_names::Named;
 
 use crate::locks;
 use crate::machine::{MICROSECOND, Machine, Picoseconds};
@@ -292,7 +293,7 @@ impl Experiment<'_> {
 
 /// A kernel's mutex and spinlock, one of which is this.
 fn kernel(lock: &str) -> (&str, &str) {
-    let spins = Kind::parse(lock).is_some() || locks::TEXTBOOK.iter().any(|(name, _)| *name == lock);
+    let spins = Form::parse(lock).is_some() || locks::TEXTBOOK.iter().any(|(name, _)| *name == lock);
     if spins { ("mcs-queue", lock) } else { (lock, "ticket") }
 }
 

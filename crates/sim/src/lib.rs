@@ -177,7 +177,7 @@ pub fn node() -> usize {
 
 /// For the calling thread of a simulation: sleeps for that long.
 pub fn sleep(time: Picoseconds) {
-    Engine::with(|engine| engine.nap(time));
+    Engine::with(|engine| engine.park_for(time));
 }
 
 /// For the calling thread of a simulation: its own random numbers, which depend on nothing but the run's seed

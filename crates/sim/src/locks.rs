@@ -2,9 +2,9 @@
 
 use core::marker::PhantomData;
 
-use poundlock_core::baseline::{BackOff, Mcs, Spinlock, TestAndSet, Ticket};
-use poundlock_core::names::LockName;
-use poundlock_core::qspin::{Form, Kind, Layout, Native, Paravirtual, RawSpin, Small, Virtual};
+use poundlock_core::qspin::{ChosenForm, Form, Layout, Native, Paravirtual, RawSpin, Small, Virtual};
+use poundlock_names::{LockName, Named};
+use poundlock_textbook::{BackOff, Mcs, Spinlock, TestAndSet, Ticket};
 
 use crate::platform::Sim;
 use crate::ticket::HaltingTicket;
@@ -35,7 +35,7 @@ impl<L: Lock> Lock for Alone<L> {
 
 struct Queueing<F>(RawSpin<Sim>, PhantomData<fn() -> F>);
 
-impl<F: Form> Lock for Queueing<F> {
+impl<F: ChosenForm> Lock for Queueing<F> {
     fn lock(&self) {
         self.0.lock::<F>();
     }
@@ -69,7 +69,7 @@ impl<S: Spinlock + 'static> Lock for Textbook<S> {
     }
 }
 
-fn queueing<F: Form>() -> Box<dyn Lock> {
+fn queueing<F: ChosenForm>() -> Box<dyn Lock> {
     Box::new(Alone(Queueing::<F>(RawSpin::new(), PhantomData)))
 }
 
@@ -93,11 +93,11 @@ pub fn make(name: &str) -> Option<Box<dyn Lock>> {
     if let Some((_, make)) = TEXTBOOK.iter().find(|(known, _)| *known == name) {
         return Some(make());
     }
-    if let Some(kind) = Kind::parse(name) {
+    if let Some(kind) = Form::parse(name) {
         return Some(match kind {
-            Kind::Native => queueing::<Native>(),
-            Kind::Virtual => queueing::<Virtual>(),
-            Kind::Paravirtual => queueing::<Paravirtual>(),
+            Form::Native => queueing::<Native>(),
+            Form::Virtual => queueing::<Virtual>(),
+            Form::Paravirtual => queueing::<Paravirtual>(),
         });
     }
     mutexes::make(name).map(|mutex| mutex as Box<dyn Lock>)
@@ -106,5 +106,5 @@ pub fn make(name: &str) -> Option<Box<dyn Lock>> {
 /// The names of all locks, ours first.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let mutexes = LockName::ALL.into_iter().filter(|lock| *lock != LockName::Glibc).map(LockName::name);
-    mutexes.chain(Kind::ALL.into_iter().map(Kind::name)).chain(TEXTBOOK.iter().map(|(name, _)| *name))
+    mutexes.chain(Form::ALL.into_iter().map(Form::name)).chain(TEXTBOOK.iter().map(|(name, _)| *name))
 }

@@ -61,7 +61,11 @@ struct Description {
 }
 
 macro_rules! figures {
-    ($(#[$doc:meta])* $figures:ident => $(#[$out:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $unit:expr,)* }) => {
+    (
+        $(#[$doc:meta])* $figures:ident => $(#[$out:meta])* $name:ident {
+            $($(#[$field_doc:meta])* $field:ident: $unit:expr,)*
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Deserialize)]
         #[serde(deny_unknown_fields)]

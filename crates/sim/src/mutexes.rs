@@ -2,14 +2,14 @@
 
 use core::marker::PhantomData;
 
-use poundlock_core::barging::RawBarging;
+use poundlock_core::adaptive::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawAdaptive, Variant};
 use poundlock_core::condvar::{Guarding, Outcome, Plain, RawCondvar, Requeued, Target};
 use poundlock_core::handoff::{
     Adaptive, Competitive, Fixed, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
 };
-use poundlock_core::mutex::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawMutex, Variant};
-use poundlock_core::names::LockName;
 use poundlock_core::platform::Deadline;
+use poundlock_core::poundlock::RawPoundlock;
+use poundlock_names::LockName;
 
 use crate::Alone;
 use crate::locks::Lock;
@@ -47,7 +47,7 @@ pub(crate) fn never() -> bool {
     false
 }
 
-struct Adapting<V>(Alone<RawMutex<Sim>>, PhantomData<fn() -> V>);
+struct Adapting<V>(Alone<RawAdaptive<Sim>>, PhantomData<fn() -> V>);
 
 impl<V: Variant> Lock for Adapting<V> {
     fn lock(&self) {
@@ -70,9 +70,9 @@ impl<V: Variant> Mutex for Adapting<V> {
     }
 }
 
-struct Barging(Alone<RawBarging<Sim>>);
+struct Poundlock(Alone<RawPoundlock<Sim>>);
 
-impl Lock for Barging {
+impl Lock for Poundlock {
     fn lock(&self) {
         self.0.0.lock();
     }
@@ -84,7 +84,7 @@ impl Lock for Barging {
     }
 }
 
-impl Mutex for Barging {
+impl Mutex for Poundlock {
     fn lock_until(&self, deadline: &Deadline) -> bool {
         self.0.0.lock_until(deadline).is_ok()
     }
@@ -132,7 +132,7 @@ impl<S: Policy> Guarding<Sim> for HandingOff<S> {
 }
 
 fn adapting<V: Variant>() -> Box<dyn Mutex> {
-    Box::new(Adapting::<V>(Alone(RawMutex::new()), PhantomData))
+    Box::new(Adapting::<V>(Alone(RawAdaptive::new()), PhantomData))
 }
 
 fn handing_off<S: Policy>() -> Box<dyn Mutex> {
@@ -146,7 +146,7 @@ pub(crate) fn make(name: &str) -> Option<Box<dyn Mutex>> {
         LockName::FewerAtomics => adapting::<FewerAtomics>(),
         LockName::McsQueue => adapting::<McsQueue>(),
         LockName::AnyNegative => adapting::<AnyNegative>(),
-        LockName::Poundlock => Box::new(Barging(Alone(RawBarging::<Sim>::new()))),
+        LockName::Poundlock => Box::new(Poundlock(Alone(RawPoundlock::<Sim>::new()))),
         LockName::Handoff => handing_off::<Fixed>(),
         LockName::HandoffNone => handing_off::<NoSpin>(),
         LockName::HandoffCompetitive => handing_off::<Competitive>(),

@@ -2,9 +2,14 @@
 
 use core::cell::{Cell, RefCell};
 
-use poundlock_core::node::Record;
-use poundlock_core::platform::{Clock, Deadline, Platform, Running, Spin, Tuning, Waited};
+use poundlock_core::atomic::Atomics;
+use poundlock_core::events::Observer;
+use poundlock_core::platform::{Clock, Deadline, Platform, Running, Spin, Tunable, Until, Waited};
+use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
+use poundlock_core::record::Record;
+use poundlock_core::tunings::Tunings;
+use poundlock_core::{adaptive, poundlock, qspin, rwlock};
 
 use crate::atomic::{U32, Usize};
 use crate::engine::{Disturbance, Engine};
@@ -30,9 +35,12 @@ pub struct Settings {
     pub plain_release: bool,
     /// Whether threads are held up in between.
     pub disturbance: Option<Disturbance>,
-    /// Constants of the algorithms.
-    pub tuning: Tuning,
+    /// Constants of the policies.
+    pub tunings: Tunings,
 }
+
+/// More wake-ups in vain than there are.
+const NEVER: u32 = 1 << 30;
 
 impl Default for Settings {
     fn default() -> Self {
@@ -47,7 +55,7 @@ impl Settings {
         spin: 20 * MICROSECOND,
         plain_release: true,
         disturbance: None,
-        tuning: Tuning::USER_SPACE,
+        tunings: Tunings::USER_SPACE,
     };
 
     /// As in a kernel: whether an owner runs is known, and spinners go on until another thread is to have
@@ -58,7 +66,13 @@ impl Settings {
         spin: 60_000_000 * MICROSECOND,
         plain_release: false,
         disturbance: None,
-        tuning: Tuning { handoff_after: 1 << 30, ..Tuning::USER_SPACE },
+        tunings: Tunings {
+            poundlock: poundlock::Tuning { handoff_after: NEVER, ..Tunable::USER_SPACE },
+            adaptive: adaptive::Tuning { handoff_after: NEVER, ..Tunable::USER_SPACE },
+            rwlock: rwlock::Tuning { handoff_after: NEVER, ..Tunable::USER_SPACE },
+            qspin: qspin::Tuning { handoff_after: NEVER, ..Tunable::USER_SPACE },
+            ..Tunings::USER_SPACE
+        },
     };
 
     /// As in a guest of this machine: Linux's paravirtual locks look 32,768 times before they halt
@@ -91,6 +105,10 @@ pub struct Budget {
 const TURN: Picoseconds = 10 * NANOSECOND;
 
 impl Spin for Budget {
+    fn fresh() -> Budget {
+        SETTINGS.get().budget()
+    }
+
     fn spin(&mut self) -> bool {
         if self.left == 0 {
             return false;
@@ -181,59 +199,61 @@ fn moment(deadline: &Deadline) -> Picoseconds {
         .saturating_mul(NANOSECOND)
 }
 
-impl Platform for Sim {
+impl Atomics for Sim {
     type U32 = U32;
     type Usize = Usize;
+}
+
+impl Observer for Sim {
+    fn now() -> u64 {
+        // Arrays are made before the threads are.
+        Engine::try_with(Engine::now).unwrap_or(0) / NANOSECOND
+    }
+}
+
+impl Halting for Sim {
+    fn lock_hash() -> Option<&'static [Line<Sim>]> {
+        Some(&memory().hash)
+    }
+}
+
+/// How much longer than asked a wait for so many nanoseconds takes: Linux wakes several at once.
+const TIMER_SLACK: Picoseconds = 50 * MICROSECOND;
+
+impl Platform for Sim {
     type Spin = Budget;
 
-    fn tuning() -> Tuning {
-        SETTINGS.get().tuning
-    }
-
-    fn spin() -> Budget {
-        SETTINGS.get().budget()
+    fn tuning<T: Tunable>() -> T {
+        SETTINGS.get().tunings.of()
     }
 
     fn relax() {
         Engine::with(|engine| engine.pause(u32::MAX));
     }
 
-    fn pause() {
-        Engine::with(|engine| engine.pause(1));
-    }
-
     fn stall(round: u32) {
         const SPINS: u32 = 100;
         if round < SPINS {
-            Self::pause();
+            Engine::with(|engine| engine.pause(1));
         } else {
-            Self::give_way();
+            Self::yield_now();
         }
     }
 
-    fn give_way() {
-        Engine::with(Engine::give_way);
+    fn yield_now() {
+        Engine::with(Engine::yield_now);
     }
 
-    fn wait(word: &U32, expected: u32, deadline: Option<&Deadline>) -> Waited {
-        let address = core::ptr::from_ref(word).addr();
-        Engine::with(|engine| engine.wait(address, || word.peek() == expected, deadline.map(moment)))
-    }
-
-    fn patrol(word: &U32, expected: u32) -> Waited {
+    fn wait(word: &U32, expected: u32, until: Until<'_>) -> Waited {
         let address = core::ptr::from_ref(word).addr();
         Engine::with(|engine| {
-            let until = engine.now() + 1_000 * MICROSECOND;
-            match engine.wait(address, || word.peek() == expected, Some(until)) {
-                Waited::TimedOut => Waited::Woken,
-                waited => waited,
-            }
+            let until = match until {
+                Until::Woken => None,
+                Until::Deadline(deadline) => Some(moment(deadline)),
+                Until::Nanoseconds(ns) => Some(engine.now() + u64::from(ns) * NANOSECOND + TIMER_SLACK),
+            };
+            engine.wait(address, || word.peek() == expected, until)
         })
-    }
-
-    fn nap() {
-        // Fifty microseconds, and as much again until the kernel acts.
-        Engine::with(|engine| engine.nap(100 * MICROSECOND));
     }
 
     fn wake(word: *const U32, count: u32) {
@@ -279,7 +299,7 @@ impl Platform for Sim {
         0
     }
 
-    fn release(count: &U32, guard: &U32) -> bool {
+    fn release(word: &U32, unless: &U32) -> bool {
         use core::sync::atomic::Ordering::Relaxed;
 
         use poundlock_core::platform::Atomic;
@@ -288,23 +308,14 @@ impl Platform for Sim {
         }
         // If the thread was interrupted between the look and the store, it looks again: so the last look
         // counts.
-        if guard.load(Relaxed) != 0 {
+        if unless.load(Relaxed) != 0 {
             return false;
         }
-        count.release_unless(guard)
+        word.release_unless(unless)
     }
 
-    fn expel() {
+    fn fence() {
         // A message to every CPU, and their answers.
         Engine::with(|engine| engine.spend(5 * MICROSECOND));
-    }
-
-    fn lock_hash() -> Option<&'static [Line<Sim>]> {
-        Some(&memory().hash)
-    }
-
-    fn now() -> u64 {
-        // Arrays are made before the threads are.
-        Engine::try_with(Engine::now).unwrap_or(0) / NANOSECOND
     }
 }

@@ -1,7 +1,8 @@
 //! Readers-writer locks under their driver.
 
 use poundlock_core::platform::Deadline;
-use poundlock_core::rwlock::{Policy, RawRwLock};
+use poundlock_core::rwlock::{Preference, RawRwLock};
+use poundlock_names::Named;
 
 use crate::Alone;
 use crate::platform::Sim;
@@ -9,13 +10,13 @@ use crate::platform::Sim;
 /// A readers-writer lock under its driver.
 pub struct RwLock {
     lock: Alone<RawRwLock<Sim>>,
-    policy: Policy,
+    policy: Preference,
 }
 
 impl RwLock {
     /// A new lock of this name, if there is one.
     pub fn make(name: &str) -> Option<RwLock> {
-        Some(RwLock { lock: Alone(RawRwLock::new()), policy: Policy::parse(name)? })
+        Some(RwLock { lock: Alone(RawRwLock::new()), policy: Preference::parse(name)? })
     }
 
     /// The lock itself.

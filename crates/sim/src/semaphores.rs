@@ -9,6 +9,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use std::cell::RefCell;
 
+use poundlock_core::events::Observer;
 use poundlock_core::platform::{Atomic, Platform, Waited};
 use poundlock_core::semarray::{Array, Host, Layout, Process, Settings, Variant};
 

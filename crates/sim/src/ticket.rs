@@ -8,12 +8,12 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use poundlock_core::platform::{Atomic, Platform, Spin};
+use poundlock_core::platform::{Atomic, Platform, Spin, Until};
 
 use crate::Alone;
 use crate::atomic::U32;
 use crate::locks::Lock;
-use crate::platform::Sim;
+use crate::platform::{Budget, Sim};
 
 /// In `serving`: a waiter may have halted.
 const MARK: u32 = 1;
@@ -59,7 +59,7 @@ impl HaltingTicket {
         place.store(sign, Relaxed);
         // A read-modify-write, as is the release: one of them sees the other.
         if self.words.serving.fetch_or(MARK, AcqRel) & !MARK != ticket {
-            Sim::wait(place, sign, None);
+            Sim::wait(place, sign, Until::Woken);
         }
     }
 }
@@ -67,11 +67,11 @@ impl HaltingTicket {
 impl Lock for HaltingTicket {
     fn lock(&self) {
         let ticket = self.words.next.fetch_add(STEP, Relaxed);
-        let mut budget = Sim::spin();
+        let mut budget = Budget::fresh();
         while !self.is_served(ticket) {
             if !budget.spin() {
                 self.halt(ticket);
-                budget = Sim::spin();
+                budget = Budget::fresh();
             }
         }
         if self.words.serving.load(Relaxed) & MARK != 0

@@ -3,14 +3,15 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
-use poundlock_core::baseline::{Mcs, Spinlock};
 use poundlock_core::condvar::{Guarding, Outcome, RawCondvar, Requeued, Target};
-use poundlock_core::platform::{Atomic, Deadline, Platform};
+use poundlock_core::platform::{Atomic, Deadline, Platform, Until};
+use poundlock_core::qspin::Halting;
 use poundlock_sim::check::{
     Case, Found, Mutex, Promise, Scene, Subject, Wait, check, check_all, check_lock, names,
 };
 use poundlock_sim::locks::Lock;
-use poundlock_sim::{Alone, Sim, U32, Usize};
+use poundlock_sim::{Alone, MICROSECOND, Sim, U32, Usize, sleep};
+use poundlock_textbook::{Mcs, Spinlock};
 
 /// Set it to try other seeds, or more: `FROM..TO`.
 const VARIABLE: &str = "POUNDLOCK_SIM_SEEDS";
@@ -110,7 +111,7 @@ impl Lock for Forgetful {
         while self.held.swap(1, Relaxed) != 0 {
             let turn = self.turn.load(Relaxed);
             self.waiters.fetch_add(1, Relaxed);
-            Sim::wait(&self.turn, turn, None);
+            Sim::wait(&self.turn, turn, Until::Woken);
         }
     }
     fn unlock(&self) {
@@ -138,7 +139,7 @@ struct Lazy(U32, Cell<u32>);
 impl Lock for Lazy {
     fn lock(&self) {
         while self.0.swap(1, Relaxed) != 0 {
-            Sim::nap();
+            sleep(100 * MICROSECOND);
         }
     }
     fn unlock(&self) {
@@ -166,7 +167,7 @@ struct Rude(U32);
 impl Lock for Rude {
     fn lock(&self) {
         while self.0.swap(1, Relaxed) != 0 {
-            Sim::wait(&self.0, 1, None);
+            Sim::wait(&self.0, 1, Until::Woken);
         }
     }
     fn unlock(&self) {
@@ -319,7 +320,7 @@ impl Mutex for Quitter {
             if Sim::expired(deadline) {
                 return false;
             }
-            Sim::pause();
+            Sim::stall(0);
         }
         true
     }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use common::calm;
-use poundlock_core::platform::{Atomic, Platform, Split, Waited};
+use poundlock_core::platform::{Atomic, Platform, Split, Until, Waited};
 use poundlock_sim::{
     Alone, MICROSECOND, Machine, NANOSECOND, Picoseconds, Settings, Sim, Simulation, U32, now, work,
 };
@@ -99,7 +99,8 @@ fn an_access_costs_what_the_line_has_been_through() {
         (vec![(1, write as fn(&U32))], read, 30.0 + 1.5),
         (vec![(2, write as fn(&U32))], read, 100.0 + 1.5),
         (vec![(1, read as fn(&U32))], read, 20.0 + 1.5),
-        // To write to what others have: their copies go, the stranger's after an answer, while the line is fetched.
+        // To write to what others have: their copies go, the stranger's after an answer, while the line is
+        // fetched.
         (vec![(4, read as fn(&U32)), (1, read)], write, 20.0 + 1.5),
         (vec![(4, read as fn(&U32)), (1, read), (2, read)], write, 100.0 + 2.0 * 5.0 + 1.5),
     ] {
@@ -284,15 +285,15 @@ fn a_sleeper_is_woken_and_a_deadline_ends_a_sleep() {
             (
                 0,
                 Box::new(move |notes: &Notes| {
-                    notes.time(|| assert_eq!(Sim::wait(&sleeper.0, 0, None), Waited::Woken));
+                    notes.time(|| assert_eq!(Sim::wait(&sleeper.0, 0, Until::Woken), Waited::Woken));
                     let deadline = poundlock_core::platform::Deadline {
                         clock: poundlock_core::platform::Clock::Monotonic,
                         seconds: 0,
                         nanoseconds: 500_000,
                     };
-                    assert_eq!(Sim::wait(&sleeper.0, 1, Some(&deadline)), Waited::TimedOut);
+                    assert_eq!(Sim::wait(&sleeper.0, 1, Until::Deadline(&deadline)), Waited::TimedOut);
                     assert!(now() >= 500 * MICROSECOND && now() < 510 * MICROSECOND, "{}", now());
-                    assert_eq!(Sim::wait(&sleeper.0, 7, None), Waited::Woken);
+                    assert_eq!(Sim::wait(&sleeper.0, 7, Until::Woken), Waited::Woken);
                 }),
             ),
             (

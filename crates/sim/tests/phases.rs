@@ -1,4 +1,5 @@
-//! Who comes next in a readers-writer lock: each line of the table in `poundlock_core::rwlock`, with a CPU for each thread.
+//! Who comes next in a readers-writer lock: each line of the table in `poundlock_core::rwlock`, with a CPU
+//! for each thread.
 
 mod common;
 
@@ -6,8 +7,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use common::calm;
-use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Waited};
-use poundlock_core::rwlock::Policy::{self, PhaseFair, ReaderPreferring, WriterPreferring};
+use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Until, Waited};
+use poundlock_core::rwlock::Preference::{self, PhaseFair, ReaderPreferring, WriterPreferring};
 use poundlock_core::rwlock::RawRwLock;
 use poundlock_sim::{Alone, MICROSECOND, Settings, Sim, Simulation, U32, work};
 
@@ -35,11 +36,11 @@ fn deadline(at: u64) -> Deadline {
 /// Leaves its core to the other thread there.
 fn sleep_until(at: u64) {
     let word = Alone(U32::new(0));
-    while Sim::wait(&word.0, 0, Some(&deadline(at))) != Waited::TimedOut {}
+    while Sim::wait(&word.0, 0, Until::Deadline(&deadline(at))) != Waited::TimedOut {}
 }
 
 /// In which order they enter; who gives up is in brackets.
-fn order(policy: Policy, visitors: &[Visitor]) -> String {
+fn order(policy: Preference, visitors: &[Visitor]) -> String {
     let lock = Rc::new(Alone(RawRwLock::<Sim>::new()));
     let log = Rc::new(RefCell::new(Vec::new()));
     let mut simulation = Simulation::new(&calm(), Settings::default(), 1);
@@ -102,7 +103,8 @@ fn after_a_writer() {
 
 #[test]
 fn readers_and_writers_in_turn() {
-    // Readers that come while one writer is inside and another waits go between the two, and those that come then after the second.
+    // Readers that come while one writer is inside and another waits go between the two, and those that come
+    // then after the second.
     let visitors = [
         (0, Write("w0"), 100),
         (10, Write("w1"), 100),

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use common::calm;
 use poundlock_core::condvar::{Outcome, RawCondvar};
-use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Waited};
-use poundlock_core::rwlock::Policy::{self, PhaseFair, ReaderPreferring, WriterPreferring};
+use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Until, Waited};
+use poundlock_core::rwlock::Preference::{self, PhaseFair, ReaderPreferring, WriterPreferring};
 use poundlock_core::rwlock::RawRwLock;
 use poundlock_sim::check::{Mutex, Subject};
 use poundlock_sim::{Alone, MICROSECOND, Settings, Sim, Simulation, U32, set_priority, work};
@@ -23,7 +23,7 @@ fn deadline(milliseconds: u64) -> Deadline {
 /// Leaves its CPU to others.
 fn sleep_until(milliseconds: u64) {
     let word = Alone(U32::new(0));
-    while Sim::wait(&word.0, 0, Some(&deadline(milliseconds))) != Waited::TimedOut {}
+    while Sim::wait(&word.0, 0, Until::Deadline(&deadline(milliseconds))) != Waited::TimedOut {}
 }
 
 /// One of those who come, one every two milliseconds, and find it held.
@@ -161,7 +161,7 @@ fn waiters_of_a_condition_variable() {
 
 #[test]
 fn readers_and_writers_of_a_lock() {
-    for policy in Policy::ALL {
+    for policy in Preference::ALL {
         for seed in 0..200 {
             let mut random = fastrand::Rng::with_seed(seed);
             let (visitors, over) = visitors(&mut random);

@@ -19,7 +19,8 @@ const SEMBENCH: Sembench = Sembench {
     seed: 1,
 };
 
-/// A run fails if a wake-up is lost, if a thread goes on that nobody has woken, or if anything is left in the array at the end.
+/// A run fails if a wake-up is lost, if a thread goes on that nobody has woken, or if anything is left in the
+/// array at the end.
 fn run(sembench: Sembench, machine: &Machine) -> Burns {
     sembench.run(machine).unwrap_or_else(|failure| panic!("{sembench:?}: {failure}"))
 }

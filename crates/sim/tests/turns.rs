@@ -33,7 +33,8 @@ fn one_thread_is_as_fast_as_its_work() {
 
 #[test]
 fn four_cores_keep_the_lock_busy() {
-    // 4 us a turn, of which one is inside: four threads want the whole of it. Where nobody spins they sleep and are woken all the time.
+    // 4 us a turn, of which one is inside: four threads want the whole of it. Where nobody spins they sleep
+    // and are woken all the time.
     for lock in locks::names().filter(|&lock| lock != "handoff:none") {
         let throughput = throughput(Turns { lock, threads: 4, ..TURNS });
         assert!((500_000.0..=1_000_000.0).contains(&throughput), "{lock}: {throughput}");

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
-use poundlock_core::names::LockName;
+use poundlock_names::LockName;
 
 use crate::affinity;
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! Who takes part.
 
-use poundlock_core::names::LockName;
-use poundlock_core::qspin::Kind;
+use poundlock_core::qspin::Form as Kind;
+use poundlock_names::{LockName, Named};
 use serde::{Deserialize, Serialize};
 
 use crate::contender::chosen_by_name;
@@ -65,7 +65,7 @@ impl Contender {
         [Self::Bare, Self::Glibc, Self::HANDOFF_NONE, Self::HANDOFF, Self::QSPIN];
 
     /// The name as people type it.
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Bare => "cas+exchange",
             Self::Glibc => "glibc",

@@ -8,10 +8,10 @@ mod report;
 use std::mem;
 use std::time::Duration;
 
-use poundlock_core::barging::RawBarging;
+use poundlock_core::adaptive::RawAdaptive as RawMutex;
 use poundlock_core::condvar::RawCondvar;
 use poundlock_core::handoff::{Handoff, RawHandoff};
-use poundlock_core::mutex::RawMutex;
+use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::qspin::RawSpin;
 use poundlock_linux::Linux;
 use serde::Serialize;
@@ -112,7 +112,7 @@ pub fn sizes() -> Vec<Size> {
             recursive: None,
             condvar: None,
         },
-        Size { lock: "poundlock", plain: mem::size_of::<RawBarging<Linux>>(), recursive: None, condvar },
+        Size { lock: "poundlock", plain: mem::size_of::<RawPoundlock<Linux>>(), recursive: None, condvar },
         Size {
             lock: "baseline to any-negative",
             plain: mem::size_of::<RawMutex<Linux>>(),

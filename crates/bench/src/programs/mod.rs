@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use poundlock_core::names::LockName;
+use poundlock_names::LockName;
 use serde::{Serialize, Serializer};
 
 use crate::clock::{self, Usage};

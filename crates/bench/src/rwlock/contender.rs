@@ -1,5 +1,6 @@
 //! Who takes part.
 
+use poundlock_names::Named;
 use poundlock_peers::{EMPTY, rw};
 use serde::{Deserialize, Serialize};
 
@@ -64,7 +65,7 @@ impl Contender {
     const REFERENCES: [Contender; 3] = [Self::Bare, Self::Glibc, Self::ParkingLot];
 
     /// The name as people type it.
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Bare => "add+subtract",
             Self::Glibc => "glibc",

@@ -5,7 +5,7 @@ mod report;
 
 use std::time::Duration;
 
-use poundlock_core::names::LockName;
+use poundlock_names::LockName;
 use serde::Serialize;
 
 use crate::affinity;
@@ -22,7 +22,7 @@ use crate::worker::{self, Answer};
 
 pub use crate::worker::rwlock::Side;
 pub use contender::{Contender, Peer};
-pub use poundlock_core::rwlock::Policy;
+pub use poundlock_core::rwlock::Preference as Policy;
 
 /// What to measure and for how long.
 #[derive(Clone, Debug, Serialize)]

@@ -1,6 +1,7 @@
 //! Who takes part.
 
-use poundlock_core::qspin::Kind;
+use poundlock_core::qspin::Form as Kind;
+use poundlock_names::Named;
 use serde::{Deserialize, Serialize};
 
 use crate::contender::chosen_by_name;
@@ -55,7 +56,7 @@ impl Contender {
     const REFERENCES: [Contender; 5] = [Self::Bare, Self::PthreadSpin, Self::Ticket, Self::Mcs, Self::Glibc];
 
     /// The name as people type it.
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Bare => "cas+store",
             Self::PthreadSpin => "pthread_spin",
@@ -80,7 +81,7 @@ impl Contender {
     }
 
     /// What the preload library is told to use, if this needs it.
-    pub(super) const fn preloaded(self) -> Option<&'static str> {
+    pub(super) fn preloaded(self) -> Option<&'static str> {
         match self {
             Self::Preloaded(kind) => Some(kind.name()),
             _ => None,

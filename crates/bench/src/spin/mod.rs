@@ -6,7 +6,7 @@ mod report;
 use std::time::Duration;
 
 use poundlock_core::events::Event;
-use poundlock_core::qspin::Kind;
+use poundlock_core::qspin::Form as Kind;
 use serde::Serialize;
 
 use crate::affinity;

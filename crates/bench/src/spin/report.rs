@@ -1,6 +1,6 @@
 //! The figures as tables, and what they are to reach.
 
-use poundlock_core::qspin::Kind;
+use poundlock_core::qspin::Form as Kind;
 
 use super::{Alone, Contender, Cost, Figures, Row};
 use crate::machine::Machine;

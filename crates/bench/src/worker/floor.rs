@@ -194,7 +194,7 @@ fn transfer(task: &Task, from: usize, to: usize) -> Result<Summary> {
 /// woken thread may run at once, and the waker finds its turn come before it sleeps; so it is real sleeps that count.
 /// Slices in which there were hardly any are left out.
 fn sleep_wake(task: &Task, here: usize, there: usize) -> Result<Summary> {
-    let word = Alone(<Linux as Platform>::U32::new(0));
+    let word = Alone(<Linux as poundlock_core::atomic::Atomics>::U32::new(0));
     let pass = |to: u32| {
         word.0.store(to, Release);
         Linux::wake(&word.0, 1);
@@ -205,7 +205,7 @@ fn sleep_wake(task: &Task, here: usize, there: usize) -> Result<Summary> {
             if turn == me {
                 return;
             }
-            _ = black_box(Linux::wait(&word.0, turn, None));
+            _ = black_box(Linux::wait(&word.0, turn, poundlock_core::platform::Until::Woken));
         }
     };
     let call = |me: u32| {

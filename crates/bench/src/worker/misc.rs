@@ -9,12 +9,12 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use poundlock_core::Platform;
+use poundlock_core::adaptive::{AnyNegative, Baseline, FewerAtomics, McsQueue};
 use poundlock_core::handoff::{Adaptive, Competitive, Fixed, NoSpin, OwnerRunning, RawHandoff, SameCpu};
-use poundlock_core::mutex::{AnyNegative, Baseline, FewerAtomics, McsQueue};
-use poundlock_core::names::LockName;
 use poundlock_core::node::{LEVELS, NodeId, Waiter};
 use poundlock_core::qspin::{self, Native, Paravirtual, Small, Virtual};
 use poundlock_linux::Linux;
+use poundlock_names::LockName;
 use serde::{Deserialize, Serialize};
 
 use super::turns;
@@ -195,9 +195,9 @@ fn with_lock<U: Use>(contender: Contender, user: U) -> Result<U::Output> {
             LockName::Glibc => user.with(CMutex::new(Abi::glibc()?, Kind::Default)?),
         },
         Contender::Recursive => user.with(RecursiveHandoff::<Usual>::default()),
-        Contender::Spin(qspin::Kind::Native) => user.with(QueueSpin::<Native, Small>::default()),
-        Contender::Spin(qspin::Kind::Virtual) => user.with(QueueSpin::<Virtual, Small>::default()),
-        Contender::Spin(qspin::Kind::Paravirtual) => user.with(QueueSpin::<Paravirtual, Small>::default()),
+        Contender::Spin(qspin::Form::Native) => user.with(QueueSpin::<Native, Small>::default()),
+        Contender::Spin(qspin::Form::Virtual) => user.with(QueueSpin::<Virtual, Small>::default()),
+        Contender::Spin(qspin::Form::Paravirtual) => user.with(QueueSpin::<Paravirtual, Small>::default()),
     }
 }
 

@@ -384,7 +384,7 @@ mod tests {
     }
 
     fn poundlock_linux_count(event: Event, amount: u64) {
-        use poundlock_core::Platform;
+        use poundlock_core::events::Observer;
         assert!(poundlock_linux::Linux::counting());
         poundlock_linux::Linux::count(event, amount);
     }

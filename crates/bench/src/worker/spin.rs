@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use poundlock_core::baseline::{BackOff, Mcs, TestAndSet, Ticket};
 use poundlock_core::qspin::{self, Large, Native, Paravirtual, Small, Virtual};
 use poundlock_linux::Linux;
+use poundlock_textbook::{BackOff, Mcs, TestAndSet, Ticket};
 use serde::{Deserialize, Serialize};
 
 use super::turns;
@@ -92,12 +92,12 @@ fn with_lock<U: Use>(contender: Contender, library: Option<&Path>, user: U) -> R
             let library = library.ok_or_else(|| Error::Options("no preload library was named".to_owned()))?;
             user.with(CSpin::preloaded(library)?)
         }
-        Contender::Rust(qspin::Kind::Native) => user.with(QueueSpin::<Native, Small>::default()),
-        Contender::Rust(qspin::Kind::Virtual) => user.with(QueueSpin::<Virtual, Small>::default()),
-        Contender::Rust(qspin::Kind::Paravirtual) => user.with(QueueSpin::<Paravirtual, Small>::default()),
-        Contender::Large(qspin::Kind::Native) => user.with(QueueSpin::<Native, Large>::default()),
-        Contender::Large(qspin::Kind::Virtual) => user.with(QueueSpin::<Virtual, Large>::default()),
-        Contender::Large(qspin::Kind::Paravirtual) => user.with(QueueSpin::<Paravirtual, Large>::default()),
+        Contender::Rust(qspin::Form::Native) => user.with(QueueSpin::<Native, Small>::default()),
+        Contender::Rust(qspin::Form::Virtual) => user.with(QueueSpin::<Virtual, Small>::default()),
+        Contender::Rust(qspin::Form::Paravirtual) => user.with(QueueSpin::<Paravirtual, Small>::default()),
+        Contender::Large(qspin::Form::Native) => user.with(QueueSpin::<Native, Large>::default()),
+        Contender::Large(qspin::Form::Virtual) => user.with(QueueSpin::<Virtual, Large>::default()),
+        Contender::Large(qspin::Form::Paravirtual) => user.with(QueueSpin::<Paravirtual, Large>::default()),
         Contender::Ticket => user.with(Plain::<Ticket<Linux>>::default()),
         Contender::TestAndSet => user.with(Plain::<TestAndSet<Linux>>::default()),
         Contender::BackOff => user.with(Plain::<BackOff<Linux>>::default()),

@@ -94,7 +94,7 @@ impl Reading {
 /// Where threads wait until all are there. Nobody who goes through it needs anybody else to run: among threads that
 /// spin, a barrier with a mutex inside lets one through a time slice.
 pub(super) struct Gate {
-    open: <Linux as Platform>::U32,
+    open: <Linux as poundlock_core::atomic::Atomics>::U32,
     there: AtomicUsize,
 }
 
@@ -108,7 +108,7 @@ impl Gate {
     pub(super) fn wait(&self) {
         self.there.fetch_add(1, Relaxed);
         while self.open.load(Acquire) == 0 {
-            Linux::wait(&self.open, 0, None);
+            Linux::wait(&self.open, 0, poundlock_core::platform::Until::Woken);
         }
     }
 

@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use poundlock_core::mutex;
-use poundlock_core::names::LockName;
+use poundlock_core::adaptive as mutex;
+use poundlock_names::LockName;
 use serde::{Deserialize, Serialize};
 
 use crate::abi::{Abi, CMutex, Kind};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 
-use poundlock_core::names::{Choice, LockName, RwLocks};
+use poundlock_names::{Choice, LockName, Named, RwLocks};
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
 
 use super::arrays::Arrays;

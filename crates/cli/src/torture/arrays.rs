@@ -5,8 +5,8 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 
-use poundlock_core::names::{Choice, RwLocks};
 use poundlock_linux::sem::Which;
+use poundlock_names::{Choice, RwLocks};
 use tempfile::TempDir;
 
 use crate::message::{Failure, status};

@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_uint};
 
 use libc::{EBUSY, EINVAL, ETIMEDOUT, clockid_t, timespec};
-use poundlock_core::rwlock::{Policy, RawRwLock};
+use poundlock_core::rwlock::{Preference, RawRwLock};
 use poundlock_linux::{Linux, time};
 
 /// What is asked for, in the order of C's `enum operation`.
@@ -68,7 +68,7 @@ unsafe extern "C" fn poundlock_torture_rwlock(
 ) -> c_int {
     // SAFETY: the caller's.
     let (lock, deadline) = unsafe { (&*lock, deadline.as_ref()) };
-    let policies = [Policy::PhaseFair, Policy::ReaderPreferring, Policy::WriterPreferring];
+    let policies = [Preference::PhaseFair, Preference::ReaderPreferring, Preference::WriterPreferring];
     let Some(&policy) = policies.get(policy as usize) else { return EINVAL };
     let Some(&operation) = OPERATIONS.get(operation as usize) else { return EINVAL };
     let known = |time| time::clock(clock).and_then(|clock| time::deadline(clock, time)).ok_or(());

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use poundlock_core::names::{LockName, RwLocks};
-use poundlock_core::qspin::Kind;
+use poundlock_core::qspin::Form;
+use poundlock_names::{LockName, Named, RwLocks};
 
 use crate::support::{ending, poundlock, run_limited, scratch};
 
@@ -89,8 +89,8 @@ impl Locks {
             }
             Locks::None => vec![],
             Locks::Default => vec![vec![]],
-            Locks::Spin => Kind::ALL.into_iter().map(|kind| locks(kind.name())).collect(),
-            Locks::Crowd => vec![vec![], locks(Kind::Virtual.name()), locks(Kind::Paravirtual.name())],
+            Locks::Spin => Form::ALL.into_iter().map(|kind| locks(kind.name())).collect(),
+            Locks::Crowd => vec![vec![], locks(Form::Virtual.name()), locks(Form::Paravirtual.name())],
             Locks::ReadersWriter => {
                 RwLocks::ALL.into_iter().map(|choice| vec!["--rwlock", choice.name()]).collect()
             }

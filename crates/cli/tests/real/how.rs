@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use poundlock_core::qspin::Kind;
+use poundlock_core::qspin::Form;
+use poundlock_names::Named;
 use tempfile::TempDir;
 
 use crate::LIMIT;
@@ -128,7 +129,7 @@ impl Launch {
             let lock = lock.unwrap_or("poundlock");
             report = Some(Report::read(&self.dir.path().join("report.json"), &self.words, lock));
             // A spinlock's name alone leaves the mutex to us.
-            let mutex = if Kind::parse(lock).is_some() { "poundlock" } else { lock };
+            let mutex = if Form::parse(lock).is_some() { "poundlock" } else { lock };
             let table = format!("\nlock {mutex}, ");
             assert!(stderr.contains(&table), "no table on standard error:\n{stderr}");
         }

@@ -4,8 +4,8 @@ use crate::node::{LEVELS, NodeId};
 
 /// In the low byte: held.
 pub(super) const LOCKED: u32 = 1;
-/// In the low byte, paravirtual: the queue head is halted and in the lock hash; who releases the lock kicks it, or
-/// leaves that to whoever takes the lock next.
+/// In the low byte, paravirtual: the queue head is halted and in the lock hash; who releases the lock kicks
+/// it, or leaves that to whoever takes the lock next.
 pub(super) const SLOW: u32 = 1 << 1;
 /// In the low byte, paravirtual: how many releases have left the head halted. With `SLOW` clear all ones are
 /// `RESERVED`, and nothing else occurs.
@@ -28,18 +28,18 @@ pub(super) const LOW_BYTE: u32 = 0xff;
 /// | user's bits | 10, 15 | none |
 /// | tail | 16 to 31 | 13 to 31 |
 ///
-/// The source has two layouts for the same reason: with few enough processors the tail fits in a halfword of its
-/// own, and can be exchanged by itself; with more it needs bits from the other half, and a compare-and-swap loop.
-/// Its small layout has a whole byte for the pending bit and its large one none to spare; here the spare bits
-/// carry what a process has and a kernel has not: forked copies of itself, and words of other libraries in the
-/// same type.
+/// The source has two layouts for the same reason: with few enough processors the tail fits in a halfword of
+/// its own, and can be exchanged by itself; with more it needs bits from the other half, and a
+/// compare-and-swap loop. Its small layout has a whole byte for the pending bit and its large one none to
+/// spare; here the spare bits carry what a process has and a kernel has not: forked copies of itself, and
+/// words of other libraries in the same type.
 pub trait Layout: 'static {
     /// One waiter spins on the word itself.
     const PENDING: u32 = 1 << 8;
     /// A queue head has halted here at some time: releases are compare-and-swaps. Never cleared.
     const HALTS: u32 = 1 << 9;
-    /// The low bits of the [`Platform::epoch`](crate::Platform::epoch) in which the fields of waiters were last
-    /// used.
+    /// The low bits of the [`Platform::epoch`](crate::Platform::epoch) in which the fields of waiters were
+    /// last used.
     const EPOCH: u32;
     /// Bits that the lock keeps as its user has set them.
     const USER: u32;

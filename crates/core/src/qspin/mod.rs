@@ -1,8 +1,9 @@
 //! The 4-byte queue spinlock: native, virtual and paravirtual.
 //!
-//! After Waiman Long's and Peter Zijlstra's series "qspinlock: a 4-byte queue spinlock with PV support" (Linux, 2015),
-//! brought to user space. An uncontended acquisition is one compare-and-swap, a release of the native form one byte
-//! store; waiters beyond the first queue, each spinning on a cache line of its own, named in the lock by half a word.
+//! After Waiman Long's and Peter Zijlstra's series "qspinlock: a 4-byte queue spinlock with PV support"
+//! (Linux, 2015), brought to user space. An uncontended acquisition is one compare-and-swap, a release of the
+//! native form one byte store; waiters beyond the first queue, each spinning on a cache line of its own,
+//! named in the lock by half a word.
 //!
 //! # The word
 //!
@@ -11,46 +12,54 @@
 //! | `LOCKED` | held | set: see each form; cleared: the holder |
 //! | `SLOW`, `PASSES` | the rest of the low byte; paravirtual only: see [`paravirt`] | |
 //! | [`PENDING`](Layout::PENDING) | one waiter spins on the word itself | whoever finds it clear |
-//! | [`HALTS`](Layout::HALTS) | queue heads halt here; paravirtual only | the first head that does; never cleared |
+//! | [`HALTS`](Layout::HALTS) | heads halt here; paravirtual only | the first head that does, for good |
 //! | [`EPOCH`](Layout::EPOCH) | the process whose waiters the other fields speak of | `RawSpin::renew` |
 //! | [`USER`](Layout::USER) | a mark of the lock's user | nobody |
 //! | [`TAIL`](Layout::TAIL) | the last node of the queue | who queues; the head, if it is last |
 //!
 //! # The forms
 //!
-//! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word; [`Form`] says which. A program
-//! chooses one for all its locks when it starts ([`choose`]), and asks in slow paths only. What each guarantees:
+//! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word; [`ChosenForm`] says
+//! which. A program chooses one for all its locks when it starts, and asks in slow paths only.
+//! What each guarantees:
 //!
-//! | | order | a preempted waiter | a preempted holder |
+//! | | order | a preempted waiter keeps waiting | a preempted holder keeps waiting |
 //! | --- | --- | --- | --- |
-//! | native | first come, first served | keeps those behind it waiting, spinning | keeps all waiting, spinning |
-//! | virtual | none | keeps nobody waiting | keeps all waiting, yielding |
-//! | paravirtual | nearly first come, overtaking bounded while sections are no longer than a spin | keeps nobody waiting | keeps all waiting, halted |
+//! | native | first come, first served | those behind it, spinning | all, spinning |
+//! | virtual | none | nobody | all, yielding |
+//! | paravirtual | nearly first come (below) | nobody | all, halted |
+//!
+//! In the paravirtual form overtaking is bounded while sections are no longer than a spin.
 //!
 //! # Releasing
 //!
-//! The native and virtual forms store 0 to the low byte. The paravirtual form has to see `SLOW`, and a plain look before a
-//! plain store could miss it. As long as no queue head has halted in the lock, the halts bit is clear, and a release is
-//! that look and that store all the same ([`Split::release_low_byte`]). Who halts here first sets the bit. Whoever acquires
-//! the lock from then on sees it, and releases by a compare-and-swap of the low byte. So there is one release that may have
-//! looked before the bit and store after it, that of the thread which holds the lock at this moment; and it may wipe out
-//! `SLOW`. The head that has set the bit allows for that: until it has acquired the lock, and the release is over, it
-//! looks now and then ([`Platform::patrol`]) instead of relying on its kick.
+//! The native and virtual forms store 0 to the low byte. The paravirtual form has to see `SLOW`, and a plain
+//! look before a plain store could miss it. As long as no queue head has halted in the lock, the halts bit is
+//! clear, and a release is that look and that store all the same ([`Split::release_low_byte`]). Who halts
+//! here first sets the bit. Whoever acquires the lock from then on sees it, and releases by a
+//! compare-and-swap of the low byte. So there is one release that may have looked before the bit and store
+//! after it, that of the thread which holds the lock at this moment; and it may wipe out `SLOW`. The head
+//! that has set the bit allows for that: until it has acquired the lock, and the release is over, it looks
+//! now and then ([`Until::Nanoseconds`](crate::platform::Until)) instead of relying on its kick.
 //!
 //! # Forks
 //!
-//! In a forked child the tail, the pending bit and the rest of the low byte may speak of threads that do not exist there. The
-//! epoch tells, and whoever enters a slow path first clears them, in one step with its own epoch. It has few bits: a word
-//! that was not used in a slow path for 16 generations of forks (8 with [`Large`]), and was contended at the moment of
-//! the first, is not recognised.
+//! In a forked child the tail, the pending bit and the rest of the low byte may speak of threads that do not
+//! exist there. The epoch tells, and whoever enters a slow path first clears them, in one step with its own
+//! epoch. It has few bits: a word that was not used in a slow path for 16 generations of forks (8 with
+//! [`Large`]), and was contended at the moment of the first, is not recognised.
 //!
 //! # Handlers and other limits
 //!
-//! A signal handler may lock while its thread waits for another lock: a thread has
-//! [`LEVELS`] nodes. At the fifth level, or in a thread whose index is beyond
-//! [`Layout::INDICES`], or without a record, a waiter goes without a node: it tries for the lock, giving up its CPU between
-//! attempts. In the paravirtual form it can take any free lock; in the native one, where the queue may not be overtaken, it
-//! needs a moment in which nobody waits.
+//! A signal handler may lock while its thread waits for another lock: a thread has [`LEVELS`] nodes. At the
+//! fifth level, or in a thread whose index is beyond [`Layout::INDICES`], or without a record, a waiter goes
+//! without a node: it tries for the lock, giving up its CPU between attempts. In the paravirtual form it can
+//! take any free lock; in the native one, where the queue may not be overtaken, it needs a moment in which
+//! nobody waits.
+//!
+//! Proof: crates/core/src/qspin/native.rs, crates/core/src/qspin/paravirt.rs
+//! Models: crates/model/tests/models/qspin.rs, crates/model/tests/models/qspin_paravirt.rs
+//! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture.rs
 
 pub mod hash;
 mod layout;
@@ -60,17 +69,18 @@ pub mod paravirt;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+pub use hash::Halting;
 use layout::{LOCKED, LOW_BYTE};
 pub use layout::{Large, Layout, Small};
 
 use crate::events::{Event, count};
 use crate::node::{Held, LEVELS};
-use crate::platform::{Atomic, ConstAtomic, Platform, Split};
+use crate::platform::{Atomic, ConstAtomic, Platform, Split, Tunable};
 
 /// How a program's queue spinlocks wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum Form {
     /// [`Native`]
     Native = 0,
     /// [`Virtual`]
@@ -79,11 +89,17 @@ pub enum Kind {
     Paravirtual = 2,
 }
 
-/// The way in which a program's queue spinlocks wait. A function rather than a constant, so that an implementer may look a
-/// choice up that was made when the program started; only slow paths ask, and the release where no constant answers.
-pub trait Form: 'static {
+impl Form {
+    /// Every form, the most careful first.
+    pub const ALL: [Form; 3] = [Self::Paravirtual, Self::Virtual, Self::Native];
+}
+
+/// The way in which a program's queue spinlocks wait. A function rather than a constant, so that an
+/// implementer may look a choice up that was made when the program started; only slow paths ask, and the
+/// release where no constant answers.
+pub trait ChosenForm: 'static {
     /// Which.
-    fn kind() -> Kind;
+    fn form() -> Form;
 }
 
 macro_rules! forms {
@@ -92,10 +108,10 @@ macro_rules! forms {
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
 
-        impl Form for $name {
+        impl ChosenForm for $name {
             #[inline(always)]
-            fn kind() -> Kind {
-                Kind::$name
+            fn form() -> Form {
+                Form::$name
             }
         }
     )*};
@@ -104,45 +120,49 @@ macro_rules! forms {
 forms! {
     /// Waiters spin, in the order in which they came, and keep their CPUs: for threads that have a CPU each.
     Native;
-    /// Waiters test and set in no order, giving up their CPUs when the holder does not run: where threads may be preempted
-    /// and nothing better is to be had.
+    /// Waiters test and set in no order, giving up their CPUs when the holder does not run: where threads may
+    /// be preempted and nothing better is to be had.
     Virtual;
     /// Waiters spin for a while, then halt until they are kicked: where threads may be preempted.
     Paravirtual;
 }
 
-/// What the choice of a form depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Machine {
-    /// Under a hypervisor, which may preempt CPUs.
-    pub hypervisor: bool,
-    /// CPUs for this program's threads.
-    pub cpus: u32,
-    /// Threads that there are or will be, as far as that is known: `u32::MAX` if anything may come.
-    pub threads: u32,
-    /// Waiters can halt and be kicked.
-    pub can_halt: bool,
+/// The constants of the spinlock.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// How often a newcomer looks at a native lock that nobody waits for before it sets the pending bit.
+    pub optimistic_looks: u32,
+    /// After how many kicks in vain a halted queue head reserves the next acquisition.
+    pub handoff_after: u32,
+    /// How many unlocks in a row may leave the head halted because a pending waiter is about to take the
+    /// lock; 63 at most.
+    pub bypasses_before_wake: u32,
 }
 
-/// The form for a machine. As in the source: paravirtual where it is needed and to be had; else virtual where CPUs may be
-/// preempted; else native.
-pub const fn choose(machine: Machine) -> Kind {
-    let preempted = machine.hypervisor || machine.threads > machine.cpus;
-    match (preempted, machine.can_halt) {
-        (true, true) => Kind::Paravirtual,
-        (true, false) => Kind::Virtual,
-        (false, _) => Kind::Native,
-    }
+impl Tunable for Tuning {
+    const USER_SPACE: Tuning = Tuning {
+        // A critical section of a few dozen instructions is over by then, and its lock changes hands by one
+        // read-modify-write rather than three. It costs order only among threads that come within that time.
+        optimistic_looks: 4,
+        // Each kick in vain is a wake-up, some 10 microseconds: the head has waited for some tenths of a
+        // millisecond.
+        handoff_after: 16,
+        // A wake-up under oversubscription costs the CPUs some 10 microseconds, which this keeps below a few
+        // per cent of sections of a microsecond.
+        bypasses_before_wake: 256,
+    };
 }
 
-/// The queue spinlock: 4 bytes, zero (or `MARK`) when unlocked. An unlocked one may be moved, copied and freed.
+/// The queue spinlock: 4 bytes, zero (or `MARK`) when unlocked. An unlocked one may be moved, copied and
+/// freed.
 ///
-/// Every method takes the [`Form`] as a parameter, because a program chooses it once for all its locks; all calls on one
-/// lock must name the same one. `L` is the word's [`Layout`]. `MARK` is kept in the [`Layout::USER`] bits, for a user that
-/// must tell its words from others; it is checked by nothing but the fast paths.
+/// Every method takes the [`ChosenForm`] as a parameter, because a program chooses it once for all its locks;
+/// all calls on one lock must name the same one. `L` is the word's [`Layout`]. `MARK` is kept in the
+/// [`Layout::USER`] bits, for a user that must tell its words from others; it is checked by nothing but the
+/// fast paths.
 ///
-/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same lock, all are with respect to
-/// others.
+/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same lock, all are
+/// with respect to others.
 #[repr(transparent)]
 pub struct RawSpin<P: Platform, L: Layout = Small, const MARK: u32 = 0> {
     word: P::U32,
@@ -165,7 +185,7 @@ where
     }
 }
 
-impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
+impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     const CHECKED: () = {
         layout::check::<L>();
         assert!(MARK & !L::USER == 0, "a mark outside the user's bits");
@@ -176,27 +196,28 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         self.word.store(MARK, Relaxed);
     }
 
-    /// Acquires the lock, waiting as long as it takes. What the last owner did happens before the return. A thread that
-    /// holds it already waits for ever.
+    /// Acquires the lock, waiting as long as it takes. What the last owner did happens before the return. A
+    /// thread that holds it already waits for ever.
     #[inline]
-    pub fn lock<F: Form>(&self) {
+    pub fn lock<F: ChosenForm>(&self) {
         if !self.take() {
             self.lock_slow::<F>();
         }
     }
 
-    /// The slow half of [`RawSpin::lock`], for a caller that has made the fast one ([`RawSpin::take`]) itself.
+    /// The slow half of [`RawSpin::lock`], for a caller that has made the fast one ([`RawSpin::take`])
+    /// itself.
     #[inline]
-    pub fn lock_slow<F: Form>(&self) {
-        match F::kind() {
-            Kind::Native => self.lock_native(),
-            Kind::Virtual => self.lock_virtual(),
-            Kind::Paravirtual => self.lock_paravirtual(),
+    pub fn lock_slow<F: ChosenForm>(&self) {
+        match F::form() {
+            Form::Native => self.lock_native(),
+            Form::Virtual => self.lock_virtual(),
+            Form::Paravirtual => self.lock_paravirtual(),
         }
     }
 
-    /// Acquires the lock if its word is just the mark: one compare-and-swap, whatever the form. False says little: the lock
-    /// may be free for [`RawSpin::try_lock`]. Synchronises as [`RawSpin::lock`] when true.
+    /// Acquires the lock if its word is just the mark: one compare-and-swap, whatever the form. False says
+    /// little: the lock may be free for [`RawSpin::try_lock`]. Synchronises as [`RawSpin::lock`] when true.
     #[inline(always)]
     pub fn take(&self) -> bool {
         const { Self::CHECKED };
@@ -206,25 +227,25 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     /// Acquires the lock if it is free; false if it is held, or, in the native and virtual forms, waited for.
     /// Synchronises as [`RawSpin::lock`] when true.
     #[inline]
-    pub fn try_lock<F: Form>(&self) -> bool {
+    pub fn try_lock<F: ChosenForm>(&self) -> bool {
         self.take() || self.try_lock_again::<F>()
     }
 
-    fn try_lock_again<F: Form>(&self) -> bool {
+    fn try_lock_again<F: ChosenForm>(&self) -> bool {
         self.renew();
-        match F::kind() {
-            Kind::Native | Kind::Virtual => self.take_if_idle(),
-            Kind::Paravirtual => self.steal(),
+        match F::form() {
+            Form::Native | Form::Virtual => self.take_if_idle(),
+            Form::Paravirtual => self.steal(),
         }
     }
 
-    /// Releases the lock, which the caller holds. What the caller did happens before the next acquisition. The lock may be
-    /// destroyed and freed by another thread as soon as it can acquire it.
+    /// Releases the lock, which the caller holds. What the caller did happens before the next acquisition.
+    /// The lock may be destroyed and freed by another thread as soon as it can acquire it.
     #[inline]
-    pub fn unlock<F: Form>(&self) {
-        match F::kind() {
-            Kind::Native | Kind::Virtual => self.word.store_low_byte(0, Release),
-            Kind::Paravirtual => {
+    pub fn unlock<F: ChosenForm>(&self) {
+        match F::form() {
+            Form::Native | Form::Virtual => self.word.store_low_byte(0, Release),
+            Form::Paravirtual => {
                 if !self.release() {
                     self.unlock_again();
                 }
@@ -232,8 +253,8 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Releases the lock if its word is just the mark and held, which a plain store is enough for, whatever the form: the
-    /// fast half of [`RawSpin::unlock`], for a caller that goes on to that if it returns false.
+    /// Releases the lock if its word is just the mark and held, which a plain store is enough for, whatever
+    /// the form: the fast half of [`RawSpin::unlock`], for a caller that goes on to that if it returns false.
     #[inline(always)]
     pub fn release(&self) -> bool {
         self.word.release_low_byte((LOCKED | MARK) as u16)
@@ -292,25 +313,6 @@ fn queued<P: Platform, L: Layout>() -> Option<(Held<P>, u32)> {
         None => {
             count::<P>(Event::NoNode);
             None
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Kind, Machine, choose};
-
-    #[test]
-    fn who_may_be_preempted_does_not_spin_for_ever() {
-        for hypervisor in [false, true] {
-            for (cpus, threads) in [(1, 1), (1, 2), (4, 4), (4, u32::MAX)] {
-                for can_halt in [false, true] {
-                    let kind = choose(Machine { hypervisor, cpus, threads, can_halt });
-                    let preempted = hypervisor || threads > cpus;
-                    assert_eq!(kind == Kind::Native, !preempted);
-                    assert_eq!(kind == Kind::Paravirtual, preempted && can_halt);
-                }
-            }
         }
     }
 }

@@ -2,32 +2,35 @@
 //!
 //! # Native
 //!
-//! The first waiter sets the pending bit and spins on the word; it needs no node. Later ones queue, each spinning in
-//! its own node, and the queue head waits on the word until both the holder and the pending waiter are gone.
+//! The first waiter sets the pending bit and spins on the word; it needs no node. Later ones queue, each
+//! spinning in its own node, and the queue head waits on the word until both the holder and the pending
+//! waiter are gone.
 //!
-//! 1. *Only one thread may turn `LOCKED` on at a time.* From a free word (no `LOCKED`, no `PENDING`, no tail): whoever's
-//!    compare-and-swap succeeds. With `PENDING` set: the thread that set it, when `LOCKED` goes. With a tail and
-//!    without `PENDING`: the queue head, when `LOCKED` goes.
-//! 2. *Nobody sets `PENDING` for good while there is a tail.* It is set by a read-modify-write that returns what was there;
-//!    who finds a tail, takes it back and queues. So once the head has seen neither `LOCKED` nor `PENDING`, a `PENDING` that
-//!    comes is one that will go, and the head may take the lock by a plain store of the low byte.
-//! 3. *Only the last waiter clears the tail*, by a compare-and-swap of the whole word that takes the lock with it. It
-//!    is repeated if a newcomer has meanwhile set a `PENDING` that it will take back (2): that one may go without a node, so
-//!    its bit promises no successor. Another tail does, and then the head passes headship on as it would to a
-//!    successor that it had seen.
+//! 1. *Only one thread may turn `LOCKED` on at a time.* From a free word (no `LOCKED`, no `PENDING`, no
+//!    tail): whoever's compare-and-swap succeeds. With `PENDING` set: the thread that set it, when `LOCKED`
+//!    goes. With a tail and without `PENDING`: the queue head, when `LOCKED` goes.
+//! 2. *Nobody sets `PENDING` for good while there is a tail.* It is set by a read-modify-write that returns
+//!    what was there; who finds a tail, takes it back and queues. So once the head has seen neither `LOCKED`
+//!    nor `PENDING`, a `PENDING` that comes is one that will go, and the head may take the lock by a plain
+//!    store of the low byte.
+//! 3. *Only the last waiter clears the tail*, by a compare-and-swap of the whole word that takes the lock
+//!    with it. It is repeated if a newcomer has meanwhile set a `PENDING` that it will take back (2): that
+//!    one may go without a node, so its bit promises no successor. Another tail does, and then the head
+//!    passes headship on as it would to a successor that it had seen.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{LOCKED, LOW_BYTE, Layout, is_split, tail};
-use super::{RawSpin, queued};
+use super::{Halting, RawSpin, Tuning, queued};
 use crate::events::{Event, count};
 use crate::node::{Held, NodeId, state};
 use crate::platform::{Atomic, Platform, Split};
+use crate::waiting::{poll, stall_until};
 
 /// How often a newcomer looks again while the word is in the middle of going from pending to locked.
 const HANDOVER_LOOKS: u32 = 512;
 
-impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
+impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     /// Fields that say that somebody holds the lock or waits for it.
     const BUSY: u32 = LOW_BYTE | L::PENDING | L::TAIL;
 
@@ -43,21 +46,21 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     pub(super) fn lock_native(&self) {
         count::<P>(Event::SlowPath);
         self.renew();
-        if !self.glance() && !self.lock_pending() {
+        if !self.optimistic_spin() && !self.lock_pending() {
             self.lock_queued();
         }
     }
 
     /// Looks a few times for a free word, as long as nobody waits.
-    fn glance(&self) -> bool {
-        for _ in 0..P::tuning().glances {
+    fn optimistic_spin(&self) -> bool {
+        for _ in 0..P::tuning::<Tuning>().optimistic_looks {
             if self.take_if_idle() {
                 return true;
             }
             if self.word.load(Relaxed) & (L::PENDING | L::TAIL) != 0 {
                 return false;
             }
-            P::pause();
+            P::stall(0);
         }
         false
     }
@@ -66,10 +69,10 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     fn lock_pending(&self) -> bool {
         let mut seen = self.word.load(Relaxed);
         let mut looks = 0;
-        // Pending alone: its waiter is about to hold the lock, and then there is room for the next. It may have been
-        // preempted right there, so not for ever.
+        // Pending alone: its waiter is about to hold the lock, and then there is room for the next. It may
+        // have been preempted right there, so not for ever.
         while seen & Self::BUSY == L::PENDING && looks < HANDOVER_LOOKS {
-            P::pause();
+            P::stall(0);
             seen = self.word.load(Relaxed);
             looks += 1;
         }
@@ -105,11 +108,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     fn lock_queued(&self) {
         let Some((held, own)) = queued::<P, L>() else {
             // (1) Without a place in the queue it may take the lock only while there is none.
-            let mut round = 0;
-            while !self.take_if_idle() {
-                P::stall(round);
-                round = round.saturating_add(1);
-            }
+            poll::<P>(None, || self.take_if_idle());
             return;
         };
         let node = held.node();
@@ -133,7 +132,8 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             P::relax();
             seen = self.word.load(Acquire);
         }
-        // (3) Relaxed: acquired above. An EPOCH, HALTS or USER bit stays, and so does a PENDING that came meanwhile.
+        // (3) Relaxed: acquired above. An EPOCH, HALTS or USER bit stays, and so does a PENDING that came
+        // meanwhile.
         while seen & L::TAIL == own {
             match self.word.compare_exchange(seen, seen & !L::TAIL | LOCKED, Relaxed, Relaxed) {
                 Ok(_) => return,
@@ -147,7 +147,8 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     /// Puts this node at the end of the queue. Returns the one in front.
     pub(super) fn swap_tail(&self, own: u32) -> Option<NodeId> {
-        // Release: our node is whole before anyone can find it. Acquire: so is that in front, before we write to it.
+        // Release: our node is whole before anyone can find it. Acquire: so is that in front, before we write
+        // to it.
         if is_split::<L>() {
             let before = self.word.swap_high_half((own >> 16) as u16, AcqRel);
             return tail::<L>(u32::from(before) << 16);
@@ -161,32 +162,21 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Waits, without a queue, until the lock is free. For machines on which a waiter's place in a queue may belong to
-    /// somebody who does not run, and which offer no way to halt.
+    /// Waits, without a queue, until the lock is free. For machines on which a waiter's place in a queue may
+    /// belong to somebody who does not run, and which offer no way to halt.
     #[cold]
     #[inline(never)]
     pub(super) fn lock_virtual(&self) {
         count::<P>(Event::SlowPath);
         self.renew();
-        let mut round = 0;
-        while !self.take_if_idle() {
-            P::stall(round);
-            round = round.saturating_add(1);
-        }
+        poll::<P>(None, || self.take_if_idle());
     }
 }
 
 /// Waits for the successor's link, which its swap of the tail has promised.
 pub(super) fn successor<P: Platform>(held: &Held<P>) -> NodeId {
-    let mut round = 0;
-    loop {
-        // Acquire: partner of the link.
-        if let Some(next) = NodeId::from_raw(held.node().next.load(Acquire)) {
-            return next;
-        }
-        P::stall(round);
-        round = round.saturating_add(1);
-    }
+    // Acquire: partner of the link.
+    stall_until::<P, _>(|| NodeId::from_raw(held.node().next.load(Acquire)))
 }
 
 /// Makes the successor the queue head.

@@ -1,52 +1,57 @@
 //! The slow paths of the paravirtual form, in which waiters halt and are kicked.
 //!
-//! To a lock a thread among more threads than CPUs is what a virtual CPU among more of them than real ones is: it may be
-//! preempted while it holds the lock, or while it is next in line, and whoever spins then spins in its place. So
-//! nobody spins for longer than a budget; who has used it up halts, and is kicked when its turn may have come. And
-//! nobody's turn is reserved while it is halted, but for one that had many in vain: whoever runs may take a free lock.
+//! To a lock a thread among more threads than CPUs is what a virtual CPU among more of them than real ones
+//! is: it may be preempted while it holds the lock, or while it is next in line, and whoever spins then spins
+//! in its place. So nobody spins for longer than a budget; who has used it up halts, and is kicked when its
+//! turn may have come. And nobody's turn is reserved while it is halted, but for one that had many in vain:
+//! whoever runs may take a free lock.
 //!
 //! # Who waits how
 //!
-//! * A newcomer takes the lock if it is free, whoever else waits. If not, and nobody does so yet, it sets the pending bit
-//!   and spins on the word (the *pending waiter*). If somebody does, or its budget is used up, it queues.
-//! * A waiter in the queue spins on its node, for a budget, and no longer than its predecessor runs. Then it halts.
-//! * The *queue head* spins on the word, for a budget. Then it enters itself into the lock hash, says so in the word (`SLOW`)
-//!   and halts. Who passes headship to a halted waiter does not wake it, as its turn has not come, but enters it
-//!   into the hash on its behalf.
-//! * Only an unlock kicks: it finds `SLOW`, looks the head up, takes it out of the hash, releases the lock, and wakes it.
-//!   As long as a pending waiter is there to take the lock, it may leave that to a later unlock, at most
-//!   [`Tuning::passes_before_wake`](crate::platform::Tuning) times in a row (and 63): so an unlock costs a wake-up now
-//!   and then, not each time.
-//! * A head that was kicked [`Tuning::handoff_after`](crate::platform::Tuning) times and each time found the lock taken
-//!   reserves the next acquisition, for as long as it spins. If that was in vain too, because the holder needs longer, the unlock
-//!   that kicks it next leaves the lock to it alone.
+//! * A newcomer takes the lock if it is free, whoever else waits. If not, and nobody does so yet, it sets the
+//!   pending bit and spins on the word (the *pending waiter*). If somebody does, or its budget is used up, it
+//!   queues.
+//! * A waiter in the queue spins on its node, for a budget, and no longer than its predecessor runs. Then it
+//!   halts.
+//! * The *queue head* spins on the word, for a budget. Then it enters itself into the lock hash, says so in
+//!   the word (`SLOW`) and halts. Who passes headship to a halted waiter does not wake it, as its turn has
+//!   not come, but enters it into the hash on its behalf.
+//! * Only an unlock kicks: it finds `SLOW`, looks the head up, takes it out of the hash, releases the lock,
+//!   and wakes it. As long as a pending waiter is there to take the lock, it may leave that to a later
+//!   unlock, at most [`Tuning::bypasses_before_wake`] times in a row (and 63): so an unlock costs a wake-up
+//!   now and then, not each time.
+//! * A head that was kicked [`Tuning::handoff_after`] times and each time found the lock taken reserves the
+//!   next acquisition, for as long as it spins. If that was in vain too, because the holder needs longer, the
+//!   unlock that kicks it next leaves the lock to it alone.
 //!
 //! # Invariants
 //!
-//! * **EXCLUSION.** `LOCKED` is set only by a read-modify-write of a word in which it was clear, and cleared only by the
-//!   holder.
-//! * **ENTRY.** A lock has at most one entry in the hash. `SLOW` is set only while it has one, or by its holder, or by the
-//!   head that has put it there. It is taken out only by the holder. A node is [`state::HASHED`] from before `SLOW` shows
-//!   it until the holder has taken its entry out; only then does the node become [`state::HEAD`], and while it is, no
-//!   entry names it and `SLOW` is clear.
-//! * **DUTY.** If the head is halted then `SLOW` is set (or HALTS excuses it, and the head looks for itself), and somebody will see it: the holder at its unlock, or, if the lock
-//!   is free, the pending waiter, who does not leave a free lock but by taking it. Every other way of taking the lock
-//!   keeps `SLOW`.
-//! * **HALTS.** A release by a plain store is made only by who has seen the halts bit clear since it acquired the lock. `SLOW` is
-//!   set by a thread other than the holder only after the bit; and if that thread was the one to set it, `SLOW` may be
-//!   wiped out, once, by the release that was under way, and the thread does not rely on it: see "Releasing" in the
-//!   parent's documentation.
-//! * **LAST TOUCH.** The store that releases the lock is the unlocker's last access to it. The kick that follows is an
-//!   address in type-stable memory; the head's state was changed before, while the lock kept the head from leaving.
+//! * **EXCLUSION.** `LOCKED` is set only by a read-modify-write of a word in which it was clear, and cleared
+//!   only by the holder.
+//! * **ENTRY.** A lock has at most one entry in the hash. `SLOW` is set only while it has one, or by its
+//!   holder, or by the head that has put it there. It is taken out only by the holder. A node is
+//!   [`state::HASHED`] from before `SLOW` shows it until the holder has taken its entry out; only then does
+//!   the node become [`state::HEAD`], and while it is, no entry names it and `SLOW` is clear.
+//! * **DUTY.** If the head is halted then `SLOW` is set (or HALTS excuses it, and the head looks for itself),
+//!   and somebody will see it: the holder at its unlock, or, if the lock is free, the pending waiter, who
+//!   does not leave a free lock but by taking it. Every other way of taking the lock keeps `SLOW`.
+//! * **HALTS.** A release by a plain store is made only by who has seen the halts bit clear since it acquired
+//!   the lock. `SLOW` is set by a thread other than the holder only after the bit; and if that thread was the
+//!   one to set it, `SLOW` may be wiped out, once, by the release that was under way, and the thread does not
+//!   rely on it: see "Releasing" in the parent's documentation.
+//! * **LAST TOUCH.** The store that releases the lock is the unlocker's last access to it. The kick that
+//!   follows is an address in type-stable memory; the head's state was changed before, while the lock kept
+//!   the head from leaving.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{LOCKED, LOW_BYTE, Layout, PASS, PASSES, RESERVED, SLOW};
 use super::native::successor;
-use super::{RawSpin, hash, queued};
+use super::{Halting, RawSpin, Tuning, hash, queued};
 use crate::events::{Event, count};
 use crate::node::{Held, Node, NodeId, state};
-use crate::platform::{Atomic, Platform, Running, Spin};
+use crate::platform::{Atomic, Platform, Running, Spin, Until};
+use crate::waiting::{LOOK_AFTER, poll};
 
 /// Whether anyone may take a lock with this word.
 const fn is_free(word: u32) -> bool {
@@ -67,7 +72,7 @@ enum Announced {
     Impossible,
 }
 
-impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
+impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     #[cold]
     #[inline(never)]
     pub(super) fn lock_paravirtual(&self) {
@@ -99,8 +104,8 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         false
     }
 
-    /// Takes the lock if it is free, or else spins for it as the pending waiter, if there is none. True if it was
-    /// acquired.
+    /// Takes the lock if it is free, or else spins for it as the pending waiter, if there is none. True if it
+    /// was acquired.
     fn spin_pending(&self) -> bool {
         let mut seen = loop {
             if self.steal() {
@@ -116,7 +121,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                 break ours;
             }
         };
-        let mut budget = P::spin();
+        let mut budget = P::Spin::fresh();
         loop {
             let next = if is_free(seen) {
                 seen & !L::PENDING | LOCKED
@@ -141,11 +146,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     fn lock_halting(&self) {
         let Some((held, own)) = queued::<P, L>() else {
-            let mut round = 0;
-            while !self.steal() {
-                P::stall(round);
-                round = round.saturating_add(1);
-            }
+            poll::<P>(None, || self.steal());
             return;
         };
         let node = held.node();
@@ -153,7 +154,7 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         node.state.store(state::IDLE, Relaxed);
         node.tag.store(P::tag(), Relaxed);
         node.kicked.store(0, Relaxed);
-        node.attempts.store(0, Relaxed);
+        node.attempts().store(0, Relaxed);
         if let Some(front) = self.swap_tail(own) {
             // Release: the one in front finds our node as we left it above.
             front.get::<P>().next.store(held.id.raw(), Release);
@@ -171,11 +172,12 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     /// Waits as queue head until the lock is acquired. Returns whether the queue is empty now.
     fn wait_at_head(&self, held: &Held<P>, own: u32) -> bool {
         let node = held.node();
+        let Tuning { handoff_after, .. } = P::tuning();
         let mut vain = 0;
         let mut repeated = false;
         let mut unsure = false;
         loop {
-            let mut budget = P::spin();
+            let mut budget = P::Spin::fresh();
             loop {
                 if let Some(last) = self.claim(node, own) {
                     return last;
@@ -186,9 +188,9 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             }
             // Acquire: partner of the kick; the entry that it took out is gone before we make another.
             if node.state.load(Acquire) == state::HEAD {
-                if vain >= P::tuning().handoff_after && node.attempts.load(Relaxed) == 0 {
+                if vain >= handoff_after && node.attempts().load(Relaxed) == 0 {
                     // For the unlock that kicks us the next time. Relaxed: shown by `announce`.
-                    node.attempts.store(1, Relaxed);
+                    node.attempts().store(1, Relaxed);
                     if self.reserve() {
                         continue;
                     }
@@ -208,18 +210,20 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             }
             repeated = true;
             if unsure {
-                P::patrol(&node.state, state::HASHED);
+                P::wait(&node.state, state::HASHED, LOOK_AFTER);
                 vain += 1;
-                // HALTS: without SLOW nobody will kick us, and others may go on taking the lock past us. (Or a kick is under
-                // way, which a reservation does not disturb.) It stays until we have the lock.
-                if vain >= P::tuning().handoff_after && self.word.load(Relaxed) & SLOW == 0 {
+                // HALTS: without SLOW nobody will kick us, and others may go on taking the lock past us. (Or
+                // a kick is under way, which a reservation does not disturb.) It stays until we have the
+                // lock.
+                if vain >= handoff_after && self.word.load(Relaxed) & SLOW == 0 {
                     self.reserve();
                 }
             } else {
-                P::wait(&node.state, state::HASHED, None);
+                P::wait(&node.state, state::HASHED, Until::Woken);
             }
             if node.state.load(Acquire) == state::HASHED {
-                // ENTRY, DUTY: the entry is there and SLOW is set, or the one who passed headship is about to see to it.
+                // ENTRY, DUTY: the entry is there and SLOW is set, or the one who passed headship is about to
+                // see to it.
                 count::<P>(Event::SpuriousWakeup);
             } else {
                 vain += 1;
@@ -254,8 +258,8 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     /// Keeps others from taking the lock when its holder releases it. True unless somebody was quicker.
     fn reserve(&self) -> bool {
         let seen = self.word.load(Relaxed);
-        // With SLOW set (set meanwhile) it would be a number of passes, and make the next release kick. A release by a
-        // plain store may wipe it out; then it was in vain, and nothing worse.
+        // With SLOW set (set meanwhile) it would be a number of passes, and make the next release kick. A
+        // release by a plain store may wipe it out; then it was in vain, and nothing worse.
         let reserved = self.word.compare_exchange(seen, seen | RESERVED, Relaxed, Relaxed).is_ok();
         if reserved {
             count::<P>(Event::Reservation);
@@ -267,8 +271,8 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     fn announce(&self, held: &Held<P>, own: u32) -> Announced {
         let node = held.node();
         let Some(lines) = P::lock_hash() else { return Announced::Impossible };
-        // HALTS. Relaxed: who acquires the lock after this reads a later word than this writes, and what holds back its plain
-        // release is that it reads the bit there.
+        // HALTS. Relaxed: who acquires the lock after this reads a later word than this writes, and what
+        // holds back its plain release is that it reads the bit there.
         let unsure = self.word.load(Relaxed) & L::HALTS == 0;
         if unsure {
             self.word.fetch_or(L::HALTS, Relaxed);
@@ -298,7 +302,8 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     /// Makes the waiter behind the caller, who has acquired the lock, the queue head.
     fn pass_headship(&self, next: NodeId) {
         let node = next.get::<P>();
-        // Release: what we did as head comes before what it does. Acquire: so does what it did before it halted.
+        // Release: what we did as head comes before what it does. Acquire: so does what it did before it
+        // halted.
         while node.state.compare_exchange(state::IDLE, state::HEAD, Release, Relaxed).is_err() {
             if node.state.compare_exchange(state::HALTED, state::HASHED, AcqRel, Relaxed).is_ok() {
                 if let Some(lines) = P::lock_hash()
@@ -327,7 +332,8 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             let seen = self.word.load(Acquire);
             let pass = seen & SLOW != 0
                 && seen & L::PENDING != 0
-                && seen & PASSES < PASSES.min(P::tuning().passes_before_wake.saturating_mul(PASS));
+                && seen & PASSES
+                    < PASSES.min(P::tuning::<Tuning>().bypasses_before_wake.saturating_mul(PASS));
             if seen & SLOW != 0 && !pass {
                 if let Some((head, in_vain)) = self.take_head() {
                     kicked = Some(head);
@@ -335,8 +341,8 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                 }
                 continue;
             }
-            // DUTY: with a pass, the pending waiter that this word shows; if it is left to the head, that one, which is awake or
-            // about to be woken.
+            // DUTY: with a pass, the pending waiter that this word shows; if it is left to the head, that
+            // one, which is awake or about to be woken.
             let next = if pass { (seen & !LOCKED) + PASS } else { seen & !LOCKED | left_to_head };
             // LAST TOUCH, if it succeeds. Release: partner of every acquisition.
             if self.word.compare_exchange(seen, next, Release, Relaxed).is_ok() {
@@ -353,8 +359,8 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Takes the halted head out of the hash, by the holder. It may run from here on, but not acquire the lock. And whether it has waited
-    /// in vain for too long.
+    /// Takes the halted head out of the hash, by the holder. It may run from here on, but not acquire the
+    /// lock. And whether it has waited in vain for too long.
     fn take_head(&self) -> Option<(&'static Node<P>, bool)> {
         let found = P::lock_hash().and_then(|lines| hash::remove::<P>(lines, self.address()));
         // ENTRY: before the node becomes HEAD, for then it may come back and set SLOW anew.
@@ -362,19 +368,19 @@ impl<P: Platform, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         let node = found?.get::<P>();
         node.kicked.store(if P::counting() { P::now() as usize } else { 0 }, Relaxed);
         // Before it becomes HEAD, for then it may be used elsewhere.
-        let in_vain = node.attempts.load(Relaxed) != 0;
+        let in_vain = node.attempts().load(Relaxed) != 0;
         // Release: see `wait_at_head`.
         node.state.store(state::HEAD, Release);
         Some((node, in_vain))
     }
 }
 
-/// Waits behind `front` until headship is passed: [`state::HEAD`], or [`state::HASHED`] if that was while it was halted and
-/// it woke up before it was kicked.
+/// Waits behind `front` until headship is passed: [`state::HEAD`], or [`state::HASHED`] if that was while it
+/// was halted and it woke up before it was kicked.
 fn wait_in_queue<P: Platform>(node: &Node<P>, front: &Node<P>) {
     let mut repeated = false;
     loop {
-        let mut budget = P::spin();
+        let mut budget = P::Spin::fresh();
         let early = loop {
             // Acquire: partner of `pass_headship`.
             if node.state.load(Acquire) != state::IDLE {
@@ -399,7 +405,7 @@ fn wait_in_queue<P: Platform>(node: &Node<P>, front: &Node<P>) {
             count::<P>(Event::WaitAgain);
         }
         repeated = true;
-        P::wait(&node.state, state::HALTED, None);
+        P::wait(&node.state, state::HALTED, Until::Woken);
         // If headship has come meanwhile, the state stays: it tells whether there is an entry in the hash.
         match node.state.compare_exchange(state::HALTED, state::IDLE, AcqRel, Acquire) {
             Ok(_) => count::<P>(Event::SpuriousWakeup),
@@ -413,8 +419,8 @@ fn wait_in_queue<P: Platform>(node: &Node<P>, front: &Node<P>) {
     }
 }
 
-/// Whether the one in front may be running. It may have left, and its node may be another's by now; then the answer costs
-/// some spinning or a halt too many.
+/// Whether the one in front may be running. It may have left, and its node may be another's by now; then the
+/// answer costs some spinning or a halt too many.
 fn runs<P: Platform>(front: &Node<P>) -> bool {
     let halted = matches!(front.state.load(Relaxed), state::HALTED | state::HASHED);
     !halted && P::running(front.tag.load(Relaxed)) != Running::No

@@ -142,7 +142,7 @@ impl<H: Host> Array<'_, H> {
         let lock = self.at(self.layout.lock);
         let mark = locked.mark;
         let begin = H::now();
-        let mut spin = H::spin();
+        let mut spin = H::Spin::fresh();
         let mut spun = None;
         // Once one has slept, others may sleep behind it.
         let mut contended = 0;

@@ -14,9 +14,10 @@ use std::rc::Rc;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use poundlock_core::Platform;
-use poundlock_core::node::Record;
-use poundlock_core::platform::{Atomic, Deadline, Running, Spin, Split, Tuning, Waited};
-use poundlock_core::qspin::hash::Line;
+use poundlock_core::atomic::Atomics;
+use poundlock_core::events::Observer;
+use poundlock_core::platform::{Atomic, Deadline, Running, Spin, Split, Until, Waited};
+use poundlock_core::record::Record;
 use poundlock_core::semarray::{Host, Process};
 
 /// Steps of all threads together, without any of them getting anywhere, after which they are taken to be stuck.
@@ -855,6 +856,9 @@ impl Atomic<usize> for Long {
 pub(crate) struct Turns(u32);
 
 impl Spin for Turns {
+    fn fresh() -> Turns {
+        Turns(3)
+    }
     fn spin(&mut self) -> bool {
         Machine::current().wait_awake();
         self.0 -= u32::from(self.0 > 0);
@@ -868,41 +872,27 @@ pub(crate) struct Simulated;
 
 const NOT_FOR_ARRAYS: &str = "arrays do not ask for this";
 
-impl Platform for Simulated {
+impl Atomics for Simulated {
     type U32 = Word;
     type Usize = Long;
+}
+
+impl Observer for Simulated {
+    fn now() -> u64 {
+        Machine::current().clock()
+    }
+}
+
+impl Platform for Simulated {
     type Spin = Turns;
 
-    fn tuning() -> Tuning {
-        Tuning {
-            handoff_after: 1,
-            passes_before_wake: 1,
-            releases_before_wake: 1,
-            glances: 0,
-            turns_a_look: 1,
-            stint: 1,
-            owners_a_stint_check: 1,
-            longest_interval: 1,
-            looks_in_vain: 1,
-            waits_a_trial: 1,
-            spun_before_trial: 1,
-            spins_for_hand_over: 1,
-        }
-    }
-
-    fn spin() -> Turns {
-        Turns(3)
-    }
     fn relax() {
         Machine::current().wait_awake();
     }
     fn stall(_round: u32) {
         Machine::current().wait_awake();
     }
-    fn wait(_word: &Word, _expected: u32, _deadline: Option<&Deadline>) -> Waited {
-        unreachable!("{NOT_FOR_ARRAYS}")
-    }
-    fn patrol(_word: &Word, _expected: u32) -> Waited {
+    fn wait(_word: &Word, _expected: u32, _until: Until<'_>) -> Waited {
         unreachable!("{NOT_FOR_ARRAYS}")
     }
     fn wake(_word: *const Word, _count: u32) {
@@ -926,12 +916,6 @@ impl Platform for Simulated {
     }
     fn epoch() -> u32 {
         0
-    }
-    fn lock_hash() -> Option<&'static [Line<Self>]> {
-        None
-    }
-    fn now() -> u64 {
-        Machine::current().clock()
     }
 }
 

@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use loom::cell::UnsafeCell;
 use loom::thread::JoinHandle;
-use poundlock_core::mutex::RawMutex;
+use poundlock_core::adaptive::RawAdaptive;
 use poundlock_model::{Fault, Modelled, Settings, World};
 
-/// A mutex and what it protects. Two accesses to that which the mutex does not order, whatever order they came
-/// in, fail the model.
+/// A mutex and what it protects. Two accesses to that which the mutex does not order, whatever order they
+/// came in, fail the model.
 pub(crate) struct Guarded<P: Modelled> {
-    pub(crate) mutex: RawMutex<P>,
+    pub(crate) mutex: RawAdaptive<P>,
     value: UnsafeCell<u32>,
 }
 
@@ -22,7 +22,7 @@ impl<P: Modelled> Guarded<P> {
     }
 
     pub(crate) fn unshared() -> Self {
-        Guarded { mutex: RawMutex::default(), value: UnsafeCell::new(0) }
+        Guarded { mutex: RawAdaptive::default(), value: UnsafeCell::new(0) }
     }
 
     /// The critical section. Returns how many there were before.
@@ -78,7 +78,8 @@ pub(crate) fn asleep<T>(
     numbers.map(settle).collect()
 }
 
-/// Starts threads with these numbers: all at once; or, if there is something to hold, so that they sleep for it.
+/// Starts threads with these numbers: all at once; or, if there is something to hold, so that they sleep for
+/// it.
 pub(crate) fn at_once_or_asleep<T>(
     world: &World,
     numbers: Range<u32>,
@@ -111,7 +112,7 @@ macro_rules! for_each_variant {
             $(
                 #[test]
                 fn $model() {
-                    super::$model::<poundlock_core::mutex::$variant>(concat!(
+                    super::$model::<poundlock_core::adaptive::$variant>(concat!(
                         stringify!($model), " ", stringify!($module)
                     ));
                 }

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use crate::common::{Guarded, for_each_variant};
 use poundlock_core::Platform;
+use poundlock_core::adaptive::{AnyNegative, RawAdaptive, Variant};
 use poundlock_core::condvar::{Guarding, Outcome, Plain, RawCondvar, Requeued, Target};
-use poundlock_core::mutex::{AnyNegative, RawMutex, Variant};
 use poundlock_core::platform::Deadline;
 use poundlock_model::{Model, Report, Settings, World, explore};
 
@@ -341,7 +341,7 @@ fn two_leave_while_a_signal_comes() {
 }
 
 /// Guards by the mutex, but has its waiters woken rather than put into the mutex's list.
-struct Woken<'a>(&'a RawMutex<Model>);
+struct Woken<'a>(&'a RawAdaptive<Model>);
 
 impl Guarding<Model> for Woken<'_> {
     fn mutex(&self) -> Option<Target<'_, Model>> {

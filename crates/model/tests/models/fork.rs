@@ -1,30 +1,30 @@
-//! Locks in a forked child, which name threads that do not exist there. Those are the threads from 19 on here:
-//! a model fails when it follows such a name, for there is no such record.
+//! Locks in a forked child, which name threads that do not exist there. Those are the threads from 19 on
+//! here: a model fails when it follows such a name, for there is no such record.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::common::{Guarded, for_each_variant};
+use poundlock_core::adaptive::{AnyNegative, RawAdaptive, Variant};
 use poundlock_core::condvar::{Plain, RawCondvar};
-use poundlock_core::mutex::{AnyNegative, RawMutex, Variant};
 use poundlock_core::platform::Atomic;
-use poundlock_model::{Model, Settings, condvar_words, explore, mutex_words};
+use poundlock_model::{Model, Settings, adaptive_words, condvar_words, explore};
 
 /// A child whose parent was not forked itself.
 const CHILD: Settings = Settings { spins: 0, epoch: 7, ..Settings::DEFAULT };
 const GHOST: u32 = 77;
 const LOCKED: u32 = 1 << 31;
 const CONTENDED: u32 = 1 << 30;
-const STABLE: u32 = 1 << 29;
-const ASKED: u32 = 1 << 28;
+const BIAS_REVOKED: u32 = 1 << 29;
+const REVOKING: u32 = 1 << 28;
 const CLEARING: u32 = 1 << 27;
 
 /// What the other threads of the parent were about when it forked.
-fn haunt(mutex: &RawMutex<Model>, guard: u32) {
-    let words = mutex_words(mutex);
+fn haunt(mutex: &RawAdaptive<Model>, wait_lock: u32) {
+    let words = adaptive_words(mutex);
     words.tail.store(GHOST, Relaxed);
     words.head.store(GHOST + 1, Relaxed);
-    words.guard.store(guard, Relaxed);
+    words.wait_lock.store(wait_lock, Relaxed);
 }
 
 fn pass<V: Variant>(guarded: &Guarded<Model>) {
@@ -34,17 +34,17 @@ fn pass<V: Variant>(guarded: &Guarded<Model>) {
 }
 
 /// Two threads of the child come to the mutex at once.
-fn free<V: Variant>(name: &str, guard: u32) {
+fn free<V: Variant>(name: &str, wait_lock: u32) {
     let report = explore::<Model>(name, 2, CHILD, move |world| {
         let guarded = Guarded::<Model>::new();
-        haunt(&guarded.mutex, guard);
+        haunt(&guarded.mutex, wait_lock);
         let other = world.spawn(1, {
             let guarded = guarded.clone();
             move |_| pass::<V>(&guarded)
         });
         pass::<V>(&guarded);
         other.join().unwrap();
-        if mutex_words(&guarded.mutex).guard.peek() & 0xff != CHILD.epoch {
+        if adaptive_words(&guarded.mutex).wait_lock.peek() & 0xff != CHILD.epoch {
             // Nobody had to wait, so nobody looked at what is there.
             assert_eq!(guarded.section(), 2);
             return;
@@ -56,7 +56,7 @@ fn free<V: Variant>(name: &str, guard: u32) {
 }
 
 fn in_its_slow_path<V: Variant>(name: &str) {
-    free::<V>(name, LOCKED | CONTENDED | STABLE | 3);
+    free::<V>(name, LOCKED | CONTENDED | BIAS_REVOKED | 3);
 }
 
 fn in_its_clearing<V: Variant>(name: &str) {
@@ -64,7 +64,7 @@ fn in_its_clearing<V: Variant>(name: &str) {
 }
 
 fn in_its_first_sleep<V: Variant>(name: &str) {
-    free::<V>(name, ASKED);
+    free::<V>(name, REVOKING);
 }
 
 /// The thread that forked holds the mutex, and others waited for it: its unlock goes through what they left,
@@ -73,8 +73,8 @@ fn held<V: Variant>(name: &str) {
     let report = explore::<Model>(name, 2, CHILD, move |world| {
         let guarded = Guarded::<Model>::new();
         guarded.mutex.lock::<V>();
-        haunt(&guarded.mutex, LOCKED | CONTENDED | STABLE | 3);
-        mutex_words(&guarded.mutex).count.store(3, Relaxed);
+        haunt(&guarded.mutex, LOCKED | CONTENDED | BIAS_REVOKED | 3);
+        adaptive_words(&guarded.mutex).count.store(3, Relaxed);
         let other = world.spawn(1, {
             let guarded = guarded.clone();
             move |_| pass::<V>(&guarded)
@@ -97,8 +97,8 @@ fn a_condition_variable() {
         let report = explore::<Model>(name, 1, CHILD, move |world| {
             let guarded = Guarded::<Model>::new();
             let condvar = Rc::new(RawCondvar::<Model>::default());
-            let [guard, head] = condvar_words(&condvar);
-            guard.store(LOCKED | CONTENDED | left, Relaxed);
+            let [wait_lock, head] = condvar_words(&condvar);
+            wait_lock.store(LOCKED | CONTENDED | left, Relaxed);
             head.store(GHOST, Relaxed);
             let waiter = world.spawn(1, {
                 let (guarded, condvar) = (guarded.clone(), condvar.clone());

@@ -1,7 +1,9 @@
-//! The hand-off mutex: exclusion, nothing lost on the way from hand to hand, and what a waiter that gives up leaves behind.
+//! The hand-off mutex: exclusion, nothing lost on the way from hand to hand, and what a waiter that gives up
+//! leaves behind.
 //!
-//! What loom cannot show here: that an unlocker reads a node's link before the thread that gave it up, and has it back, stores
-//! to that link again (load buffering). The orderings of a give-up, and of what takes it out, are for that alone.
+//! What loom cannot show here: that an unlocker reads a node's link before the thread that gave it up, and
+//! has it back, stores to that link again (load buffering). The orderings of a give-up, and of what takes it
+//! out, are for that alone.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -48,8 +50,8 @@ pub(crate) fn state_of(waiter: Waiter) -> u32 {
     waiter_words::<Model>(waiter).state.peek()
 }
 
-/// A mutex and what it protects. Two accesses to that which the mutex does not order, whatever order they came
-/// in, fail the model.
+/// A mutex and what it protects. Two accesses to that which the mutex does not order, whatever order they
+/// came in, fail the model.
 pub(crate) struct Passed {
     pub(crate) mutex: RawHandoff<Model>,
     value: UnsafeCell<u32>,
@@ -164,7 +166,8 @@ pub(crate) enum Path {
     HandedOverAfterTakingOut,
 }
 
-/// Counts how often each of these paths was taken, in the place of its index. Call it before the other threads start.
+/// Counts how often each of these paths was taken, in the place of its index. Call it before the other
+/// threads start.
 pub(crate) fn watch(world: &World, passed: &Passed, paths: &[Path]) {
     let words = passed.words();
     for (place, path) in paths.iter().enumerate() {
@@ -478,15 +481,16 @@ fn unlock_against_two_that_have_counted() {
     unlock_against_counted("unlock against two that have counted", 2, THREE, [1, 2], PATHS);
 }
 
-/// The unlocker sees that nobody has queued; before it can leave the token, somebody queues. Then leaving it must fail: who
-/// has queued would not come to take it.
+/// The unlocker sees that nobody has queued; before it can leave the token, somebody queues. Then leaving it
+/// must fail: who has queued would not come to take it.
 #[test]
 fn the_token_against_one_that_queues() {
     let report = explore::<Model>("the token against one that queues", 4, TWO, |world| {
         let passed = Passed::new();
         watch(world, &passed, &[Path::TokenLeft, Path::HandedOver]);
         let words = passed.words();
-        // The main thread looks for the epoch, for a stack to turn round, and for a reason not to leave the token.
+        // The main thread looks for the epoch, for a stack to turn round, and for a reason not to leave the
+        // token.
         let looked = Rc::new(Cell::new(false));
         for (nth, between) in [(3, true), (4, false)] {
             let looked = looked.clone();
@@ -515,8 +519,8 @@ fn the_token_against_one_that_queues() {
     assert_eq!(report.reached[3], 0, "the token was left behind somebody's back");
 }
 
-/// A spinner with patience without end, and one that queues at once: the spinner must follow it, for no token will come
-/// any more.
+/// A spinner with patience without end, and one that queues at once: the spinner must follow it, for no token
+/// will come any more.
 #[test]
 fn a_spinner_against_one_that_queues() {
     let report = explore::<Model>("a spinner against one that queues", 2, PATIENT, |world| {
@@ -567,8 +571,8 @@ fn a_spinner_against_a_hand_over() {
     assert!(report.reached[QUEUED] < report.executions);
 }
 
-/// A passer-by takes the token that was left for one who has counted. He is not counted yet, and nobody may take the mutex
-/// for free meanwhile.
+/// A passer-by takes the token that was left for one who has counted. He is not counted yet, and nobody may
+/// take the mutex for free meanwhile.
 #[test]
 fn try_lock_against_one_that_has_counted() {
     const TRIED: usize = 2;
@@ -612,9 +616,9 @@ pub(crate) enum End {
     After,
 }
 
-/// The main thread holds the mutex. Thread 1 waits, and may give up; the others wait for as long as it takes. With
-/// `settled`, all of them sleep before the end comes. Who gives up is not handed the mutex, and who is handed it does not
-/// give up.
+/// The main thread holds the mutex. Thread 1 waits, and may give up; the others wait for as long as it takes.
+/// With `settled`, all of them sleep before the end comes. Who gives up is not handed the mutex, and who is
+/// handed it does not give up.
 pub(crate) fn giving_up<S: Policy>(
     name: &str,
     preemptions: usize,
@@ -719,7 +723,8 @@ fn giving_up_before_one_that_has_counted() {
     taken(report, PATHS.len());
 }
 
-/// One that gave up is at the end of the queue, and the only one who is counted. Somebody comes while it is taken out.
+/// One that gave up is at the end of the queue, and the only one who is counted. Somebody comes while it is
+/// taken out.
 #[test]
 fn a_newcomer_while_the_last_is_taken_out() {
     const PATHS: &[Path] = &[Path::LastOut, Path::TokenAfterTakingOut, Path::HandedOverAfterTakingOut];
@@ -739,7 +744,8 @@ fn a_newcomer_while_the_last_is_taken_out() {
     taken(report, PATHS.len());
 }
 
-/// Two give up at the same time, and the unlocker takes out both: one may still be handed the mutex meanwhile.
+/// Two give up at the same time, and the unlocker takes out both: one may still be handed the mutex
+/// meanwhile.
 #[test]
 fn two_that_give_up() {
     const PATHS: &[Path] = &[Path::GaveUp, Path::TakenOut, Path::LastOut, Path::HandedOverAfterTakingOut];
@@ -786,7 +792,8 @@ fn interrupted() {
     assert!(report.interrupted == report.executions && report.reached[1] == 0);
 }
 
-/// Its thread ended in the midst of the wait, by way of a signal handler: the next with its record gives the wait up.
+/// Its thread ended in the midst of the wait, by way of a signal handler: the next with its record gives the
+/// wait up.
 #[test]
 fn a_wait_cut_short() {
     const PATHS: &[Path] = &[Path::GaveUp, Path::TakenOut, Path::LastOut, Path::HandedOverAfterTakingOut];
@@ -810,7 +817,8 @@ fn a_wait_cut_short() {
     taken(report, PATHS.len());
 }
 
-/// It gives up, and comes back with more time: into its old place, or into a new one if it was taken out meanwhile.
+/// It gives up, and comes back with more time: into its old place, or into a new one if it was taken out
+/// meanwhile.
 #[test]
 fn coming_back_against_being_taken_out() {
     const PATHS: &[Path] = &[Path::TakenUp, Path::TakenOut, Path::TakenUpInHand, Path::HandedOver];
@@ -858,7 +866,8 @@ fn coming_back_in_vain() {
     assert!(report.reached[GOT] > 0 && report.reached[GOT] < report.executions);
 }
 
-/// It comes back and is patient, with a node of its own: the one that it left stays in front, and is taken out.
+/// It comes back and is patient, with a node of its own: the one that it left stays in front, and is taken
+/// out.
 #[test]
 fn coming_back_for_good() {
     const PATHS: &[Path] =
@@ -908,8 +917,8 @@ fn giving_up_on_one_and_waiting_for_another() {
     taken(report, 4);
 }
 
-/// All its spare nodes are in queues: it may neither count nor queue, and tries now and then. It acquires the mutex when it
-/// is free, or takes the token.
+/// All its spare nodes are in queues: it may neither count nor queue, and tries now and then. It acquires the
+/// mutex when it is free, or takes the token.
 #[test]
 fn no_node_left_to_give_up() {
     const GOT: usize = 0;
@@ -1136,8 +1145,8 @@ enum Interrupted {
     Back,
 }
 
-/// A signal handler runs upon thread 1 right after one of its steps, and waits for another mutex, in vain. What it leaves in
-/// that mutex's queue stays as it is, whatever the thread does next. All steps are tried.
+/// A signal handler runs upon thread 1 right after one of its steps, and waits for another mutex, in vain.
+/// What it leaves in that mutex's queue stays as it is, whatever the thread does next. All steps are tried.
 fn handler_in_the_midst(name: &str, preemptions: usize, how: Interrupted, paths: &'static [Path]) {
     const RAN: usize = 3;
     let mut total = Report::default();

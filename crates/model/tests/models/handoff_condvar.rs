@@ -1,4 +1,5 @@
-//! Wait morphing: waiters of a condition variable that are moved into a hand-off mutex's queue, asleep as they are.
+//! Wait morphing: waiters of a condition variable that are moved into a hand-off mutex's queue, asleep as
+//! they are.
 
 use std::rc::Rc;
 
@@ -257,8 +258,8 @@ fn a_signal_or_a_cancellation() {
     one_outcome("handed: a cancellation after a signal", 2, true, true);
 }
 
-/// The waiter is signalled, and its deadline passes while it sleeps in the mutex's queue: it waits on, and reports the
-/// signal.
+/// The waiter is signalled, and its deadline passes while it sleeps in the mutex's queue: it waits on, and
+/// reports the signal.
 #[test]
 fn a_time_out_in_the_mutex() {
     let report = explore::<Model>("handed: a time-out in the mutex", 3, TWO, |world| {
@@ -280,8 +281,8 @@ fn a_time_out_in_the_mutex() {
     assert!(report.timed_out > 0);
 }
 
-/// A signal moves the waiter while a locker comes: to the queue, or to a mutex that is free, or to one whose token was left
-/// for the locker.
+/// A signal moves the waiter while a locker comes: to the queue, or to a mutex that is free, or to one whose
+/// token was left for the locker.
 #[test]
 fn a_waiter_moved_against_a_locker() {
     let report = explore::<Model>("a waiter moved against a locker", 3, THREE, |world| {
@@ -323,7 +324,8 @@ fn receiver(world: &World, passed: &Rc<Passed>) -> JoinHandle<()> {
     receiver
 }
 
-/// A lock is sent while somebody holds the mutex and unlocks it: to the queue, or with the token, or with a free mutex.
+/// A lock is sent while somebody holds the mutex and unlocks it: to the queue, or with the token, or with a
+/// free mutex.
 #[test]
 fn a_lock_sent_against_an_unlock() {
     const PATHS: &[Path] = &[Path::HandedOver, Path::TokenTakenBy(2), Path::Queued(waiter(1, 0))];

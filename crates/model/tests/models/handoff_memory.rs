@@ -1,5 +1,6 @@
-//! The hand-off mutex in memory that does not last: one that its next owner frees at once, and one in a forked child, which
-//! names threads that do not exist there. Those are the threads from 9 on here: a model fails when it follows such a name.
+//! The hand-off mutex in memory that does not last: one that its next owner frees at once, and one in a
+//! forked child, which names threads that do not exist there. Those are the threads from 9 on here: a model
+//! fails when it follows such a name.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,8 +16,8 @@ use crate::handoff::{LINK, Passed, Path, THREE, TOKEN, TWO, state_of, taken, wai
 
 // Last touch.
 
-/// All threads lock; the last destroys the mutex as soon as it has unlocked it. With `settled`, the main thread holds it while
-/// the others fall asleep.
+/// All threads lock; the last destroys the mutex as soon as it has unlocked it. With `settled`, the main
+/// thread holds it while the others fall asleep.
 pub(crate) fn destroyed_by_the_last(
     name: &str,
     preemptions: usize,
@@ -58,7 +59,8 @@ pub(crate) fn destroyed_by_the_last(
 /// Nothing is wrong.
 pub(crate) fn sound(_: &World, _: &Mortal<Passed>) {}
 
-/// A wake-up orders what comes before it; who finds the mutex handed over without one shows that nothing relies on that.
+/// A wake-up orders what comes before it; who finds the mutex handed over without one shows that nothing
+/// relies on that.
 pub(crate) const RESTLESS: Settings = Settings { restless: 3, ..TWO };
 
 /// By a hand-over, by the token, and by a count of 0.
@@ -84,8 +86,8 @@ fn freed_by_the_last_of_three() {
     destroyed_by_the_last("handed: freed by the last of three", 2, THREE, false, PATHS, sound);
 }
 
-/// One that gave up is left in the queue; the next owner, who may come as soon as that is taken out and counted down, frees
-/// the mutex.
+/// One that gave up is left in the queue; the next owner, who may come as soon as that is taken out and
+/// counted down, frees the mutex.
 pub(crate) fn freed_behind_one_that_gave_up(name: &str, preemptions: usize, settings: Settings) -> Report {
     const PATHS: &[Path] = &[Path::LastOut, Path::HandedOverAfterTakingOut, Path::TokenAfterTakingOut];
     let report = explore::<Model>(name, preemptions, settings, |world| {
@@ -141,8 +143,8 @@ impl Guarding<Model> for Guard<'_> {
     }
 }
 
-/// A waiter that is sent the lock frees the mutex as soon as it has used it, whoever sent it: nobody comes back to it. With
-/// `held`, the signaller holds the mutex meanwhile.
+/// A waiter that is sent the lock frees the mutex as soon as it has used it, whoever sent it: nobody comes
+/// back to it. With `held`, the signaller holds the mutex meanwhile.
 pub(crate) fn freed_by_a_waiter(
     name: &str,
     preemptions: usize,
@@ -210,7 +212,8 @@ const fn epoch(epoch: u32) -> u32 {
     epoch << 25
 }
 
-/// What the other threads of the parent were about when it forked. The caller holds the mutex, or `push` has the token.
+/// What the other threads of the parent were about when it forked. The caller holds the mutex, or `push` has
+/// the token.
 fn haunt(passed: &Passed, push: u32) {
     let words = passed.words();
     words.count.store(words.count.peek() + GHOSTS, Relaxed);
@@ -231,7 +234,8 @@ fn exorcised(passed: &Passed, sections: u32) {
     assert!(!passed.mutex.is_locked());
 }
 
-/// Two threads of the child come at once to a mutex that was free, but for those who had counted: both find an old epoch.
+/// Two threads of the child come at once to a mutex that was free, but for those who had counted: both find
+/// an old epoch.
 pub(crate) fn free(name: &str, preemptions: usize, settings: Settings, left: u32) -> Report {
     const CLEARING: usize = 2;
     let report = explore::<Model>(name, preemptions, settings, move |world| {
@@ -259,8 +263,8 @@ fn a_token_that_the_parent_left() {
     free("a token that the parent left in its clearing", 4, CHILD, LINK);
 }
 
-/// The thread that forked holds the mutex, and others waited for it: its unlock goes through what they left, while a new thread
-/// comes.
+/// The thread that forked holds the mutex, and others waited for it: its unlock goes through what they left,
+/// while a new thread comes.
 pub(crate) fn held(name: &str, preemptions: usize, settings: Settings, left: u32) -> Report {
     let report = explore::<Model>(name, preemptions, settings, move |world| {
         let passed = Passed::new();
@@ -284,8 +288,8 @@ fn waiters_that_the_parent_had() {
     held("waiters that the parent had in its clearing", 4, CHILD, LINK);
 }
 
-/// The thread that forked had given up at four mutexes, this one among them. Their queues are gone, so its nodes are its own:
-/// it takes one and queues, rather than wait in a place that it has not got.
+/// The thread that forked had given up at four mutexes, this one among them. Their queues are gone, so its
+/// nodes are its own: it takes one and queues, rather than wait in a place that it has not got.
 pub(crate) fn given_up_before_the_fork(name: &str, settings: Settings) {
     let report = explore::<Model>(name, 3, settings, |world| {
         let passed = Passed::new();

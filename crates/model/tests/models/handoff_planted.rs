@@ -48,8 +48,8 @@ fn a_lost_wake_up_of_one_that_was_moved() {
 
 // The protocol.
 
-/// The unlocker goes away as if the token were left, though somebody has queued meanwhile; or a locker sleeps as if it had
-/// queued, though the token has been left.
+/// The unlocker goes away as if the token were left, though somebody has queued meanwhile; or a locker sleeps
+/// as if it had queued, though the token has been left.
 #[test]
 fn a_token_left_behind_somebodys_back() {
     caught(&[DEADLOCK], || {
@@ -58,8 +58,8 @@ fn a_token_left_behind_somebodys_back() {
     });
 }
 
-/// A waiter whose time is over leaves, though it was handed the mutex; or an unlocker believes that it has handed the mutex to
-/// one that has left.
+/// A waiter whose time is over leaves, though it was handed the mutex; or an unlocker believes that it has
+/// handed the mutex to one that has left.
 #[test]
 fn giving_up_though_handed() {
     caught(&[LEFT], || {

@@ -1,8 +1,7 @@
-//! The models. See the library's documentation on what they can show. Each prints how many executions it explored:
-//! `cargo test -p poundlock-model -- --nocapture`.
+//! The models. See the library's documentation on what they can show. Each prints how many executions it
+//! explored: `cargo test -p poundlock-model -- --nocapture`.
 
-mod array;
-mod barging;
+mod adaptive;
 mod common;
 mod condvar;
 mod fork;
@@ -12,10 +11,11 @@ mod handoff_memory;
 mod handoff_planted;
 mod last_touch;
 mod mcs;
-mod mutex;
 mod planted;
+mod poundlock;
+mod qspin;
+mod qspin_fork;
+mod qspin_paravirt;
+mod qspin_planted;
 mod rwlock;
-mod spin;
-mod spin_fork;
-mod spin_paravirt;
-mod spin_planted;
+mod semarray;

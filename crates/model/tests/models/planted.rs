@@ -3,19 +3,19 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use poundlock_core::adaptive::{AnyNegative, Baseline, RawAdaptive};
 use poundlock_core::condvar::{Guarding, RawCondvar, Requeued, Target};
 use poundlock_core::mcs;
-use poundlock_core::mutex::{AnyNegative, Baseline, RawMutex};
 use poundlock_core::node::{LEVELS, NodeId};
 use poundlock_core::platform::Atomic;
 use poundlock_model::{
-    Fault, Model, Mortal, Operation, Patient, Settings, Turns, U32, World, explore, mutex_words,
+    Fault, Model, Mortal, Operation, Patient, Settings, Turns, U32, World, adaptive_words, explore,
 };
 
+use crate::adaptive::{bypassing, lockers};
 use crate::common::{DEADLOCK, Guarded, LATE, NO_SUCH_THREAD, UNORDERED, caught, faulty};
 use crate::condvar::{Giving, THREE, TWO, give_to};
 use crate::last_touch::destroyed_by_the_last;
-use crate::mutex::{lockers, passing_over};
 
 const TWO_OWNERS: &str = "two owners";
 
@@ -44,25 +44,25 @@ fn a_wait_that_is_not_atomic() {
     });
 }
 
-/// DUTY: a spinner, for whom an unlock passed over the sleepers, forgets to look for them.
+/// DUTY: a spinner, for whom an unlock bypassed the sleepers, forgets to look for them.
 #[test]
 fn a_spinner_that_forgets_the_sleepers() {
     caught(&[DEADLOCK], || {
-        passing_over::<Model, AnyNegative>("a forgetful spinner", 1, Settings::default(), true)
+        bypassing::<Model, AnyNegative>("a forgetful spinner", 1, Settings::default(), true)
     });
 }
 
 /// QUIET: a plain release under way when the first sleeper comes is not started over.
 #[test]
-fn a_plain_release_that_is_not_expelled() {
+fn a_plain_release_without_a_fence() {
     caught(&[DEADLOCK], || {
-        let settings = Settings { plain_release: true, ..faulty(TWO, Fault::Unexpelled) };
-        lockers::<Model, AnyNegative>("a plain release that is not expelled", 2, settings, 1)
+        let settings = Settings { plain_release: true, ..faulty(TWO, Fault::Unfenced) };
+        lockers::<Model, AnyNegative>("a plain release without a fence", 2, settings, 1)
     });
 }
 
 /// A caller that unlocks and then begins to wait, which are one step in a right one.
-struct Early<'a>(&'a RawMutex<Model>);
+struct Early<'a>(&'a RawAdaptive<Model>);
 
 impl Guarding<Model> for Early<'_> {
     fn mutex(&self) -> Option<Target<'_, Model>> {
@@ -108,7 +108,7 @@ fn a_wait_that_begins_after_the_release() {
 /// Threads lock, and look whether they are alone at a point where others may come in.
 fn owners(name: &str, fault: Fault) {
     explore::<Model>(name, 2, faulty(TWO, fault), |world| {
-        let mutex = Rc::new(RawMutex::<Model>::default());
+        let mutex = Rc::new(RawAdaptive::<Model>::default());
         let owned = Rc::new(Cell::new(false));
         let work = {
             let mutex = mutex.clone();
@@ -280,7 +280,7 @@ fn a_fork_that_goes_unnoticed() {
     caught(&[DEADLOCK, NO_SUCH_THREAD], || {
         explore::<Model>("a fork that goes unnoticed", 2, THREE, |world| {
             let guarded = Guarded::<Model>::new();
-            mutex_words(&guarded.mutex).head.store(77, std::sync::atomic::Ordering::Relaxed);
+            adaptive_words(&guarded.mutex).head.store(77, std::sync::atomic::Ordering::Relaxed);
             let others = [1, 2].map(|index| {
                 let guarded = guarded.clone();
                 world.spawn(index, move |_| {

@@ -1,5 +1,5 @@
-//! The readers-writer lock: exclusion, no lost wake-up, nothing left behind, nobody forgotten; with deadlines, upgrades and downgrades, in forked
-//! children, and destroyed by its next owner.
+//! The readers-writer lock: exclusion, no lost wake-up, nothing left behind, nobody forgotten; with
+//! deadlines, upgrades and downgrades, in forked children, and destroyed by its next owner.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use loom::cell::UnsafeCell;
 use loom::thread::JoinHandle;
 use poundlock_core::platform::Atomic;
-use poundlock_core::rwlock::{Policy, RawRwLock};
+use poundlock_core::rwlock::{Preference, RawRwLock};
 use poundlock_model::{
     Fault, Model, Modelled, Mortal, Operation, Patient, Report, RwLockWords, Settings, World, explore,
     rwlock_words,
@@ -26,10 +26,10 @@ const SPINNING: Settings = Settings { spins: 2, ..Settings::DEFAULT };
 // In its word.
 const WRITER: u32 = 1 << 31;
 const UPGRADING: u32 = 1 << 29;
-const BARRED: u32 = 1 << 28;
-const SLEEPS: u32 = 1 << 27;
-const CALLED: u32 = 1 << 26;
-const READERS: u32 = CALLED - 1;
+const HEAD_WAITING: u32 = 1 << 28;
+const PARKED: u32 = 1 << 27;
+const WAKE_IN_FLIGHT: u32 = 1 << 26;
+const READERS: u32 = WAKE_IN_FLIGHT - 1;
 
 /// Places that the models count.
 const SHARED: usize = 0;
@@ -39,7 +39,8 @@ const UPGRADED: usize = 3;
 // Instead of that, where destruction is the subject.
 const DESTROYED: usize = 3;
 
-const POLICIES: [Policy; 3] = [Policy::PhaseFair, Policy::ReaderPreferring, Policy::WriterPreferring];
+const POLICIES: [Preference; 3] =
+    [Preference::PhaseFair, Preference::ReaderPreferring, Preference::WriterPreferring];
 
 /// What a thread does with the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,21 +59,22 @@ enum Does {
 
 use Does::*;
 
-/// A lock and what it protects. Two accesses to that which the lock does not order, one of them a write, fail the model.
+/// A lock and what it protects. Two accesses to that which the lock does not order, one of them a write, fail
+/// the model.
 struct Shelf<P: Modelled> {
     lock: RawRwLock<P>,
-    policy: Policy,
+    policy: Preference,
     value: UnsafeCell<u32>,
     /// How many have come in, for the model's own use.
     came: Cell<u32>,
 }
 
 impl<P: Modelled> Shelf<P> {
-    fn new(policy: Policy) -> Rc<Self> {
+    fn new(policy: Preference) -> Rc<Self> {
         Rc::new(Self::unshared(policy))
     }
 
-    fn unshared(policy: Policy) -> Self {
+    fn unshared(policy: Preference) -> Self {
         Shelf { lock: RawRwLock::default(), policy, value: UnsafeCell::new(0), came: Cell::new(0) }
     }
 
@@ -135,7 +137,7 @@ impl<P: Modelled> Shelf<P> {
             ReadsTwice => {
                 lock.lock_read(policy);
                 let before = self.read();
-                lock.lock_read(Policy::ReaderPreferring);
+                lock.lock_read(Preference::ReaderPreferring);
                 assert_eq!(self.read(), before, "somebody wrote in between");
                 lock.unlock_read();
                 lock.unlock_read();
@@ -164,7 +166,7 @@ impl<P: Modelled> Shelf<P> {
 fn watch<P: Modelled>(world: &World, shelf: &Rc<Shelf<P>>) {
     let word = shelf.words().word;
     world.watch(word, SHARED, |word| word & READERS > 1);
-    world.watch(word, RESERVED, |word| word & BARRED != 0);
+    world.watch(word, RESERVED, |word| word & HEAD_WAITING != 0);
     world.watch_change(word, UPGRADED, |before, after| before & UPGRADING != 0 && after & WRITER != 0);
 }
 
@@ -177,7 +179,7 @@ fn all_at_once<P: Modelled>(
     name: &str,
     preemptions: usize,
     settings: Settings,
-    policy: Policy,
+    policy: Preference,
     all: &'static [Does],
 ) -> Report {
     let name = format!("rwlock: {name}, {policy:?}");
@@ -195,7 +197,7 @@ fn all_at_once<P: Modelled>(
 fn in_turn<P: Modelled>(
     name: &str,
     settings: Settings,
-    policy: Policy,
+    policy: Preference,
     holds: Does,
     asleep: &'static [Does],
     more: &'static [Does],
@@ -246,9 +248,9 @@ fn a_reader_and_a_writer() {
 
 #[test]
 fn two_writers() {
-    let report = all_at_once::<Model>("two writers", 3, TWO, Policy::PhaseFair, &[Writes, Writes]);
+    let report = all_at_once::<Model>("two writers", 3, TWO, Preference::PhaseFair, &[Writes, Writes]);
     assert!(report.sleeps > 0 && report.woken > 0, "{report:?}");
-    all_at_once::<Model>("two writers that spin", 3, SPINNING, Policy::PhaseFair, &[Writes, Writes]);
+    all_at_once::<Model>("two writers that spin", 3, SPINNING, Preference::PhaseFair, &[Writes, Writes]);
 }
 
 #[test]
@@ -315,7 +317,7 @@ fn upgrading() {
 #[test]
 fn no_reader_passes_an_upgrade() {
     const CAME_IN: usize = SHARED;
-    for policy in [Policy::PhaseFair, Policy::WriterPreferring] {
+    for policy in [Preference::PhaseFair, Preference::WriterPreferring] {
         let name = format!("rwlock: passing an upgrade, {policy:?}");
         let report = explore::<Model>(&name, 2, THREE, move |world| {
             let shelf = Shelf::<Model>::new(policy);
@@ -349,7 +351,7 @@ fn one_that_may_upgrade_and_leaves() {
 /// Who may upgrade can enter beside the reader that is about to wake it.
 #[test]
 fn called_as_it_enters() {
-    all_at_once::<Model>("called as it enters", 2, THREE, Policy::PhaseFair, &[Looks, Looks, Reads]);
+    all_at_once::<Model>("called as it enters", 2, THREE, Preference::PhaseFair, &[Looks, Looks, Reads]);
 }
 
 #[test]
@@ -369,7 +371,7 @@ fn many_sleepers() {
         let report = in_turn::<Patient>("many sleepers", FOUR, policy, Writes, &[Reads, Writes, Reads], &[]);
         assert!(report.woken > 0, "{report:?}");
         // The first reader comes in before the writer, the other after it.
-        assert_eq!(report.reached[SHARED] > 0, policy != Policy::WriterPreferring, "{report:?}");
+        assert_eq!(report.reached[SHARED] > 0, policy != Preference::WriterPreferring, "{report:?}");
     }
 }
 
@@ -377,12 +379,12 @@ fn many_sleepers() {
 #[test]
 fn reserved() {
     let report =
-        in_turn::<Model>("reserved", TWO, Policy::ReaderPreferring, Writes, &[Writes], &[Writes, Writes]);
+        in_turn::<Model>("reserved", TWO, Preference::ReaderPreferring, Writes, &[Writes], &[Writes, Writes]);
     assert!(report.reached[RESERVED] > 0, "{report:?}");
     let report = in_turn::<Model>(
         "reserved for a reader",
         TWO,
-        Policy::PhaseFair,
+        Preference::PhaseFair,
         Writes,
         &[Reads],
         &[Writes, Writes],
@@ -470,10 +472,10 @@ fn a_real_time_thread_comes_among_sleepers() {
 fn the_more_urgent_one_is_first() {
     let cases = [
         // The first sleep of a writer that is fair ends by itself.
-        (Policy::PhaseFair, Reads),
-        (Policy::ReaderPreferring, Writes),
-        (Policy::WriterPreferring, Writes),
-        (Policy::WriterPreferring, Looks),
+        (Preference::PhaseFair, Reads),
+        (Preference::ReaderPreferring, Writes),
+        (Preference::WriterPreferring, Writes),
+        (Preference::WriterPreferring, Looks),
     ];
     for (policy, does) in cases {
         more_urgent_first(URGENT_SECOND, policy, does);
@@ -482,7 +484,7 @@ fn the_more_urgent_one_is_first() {
 
 const LESS_URGENT_FIRST: &str = "the less urgent one was first";
 
-fn more_urgent_first(settings: Settings, policy: Policy, does: Does) {
+fn more_urgent_first(settings: Settings, policy: Preference, does: Does) {
     let name = format!("rwlock: the more urgent one, {does:?}, {policy:?}");
     explore::<Patient>(&name, 3, settings, move |world| {
         let shelf = Shelf::<Patient>::new(policy);
@@ -510,7 +512,7 @@ fn more_urgent_first(settings: Settings, policy: Policy, does: Does) {
 fn without_a_record() {
     let settings = Settings { unregistered: 2, ..TWO };
     for all in [&[Reads, Writes], &[Writes, Reads], &[Reads, Upgrades], &[Upgrades, Reads]] {
-        all_at_once::<Model>("without a record", 2, settings, Policy::PhaseFair, all);
+        all_at_once::<Model>("without a record", 2, settings, Preference::PhaseFair, all);
     }
 }
 
@@ -570,12 +572,12 @@ fn trying() {
     }
 }
 
-/// The main thread is inside. Thread 1 sleeps and may give up, the others sleep for as long as it takes. Its end comes before the
-/// main thread leaves or after.
+/// The main thread is inside. Thread 1 sleeps and may give up, the others sleep for as long as it takes. Its
+/// end comes before the main thread leaves or after.
 fn giving_up<P: Modelled>(
     name: &str,
     settings: Settings,
-    policy: Policy,
+    policy: Preference,
     [holds, impatient]: [Does; 2],
     patient: &'static [Does],
     after: bool,
@@ -670,7 +672,7 @@ fn times_out() {
 /// A reader waits behind a writer for a lock that readers hold: when the writer gives up it comes in.
 #[test]
 fn times_out_before_another() {
-    for policy in [Policy::PhaseFair, Policy::WriterPreferring] {
+    for policy in [Preference::PhaseFair, Preference::WriterPreferring] {
         giving_up::<Model>("times out before a writer", THREE, policy, [Reads, Writes], &[Writes], false);
         giving_up::<Model>("times out before a reader", THREE, policy, [Writes, Writes], &[Reads], false);
         giving_up::<Model>(
@@ -685,7 +687,7 @@ fn times_out_before_another() {
     giving_up::<Model>(
         "times out behind the bar",
         THREE,
-        Policy::WriterPreferring,
+        Preference::WriterPreferring,
         [Reads, Writes],
         &[Reads],
         false,
@@ -695,10 +697,11 @@ fn times_out_before_another() {
 /// Who gives an upgrade up lets those in that waited because of it.
 #[test]
 fn upgrade_times_out_before_a_reader() {
-    giving_up::<Model>("upgrade times out", THREE, Policy::PhaseFair, [Reads, Upgrades], &[Reads], false);
+    giving_up::<Model>("upgrade times out", THREE, Preference::PhaseFair, [Reads, Upgrades], &[Reads], false);
 }
 
-// Destroyed by whoever is the last to come in, if that is a writer: all others have left by then, but may not have returned.
+// Destroyed by whoever is the last to come in, if that is a writer: all others have left by then, but may not
+// have returned.
 
 fn destroyed_by_the_last<P: Modelled>(
     name: &str,
@@ -708,7 +711,7 @@ fn destroyed_by_the_last<P: Modelled>(
 ) -> Report {
     let name = format!("rwlock: {name}");
     explore::<P>(&name, 2, settings, move |world| {
-        let shelf = Mortal::new(world, Shelf::<P>::unshared(Policy::PhaseFair));
+        let shelf = Mortal::new(world, Shelf::<P>::unshared(Preference::PhaseFair));
         let work = move |shelf: &Mortal<Shelf<P>>, does: Does, inside: bool| {
             if !inside {
                 match does {
@@ -779,23 +782,23 @@ fn destroyed() {
 
 // Forks.
 
-/// The parent's waiters are not in the child, whatever they left: two threads of the child come to the lock, one of which may be inside
-/// already.
-fn forked(name: &str, all: [Does; 2], held: bool, word: u32, guard: u32) {
+/// The parent's waiters are not in the child, whatever they left: two threads of the child come to the lock,
+/// one of which may be inside already.
+fn forked(name: &str, all: [Does; 2], held: bool, word: u32, wait_lock: u32) {
     const GHOST: u32 = 77;
     let settings = Settings { epoch: 7, ..TWO };
     let name = format!("rwlock: {name}, {all:?}");
     let report = explore::<Model>(&name, 2, settings, move |world| {
-        let shelf = Shelf::<Model>::new(Policy::WriterPreferring);
+        let shelf = Shelf::<Model>::new(Preference::WriterPreferring);
         if held {
-            shelf.lock.lock_write(Policy::WriterPreferring);
+            shelf.lock.lock_write(Preference::WriterPreferring);
         }
         let words = shelf.words();
         words.word.store(word | if held { WRITER } else { 0 }, Relaxed);
         words.head.store(GHOST, Relaxed);
         words.readers.store(GHOST + 4, Relaxed);
         words.writers.store(GHOST, Relaxed);
-        words.guard.store(guard, Relaxed);
+        words.wait_lock.store(wait_lock, Relaxed);
         let other = shelf.passer(world, 1, all[1]);
         let mut writes = 0;
         if held {
@@ -806,7 +809,7 @@ fn forked(name: &str, all: [Does; 2], held: bool, word: u32, guard: u32) {
             writes += shelf.pass(all[0]);
         }
         writes += other.join().unwrap();
-        if words.guard.peek() & 0xff != settings.epoch {
+        if words.wait_lock.peek() & 0xff != settings.epoch {
             // Nobody had to wait, so nobody looked at what is there.
             assert_eq!(shelf.write(), writes);
             return;
@@ -822,9 +825,9 @@ fn in_a_forked_child() {
     const LOCKED: u32 = 3 << 30;
     for all in [[Reads, Writes], [Writes, Reads], [Writes, Writes]] {
         for held in [false, true] {
-            forked("forked, asleep", all, held, SLEEPS, 3);
-            forked("forked, reserved", all, held, BARRED, 3);
-            forked("forked, reserved and asleep", all, held, BARRED | SLEEPS, LOCKED | 3);
+            forked("forked, asleep", all, held, PARKED, 3);
+            forked("forked, reserved", all, held, HEAD_WAITING, 3);
+            forked("forked, reserved and asleep", all, held, HEAD_WAITING | PARKED, LOCKED | 3);
         }
     }
 }
@@ -835,7 +838,7 @@ fn in_a_forked_child() {
 fn a_lost_wake_up() {
     caught(&[DEADLOCK], || {
         let settings = faulty(TWO, Fault::LoseWake(0));
-        all_at_once::<Model>("a lost wake-up", 2, settings, Policy::WriterPreferring, &[Writes, Writes])
+        all_at_once::<Model>("a lost wake-up", 2, settings, Preference::WriterPreferring, &[Writes, Writes])
     });
     caught(&[DEADLOCK], || {
         let settings = faulty(TWO, Fault::LoseWake(0));
@@ -843,7 +846,7 @@ fn a_lost_wake_up() {
             "a lost wake-up of a writer",
             2,
             settings,
-            Policy::WriterPreferring,
+            Preference::WriterPreferring,
             &[Reads, Writes],
         )
     });
@@ -853,7 +856,7 @@ fn a_lost_wake_up() {
             "a lost wake-up to upgrade",
             2,
             settings,
-            Policy::WriterPreferring,
+            Preference::WriterPreferring,
             &[Reads, Upgrades],
         )
     });
@@ -863,7 +866,7 @@ fn a_lost_wake_up() {
 fn a_wait_that_is_not_atomic() {
     caught(&[DEADLOCK], || {
         let settings = faulty(TWO, Fault::TornWait);
-        all_at_once::<Patient>("a torn wait", 2, settings, Policy::WriterPreferring, &[Reads, Writes])
+        all_at_once::<Patient>("a torn wait", 2, settings, Preference::WriterPreferring, &[Reads, Writes])
     });
 }
 
@@ -872,7 +875,7 @@ fn no_release() {
     for all in [&[Reads, Writes], &[Writes, Writes], &[Upgrades, Reads], &[Downgrades, Reads]] {
         caught(&[UNORDERED], || {
             let settings = faulty(TWO, Fault::WeakRelease);
-            all_at_once::<Model>("no release", 2, settings, Policy::WriterPreferring, all)
+            all_at_once::<Model>("no release", 2, settings, Preference::WriterPreferring, all)
         });
     }
 }
@@ -882,7 +885,7 @@ fn no_acquire() {
     for all in [&[Reads, Writes], &[Writes, Writes], &[Upgrades, Reads], &[Downgrades, Reads]] {
         caught(&[UNORDERED], || {
             let settings = faulty(TWO, Fault::WeakAcquire);
-            all_at_once::<Model>("no acquire", 2, settings, Policy::WriterPreferring, all)
+            all_at_once::<Model>("no acquire", 2, settings, Preference::WriterPreferring, all)
         });
     }
 }
@@ -891,7 +894,7 @@ fn no_acquire() {
 fn a_relaxed_compare_and_swap() {
     caught(&[UNORDERED], || {
         let settings = faulty(TWO, Fault::Weaken(Operation::CompareExchange));
-        all_at_once::<Model>("relaxed", 2, settings, Policy::WriterPreferring, &[Reads, Writes])
+        all_at_once::<Model>("relaxed", 2, settings, Preference::WriterPreferring, &[Reads, Writes])
     });
 }
 
@@ -900,7 +903,7 @@ fn a_relaxed_compare_and_swap() {
 fn a_head_that_is_overlooked() {
     caught(&[LESS_URGENT_FIRST], || {
         let settings = faulty(URGENT_SECOND, Fault::Omit(Operation::FetchOr, 0));
-        more_urgent_first(settings, Policy::WriterPreferring, Writes);
+        more_urgent_first(settings, Preference::WriterPreferring, Writes);
     });
 }
 
@@ -908,8 +911,8 @@ fn a_head_that_is_overlooked() {
 #[test]
 fn a_sleeper_that_does_not_say_so() {
     caught(&[DEADLOCK], || {
-        let settings = faulty(TWO, Fault::Omit(Operation::FetchOr, SLEEPS));
-        all_at_once::<Model>("a secret sleeper", 2, settings, Policy::WriterPreferring, &[Writes, Writes])
+        let settings = faulty(TWO, Fault::Omit(Operation::FetchOr, PARKED));
+        all_at_once::<Model>("a secret sleeper", 2, settings, Preference::WriterPreferring, &[Writes, Writes])
     });
 }
 
@@ -917,7 +920,7 @@ fn a_sleeper_that_does_not_say_so() {
 /// calls a head that is awake, and only one that is awake enters.
 #[test]
 fn a_mark_goes_with_the_entry() {
-    let settings = faulty(THREE, Fault::Omit(Operation::FetchAnd, !CALLED));
+    let settings = faulty(THREE, Fault::Omit(Operation::FetchAnd, !WAKE_IN_FLIGHT));
     for policy in POLICIES {
         all_at_once::<Model>("marked", 2, settings, policy, &[Looks, Looks, Reads]);
     }
@@ -927,8 +930,8 @@ fn a_mark_goes_with_the_entry() {
 #[test]
 fn a_mark_that_is_left() {
     caught(&["something is left"], || {
-        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !(BARRED | CALLED)));
-        giving_up::<Model>("marked", settings, Policy::ReaderPreferring, [Reads, Writes], &[], false);
+        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !(HEAD_WAITING | WAKE_IN_FLIGHT)));
+        giving_up::<Model>("marked", settings, Preference::ReaderPreferring, [Reads, Writes], &[], false);
     });
 }
 
@@ -936,8 +939,8 @@ fn a_mark_that_is_left() {
 #[test]
 fn a_reservation_that_is_left() {
     caught(&[DEADLOCK, "something is left"], || {
-        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !(BARRED | CALLED)));
-        giving_up::<Model>("left", settings, Policy::WriterPreferring, [Reads, Writes], &[], false);
+        let settings = faulty(TWO, Fault::Omit(Operation::FetchAnd, !(HEAD_WAITING | WAKE_IN_FLIGHT)));
+        giving_up::<Model>("left", settings, Preference::WriterPreferring, [Reads, Writes], &[], false);
     });
 }
 

@@ -22,10 +22,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{LazyLock, Once};
 
-use poundlock_core::names::LockName;
-use poundlock_core::platform::Tuning;
-use poundlock_core::qspin::Kind;
-use poundlock_core::rwlock::Policy;
+use poundlock_core::qspin::Form;
+use poundlock_core::rwlock::Preference;
+use poundlock_core::tunings::Tunings;
+use poundlock_core::{adaptive, handoff, poundlock, qspin, rwlock};
+use poundlock_names::{LockName, Named};
 
 pub use crate::mutexes::Mutex;
 pub(crate) use adversary::{Adversary, Blow, Since};
@@ -86,7 +87,7 @@ pub struct Promise {
     /// A waiter has its turn, however many others want it, and whatever they do.
     pub turn: bool,
     /// While a waiter sleeps, others acquire it a bounded number of times: see SERVICE in
-    /// [`poundlock_core::barging`].
+    /// [`poundlock_core::poundlock`].
     pub bypass: bool,
 }
 
@@ -111,7 +112,7 @@ pub enum Subject {
 
 /// The names of all locks that can be tried, ours first.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    locks::names().chain(Policy::ALL.into_iter().map(Policy::name))
+    locks::names().chain(Preference::ALL.into_iter().map(Preference::name))
 }
 
 /// What was found.
@@ -265,7 +266,7 @@ impl<'a> Case<'a> {
             evidence: if one_in(random, 4) { Evidence::Exact } else { Evidence::Displaced },
             spin: [200, 1_000, 4_000, 20_000][random.usize(..4)] * NANOSECOND,
             plain_release: !one_in(random, 4),
-            tuning: tuning(random),
+            tunings: tunings(random),
             disturbance: Some(disturbance),
         };
         let priorities = if one_in(random, 4) { random.u32(2..=4) } else { 1 };
@@ -278,24 +279,44 @@ fn one_in(random: &mut fastrand::Rng, count: u32) -> bool {
 }
 
 /// Constants with which rare paths are common, mostly.
-fn tuning(random: &mut fastrand::Rng) -> Tuning {
-    let usual = Tuning::USER_SPACE;
+fn tunings(random: &mut fastrand::Rng) -> Tunings {
     if one_in(random, 4) {
-        return usual;
+        return Tunings::USER_SPACE;
     }
-    Tuning {
-        handoff_after: random.u32(1..=3),
-        passes_before_wake: random.u32(1..=6),
-        releases_before_wake: random.u32(1..=4),
-        glances: random.u32(..=2),
-        turns_a_look: [1, 16, 2_500, 10_000][random.usize(..4)],
-        looks_in_vain: random.u32(1..=2),
-        waits_a_trial: random.u32(1..=4),
-        spun_before_trial: random.u32(1..=64),
-        spins_for_hand_over: random.u32(..=2),
-        stint: random.usize(1_000..50_000),
-        owners_a_stint_check: random.u32(..=2),
-        longest_interval: random.u32(1..=6),
+    let handoff_after = random.u32(1..=3);
+    let bypasses_before_wake = random.u32(1..=6);
+    let releases_before_wake = random.u32(1..=4);
+    let optimistic_looks = random.u32(..=2);
+    let turns_a_look = [1, 16, 2_500, 10_000][random.usize(..4)];
+    let looks_in_vain = random.u32(1..=2);
+    let waits_a_trial = random.u32(1..=4);
+    let spun_before_trial = random.u32(1..=64);
+    let spins_for_hand_over = random.u32(..=2);
+    let slice = random.usize(1_000..50_000);
+    let owners_a_slice_check = random.u32(..=2);
+    Tunings {
+        poundlock: poundlock::Tuning {
+            handoff_after,
+            releases_before_wake,
+            bypasses_before_wake: bypasses_before_wake.div_ceil(4),
+            optimistic_looks,
+            looks_in_vain,
+            waits_a_trial,
+            spun_before_trial,
+            spins_for_hand_over,
+            slice,
+            owners_a_slice_check,
+            longest_interval: random.u32(1..=6),
+        },
+        adaptive: adaptive::Tuning { handoff_after, bypasses_before_wake },
+        handoff: handoff::Tuning { turns_a_look },
+        rwlock: rwlock::Tuning {
+            handoff_after,
+            turns_a_look,
+            slice: slice / 2,
+            leavings_a_slice_check: owners_a_slice_check / 2,
+        },
+        qspin: qspin::Tuning { optimistic_looks, handoff_after, bypasses_before_wake },
     }
 }
 
@@ -335,16 +356,16 @@ impl Promise {
     /// What the lock of this name promises: see `core`'s documentation of each.
     pub fn of(lock: &str) -> Promise {
         let ordered = |wait| Promise { ordered: Some(wait), turn: true, bypass: false };
-        if let Some(policy) = Policy::parse(lock) {
+        if let Some(policy) = Preference::parse(lock) {
             // Each of the others may starve some.
-            return Promise { turn: policy == Policy::PhaseFair, ..Promise::default() };
+            return Promise { turn: policy == Preference::PhaseFair, ..Promise::default() };
         }
-        match (LockName::parse(lock), Kind::parse(lock)) {
+        match (LockName::parse(lock), Form::parse(lock)) {
             // A spinner is not in the queue.
             (Some(lock), _) if lock.spinning().is_some() => ordered(Wait::Asleep),
             (Some(LockName::Poundlock), _) => Promise { ordered: None, turn: true, bypass: true },
-            (Some(_), _) | (_, Some(Kind::Paravirtual)) => Promise { turn: true, ..Promise::default() },
-            (_, Some(Kind::Native)) => ordered(Wait::Spinning),
+            (Some(_), _) | (_, Some(Form::Paravirtual)) => Promise { turn: true, ..Promise::default() },
+            (_, Some(Form::Native)) => ordered(Wait::Spinning),
             _ if matches!(lock, "ticket" | "ticket-pv" | "mcs") => ordered(Wait::Spinning),
             _ => Promise::default(),
         }

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use poundlock_core::condvar::{Outcome, RawCondvar};
 use poundlock_core::platform::{Clock, Deadline, Platform};
-use poundlock_core::rwlock::Policy;
+use poundlock_core::qspin::Halting;
+use poundlock_core::rwlock::Preference;
 
 use super::adversary::Place;
 use super::{Case, Found, Promise, Report, Scene, Subject, Wait};
@@ -100,17 +101,17 @@ fn after(time: Picoseconds) -> Deadline {
 /// others are before it, for each of them all goes wrong that the lock admits, and scheduler and adversary do
 /// their worst.
 fn bound(case: &Case<'_>, promised: bool) -> Option<(usize, Picoseconds)> {
-    let tuning = case.settings.tuning;
+    let tuning = case.settings.tunings.adaptive;
     let services = u64::from(case.threads * (tuning.handoff_after + 2));
-    let passes = u64::from(tuning.passes_before_wake + 100);
+    let passes = u64::from(tuning.bypasses_before_wake + 100);
     let time = 500 * MICROSECOND + 2 * case.machine.scheduler().latency + passes * case.inside;
     promised.then_some(((services * passes) as usize, services * time))
 }
 
-/// SERVICE of [`poundlock_core::barging`], in numbers: how often others acquire the mutex while a waiter is
+/// SERVICE of [`poundlock_core::poundlock`], in numbers: how often others acquire the mutex while a waiter is
 /// in its list.
 fn bypass_bound(case: &Case<'_>) -> u64 {
-    let tuning = case.settings.tuning;
+    let tuning = case.settings.tunings.poundlock;
     let stays = u64::from(tuning.handoff_after) + 1;
     let services_a_stay = u64::from(case.threads - 1) * stays + 1;
     let acquisitions_a_service = (1 << tuning.releases_before_wake) + 2;
@@ -391,7 +392,7 @@ impl Stage {
         self.stays();
         if one_in(4) {
             // Once more, whatever threads wait.
-            lock.raw().lock_read(Policy::ReaderPreferring);
+            lock.raw().lock_read(Preference::ReaderPreferring);
             self.shares();
             self.stays();
             self.shares_no_more();

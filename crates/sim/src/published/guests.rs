@@ -42,7 +42,8 @@ fn build(row: &Row) -> Option<Comparison> {
 pub(super) fn tables() -> Vec<Table> {
     vec![Table {
         name: "pvqspinlock_kernel_build",
-        about: "building a kernel in guests on 32 CPUs: the paravirtual queue spinlock in place of the paravirtual ticket lock",
+        about: "building a kernel in guests on 32 CPUs: \
+            the paravirtual queue spinlock in place of the paravirtual ticket lock",
         unit: "seconds",
         fitted: true,
         rows: compared(include_str!("../../reference/pvqspinlock_kernel_build.csv"), build),

@@ -65,7 +65,8 @@ fn slow_path() -> Table {
     };
     Table {
         name: "mutex_slowpath_time",
-        about: "AIM7 high_systime, 1500 users: CPU time in the mutex's slow path (ours: all spinning for the mutex, which the source counts apart)",
+        about: "AIM7 high_systime, 1500 users: CPU time in the mutex's slow path \
+            (ours: all spinning for the mutex, which the source counts apart)",
         unit: "% of CPU time",
         fitted: false,
         rows: compared(include_str!("../../reference/mutex_slowpath_time.csv"), comparison),

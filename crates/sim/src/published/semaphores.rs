@@ -44,7 +44,8 @@ fn sembench() -> Table {
     };
     Table {
         name: "sembench",
-        about: "sembench -t 250 -w 64 -o 0 -r 30 -b on 4 CPUs: one pass over the sleepers, who are woken after the array's lock is released",
+        about: "sembench -t 250 -w 64 -o 0 -r 30 -b on 4 CPUs: one pass over the sleepers, \
+            who are woken after the array's lock is released",
         unit: "each line its own",
         fitted: true,
         rows: vec![

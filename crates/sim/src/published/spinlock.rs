@@ -64,7 +64,8 @@ fn contention() -> Table {
     };
     Table {
         name: "qspinlock_contention_time",
-        about: "AIM7 high_systime: CPU time in spinlocks (with the queue spinlock: its fast and its slow path)",
+        about: "AIM7 high_systime: CPU time in spinlocks \
+            (with the queue spinlock: its fast and its slow path)",
         unit: "% of CPU time",
         fitted: true,
         rows: compared(include_str!("../../reference/qspinlock_contention_time.csv"), comparison),

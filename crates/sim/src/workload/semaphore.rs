@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use poundlock_core::mcs;
 use poundlock_core::node::Held;
-use poundlock_core::platform::{Atomic, Platform, Running, Spin};
+use poundlock_core::platform::{Atomic, Platform, Running, Spin, Until};
 
 use crate::atomic::U32;
 use crate::engine::Engine;
@@ -120,7 +120,7 @@ impl Semaphore {
             return false;
         }
         let Some(held) = Held::<Sim>::take() else { return false };
-        let mut budget = Sim::spin();
+        let mut budget = Budget::fresh();
         if !mcs::join::<Sim>(&self.words.0.spinners, held.id, &mut budget) {
             return false;
         }
@@ -169,7 +169,7 @@ impl Semaphore {
                 }
             }
             if own.swap(0, Acquire) == 0 && count.load(Relaxed) & HELD != 0 {
-                Sim::wait(own, 0, None);
+                Sim::wait(own, 0, Until::Woken);
             }
         }
     }

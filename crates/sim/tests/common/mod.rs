@@ -1,4 +1,5 @@
-//! A machine for tests: two sockets, two cores each, with two threads a core. Its numbers are round, and of no real machine.
+//! A machine for tests: two sockets, two cores each, with two threads a core. Its numbers are round, and of
+//! no real machine.
 
 #[allow(
     unused_imports,

@@ -90,7 +90,7 @@ impl<A: Array> Sleepers for Semaphores<A> {
 }
 
 /// A word for each thread: 1 if it has been woken.
-struct Words(Vec<Alone<<Linux as Platform>::U32>>);
+struct Words(Vec<Alone<<Linux as poundlock_core::atomic::Atomics>::U32>>);
 
 impl Words {
     fn new(threads: usize) -> Words {
@@ -113,7 +113,7 @@ struct Futexes(Words);
 impl Sleepers for Futexes {
     fn sleep(&self, number: u32) -> std::result::Result<(), Errno> {
         while !self.0.taken(number) {
-            Linux::wait(&self.0.0[number as usize].0, 0, None);
+            Linux::wait(&self.0.0[number as usize].0, 0, poundlock_core::platform::Until::Woken);
         }
         Ok(())
     }

@@ -135,13 +135,13 @@ impl<A: Array> Bed for Semaphores<A> {
 }
 
 /// A word for each: 1 if it has been woken.
-struct Futexes(Vec<<Linux as Platform>::U32>);
+struct Futexes(Vec<<Linux as poundlock_core::atomic::Atomics>::U32>);
 
 impl Bed for Futexes {
     fn sleep(&self, number: usize) -> std::result::Result<(), Errno> {
         let word = &self.0[number];
         while word.load(Acquire) == 0 {
-            Linux::wait(word, 0, None);
+            Linux::wait(word, 0, poundlock_core::platform::Until::Woken);
         }
         word.store(0, Relaxed);
         Ok(())

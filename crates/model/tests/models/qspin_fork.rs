@@ -1,13 +1,13 @@
-//! Queue spinlocks in a forked child, whose words speak of threads that do not exist there. Those are the threads from 19
-//! on here: a model fails when it follows such a name, for there is no such record.
+//! Queue spinlocks in a forked child, whose words speak of threads that do not exist there. Those are the
+//! threads from 19 on here: a model fails when it follows such a name, for there is no such record.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use poundlock_core::platform::Atomic;
-use poundlock_core::qspin::{Form, Layout, Native, Paravirtual, Virtual};
+use poundlock_core::qspin::{ChosenForm, Layout, Native, Paravirtual, Virtual};
 use poundlock_model::{Model, Settings, explore};
 
-use crate::spin::{LOCKED, SLOW, Spun, TWO, for_each_layout};
+use crate::qspin::{LOCKED, SLOW, Spun, TWO, for_each_layout};
 
 /// A child whose parent was not forked itself.
 pub(crate) const CHILD: Settings = Settings { spins: 0, epoch: 7, ..TWO };
@@ -20,7 +20,7 @@ pub(crate) fn left<L: Layout>() -> u32 {
 }
 
 /// Two threads of the child come to the lock at once, in which more was left.
-pub(crate) fn free<L: Layout, F: Form>(name: &str, settings: Settings, more: u32) {
+pub(crate) fn free<L: Layout, F: ChosenForm>(name: &str, settings: Settings, more: u32) {
     let report = explore::<Model>(name, 3, settings, move |world| {
         let spun = Spun::<Model, L>::new();
         spun.word().store(left::<L>() | more, Relaxed);
@@ -34,7 +34,7 @@ pub(crate) fn free<L: Layout, F: Form>(name: &str, settings: Settings, more: u32
 }
 
 /// The thread that forked holds the lock, and unlocks it while a new thread comes.
-fn held<L: Layout, F: Form>(name: &str, more: u32) {
+fn held<L: Layout, F: ChosenForm>(name: &str, more: u32) {
     explore::<Model>(name, 3, CHILD, move |world| {
         let spun = Spun::<Model, L>::new();
         spun.lock.lock::<F>();

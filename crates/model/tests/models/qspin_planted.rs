@@ -4,9 +4,9 @@ use poundlock_core::qspin::{Native, Paravirtual, Small, Virtual};
 use poundlock_model::{Fault, Model, Operation, Patient, Settings};
 
 use crate::common::{DEADLOCK, ENDLESS, LATE, NO_SUCH_THREAD, UNORDERED, caught, faulty};
-use crate::spin::{SLOW, Spun, THREE, TWO, destroyed_by_the_last, passers, passers_at, queue_of_three};
-use crate::spin_fork::{CHILD, free};
-use crate::spin_paravirt::{HALTING, HALTING_THREE, first_halts, woken};
+use crate::qspin::{SLOW, Spun, THREE, TWO, destroyed_by_the_last, passers, passers_at, queue_of_three};
+use crate::qspin_fork::{CHILD, free};
+use crate::qspin_paravirt::{HALTING, HALTING_THREE, first_halts, woken};
 
 /// States of a node.
 const HASHED: u32 = 8;
@@ -46,9 +46,9 @@ fn a_halt_that_is_not_atomic() {
 
 /// HALTS: the first head to halt relies on its kick.
 #[test]
-fn a_first_halt_without_a_patrol() {
+fn a_first_halt_without_a_timed_wait() {
     caught(&[DEADLOCK], || {
-        first_halts::<Small>("a first halt without a patrol", faulty(HALTING, Fault::Unpatrolled));
+        first_halts::<Small>("a first halt without a timed wait", faulty(HALTING, Fault::Unlooked));
     });
 }
 

@@ -1,4 +1,5 @@
-//! The small lock that guards a sleepers' list: two bits of a word, in which the epoch of its last use is noted too.
+//! The wait lock: the small lock of a sleepers' list. Two bits of a word, in which the epoch of its last use
+//! is noted too.
 //!
 //! [`LOCKED`] is the lock; [`CONTENDED`] says that somebody may sleep for it, on the same word. The critical
 //! sections are a few dozen instructions, so a waiter spins first; it sleeps because the holder may have
@@ -10,30 +11,31 @@
 //!
 //! # Forks
 //!
-//! In a forked child the lock may be held by, and the words that it guards may name, threads that do not exist
-//! there. The [`EPOCH`] bits hold the [`Platform::epoch`] in which they were last used, and whoever is about to use
-//! them calls [`renew`] first, which clears them once if that was another.
+//! In a forked child the lock may be held by, and the words that it guards may name, threads that do not
+//! exist there. The [`EPOCH`] bits hold the [`Platform::epoch`] in which they were last used, and whoever is
+//! about to use them calls [`renew`] first, which clears them once if that was another.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::platform::{Atomic, Platform, Spin};
+use crate::platform::{Atomic, Platform, Spin, Until};
 
 /// Held.
-pub(crate) const LOCKED: u32 = 1 << 31;
+const LOCKED: u32 = 1 << 31;
 /// Somebody may sleep for it.
-pub(crate) const CONTENDED: u32 = 1 << 30;
+const CONTENDED: u32 = 1 << 30;
 /// Both bits.
-pub(crate) const BITS: u32 = LOCKED | CONTENDED;
+const BITS: u32 = LOCKED | CONTENDED;
 
 /// The guarded words are being cleared for this epoch.
-pub(crate) const CLEARING: u32 = 1 << 27;
-/// The epoch. Bits 28 and 29 are the user's.
+const CLEARING: u32 = 1 << 27;
+/// The epoch. Bits 28 and 29 are those of [`super::bias`].
 const EPOCH: u32 = CLEARING - 1;
 
 /// Makes the lock and the words that it guards this process's own: if they are of another epoch, one thread
-/// releases the lock and calls `clear`, and the others wait for that. Of the user's bits, those in `keep` stay.
+/// releases the lock and calls `clear`, and the others wait for that. Of the other bits, those in `keep`
+/// stay.
 #[inline]
-pub(crate) fn renew<P: Platform>(word: &P::U32, keep: u32, clear: impl FnOnce()) {
+pub(crate) fn renew<P: Platform>(word: &P::U32, keep: u32, clear: impl Fn()) {
     let epoch = P::epoch() & EPOCH;
     // Acquire: partner of the release in `renew_slow`; whoever sees the epoch sees the words cleared.
     if word.load(Acquire) & (EPOCH | CLEARING) != epoch {
@@ -42,30 +44,33 @@ pub(crate) fn renew<P: Platform>(word: &P::U32, keep: u32, clear: impl FnOnce())
 }
 
 #[cold]
-fn renew_slow<P: Platform>(word: &P::U32, epoch: u32, keep: u32, clear: impl FnOnce()) {
-    let mut round = 0;
-    loop {
+fn renew_slow<P: Platform>(word: &P::U32, epoch: u32, keep: u32, clear: impl Fn()) {
+    super::stall_until::<P, ()>(|| {
         let seen = word.load(Acquire);
         if seen & (EPOCH | CLEARING) == epoch {
-            return;
+            return Some(());
         }
-        // Of another epoch, perhaps left behind by a fork in the middle of clearing: ours to clear. The lock is
-        // nobody's in this epoch, since everybody comes through here first.
+        // Of another epoch, perhaps left behind by a fork in the middle of clearing: ours to clear. The lock
+        // is nobody's in this epoch, since everybody comes through here first.
         let claim = epoch | CLEARING | seen & keep;
-        if seen & EPOCH != epoch && word.compare_exchange(seen, claim, Acquire, Relaxed).is_ok() {
-            clear();
-            word.fetch_and(!CLEARING, Release);
-            return;
+        if seen & EPOCH == epoch || word.compare_exchange(seen, claim, Acquire, Relaxed).is_err() {
+            return None;
         }
-        P::stall(round);
-        round = round.saturating_add(1);
-    }
+        clear();
+        word.fetch_and(!CLEARING, Release);
+        Some(())
+    });
+}
+
+/// Whether nobody has it, waits for it, or clears what it guards. Acquire: what was done under it is there.
+pub(crate) fn is_idle<P: Platform>(word: &P::U32) -> bool {
+    word.load(Acquire) & (BITS | CLEARING) == 0
 }
 
 /// Takes the lock, whatever the other bits of `word` are.
 pub(crate) fn lock<P: Platform>(word: &P::U32) {
     let mut slept = 0;
-    let mut budget = P::spin();
+    let mut budget = P::Spin::fresh();
     loop {
         let seen = word.load(Relaxed);
         if seen & LOCKED == 0 {
@@ -81,7 +86,7 @@ pub(crate) fn lock<P: Platform>(word: &P::U32) {
         if seen & CONTENDED == 0 && word.compare_exchange(seen, seen | CONTENDED, Relaxed, Relaxed).is_err() {
             continue;
         }
-        P::wait(word, seen | CONTENDED, None);
+        P::wait(word, seen | CONTENDED, Until::Woken);
         slept = CONTENDED;
     }
 }

@@ -1,7 +1,7 @@
-//! The lock hash's memory.
+//! Where the paravirtual spinlock finds its halted queue heads: the memory of the lock hash.
 //!
-//! A line for every index that a lock word can name, mapped when the first waiter halts. The kernel provides pages only
-//! where it is used, and wipes them in a forked child, whose parent's waiters do not exist there.
+//! A line for every index that a lock word can name, mapped when the first waiter halts. The kernel provides
+//! pages only where it is used, and wipes them in a forked child, whose parent's waiters do not exist there.
 
 use core::ptr;
 use core::sync::atomic::{
@@ -21,7 +21,7 @@ static TABLE: AtomicPtr<Line<Linux>> = AtomicPtr::new(ptr::null_mut());
 /// It is not to be had.
 static ABSENT: AtomicBool = AtomicBool::new(false);
 
-/// See [`Platform::lock_hash`](poundlock_core::Platform::lock_hash).
+/// See [`Halting::lock_hash`](poundlock_core::qspin::Halting::lock_hash).
 #[inline]
 pub(crate) fn lines() -> Option<&'static [Line<Linux>]> {
     let known = TABLE.load(Acquire);

@@ -1,9 +1,10 @@
 //! The mutex: exclusion, no lost wake-up, nothing left behind.
 
 use crate::common::{Guarded, for_each_variant};
-use poundlock_core::mutex::{Failure, Variant};
+use poundlock_core::adaptive::Variant;
+use poundlock_core::waiting::Failure;
 
-use poundlock_model::{Model, Modelled, Patient, Report, Settings, World, explore, mutex_words};
+use poundlock_model::{Model, Modelled, Patient, Report, Settings, World, adaptive_words, explore};
 
 /// What an owner word says while a sleeper that was handed the mutex has not woken.
 const HANDED_OVER: u32 = u32::MAX;
@@ -13,18 +14,18 @@ const HAND_OVER: usize = 0;
 const PASSED_OVER: usize = 1;
 const WAIT_LOCK_SLEEP: usize = 2;
 
-/// Counts hand-offs, releases that pass over a sleeper for a spinner, and sleeps for the wait lock.
+/// Counts hand-offs, releases that bypass a sleeper for a spinner, and sleeps for the wait lock.
 fn watch<P: Modelled>(world: &World, guarded: &std::rc::Rc<Guarded<P>>) {
-    let words = mutex_words(&guarded.mutex);
+    let words = adaptive_words(&guarded.mutex);
     world.watch(words.owner, HAND_OVER, |owner| owner == HANDED_OVER);
     let weak = std::rc::Rc::downgrade(guarded);
     world.watch(words.count, PASSED_OVER, move |count| {
         weak.upgrade().is_some_and(|guarded| {
-            let words = mutex_words(&guarded.mutex);
+            let words = adaptive_words(&guarded.mutex);
             count == 0 && words.head.peek() != 0 && words.tail.peek() != 0
         })
     });
-    world.watch_sleep(words.guard, WAIT_LOCK_SLEEP);
+    world.watch_sleep(words.wait_lock, WAIT_LOCK_SLEEP);
 }
 
 /// Locks and unlocks.
@@ -34,9 +35,9 @@ fn pass<P: Modelled, V: Variant>(guarded: &Guarded<P>) {
     guarded.mutex.unlock::<V>();
 }
 
-/// Thread 1 sleeps in the list, thread 2 comes to spin while the main thread unlocks, which may pass over the
+/// Thread 1 sleeps in the list, thread 2 comes to spin while the main thread unlocks, which may bypass the
 /// sleeper: the spinner has to see to it then, whether it acquires or gives up.
-pub(crate) fn passing_over<P: Modelled, V: Variant>(
+pub(crate) fn bypassing<P: Modelled, V: Variant>(
     name: &str,
     preemptions: usize,
     settings: Settings,
@@ -47,8 +48,8 @@ pub(crate) fn passing_over<P: Modelled, V: Variant>(
         let guarded = Guarded::<P>::new();
         watch(world, &guarded);
         if blind {
-            let words = mutex_words(&guarded.mutex);
-            world.make_blind(words.head, words.guard);
+            let words = adaptive_words(&guarded.mutex);
+            world.make_blind(words.head, words.wait_lock);
         }
         let start = |index| {
             let guarded = guarded.clone();
@@ -169,14 +170,14 @@ fn polling<V: Variant>(name: &str) {
 fn first_sleep<V: Variant>(name: &str) {
     let settings = Settings { spins: 0, plain_release: true, ..Settings::default() };
     let report = lockers::<Model, V>(name, 2, settings, 1);
-    assert!(report.expelled > 0);
+    assert!(report.restarted > 0);
 }
 
-/// The same where expulsions are refused, so that a plain release may come after the first sleeper. It looks
+/// The same where fences are refused, so that a plain release may come after the first sleeper. It looks
 /// now and then.
 fn refused<V: Variant>(name: &str) {
     let settings = Settings { spins: 0, plain_release: true, refused: true, ..Settings::default() };
-    assert!(lockers::<Model, V>(name, 2, settings, 1).patrols > 0);
+    assert!(lockers::<Model, V>(name, 2, settings, 1).timed_waits > 0);
 }
 
 /// The main thread barges in on two that were woken, and they are handed the mutex.
@@ -192,14 +193,14 @@ fn barging<V: Variant>(name: &str) {
 }
 
 fn passed_over<V: Variant>(name: &str) {
-    let report = passing_over::<Model, V>(name, 1, Settings::default(), false);
+    let report = bypassing::<Model, V>(name, 1, Settings::default(), false);
     assert_eq!(report.reached[PASSED_OVER] > 0, V::queues_spinners());
 }
 
 fn passed_over_for_one_who_gives_up<V: Variant>(name: &str) {
     // On the main thread's CPU: it sees that and leaves the queue, or the headship, at once.
     let settings = Settings { tags: [1, 2, 1, 0, 0], ..Settings::default() };
-    passing_over::<Patient, V>(name, 1, settings, false);
+    bypassing::<Patient, V>(name, 1, settings, false);
 }
 
 fn try_lock<V: Variant>(name: &str) {
@@ -243,8 +244,8 @@ impl End {
     }
 }
 
-/// The main thread holds the mutex. Thread 1 waits and may give up; the others wait for as long as it takes. Who
-/// gives up leaves no trace, and no wake-up that was meant for the others goes with it.
+/// The main thread holds the mutex. Thread 1 waits and may give up; the others wait for as long as it takes.
+/// Who gives up leaves no trace, and no wake-up that was meant for the others goes with it.
 ///
 /// With `settled`, all of them sleep before the end comes.
 fn giving_up<P: Modelled, V: Variant>(

@@ -1,5 +1,5 @@
-//! Semaphore arrays: operations that race, sleepers and those who let them proceed, removal, time-outs, and processes
-//! that are killed.
+//! Semaphore arrays: operations that race, sleepers and those who let them proceed, removal, time-outs, and
+//! processes that are killed.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -236,7 +236,8 @@ fn time_outs(variant: Variant) {
     assert!(report.reached[PROCEEDED] > 0 && report.reached[REFUSED] > 0, "{report:?}");
 }
 
-/// Of two sleepers elsewhere, the giver wakes one, the other's deputy; a third of the same process is the sentinel.
+/// Of two sleepers elsewhere, the giver wakes one, the other's deputy; a third of the same process is the
+/// sentinel.
 fn wake_by_deputy(name: &str, variant: Variant, preemptions: usize, settings: Settings) -> Report {
     explore_array(name, preemptions, settings, 2, variant, |world, array| {
         let asleep = |index, operations| {
@@ -342,8 +343,8 @@ enum Newcomer {
     Afterwards,
 }
 
-/// A process is killed after its `nth` access in a call, while one sleeps; and another comes. Returns whether the call was so
-/// long.
+/// A process is killed after its `nth` access in a call, while one sleeps; and another comes. Returns whether
+/// the call was so long.
 fn killed(
     name: &str,
     variant: Variant,
@@ -400,8 +401,8 @@ fn killed(
             array.bury(2).expect("it is there");
         }
         left_is(array, u32::from(survived && operations[0].flags & Op::UNDO != 0));
-        // One has been taken; the victim's is there if it came so far. If it was adjusted, the newcomer's may be, who came
-        // when there was nothing left to adjust.
+        // One has been taken; the victim's is there if it came so far. If it was adjusted, the newcomer's may
+        // be, who came when there was nothing left to adjust.
         let given = u32::try_from(operations[0].change).expect("it gives");
         assert!(value == 0 || value == given, "{VALUE}: {value}");
         assert!(!survived || value == given, "{VALUE}: {value}");

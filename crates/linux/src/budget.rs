@@ -1,4 +1,5 @@
-//! How long to spin: about as long as a sleep and a wake-up take.
+//! Spin budgets: about as long as a sleep and a wake-up take. And what a thread does that waits for another's
+//! few instructions.
 //!
 //! Spinning for the cost of the alternative is at most twice as bad as knowing the future (Karlin et al.,
 //! SODA 1990). What the processor's pause takes differs a hundredfold between processors, so it is measured
@@ -12,7 +13,8 @@ use poundlock_core::platform::Spin;
 /// the last ten years, the upper end in virtual machines whose CPUs halt when idle.
 const SLEEP_AND_WAKE_NS: u64 = 20_000;
 
-/// What a turn is meant to take: about what the processor's pause takes on most. The locks' tuning counts in turns.
+/// What a turn is meant to take: about what the processor's pause takes on most. The locks' tuning counts in
+/// turns.
 const TURN_NS: u64 = 10;
 
 /// The measured pace, as [`Pace::to_word`] has it; 0 before it is measured.
@@ -61,6 +63,19 @@ pub struct Turns {
 }
 
 impl Spin for Turns {
+    #[inline]
+    fn fresh() -> Self {
+        fresh()
+    }
+
+    fn measured() -> Self {
+        measured()
+    }
+
+    fn woke(nanoseconds: u64) {
+        woke(nanoseconds);
+    }
+
     #[inline(always)]
     fn spin(&mut self) -> bool {
         if self.left == 0 {
@@ -93,7 +108,7 @@ impl Spin for Turns {
 
 /// A fresh budget.
 #[inline]
-pub(crate) fn budget() -> Turns {
+pub(crate) fn fresh() -> Turns {
     let pace = match PACE.load(Relaxed) {
         0 => measure(),
         word => Pace::of(word),
@@ -106,8 +121,8 @@ static WAKE_NS: AtomicU32 = AtomicU32::new(SLEEP_AND_WAKE_NS as u32);
 /// What takes longer was not a wake-up but a wait for a CPU, which spinning would only prolong.
 const LONGEST_WAKE_NS: u64 = 100_000;
 
-/// See [`Platform::woke`](poundlock_core::Platform::woke).
-pub(crate) fn woke(nanoseconds: u64) {
+/// See [`Spin::woke`].
+fn woke(nanoseconds: u64) {
     if nanoseconds <= LONGEST_WAKE_NS {
         let before = WAKE_NS.load(Relaxed);
         // A moving average over sixteen; of two threads that do this at once one is forgotten.
@@ -115,9 +130,9 @@ pub(crate) fn woke(nanoseconds: u64) {
     }
 }
 
-/// See [`Platform::spin_measured`](poundlock_core::Platform::spin_measured).
-pub(crate) fn measured() -> Turns {
-    let Turns { left, pace } = budget();
+/// See [`Spin::measured`].
+fn measured() -> Turns {
+    let Turns { left, pace } = fresh();
     let left = u64::from(left) * u64::from(WAKE_NS.load(Relaxed)) / SLEEP_AND_WAKE_NS;
     Turns { left: left as u32, pace }
 }
@@ -145,8 +160,8 @@ fn measure() -> Pace {
     pace
 }
 
-/// See [`Platform::give_way`](poundlock_core::Platform::give_way).
-pub(crate) fn give_way() {
+/// See [`Platform::yield_now`](poundlock_core::Platform::yield_now).
+pub(crate) fn yield_now() {
     // SAFETY: takes no arguments.
     let _ = crate::futex::keeping_errno(|| unsafe { libc::syscall(libc::SYS_sched_yield) });
 }
@@ -158,30 +173,24 @@ pub(crate) fn stall(round: u32) {
     /// So many sleeps of one length, each length twice that before, up to a millisecond and a half.
     const A_LENGTH: u32 = 16;
     const LONGEST: u32 = 5;
+    /// The kernel adds as much again, so that it can wake several at once.
+    const SHORTEST_NS: u32 = 50_000;
     match round {
         0..SPINS => core::hint::spin_loop(),
-        SPINS..YIELDS => give_way(),
+        SPINS..YIELDS => yield_now(),
         // A real-time thread yields only to its equals: sleep, so that anybody can run. One that counts its
         // turns sleeps longer the longer it has taken: what it waits for is more than a few instructions, and
         // others may wait so.
-        u32::MAX => nap(),
-        _ => sleep(NAP_NS << ((round - YIELDS) / A_LENGTH).min(LONGEST)),
+        u32::MAX => sleep(SHORTEST_NS),
+        _ => sleep(SHORTEST_NS << ((round - YIELDS) / A_LENGTH).min(LONGEST)),
     }
 }
 
-/// See [`Platform::nap`](poundlock_core::Platform::nap).
-pub(crate) fn nap() {
-    sleep(NAP_NS);
-}
-
-/// What a nap takes. The kernel adds as much again, so that it can wake several at once.
-const NAP_NS: u32 = 50_000;
-
 fn sleep(nanoseconds: u32) {
-    let nap = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.into() };
+    let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds.into() };
     // SAFETY: reads one timespec. The bare system call is not a cancellation point.
     let _ = crate::futex::keeping_errno(|| unsafe {
-        libc::syscall(libc::SYS_nanosleep, &raw const nap, core::ptr::null::<libc::timespec>())
+        libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null::<libc::timespec>())
     });
 }
 
@@ -204,7 +213,8 @@ mod tests {
     #[test]
     fn a_turn_takes_as_long_whatever_a_pause_takes() {
         use super::{Pace, TURN_NS, Turns};
-        // Nanoseconds that a hundred pauses take: from a yield that does nothing to a hypervisor that takes notice.
+        // Nanoseconds that a hundred pauses take: from a yield that does nothing to a hypervisor that takes
+        // notice.
         for took in [60, 100, 300, 700, 1_100, 1_600, 4_300, 7_000, 50_000] {
             let pace = Pace::new(100, took);
             assert_eq!(Pace::of(pace.to_word()), pace);
@@ -235,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_budget_ends() {
-        let mut budget = super::budget();
+        let mut budget = super::fresh();
         let mut turns = 0u32;
         while budget.spin() {
             turns += 1;

@@ -1,5 +1,5 @@
-//! The queue spinlock, native and virtual: exclusion, nothing lost in the queue, nothing left behind. And what its models
-//! share with those of the paravirtual form.
+//! The queue spinlock, native and virtual: exclusion, nothing lost in the queue, nothing left behind. And
+//! what its models share with those of the paravirtual form.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -8,7 +8,7 @@ use loom::cell::UnsafeCell;
 use loom::thread::JoinHandle;
 use poundlock_core::events::Event;
 use poundlock_core::platform::Atomic;
-use poundlock_core::qspin::{Form, Layout, Native, RawSpin, Virtual};
+use poundlock_core::qspin::{ChosenForm, Layout, Native, RawSpin, Virtual};
 use poundlock_model::{Model, Modelled, Mortal, Patient, Report, Settings, U32, World, explore, spin_word};
 
 /// In the low byte of the word.
@@ -54,7 +54,7 @@ impl<P: Modelled, L: Layout> Spun<P, L> {
     }
 
     /// Locks, does something, and unlocks.
-    pub(crate) fn pass<F: Form>(&self) {
+    pub(crate) fn pass<F: ChosenForm>(&self) {
         self.lock.lock::<F>();
         self.section();
         self.lock.unlock::<F>();
@@ -68,8 +68,9 @@ impl<P: Modelled, L: Layout> Spun<P, L> {
         assert!(P::hash_is_empty(), "something is left in the hash");
     }
 
-    /// Makes the calling thread the holder and, by setting its bit, the pending waiter too: whoever comes queues.
-    pub(crate) fn hold_twice<F: Form>(&self) {
+    /// Makes the calling thread the holder and, by setting its bit, the pending waiter too: whoever comes
+    /// queues.
+    pub(crate) fn hold_twice<F: ChosenForm>(&self) {
         self.lock.lock::<F>();
         self.be_pending();
     }
@@ -80,7 +81,7 @@ impl<P: Modelled, L: Layout> Spun<P, L> {
     }
 
     /// Releases both, in the steps in which two threads would.
-    pub(crate) fn release_twice<F: Form>(&self) {
+    pub(crate) fn release_twice<F: ChosenForm>(&self) {
         self.section();
         self.lock.unlock::<F>();
         self.word().load(Acquire);
@@ -90,14 +91,19 @@ impl<P: Modelled, L: Layout> Spun<P, L> {
     }
 
     /// Starts a thread that locks and unlocks so many times.
-    pub(crate) fn passer<F: Form>(self: &Rc<Self>, world: &World, index: u32, times: u32) -> JoinHandle<()> {
+    pub(crate) fn passer<F: ChosenForm>(
+        self: &Rc<Self>,
+        world: &World,
+        index: u32,
+        times: u32,
+    ) -> JoinHandle<()> {
         let spun = self.clone();
         world.spawn(index, move |_| (0..times).for_each(|_| spun.pass::<F>()))
     }
 
-    /// Starts threads 1 to `last`, each when the one before it waits: the first as the pending waiter, the others in the
-    /// queue, in their order. The caller holds the lock. Within [`World::unexplored`].
-    pub(crate) fn line_up<F: Form>(self: &Rc<Self>, world: &World, last: u32) -> Vec<JoinHandle<()>> {
+    /// Starts threads 1 to `last`, each when the one before it waits: the first as the pending waiter, the
+    /// others in the queue, in their order. The caller holds the lock. Within [`World::unexplored`].
+    pub(crate) fn line_up<F: ChosenForm>(self: &Rc<Self>, world: &World, last: u32) -> Vec<JoinHandle<()>> {
         (1..=last)
             .map(|index| {
                 let before = self.word().peek();
@@ -115,7 +121,7 @@ pub(crate) const TWO: Settings = Settings::DEFAULT;
 pub(crate) const THREE: Settings = Settings { threads: 3, ..TWO };
 
 /// As many threads lock as the settings say, `times` times each.
-pub(crate) fn passers<P: Modelled, L: Layout, F: Form>(
+pub(crate) fn passers<P: Modelled, L: Layout, F: ChosenForm>(
     name: &str,
     preemptions: usize,
     settings: Settings,
@@ -125,7 +131,7 @@ pub(crate) fn passers<P: Modelled, L: Layout, F: Form>(
 }
 
 /// The same, at a lock of this kind.
-pub(crate) fn passers_at<P: Modelled, L: Layout, F: Form>(
+pub(crate) fn passers_at<P: Modelled, L: Layout, F: ChosenForm>(
     name: &str,
     preemptions: usize,
     settings: Settings,
@@ -145,7 +151,7 @@ pub(crate) fn passers_at<P: Modelled, L: Layout, F: Form>(
 }
 
 /// All threads lock; the last destroys the lock as soon as it has unlocked it.
-pub(crate) fn destroyed_by_the_last<P: Modelled, L: Layout, F: Form>(
+pub(crate) fn destroyed_by_the_last<P: Modelled, L: Layout, F: ChosenForm>(
     name: &str,
     preemptions: usize,
     settings: Settings,
@@ -175,7 +181,11 @@ pub(crate) fn destroyed_by_the_last<P: Modelled, L: Layout, F: Form>(
 }
 
 /// One holds the lock, a second waits for it, a third tries to lock.
-pub(crate) fn trying<P: Modelled, L: Layout, F: Form>(name: &str, preemptions: usize, settings: Settings) {
+pub(crate) fn trying<P: Modelled, L: Layout, F: ChosenForm>(
+    name: &str,
+    preemptions: usize,
+    settings: Settings,
+) {
     const GOT: usize = 0;
     let report = explore::<P>(name, preemptions, Settings { threads: 3, ..settings }, move |world| {
         let spun = Spun::<P, L>::new();
@@ -206,10 +216,10 @@ pub(crate) fn trying<P: Modelled, L: Layout, F: Form>(name: &str, preemptions: u
     assert!(report.reached[GOT] > 0 && report.reached[GOT] < 2 * report.executions);
 }
 
-/// The calling thread holds `locks` locks for which thread 1 waits one within the other, in the order of their numbers:
-/// in the first, and in signal handlers upon it; and thread 2 for the first of them. They are released in the same or
-/// in the other order.
-pub(crate) fn nested<P: Modelled, L: Layout, F: Form>(
+/// The calling thread holds `locks` locks for which thread 1 waits one within the other, in the order of
+/// their numbers: in the first, and in signal handlers upon it; and thread 2 for the first of them. They are
+/// released in the same or in the other order.
+pub(crate) fn nested<P: Modelled, L: Layout, F: ChosenForm>(
     name: &str,
     preemptions: usize,
     settings: Settings,
@@ -251,8 +261,8 @@ pub(crate) fn nested<P: Modelled, L: Layout, F: Form>(
 /// Instantiates a generic model for both layouts.
 macro_rules! for_each_layout {
     ($($model:ident),* $(,)?) => {
-        crate::spin::for_each_layout!(@ small Small $($model)*);
-        crate::spin::for_each_layout!(@ large Large $($model)*);
+        crate::qspin::for_each_layout!(@ small Small $($model)*);
+        crate::qspin::for_each_layout!(@ large Large $($model)*);
     };
     (@ $module:ident $layout:ident $($model:ident)*) => {
         mod $module {
@@ -351,8 +361,9 @@ fn claim_against_a_newcomer<L: Layout>(name: &str) {
     assert!(report.reached[CLEARED] > 0 && report.reached[KEPT] > 0);
 }
 
-/// The newcomer has seen the lock held and nobody waiting, and sets the pending bit only when somebody is in the queue
-/// and the one that was pending has the lock. It will take it back; meanwhile the last in the queue claims the lock.
+/// The newcomer has seen the lock held and nobody waiting, and sets the pending bit only when somebody is in
+/// the queue and the one that was pending has the lock. It will take it back; meanwhile the last in the queue
+/// claims the lock.
 fn claim_against_a_pending_bit<L: Layout>(name: &str, settings: Settings) -> Report {
     explore::<Model>(name, 2, settings, |world| {
         let spun = Spun::<Model, L>::new();

@@ -7,12 +7,13 @@ use poundlock_core::events::Event;
 use poundlock_core::qspin::{Layout, Paravirtual};
 use poundlock_model::{Model, Modelled, Patient, Report, Settings, World, explore};
 
-use crate::spin::{
+use crate::qspin::{
     LOCKED, LOW_BYTE, SLOW, Spun, THREE, TWO, destroyed_by_the_last, for_each_layout, passers, passers_at,
     trying,
 };
 
-/// Nobody spins: whoever does not find the lock free halts, a pending waiter gives up as soon as it has set its bit.
+/// Nobody spins: whoever does not find the lock free halts, a pending waiter gives up as soon as it has set
+/// its bit.
 pub(crate) const HALTING: Settings = Settings { spins: 0, ..TWO };
 pub(crate) const HALTING_THREE: Settings = Settings { spins: 0, ..THREE };
 
@@ -23,8 +24,8 @@ fn halted<P: Modelled, L: Layout>(spun: &Rc<Spun<P, L>>, world: &World, index: u
     waiter
 }
 
-/// The main thread holds the lock, thread 1 is halted as queue head, those from 2 to `halted` behind it, and those
-/// from there on come; it unlocks, runs `then`, and locks so many times again.
+/// The main thread holds the lock, thread 1 is halted as queue head, those from 2 to `halted` behind it, and
+/// those from there on come; it unlocks, runs `then`, and locks so many times again.
 pub(crate) fn woken<P: Modelled, L: Layout>(
     name: &str,
     preemptions: usize,
@@ -60,7 +61,7 @@ pub(crate) fn woken<P: Modelled, L: Layout>(
 fn two_threads<L: Layout>(name: &str) {
     let report = passers_at::<Model, L, Paravirtual>(name, 3, HALTING, 1, Spun::seasoned);
     assert!(report.events[Event::WaitHead] > 0 && report.events[Event::KickUnlock] > 0);
-    assert!(report.sleeps > 0 && report.woken > 0 && report.patrols == 0);
+    assert!(report.sleeps > 0 && report.woken > 0 && report.timed_waits == 0);
 }
 
 fn two_threads_twice<L: Layout>(name: &str) {
@@ -92,7 +93,7 @@ pub(crate) fn first_halts<L: Layout>(name: &str, settings: Settings) -> Report {
 
 fn first_halt<L: Layout>(name: &str) {
     let report = first_halts::<L>(name, HALTING);
-    assert!(report.patrols > 0 && report.reached[WIPED] > 0);
+    assert!(report.timed_waits > 0 && report.reached[WIPED] > 0);
 }
 
 fn three_threads<L: Layout>(name: &str) {
@@ -100,8 +101,8 @@ fn three_threads<L: Layout>(name: &str) {
     assert!(report.events[Event::WaitHead] > 0);
 }
 
-/// The main thread takes the lock again while the head it has kicked comes: vain wake-ups, and halts anew; and a
-/// reservation after the first of them.
+/// The main thread takes the lock again while the head it has kicked comes: vain wake-ups, and halts anew;
+/// and a reservation after the first of them.
 fn stealing_and_reservation<L: Layout>(name: &str) {
     let report = woken::<Model, L>(name, 2, HALTING, 1, 2, |_| {});
     for event in [Event::Steal, Event::Reservation, Event::WaitAgain, Event::KickUnlock] {
@@ -109,7 +110,8 @@ fn stealing_and_reservation<L: Layout>(name: &str) {
     }
 }
 
-/// ... and a section that is longer than the head spins: what it reserved is lost, and the next release is for it alone.
+/// ... and a section that is longer than the head spins: what it reserved is lost, and the next release is
+/// for it alone.
 fn left_to_the_head<L: Layout>(name: &str) {
     let report = woken::<Model, L>(name, 3, HALTING, 1, 2, |_| {});
     for event in [Event::Reservation, Event::WaitAgain, Event::LeftToHead] {
@@ -192,8 +194,8 @@ fn restless<L: Layout>(name: &str) {
     assert!(report.events[Event::SpuriousWakeup] > 0 && report.events[Event::WaitNode] > 0);
 }
 
-/// A head that runs before it is kicked goes into the hash again, while the kick is still on its way: another has taken
-/// the lock.
+/// A head that runs before it is kicked goes into the hash again, while the kick is still on its way: another
+/// has taken the lock.
 fn a_head_that_comes_back<L: Layout>(name: &str) {
     let report = explore::<Model>(name, 2, Settings { restless: 2, ..HALTING_THREE }, |world| {
         let spun = Spun::<Model, L>::seasoned();
@@ -213,7 +215,8 @@ fn a_head_that_comes_back<L: Layout>(name: &str) {
     assert!(report.events[Event::WaitAgain] > 0 && report.events[Event::Steal] > 0);
 }
 
-/// DUTY: an unlock leaves the halted head to the pending waiter, which is about to give up. The second must not.
+/// DUTY: an unlock leaves the halted head to the pending waiter, which is about to give up. The second must
+/// not.
 fn passing_to_one_that_gives_up<L: Layout>(name: &str) {
     for spins in [0, 1] {
         let report = woken::<Model, L>(name, 2, Settings { spins, ..THREE }, 1, 1, |_| {});
@@ -309,7 +312,8 @@ fn try_lock<L: Layout>(name: &str) {
     trying::<Model, L, Paravirtual>(name, 2, HALTING);
 }
 
-/// The main thread holds locks for which thread 1 waits one within the other: in the first, and in handlers upon it.
+/// The main thread holds locks for which thread 1 waits one within the other: in the first, and in handlers
+/// upon it.
 fn nested<L: Layout>(name: &str, preemptions: usize, locks: usize) -> Report {
     explore::<Model>(name, preemptions, HALTING, move |world| {
         let spuns: Vec<_> = (0..locks).map(|_| Spun::<Model, L>::seasoned()).collect();

@@ -1,11 +1,16 @@
-//! Textbook spinlocks: **baselines**, to read the figures of the other locks against. Nothing here is meant for use.
+//! Textbook spinlocks: **baselines**, to read the figures of the other locks against. Nothing here is meant
+//! for use.
 //!
-//! None of them knows about preemption, forks or memory that is freed; waiters spin for ever.
+//! Nothing that is shipped contains them. None of them knows about preemption, forks or memory that is freed;
+//! waiters spin for ever.
+
+#![no_std]
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::node::{Held, NodeId, state};
-use crate::platform::{Atomic, Platform};
+use poundlock_core::Platform;
+use poundlock_core::node::{Held, NodeId, state};
+use poundlock_core::platform::Atomic;
 
 /// A baseline: what the benchmarks ask of it.
 pub trait Spinlock: Default + Send + Sync {
@@ -70,7 +75,7 @@ impl<P: Platform> Spinlock for BackOff<P> {
         let mut pause = 1;
         while self.held.load(Relaxed) != 0 || self.held.swap(1, Acquire) != 0 {
             for _ in 0..pause {
-                P::pause();
+                P::stall(0);
             }
             pause = (pause * 2).min(Self::LONGEST);
         }
@@ -82,8 +87,8 @@ impl<P: Platform> Spinlock for BackOff<P> {
     }
 }
 
-/// **Baseline.** The ticket lock: first come, first served, all spinning on one word (Reed and Kanodia, CACM 1979; Linux
-/// before the queue spinlock).
+/// **Baseline.** The ticket lock: first come, first served, all spinning on one word (Reed and Kanodia, CACM
+/// 1979; Linux before the queue spinlock).
 pub struct Ticket<P: Platform> {
     next: P::U32,
     serving: P::U32,
@@ -115,8 +120,8 @@ impl<P: Platform> Spinlock for Ticket<P> {
     }
 }
 
-/// **Baseline.** The MCS lock: a queue, each waiter spinning on a cache line of its own (Mellor-Crummey and Scott, ACM TOCS
-/// 1991).
+/// **Baseline.** The MCS lock: a queue, each waiter spinning on a cache line of its own (Mellor-Crummey and
+/// Scott, ACM TOCS 1991).
 pub struct Mcs<P: Platform> {
     tail: P::U32,
 }
@@ -142,13 +147,13 @@ impl<P: Platform> Spinlock for Mcs<P> {
             P::relax();
         };
         let node = held.node();
-        node.next.store(0, Relaxed);
-        node.state.store(state::IDLE, Relaxed);
-        // Release: the node is whole before anyone finds it. Acquire: so is the one in front, and if there is none, the
-        // last holder has released.
+        node.next().store(0, Relaxed);
+        node.state().store(state::IDLE, Relaxed);
+        // Release: the node is whole before anyone finds it. Acquire: so is the one in front, and if there is
+        // none, the last holder has released.
         if let Some(front) = NodeId::from_raw(self.tail.swap(held.id.raw(), AcqRel)) {
-            front.get::<P>().next.store(held.id.raw(), Release);
-            while node.state.load(Acquire) != state::HEAD {
+            front.get::<P>().next().store(held.id.raw(), Release);
+            while node.state().load(Acquire) != state::HEAD {
                 P::relax();
             }
         }
@@ -159,8 +164,8 @@ impl<P: Platform> Spinlock for Mcs<P> {
     fn unlock(&self, token: McsToken<P>) {
         let McsToken(held) = token;
         loop {
-            if let Some(next) = NodeId::from_raw(held.node().next.load(Acquire)) {
-                next.get::<P>().state.store(state::HEAD, Release);
+            if let Some(next) = NodeId::from_raw(held.node().next().load(Acquire)) {
+                next.get::<P>().state().store(state::HEAD, Release);
                 return;
             }
             let own = held.id.raw();

@@ -1,160 +1,79 @@
 //! The hand-off mutex: no inner lock, no barging, and the lock passed to exactly one waiter.
 //!
-//! After OSv's lock-free mutex (after Gidenstam and Papatriantafilou, "LFTHREADS: A lock-free thread library", 2007), with
-//! Nadav Har'El's "RFC: Mutex with spinning" (2014). Who finds it held counts itself, may spin for a while, and queues;
-//! who unlocks while others are counted takes the first out of the queue and makes it the owner. If nobody has queued yet
-//! there is nobody to wake, and neither waits for the other: the unlocker leaves a token, and whoever comes with the
-//! intention to queue finds it and is the owner.
+//! After OSv's lock-free mutex (after Gidenstam and Papatriantafilou, "LFTHREADS: A lock-free thread
+//! library", 2007), with Nadav Har'El's "RFC: Mutex with spinning" (2014). Who finds it held counts itself,
+//! may spin for a while, and queues; who unlocks while others are counted takes the first out of the queue
+//! and makes it the owner. If nobody has queued yet there is nobody to wake, and neither waits for the other:
+//! the unlocker leaves a token, and whoever comes with the intention to queue finds it and is the owner.
 //!
 //! # The words
 //!
 //! | word | meaning | who changes it |
 //! | --- | --- | --- |
-//! | `count` | how many hold the lock or have set out to; 0: free | +1: lockers. -1: unlockers, and on behalf of those who gave up, who takes them out of the queue |
+//! | `count` | how many hold the lock or have set out to; 0: free | +1: lockers. -1: unlockers (1) |
 //! | `queue` | the waiters, and the token: [`crate::mpsc`] | |
-//! | `owner` | the owner's tag ([`Platform::tag`]); 0 while nobody has published one; `HANDED_OVER` from a hand-off until the waiter has woken. A hint for spinners | the owner; who hands over |
+//! | `owner` | the owner's tag, 0 or `HANDED_OVER`: a hint for spinners (2) | the owner; who hands over |
 //! | `learnt` | how spinning has gone of late; for [`Adaptive`]: see `Experience` | the owner |
+//!
+//! (1) And whoever takes a waiter that gave up out of the queue, on its behalf. (2) See [`Platform::tag`]; 0
+//! while nobody has published one; `HANDED_OVER` from a hand-off until the waiter has woken.
 //!
 //! # Invariants
 //!
-//! * **EXCLUSION.** The owner is: who counts from 0 to 1; who takes the token; whom an owner, or who took the token
-//!   on the way to the queue, takes out of the queue and marks [`state::HANDED`].
-//! * **COUNTED.** Every owner, every queued waiter (one who gave up included), and everybody between counting and
-//!   queueing is counted, once. So an unlock that counts down to 0 leaves nobody behind, and one that does not knows of
-//!   somebody who is queued, or will look for the token.
-//! * **CONSUMER.** The owner alone takes out waiters and leaves the token; an unlocker that has counted down is still the
-//!   owner in this sense, until it has handed over, left the token, or counted down to 0.
-//! * **LAST TOUCH.** Handing over, leaving the token, and counting down to 0 are each one atomic operation, and the
-//!   unlocker's last access. It wakes by an address in type-stable memory.
-//! * **GAVE UP.** A waiter whose deadline has passed marks its node [`state::ABANDONED`] and leaves it in the queue, counted.
-//!   Whoever takes it out frees it and counts it down. Until then the node belongs to the queue and not to its thread, which
-//!   may take it up again, in its old place, if it comes back to the same lock.
+//! * **EXCLUSION.** The owner is: who counts from 0 to 1; who takes the token; whom an owner, or who took the
+//!   token on the way to the queue, takes out of the queue and marks [`state::HANDED`].
+//! * **COUNTED.** Every owner, every queued waiter (one who gave up included), and everybody between counting
+//!   and queueing is counted, once. So an unlock that counts down to 0 leaves nobody behind, and one that
+//!   does not knows of somebody who is queued, or will look for the token.
+//! * **CONSUMER.** The owner alone takes out waiters and leaves the token; an unlocker that has counted down
+//!   is still the owner in this sense, until it has handed over, left the token, or counted down to 0.
+//! * **LAST TOUCH.** Handing over, leaving the token, and counting down to 0 are each one atomic operation,
+//!   and the unlocker's last access. It wakes by an address in type-stable memory.
+//! * **GAVE UP.** A waiter whose deadline has passed marks its node [`state::ABANDONED`] and leaves it in the
+//!   queue, counted. Whoever takes it out frees it and counts it down. Until then the node belongs to the
+//!   queue and not to its thread, which may take it up again, in its old place, if it comes back to the same
+//!   lock.
 //!
 //! # What differs from the source
 //!
-//! * There the token is a word of its own: the unlocker writes it, looks at the queue once more, and takes the token back
-//!   if somebody has queued meanwhile. That look comes after the token's taker may have unlocked, destroyed and freed
-//!   the mutex. Here the token and the queue's end are one word, so that leaving it succeeds only if nobody has queued; there
-//!   is nothing to look at afterwards, and nothing to take back.
+//! * There the token is a word of its own: the unlocker writes it, looks at the queue once more, and takes
+//!   the token back if somebody has queued meanwhile. That look comes after the token's taker may have
+//!   unlocked, destroyed and freed the mutex. Here the token and the queue's end are one word, so that
+//!   leaving it succeeds only if nobody has queued; there is nothing to look at afterwards, and nothing to
+//!   take back.
 //! * Waiters can give up.
 //! * A waiter's record is a node of its thread, in memory that is never unmapped, and not on its stack.
+//!
+//! How long a locker spins before it queues is a [`Policy`] (`handoff/spinning.rs`).
+//!
+//! Proof: crates/core/src/handoff/mod.rs, crates/core/src/mpsc.rs
+//! Models: crates/model/tests/models/handoff.rs
+//! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture.rs
+
+mod spinning;
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+pub use spinning::*;
+use spinning::{Experience, Spell};
+
+use crate::atomic::zeroed;
 use crate::events::{Event, count};
 use crate::mpsc::Queue;
 use crate::node::{Held, Node, Spare, Waiter, state};
-use crate::platform::{Atomic, ConstAtomic, Deadline, Platform, Running, Spin, Waited};
+use crate::platform::{Atomic, Deadline, Platform, Spin, Until, Waited};
+use crate::waiting::poll;
 
 /// Added to `count`, counts down.
 const ONE_LESS: u32 = u32::MAX;
 /// In `owner`: handed to a waiter that has not woken yet.
 const HANDED_OVER: u32 = u32::MAX;
 
-/// How long a locker spins before it queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Spinning {
-    /// [`NoSpin`]
-    None = 0,
-    /// [`Fixed`]
-    Fixed = 1,
-    /// [`OwnerRunning`]
-    OwnerRunning = 2,
-    /// [`SameCpu`]
-    SameCpu = 3,
-    /// [`Competitive`]
-    Competitive = 4,
-    /// [`Adaptive`]
-    Adaptive = 5,
-}
-
-/// The policy of spinning. A function, so that an implementer may look a choice up that was made when the program started;
-/// slow paths only ask.
-pub trait Policy: 'static {
-    /// Which.
-    fn spinning() -> Spinning;
-}
-
-macro_rules! policies {
-    ($($(#[$doc:meta])* $name:ident: $spinning:ident;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name;
-
-        impl Policy for $name {
-            #[inline(always)]
-            fn spinning() -> Spinning {
-                Spinning::$spinning
-            }
-        }
-    )*};
-}
-
-policies! {
-    /// Queues at once.
-    NoSpin: None;
-    /// A fixed number of turns, whatever happens: the source's patch.
-    Fixed: Fixed;
-    /// As [`Competitive`], but no longer than the owner runs, as far as is known: not if it was handed the lock
-    /// and has not woken, nor if its CPU is ours.
-    OwnerRunning: OwnerRunning;
-    /// A fixed number of turns, but no longer than the owner was last seen on another CPU.
-    SameCpu: SameCpu;
-    /// The budget of [`Platform::spin_measured`], twice: what a sleep and a wake-up have cost of late, on both sides. So a wait
-    /// takes at most twice as long as if its length had been known (Karlin et al., SODA 1990).
-    Competitive: Competitive;
-    /// The part of [`Competitive`]'s budget that spinning at this lock has deserved of late, now and then the whole, and no
-    /// longer than the owner runs.
-    Adaptive: Adaptive;
-}
-
-/// Turns of [`Fixed`] and [`SameCpu`]: the source's.
-const FIXED_TURNS: u32 = 10_000;
-
-/// What [`Adaptive`] knows of a lock: bits 0 to 7, the share of waits of late that spinning did not end, in 256ths; bits 8 to
-/// 15, how many in a row. 0, a new lock, is trusted.
-#[derive(Clone, Copy)]
-struct Experience(u32);
-
-impl Experience {
-    /// Every so many failures in a row the whole budget is tried once more: a lock may be in a state in which everybody
-    /// sleeps because nobody spins, and the other way round.
-    const PROBE: u32 = 8;
-
-    fn failed_share(self) -> u32 {
-        self.0 & 0xff
-    }
-
-    fn in_a_row(self) -> u32 {
-        self.0 >> 8 & 0xff
-    }
-
-    /// The part of the budget to spin, in 256ths. At least an eighth: a short critical section ends within that.
-    fn part(self) -> u32 {
-        if self.in_a_row() % Self::PROBE == Self::PROBE - 1 {
-            256
-        } else {
-            (256 - self.failed_share()).max(32)
-        }
-    }
-
-    /// A moving average over eight waits.
-    fn after(self, acquired: bool) -> Experience {
-        let share = self.failed_share();
-        if acquired {
-            Experience(share - share.div_ceil(8))
-        } else {
-            Experience((share + (255 - share) / 8) | ((self.in_a_row() + 1) & 0xff) << 8)
-        }
-    }
-}
-
-/// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed. Not recursive: see
-/// [`Handoff`].
+/// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed. Not recursive:
+/// see [`Handoff`].
 ///
-/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same mutex, all are with respect to
-/// others.
+/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same mutex, all are
+/// with respect to others.
 #[repr(C)]
 pub struct RawHandoff<P: Platform> {
     count: P::U32,
@@ -163,30 +82,11 @@ pub struct RawHandoff<P: Platform> {
     learnt: P::U32,
 }
 
-impl<P: Platform> Default for RawHandoff<P> {
-    fn default() -> Self {
-        RawHandoff {
-            count: P::U32::new(0),
-            queue: Queue::default(),
-            owner: P::U32::new(0),
-            learnt: P::U32::new(0),
-        }
-    }
-}
-
-impl<P: Platform> RawHandoff<P>
-where
-    P::U32: ConstAtomic,
-{
-    /// An unlocked mutex.
-    pub const fn new() -> Self {
-        RawHandoff { count: P::U32::ZERO, queue: Queue::EMPTY, owner: P::U32::ZERO, learnt: P::U32::ZERO }
-    }
-}
+zeroed! { RawHandoff<P: Platform>: "An unlocked mutex.", [count owner learnt] queue }
 
 impl<P: Platform> RawHandoff<P> {
-    /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return. A thread that
-    /// holds it already waits for ever.
+    /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return. A
+    /// thread that holds it already waits for ever.
     #[inline]
     pub fn lock<S: Policy>(&self) {
         if !self.enter() {
@@ -194,15 +94,15 @@ impl<P: Platform> RawHandoff<P> {
         }
     }
 
-    /// As [`RawHandoff::lock`], but gives up once `deadline` has passed; false then. A free mutex is acquired whatever the
-    /// deadline.
+    /// As [`RawHandoff::lock`], but gives up once `deadline` has passed; false then. A free mutex is acquired
+    /// whatever the deadline.
     #[inline]
     pub fn lock_until<S: Policy>(&self, deadline: &Deadline) -> bool {
         self.try_lock() || self.lock_until_slow::<S>(deadline)
     }
 
-    /// Acquires the mutex if it is free, or left for whoever comes; false if it is held, or promised to a waiter.
-    /// Synchronises as [`RawHandoff::lock`] when true.
+    /// Acquires the mutex if it is free, or left for whoever comes; false if it is held, or promised to a
+    /// waiter. Synchronises as [`RawHandoff::lock`] when true.
     #[inline]
     pub fn try_lock(&self) -> bool {
         let seen = self.count.load(Relaxed);
@@ -213,8 +113,8 @@ impl<P: Platform> RawHandoff<P> {
         seen != 0 && self.try_take_token()
     }
 
-    /// Releases the mutex, which the caller holds. What the caller did happens before the next acquisition. The mutex may be
-    /// destroyed and freed by another thread as soon as it can acquire it.
+    /// Releases the mutex, which the caller holds. What the caller did happens before the next acquisition.
+    /// The mutex may be destroyed and freed by another thread as soon as it can acquire it.
     #[inline]
     pub fn unlock(&self) {
         self.owner.store(0, Relaxed);
@@ -260,8 +160,8 @@ impl<P: Platform> RawHandoff<P> {
     #[cold]
     fn try_take_token(&self) -> bool {
         self.queue.renew();
-        // COUNTED: those for whom it was left are counted, and we are not. Until we are, the count is too low by one, but
-        // not 0, and we are the only one to count down.
+        // COUNTED: those for whom it was left are counted, and we are not. Until we are, the count is too low
+        // by one, but not 0, and we are the only one to count down.
         let taken = self.queue.take_token();
         if taken {
             self.count.fetch_add(1, Relaxed);
@@ -284,12 +184,9 @@ impl<P: Platform> RawHandoff<P> {
                 self.learn::<S>(false);
             }
             None => {
-                // Counted but without a node: the next unlock that finds nobody queued leaves the token for us.
-                let mut round = 0;
-                while !self.queue.take_token() {
-                    P::stall(round);
-                    round = round.saturating_add(1);
-                }
+                // Counted but without a node: the next unlock that finds nobody queued leaves the token for
+                // us.
+                poll::<P>(None, || self.queue.take_token());
                 self.publish();
             }
         }
@@ -303,15 +200,7 @@ impl<P: Platform> RawHandoff<P> {
         // Before counting: who is counted cannot leave but through the queue.
         let Some(spare) = Spare::<P>::take(address) else {
             // Every spare node waits to be taken out of some queue: try now and then.
-            let mut round = 0;
-            while !self.try_lock() {
-                if P::expired(deadline) {
-                    return false;
-                }
-                P::stall(round);
-                round = round.saturating_add(1);
-            }
-            return true;
+            return poll::<P>(Some(deadline), || self.try_lock());
         };
         let acquired = if spare.is_taken_up() {
             // GAVE UP: queued and counted since then.
@@ -323,7 +212,8 @@ impl<P: Platform> RawHandoff<P> {
         } else {
             self.wait(spare.waiter(), Some(deadline))
         };
-        // The node is idle again, or ABANDONED, and not ours to store to: a signal handler may have taken it already.
+        // The node is idle again, or ABANDONED, and not ours to store to: a signal handler may have taken it
+        // already.
         if acquired {
             self.learn::<S>(false);
         }
@@ -332,22 +222,9 @@ impl<P: Platform> RawHandoff<P> {
 
     /// Spins, counted and not queued, as long as the policy says. True if the mutex is ours.
     fn spin<S: Policy>(&self) -> bool {
-        let spinning = S::spinning();
-        if spinning == Spinning::None {
+        let Some(mut spell) = Spell::<P>::begin(S::spinning(), || self.learnt.load(Relaxed)) else {
             return false;
-        }
-        let mut budget = P::spin_measured();
-        // Each look spends one turn, and passes several. Twice the budget in all: a hand-over to a sleeper costs the one who
-        // wakes it about as much as the sleeper.
-        budget.cut(256 * 2 / P::tuning().turns_a_look.max(2));
-        if spinning == Spinning::Adaptive {
-            budget.cut(Experience(self.learnt.load(Relaxed)).part());
-        }
-        // Used up at once where spinning cannot help.
-        if !budget.spin() {
-            return false;
-        }
-        let mut turns = FIXED_TURNS;
+        };
         // Somebody has queued: it comes first, and no token will be left.
         while !self.queue.is_occupied() {
             if self.queue.take_token() {
@@ -355,28 +232,8 @@ impl<P: Platform> RawHandoff<P> {
                 self.learn::<S>(true);
                 return true;
             }
-            let owner = self.owner.load(Relaxed);
-            let gone = match spinning {
-                Spinning::None | Spinning::Fixed | Spinning::Competitive => false,
-                // Handed over: a wake-up is under way, and takes no longer than the budget.
-                Spinning::SameCpu | Spinning::Adaptive => {
-                    owner != HANDED_OVER && P::running(owner) == Running::No
-                }
-                Spinning::OwnerRunning => owner == HANDED_OVER || P::running(owner) == Running::No,
-            };
-            let spent = match spinning {
-                Spinning::Fixed | Spinning::SameCpu => {
-                    P::pause();
-                    turns = turns.saturating_sub(P::tuning().turns_a_look);
-                    turns == 0
-                }
-                _ => !budget.spin(),
-            };
-            if gone || spent {
+            if !spell.goes_on(self.owner.load(Relaxed)) {
                 break;
-            }
-            for _ in 1..P::tuning().turns_a_look {
-                P::pause();
             }
         }
         false
@@ -413,7 +270,7 @@ impl<P: Platform> RawHandoff<P> {
             if node.state.load(Acquire) == state::HANDED {
                 break;
             }
-            if P::wait(&node.state, state::SLEEPING, deadline) == Waited::TimedOut
+            if P::wait(&node.state, state::SLEEPING, deadline.into()) == Waited::TimedOut
                 && deadline.is_some()
                 // GAVE UP. Release: our last use of the node comes before the next.
                 && node
@@ -425,7 +282,7 @@ impl<P: Platform> RawHandoff<P> {
                 return false;
             }
         }
-        P::woke(P::now().saturating_sub(node.kicked.load(Relaxed) as u64));
+        P::Spin::woke(P::now().saturating_sub(node.kicked.load(Relaxed) as u64));
         node.state.store(state::IDLE, Relaxed);
         self.publish();
         true
@@ -435,7 +292,8 @@ impl<P: Platform> RawHandoff<P> {
     #[cold]
     #[inline(never)]
     fn unlock_slow(&self) {
-        // CONSUMER, and what others do who count down: none of them frees the mutex while somebody is counted.
+        // CONSUMER, and what others do who count down: none of them frees the mutex while somebody is
+        // counted.
         self.queue.renew();
         loop {
             match self.queue.pop() {
@@ -472,16 +330,18 @@ impl<P: Platform> RawHandoff<P> {
                 count::<P>(Event::HandOver);
                 return true;
             }
-            // Acquire: partner of the release in `sleep`; the queue's last use of the node comes before its thread's next.
+            // Acquire: partner of the release in `sleep`; the queue's last use of the node comes before its
+            // thread's next.
             if node.state.compare_exchange(state::ABANDONED, state::IDLE, AcqRel, Relaxed).is_ok() {
                 return false;
             }
         }
     }
 
-    /// Lets a waiter of a condition variable wait for the mutex instead, asleep as it is. The caller may hold the mutex or
-    /// not. The waiter is woken when it owns it, and completes with [`RawHandoff::receive_lock`]. It must be in no queue, and
-    /// asleep in a state that nobody but the caller changes.
+    /// Lets a waiter of a condition variable wait for the mutex instead, asleep as it is. The caller may hold
+    /// the mutex or not. The waiter is woken when it owns it, and completes with
+    /// [`RawHandoff::receive_lock`]. It must be in no queue, and asleep in a state that nobody but the caller
+    /// changes.
     pub fn send_lock(&self, waiter: Waiter) {
         count::<P>(Event::LockSent);
         let node = waiter.get::<P>();
@@ -497,8 +357,9 @@ impl<P: Platform> RawHandoff<P> {
         self.hand_over(node);
     }
 
-    /// As [`RawHandoff::send_lock`], for a waiter that somebody else may be sending here at the same time: the first does
-    /// it, and the others return false. It must be asleep in [`state::SIGNALLED`] or have been sent.
+    /// As [`RawHandoff::send_lock`], for a waiter that somebody else may be sending here at the same time:
+    /// the first does it, and the others return false. It must be asleep in [`state::SIGNALLED`] or have been
+    /// sent.
     pub fn send_lock_unless_already_waiting(&self, waiter: Waiter) -> bool {
         let node = waiter.get::<P>();
         let first = node.state.compare_exchange(state::SIGNALLED, state::SLEEPING, AcqRel, Relaxed).is_ok();
@@ -517,44 +378,39 @@ impl<P: Platform> RawHandoff<P> {
             if now == state::HANDED {
                 break;
             }
-            P::wait(&node.state, now, None);
+            P::wait(&node.state, now, Until::Woken);
         }
         node.state.store(state::IDLE, Relaxed);
         self.publish();
     }
 }
 
+/// A platform that knows its threads by number.
+pub trait Identity: Platform {
+    /// A number that tells the calling thread from every other living one, and stays for as long as the
+    /// thread lives; 0 if there is none.
+    #[inline(always)]
+    fn identity() -> u32 {
+        Self::current().map_or(0, |index| index + 1)
+    }
+}
+
 /// The recursive mutex: a [`RawHandoff`] whose owner may acquire it again. 28 bytes, zero when unlocked.
 ///
-/// The owner is known by its [`Platform::identity`].
+/// The owner is known by its [`Identity`].
 #[repr(C)]
 pub struct Handoff<P: Platform> {
     raw: RawHandoff<P>,
     /// The owner's identity; 0 if there is no owner. Written by the owner only; another reads it to learn
-    /// that it is not
-    /// the owner, for which any value but its own will do.
+    /// that it is not the owner, for which any value but its own will do.
     holder: P::U32,
     /// How often the owner has it. Accessed by the owner only.
     depth: P::U32,
 }
 
-impl<P: Platform> Default for Handoff<P> {
-    fn default() -> Self {
-        Handoff { raw: RawHandoff::default(), holder: P::U32::new(0), depth: P::U32::new(0) }
-    }
-}
+zeroed! { Handoff<P: Platform>: "An unlocked mutex.", [holder depth] raw }
 
-impl<P: Platform> Handoff<P>
-where
-    P::U32: ConstAtomic,
-{
-    /// An unlocked mutex.
-    pub const fn new() -> Self {
-        Handoff { raw: RawHandoff::new(), holder: P::U32::ZERO, depth: P::U32::ZERO }
-    }
-}
-
-impl<P: Platform> Handoff<P> {
+impl<P: Identity> Handoff<P> {
     /// Acquires the mutex, once more if the caller has it.
     #[inline]
     pub fn lock<S: Policy>(&self) {

@@ -1,36 +1,54 @@
-//! The one list of lock names: what `--lock` takes and `poundlock locks` prints.
+//! The one list of lock names: what `--lock` and `--rwlock` take and `poundlock locks` prints.
+#![no_std]
 
-use crate::handoff::Spinning;
-use crate::qspin::Kind;
-use crate::rwlock::Policy;
+use poundlock_core::handoff::Spinning;
+use poundlock_core::qspin::Form;
+use poundlock_core::rwlock::Preference;
+
+/// What people choose by name among what [`poundlock_core`] has.
+pub trait Named: Copy + 'static {
+    /// Each of them, in the order in which they are listed.
+    const LISTED: &'static [Self];
+
+    /// The name as people type it.
+    fn name(self) -> &'static str;
+
+    /// One line on what it is.
+    fn description(self) -> &'static str;
+
+    /// The one of that name.
+    fn parse(name: &str) -> Option<Self> {
+        Self::LISTED.iter().copied().find(|one| one.name() == name)
+    }
+}
 
 /// A mutex that a program can be run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LockName {
-    /// [`crate::mutex::Baseline`]
+    /// [`poundlock_core::adaptive::Baseline`]
     Baseline = 0,
-    /// [`crate::mutex::FewerAtomics`]
+    /// [`poundlock_core::adaptive::FewerAtomics`]
     FewerAtomics = 1,
-    /// [`crate::mutex::McsQueue`]
+    /// [`poundlock_core::adaptive::McsQueue`]
     McsQueue = 2,
-    /// [`crate::mutex::AnyNegative`]
+    /// [`poundlock_core::adaptive::AnyNegative`]
     AnyNegative = 3,
     /// The program's own locks, unchanged: for measuring them.
     Glibc = 4,
-    /// [`crate::handoff`], spinning as [`crate::handoff::Fixed`] says.
+    /// [`poundlock_core::handoff`], spinning as [`poundlock_core::handoff::Fixed`] says.
     Handoff = 5,
-    /// [`crate::handoff`], not spinning.
+    /// [`poundlock_core::handoff`], not spinning.
     HandoffNone = 6,
-    /// [`crate::handoff`], as [`crate::handoff::Competitive`] says.
+    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::Competitive`] says.
     HandoffCompetitive = 7,
-    /// [`crate::handoff`], as [`crate::handoff::OwnerRunning`] says.
+    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::OwnerRunning`] says.
     HandoffOwnerRunning = 8,
-    /// [`crate::handoff`], as [`crate::handoff::SameCpu`] says.
+    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::SameCpu`] says.
     HandoffSameCpu = 9,
-    /// [`crate::handoff`], as [`crate::handoff::Adaptive`] says.
+    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::Adaptive`] says.
     HandoffAdaptive = 10,
-    /// [`crate::barging`].
+    /// [`poundlock_core::poundlock`].
     Poundlock = 11,
 }
 
@@ -92,7 +110,8 @@ impl LockName {
         }
     }
 
-    /// Whether it differs from another by its policy of spinning only: left out where all locks are tried and none is named.
+    /// Whether it differs from another by its policy of spinning only: left out where all locks are tried and
+    /// none is named.
     pub const fn is_variation(self) -> bool {
         matches!(
             self,
@@ -135,12 +154,10 @@ impl core::fmt::Display for LockName {
 }
 
 /// A spinlock that a program can be run on: the forms of the queue spinlock.
-impl Kind {
-    /// Every form, in the order in which they are listed.
-    pub const ALL: [Kind; 3] = [Self::Paravirtual, Self::Virtual, Self::Native];
+impl Named for Form {
+    const LISTED: &'static [Form] = &Form::ALL;
 
-    /// The name as people type it.
-    pub const fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Native => "qspin",
             Self::Virtual => "qspin-virt",
@@ -148,8 +165,7 @@ impl Kind {
         }
     }
 
-    /// One line on what the form is.
-    pub const fn description(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Native => "queue spinlock whose waiters keep their CPUs: for threads with a CPU each",
             Self::Virtual => "unfair test-and-set in the same word, for machines where waiters cannot halt",
@@ -158,26 +174,13 @@ impl Kind {
             }
         }
     }
-
-    /// The form of that name.
-    pub fn parse(name: &str) -> Option<Kind> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
 }
 
-impl core::fmt::Display for Kind {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
-}
+/// A readers-writer lock with a preference.
+impl Named for Preference {
+    const LISTED: &'static [Preference] = &Preference::ALL;
 
-/// A readers-writer lock: [`crate::rwlock`] with a policy.
-impl Policy {
-    /// Every policy, in the order in which they are listed.
-    pub const ALL: [Policy; 3] = [Self::PhaseFair, Self::ReaderPreferring, Self::WriterPreferring];
-
-    /// The name as people type it.
-    pub const fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::PhaseFair => "rw-phase-fair",
             Self::ReaderPreferring => "rw-reader-preferring",
@@ -185,8 +188,7 @@ impl Policy {
         }
     }
 
-    /// One line on what it does.
-    pub const fn description(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::PhaseFair => "queued readers-writer lock: readers and writers in turn",
             Self::ReaderPreferring => {
@@ -195,25 +197,14 @@ impl Policy {
             Self::WriterPreferring => "queued readers-writer lock: no reader enters while a writer waits",
         }
     }
-
-    /// The policy of that name.
-    pub fn parse(name: &str) -> Option<Policy> {
-        Self::ALL.into_iter().find(|policy| policy.name() == name)
-    }
 }
 
-impl core::fmt::Display for Policy {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// The locks that a program is run on: a mutex and a spinlock, each by name or left to us. Written as the names that were
-/// given, with a comma between them: `any-negative,qspin`.
+/// The locks that a program is run on: a mutex and a spinlock, each by name or left to us. Written as the
+/// names that were given, with a comma between them: `any-negative,qspin`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     mutex: Option<LockName>,
-    spinlock: Option<Kind>,
+    spinlock: Option<Form>,
 }
 
 /// Why a text is no [`Choice`].
@@ -232,7 +223,7 @@ impl Choice {
     }
 
     /// The default mutex, and a spinlock of this form.
-    pub const fn of_form(spinlock: Kind) -> Choice {
+    pub const fn of_form(spinlock: Form) -> Choice {
         Choice { mutex: None, spinlock: Some(spinlock) }
     }
 
@@ -245,8 +236,8 @@ impl Choice {
         for name in text.split(',').filter(|name| !name.is_empty()) {
             let taken = if let Some(mutex) = LockName::parse(name) {
                 choice.mutex.replace(mutex).is_some()
-            } else if let Some(kind) = Kind::parse(name) {
-                choice.spinlock.replace(kind).is_some()
+            } else if let Some(form) = Form::parse(name) {
+                choice.spinlock.replace(form).is_some()
             } else {
                 return Err(ChoiceError::Unknown(name));
             };
@@ -263,11 +254,12 @@ impl Choice {
     }
 
     /// The form of the spinlock, if one is named; else see [`Choice::keeps_everything`].
-    pub fn spinlock(self) -> Option<Kind> {
+    pub fn spinlock(self) -> Option<Form> {
         self.spinlock
     }
 
-    /// Whether nothing of the program changes. Spinlocks stay its own only then: with a mutex of ours, or named, they are ours.
+    /// Whether nothing of the program changes. Spinlocks stay its own only then: with a mutex of ours, or
+    /// named, they are ours.
     pub fn keeps_everything(self) -> bool {
         self.mutex == Some(LockName::Glibc) && self.spinlock.is_none()
     }
@@ -277,8 +269,8 @@ impl core::fmt::Display for Choice {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match (self.mutex, self.spinlock) {
             (mutex, None) => write!(f, "{}", mutex.unwrap_or(LockName::DEFAULT)),
-            (None, Some(kind)) => write!(f, "{kind}"),
-            (Some(mutex), Some(kind)) => write!(f, "{mutex},{kind}"),
+            (None, Some(form)) => f.write_str(form.name()),
+            (Some(mutex), Some(form)) => write!(f, "{mutex},{}", form.name()),
         }
     }
 }
@@ -287,10 +279,10 @@ impl core::fmt::Display for Choice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RwLocks {
-    /// Ours, with the policy of the kind that the program gave each.
+    /// Ours, with the policy of the form that the program gave each.
     #[default]
     ByKind = 1,
-    /// Ours, all of them [`crate::rwlock::Policy::PhaseFair`].
+    /// Ours, all of them [`poundlock_core::rwlock::Preference::PhaseFair`].
     PhaseFair = 2,
     /// The program's own.
     Glibc = 3,
@@ -303,7 +295,7 @@ impl RwLocks {
     /// The name as people type it.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::ByKind => "by-kind",
+            Self::ByKind => "by-form",
             Self::PhaseFair => "phase-fair",
             Self::Glibc => "glibc",
         }
@@ -331,7 +323,7 @@ impl core::fmt::Display for RwLocks {
 mod tests {
     extern crate std;
 
-    use super::{Choice, ChoiceError, Kind, LockName, Policy, RwLocks};
+    use super::{Choice, ChoiceError, Form, LockName, Named, Preference, RwLocks};
 
     #[test]
     fn choices_of_readers_writer_locks_parse_as_they_are_written() {
@@ -358,14 +350,14 @@ mod tests {
         for mutex in LockName::ALL {
             assert_eq!(Choice::parse(mutex.name()), Ok(Choice::of(mutex)));
             assert_eq!(Choice::of(mutex).keeps_everything(), mutex == LockName::Glibc);
-            for kind in Kind::ALL {
-                assert_eq!(Choice::parse(kind.name()), Ok(Choice::of_form(kind)));
-                let both = Choice { mutex: Some(mutex), spinlock: Some(kind) };
+            for form in Form::ALL {
+                assert_eq!(Choice::parse(form.name()), Ok(Choice::of_form(form)));
+                let both = Choice { mutex: Some(mutex), spinlock: Some(form) };
                 assert!(!both.keeps_everything());
-                assert!(matches!(Choice::parse(kind.name()).map(Choice::mutex), Ok(LockName::DEFAULT)));
+                assert!(matches!(Choice::parse(form.name()).map(Choice::mutex), Ok(LockName::DEFAULT)));
                 let text = std::format!("{both}");
                 assert_eq!(Choice::parse(&text), Ok(both));
-                assert_eq!(Choice::parse(&std::format!("{kind},{mutex}")), Ok(both));
+                assert_eq!(Choice::parse(&std::format!("{},{mutex}", form.name())), Ok(both));
             }
         }
         assert_eq!(Choice::parse(""), Ok(Choice::default()));
@@ -379,8 +371,8 @@ mod tests {
         for lock in LockName::ALL {
             assert_eq!(LockName::parse(lock.name()), Some(lock));
         }
-        for policy in Policy::ALL {
-            assert_eq!(Policy::parse(policy.name()), Some(policy));
+        for preference in Preference::ALL {
+            assert_eq!(Preference::parse(preference.name()), Some(preference));
         }
         assert_eq!(LockName::parse("Baseline"), None);
         assert_eq!(LockName::parse(""), None);

@@ -1,0 +1,124 @@
+//! The atomics of a platform.
+
+use core::sync::atomic::Ordering;
+
+/// The atomics that locks and records are made of.
+pub trait Atomics: Sized + 'static {
+    /// A 32-bit atomic.
+    type U32: Split;
+    /// A pointer-sized atomic.
+    type Usize: Atomic<usize>;
+}
+
+/// An atomic cell of a platform: the operations of `core::sync::atomic`, with the same meaning.
+pub trait Atomic<T: Copy>: Send + Sync {
+    /// A cell that holds `value`.
+    fn new(value: T) -> Self;
+    /// Reads.
+    fn load(&self, order: Ordering) -> T;
+    /// Writes.
+    fn store(&self, value: T, order: Ordering);
+    /// Writes and returns what was there.
+    fn swap(&self, value: T, order: Ordering) -> T;
+    /// Writes `new` if `current` is there.
+    ///
+    /// # Errors
+    /// The value that was there instead.
+    fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
+    /// Adds, wrapping, and returns what was there.
+    fn fetch_add(&self, value: T, order: Ordering) -> T;
+    /// Bitwise and; returns what was there.
+    fn fetch_and(&self, value: T, order: Ordering) -> T;
+    /// Bitwise or; returns what was there.
+    fn fetch_or(&self, value: T, order: Ordering) -> T;
+}
+
+/// A 32-bit atomic whose low byte and halves can be accessed by themselves, for a lock word that is several
+/// fields.
+///
+/// Each operation acts on the whole word as one atomic step that leaves the other bits as they are. A
+/// platform that has narrow accesses makes them of those, which is what the operations are for; any other
+/// makes them of read-modify-writes of the word, which mean the same and cost more. "Low" counts from the
+/// least significant bit, whatever the byte order.
+pub trait Split: Atomic<u32> {
+    /// Writes bits 0 to 7.
+    fn store_low_byte(&self, value: u8, order: Ordering);
+
+    /// Writes bits 0 to 7 if they hold `current`.
+    ///
+    /// # Errors
+    /// The bits that were there instead.
+    fn compare_exchange_low_byte(
+        &self,
+        current: u8,
+        new: u8,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u8, u8>;
+
+    /// Writes bits 0 to 15.
+    fn store_low_half(&self, value: u16, order: Ordering);
+
+    /// Writes bits 16 to 31 and returns what was there.
+    fn swap_high_half(&self, value: u16, order: Ordering) -> u16;
+
+    /// Looks whether bits 0 to 15 hold `expected`, and if so stores 0 to bits 0 to 7, with release ordering;
+    /// returns whether it did. Two steps: other threads' accesses may come between.
+    #[inline(always)]
+    fn release_low_byte(&self, expected: u16) -> bool {
+        let fits = self.load(Ordering::Relaxed) as u16 == expected;
+        if fits {
+            self.store_low_byte(0, Ordering::Release);
+        }
+        fits
+    }
+}
+
+/// Atomics that can be made in a constant, and what consists of them: all but those of a model checker.
+pub trait ConstAtomic {
+    /// Zero bytes. Each use of the constant is an object of its own.
+    const ZERO: Self;
+}
+
+impl<T> ConstAtomic for core::marker::PhantomData<T> {
+    const ZERO: Self = Self;
+}
+
+/// The ways to make something whose words are zero at first, and whose parts are such things: `Default`, and
+/// [`ConstAtomic`] and with it `new` where the platform's atomics are.
+macro_rules! zeroed {
+    (
+        $name:ident<$P:ident: $bound:path $(, $Q:ident: $also:path)?>:
+        $doc:literal, [$($word:ident)*] $($part:ident)*
+    ) => {
+        $crate::atomic::zeroed! { $name<$P: $bound $(, $Q: $also)?>: [$($word)*] $($part)* }
+
+        impl<$P: $bound $(, $Q: $also)?> $name<$P $(, $Q)?>
+        where
+            $P::U32: $crate::atomic::ConstAtomic,
+        {
+            #[doc = $doc]
+            pub const fn new() -> Self {
+                $crate::atomic::ConstAtomic::ZERO
+            }
+        }
+    };
+    ($name:ident<$P:ident: $bound:path $(, $Q:ident: $also:path)?>: [$($word:ident)*] $($part:ident)*) => {
+        impl<$P: $bound $(, $Q: $also)?> Default for $name<$P $(, $Q)?> {
+            fn default() -> Self {
+                $name { $($word: $crate::atomic::Atomic::new(0),)* $($part: Default::default(),)* }
+            }
+        }
+
+        impl<$P: $bound $(, $Q: $also)?> $crate::atomic::ConstAtomic for $name<$P $(, $Q)?>
+        where
+            $P::U32: $crate::atomic::ConstAtomic,
+        {
+            const ZERO: Self = $name {
+                $($word: $crate::atomic::ConstAtomic::ZERO,)*
+                $($part: $crate::atomic::ConstAtomic::ZERO,)*
+            };
+        }
+    };
+}
+pub(crate) use zeroed;

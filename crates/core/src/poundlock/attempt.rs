@@ -1,0 +1,275 @@
+//! A waiter of the default mutex: what its policy may do with it, and how it sleeps.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use super::{
+    AWAKE, BYPASS_BOUND, BYPASSES, HANDED_OVER, LOCKED, Policy, RawPoundlock, SLEEPERS, TAG, urgency,
+};
+use crate::events::{Event, count};
+use crate::mcs;
+use crate::node::{NodeId, state};
+use crate::platform::{Atomic, Platform, Until};
+use crate::waiting::{Failure, Parked, Patience, may_run, park};
+
+/// A waiter that is awake, and what it may do to the mutex.
+pub struct Attempt<'a, P: Platform, W: Policy<P>> {
+    pub(super) mutex: &'a RawPoundlock<P, W>,
+    pub(super) id: NodeId,
+    /// WAKER: it is the designated one.
+    pub(super) waker: bool,
+    pub(super) patience: Patience<'a>,
+}
+
+/// What policies are made of. Whatever they do with these, the invariants hold.
+impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
+    /// Acquires the mutex if it is free.
+    pub fn grab(&mut self) -> bool {
+        let seen = self.state();
+        if seen & LOCKED != 0 {
+            return false;
+        }
+        let next = Self::bypassing(seen | LOCKED) & !if self.waker { AWAKE } else { 0 };
+        if self.mutex.words.state.compare_exchange(seen, next, Acquire, Relaxed).is_err() {
+            return false;
+        }
+        self.waker = false;
+        self.mutex.publish();
+        true
+    }
+
+    /// WAKER: says that it is awake, if nobody else did. Only to an owner, who will see it.
+    pub fn designate(&mut self) {
+        let seen = self.state();
+        if !self.waker && seen & (LOCKED | AWAKE) == LOCKED {
+            let state = &self.mutex.words.state;
+            self.waker = state.compare_exchange(seen, seen | AWAKE, Relaxed, Relaxed).is_ok();
+        }
+    }
+
+    /// Whether it is the designated waker.
+    pub fn is_waker(&self) -> bool {
+        self.waker
+    }
+
+    /// Whether somebody holds the mutex at this moment.
+    pub fn is_held(&self) -> bool {
+        self.state() & LOCKED != 0
+    }
+
+    /// Whether it is held, and somebody sleeps.
+    pub fn is_held_from_sleepers(&self) -> bool {
+        self.state() & (LOCKED | SLEEPERS) == LOCKED | SLEEPERS
+    }
+
+    /// Whether somebody else waits, awake or asleep.
+    pub fn others_wait(&self) -> bool {
+        self.state() & (AWAKE | SLEEPERS) != 0
+    }
+
+    /// Whether nobody else is awake for it, or queued.
+    pub fn is_alone(&self) -> bool {
+        self.state() & AWAKE == 0 && self.mutex.words.waiters.tail.load(Relaxed) == 0
+    }
+
+    /// Whether the owner may be running.
+    pub fn owner_may_run(&self) -> bool {
+        may_run::<P>(self.hints() & TAG, HANDED_OVER)
+    }
+
+    /// What owners have left, with the tag in the low 12 bits.
+    pub fn hints(&self) -> u32 {
+        self.mutex.words.waiters.owner.load(Relaxed)
+    }
+
+    /// Leaves hints, with the tag as it was. The caller owns the mutex.
+    pub fn leave_hints(&self, hints: u32) {
+        self.mutex.words.waiters.owner.store(hints, Relaxed);
+    }
+
+    /// Queues up and spins; acts as the head of the queue, and leaves it. `None` if the budget was used up before, or the one
+    /// in front does not run.
+    pub fn as_head<R>(&mut self, budget: &mut P::Spin, act: impl FnOnce(&mut Self) -> R) -> Option<R> {
+        let tail = &self.mutex.words.waiters.tail;
+        if !mcs::join::<P>(tail, self.id, budget) {
+            return None;
+        }
+        let result = act(self);
+        mcs::leave::<P>(tail, self.id);
+        Some(result)
+    }
+
+    /// Whether nothing but the mutex ends the wait.
+    pub fn is_endless(&self) -> bool {
+        self.patience.is_endless()
+    }
+
+    /// Sleeps for about so many nanoseconds, and is not woken. It may return at once.
+    pub fn park_for(&self, nanoseconds: u32) {
+        // A word that nobody changes: only condition variables use it.
+        P::wait(&self.id.get::<P>().linked, 0, Until::Nanoseconds(nanoseconds));
+    }
+
+    /// When it sleeps and is the first, the next unlock hands the mutex over. SERVICE 3: only if nobody was
+    /// here before.
+    pub fn asks_for_hand_over(&self) {
+        self.id.get::<P>().attempts().store(W::bounds().handoff_after, Relaxed);
+    }
+
+    fn state(&self) -> u32 {
+        self.mutex.words.state.load(Relaxed)
+    }
+
+    /// The state when a waiter has bypassed the first sleeper, if there is one.
+    fn bypassing(state: u32) -> u32 {
+        if state & SLEEPERS == 0 || state & BYPASS_BOUND != 0 {
+            return state;
+        }
+        // So many steps make `BYPASS_BOUND`, and none goes beyond.
+        state + ((BYPASS_BOUND / W::bounds().bypasses_before_wake) & BYPASSES)
+    }
+}
+
+/// Sleeping.
+impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
+    /// Waits in the list until the mutex is acquired or patience ends. The wait lock is held, and the node is
+    /// in no list. `newcomer`: nor was it in this wait.
+    pub(super) fn sleep(&mut self, mut newcomer: bool) -> Result<(), Failure> {
+        let waiters = &self.mutex.words.waiters;
+        let node = self.id.get::<P>();
+        let urgent = urgency::<P>(self.id);
+        let mut failed = None;
+        loop {
+            // DUTY 1, 4: announces itself to an owner, or becomes one.
+            let seen = self.mutex.words.change(|seen| {
+                let rest = if self.waker { seen & !AWAKE } else { seen };
+                match (seen & LOCKED, failed) {
+                    (0, _) => rest | LOCKED,
+                    (_, Some(_)) => rest,
+                    _ => Self::bypassing(rest) | SLEEPERS | urgent,
+                }
+            });
+            if seen & LOCKED == 0 {
+                waiters.unlock();
+                self.mutex.publish();
+                return Ok(());
+            }
+            if let Some(failure) = failed {
+                waiters.unlock();
+                return Err(failure);
+            }
+            // SERVICE 3: it may have asked for a hand-over, but others were here before.
+            if core::mem::take(&mut newcomer) && waiters.first().is_some() {
+                node.attempts().store(0, Relaxed);
+            }
+            if node.attempts().load(Relaxed) == 0 {
+                waiters.push(self.id);
+            } else {
+                // It was woken in vain, and keeps its turn.
+                waiters.push_first(self.id);
+            }
+            node.state.store(state::SLEEPING, Relaxed);
+            waiters.unlock();
+            count::<P>(Event::Sleep);
+            failed = match self.park() {
+                None => return Ok(()),
+                Some(Parked::Failed(failure)) => Some(failure),
+                Some(_) => None,
+            };
+            if self.after_sleep(failed.is_some()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sleeps until served or out of patience; `None` if it acquired the mutex itself.
+    pub(super) fn park(&self) -> Option<Parked> {
+        let node = self.id.get::<P>();
+        if node.attempts().load(Relaxed) >= W::bounds().handoff_after {
+            W::await_hand_over(|| node.state.load(Relaxed) != state::SLEEPING);
+        }
+        loop {
+            match park(node, self.patience) {
+                Parked::Unserved if self.recover() => return None,
+                Parked::Unserved => {}
+                parked => return Some(parked),
+            }
+        }
+    }
+
+    /// After a sleep, woken or not. True if the mutex is held; if not, the wait lock is held and the node is
+    /// in no list.
+    pub(super) fn after_sleep(&mut self, failed: bool) -> bool {
+        let waiters = &self.mutex.words.waiters;
+        let node = self.id.get::<P>();
+        if failed {
+            waiters.lock();
+        }
+        match node.state.load(Relaxed) {
+            // EXCLUSION: its unlocker left it locked.
+            state::HANDED => {
+                // LAST TOUCH: not before the one that handed it over has released the wait lock.
+                if !failed {
+                    waiters.lock();
+                }
+                waiters.unlock();
+                node.state.store(state::IDLE, Relaxed);
+                self.mutex.publish();
+                W::handed(self);
+                return true;
+            }
+            state::WOKEN => {
+                // WAKER: the bit was set for it.
+                self.waker = true;
+                // Only this thread writes it while it is in no list.
+                node.attempts().store(node.attempts().load(Relaxed).saturating_add(1), Relaxed);
+                node.state.store(state::IDLE, Relaxed);
+                if !failed {
+                    if W::woken(self) {
+                        return true;
+                    }
+                    count::<P>(Event::WokenInVain);
+                    waiters.lock();
+                }
+            }
+            _ => {
+                // GIVING UP.
+                self.waker = false;
+                self.withdraw();
+            }
+        }
+        false
+    }
+
+    /// Under the wait lock: takes a sleeper out of the list that nobody has served.
+    fn withdraw(&self) {
+        let words = &self.mutex.words;
+        words.waiters.remove(self.id);
+        if words.waiters.first().is_none() {
+            words.change(|seen| seen & !(BYPASSES | SLEEPERS));
+        }
+        self.id.get::<P>().state.store(state::IDLE, Relaxed);
+    }
+
+    /// A sleeper that nothing has woken sees to it that DUTY holds, which a plain release has broken that
+    /// came after its fence: the platform cannot fence, and ends sleeps now and then. True if the mutex was
+    /// free and is the sleeper's.
+    #[cold]
+    fn recover(&self) -> bool {
+        let words = &self.mutex.words;
+        // While this bit is set, the next release sees it, or somebody is awake.
+        if self.state() & SLEEPERS != 0 {
+            return false;
+        }
+        words.waiters.lock();
+        let acquired = self.id.get::<P>().state.load(Relaxed) == state::SLEEPING
+            && words.change(|seen| seen | LOCKED | SLEEPERS) & LOCKED == 0;
+        if acquired {
+            self.withdraw();
+        }
+        words.waiters.unlock();
+        if acquired {
+            self.mutex.publish();
+        }
+        acquired
+    }
+}

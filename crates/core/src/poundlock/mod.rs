@@ -1,0 +1,342 @@
+//! The default mutex, `poundlock`: whoever finds it free takes it, one waiter is awake, the others sleep.
+//!
+//! A test-and-set takes it ("barging"), so a thread that runs never waits for one that does not. Behind it
+//! stand a queue of spinners and a list of sleepers. The ideas are those of Waiman Long's adaptive mutex
+//! ([`crate::adaptive`]), of Dice's "Malthusian locks" (EuroSys 2017: no more threads awake than keep the
+//! lock busy), and of the designated waker of Mesa's, nsync's and Abseil's mutexes (one woken thread at a
+//! time).
+//!
+//! This file has the word, its transitions and what they promise. How to wait is a [`Policy`], which acts on
+//! the mutex through an [`Attempt`] only; so another policy needs no other proof. The default one is
+//! [`Learning`].
+//!
+//! # The words
+//!
+//! `state`:
+//!
+//! | bit | meaning | set by | cleared by |
+//! | --- | --- | --- | --- |
+//! | `LOCKED` | held | whoever takes it | the owner |
+//! | `AWAKE` | a waiter is awake, will try | that waiter; who wakes it | it, as it acquires or stops trying |
+//! | `SLEEPERS` | the list is not empty | whoever adds to it | whoever takes the last one out |
+//! | the rest | how often the first sleeper was bypassed | releases; waiters | whoever takes one out |
+//!
+//! An unlock that finds `AWAKE` need not wake anybody. Waiters count a bypass when they acquire or go to
+//! sleep. The highest bit of the rest is `BYPASS_BOUND`: it is reached, and the next unlock serves the first
+//! sleeper, whoever is awake.
+//!
+//! The other words are the [waiting room](crate::waiting). Its `owner` holds the owner's tag in the low bits,
+//! and in the others what the policy leaves for those who come next. It is written by owners only.
+//!
+//! # Invariants
+//!
+//! * **EXCLUSION.** Only a read-modify-write that finds `LOCKED` clear and sets it acquires the mutex, except
+//!   that an unlocker may leave it set and make the first sleeper the owner ([`state::HANDED`]). Only the
+//!   owner clears it.
+//! * **WAKER.** If `AWAKE` is set, some thread is the *designated waker*: it set the bit, or the bit was set
+//!   for it as it was woken. It clears the bit when it acquires, and in the read-modify-write by which it
+//!   goes to sleep or gives up, which finds the mutex held. There may be several: a sleeper is woken beside a
+//!   spinner when the bypass bound is reached or a slice is over, and a plain release wipes the bit. Then one
+//!   may clear it for another, which costs a wake-up in vain.
+//! * **DUTY**, as in [`crate::waiting`]. The announcement is `SLEEPERS`, the debtor a designated waker:
+//!   1. `Self::sleep` and `Self::requeue` set `SLEEPERS` under the wait lock, finding the mutex held. (If a
+//!      requeue finds it free and nobody awake, it takes the first sleeper out and designates it.)
+//!   2. `Self::release` is a compare-and-swap from a state in which `SLEEPERS` is clear or `AWAKE` is set.
+//!   3. Whoever takes a sleeper out clears `SLEEPERS` if it was the last, and sets `AWAKE` for it or hands it
+//!      the mutex.
+//!   4. WAKER.
+//! * **QUIET, LAST TOUCH, PRIORITY, GIVING UP, FORKS**, as in [`crate::waiting`]. A real-time thread that
+//!   comes into the list makes the state `BYPASS_BOUND`, so it does not wait for somebody less urgent who is
+//!   awake.
+//! * **SERVICE.** Let *H* be [`Bounds::handoff_after`], *R* two to the power of
+//!   [`Bounds::releases_before_wake`], and *n* the number of threads. In one wait a thread enters the list at
+//!   most *H* + 1 times, and while it is in the list others acquire the mutex at most (*H* + 1) ((*n* - 1)
+//!   (*H* + 1) + 1) (*R* + 2) times in all. The code names the steps of the proof.
+//!   1. *Take-outs come often.* While the list is not empty every release counts, and after *R* of them the
+//!      state is `BYPASS_BOUND`: then the next unlock takes out the first sleeper, and only that clears the
+//!      count. (A release by a plain store comes before the first sleep; one of a single thread finds no
+//!      sleepers.)
+//!   2. *A wait has at most H + 1 of them.* Whoever is taken out and woken counts it, and the take-out after
+//!      *H* of those is a hand-over.
+//!   3. *Nobody overtakes in the list.* Only the first is taken out. Newcomers go to the end, and have no
+//!      claim to a hand-over if somebody is there before them. Only a thread that was taken out goes to the
+//!      front. So before a thread that is in the list come those that were there when it entered and those
+//!      that were taken out by then: at most *n* - 1 waits, of at most *H* + 1 take-outs each.
+//!
+//!   While it is not in the list a waiter is awake, and takes a bounded number of steps of its own: its
+//!   policy's.
+//!
+//!   This is of threads of one priority. Real-time threads come before all that are less urgent, whatever
+//!   those have waited; end and front are those of the part of the list that is as urgent.
+//!
+//! Proof: crates/core/src/poundlock/mod.rs, crates/core/src/waiting/mod.rs
+//! Models: crates/model/tests/models/poundlock.rs
+//! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture.rs
+
+mod attempt;
+mod policy;
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+pub use attempt::Attempt;
+pub use policy::{Bounds, Learning, Policy, Tuning};
+
+use crate::atomic::zeroed;
+use crate::events::{Event, count};
+use crate::node::{Held, Node, NodeId, state};
+use crate::platform::{Atomic, Deadline, Platform};
+use crate::waiting::{Failure, Parked, Patience, Waiters, acquiring, poll_mutex, wake};
+
+/// In `state`: held.
+const LOCKED: u32 = 1;
+/// In `state`: a waiter is awake.
+const AWAKE: u32 = 2;
+/// In `state`: the list of sleepers is not empty.
+const SLEEPERS: u32 = 4;
+/// In `state`: the first sleeper has been bypassed often enough.
+const BYPASS_BOUND: u32 = 1 << 31;
+/// In `state`: the count of bypasses.
+const BYPASSES: u32 = !(LOCKED | AWAKE | SLEEPERS);
+
+/// In `owner`: the owner's tag; 0 while there is none, or if it needs more bits.
+const TAG: u32 = 0x0fff;
+/// In `owner`: handed to a sleeper that has not woken yet.
+const HANDED_OVER: u32 = TAG;
+
+/// The words of a mutex, whatever its policy.
+#[repr(C)]
+pub struct Words<P: Platform> {
+    state: P::U32,
+    waiters: Waiters<P>,
+}
+
+/// The mutex: 20 bytes, zero when unlocked. An unlocked one may be moved, copied and freed.
+///
+/// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same mutex, all are
+/// with respect to others.
+#[repr(transparent)]
+pub struct RawPoundlock<P: Platform, W: Policy<P> = Learning> {
+    words: Words<P>,
+    _policy: PhantomData<fn() -> W>,
+}
+
+zeroed! { Words<P: Platform>: [state] waiters }
+zeroed! { RawPoundlock<P: Platform, W: Policy<P>>: "An unlocked mutex.", [] words _policy }
+
+impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
+    acquiring! {}
+
+    /// Acquires the mutex if it is free; false if it is held. Synchronises as [`RawPoundlock::lock`] when
+    /// true.
+    #[inline]
+    pub fn try_lock(&self) -> bool {
+        self.words.state.load(Relaxed) & LOCKED == 0 && self.take()
+    }
+
+    /// Releases the mutex, which the caller holds. What the caller did happens before the next acquisition.
+    /// The mutex may be destroyed and freed by another thread as soon as it can acquire it. Releasing a mutex
+    /// that is free does nothing.
+    #[inline]
+    pub fn unlock(&self) {
+        let words = &self.words;
+        if P::single_threaded() && words.state.load(Relaxed) == LOCKED {
+            words.state.store(0, Relaxed);
+            return;
+        }
+        let owner = words.waiters.owner.load(Relaxed);
+        words.waiters.owner.store(owner & !TAG, Relaxed);
+        if words.waiters.release(&words.state) {
+            return;
+        }
+        if self.ends_slice(owner) || !self.release() {
+            self.unlock_slow();
+        }
+    }
+
+    /// Whether somebody holds the mutex at this moment.
+    pub fn is_locked(&self) -> bool {
+        self.words.state.load(Relaxed) & LOCKED != 0
+    }
+
+    /// Whether nobody holds it and nobody is queued or asleep in it.
+    pub fn is_idle(&self) -> bool {
+        self.words.state.load(Acquire) & (LOCKED | AWAKE | SLEEPERS) == 0 && self.words.waiters.is_idle()
+    }
+
+    /// What a condition variable moves its waiters to.
+    pub fn words(&self) -> &Words<P> {
+        &self.words
+    }
+
+    #[inline(always)]
+    fn take(&self) -> bool {
+        let state = &self.words.state;
+        if P::single_threaded() && state.load(Relaxed) == 0 {
+            // No other thread: neither atomicity nor hints for spinners are needed.
+            state.store(LOCKED, Relaxed);
+            return true;
+        }
+        // EXCLUSION. Acquire: partner of every release.
+        if state.fetch_or(LOCKED, Acquire) & LOCKED == 0 {
+            self.publish();
+            return true;
+        }
+        false
+    }
+
+    /// The new owner leaves its hints.
+    #[inline(always)]
+    fn publish(&self) {
+        let owner = &self.words.waiters.owner;
+        let hints = owner.load(Relaxed) & !TAG;
+        let tag = P::tag();
+        owner.store(W::owned(hints) | if tag < TAG { tag } else { 0 }, Relaxed);
+    }
+
+    /// DUTY 2: releases the mutex unless there is a sleeper to see to. LAST TOUCH, if it succeeds.
+    #[inline(always)]
+    fn release(&self) -> bool {
+        let state = &self.words.state;
+        let mut seen = state.load(Relaxed);
+        loop {
+            if seen & BYPASS_BOUND != 0 || seen & (SLEEPERS | AWAKE) == SLEEPERS {
+                return false;
+            }
+            // SERVICE 1: one bypass, if somebody sleeps. The bound is not reached, so nothing overflows.
+            const { assert!(SLEEPERS == 1 << 2) };
+            let free = (seen & !LOCKED) + ((seen & SLEEPERS) << (29 - W::bounds().releases_before_wake));
+            match state.compare_exchange(seen, free, Release, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Whether the owner, which left these hints, has been at it for as long as it may, with others asleep.
+    #[inline(always)]
+    fn ends_slice(&self, owner: u32) -> bool {
+        W::asks_the_time(owner) && self.words.state.load(Relaxed) & SLEEPERS != 0 && W::ends_slice(owner)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slow(&self, patience: Patience<'_>) -> Result<(), Failure> {
+        count::<P>(Event::FoundHeld);
+        self.words.renew();
+        let Some(held) = Held::<P>::take() else {
+            return poll_mutex::<P>(patience, || self.try_lock());
+        };
+        held.node().attempts().store(0, Relaxed);
+        let mut attempt = Attempt { mutex: self, id: held.id, waker: false, patience };
+        if W::newcomer(&mut attempt, held.record()) {
+            count::<P>(Event::Spun);
+            return Ok(());
+        }
+        held.node().set_priority();
+        self.words.waiters.revoke_bias();
+        self.words.waiters.lock();
+        attempt.sleep(true)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_slow(&self) {
+        let Words { state, waiters } = &self.words;
+        self.words.renew();
+        while state.load(Relaxed) & LOCKED != 0 {
+            waiters.lock();
+            let sleeper = match waiters.first() {
+                Some(first) if first.get::<P>().attempts().load(Relaxed) >= W::bounds().handoff_after => {
+                    self.words.take_out(first, 0);
+                    waiters.owner.store(waiters.owner.load(Relaxed) | HANDED_OVER, Relaxed);
+                    return waiters.hand_over(first.get());
+                }
+                Some(first) => Some(self.words.call(first)),
+                None => {
+                    self.words.change(|seen| seen & !(BYPASSES | SLEEPERS));
+                    None
+                }
+            };
+            waiters.unlock();
+            // LAST TOUCH, if it succeeds.
+            let released = self.release();
+            wake(sleeper);
+            if released {
+                return;
+            }
+        }
+    }
+
+    /// Takes up the wait of a condition variable's waiter whom a signaller puts into the list. Returns with
+    /// the mutex held.
+    pub(crate) fn sleep_requeued(&self, id: NodeId) {
+        let mut attempt = Attempt { mutex: self, id, waker: false, patience: Patience::ENDLESS };
+        if attempt.park() == Some(Parked::Served) && !attempt.after_sleep(false) {
+            // Without patience it cannot fail.
+            let _ = attempt.sleep(false);
+        }
+        self.words.waiters.pass_through();
+    }
+}
+
+/// What does not depend on the policy.
+impl<P: Platform> Words<P> {
+    /// FORKS: whoever was awake or asleep is in the parent.
+    #[inline]
+    fn renew(&self) {
+        self.waiters.renew(|| {
+            self.state.fetch_and(LOCKED, Relaxed);
+        });
+    }
+
+    /// Changes the state of a mutex that the caller does not set free; returns what it was.
+    fn change(&self, mut next: impl FnMut(u32) -> u32) -> u32 {
+        let mut seen = self.state.load(Relaxed);
+        // Acquire: for a change that takes the mutex. The others order nothing.
+        while let Err(now) = self.state.compare_exchange(seen, next(seen), Acquire, Relaxed) {
+            seen = now;
+        }
+        seen
+    }
+
+    /// Under the wait lock: takes the first sleeper, who is to be served, out of the list, and notes that in
+    /// the state together with `also`.
+    fn take_out(&self, first: NodeId, also: u32) {
+        self.waiters.remove(first);
+        let none = self.waiters.first().is_none();
+        self.change(|seen| seen & !(BYPASSES | if none { SLEEPERS } else { 0 }) | also);
+    }
+
+    /// Under the wait lock: tells the first sleeper to try. Returns it for the caller to wake.
+    fn call(&self, first: NodeId) -> &'static Node<P> {
+        // DUTY 3, WAKER: on behalf of the one that is woken.
+        self.take_out(first, AWAKE);
+        let node = first.get::<P>();
+        // Release: partner of the load in `park`.
+        node.state.store(state::WOKEN, Release);
+        node
+    }
+
+    /// Puts signalled waiters of a condition variable, linked through `after` from `chain` to 0, into the
+    /// list of sleepers, and wakes the first sleeper if the mutex is free and nobody is awake.
+    pub(crate) fn requeue(&self, chain: NodeId) {
+        self.renew();
+        self.waiters.revoke_bias();
+        self.waiters.lock();
+        self.waiters.append(chain, |node| node.attempts().store(0, Relaxed));
+        // DUTY 1: an owner sees `SLEEPERS`, or a designated waker becomes an owner. If there is neither, the
+        // first one is it.
+        let urgent = self.waiters.first().map_or(0, urgency::<P>);
+        let seen = self.change(|seen| seen | SLEEPERS | urgent);
+        let sleeper = if seen & (LOCKED | AWAKE) == 0 { self.waiters.first() } else { None };
+        let sleeper = sleeper.map(|first| self.call(first));
+        self.waiters.unlock();
+        wake(sleeper);
+    }
+}
+
+/// PRIORITY: what a sleeper adds to the state as it comes into the list.
+fn urgency<P: Platform>(id: NodeId) -> u32 {
+    if id.get::<P>().priority.load(Relaxed) == 0 { 0 } else { BYPASS_BOUND }
+}

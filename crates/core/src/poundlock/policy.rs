@@ -1,0 +1,424 @@
+//! How to wait for the default mutex.
+//!
+//! # The default policy: [`Learning`]
+//!
+//! A newcomer that nobody is before looks a few times (*optimistic spin*). Then it queues up, and the head of
+//! the queue alone watches the mutex. A waiter that has spun for about what a sleep and a wake-up cost, or is
+//! known to have displaced the owner, yields once, since whoever wants its CPU may be the owner; then it
+//! sleeps. An unlock wakes the first sleeper if nobody is awake; the woken one spins likewise.
+//!
+//! *Intervals.* Where an owner takes the mutex again at once, the worst a waiter can do is to take it away at
+//! the first opportunity: then it changes hands, with all that its sections touch, every few nanoseconds. So
+//! a spinner looks only now and then. Each interval is longer if the mutex was taken often within the last
+//! one, and shorter if it was not taken at all. The spinner leaves the interval in `owner` for the next one.
+//! It is a few microseconds at most, so that is what this costs in latency.
+//!
+//! *Timed parks.* What spinning gains is the time in which the mutex would lie free ([`Gaps`]). Where that is
+//! little, the designated waker leaves the owner alone: it parks for some tens of microseconds, looks whether
+//! the mutex is free, and if it is not asks to be handed it. What timed parks find is left in `owner`, too;
+//! now and then a trial without spinners shows how it is.
+//!
+//! *Slices.* A thread that has used the mutex for half a millisecond while others slept for it wakes one of
+//! them, whoever is awake, and goes to sleep as soon as it meets with contention. So everybody has a turn
+//! every so often; and few are preempted in the middle of one, since a thread that sleeps most of the time is
+//! not the one that the scheduler takes the CPU from.
+
+use super::{Attempt, TAG};
+use crate::events::{Event, count};
+use crate::node::Record;
+use crate::platform::{Platform, Spin, Tunable};
+
+/// What SERVICE promises: the same numbers for as long as there are mutexes of the policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// The first sleeper is handed the mutex after it was woken this many times in vain.
+    pub handoff_after: u32,
+    /// How many releases may leave the first sleeper asleep, whoever is awake: the logarithm, 1 to 28.
+    pub releases_before_wake: u32,
+    /// How many waiters may acquire the mutex or go to sleep before the first sleeper is served, 1 or more.
+    pub bypasses_before_wake: u32,
+}
+
+/// A way to wait. It acts on the mutex through an [`Attempt`]; each function takes a bounded number of steps.
+pub trait Policy<P: Platform>: Sized + 'static {
+    /// See [`Bounds`].
+    fn bounds() -> Bounds;
+
+    /// What a new owner makes of the hints of the last one, without the tag. On the fast path.
+    fn owned(hints: u32) -> u32;
+
+    /// Whether the owner that leaves these hints is to ask [`Policy::ends_slice`]. On the fast path.
+    fn asks_the_time(hints: u32) -> bool;
+
+    /// Whether its slice is over: then its unlock wakes a sleeper, whoever is awake.
+    fn ends_slice(hints: u32) -> bool;
+
+    /// A newcomer, whose record it is, found the mutex held. True if it has acquired it; else it goes to
+    /// sleep.
+    fn newcomer(attempt: &mut Attempt<'_, P, Self>, record: &Record<P>) -> bool;
+
+    /// A sleeper was woken. True if it has acquired the mutex; else it goes to sleep again.
+    fn woken(attempt: &mut Attempt<'_, P, Self>) -> bool;
+
+    /// The attempt was handed the mutex.
+    fn handed(attempt: &Attempt<'_, P, Self>);
+
+    /// The next unlock hands the mutex over: what to do before the sleep, while it was not.
+    fn await_hand_over(served: impl Fn() -> bool);
+}
+
+/// The constants of [`Learning`].
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// [`Bounds::handoff_after`].
+    pub handoff_after: u32,
+    /// [`Bounds::releases_before_wake`].
+    pub releases_before_wake: u32,
+    /// [`Bounds::bypasses_before_wake`].
+    pub bypasses_before_wake: u32,
+    /// How often a newcomer looks at a mutex that nobody waits for before it queues up.
+    pub optimistic_looks: u32,
+    /// How many looks at a mutex that others take all the time make the head of the queue leave it alone, at
+    /// least.
+    pub looks_in_vain: u32,
+    /// One in so many waits, or in 8 or 32 times as many, is followed by a trial of not spinning.
+    pub waits_a_trial: u32,
+    /// How many turns of a spin loop such a wait lasted at least.
+    pub spun_before_trial: u32,
+    /// How many spin budgets a waiter spends on a hand-over that it has asked for.
+    pub spins_for_hand_over: u32,
+    /// The length of a slice in nanoseconds. Where spinning may not be worth it, up to 256 times as long.
+    pub slice: usize,
+    /// How many owners there are for one that asks whether its slice is over: the logarithm, at most 12.
+    pub owners_a_slice_check: u32,
+    /// The longest interval between looks: the logarithm of its turns, at most 15.
+    pub longest_interval: u32,
+}
+
+impl Tunable for Tuning {
+    const USER_SPACE: Tuning = Tuning {
+        // With a queue of spinners a woken sleeper is served among the first few; one that was not after this
+        // many wake-ups has met with something else.
+        handoff_after: 16,
+        // 65,536: a few milliseconds of the shortest sections, so that the wake-up costs less than a
+        // hundredth of them. Where sections are longer, other rules wake a sleeper long before.
+        releases_before_wake: 16,
+        // A wake-up under oversubscription costs the CPUs some 10 microseconds: two switches and the cold
+        // caches. Waiters come every few microseconds at most, so that keeps it below a few per cent.
+        bypasses_before_wake: 64,
+        // A critical section of a few dozen instructions is over by then, and its mutex changes hands by one
+        // read-modify-write rather than three; two threads at such sections get a third more through. It
+        // costs order only among threads that come within that time.
+        optimistic_looks: 4,
+        // Some ten microseconds.
+        looks_in_vain: 3,
+        // A trial lasts some tenths of a millisecond; the waits between two of them, a few.
+        waits_a_trial: 32,
+        // A microsecond or so: shorter waits cost little.
+        spun_before_trial: 64,
+        // Long enough for a critical section of 20 microseconds, which is not much longer than what a sleep
+        // and a wake-up would leave the mutex idle.
+        spins_for_hand_over: 3,
+        // A third or so of a time slice: who sleeps before its time slice is over is not preempted, and gets
+        // a CPU at once when it is woken, whatever else runs there. A relief costs the CPUs some ten
+        // microseconds.
+        slice: 500_000,
+        // 32: a look at the clock takes as long as a short critical section.
+        owners_a_slice_check: 5,
+        // 256 turns: a few microseconds.
+        longest_interval: 8,
+    };
+}
+
+/// In `owner`: one more has owned the mutex.
+const TURN: u32 = 1 << 12;
+/// In `owner`: the count of owners, by which a spinner sees that others get the mutex all the time.
+const TURNS: u32 = 0x0fff << 12;
+/// In `owner`: the logarithm of the interval between a spinner's looks, in turns of its loop.
+const INTERVAL: u32 = 0x0f << 24;
+/// In `owner`: what timed parks have found, see [`Gaps`]. With its highest bit inverted, so that zero is in
+/// the middle.
+const GAPS: u32 = 0x0f << 28;
+
+const _: () = assert!(TAG | TURNS | INTERVAL | GAPS == u32::MAX && TAG < TURN);
+
+/// An interval in which the mutex was taken so often is too short.
+const HOT: u32 = 2;
+/// If the longest interval is still that much too short, the one that takes it needs nobody's help to keep it
+/// busy.
+const SATURATED: u32 = 32;
+/// The share of its budget that is left to a spinner if others hold the mutex nearly all the time, in 256ths.
+const SHORT: u32 = 64;
+
+/// A timed park, in nanoseconds: a few sleeps and wake-ups. The kernel adds as much again, so that it can
+/// wake several at once.
+const TIMED_PARK: u32 = 50_000;
+
+/// How much of the time the mutex is free while somebody uses it who is left alone, from 0, hardly ever. That
+/// time is what spinning for it gains.
+#[derive(Clone, Copy)]
+struct Gaps(u32);
+
+impl Gaps {
+    fn of(owner: u32) -> Gaps {
+        Gaps(owner >> GAPS.trailing_zeros() ^ 8)
+    }
+
+    fn within(self, owner: u32) -> u32 {
+        owner & !GAPS | (self.0 ^ 8) << GAPS.trailing_zeros()
+    }
+
+    /// For a trial: the next to find it free puts an end to it.
+    const DOUBTED: Gaps = Gaps(6);
+    /// Nothing was tried yet: what zero stands for.
+    const UNKNOWN: u32 = 8;
+    const KNOWN: Gaps = Gaps(15);
+
+    /// What somebody found who came at no particular time. They balance where it was free in one of six.
+    fn learn(self, free: bool) -> Gaps {
+        if !free {
+            return Gaps(self.0.saturating_sub(1));
+        }
+        let more = Gaps(self.0 + 5);
+        if more.are_rare() { more } else { Gaps::KNOWN }
+    }
+
+    /// Whether it is better to leave the owner alone.
+    fn are_rare(self) -> bool {
+        self.0 <= Gaps::DOUBTED.0
+    }
+
+    /// How many more looks in vain it takes to doubt it.
+    fn looks_in_vain(self) -> u32 {
+        2 * self.0.saturating_sub(Gaps::UNKNOWN)
+    }
+
+    /// How long a slice is, if there are any: longer where the mutex may be one that nobody spins for, since
+    /// then it gets about by itself, and wake-ups leave gaps that are not its own.
+    fn slice<P: Platform>(self) -> Option<usize> {
+        let slice = P::tuning::<Tuning>().slice;
+        (!self.are_rare()).then(|| slice.saturating_mul(1 << (Gaps::KNOWN.0 - self.0)))
+    }
+
+    /// How many waits of so many turns there are for one that is followed by a trial.
+    fn waits_a_trial<P: Platform>(self, spun: u32) -> u32 {
+        let Tuning { waits_a_trial, spun_before_trial, .. } = P::tuning();
+        match (self.0 <= Gaps::UNKNOWN, spun < 8 * spun_before_trial) {
+            (true, _) => waits_a_trial,
+            (false, true) => 32 * waits_a_trial,
+            (false, false) => 8 * waits_a_trial,
+        }
+    }
+}
+
+/// How the head of the queue fared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It acquired the mutex.
+    Acquired,
+    /// The owner may need the CPU, or nothing is known of it.
+    Stuck,
+    /// Others take the mutex all the time, and it is hardly ever free.
+    Busy,
+}
+
+/// The default: it learns, for each mutex, how often to look and whether spinning gains anything. See above.
+#[derive(Clone, Copy, Debug)]
+pub struct Learning;
+
+impl<P: Platform> Policy<P> for Learning {
+    #[inline(always)]
+    fn bounds() -> Bounds {
+        let Tuning { handoff_after, releases_before_wake, bypasses_before_wake, .. } = P::tuning();
+        Bounds { handoff_after, releases_before_wake, bypasses_before_wake }
+    }
+
+    #[inline(always)]
+    fn owned(hints: u32) -> u32 {
+        hints & !TURNS | hints.wrapping_add(TURN) & TURNS
+    }
+
+    #[inline(always)]
+    fn asks_the_time(hints: u32) -> bool {
+        hints & ((TURN << P::tuning::<Tuning>().owners_a_slice_check) - TURN) == 0
+    }
+
+    #[cold]
+    fn ends_slice(hints: u32) -> bool {
+        match (Gaps::of(hints).slice::<P>(), P::current()) {
+            (Some(slice), Some(index)) => P::record(index).ends_slice(slice),
+            _ => false,
+        }
+    }
+
+    fn newcomer(attempt: &mut Attempt<'_, P, Self>, record: &Record<P>) -> bool {
+        // Slices: who was relieved makes room, if there is somebody to make room for.
+        let relieved = record.is_relieved() && attempt.others_wait();
+        if !relieved && (optimistic_spin(attempt) || spin(attempt)) {
+            return true;
+        }
+        record.rests();
+        false
+    }
+
+    fn woken(attempt: &mut Attempt<'_, P, Self>) -> bool {
+        spin(attempt)
+    }
+
+    fn handed(attempt: &Attempt<'_, P, Self>) {
+        // Who asked for it, or was woken in vain so often, found it held.
+        learn(attempt, false);
+    }
+
+    fn await_hand_over(served: impl Fn() -> bool) {
+        (0..P::tuning::<Tuning>().spins_for_hand_over).any(|_| {
+            let mut budget = P::Spin::fresh();
+            while !served() && budget.spin() {}
+            served()
+        });
+    }
+}
+
+type Own<'a, P> = Attempt<'a, P, Learning>;
+
+/// A newcomer's few looks, if nobody else waits: a short section is over by then, and to queue up costs more.
+fn optimistic_spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
+    let mut budget = P::Spin::fresh();
+    for look in 0..P::tuning::<Tuning>().optimistic_looks {
+        if attempt.grab() {
+            return true;
+        }
+        let alone = attempt.is_alone();
+        if !alone || !attempt.owner_may_run() || !budget.pass(1 << (look + 2).min(4)) {
+            return false;
+        }
+    }
+    false
+}
+
+/// Spins for the mutex, and then parks for a while, or yields. True if it was acquired.
+fn spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
+    // Where one awake waiter is enough, and others were here before.
+    if !attempt.is_waker() && gaps(attempt).are_rare() && attempt.is_held_from_sleepers() {
+        return false;
+    }
+    // Woken: it comes at no particular time.
+    if attempt.is_waker() && gaps(attempt).are_rare() && attempt.grab() {
+        learn(attempt, true);
+        return true;
+    }
+    let mut budget = P::Spin::fresh();
+    let end = if attempt.owner_may_run() { attempt.as_head(&mut budget, watch) } else { None };
+    match end.unwrap_or(End::Stuck) {
+        End::Acquired => true,
+        End::Stuck => yield_once(attempt),
+        // Who is to come back at a given time sleeps until then and no longer.
+        End::Busy => attempt.is_waker() && attempt.is_endless() && park_timed(attempt),
+    }
+}
+
+/// Lets the owner have the CPU, or whoever was woken last. Once: where it is another program that wants it,
+/// that costs a time slice.
+fn yield_once<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
+    P::yield_now();
+    // An interval, here too: one look at an empty section that its owner repeats takes the mutex away from
+    // it.
+    P::Spin::fresh().pass(1 << interval(attempt));
+    attempt.grab()
+}
+
+/// Leaves the owner alone for a while; the designated waker all the same, so that nobody else is woken. Who
+/// then finds the mutex held asks to be handed it.
+fn park_timed<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
+    count::<P>(Event::TimedSleep);
+    attempt.park_for(TIMED_PARK);
+    if !attempt.is_held() {
+        let longest = P::tuning::<Tuning>().longest_interval;
+        let mut saturated = false;
+        if interval(attempt) == longest {
+            let before = turns(attempt);
+            P::Spin::fresh().pass(1 << longest);
+            saturated = turns(attempt).wrapping_sub(before) & TURNS >= SATURATED * TURN;
+        }
+        if attempt.grab() {
+            learn(attempt, !saturated);
+            return true;
+        }
+    }
+    attempt.asks_for_hand_over();
+    false
+}
+
+/// The head of the queue watches the mutex.
+fn watch<P: Platform>(attempt: &mut Own<'_, P>) -> End {
+    let Tuning { longest_interval: longest, looks_in_vain, spun_before_trial, .. } = P::tuning();
+    let rare = gaps(attempt);
+    let mut budget = P::Spin::fresh();
+    if rare.are_rare() {
+        budget.cut(SHORT);
+    }
+    let mut interval = interval(attempt);
+    let mut before = turns(attempt);
+    let (mut spun, mut in_vain) = (0, 0);
+    attempt.designate();
+    loop {
+        // Not even the first look comes at once.
+        if !budget.pass(1 << interval) {
+            return if rare.are_rare() || in_vain > 0 { End::Busy } else { End::Stuck };
+        }
+        spun += 1 << interval;
+        let now = turns(attempt);
+        let taken = now.wrapping_sub(before) & TURNS;
+        before = now;
+        let saturated = interval == longest && taken >= SATURATED * TURN;
+        if !saturated && attempt.grab() {
+            break;
+        }
+        if !attempt.is_held() && !saturated {
+            continue;
+        }
+        attempt.designate();
+        if !attempt.owner_may_run() {
+            return End::Stuck;
+        }
+        if taken >= HOT * TURN {
+            interval = (interval + 1).min(longest);
+            in_vain += 1;
+        } else if taken == 0 {
+            interval = interval.saturating_sub(1);
+        }
+        if attempt.is_waker() && in_vain >= looks_in_vain + rare.looks_in_vain() {
+            return End::Busy;
+        }
+    }
+    let gaps = gaps(attempt);
+    let trial = spun >= spun_before_trial
+        && !gaps.are_rare()
+        && (before / TURN).is_multiple_of(gaps.waits_a_trial::<P>(spun));
+    leave(attempt, if trial { Gaps::DOUBTED } else { gaps }, interval);
+    End::Acquired
+}
+
+// What owners leave for the next.
+
+fn interval<P: Platform>(attempt: &Own<'_, P>) -> u32 {
+    (attempt.hints() & INTERVAL) >> INTERVAL.trailing_zeros()
+}
+
+fn turns<P: Platform>(attempt: &Own<'_, P>) -> u32 {
+    attempt.hints() & TURNS
+}
+
+fn gaps<P: Platform>(attempt: &Own<'_, P>) -> Gaps {
+    Gaps::of(attempt.hints())
+}
+
+/// The new owner leaves what it found.
+fn learn<P: Platform>(attempt: &Own<'_, P>, free: bool) {
+    leave(attempt, gaps(attempt).learn(free), interval(attempt));
+}
+
+fn leave<P: Platform>(attempt: &Own<'_, P>, gaps: Gaps, interval: u32) {
+    let hints = attempt.hints() & !INTERVAL | interval << INTERVAL.trailing_zeros();
+    attempt.leave_hints(gaps.within(hints));
+}
