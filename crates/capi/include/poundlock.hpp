@@ -44,7 +44,7 @@
 
 #include "poundlock.h"
 
-/* The last one keeps the analysis out of the bodies, which acquire by functions that it knows nothing of. */
+/* The last one keeps the analysis out of the bodies, which acquire by functions that it does not know. */
 #if defined(__clang__)
 #define POUNDLOCK_CAPABILITY(name) __attribute__((capability(name)))
 #define POUNDLOCK_SAFETY(...) __attribute__((__VA_ARGS__, no_thread_safety_analysis))
@@ -57,17 +57,17 @@ namespace poundlock {
 
 /* Which waiters of a shared_mutex go first. */
 enum class policy : std::uint32_t {
-    /* Readers and writers in turn: nobody starves. */
+    /* Readers and writers in turn: none starves. */
     phase_fair = POUNDLOCK_RWLOCK_PHASE_FAIR,
-    /* Readers whenever no writer is inside, so that one may enter again while it is inside. */
+    /* Readers enter whenever no writer is inside, so a reader may enter again while it is inside. */
     reader_preferring = POUNDLOCK_RWLOCK_READER_PREFERRING,
-    /* No reader while a writer waits. */
+    /* No reader enters while a writer waits. */
     writer_preferring = POUNDLOCK_RWLOCK_WRITER_PREFERRING,
 };
 
 namespace detail {
 
-/* A time as the functions of poundlock.h want it. Those that no clock will show in a human life are one to us. */
+/* A time as the functions of poundlock.h want it. All times beyond a human life are one to us. */
 struct deadline {
     clockid_t clock;
     timespec time;
@@ -93,7 +93,7 @@ struct deadline {
     }
 };
 
-/* So long from now. */
+/* That long from now. */
 template <class Rep, class Period>
 deadline after(const std::chrono::duration<Rep, Period>& timeout) {
     using std::chrono::steady_clock;
@@ -105,7 +105,7 @@ deadline after(const std::chrono::duration<Rep, Period>& timeout) {
     return deadline(CLOCK_MONOTONIC, now + std::chrono::ceil<steady_clock::duration>(timeout));
 }
 
-/* When a clock that the system does not know ought to show that time. */
+/* When a clock that the system does not know should show that time. */
 template <class Clock, class Duration>
 deadline expected(const std::chrono::time_point<Clock, Duration>& time) {
     using seconds = std::chrono::duration<double>;
@@ -132,7 +132,7 @@ int until(const std::chrono::time_point<Clock, Duration>& time, Wait wait) {
     }
 }
 
-/* Where they begin; somewhere, if there are none. */
+/* Where they begin; any address if there are none. */
 template <class T>
 const T* first(const std::initializer_list<T>& several, const T& none) noexcept {
     return several.size() == 0 ? &none : several.begin();
@@ -230,7 +230,7 @@ class POUNDLOCK_CAPABILITY("mutex") recursive_mutex {
 
 using recursive_timed_mutex = recursive_mutex;
 
-/* The spinlock, for very short sections: see poundlock_spinlock_t. It has no timed form: nobody leaves its queue. */
+/* The spinlock, for very short sections: see poundlock_spinlock_t. It has no timed form: a waiter cannot leave its queue. */
 class POUNDLOCK_CAPABILITY("mutex") spinlock {
   public:
     using native_handle_type = poundlock_spinlock_t*;
@@ -334,7 +334,7 @@ class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex {
         poundlock_rwlock_upunlock(&native_);
     }
 
-    /* From one to another, of which the analysis of thread safety knows nothing. */
+    /* From one mode to another. The analysis of thread safety does not know these. */
 
     void unlock_upgrade_and_lock() noexcept { poundlock_rwlock_upgrade(&native_); }
 
@@ -384,7 +384,7 @@ class condition_variable {
     condition_variable(const condition_variable&) = delete;
     condition_variable& operator=(const condition_variable&) = delete;
 
-    /* All waiters have been notified, or have timed out; waits until none of those touches it any more. */
+    /* All waiters have been notified, or have timed out; waits until none of them touches it any more. */
     ~condition_variable() { poundlock_cond_destroy(&native_); }
 
     void notify_one() noexcept { poundlock_cond_signal(&native_); }
@@ -406,7 +406,7 @@ class condition_variable {
                       std::is_same_v<Clock, std::chrono::system_clock>) {
             return status(detail::until(time, [&](const detail::deadline& end) { return wait_before(lock, end); }));
         } else {
-            /* Once only: who is notified is to return. */
+            /* Once only: a notified waiter is to return. */
             wait_before(lock, detail::expected(time));
             return Clock::now() < time ? std::cv_status::no_timeout : std::cv_status::timeout;
         }
@@ -450,9 +450,9 @@ class condition_variable {
     poundlock_cond_t native_ = POUNDLOCK_COND_INITIALIZER;
 };
 
-/* What is done to one semaphore of a set, as a part of what is done at once. */
+/* A change of one semaphore of a set, as a part of a call that makes several at once. */
 struct operation : poundlock_semset_op_t {
-    /* Waits until the value is as large, and takes that off. */
+    /* Waits until the value is large enough, and subtracts that. */
     static constexpr operation take(std::uint16_t semaphore, std::int16_t count = 1) noexcept {
         return operation(semaphore, static_cast<std::int16_t>(-count));
     }
@@ -463,7 +463,7 @@ struct operation : poundlock_semset_op_t {
 
     static constexpr operation wait_for_zero(std::uint16_t semaphore) noexcept { return operation(semaphore, 0); }
 
-    /* To be undone when the process ends, however it ends. What is taken so has to be given back so. */
+    /* Undone when the process ends, however it ends. Give back with it what was taken with it. */
     constexpr operation undone_at_end() const noexcept {
         operation undone = *this;
         undone.sem_flg = POUNDLOCK_SEMSET_UNDO;
@@ -489,19 +489,19 @@ class semaphore_set {
   public:
     using native_handle_type = int;
 
-    /* For this process and those that it forks, with these values. It goes with this object or the process. */
+    /* For this process and its forked children, with these values. It ends with this object or the process. */
     explicit semaphore_set(std::initializer_list<std::uint16_t> values) {
         check(poundlock_semset_private(&id_, detail::first(values, std::uint16_t()), values.size()));
     }
 
-    /* That of a key, which stays until it is removed. */
+    /* The set of a key, which stays until it is removed. */
     static semaphore_set open(int key) {
         int id = 0;
         check(poundlock_semset_open(&id, key));
         return semaphore_set(id);
     }
 
-    /* A new one for the key: nobody sees it before it has these values. */
+    /* A new set for the key; no process sees it before it has these values. */
     static semaphore_set create(int key, std::initializer_list<std::uint16_t> values) {
         int id = 0;
         check(poundlock_semset_create(&id, key, detail::first(values, std::uint16_t()), values.size()));
@@ -524,12 +524,12 @@ class semaphore_set {
         if (id_ >= 0) poundlock_semset_close(id_);
     }
 
-    /* Does all of it at once, as soon as that is possible. */
+    /* Applies all operations at once, as soon as that is possible. */
     void operate(std::initializer_list<operation> operations) {
         check(poundlock_semset_operate(id_, detail::first(operations, operation()), operations.size()));
     }
 
-    /* The same if that is possible at once; whether it was. */
+    /* The same if that is possible without waiting; whether it was. */
     [[nodiscard]] bool try_operate(std::initializer_list<operation> operations) {
         return operate_for(operations, std::chrono::nanoseconds::zero());
     }
@@ -547,7 +547,7 @@ class semaphore_set {
             time, [&](const detail::deadline& end) { return operate_before(operations, end); }));
     }
 
-    /* Takes so many units of one, which come back with the permit's end, or with the process's, if that ends first. */
+    /* Takes units of one semaphore, which come back when the permit or the process ends. */
     permit acquire(std::uint16_t semaphore, std::int16_t count = 1);
 
     std::optional<permit> try_acquire(std::uint16_t semaphore, std::int16_t count = 1);
@@ -562,19 +562,19 @@ class semaphore_set {
         return count;
     }
 
-    /* Of all, at one moment. */
+    /* Of all semaphores, at one moment. */
     std::vector<std::uint16_t> values() const {
         std::vector<std::uint16_t> all(size());
         check(poundlock_semset_values(id_, all.data(), all.size()));
         return all;
     }
 
-    /* Sets all, as many as there are, and forgets what was to be undone. */
+    /* Sets all, as many as there are, and forgets all that was to be undone. */
     void set_values(std::initializer_list<std::uint16_t> values) {
         check(poundlock_semset_set_values(id_, detail::first(values, std::uint16_t()), values.size()));
     }
 
-    /* For everybody: who waits gets an error. */
+    /* For all processes: threads that wait get an error. */
     void remove() { check(poundlock_semset_remove(id_)); }
 
     /* The System V id, by which `poundlock ipcs` lists it. */
@@ -616,11 +616,11 @@ class [[nodiscard]] permit {
     ~permit() {
         if (count_ == 0) return;
         const operation back = operation::give(semaphore_, count_).undone_at_end();
-        /* Removed meanwhile, or set anew by somebody: there is nothing to give back. */
+        /* Removed or set anew meanwhile: there is nothing to give back. */
         poundlock_semset_operate(id_, &back, 1);
     }
 
-    /* Keeps them: somebody else will give them, or nobody. They still come back when this process ends. */
+    /* Keeps them: the destructor gives none back. They still come back when this process ends. */
     void release() noexcept { count_ = 0; }
 
   private:

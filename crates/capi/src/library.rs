@@ -1,4 +1,4 @@
-//! What makes it a library of its own, to which there is no Rust program around.
+//! What it needs to be a library without a Rust program around it.
 
 use core::arch::{asm, global_asm};
 use core::panic::PanicInfo;
@@ -12,8 +12,8 @@ extern "C" fn start() {
     }
 }
 
-/// glibc's `__rseq_offset` and `__rseq_size`, which came with glibc 2.35, where the program is linked with a glibc
-/// that has them. Not so in our shared library, which has to do with an older one: there `build.rs` has the linker
+/// glibc's `__rseq_offset` and `__rseq_size`, which came with glibc 2.35, where the program is linked with a
+/// glibc that has them. Our shared library has to work with an older one: there `build.rs` has the linker
 /// take both for 0.
 fn linked_rseq() -> Option<(isize, u32)> {
     let (offset, size): (*const isize, *const u32);
@@ -57,7 +57,7 @@ fn linked_rseq() -> Option<(isize, u32)> {
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
 
-/// Nothing panics; should something, it goes no further.
+/// Nothing panics. If something does, it ends here.
 #[panic_handler]
 fn panic(_: &PanicInfo<'_>) -> ! {
     // SAFETY: ends the process.
@@ -69,8 +69,8 @@ extern "C" fn personality() -> ! {
     unsafe { libc::abort() }
 }
 
-// The compiler's own library was compiled to unwind and names a function for it, which it never calls here. Weak, for
-// programs that hold Rust's standard library as well.
+// The compiler's own library was compiled to unwind and names a function for it, which it never calls here.
+// Weak, for programs that hold Rust's standard library as well.
 global_asm!(
     ".weak rust_eh_personality",
     ".hidden rust_eh_personality",

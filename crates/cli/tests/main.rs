@@ -2,6 +2,7 @@
 
 mod bench;
 mod contributing;
+mod docs;
 mod dropin;
 mod output;
 mod qspin;

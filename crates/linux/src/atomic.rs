@@ -12,7 +12,7 @@ macro_rules! native {
         pub struct $wrapper(pub(crate) $cell);
 
         impl ConstAtomic for $wrapper {
-            // Each use of the constant makes a new cell, which is what it is for.
+            // Each use of the constant makes a new cell, as intended.
             const ZERO: Self = $wrapper($cell::new(0));
         }
 
@@ -68,7 +68,7 @@ native!(AtomicUsize, usize, Usize, "A pointer-sized atomic.");
 /// does: on x86-64 a byte or halfword access changes its own bits and leaves the others, in one step, with
 /// the ordering of a full access: stores are releases and locked instructions order everything. So each
 /// operation is an instruction whose effect on the word is that of one atomic read-modify-write of the 32
-/// bits, which is what its assembly block stands for in the language. Elsewhere it is that read-modify-write:
+/// bits; that is what its assembly block means in the language. Elsewhere it is that read-modify-write:
 /// aarch64 has the instructions too, but there a narrow store between another thread's load-exclusive and
 /// store-exclusive of the word costs more than it saves.
 #[cfg(target_arch = "x86_64")]
@@ -141,10 +141,10 @@ impl Split for U32 {
 
     #[inline(always)]
     fn release_low_byte(&self, expected: u16) -> bool {
-        // The look as an instruction on memory: a load of the word into a register would wait for the byte
-        // that an earlier release has stored, which is dearer than the whole of this. SAFETY: reads a half of
-        // our own word and writes its low byte, each atomically as described above; on x86-64 a plain store
-        // is a release.
+        // The look is an instruction on memory: a load of the word into a register would wait for the byte
+        // that an earlier release has stored, which costs more than all of this. SAFETY: reads a half of our
+        // own word and writes its low byte, each atomically as described above; on x86-64 a plain store is a
+        // release.
         unsafe {
             core::arch::asm!(
                 "cmp word ptr [{word}], {expected:x}",

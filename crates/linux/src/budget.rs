@@ -2,8 +2,8 @@
 //! few instructions.
 //!
 //! Spinning for the cost of the alternative is at most twice as bad as knowing the future (Karlin et al.,
-//! SODA 1990). What the processor's pause takes differs a hundredfold between processors, so it is measured
-//! once, when a thread first has to wait.
+//! SODA 1990). The length of a pause differs a hundredfold between processors, so it is measured once, when a
+//! thread first has to wait.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -13,8 +13,7 @@ use poundlock_core::platform::Spin;
 /// the last ten years, the upper end in virtual machines whose CPUs halt when idle.
 const SLEEP_AND_WAKE_NS: u64 = 20_000;
 
-/// What a turn is meant to take: about what the processor's pause takes on most. The locks' tuning counts in
-/// turns.
+/// The nominal length of a turn: about a pause on most processors. The locks' tuning counts in turns.
 const TURN_NS: u64 = 10;
 
 /// The measured pace, as [`Pace::to_word`] has it; 0 before it is measured.
@@ -32,7 +31,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Where so many pauses take so long.
+    /// The pace at which that many pauses take that long.
     fn new(pauses: u64, took_ns: u64) -> Pace {
         let took = took_ns.max(1);
         let rounded = |of: u64, by: u64| ((of + by / 2) / by).clamp(1, 1000) as u16;
@@ -42,7 +41,7 @@ impl Pace {
         Pace { turns: turns.clamp(50, 100_000) as u32, pauses: a_step, stride }
     }
 
-    /// Where there is nobody to wait for while one spins.
+    /// The pace where no other thread runs while one spins.
     const NONE: Pace = Pace { turns: 0, pauses: 1, stride: 1 };
 
     fn of(word: u64) -> Pace {
@@ -116,16 +115,16 @@ pub(crate) fn fresh() -> Turns {
     Turns { left: pace.turns, pace }
 }
 
-/// What wake-ups have taken of late, in nanoseconds.
+/// How long wake-ups have taken lately, in nanoseconds.
 static WAKE_NS: AtomicU32 = AtomicU32::new(SLEEP_AND_WAKE_NS as u32);
-/// What takes longer was not a wake-up but a wait for a CPU, which spinning would only prolong.
+/// A longer time was not a wake-up but a wait for a CPU, which spinning would only prolong.
 const LONGEST_WAKE_NS: u64 = 100_000;
 
 /// See [`Spin::woke`].
 fn woke(nanoseconds: u64) {
     if nanoseconds <= LONGEST_WAKE_NS {
         let before = WAKE_NS.load(Relaxed);
-        // A moving average over sixteen; of two threads that do this at once one is forgotten.
+        // A moving average over sixteen. If two threads do this at once, one value is lost.
         WAKE_NS.store(before - before / 16 + nanoseconds as u32 / 16, Relaxed);
     }
 }
@@ -170,7 +169,7 @@ pub(crate) fn yield_now() {
 pub(crate) fn stall(round: u32) {
     const SPINS: u32 = 100;
     const YIELDS: u32 = 200;
-    /// So many sleeps of one length, each length twice that before, up to a millisecond and a half.
+    /// This many sleeps of each length; lengths double, up to a millisecond and a half.
     const A_LENGTH: u32 = 16;
     const LONGEST: u32 = 5;
     /// The kernel adds as much again, so that it can wake several at once.
@@ -178,9 +177,9 @@ pub(crate) fn stall(round: u32) {
     match round {
         0..SPINS => core::hint::spin_loop(),
         SPINS..YIELDS => yield_now(),
-        // A real-time thread yields only to its equals: sleep, so that anybody can run. One that counts its
-        // turns sleeps longer the longer it has taken: what it waits for is more than a few instructions, and
-        // others may wait so.
+        // A real-time thread yields only to its equals: sleep, so that any thread can run. A waiter that
+        // counts its turns sleeps longer the longer it has waited: it waits for more than a few instructions,
+        // and others may do the same.
         u32::MAX => sleep(SHORTEST_NS),
         _ => sleep(SHORTEST_NS << ((round - YIELDS) / A_LENGTH).min(LONGEST)),
     }
@@ -213,8 +212,8 @@ mod tests {
     #[test]
     fn a_turn_takes_as_long_whatever_a_pause_takes() {
         use super::{Pace, TURN_NS, Turns};
-        // Nanoseconds that a hundred pauses take: from a yield that does nothing to a hypervisor that takes
-        // notice.
+        // Nanoseconds that a hundred pauses take: from a yield that does nothing to a hypervisor that
+        // intercepts it.
         for took in [60, 100, 300, 700, 1_100, 1_600, 4_300, 7_000, 50_000] {
             let pace = Pace::new(100, took);
             assert_eq!(Pace::of(pace.to_word()), pace);

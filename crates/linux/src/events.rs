@@ -1,4 +1,4 @@
-//! Where lock events go: to whoever has asked for them.
+//! Where lock events go: to the sink that was installed.
 
 use core::ptr;
 use core::sync::atomic::{
@@ -8,17 +8,17 @@ use core::sync::atomic::{
 
 use poundlock_core::events::Event;
 
-/// Takes an event: called by the thread to which it happens, in slow paths, perhaps in a signal handler that
+/// Takes an event. The thread to which it happens calls it, in slow paths, perhaps in a signal handler that
 /// interrupted another call of it. The second argument is 1, or a duration in nanoseconds.
 pub type Sink = fn(Event, u64);
 
-/// The [`Sink`]; null while nobody counts.
+/// The [`Sink`]; null while no program counts.
 static SINK: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 /// Sends every event of this process from now on to `sink`. It must be async-signal-safe, and use no lock of
 /// this crate.
 pub fn send_to(sink: Sink) {
-    // Release: what the sink needs was made before.
+    // Release: the sink's data was made before.
     SINK.store(sink as *mut (), Release);
 }
 

@@ -18,7 +18,7 @@ use crate::platform::Linux;
 const LINES: usize = (Large::INDICES as usize).next_power_of_two();
 
 static TABLE: AtomicPtr<Line<Linux>> = AtomicPtr::new(ptr::null_mut());
-/// It is not to be had.
+/// The kernel refused it.
 static ABSENT: AtomicBool = AtomicBool::new(false);
 
 /// See [`Halting::lock_hash`](poundlock_core::qspin::Halting::lock_hash).
@@ -26,7 +26,7 @@ static ABSENT: AtomicBool = AtomicBool::new(false);
 pub(crate) fn lines() -> Option<&'static [Line<Linux>]> {
     let known = TABLE.load(Acquire);
     if !known.is_null() {
-        // SAFETY: so many lines, of zero bytes at first, which are empty ones; never unmapped.
+        // SAFETY: that many lines, of zero bytes at first, which are empty ones; never unmapped.
         return Some(unsafe { core::slice::from_raw_parts(known, LINES) });
     }
     map()
@@ -43,7 +43,7 @@ fn map() -> Option<&'static [Line<Linux>]> {
         return None;
     };
     if TABLE.compare_exchange(ptr::null_mut(), fresh, Release, Relaxed).is_err() {
-        // SAFETY: our own mapping, which nobody else has seen.
+        // SAFETY: our own mapping, which no other thread has seen.
         unsafe { memory::unmap(fresh, size) };
     }
     lines()

@@ -1,14 +1,13 @@
-//! The machine, as far as the choice of a spinlock depends on it.
+//! What the choice of a spinlock's form depends on.
 
 use poundlock_core::qspin::Form;
 
 /// The form of the queue spinlock for this process: asked once, when it starts.
 ///
-/// Nobody can tell at its start how many threads a process will have, so there may always be more than CPUs;
-/// and Linux can always halt a thread and kick it, unless the memory for the lock hash is refused. So without
-/// being told this chooses [`Form::Paravirtual`], and [`Form::Virtual`] where that is refused.
-/// [`Form::Native`] is for those who know that each of their threads has a CPU to itself, and has to be asked
-/// for.
+/// How many threads a process will have is unknown at its start, so there may always be more than CPUs. Linux
+/// can always halt a thread and kick it, unless the memory for the lock hash is refused. So by default this
+/// chooses [`Form::Paravirtual`], and [`Form::Virtual`] where that is refused. [`Form::Native`] is for
+/// programs whose threads have a CPU each, and has to be asked for.
 pub fn spinlock() -> Form {
     if crate::halted::lines().is_some() { Form::Paravirtual } else { Form::Virtual }
 }

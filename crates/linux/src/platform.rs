@@ -82,7 +82,7 @@ impl Platform for Linux {
     }
 
     fn priority() -> u32 {
-        // Nobody queues without a record.
+        // No thread queues without a record.
         registry::index().map_or(0, |index| priority::of(registry::record(index).priority()))
     }
 
@@ -96,8 +96,8 @@ impl Platform for Linux {
         cpu::tag()
     }
 
-    /// Who published the CPU that we are on does not run there: we do. Elsewhere nothing is known. The
-    /// other may have moved since; then a sleep was in vain.
+    /// A thread that published the CPU that we are on does not run there: we do. Elsewhere nothing is known.
+    /// The other may have moved since; then a sleep was in vain.
     #[inline]
     fn running(tag: u32) -> Running {
         if tag != 0 && tag == cpu::tag() { Running::No } else { Running::Unknown }

@@ -1,10 +1,10 @@
 //! How urgent a thread is: see [`Platform::priority`](poundlock_core::Platform::priority).
 //!
-//! Only the kernel knows, and to ask it before every sleep would make each dearer for a thing that few
-//! programs have. So an ordinary thread asks before its first sleep, which finds what it was created as or
-//! has been made since, before every 64th, and once [`scheduling_changed`] was called; a real-time thread
-//! asks each time. A thread that another process makes a real-time thread (`chrt -p`), or a system call that
-//! nobody saw, is one here after 64 sleeps at the latest.
+//! Only the kernel knows, and to ask it before every sleep would cost all programs a system call for the sake
+//! of few. So an ordinary thread asks before its first sleep (which finds how it was created, or what it has
+//! become since), before every 64th, and once [`scheduling_changed`] was called. A real-time thread asks each
+//! time. A thread that another process (`chrt -p`) or an unseen system call makes a real-time thread is one
+//! here after 64 sleeps at the latest.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -19,12 +19,12 @@ static CHANGES: AtomicU32 = AtomicU32::new(0);
 /// Sleeps of an ordinary thread between two questions.
 const SLEEPS: u32 = 63;
 
-/// The calling thread's priority. It keeps in `known` what it was told last: the priority, or, of an ordinary
+/// The calling thread's priority. It keeps the last answer in `known`: the priority, or, for an ordinary
 /// thread, as a negative number, how many more sleeps do not ask; and `CHANGES` before that. A signal handler
-/// that does the same in between is as good before as after.
+/// may do the same in between.
 pub(crate) fn of([known, changes]: &[U32; 2]) -> u32 {
     let left = known.load(Relaxed).cast_signed();
-    // Relaxed: whoever changed our scheduling before something that we have seen was seen to change it.
+    // Relaxed: a thread that changed our scheduling before something that we have seen was seen to change it.
     if left < 0 && changes.load(Relaxed) == CHANGES.load(Relaxed) {
         known.store((left + 1).cast_unsigned(), Relaxed);
         return 0;
@@ -36,18 +36,18 @@ pub(crate) fn of([known, changes]: &[U32; 2]) -> u32 {
     priority
 }
 
-/// Tells the locks that a thread of this process may have become a real-time thread: it is taken for one from
-/// its next sleep on. Call it after the change. Async-signal-safe.
+/// Tells the locks that a thread of this process may have become a real-time thread: they treat it as one
+/// from its next sleep on. Call it after the change. Async-signal-safe.
 pub fn scheduling_changed() {
     CHANGES.fetch_add(1, Relaxed);
 }
 
-/// The calling thread's priority among real-time threads, from 1; one with a deadline comes before all. 0 if
-/// it is none, or if the kernel does not say.
+/// The calling thread's priority among real-time threads, from 1; a deadline thread comes before all. 0 if it
+/// is an ordinary thread, or if the kernel does not say.
 fn ask() -> u32 {
     const BEFORE_ALL: u32 = 100;
-    // The C library's functions may be ours, or somebody else's.
-    // SAFETY: asks about the calling thread.
+    // The C library's functions may be interposed, by us or by another library. SAFETY: asks about the
+    // calling thread.
     let policy = keeping_errno(|| unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) });
     match policy.map(|policy| policy as libc::c_int & !libc::SCHED_RESET_ON_FORK) {
         Ok(libc::SCHED_FIFO | libc::SCHED_RR) => {
@@ -66,11 +66,11 @@ fn ask() -> u32 {
 mod tests {
     use super::{Atomic, Relaxed, SLEEPS, U32, ask, of, scheduling_changed};
 
-    /// Whether the system lets the calling thread be that.
+    /// Whether the system lets the calling thread have that priority.
     fn become_fifo(priority: i32) -> bool {
         let parameter = libc::sched_param { sched_priority: priority };
         let policy = if priority == 0 { libc::SCHED_OTHER } else { libc::SCHED_FIFO };
-        // SAFETY: reads one structure. Only those who may do so become real-time threads.
+        // SAFETY: reads one structure. Only permitted threads become real-time threads.
         unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameter) == 0 }
     }
 
@@ -84,7 +84,7 @@ mod tests {
                 eprintln!("SKIPPED: no right to be a real-time thread");
                 return;
             }
-            // Nobody else in this test binary says that something has changed.
+            // Nothing else in this test binary announces a change.
             for sleep in 0..SLEEPS {
                 assert_eq!(of(&known), 0, "after {sleep} sleeps");
             }

@@ -1,7 +1,7 @@
 //! How locks that a program is linked with are counted: by the recorder that `poundlock stat` puts into its
 //! process.
 //!
-//! That is the preloaded library's, which exports a [`Statistics`] by the name [`SYMBOL`]; the program's
+//! The preloaded library has the recorder, and exports a [`Statistics`] by the name [`SYMBOL`]; the program's
 //! locks look for it when the program starts. So a process has one recorder, whatever its locks are linked
 //! with.
 
@@ -23,12 +23,12 @@ pub struct Lock {
     pub kind: u32,
 }
 
-/// Room for a wait that has begun: what is in it is the recorder's. One that ends in neither way was none.
+/// Room for a wait that has begun; its contents are the recorder's. A wait that ends in neither way was none.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Wait(pub [usize; 4]);
 
-/// What the recorder is told, by the thread to which it happens. All of it is async-signal-safe.
+/// Calls to the recorder, by the thread to which the event happens. All are async-signal-safe.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Statistics {

@@ -11,11 +11,11 @@
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, Ordering::Relaxed};
 
-/// The block. Only its own thread accesses it; but signal handlers on that thread do so in the middle of
-/// anything, which is why its words are atomic. They cost what plain ones do.
+/// The block. Only its own thread accesses it. But signal handlers on that thread may do so at any point, so
+/// its words are atomic. They cost what plain ones do.
 #[repr(C)]
 struct Block {
-    /// The thread's identity, 0 before somebody has asked: see [`crate::registry`].
+    /// The thread's identity, 0 before it is first asked for: see [`crate::registry`].
     identity: AtomicU32,
     /// The index of the thread's entry in the registry plus one, 0 while it has none.
     place: AtomicU32,
@@ -36,8 +36,7 @@ global_asm!(
 );
 
 /// Words of the process that fast paths read, written once or twice. A shared library reaches a static of
-/// another crate through the global offset table; these are one instruction away for the same reason as the
-/// block.
+/// another crate through the global offset table; these are one instruction away, as the block is.
 #[repr(C)]
 pub(crate) struct Words {
     /// Offset of the restartable-sequences area from the thread pointer; 0 if there is none, or none known.

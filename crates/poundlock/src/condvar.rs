@@ -22,7 +22,8 @@ mod sealed {
     }
 }
 
-/// A mutex under which a thread can wait on a [`Condvar`]: that of [`Mutex`](crate::Mutex), and that of [`FairMutex`](crate::FairMutex).
+/// A mutex under which a thread can wait on a [`Condvar`]: that of [`Mutex`](crate::Mutex), and that of
+/// [`FairMutex`](crate::FairMutex).
 pub trait Waitable: lock_api::RawMutex + sealed::Sealed {}
 
 impl sealed::Sealed for RawMutex {
@@ -93,12 +94,13 @@ impl WaitTimeoutResult {
 
 /// A condition variable: 8 bytes.
 ///
-/// Who is notified is moved to the mutex instead of being woken, so that `notify_all` wakes nobody who could do nothing yet, and
-/// each unlock wakes one. The methods are those of parking_lot's, but that the notifying ones do not say how many
-/// they reached. Waits may end for no reason, so there is always a condition to look at. Notifications reach waiters in the order of
-/// their coming.
+/// A notification requeues a waiter to the mutex instead of waking it. So `notify_all` wakes no thread that
+/// would only wait for the mutex, and each unlock wakes one. The methods are those of parking_lot's, except
+/// that the notifying ones do not return how many they reached. Waits may end for no reason, so always check
+/// a condition. Notifications reach waiters in order of arrival.
 ///
-/// No method allocates or unwinds; none is async-signal-safe. What a thread did before it notified happens before the return of the wait.
+/// No method allocates or unwinds; none is async-signal-safe. What a thread did before it notified happens
+/// before the return of the wait.
 ///
 /// ```
 /// use std::collections::VecDeque;
@@ -125,7 +127,7 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// On which nobody waits.
+    /// Without waiters.
     ///
     /// ```
     /// static CHANGED: poundlock::Condvar = poundlock::Condvar::new();
@@ -135,8 +137,8 @@ impl Condvar {
         Condvar { raw: RawCondvar::new() }
     }
 
-    /// Unlocks the mutex, waits to be notified, and locks it again. Unlocking and beginning to wait are one step as far as those are
-    /// concerned who lock the mutex afterwards. May return for no reason.
+    /// Unlocks the mutex, waits to be notified, and locks it again. Unlocking and beginning to wait are one
+    /// step for threads that lock the mutex afterwards. May return for no reason.
     ///
     /// ```
     /// use poundlock::{Condvar, FairMutex};
@@ -181,7 +183,7 @@ impl Condvar {
         self.wait_before(guard, Some(&time::at(timeout)))
     }
 
-    /// As [`Condvar::wait`], but returns after so long.
+    /// As [`Condvar::wait`], but returns after that long.
     ///
     /// ```
     /// use std::time::Duration;
@@ -223,7 +225,8 @@ impl Condvar {
         }
     }
 
-    /// As [`Condvar::wait_while`], but returns once that time has passed. It has timed out if the condition still holds then.
+    /// As [`Condvar::wait_while`], but returns once that time has passed. It has timed out if the condition
+    /// still holds then.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -242,7 +245,8 @@ impl Condvar {
         self.wait_while_before(guard, condition, &time::at(timeout))
     }
 
-    /// As [`Condvar::wait_while`], but returns after so long. It has timed out if the condition still holds then.
+    /// As [`Condvar::wait_while`], but returns after that long. It has timed out if the condition still holds
+    /// then.
     ///
     /// ```
     /// use std::time::Duration;
@@ -261,7 +265,8 @@ impl Condvar {
         self.wait_while_before(guard, condition, &time::after(timeout))
     }
 
-    /// Notifies the one that has waited longest, if somebody waits. A notification that finds nobody is forgotten.
+    /// Notifies the thread that has waited longest, if any waits. Without a waiter a notification has no
+    /// effect.
     ///
     /// ```
     /// let changed = poundlock::Condvar::new();
@@ -272,7 +277,7 @@ impl Condvar {
         self.raw.signal();
     }
 
-    /// Notifies all who wait.
+    /// Notifies all waiters.
     ///
     /// ```
     /// let changed = poundlock::Condvar::new();
@@ -302,8 +307,8 @@ impl Condvar {
         guard: &mut MutexGuard<'_, R, T>,
         deadline: Option<&Deadline>,
     ) -> WaitTimeoutResult {
-        // SAFETY: the guard's mutex is unlocked only in between, where its value is out of the caller's reach: the guard is
-        // borrowed.
+        // SAFETY: the guard's mutex is unlocked only in between, where its value is out of the caller's
+        // reach: the guard is borrowed.
         let mutex = unsafe { MutexGuard::mutex(guard).raw() };
         WaitTimeoutResult(self.raw.wait(&Held(mutex), deadline, || false) == Outcome::TimedOut)
     }

@@ -2,19 +2,20 @@
 //!
 //! | type | what it is | size |
 //! | --- | --- | --- |
-//! | [`Mutex`] | whoever finds it free takes it; one waiter is awake | 20 bytes |
+//! | [`Mutex`] | a thread that finds it free takes it; one waiter is awake | 20 bytes |
 //! | [`FairMutex`], [`ReentrantMutex`] | passed from owner to waiter, in order | 20 bytes, and more to know the owner |
 //! | [`SpinLock`] | a queue spinlock whose waiters halt when they would only be in the way | 4 bytes |
 //! | [`RwLock`] | readers and writers in turn, or either first | 32 bytes |
-//! | [`Condvar`] | moves those it wakes to the mutex, where each unlock wakes one | 8 bytes |
+//! | [`Condvar`] | requeues its waiters to the mutex, where each unlock wakes one | 8 bytes |
 //! | [`SemaphoreSet`] | semaphores that are taken several at a time, by threads or by processes | |
 //!
-//! All are made in constants, need no initialisation and no allocation, know no poisoning, and work in a forked child. None is
-//! locked in a signal handler that may have interrupted its holder. They are built for x86-64 and aarch64.
+//! All are made in constants, need no initialisation and no allocation, have no poisoning, and work in a
+//! forked child. Do not lock one in a signal handler that may have interrupted its holder. They are built for
+//! x86-64 and aarch64.
 //!
-//! A module that is linked with them can be unloaded when no thread is in it. Where the kernel does not wipe
-//! memory in forked children (before Linux 4.14, or with a filter that refuses `madvise`), a child has to be
-//! made by `fork`.
+//! A module that is linked with them can be unloaded once no thread is in it. Where the kernel does not wipe
+//! memory in forked children (before Linux 4.14, or with a filter that refuses `madvise`), make children by
+//! `fork`.
 //!
 //! ```
 //! use poundlock::Mutex;
@@ -31,15 +32,15 @@
 //!
 //! # From parking_lot, or anything else on `lock_api`
 //!
-//! The types are [`lock_api`]'s on raw locks of ours, so their methods are those of parking_lot's types of the same names: replace
-//! `use parking_lot::` by `use poundlock::`. What is missing is `unlock_fair` and `bump` of [`Mutex`] and [`RwLock`]: a
-//! lock that is fair all the time is [`FairMutex`], and a `RwLock` takes turns by itself. A type of yours that is generic over
-//! [`lock_api::RawMutex`] takes [`RawMutex`], [`RawFairMutex`] or [`RawSpinLock`].
+//! The types are [`lock_api`]'s on raw locks of ours, so their methods are those of parking_lot's types of
+//! the same names: replace `use parking_lot::` by `use poundlock::`. Missing are `unlock_fair` and `bump` of
+//! [`Mutex`] and [`RwLock`]: [`FairMutex`] is always fair, and a `RwLock` takes turns by itself. Your types
+//! that are generic over [`lock_api::RawMutex`] take [`RawMutex`], [`RawFairMutex`] or [`RawSpinLock`].
 //!
 //! # Features
 //!
-//! * `stats`: a program under `poundlock stat` has its locks of these types in the table, beside those of the C library. Costs
-//!   4 bytes a lock, and a load and a branch an operation; nothing is counted otherwise.
+//! * `stats`: a program under `poundlock stat` has its locks of these types in the table, beside those of the
+//!   C library. Costs 4 bytes a lock, and a load and a branch an operation; without it nothing is counted.
 //! * `send_guard`: guards can be sent to other threads, and the lock released there.
 
 pub use lock_api;

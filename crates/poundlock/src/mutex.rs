@@ -7,19 +7,19 @@ use poundlock_linux::Linux;
 use crate::raw::{Exclusive, Timed, impl_lock_api};
 use crate::stats::{Kind, Slot};
 
-/// The mutex under [`Mutex`], for those who are generic over [`lock_api::RawMutex`].
+/// The mutex under [`Mutex`], for code that is generic over [`lock_api::RawMutex`].
 ///
-/// Whoever finds it free takes it. Waiters queue as Mellor-Crummey and Scott have it (TOCS, 1991); the first of them spins while
-/// that may help, the others sleep, and one that has waited in vain has it handed over. docs/BARGING.md has the whole
-/// story and the ordering argument.
+/// A thread that finds it free takes it (barging). One waiter, the designated waker, spins in an MCS queue
+/// (Mellor-Crummey and Scott, TOCS 1991) while that may help; the others sleep. A waiter that was woken in
+/// vain too often is handed the mutex. docs/POUNDLOCK.md says how it works.
 ///
-/// Acquiring synchronises with the release before. No method allocates, panics or unwinds; none is async-signal-safe with
-/// respect to the same mutex, all are with respect to others.
+/// Acquiring synchronises with the release before. No method allocates, panics or unwinds; none is
+/// async-signal-safe with respect to the same mutex, all are with respect to others.
 ///
 /// ```
 /// use poundlock::lock_api::{Mutex, RawMutex};
 ///
-/// /// What a library has that leaves the lock to its user.
+/// /// In a library that leaves the choice of the lock to its user.
 /// struct Log<R: RawMutex>(Mutex<R, Vec<&'static str>>);
 ///
 /// let log: Log<poundlock::RawMutex> = Log(Mutex::new(Vec::new()));
@@ -36,12 +36,12 @@ impl_lock_api!(timed Mutex: RawMutex);
 
 /// The mutex under [`FairMutex`] and [`ReentrantMutex`](crate::ReentrantMutex): the hand-off mutex.
 ///
-/// It has no inner lock, after Gidenstam and Papatriantafilou (LFTHREADS, 2007) as OSv has it: who unlocks passes it to the waiter that
-/// came first, or leaves a token for whoever is on the way. Lockers spin for a while before they queue. docs/HANDOFF.md
-/// has the whole story and the ordering argument.
+/// It has no inner lock, after Gidenstam and Papatriantafilou (LFTHREADS, 2007) and OSv: an unlock passes it
+/// to the oldest waiter, or leaves a token for a waiter that is on its way to the queue. Lockers spin for a
+/// while before they queue. docs/HANDOFF.md says how it works.
 ///
-/// Acquiring synchronises with the release before. No method allocates, panics or unwinds; none is async-signal-safe with
-/// respect to the same mutex, all are with respect to others.
+/// Acquiring synchronises with the release before. No method allocates, panics or unwinds; none is
+/// async-signal-safe with respect to the same mutex, all are with respect to others.
 ///
 /// ```
 /// use poundlock::RawFairMutex;
@@ -72,11 +72,12 @@ unsafe impl lock_api::RawMutexFair for RawFairMutex {
 
 /// A mutex around a value: `std::sync::Mutex` without poisoning, 20 bytes and the value.
 ///
-/// For all that is not said otherwise below, see [`lock_api::Mutex`]; it adds `try_lock_for` a [`Duration`](std::time::Duration),
-/// `try_lock_until` an [`Instant`](std::time::Instant), and guards that own an [`Arc`](std::sync::Arc) (`lock_arc`).
+/// For the rest see [`lock_api::Mutex`]; it adds `try_lock_for` a [`Duration`](std::time::Duration),
+/// `try_lock_until` an [`Instant`](std::time::Instant), and guards that own an [`Arc`](std::sync::Arc)
+/// (`lock_arc`).
 ///
-/// Locking it again by the same thread waits for ever. A panic while it is held unlocks it. Threads are served in no particular
-/// order, and none waits for ever.
+/// Locking it again by the same thread waits for ever. A panic while it is held unlocks it. Threads are
+/// served in no particular order, and none waits for ever.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -138,8 +139,8 @@ pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, RawMutex, T>;
 /// ```
 pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<RawMutex, T>;
 
-/// A mutex around a value that is served in the order in which its waiters came; 20 bytes and the value. Slower than [`Mutex`] where
-/// threads outnumber CPUs, because each hand-over is a wake-up there.
+/// A mutex around a value, whose waiters are served in order of arrival; 20 bytes and the value. Slower than
+/// [`Mutex`] where threads outnumber CPUs: there each hand-over is a wake-up.
 ///
 /// ```
 /// use poundlock::{FairMutex, FairMutexGuard};
@@ -148,7 +149,7 @@ pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<RawMutex, T>;
 ///
 /// let mut jobs = JOBS.lock();
 /// jobs.push(3);
-/// // Whoever waits goes first.
+/// // Waiters go first.
 /// FairMutexGuard::bump(&mut jobs);
 /// assert_eq!(jobs.len(), 1);
 /// ```

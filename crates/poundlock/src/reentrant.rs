@@ -9,8 +9,8 @@ thread_local! {
     static HERE: u8 = const { 0 };
 }
 
-/// Tells threads apart, for [`ReentrantMutex`]: by an address in the thread's own storage, which is one instruction away in a program
-/// and a call in a shared library. A forked child's thread keeps its parent's.
+/// Tells threads apart, for [`ReentrantMutex`]: by an address in the thread's own storage, which is one
+/// instruction away in a program and a call in a shared library. A forked child's thread keeps its parent's.
 ///
 /// ```
 /// use poundlock::RawThreadId;
@@ -33,8 +33,8 @@ unsafe impl lock_api::GetThreadId for RawThreadId {
     }
 }
 
-/// A mutex that the thread which holds it may lock again; fair as [`FairMutex`](crate::FairMutex) is. 40 bytes and the value, of which
-/// the guard gives a shared reference only: there may be several guards.
+/// A mutex that the thread which holds it may lock again; fair as [`FairMutex`](crate::FairMutex) is. 40
+/// bytes and the value, of which the guard gives a shared reference only: there may be several guards.
 ///
 /// See [`lock_api::ReentrantMutex`].
 ///
@@ -56,8 +56,8 @@ unsafe impl lock_api::GetThreadId for RawThreadId {
 /// ```
 pub type ReentrantMutex<T> = lock_api::ReentrantMutex<RawFairMutex, RawThreadId, T>;
 
-/// Undoes one locking of a [`ReentrantMutex`] when it is dropped, and is the way to its value. Stays on its thread, whatever the
-/// features.
+/// Undoes one locking of a [`ReentrantMutex`] when it is dropped, and is the way to its value. Stays on its
+/// thread, whatever the features.
 ///
 /// ```
 /// use poundlock::{ReentrantMutex, ReentrantMutexGuard};

@@ -33,8 +33,8 @@ macro_rules! policies {
 }
 
 policies! {
-    /// Readers and writers in turn: nobody waits for more than one phase of the others (after Brandenburg and Anderson, Real-Time
-    /// Systems, 2010).
+    /// Readers and writers in turn: no thread waits for more than one phase of the others (after Brandenburg
+    /// and Anderson, Real-Time Systems, 2010).
     PhaseFair;
     /// Readers enter whenever no writer is inside. Writers may wait for ever.
     ReaderPreferring;
@@ -42,12 +42,13 @@ policies! {
     WriterPreferring;
 }
 
-/// The lock under [`RwLock`]: in the manner of Linux's queue rwlock (Waiman Long, 2014), with waiters that sleep, give up, and are
-/// chosen by a policy. docs/RWLOCK.md has the whole story and the ordering argument.
+/// The lock under [`RwLock`]: in the manner of Linux's queue rwlock (Waiman Long, 2014), with waiters that
+/// sleep, may give up, and are chosen by a preference. docs/RWLOCK.md says how it works.
 ///
-/// Entering as a writer synchronises with everybody's leaving before, as a reader with the last writer's. No method allocates,
-/// panics or unwinds; none is async-signal-safe with respect to the same lock, all are with respect to others. A thread that
-/// is inside and enters again may wait for ever, but as a reader by `read_recursive`.
+/// Entering as a writer synchronises with all releases before it, as a reader with the last writer's. No
+/// method allocates, panics or unwinds; none is async-signal-safe with respect to the same lock, all are with
+/// respect to others. A thread that is inside and enters again may wait for ever, except as a reader by
+/// `read_recursive`.
 ///
 /// ```
 /// use poundlock::{RawRwLock, WriterPreferring, lock_api};
@@ -63,7 +64,8 @@ pub struct RawRwLock<P: Policy = PhaseFair> {
     _policy: PhantomData<fn() -> P>,
 }
 
-/// Readers and writers are counted apart. In this order: the recorder knows a lock's writers by the address after its readers'.
+/// Readers and writers are counted apart. In this order: the recorder knows a lock's writers by the address
+/// after its readers'.
 #[repr(C)]
 struct Slots {
     readers: Slot,
@@ -286,11 +288,12 @@ unsafe impl<P: Policy> lock_api::RawRwLockUpgradeTimed for RawRwLock<P> {
     }
 }
 
-/// A value that many may read at a time, or one may change: `std::sync::RwLock` without poisoning, 32 bytes and the value.
+/// A value that many threads may read at a time, or one may change: `std::sync::RwLock` without poisoning, 32
+/// bytes and the value.
 ///
-/// Readers and writers take turns, so neither waits for ever; for another order see [`RawRwLock`]. A thread that reads and wants to read again
-/// calls `read_recursive`; it may wait for ever behind a writer otherwise. One upgradable reader at a time can become the writer without
-/// letting another in between.
+/// Readers and writers take turns, so neither waits for ever; for another order see [`RawRwLock`]. A thread
+/// that reads and wants to read again must call `read_recursive`; otherwise it may wait for ever behind a
+/// writer. One upgradable reader at a time can become the writer with no other writer in between.
 ///
 /// See [`lock_api::RwLock`]; it adds `try_read_for`, `try_write_until` and the like, and guards that own an
 /// [`Arc`](std::sync::Arc) (`read_arc`, `write_arc`).

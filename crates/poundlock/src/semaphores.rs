@@ -15,7 +15,7 @@ use poundlock_semarray as semarray;
 
 use crate::time;
 
-/// Of whom processes that do not descend from one another agree: a System V key, which is not 0.
+/// A System V key, by which unrelated processes agree on a set; not 0.
 ///
 /// ```
 /// use poundlock::Key;
@@ -34,10 +34,10 @@ impl Key {
         if key == libc::IPC_PRIVATE { None } else { Some(Key(key)) }
     }
 
-    /// As ftok(3): of a file that is there, and a letter. Two files may have one key, if seldom.
+    /// As ftok(3): from an existing file and a letter. Two files may, rarely, have the same key.
     ///
     /// # Errors
-    /// The file is not there, or not for us to see.
+    /// The file does not exist, or may not be looked up.
     pub fn of_file(path: impl AsRef<Path>, letter: u8) -> io::Result<Key> {
         let path = std::ffi::CString::new(path.as_ref().as_os_str().as_bytes())?;
         // SAFETY: a string that ends in a zero.
@@ -48,7 +48,7 @@ impl Key {
     }
 }
 
-/// What is done to one semaphore, as a part of what is done at once.
+/// A change of one semaphore, as a part of a call that makes several at once.
 ///
 /// ```
 /// use poundlock::{Operation, SemaphoreSet};
@@ -65,7 +65,7 @@ impl Key {
 pub struct Operation(Op);
 
 impl Operation {
-    /// Waits until the value of the semaphore is at least `count`, and takes that off.
+    /// Waits until the value of the semaphore is at least `count`, and subtracts that.
     ///
     /// # Panics
     /// `count` is above 32,767.
@@ -88,22 +88,22 @@ impl Operation {
         Operation(Op { num: semaphore, change: 0, flags: 0 })
     }
 
-    /// To be undone when the process ends, however it ends; `SEM_UNDO`. What is taken so has to be given back so.
+    /// Undone when the process ends, however it ends; `SEM_UNDO`. Give back with it what was taken with it.
     pub const fn undone_at_end(self) -> Operation {
         Operation(Op { flags: self.0.flags | Op::UNDO, ..self.0 })
     }
 }
 
-/// Semaphores of which several can be taken at once, all or none: System V's arrays, without a system call where nobody has to
-/// wait. docs/SEMAPHORES.md has the whole story and the ordering argument.
+/// Semaphores of which several can be taken at once, all or none: System V's arrays, without a system call
+/// unless a thread has to wait. docs/SEMARRAY.md says how it works, docs/use/SEMARRAY.md whom it trusts.
 ///
-/// [`SemaphoreSet::new`] makes one for this process, in a constant. Those with a [`Key`] are shared by the processes of one user,
-/// programs under `poundlock run` among them, which find them by `semget`; they stay until they are
-/// removed. Both lie in a directory in `/dev/shm`; what is taken with [`Operation::undone_at_end`] comes back when the process is
-/// killed. A forked child shares its parent's, which go with the parent.
+/// [`SemaphoreSet::new`] makes one for this process, in a constant. The processes of one user share sets with
+/// a [`Key`]; programs under `poundlock run` find them by `semget`. They stay until they are removed. Both
+/// lie in a directory in `/dev/shm`. Units that were taken with [`Operation::undone_at_end`] come back when
+/// the process is killed. A forked child shares its parent's sets, which end with the parent.
 ///
-/// What a thread did before it gave happens before the return of whoever takes that. Not async-signal-safe. Waits that a signal
-/// handler interrupts go on.
+/// What a thread did before it gave units happens before the return of the call that takes them. Not
+/// async-signal-safe. A signal handler does not end a wait.
 ///
 /// ```
 /// use poundlock::SemaphoreSet;
@@ -125,30 +125,30 @@ impl Operation {
 /// # Errors
 /// Of all methods that return a [`Result`](io::Result):
 ///
-/// * [`InvalidInput`](io::ErrorKind::InvalidInput) (EINVAL, E2BIG, EFBIG): there is no such semaphore, there are no operations or more than 500,
-///   or the set was removed before.
+/// * [`InvalidInput`](io::ErrorKind::InvalidInput) (EINVAL, E2BIG, EFBIG): there is no such semaphore, there
+///   are no operations or more than 500, or the set was removed before.
 /// * EIDRM: it was removed meanwhile.
 /// * ERANGE: a value would get above 32,767.
 /// * EACCES, EPERM: it is another user's.
 /// * ENOMEM, ENOSPC: there is no memory, or one of the tables is full.
-/// * [`Unsupported`](io::ErrorKind::Unsupported): `POUNDLOCK_SEMAPHORES=kernel` forbids it, the kernel has an array with that key,
-///   or `/dev/shm` is not to be written to.
+/// * [`Unsupported`](io::ErrorKind::Unsupported): `POUNDLOCK_SEMAPHORES=kernel` forbids it, the kernel has an
+///   array with that key, or `/dev/shm` is not to be written to.
 pub struct SemaphoreSet {
     /// 0 before it is made.
     id: AtomicI32,
-    /// Of one that is made when it is first used.
+    /// For a set that is made when it is first used.
     initial: &'static [u16],
     shared: bool,
 }
 
 impl SemaphoreSet {
-    /// For the threads of this process, with these values. It is made when it is first used, and goes when it is dropped or the
-    /// process ends.
+    /// A set for the threads of this process, with these values. It is made at its first use, and removed
+    /// when it is dropped or the process ends.
     pub const fn new(initial: &'static [u16]) -> SemaphoreSet {
         SemaphoreSet { id: AtomicI32::new(0), initial, shared: false }
     }
 
-    /// That of the key, or a new one with these values: nobody sees it before it has them.
+    /// The key's set, or a new one with these values, which no process sees before it has them.
     ///
     /// ```
     /// use poundlock::{Key, SemaphoreSet};
@@ -169,7 +169,7 @@ impl SemaphoreSet {
         SemaphoreSet::keyed(key, initial, libc::IPC_CREAT)
     }
 
-    /// A new one for the key, with these values.
+    /// A new set for the key, with these values.
     ///
     /// ```
     /// use poundlock::{Key, SemaphoreSet};
@@ -182,15 +182,15 @@ impl SemaphoreSet {
     /// ```
     ///
     /// # Errors
-    /// [The type's](SemaphoreSet#errors); AlreadyExists if the key has one.
+    /// [The type's](SemaphoreSet#errors); AlreadyExists if the key has a set.
     pub fn create(key: Key, initial: &[u16]) -> io::Result<SemaphoreSet> {
         SemaphoreSet::keyed(key, initial, libc::IPC_CREAT | libc::IPC_EXCL)
     }
 
-    /// That of the key.
+    /// The key's set.
     ///
     /// # Errors
-    /// [The type's](SemaphoreSet#errors); NotFound if the key has none.
+    /// [The type's](SemaphoreSet#errors); NotFound if the key has no set.
     pub fn open(key: Key) -> io::Result<SemaphoreSet> {
         SemaphoreSet::keyed(key, &[], 0)
     }
@@ -217,14 +217,14 @@ impl SemaphoreSet {
         match self.id.compare_exchange(0, made, AcqRel, Acquire) {
             Ok(_) => Ok(made),
             Err(first) => {
-                // Nobody knows of it.
+                // No other process knows of it.
                 let _ = semarray::remove(made);
                 Ok(first)
             }
         }
     }
 
-    /// Does all of it at once, as soon as that is possible.
+    /// Applies all operations at once, as soon as that is possible.
     ///
     /// # Errors
     /// [The type's](SemaphoreSet#errors). Nothing has been done.
@@ -232,7 +232,7 @@ impl SemaphoreSet {
         self.operate_before(operations, None).map(drop)
     }
 
-    /// Does all of it if that is possible at once. Returns whether it did.
+    /// Applies all operations if that is possible without waiting. Returns whether it did.
     ///
     /// # Errors
     /// [The type's](SemaphoreSet#errors). Nothing has been done.
@@ -240,7 +240,8 @@ impl SemaphoreSet {
         self.operate_for(operations, Duration::ZERO)
     }
 
-    /// Does all of it as soon as that is possible, and gives up after so long. Returns whether it did.
+    /// Applies all operations as soon as that is possible, and gives up after that long. Returns whether it
+    /// did.
     ///
     /// ```
     /// use std::time::Duration;
@@ -256,7 +257,7 @@ impl SemaphoreSet {
         self.operate_before(operations, Some(&time::after(timeout)))
     }
 
-    /// As [`SemaphoreSet::operate_for`], but gives up at that time.
+    /// As [`SemaphoreSet::operate_for`], but with a point in time.
     ///
     /// # Errors
     /// [The type's](SemaphoreSet#errors). Nothing has been done.
@@ -270,7 +271,7 @@ impl SemaphoreSet {
         semarray::operate_until(self.id()?, operations, deadline).map_err(io::Error::from_raw_os_error)
     }
 
-    /// Takes so many units of a semaphore, for as long as the permit lives; or as the process does, if that ends first.
+    /// Takes `count` units of a semaphore, which come back when the permit is dropped or the process ends.
     ///
     /// # Errors
     /// [The type's](SemaphoreSet#errors).
@@ -282,7 +283,7 @@ impl SemaphoreSet {
         Ok(Permit { set: self, semaphore, count })
     }
 
-    /// As [`SemaphoreSet::acquire`] if that is possible at once, else `None`.
+    /// As [`SemaphoreSet::acquire`] if that is possible without waiting, else `None`.
     ///
     /// # Errors
     /// [The type's](SemaphoreSet#errors).
@@ -293,7 +294,7 @@ impl SemaphoreSet {
         self.acquire_for(semaphore, count, Duration::ZERO)
     }
 
-    /// As [`SemaphoreSet::acquire`], or `None` after so long.
+    /// As [`SemaphoreSet::acquire`], or `None` after that long.
     ///
     /// # Errors
     /// [The type's](SemaphoreSet#errors).
@@ -307,11 +308,11 @@ impl SemaphoreSet {
         timeout: Duration,
     ) -> io::Result<Option<Permit<'_>>> {
         let taken = self.operate_for(&[Operation::take(semaphore, count).undone_at_end()], timeout)?;
-        // Not made in vain: a permit that is dropped gives.
+        // Made only now: a permit that is dropped gives.
         Ok(taken.then(|| Permit { set: self, semaphore, count }))
     }
 
-    /// The value of one, at one moment.
+    /// The value of one semaphore, at one moment.
     ///
     /// # Errors
     /// [The type's](SemaphoreSet#errors).
@@ -319,7 +320,7 @@ impl SemaphoreSet {
         semarray::value(self.id()?, semaphore).map_err(io::Error::from_raw_os_error)
     }
 
-    /// The values of all, at one moment.
+    /// The values of all semaphores, at one moment.
     ///
     /// # Errors
     /// [The type's](SemaphoreSet#errors).
@@ -329,7 +330,7 @@ impl SemaphoreSet {
         Ok(values)
     }
 
-    /// Sets all values, and forgets what was to be undone.
+    /// Sets all values, and forgets all that was to be undone.
     ///
     /// ```
     /// use poundlock::SemaphoreSet;
@@ -358,7 +359,7 @@ impl SemaphoreSet {
         semarray::length(self.id()?).map_err(io::Error::from_raw_os_error)
     }
 
-    /// Removes it, for everybody: whoever waits gets an error.
+    /// Removes the set, for all processes: threads that wait get an error.
     ///
     /// # Errors
     /// [The type's](SemaphoreSet#errors).
@@ -367,7 +368,7 @@ impl SemaphoreSet {
     }
 }
 
-/// The id of an array for this user alone.
+/// The id of a private array of this user.
 fn make(key: i32, values: &[u16], flags: c_int) -> io::Result<i32> {
     semarray::find_or_make(key, flags, values).map_err(io::Error::from_raw_os_error)
 }
@@ -410,7 +411,7 @@ pub struct Permit<'a> {
 }
 
 impl Permit<'_> {
-    /// Keeps the units: somebody else will give them, or nobody. They still come back when this process ends.
+    /// Keeps the units: dropping gives none back. They still come back when this process ends.
     pub fn forget(self) {
         core::mem::forget(self);
     }
@@ -418,7 +419,7 @@ impl Permit<'_> {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        // Removed meanwhile, or set anew by somebody: there is nothing to give back.
+        // Removed or set anew meanwhile: there is nothing to give back.
         let _ = self.set.operate(&[Operation::give(self.semaphore, self.count).undone_at_end()]);
     }
 }

@@ -14,13 +14,13 @@ mod sealed {
 /// How the waiters of a [`RawSpinLock`] wait: [`Halting`] or [`Spinning`].
 pub trait Waiting: sealed::Sealed + 'static {}
 
-/// Waiters spin for a while and then halt until the lock is left to them: where threads may be preempted, as nearly everywhere
-/// in user space. The paravirtual form of docs/SPINLOCK.md.
+/// Waiters spin for a while, then halt until they are kicked: for threads that may be preempted, as nearly
+/// everywhere in user space. The paravirtual form of docs/QSPIN.md.
 #[derive(Clone, Copy, Debug)]
 pub struct Halting;
 
-/// Waiters spin in the order in which they came and never give up their CPUs: for threads that have a CPU each. A single
-/// waiter that loses its CPU stops all that came after it. The native form of docs/SPINLOCK.md.
+/// Waiters spin in order of arrival and never give up their CPUs: for threads that have a CPU each. A waiter
+/// that loses its CPU stops all waiters behind it. The native form of docs/QSPIN.md.
 #[derive(Clone, Copy, Debug)]
 pub struct Spinning;
 
@@ -33,11 +33,12 @@ impl sealed::Sealed for Spinning {
 impl Waiting for Halting {}
 impl Waiting for Spinning {}
 
-/// The lock under [`SpinLock`]: Linux's 4-byte queue spinlock (Long and Zijlstra, 2014) with paravirtual support, in user space. docs/SPINLOCK.md
-/// has the whole story and the ordering argument.
+/// The lock under [`SpinLock`]: Linux's 4-byte queue spinlock (Long and Zijlstra, 2014) with paravirtual
+/// support, in user space. docs/QSPIN.md says how it works.
 ///
-/// Acquiring synchronises with the release before. No method allocates, panics or unwinds; none is async-signal-safe with
-/// respect to the same lock, all are with respect to others. It has no timed form: nobody leaves its queue.
+/// Acquiring synchronises with the release before. No method allocates, panics or unwinds; none is
+/// async-signal-safe with respect to the same lock, all are with respect to others. It has no timed form: a
+/// waiter cannot leave its queue.
 ///
 /// ```
 /// use poundlock::{RawSpinLock, Spinning, lock_api};
@@ -55,9 +56,9 @@ pub struct RawSpinLock<W: Waiting = Halting> {
 
 impl_lock_api!(Spinlock: [W: Waiting] RawSpinLock<W>);
 
-/// A spinlock around a value: 4 bytes and the value, for sections of some dozen instructions of which there are very many.
+/// A spinlock around a value: 4 bytes and the value, for many locks with sections of some dozen instructions.
 ///
-/// See [`lock_api::Mutex`]. Where a section may be long, or does a system call, take a [`Mutex`](crate::Mutex).
+/// See [`lock_api::Mutex`]. If a section may be long, or makes a system call, use a [`Mutex`](crate::Mutex).
 ///
 /// ```
 /// use poundlock::SpinLock;

@@ -82,7 +82,8 @@ mod counted {
         unsafe { RECORDER.load(Relaxed).as_ref() }
     }
 
-    /// Calls `begins(lock, wait, pc, sp)` with the return address of this call, and the stack pointer after its return.
+    /// Calls `begins(lock, wait, pc, sp)` with the return address of this call, and the stack pointer after
+    /// its return.
     #[unsafe(naked)]
     unsafe extern "C" fn wait_begins_here(
         lock: &Lock,
@@ -121,7 +122,8 @@ mod counted {
             Lock { word: &raw const self.0, address: ptr::from_ref(self).addr(), kind: kind as u32 }
         }
 
-        /// Acquires by `wait`; `at_once` is the same without waiting. Inlined, so that the place that waits is the caller's.
+        /// Acquires by `wait`; `at_once` is the same without waiting. Inlined, so that the place that waits
+        /// is the caller's.
         #[inline(always)]
         pub(crate) fn acquire(
             &self,
@@ -131,7 +133,8 @@ mod counted {
         ) -> bool {
             let Some(recorder) = recorder() else { return wait() };
             let lock = self.lock(kind);
-            // SAFETY: the lock and the wait are there during the calls, in the order that the recorder asks for.
+            // SAFETY: the lock and the wait are there during the calls, in the order that the recorder asks
+            // for.
             unsafe {
                 if at_once() {
                     (recorder.acquired)(&lock);

@@ -9,7 +9,7 @@ pub(crate) use poundlock_linux::time::clock;
 use crate::real;
 
 /// A time of the program's, as the kernel's clock has it. The two differ only where a library behind ours
-/// shows the program times of its own: had we not come first, that library would have changed this one.
+/// shows the program times of its own. If ours did not come first, that library would have changed this time.
 ///
 /// # Errors
 /// `EINVAL` if its nanoseconds are out of range.
@@ -25,12 +25,12 @@ pub(crate) unsafe fn deadline(clock: Clock, time: *const timespec) -> Result<Dea
     })
 }
 
-/// Whether a time of the program's is none.
+/// Whether a time of the program's is invalid.
 pub(crate) fn is_invalid(time: &timespec) -> bool {
     poundlock_linux::time::deadline(Clock::Realtime, time).is_none()
 }
 
-/// A time of another clock: as far ahead on the kernel's. Later than that by the time between the two looks,
+/// A time of another clock, as far ahead on the kernel's. It may be later by the time between the two looks,
 /// never earlier.
 #[cold]
 fn on_the_kernels_clock(deadline: &Deadline, shown: real::Clocks) -> Deadline {

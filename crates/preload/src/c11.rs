@@ -21,8 +21,8 @@ mod thrd {
     pub(super) const TIMEDOUT: c_int = 4;
 }
 
-/// `mtx_plain | mtx_recursive` and `mtx_timed | mtx_recursive`. glibc, whose mutexes all are timed, takes
-/// every other number, kinds that there are not included, for one that is not recursive.
+/// `mtx_plain | mtx_recursive` and `mtx_timed | mtx_recursive`. glibc's mutexes are all timed. It takes every
+/// other number, unknown kinds included, for one that is not recursive.
 const RECURSIVE: [c_int; 2] = [1, 3];
 
 fn result(error: c_int) -> c_int {

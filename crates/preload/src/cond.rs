@@ -2,18 +2,19 @@
 //!
 //! # Whose a condition variable is
 //!
-//! One that waits under our mutexes is ours, one that waits under glibc's (robust, priority-inheriting, ...) or
-//! that is process-shared is glibc's, and neither looks into the other's. Static initialisers do not tell, so it
-//! is decided by the first wait, and again by a wait under a mutex of the other sort, which may only happen when
-//! nobody waits. The waiter holds the mutex, so of several first waiters one decides.
+//! A condition variable with waits under our mutexes is ours. One with waits under glibc's (robust,
+//! priority-inheriting, ...), or that is process-shared, is glibc's. Neither looks into the other's. Static
+//! initialisers do not tell, so the first wait decides, and again a wait under a mutex of the other sort,
+//! which may only happen without waiters. The waiter holds the mutex, so of several first waiters one
+//! decides.
 //!
 //! # Cancellation
 //!
 //! glibc interrupts a blocked thread only where it knows that the thread is blocked. So `pthread_cancel` is
 //! exported too: after glibc has noted the request, it marks the waits of the target thread. A marked waiter
 //! that has not been signalled gives up its place, acquires the mutex, and calls `pthread_testcancel` from a
-//! frame that may be unwound ([`crate::entry`]); one that has been signalled returns, with the request pending,
-//! so that no signal is lost.
+//! frame that may be unwound ([`crate::entry`]); one that has been signalled returns, with the request
+//! pending, so that no signal is lost.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -106,7 +107,7 @@ pub(crate) unsafe extern "C" fn pthread_cond_signal(cond: *mut pthread_cond_t) -
         object.raw.signal();
         return 0;
     }
-    // SAFETY: as above. One that nobody has waited on yet may be either's: glibc finds nobody in it.
+    // SAFETY: as above. An unused one may be either's: glibc finds no waiter in it.
     unsafe { real::pthread_cond_signal(cond) }
 }
 
@@ -167,9 +168,9 @@ unsafe extern "C" fn prepare_clock_wait(
     unsafe { prepare(cond, mutex, time, abi::clock(clock).is_some(), &real::COND_CLOCKWAIT) }
 }
 
-/// Decides whose the condition variable is, and counts the release of the mutex if glibc will do it. The thread
-/// is registered, so that a request to cancel it finds it. A wait of ours that is refused is no cancellation
-/// point: what stands in for glibc's function then returns the error.
+/// Decides whose the condition variable is, and counts the release of the mutex if glibc will do it. The
+/// thread is registered, so that a request to cancel it finds it. A wait of ours that is refused is no
+/// cancellation point: then a stand-in for glibc's function returns the error.
 unsafe fn prepare(
     cond: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
@@ -206,7 +207,7 @@ unsafe fn prepare(
     glibc.address()
 }
 
-/// In the place of a wait of glibc's.
+/// Stands in for a wait of glibc's.
 extern "C" fn refused<const ERROR: c_int>() -> c_int {
     ERROR
 }
@@ -223,7 +224,7 @@ pub(crate) unsafe extern "C" fn finish(mutex: *mut pthread_mutex_t, result: c_in
     result
 }
 
-/// A condition variable of glibc's, or an unused one, on which nobody waits, becomes ours.
+/// A condition variable of glibc's without waiters, or an unused one, becomes ours.
 unsafe fn make_ours(cond: *mut pthread_cond_t, object: &Cond) {
     if object.is_unused() {
         object.init(false);
@@ -236,7 +237,7 @@ unsafe fn make_ours(cond: *mut pthread_cond_t, object: &Cond) {
     object.init(monotonic);
 }
 
-/// One of ours, on which nobody waits, becomes glibc's.
+/// One of ours without waiters becomes glibc's.
 unsafe fn make_glibc(cond: *mut pthread_cond_t, object: &Cond) {
     object.raw.drain();
     let monotonic = object.is_monotonic();
@@ -273,7 +274,7 @@ fn flags_offset() -> usize {
         let offset = (0..size_of::<Cond>()).step_by(4).find(|&offset| object.word(offset) != 0);
         let offset = offset.unwrap_or(0);
         FLAG.store(object.word(offset), Relaxed);
-        // Release: whoever sees the place sees the flag.
+        // Release: a thread that sees the place sees the flag.
         FLAGS.store(offset as u32 + 1, Release);
     }
     FLAGS.load(Relaxed) as usize - 1
@@ -371,7 +372,7 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// A recursive mutex that its owner has more than once stays locked while it waits, as with glibc.
+    /// A recursive mutex that its owner has locked more than once stays locked while it waits, as with glibc.
     fn stays_locked(&self) -> bool {
         self.owner != 0 && self.mutex.depth.load(Relaxed) > 1
     }
@@ -407,7 +408,7 @@ impl Guarding<Linux> for Held<'_> {
     }
 
     fn acquire(&self) {
-        // While it waited, `depth` was nobody else's to change.
+        // While it waited, no other thread could change `depth`.
         if self.owner != 0 && self.mutex.owner.load(Relaxed) == self.owner {
             return;
         }

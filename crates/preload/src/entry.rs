@@ -3,11 +3,11 @@
 //! An exported lock function is one jump into its Rust body, which gets two more arguments than C passes: the
 //! return address and the stack pointer of the caller, to tell call sites apart when they are counted.
 //!
-//! An exported wait is a cancellation point, so a frame of it may be unwound by force, which no Rust frame may
-//! be. Its frame is these few instructions; the Rust functions that it calls have returned by then.
+//! An exported wait is a cancellation point, so a frame of it may be unwound by force, which no Rust frame
+//! may be. Its frame is these few instructions; the Rust functions that it calls have returned by then.
 
-/// Exports `$name`, which passes its arguments, the return address in `$ret` and the caller's stack pointer in
-/// `$sp`, the registers of the two arguments after C's own, to `$body`.
+/// Exports `$name`, which passes its arguments, the return address in `$ret` and the caller's stack pointer
+/// in `$sp`, the registers of the two arguments after C's own, to `$body`.
 macro_rules! export {
     ($(#[$doc:meta])* $name:ident($($arg:ty),*) -> $body:path, caller in $ret:literal, $sp:literal) => {
         $(#[$doc])*
@@ -38,9 +38,9 @@ pub(crate) const DEFERRED: libc::c_int = 0;
 /// Exports `$name`, a cancellable wait of up to four arguments. In turn: cancellation is made to wait for a
 /// cancellation point, should the thread have chosen otherwise; `$prepare(arguments)` registers the thread
 /// and returns null if the wait is ours, else glibc's function, or one that returns why the wait is refused;
-/// in ours a request to cancel that came before is acted on; then either `$body(arguments)`, and cancellation
-/// if it says so, or glibc's function between `$prepare` and `$finish(mutex, result)`; and the thread's
-/// choice is restored, upon which it may be cancelled, mutex in hand.
+/// in ours an earlier request to cancel is acted on; then either `$body(arguments)`, and cancellation if it
+/// says so, or glibc's function between `$prepare` and `$finish(mutex, result)`; and the thread's choice is
+/// restored, upon which it may be cancelled, mutex in hand.
 macro_rules! export_wait {
     ($(#[$doc:meta])* $name:ident($($arg:ty),*), $prepare:path, $body:path, $finish:path) => {
         $(#[$doc])*
@@ -79,7 +79,7 @@ macro_rules! export_wait {
                 "cmp eax, {cancel}",
                 "jne 3f",
                 "call qword ptr [rip + pthread_testcancel@GOTPCREL]",
-                // Cancelled after all by nobody: a wake-up for no reason.
+                // Not cancelled after all: a spurious wake-up.
                 "mov dword ptr [rsp + 48], 0",
                 "jmp 3f",
                 "2:",

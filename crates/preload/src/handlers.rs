@@ -1,7 +1,8 @@
-//! The calls that install signal handlers, watched on their way to glibc's: `semop` must end when a handler has run, also one
-//! with `SA_RESTART`, after which the kernel begins a plain wait again unseen. See `poundlock_semarray::handler_installed`.
+//! The calls that install signal handlers, watched on their way to glibc's: `semop` must end when a handler
+//! has run, even one with `SA_RESTART`, after which the kernel restarts a plain wait unseen. See
+//! `poundlock_linux::sem::handler_installed`.
 //!
-//! Handlers installed by bare system calls are not seen here, and found later.
+//! Handlers that are installed by bare system calls are not seen here, but found later.
 
 use core::ffi::c_int;
 use core::mem;
@@ -11,12 +12,12 @@ use poundlock_semarray as semarray;
 
 use crate::real::{self, Real};
 
-/// Whether the system calls handlers like this one.
+/// Whether this is a handler that the system calls.
 fn is_called(handler: sighandler_t) -> bool {
     ![libc::SIG_DFL, libc::SIG_IGN, libc::SIG_ERR].contains(&handler)
 }
 
-/// Sets or asks for what a signal does.
+/// Sets or gets a signal's action.
 ///
 /// # Safety
 /// As C's function of that name.
@@ -35,7 +36,7 @@ pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old
     }
 }
 
-/// Sets what a signal does, by one of the calls without flags, which restart as a rule.
+/// Sets a signal's action, by one of the calls without flags, which restart as a rule.
 ///
 /// # Safety
 /// The function's name is that of one of this type; the rest is the caller's.
@@ -54,7 +55,7 @@ unsafe fn set(function: &Real, signal: c_int, handler: sighandler_t) -> sighandl
 macro_rules! export_set {
     ($($name:ident, $real:ident;)*) => {
         $(
-        /// Sets what a signal does.
+        /// Sets a signal's action.
         ///
         /// # Safety
         /// As C's function of that name.
@@ -74,7 +75,7 @@ export_set! {
     sigset, SIGSET;
 }
 
-/// Says whether calls are restarted after a handler: it changes the flags of one that is installed.
+/// Sets whether calls are restarted after a handler: it changes the flags of the installed action.
 ///
 /// # Safety
 /// As C's function of that name.

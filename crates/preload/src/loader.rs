@@ -1,11 +1,11 @@
 //! The dynamic linker's ways around an interposed symbol.
 //!
-//! * A library opened with `RTLD_DEEPBIND` binds to glibc before it looks at what was preloaded: its lock calls
-//!   and the program's would not exclude each other. `dlopen` is exported to drop that flag.
+//! * A library opened with `RTLD_DEEPBIND` binds to glibc before it looks at what was preloaded: its lock
+//!   calls and the program's would not exclude each other. `dlopen` is exported to drop that flag.
 //! * `dlvsym` with a version skips a library that has none, such as this one. It is exported to give out our
-//!   functions for whatever version of glibc's; a reference in a binary, whatever its version, gets ours
-//!   anyway. The next one after a library behind ours is not ours, and what comes first is not if a library
-//!   before ours has it: see [`crate::scope`].
+//!   functions for any version of glibc's; a reference in a binary gets ours anyway. But the next definition
+//!   after a library behind ours is not ours, and neither is the first one if a library before ours has it:
+//!   see [`crate::scope`].
 //!
 //! Both go on to glibc's function by a jump, so that it sees its true caller, whose search path it uses.
 
@@ -97,8 +97,7 @@ extern "C" fn real_dlvsym() -> *mut c_void {
 }
 
 /// Our function of that name, if it is the first one, or the next one after the caller's library, in the link
-/// order. Null if it is for glibc to answer: the way from there to us is the one it goes too, up to whatever
-/// comes before us.
+/// order. Null if glibc is to answer.
 unsafe extern "C" fn own(
     handle: *mut c_void,
     name: *const c_char,
@@ -122,7 +121,7 @@ struct Export {
     function: *mut c_void,
 }
 
-// SAFETY: addresses of functions, which anybody may have.
+// SAFETY: addresses of functions.
 unsafe impl Sync for Export {}
 
 macro_rules! exports {

@@ -1,4 +1,4 @@
-//! What the environment asked for, found out once.
+//! What the environment asked for, looked up once.
 
 use core::ffi::CStr;
 use core::sync::atomic::{
@@ -16,7 +16,7 @@ use poundlock_names::{Choice, LockName, RwLocks};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Mode {
-    /// On our adaptive mutex: what the fast paths compare with.
+    /// On our adaptive mutex. The fast paths compare with this.
     Ours = 1,
     /// On our adaptive mutex, counted.
     OursCounted = 2,
@@ -24,7 +24,7 @@ pub(crate) enum Mode {
     Glibc = 3,
     /// On glibc's, counted.
     GlibcCounted = 4,
-    /// On our default mutex: what the fast paths compare with.
+    /// On our default mutex. The fast paths compare with this.
     Poundlock = 5,
     /// On our default mutex, counted.
     PoundlockCounted = 6,
@@ -47,14 +47,14 @@ impl Mode {
 }
 
 /// A [`Mode`], or 0 before it is known. Stored last, with release ordering, and read with acquire ordering,
-/// which costs a load nothing: whoever sees it sees `LOCK` and `FORM`.
+/// which costs a load nothing: a thread that sees it sees `LOCK` and `FORM`.
 static MODE: AtomicU8 = AtomicU8::new(0);
 /// The [`LockName`], valid once `MODE` is.
 static LOCK: AtomicU8 = AtomicU8::new(LockName::DEFAULT as u8);
 /// The queue spinlock's [`Form`], or [`GLIBC_SPINLOCKS`]; valid once `MODE` is.
 static FORM: AtomicU8 = AtomicU8::new(GLIBC_SPINLOCKS);
-/// The [`RwLocks`], and [`COUNTED_RWLOCKS`]; 0 before it is known. Read by itself: it stands for nothing
-/// else.
+/// The [`RwLocks`], and [`COUNTED_RWLOCKS`]; 0 before it is known. Read by itself: nothing else depends on
+/// it.
 static RWLOCKS: AtomicU8 = AtomicU8::new(0);
 /// In `RWLOCKS`: they are counted.
 const COUNTED_RWLOCKS: u8 = 4;
@@ -80,7 +80,7 @@ pub(crate) fn uncounted() -> bool {
     mode == Mode::Ours as u8 || mode == Mode::Poundlock as u8 || mode == Mode::Handoff as u8
 }
 
-/// Which of our mutexes a program's are.
+/// Which of our mutexes a program runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
     /// The adaptive one.
@@ -158,7 +158,8 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
     }
 }
 
-/// The mutex's variant and the spinlock's form that the environment or the machine chose, asked for in slow paths only.
+/// The mutex's variant and the spinlock's form that the environment or the machine chose, asked for in slow
+/// paths only.
 pub(crate) struct Chosen;
 
 impl Chosen {
@@ -190,7 +191,8 @@ impl Variant for Chosen {
     }
 }
 
-/// Whether the program's readers-writer locks are known to be ours, and not counted: the fast paths' question.
+/// Whether the program's readers-writer locks are known to be ours, and not counted: the fast paths'
+/// question.
 #[inline(always)]
 pub(crate) fn rwlocks_are_plain() -> bool {
     RWLOCKS.load(Relaxed).wrapping_sub(RwLocks::ByKind as u8)

@@ -16,7 +16,7 @@ use crate::object::{Kind, Mutex};
 use crate::stat::{self, CallSite, Uncounted};
 use crate::{abi, real};
 
-/// What a lock call is willing to do if the mutex is held.
+/// What a lock call does if the mutex is held.
 #[derive(Clone, Copy)]
 pub(crate) enum Patience {
     /// Nothing: `trylock`.
@@ -48,7 +48,7 @@ export! {
     /// Initialises the mutex.
     pthread_mutex_init(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> init, caller in "rdx", "rcx"
 }
-// The names by which libraries of old reach the same functions.
+// The names by which old libraries reach the same functions.
 export! {
     /// Another name of `pthread_mutex_lock`.
     __pthread_mutex_lock(*mut pthread_mutex_t) -> lock, caller in "rsi", "rdx"
@@ -103,8 +103,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
     let object = unsafe { Mutex::at(mutex) };
     let counted = mode.counted() && object.kind() != Kind::Foreign;
     let result = if object.is_ours() {
-        // As glibc, which counts as users those that hold it and those that wait on a condition variable with
-        // it.
+        // As glibc, which counts its holder and the waiters on condition variables with it as users.
         if object.is_locked() || object.waiters.load(Relaxed) != 0 {
             return EBUSY;
         }
@@ -187,8 +186,7 @@ unsafe extern "C" fn clock_lock(
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
     if !mode::get().counted() && !object.is_ours() {
-        // Nothing to count and nothing of ours: glibc also judges the clock.
-        // SAFETY: the caller's mutex and time.
+        // Nothing to count and not ours: glibc also judges the clock. SAFETY: the caller's mutex and time.
         return unsafe { real::pthread_mutex_clocklock(mutex, clock, time) };
     }
     let Some(clock) = abi::clock(clock) else { return EINVAL };
@@ -325,7 +323,7 @@ unsafe fn glibc_lock(mutex: *mut pthread_mutex_t, patience: Patience) -> c_int {
             Patience::None => real::pthread_mutex_trylock(mutex),
             Patience::Forever => real::pthread_mutex_lock(mutex),
             Patience::Until(Err(_)) => {
-                // Let glibc find out, if it comes to that.
+                // Let glibc judge it, if it comes to that.
                 let never = timespec { tv_sec: 0, tv_nsec: -1 };
                 real::pthread_mutex_timedlock(mutex, &never)
             }
@@ -370,8 +368,8 @@ unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
     0
 }
 
-/// A mutex of ours that knows its owner is given up by it once. What the unlock returns if that does not release
-/// it: 0 if it has been locked more often, `EPERM` if the caller is not the owner.
+/// Gives up a mutex of ours that knows its owner, once. What the unlock returns if that does not release it:
+/// 0 if it is locked more than once, `EPERM` if the caller is not the owner.
 #[inline]
 fn disown(object: &Mutex) -> Option<c_int> {
     if object.kind() == Kind::Plain {

@@ -1,12 +1,12 @@
 //! Our state inside the program's objects.
 //!
-//! A `pthread_mutex_t` is 40 bytes, of which glibc's static initialisers set one word, the kind, at offset 16;
-//! zero bytes elsewhere are an unlocked mutex, for glibc and for us. Its kind stays where glibc has it, so that
-//! functions which we do not export (`pthread_mutex_consistent`, `pthread_mutex_getprioceiling`, ...) still
-//! understand the object.
+//! A `pthread_mutex_t` is 40 bytes, of which glibc's static initialisers set one word, the kind, at offset
+//! 16; zero bytes elsewhere are an unlocked mutex, for glibc and for us. Its kind stays where glibc has it,
+//! so that functions which we do not export (`pthread_mutex_consistent`, `pthread_mutex_getprioceiling`, ...)
+//! still understand the object.
 //!
-//! A `pthread_cond_t` is 48 bytes, zero in the static initialiser. Our words are at its start, and a mark is in
-//! its last word, which glibc uses last of all: see [`Cond`].
+//! A `pthread_cond_t` is 48 bytes, zero in the static initialiser. Our words are at its start, and a mark is
+//! in its last word, which glibc uses last of all: see [`Cond`].
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -25,20 +25,20 @@ use crate::mode::{self, Chosen, Sort};
 #[repr(C)]
 pub(crate) struct Mutex {
     /// Recursive and error-checking ones: the identity of the thread that holds it, else 0. Written by that
-    /// thread only; another reads it to learn that it is not the owner, for which any value but its own will
-    /// do.
+    /// thread only. Others read it to learn that they are not the owner; any value but their own tells them.
     pub(crate) owner: AtomicU32,
     /// Recursive ones: how often the owner has it. Accessed by the owner only.
     pub(crate) depth: AtomicU32,
     /// Counted programs on our locks: the lock's slot in the statistics.
     stat: AtomicU32,
-    /// How many threads wait on a condition variable with it, those included that are about to take it again.
-    /// Changed by who holds it. A forked child's has its parent's, as has glibc's count of users, which lies
-    /// here.
+    /// How many threads wait on a condition variable with it, or are about to take it again afterwards.
+    /// Changed by its holder. A forked child has its parent's count, as it has glibc's count of users, which
+    /// lies here.
     pub(crate) waiters: AtomicU32,
     /// glibc's kind: type, flags, all ones once destroyed.
     kind: AtomicU32,
-    /// The lock, if it is the adaptive one. Otherwise ([`mode::sort`]) the same bytes are a [`RawPoundlock`] or a [`RawHandoff`].
+    /// The lock, if it is the adaptive one. Otherwise ([`mode::sort`]) the same bytes are a [`RawPoundlock`] or
+    /// a [`RawHandoff`].
     pub(crate) raw: RawAdaptive<Linux>,
 }
 
@@ -61,8 +61,7 @@ pub(crate) enum Kind {
     Recursive,
     /// `PTHREAD_MUTEX_ERRORCHECK`.
     ErrorCheck,
-    /// glibc's business: robust, priority-inheriting, priority-protected, process-shared, destroyed, or
-    /// nothing that we know.
+    /// glibc's: robust, priority-inheriting, priority-protected, process-shared, destroyed, or unknown.
     Foreign,
 }
 
@@ -90,8 +89,8 @@ impl Mutex {
     /// The lock, if it is the hand-off one.
     #[inline(always)]
     fn handoff(&self) -> &RawHandoff<Linux> {
-        // SAFETY: bytes of the object, as many and as aligned, made of 32-bit atomics, which any bytes are; a process
-        // takes them for one of the three locks from its first call to its last.
+        // SAFETY: bytes of the object, as many and as aligned, made of 32-bit atomics, which any bytes are; a
+        // process takes them for one of the three locks from its first call to its last.
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }
     }
 
@@ -141,7 +140,7 @@ impl Mutex {
         }
     }
 
-    /// Whether somebody holds the lock.
+    /// Whether the lock is held.
     pub(crate) fn is_locked(&self) -> bool {
         match mode::sort() {
             Sort::Adaptive => self.raw.is_locked(),
@@ -216,8 +215,8 @@ impl Mutex {
         self.kind() != Kind::Recursive || self.depth.load(Relaxed) == 1
     }
 
-    /// The lock for the statistics, ours or glibc's. Its slot lies in ours where glibc keeps the owner's thread
-    /// id, in glibc's in the links of the list of robust mutexes, which it does not use for others.
+    /// The lock for the statistics, ours or glibc's. Its slot lies in ours where glibc keeps the owner's
+    /// thread id, in glibc's in the links of the list of robust mutexes, which it does not use for others.
     pub(crate) fn counted(&self, glibc: bool) -> LockRef<'_> {
         let word = if glibc {
             let words = core::ptr::from_ref(self).cast::<AtomicU32>();
@@ -232,10 +231,10 @@ impl Mutex {
 
 /// A `pthread_cond_t` (and a `cnd_t`): ours if its mark says so, unused if it is all zero, else glibc's.
 ///
-/// Which it is changes only in a wait, whose caller holds the mutex, and only while nobody waits: see
-/// [`crate::cond`]. Our words lie where glibc counts waiters that have come; the words in which it looks for
-/// waiters that are there, wherever this version of it has them, stay zero in ours, so that a call of glibc's
-/// on one of ours, from a thread that saw it before it was marked, finds nobody and does nothing.
+/// That changes only in a wait, whose caller holds the mutex, and only without waiters: see [`crate::cond`].
+/// Our words lie where glibc counts the waiters that have ever come. The words in which it looks for present
+/// waiters, wherever this version of it has them, stay zero in ours. So a call of glibc's on one of ours,
+/// from a thread that saw it before it was marked, finds no waiter and does nothing.
 #[repr(C)]
 pub(crate) struct Cond {
     /// The condition variable.

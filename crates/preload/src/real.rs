@@ -81,9 +81,9 @@ pub(crate) static SIGNAL: Real = address!(signal);
 pub(crate) static SIGSET: Real = address!(sigset);
 /// `siginterrupt`.
 pub(crate) static SIGINTERRUPT: Real = address!(siginterrupt);
-/// `clock_gettime`: what a library behind ours that shows other times has made of it, or glibc's.
+/// `clock_gettime`: that of a library behind ours that shows other times, or glibc's.
 static CLOCK_GETTIME: Real = address!(clock_gettime);
-/// glibc's own `clock_gettime`, whoever else has one; null before [`find_clocks`].
+/// glibc's own `clock_gettime`, whatever other libraries have; null before [`find_clocks`].
 static KERNELS_CLOCK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 /// The two functions that read a clock, where they differ.
@@ -91,14 +91,14 @@ static KERNELS_CLOCK: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 pub(crate) struct Clocks {
     /// What the program is shown.
     pub(crate) shown: ReadClock,
-    /// What the kernel goes by.
+    /// What the kernel uses.
     pub(crate) kernel: ReadClock,
 }
 
-/// Finds glibc's clock, and has our own waits and figures go by it.
+/// Finds glibc's clock, and makes our own waits and figures use it.
 pub(crate) fn find_clocks() {
-    // The only version that glibc has on this architecture: a library that comes in between has none.
-    // SAFETY: strings that end in a zero.
+    // The only version that glibc has on this architecture; a library in between has none. SAFETY: strings
+    // that end in a zero.
     let found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"clock_gettime".as_ptr(), c"GLIBC_2.17".as_ptr()) };
     if found.is_null() {
         return;
@@ -109,11 +109,11 @@ pub(crate) fn find_clocks() {
         poundlock_statfile::writer::read_clocks_by(as_clock(found));
     }
     CLOCK_GETTIME.address();
-    // Release: whoever sees this one sees the other.
+    // Release: a thread that sees this one sees the other.
     KERNELS_CLOCK.store(found, Release);
 }
 
-/// Both clocks, if a library behind ours shows the program another one than the kernel's.
+/// Both clocks, if a library behind ours shows the program another clock than the kernel's.
 #[inline]
 pub(crate) fn clock_of_the_program() -> Option<Clocks> {
     let kernel = KERNELS_CLOCK.load(Acquire);

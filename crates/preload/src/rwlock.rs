@@ -1,8 +1,8 @@
 //! `pthread_rwlock_*`.
 //!
-//! The fast paths are a look at how the program runs, one at whose the lock is, and a step of its word; they make no
-//! call. Errors are glibc's: a timed call judges its clock and its time first, whether it needs them or not, and the
-//! writer that asks for its lock again is told so instead of waiting for itself.
+//! The fast paths are a look at how the program runs, one at whose the lock is, and a step of its word; they
+//! make no call. Errors are glibc's: a timed call judges its clock and its time first, whether it needs them
+//! or not, and a writer that asks for its lock again gets an error instead of waiting for itself.
 
 use core::ffi::c_int;
 
@@ -15,7 +15,7 @@ use crate::rwlock_object::{RwLock, Side};
 use crate::stat::{self, CallSite, Uncounted};
 use crate::{abi, mode, real};
 
-/// What a call is willing to do if the lock is held.
+/// What a call does if the lock is held.
 #[derive(Clone, Copy)]
 enum Patience {
     /// Nothing.
@@ -64,7 +64,7 @@ export! {
     pthread_rwlock_clockwrlock(*mut pthread_rwlock_t, clockid_t, *const timespec) -> clock_write_lock,
         caller in "rcx", "r8"
 }
-// The names by which libraries of old reach the same functions.
+// The names by which old libraries reach the same functions.
 export! {
     /// Another name of `pthread_rwlock_init`.
     __pthread_rwlock_init(*mut pthread_rwlock_t, *const pthread_rwlockattr_t) -> init, caller in "rdx", "rcx"
@@ -129,7 +129,7 @@ unsafe fn unlock_other(lock: *mut pthread_rwlock_t) -> c_int {
     unsafe { real::pthread_rwlock_unlock(lock) }
 }
 
-/// Destroys the lock. As with glibc this is no call that fails.
+/// Destroys the lock. As with glibc this call never fails.
 ///
 /// # Safety
 /// As C's function of that name.
@@ -169,8 +169,8 @@ unsafe extern "C" fn init(
     if attributes.is_null() && mode::rwlocks() != RwLocks::Glibc {
         object.init();
     } else {
-        // glibc judges the attributes, and sets the kind and whether processes share it; all else is zero then.
-        // SAFETY: the caller's memory and attributes.
+        // glibc judges the attributes, and sets the kind and whether processes share it; all else is zero
+        // then. SAFETY: the caller's memory and attributes.
         let result = unsafe { real::pthread_rwlock_init(lock, attributes) };
         if result != 0 {
             return result;

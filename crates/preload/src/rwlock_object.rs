@@ -1,9 +1,10 @@
 //! Our state inside a `pthread_rwlock_t`.
 //!
-//! It is 56 bytes, of which glibc's static initialisers set one word, the kind, at offset 48; zero bytes elsewhere are
-//! an unlocked lock, for glibc and for us. A lock that processes share has a word set at offset 28, by which it is
-//! known as glibc's, whoever initialised it. Both words stay where glibc has them: over the latter lies the last word
-//! of our lock, which is zero in one that nobody upgrades, and pthread knows no upgrade.
+//! It is 56 bytes, of which glibc's static initialisers set one word, the kind, at offset 48; zero bytes
+//! elsewhere are an unlocked lock, for glibc and for us. A lock that processes share has a word set at offset
+//! 28, which tells that it is glibc's, whoever initialised it. Both words stay where glibc has them. Over the
+//! latter lies the last word of our lock, which is zero in a lock that no thread upgrades, and pthread has no
+//! upgrade.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -22,12 +23,12 @@ use crate::mode;
 pub(crate) struct RwLock {
     /// The lock.
     raw: RawRwLock<Linux>,
-    /// The identity of the thread that holds it as the writer, else 0. Written by that thread only; another reads it
-    /// to learn that it is not the writer, for which any value but its own will do.
+    /// The identity of the thread that holds it as the writer, else 0. Written by that thread only. Others
+    /// read it to learn that they are not the writer; any value but their own tells them.
     writer: AtomicU32,
     _unused: u32,
-    /// Counted programs: the lock's slots in the statistics, for its readers and for its writers. glibc leaves these
-    /// bytes alone.
+    /// Counted programs: the lock's slots in the statistics, for its readers and for its writers. glibc
+    /// leaves these bytes alone.
     stat: [AtomicU32; 2],
     /// glibc's kind.
     kind: AtomicU32,
@@ -50,7 +51,7 @@ const _: () = {
 /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`. All other kinds let readers in, in glibc too.
 const PREFER_WRITER: u32 = 2;
 
-/// As what a thread takes it.
+/// How a thread holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// As one of its readers.
@@ -97,7 +98,7 @@ impl RwLock {
         }
     }
 
-    /// Who comes next: glibc's kinds, if the program is not run on another policy.
+    /// Who comes next: by glibc's kinds, unless the program runs with another preference.
     fn policy(&self) -> Preference {
         if mode::rwlocks() == RwLocks::PhaseFair {
             Preference::PhaseFair
@@ -128,7 +129,7 @@ impl RwLock {
     /// Releases it if that is a single step.
     #[inline(always)]
     pub(crate) fn give(&self) -> bool {
-        // What the caller holds it as, without a look at the word that the next step has to wait for.
+        // How the caller holds it, without a look at the word that the next step would have to wait for.
         if self.writer.load(Relaxed) == 0 {
             return self.raw.give_read();
         }
@@ -169,7 +170,7 @@ impl RwLock {
         true
     }
 
-    /// Releases it, as what the caller holds it: a writer is alone. One that nobody holds stays so, as with glibc.
+    /// Releases it, in the way the caller holds it: a writer is alone. A free one stays free, as with glibc.
     pub(crate) fn unlock(&self) {
         if self.raw.is_write_locked() {
             // Before the release, so that a thread which finds itself here holds it.
@@ -185,7 +186,7 @@ impl RwLock {
         self.writer.load(Relaxed) == registry::identity()
     }
 
-    /// As what the caller, who holds it, holds it; ours or glibc's.
+    /// How the caller, which holds it, holds it; ours or glibc's.
     pub(crate) fn side(&self, ours: bool) -> Side {
         let writes = if ours { self.raw.is_write_locked() } else { self.word(GLIBC_WRITER) != 0 };
         if writes { Side::Write } else { Side::Read }

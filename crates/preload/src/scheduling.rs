@@ -1,7 +1,7 @@
-//! The calls that make a thread a real-time thread, watched on their way to glibc's, so that the locks take
-//! it for one from its next sleep on: see [`poundlock_linux::scheduling_changed`].
+//! The calls that make a thread a real-time thread, watched on their way to glibc's, so that the locks treat
+//! it as one from its next sleep on: see [`poundlock_linux::scheduling_changed`].
 //!
-//! What other processes and bare system calls do is not seen here, and found out later. Attributes that a
+//! What other processes and bare system calls do is not seen here, but found out later. Attributes that a
 //! thread is created with need no watching: it asks before its first sleep.
 
 use core::ffi::c_int;

@@ -1,12 +1,12 @@
-//! Where this library comes in the order in which the dynamic linker searches for a symbol.
+//! This library's place in the order in which the dynamic linker searches for a symbol.
 //!
 //! That order is the program, what was preloaded, and what the program is linked with, as in the dynamic
 //! linker's list of what is loaded; libraries opened later have scopes of their own, in which we are not. The
 //! part of the list before us, which is all that is read here, was there when the program started, and stays.
 //!
 //! glibc answers a question with a version by the first library that has that version of the symbol, or that
-//! knows no versions at all. We have none of glibc's, and are to be found for each of them: so the question
-//! is whether glibc would find anybody before it comes to us.
+//! knows no versions at all. We have none of glibc's versions, but are to be found for each of them. So the
+//! question is whether glibc would find another library before it comes to us.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
@@ -76,8 +76,7 @@ pub(crate) fn leads_here(after: Option<*const c_void>, name: &CStr, version: &CS
         if object == start {
             return true;
         }
-        // The caller is not before us: what comes next after it we are not.
-        // SAFETY: as above.
+        // The caller is not before us, so we do not come after it. SAFETY: as above.
         if object.is_null() || unsafe { defines(&*object, name, version) } {
             return false;
         }

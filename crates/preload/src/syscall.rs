@@ -39,8 +39,8 @@ pub(crate) fn start() {
 pub(crate) unsafe extern "C" fn syscall(_: c_long) -> c_long {
     core::arch::naked_asm!(
         ".cfi_startproc",
-        // Nobody expects anything of these two registers. Callers of functions like this one may expect rax
-        // to be read.
+        // No caller expects anything of these two registers. Callers of functions like this one may expect
+        // rax to be read.
         "lea r10, [rdi - {first}]",
         "cmp r10, 2",
         "jbe {semaphores}",

@@ -1,4 +1,4 @@
-//! The starts of threads, which are counted: one that uses no lock that is counted is seen nowhere else.
+//! The starts of threads, which are counted: a thread without a counted lock is seen nowhere else.
 
 use core::ffi::{c_int, c_void};
 

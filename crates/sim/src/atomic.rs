@@ -2,8 +2,8 @@
 //!
 //! One operating-system thread runs all threads of a simulation, and each access takes its effect between two
 //! of the engine's steps: the machine is sequentially consistent, whatever ordering is asked for. (What
-//! weaker orderings allow is loom's to explore.) Values are of the size that they have on Linux, so that what
-//! shares a line there does so here.
+//! weaker orderings allow is loom's to explore.) Values are of the size that they have on Linux, so that
+//! objects which share a line there share one here.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -75,7 +75,7 @@ macro_rules! cell {
                 _success: Ordering,
                 _failure: Ordering,
             ) -> Result<$value, $value> {
-                // It takes the line for itself whether it succeeds or not.
+                // It takes exclusive ownership of the line whether it succeeds or not.
                 let before = self.modify(|before| if before == current { new } else { before });
                 if before == current { Ok(before) } else { Err(before) }
             }

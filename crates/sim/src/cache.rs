@@ -1,11 +1,11 @@
-//! Cache lines: who has a copy, and what it costs to get one.
+//! Cache lines: which cores have a copy, and what it costs to get one.
 //!
-//! Each line is in one of the states of an invalidation protocol: some core owns it alone (modified or
-//! exclusive), or some cores share it, or none has it. Transfers of one line take turns at its home node: one
-//! that begins while another is under way waits for it. That is what makes a contended word slow, and it is
-//! the one queue that the model has; links and memory are never saturated.
+//! Each line is in one of the states of an invalidation protocol: one core owns it (modified or exclusive),
+//! several cores share it, or none has it. Transfers of one line take turns at its home node: one that begins
+//! while another is under way waits for it. That makes a contended word slow, and it is the model's only
+//! queue; links and memory are never saturated.
 //!
-//! A core here is what has a cache of its own. Its hardware threads share it.
+//! A core here has a cache of its own, which its hardware threads share.
 
 use rustc_hash::FxHashMap;
 
@@ -80,11 +80,11 @@ struct Line {
     settled: Picoseconds,
     /// How many writers there were.
     version: u32,
-    /// Threads that do nothing until somebody writes.
+    /// Threads that do nothing until the line is written.
     watchers: Vec<u32>,
     /// The owners before this one.
     leaving: Vec<Leaving>,
-    /// Which core last wrote a part of a word, and when.
+    /// The core that last wrote a part of a word, and when.
     narrow: Option<(u32, Picoseconds)>,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Outcome {
     pub(crate) hit: bool,
 }
 
-/// How often what happened.
+/// Counts of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Accesses.
@@ -140,7 +140,7 @@ impl Lines {
         Lines { slow, ..Lines::default() }
     }
 
-    /// The line of this address. `core` is whose access this is.
+    /// The line of this address. The access is `core`'s.
     pub(crate) fn name(&mut self, address: usize, core: u32, machine: &Machine) -> LineId {
         let lines = &mut self.lines;
         *self.names.entry(address / LINE).or_insert_with(|| {
@@ -191,7 +191,7 @@ impl Lines {
         let traffic = &mut self.traffic;
         traffic.accesses += 1;
         let atomic = if access == Access::Modify { costs.atomic } else { 0 };
-        // A load that is wider than a store which has not left the store buffer has to wait until it has.
+        // A load that is wider than a store in the store buffer has to wait until the store has left it.
         let stall = match line.narrow {
             Some((by, at))
                 if by == core && !narrow && access != Access::Store && now < at + costs.forwarding =>
@@ -216,8 +216,8 @@ impl Lines {
                 line.settled = line.settled.max(done);
                 self.awakened.append(&mut line.watchers);
             }
-            // Whoever takes the line may be about to write: a spinner must look again before it sleeps, so
-            // this is no hit.
+            // The core that takes the line may be about to write: a spinner must look again before it sleeps,
+            // so this is no hit.
             return Outcome { done, hit: false };
         }
         let done = if hit {
@@ -237,8 +237,8 @@ impl Lines {
             if let Some(owner) = line.owner.filter(|&owner| owner != core) {
                 line.leaving.push(Leaving { core: owner, from: line.settled, until: begin + cost / 2 });
             }
-            // Copies are handed out by whoever has one, one after the other; the line itself goes on only
-            // when it is there.
+            // Cores with a copy hand out copies, one after the other; the line itself goes on only when it is
+            // there.
             line.busy_until =
                 if access == Access::Load { begin + cost * costs.load_share / 256 } else { done };
             done + costs.hit + atomic + stall
@@ -283,12 +283,12 @@ impl Lines {
                 traffic.remote += 1;
                 Self::from_afar(machine, machine.hops(line.home, node).max(1))
             }
-            // Nobody: memory.
+            // No core: memory.
             None => costs.memory + costs.hop * u64::from(machine.hops(line.home, node)),
         }
     }
 
-    /// What a message and its answer take to a socket so many links away, one at least.
+    /// What a message and its answer take to a socket that many links away, at least one.
     fn from_afar(machine: &Machine, hops: u32) -> Picoseconds {
         machine.costs().remote + machine.costs().hop * u64::from(hops - 1)
     }

@@ -1,9 +1,9 @@
 //! The threads, the clock and the events of one run.
 //!
-//! Threads are coroutines of one operating-system thread, and simulated time belongs to all of them: a thread
-//! that does something which takes until some moment goes on at once if nothing else happens before, and
-//! gives way to the events that come first otherwise. So all accesses to memory happen one after the other,
-//! in the order of their times, and a run is the same whenever its seed and its machine are.
+//! Threads are coroutines of one operating-system thread, and simulated time belongs to all of them: a
+//! thread's step that lasts until some moment completes at once if nothing else happens before; otherwise
+//! earlier events come first. So all accesses to memory happen one after the other, in the order of their
+//! times, and a run is the same whenever its seed and its machine are.
 //!
 //! An access takes effect when it is done. Those of one line that need a transfer are done in the order in
 //! which they were begun ([`crate::cache`]), so no thread sees a value that is older than one it could know
@@ -11,11 +11,11 @@
 //!
 //! # Spinning
 //!
-//! A thread that only looks at lines nobody writes to does nothing that anybody could notice. After two
-//! rounds of a wait loop that loaded the same lines, all from its own cache, and found nothing new, it sleeps
-//! through the rounds to come until one of the lines is written or its patience ends. It wakes at the round
-//! at which it would have found out, and is charged for all of them. Without that, 80 cores that spin would
-//! cost a hundred million accesses a simulated second each.
+//! A thread that only looks at lines to which no thread writes does nothing that others could notice. After
+//! two rounds of a wait loop that loaded the same lines, all from its own cache, and found nothing new, it
+//! sleeps through the rounds to come until one of the lines is written or its patience ends. It wakes at the
+//! round at which it would have found out, and is charged for all of them. Without that, 80 cores that spin
+//! would cost a hundred million accesses a simulated second each.
 
 use core::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -39,7 +39,7 @@ const STACK: usize = 64 << 10;
 type Body = Coroutine<(), (), (), DefaultStack>;
 type Within = Yielder<(), ()>;
 
-/// How many lines a wait loop may look at for its rounds to be slept through.
+/// A wait loop that looks at more lines than these is not slept through.
 const WATCHED: usize = 4;
 
 /// The number of a thread in its run.
@@ -93,21 +93,21 @@ pub(crate) struct Thread {
     pub(crate) state: State,
     /// The one that its pending events carry; older ones are void.
     pub(crate) token: u64,
-    /// While it runs: when what it does is done.
+    /// While it runs: when its current step is done.
     pub(crate) done_at: Picoseconds,
-    /// While it does not: how much of that is left.
+    /// While it does not run: how much of that step is left.
     pub(crate) left: Picoseconds,
     /// It is in the middle of an access, which is not interrupted.
     pub(crate) accessing: bool,
     /// Its CPU was to be given away meanwhile.
     preempted: bool,
-    /// As which locks queue it; the scheduler takes no notice.
+    /// The priority with which locks queue it; the scheduler ignores it.
     priority: u32,
     /// It must not sleep: it halts its virtual CPU instead.
     atomic: bool,
     /// It has.
     pub(crate) halted: bool,
-    /// How often it has said that it keeps its CPU until it sleeps or takes that back.
+    /// How often it has asked to keep its CPU until it sleeps or withdraws that.
     kept: u32,
     /// When it got its CPU.
     begun: Picoseconds,
@@ -129,11 +129,11 @@ pub(crate) struct Thread {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
-    /// What the thread does is done.
+    /// The thread's step is done.
     Goes(ThreadId, u64),
-    /// A sleep's time is up.
+    /// A sleep has timed out.
     Timer(ThreadId, u64),
-    /// Somebody else may have the CPU.
+    /// Another thread may have the CPU.
     Slice(u32, u64),
     /// Another virtual CPU may have the real one.
     HostSlice(u32, u64),
@@ -149,16 +149,16 @@ struct Event {
     what: What,
 }
 
-/// Why a run came to no good end.
+/// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stuck {
-    /// Everybody sleeps who has not come to an end, and nobody will wake them: these threads.
+    /// All threads that have not ended sleep, and no thread will wake them: these.
     Asleep(Vec<u32>),
 }
 
 pub(crate) struct Inner {
     machine: Machine,
-    /// What the machine's CPUs are virtual on.
+    /// The hypervisor, if the machine's CPUs are virtual.
     pub(crate) host: Option<Host>,
     pub(crate) now: Picoseconds,
     events: BinaryHeap<Reverse<Event>>,
@@ -220,7 +220,7 @@ impl Engine {
     /// As [`Engine::try_with`].
     ///
     /// # Panics
-    /// If none does.
+    /// If no engine does.
     pub(crate) fn with<R>(body: impl FnOnce(&Engine) -> R) -> R {
         match Engine::try_with(body) {
             Some(result) => result,
@@ -272,15 +272,15 @@ impl Engine {
         id
     }
 
-    /// What decides how long a pause takes, and the like.
+    /// Decides how long a pause takes, and the like.
     pub(crate) fn set_jitter(&self, random: fastrand::Rng) {
         self.inner.borrow_mut().jitter = random;
     }
 
-    /// Runs until all threads have come to their ends, or the clock to `end`.
+    /// Runs until all threads have ended, or the clock reaches `end`.
     ///
     /// # Errors
-    /// If nobody can go on.
+    /// If no thread can go on.
     pub(crate) fn run(&self, end: Picoseconds) -> Result<(), Stuck> {
         let mut inner = self.inner.borrow_mut();
         inner.end = end;
@@ -305,7 +305,7 @@ impl Engine {
                     let thread = &inner.threads[id as usize];
                     thread.state == State::Running && !thread.halted
                 };
-                // Somebody whose event would come after the end: see `goes`.
+                // A thread whose event would come after the end: see `goes`.
                 if asleep.iter().any(busy) {
                     inner.now = inner.end;
                     return Ok(());
@@ -437,7 +437,7 @@ impl Engine {
         }
     }
 
-    /// Since when the caller has waited, since it was last asked. Known in disturbed runs only.
+    /// Since when the caller has waited, since the last call. Known in disturbed runs only.
     pub(crate) fn since(&self) -> Since {
         let mut inner = self.inner.borrow_mut();
         let id = inner.current;
@@ -453,7 +453,7 @@ impl Engine {
         self.until(now);
     }
 
-    /// The caller does something else for so long, more slowly if another thread runs on its core.
+    /// The caller does something else for that long, more slowly if another thread runs on its core.
     pub(crate) fn work(&self, time: Picoseconds) {
         // The other may come or go.
         const PIECE: Picoseconds = 20 * MICROSECOND;
@@ -478,7 +478,7 @@ impl Engine {
         }
     }
 
-    /// One turn of a wait loop, or so many of those at most that would find nothing new.
+    /// One turn of a wait loop, or at most that many turns that would find nothing new.
     pub(crate) fn pause(&self, most: u32) {
         let mut inner = self.inner.borrow_mut();
         if inner.wants_attention() {
@@ -594,7 +594,7 @@ impl Engine {
         self.inner.borrow().threads[id as usize].waited
     }
 
-    /// Sleeps for so long.
+    /// Sleeps for that long.
     pub(crate) fn park_for(&self, time: Picoseconds) {
         self.enter();
         let inner = self.inner.borrow_mut();
@@ -614,7 +614,7 @@ impl Engine {
         self.inner.borrow().threads[id as usize].waited
     }
 
-    /// Wakes up to `count` of those who sleep for the word at `address`.
+    /// Wakes up to `count` threads that sleep for the word at `address`.
     pub(crate) fn wake(&self, address: usize, count: u32) {
         let scheduler = *self.inner.borrow().machine.scheduler();
         self.reach(Place::Wakes);
@@ -636,7 +636,7 @@ impl Engine {
         }
     }
 
-    /// The caller's CPU may run somebody else.
+    /// The caller's CPU may run another thread.
     pub(crate) fn yield_now(&self) {
         self.enter();
         let mut inner = self.inner.borrow_mut();
@@ -648,14 +648,14 @@ impl Engine {
         }
     }
 
-    /// The caller keeps its CPU from now on, unless it sleeps: it is in the kernel, say.
+    /// The caller keeps its CPU from now on, unless it sleeps. For example, it is in the kernel.
     pub(crate) fn keep(&self) {
         let mut inner = self.inner.borrow_mut();
         let id = inner.current as usize;
         inner.threads[id].kept += 1;
     }
 
-    /// It takes that back.
+    /// Withdraws [`Engine::keep`]'s request.
     pub(crate) fn unkeep(&self) {
         let mut inner = self.inner.borrow_mut();
         let id = inner.current as usize;
@@ -673,7 +673,7 @@ impl Engine {
         inner.threads[id].atomic = atomic;
     }
 
-    /// Whether somebody else is to have the caller's CPU, which it keeps: what a kernel asks before it goes
+    /// Whether another thread is to have the caller's CPU, which it keeps. A kernel asks this before it goes
     /// on spinning, unless it must not sleep.
     pub(crate) fn is_wanted(&self) -> bool {
         let inner = self.inner.borrow();
@@ -681,7 +681,7 @@ impl Engine {
         thread.kept > 0 && thread.preempted && !thread.atomic
     }
 
-    /// The caller is in the kernel for so long.
+    /// The caller is in the kernel for that long.
     pub(crate) fn spend(&self, time: Picoseconds) {
         let mut inner = self.inner.borrow_mut();
         let id = inner.current as usize;
@@ -701,7 +701,7 @@ impl Engine {
         self.inner.borrow().current
     }
 
-    /// As which locks queue it.
+    /// The priority with which locks queue it.
     pub(crate) fn priority(&self) -> u32 {
         let inner = self.inner.borrow();
         inner.threads[inner.current as usize].priority
@@ -744,7 +744,7 @@ impl Engine {
         thread.used + if runs { inner.now.saturating_sub(thread.since) } else { 0 }
     }
 
-    /// Whether all threads have come to their ends.
+    /// Whether all threads have ended.
     pub(crate) fn is_over(&self) -> bool {
         self.inner.borrow().threads.iter().all(|thread| thread.state == State::Done)
     }
@@ -794,7 +794,8 @@ impl Inner {
         thread.token += 1;
         thread.done_at = done;
         let token = thread.token;
-        // What ends after the clock has stopped has no event: spinners would fill the queue with theirs.
+        // A step that ends after the clock has stopped has no event: spinners would fill the queue with
+        // theirs.
         if done < self.end {
             self.announce(done, What::Goes(id, token));
         }
@@ -955,7 +956,7 @@ impl Inner {
         self.dispatch(cpu, 0);
     }
 
-    /// A CPU that runs nobody gets its next thread.
+    /// An idle CPU gets its next thread.
     pub(crate) fn dispatch(&mut self, cpu: u32, latency: Picoseconds) {
         let Some(next) = self.cpus.next(&self.machine, cpu) else { return };
         let scheduler = *self.machine.scheduler();
@@ -992,7 +993,7 @@ impl Inner {
         }
     }
 
-    /// The machine whose caches and cores there are.
+    /// The machine whose caches and cores these are.
     pub(crate) fn iron(&self) -> &Machine {
         self.host.as_ref().map_or(&self.machine, Host::machine)
     }

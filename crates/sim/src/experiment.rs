@@ -1,4 +1,4 @@
-//! Independent runs, by names: what the command and the tables of published figures are made of.
+//! Independent runs, by names. The command and the tables of published figures are made of them.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
@@ -29,14 +29,14 @@ pub enum Work {
     },
     /// They count, in turns, and do nothing else.
     MiscMutex,
-    /// They are users who draw jobs.
+    /// They are users that draw jobs.
     Jobs {
         /// What the jobs do: a profile's name.
         profile: String,
         /// How often each is drawn.
         mix: String,
     },
-    /// They sleep in an array of semaphores, and one more wakes them.
+    /// They sleep in an array of semaphores, and another thread wakes them.
     Sembench {
         /// How many it wakes at a time.
         wakes: u32,
@@ -44,11 +44,11 @@ pub enum Work {
 }
 
 impl Work {
-    /// The workload of this name; the grid with work of a microsecond inside and four outside, sembench with
-    /// 64 that are woken at a time.
+    /// The workload of this name; the grid with work of one microsecond inside and four outside, sembench
+    /// with 64 wake-ups at a time.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such workload.
     pub fn parse(name: &str) -> Result<Work, String> {
         if name == "grid" {
             return Ok(Work::Grid { critical: MICROSECOND, think: 4 * MICROSECOND });
@@ -102,11 +102,11 @@ impl Work {
 /// A virtual machine to run it in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guest {
-    /// Whose: a hypervisor's name.
+    /// The hypervisor's name.
     pub hypervisor: String,
     /// How many virtual CPUs it has.
     pub vcpus: u32,
-    /// Whether each has a real one, and the guest knows the machine's sockets; or neither.
+    /// Whether each has a real CPU and the guest knows the machine's sockets, or neither.
     pub pinned: bool,
 }
 
@@ -121,12 +121,12 @@ pub struct Experiment<'a> {
     pub work: Work,
     /// The hypervisors, and what jobs do.
     pub model: &'a Model,
-    /// With which lock, of those that the workload has. Jobs take a mutex or a spinlock; the kernel's other
-    /// one is the one that was usual.
+    /// One of the workload's locks. Jobs take a mutex or a spinlock; the kernel's other lock is the usual
+    /// one.
     pub lock: &'a str,
     /// How many threads there are, or users.
     pub threads: u32,
-    /// Of all that is left to chance.
+    /// The seed of all random choices.
     pub seed: u64,
     /// How much simulated time is counted.
     pub time: Picoseconds,
@@ -139,11 +139,11 @@ pub struct Figure {
     pub name: String,
     /// How much.
     pub value: f64,
-    /// Digits after the point that say something.
+    /// Significant digits after the point.
     pub decimals: usize,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Its figures, the most important first: higher is better there.
@@ -242,7 +242,7 @@ impl Experiment<'_> {
     /// Runs it.
     ///
     /// # Errors
-    /// If the lock loses a wake-up, or is none of the workload's, or there is no such guest or profile.
+    /// If the lock loses a wake-up, or is not one of the workload's, or there is no such guest or profile.
     pub fn run(&self) -> Result<Outcome, String> {
         let locks = self.work.locks();
         if !locks.contains(&self.lock) {
@@ -339,8 +339,8 @@ fn of_burns(burns: &Burns, cpus: usize) -> Outcome {
     }
 }
 
-/// Has each of `count` things done once, on all of the host's CPUs, in order of their numbers, and returns
-/// what came of them in that order. `done` is told of each that is done.
+/// Does each of `count` things once, on all of the host's CPUs, in order of their numbers, and returns the
+/// results in that order. `done` is called after each.
 ///
 /// # Panics
 /// If one of them panics.

@@ -1,8 +1,8 @@
-//! Fitting: what the model leaves open, found from figures that were measured before a change.
+//! Fitting: finds the model's free numbers from figures that were measured before a change.
 //!
-//! A compass search: each number in turn is made larger and smaller by a factor; what brings the runs nearer
-//! to the published figures stays, and when nothing does, the factor becomes smaller. The same figures,
-//! numbers and seed come to the same end.
+//! A compass search: each number in turn is made larger and smaller by a factor. A change that brings the
+//! runs nearer to the published figures stays; when none does, the factor becomes smaller. The same figures,
+//! numbers and seed give the same result.
 
 use crate::experiment::{Work, each};
 use crate::model::Model;
@@ -11,11 +11,11 @@ use crate::published::{Figure, Run, Table};
 /// What to fit.
 #[derive(Debug)]
 pub struct Fit<'a> {
-    /// The tables whose figures before are to be met.
+    /// The tables whose figures of before the change are the targets.
     pub tables: Vec<&'a Table>,
     /// The numbers that may change, by name.
     pub free: Vec<String>,
-    /// When to stop: after so many rounds through them.
+    /// How many rounds through them to make.
     pub rounds: usize,
 }
 
@@ -29,7 +29,7 @@ pub struct Found {
 }
 
 impl Fit<'_> {
-    /// The figures that are to be met: those before the first change.
+    /// The targets: the figures of before the first change.
     fn targets(&self) -> Vec<&Figure> {
         let rows = self.tables.iter().flat_map(|table| &table.rows);
         rows.map(|row| &row.before)
@@ -37,7 +37,7 @@ impl Fit<'_> {
             .collect()
     }
 
-    /// The names of all numbers that were fitted and have to do with the targets.
+    /// The names of all fitted numbers that matter to the targets.
     pub fn concerned(&self, model: &Model) -> Vec<String> {
         let targets = self.targets();
         let concerns = |name: &str| {
@@ -62,7 +62,7 @@ impl Fit<'_> {
         let mut error = 0.0;
         for target in &targets {
             let at = runs.iter().position(|run| **run == target.run).ok_or("a run is missing")?;
-            // What is near nothing counts as a thousandth: its logarithm says too much.
+            // A value near zero counts as a thousandth: its logarithm would weigh too much.
             let ours = outcomes[at].figure(target.pick).ok_or("a figure is missing")?.max(0.1);
             let theirs = target.published.ok_or("a figure is missing")?.max(0.1);
             error += (ours / theirs).ln().powi(2);
@@ -70,11 +70,11 @@ impl Fit<'_> {
         Ok(error / targets.len().max(1) as f64)
     }
 
-    /// Finds it, from `begin` on. `tried` is told of each attempt: the number that was changed, its value,
-    /// and the error.
+    /// Fits, from `begin` on. `tried` is called after each attempt, with the number that was changed, its
+    /// value, and the error.
     ///
     /// # Errors
-    /// If a run fails, or there is nothing to meet.
+    /// If a run fails, or there are no targets.
     pub fn run(&self, begin: &Model, mut tried: impl FnMut(&str, f64, f64)) -> Result<Found, String> {
         let mut found = Found { model: begin.clone(), error: self.error(begin)? };
         tried("", 0.0, found.error);
@@ -86,7 +86,7 @@ impl Fit<'_> {
                 let (_, value) =
                     value.ok_or_else(|| format!("no number that is fitted is called '{name}'"))?;
                 for next in [value * factor, value / factor] {
-                    // Beyond what makes sense is no way to go.
+                    // A value that makes no sense is not tried.
                     let Ok(model) = found.model.with(name, next) else { continue };
                     let error = self.error(&model)?;
                     tried(name, next, error);
@@ -104,10 +104,10 @@ impl Fit<'_> {
     }
 }
 
-/// The locks of before the first change.
+/// The locks from before the first change.
 const FIRST: [&str; 5] = ["baseline", "ticket", "ticket-pv", "handoff:none", "before"];
 
-/// Whether a figure with this lock is of before the first change.
+/// Whether a figure with this lock is from before the first change.
 pub fn is_before(lock: &str) -> bool {
     FIRST.contains(&lock)
 }

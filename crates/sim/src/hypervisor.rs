@@ -1,9 +1,9 @@
-//! Below a machine, when asked: a hypervisor that runs its CPUs on those of another.
+//! A hypervisor below a machine, on request: it runs the machine's CPUs on those of another.
 //!
 //! A virtual CPU is to the host what a thread is to the machine: it waits for a real CPU, has it for a slice,
-//! may be pinned, and is displaced with whatever its thread is in the middle of: *lock-holder preemption* is
-//! just that. The guest's scheduler goes by virtual CPUs and sees nothing of it. A virtual CPU without a
-//! thread halts; so does one whose thread waits for a paravirtual lock and must not sleep. Another one's kick
+//! may be pinned, and is displaced in the middle of whatever its thread does: that is *lock-holder
+//! preemption*. The guest's scheduler knows only virtual CPUs and sees nothing of it. A virtual CPU without a
+//! thread halts; so does one whose thread waits for a paravirtual lock and must not sleep. A kick by another
 //! lets it go on, after the host has woken it.
 
 use serde::Deserialize;
@@ -20,7 +20,7 @@ const KNOWN: [&str; 2] = [include_str!("../hypervisors/kvm.toml"), include_str!(
 struct Costs {
     halt: Figure,
     kick: Figure,
-    /// On average, from one time that the host's own threads want a CPU to the next.
+    /// The average time between two moments when the host's own threads want a CPU.
     stolen_every: Figure,
     /// For how long.
     stolen: Figure,
@@ -59,7 +59,7 @@ impl Hypervisor {
     /// Reads a description.
     ///
     /// # Errors
-    /// If it is none, or its numbers make no sense.
+    /// If it is not a description, or its numbers make no sense.
     pub fn parse(text: &str) -> Result<Hypervisor, Error> {
         Hypervisor::of(toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?)
     }
@@ -78,7 +78,7 @@ impl Hypervisor {
         })
     }
 
-    /// The same one with another value of a number, in its file's unit.
+    /// The same hypervisor with another value of a number, in its file's unit.
     ///
     /// # Errors
     /// If it makes no sense.
@@ -109,7 +109,7 @@ impl Hypervisor {
         &self.description.about
     }
 
-    /// Each of its numbers, by name, in the file's units, with where it is from.
+    /// Each of its numbers, by name, in the file's units, with its source.
     pub fn sources(&self) -> Vec<(&'static str, f64, &str)> {
         let costs = &self.description.costs;
         let mut sources = vec![
@@ -147,7 +147,7 @@ struct Vcpu {
 pub(crate) struct Host {
     machine: Machine,
     hypervisor: Hypervisor,
-    /// To which virtual CPUs are threads.
+    /// The scheduler of the host, to which virtual CPUs are threads.
     cpus: Cpus,
     vcpus: Vec<Vcpu>,
 }
@@ -195,8 +195,8 @@ impl Inner {
         }
     }
 
-    /// Whether another thread works on the core of this one. One that spins leaves the core to it: that is
-    /// what PAUSE is for.
+    /// Whether another thread works on the core of this one. A spinner leaves the core to it: that is what
+    /// PAUSE is for.
     pub(crate) fn sibling_is_busy(&self, id: ThreadId) -> bool {
         let cpu = self.cpus.of(id);
         let works = |id: ThreadId| self.threads[id as usize].watch.is_none();
@@ -252,7 +252,7 @@ impl Inner {
         self.idles(cpu);
     }
 
-    /// It may go on. Returns what that costs whoever lets it.
+    /// It may go on. Returns what that costs the thread that lets it.
     pub(crate) fn unhalts(&mut self, id: ThreadId) -> Picoseconds {
         self.threads[id as usize].halted = false;
         let cpu = self.cpus.of(id);
@@ -299,14 +299,14 @@ impl Inner {
         }
     }
 
-    /// The host's own threads take a real CPU for a while; whoever runs there goes on afterwards.
+    /// The host's own threads take a real CPU for a while; its virtual CPU goes on afterwards.
     pub(crate) fn steals(&mut self, real: u32) {
         let Some(host) = &self.host else { return };
         let stolen = host.hypervisor.stolen;
         if let Some(id) = host.cpus.current(real).and_then(|cpu| self.cpus.current(cpu)) {
             let now = self.now;
             let thread = &mut self.threads[id as usize];
-            // One that is in the middle of an access gets away with it.
+            // A virtual CPU in the middle of an access completes it first.
             if thread.state == State::Running && !thread.halted && !thread.accessing {
                 let done = thread.done_at.max(now) + stolen;
                 thread.stolen_until = now + stolen;
@@ -361,7 +361,7 @@ impl Inner {
         self.dispatch_host(real, 0);
     }
 
-    /// A real CPU that runs no virtual one gets its next.
+    /// An idle real CPU gets its next virtual CPU.
     fn dispatch_host(&mut self, real: u32, latency: Picoseconds) {
         let now = self.now;
         let Some(host) = &mut self.host else { return };
@@ -380,7 +380,7 @@ impl Inner {
         let Some(id) = self.cpus.current(cpu) else {
             self.dispatch(cpu, delay);
             if self.cpus.current(cpu).is_none() {
-                // Somebody else has taken the thread that it was woken for.
+                // Another CPU has taken the thread that it was woken for.
                 self.idles(cpu);
             }
             return;

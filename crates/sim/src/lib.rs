@@ -1,14 +1,14 @@
-//! The simulated machine: `core`'s locks on sockets, cores and schedulers that are not there.
+//! The simulated machine: `core`'s locks on simulated sockets, cores and schedulers.
 //!
 //! A [`Simulation`] has a [`Machine`] and threads, and runs on the operating-system thread that made it. It
 //! is a discrete-event simulation, and the same whenever machine, threads and seed are the same, on every
-//! host: time is counted in picoseconds, nothing is measured, and nothing depends on addresses but which
+//! host: time is counted in picoseconds, nothing is measured, and nothing depends on addresses except which
 //! objects share a cache line.
 //!
 //! What the model has: caches with an owner, sharers and transfers that take turns ([`Traffic`]); hops
 //! between sockets; what loads, stores, atomics and invalidations cost; hardware threads that share a core;
-//! Linux's scheduler with its queues, slices, wake-ups, preemption and pinning. What it has not: memory
-//! bandwidth, false sharing by the hardware's prefetchers, frequency, speculation, and anything of the kernel
+//! Linux's scheduler with its queues, slices, wake-ups, preemption and pinning. What it lacks: memory
+//! bandwidth, false sharing by the hardware's prefetchers, frequency, speculation, and all of the kernel
 //! besides its scheduler and the futex.
 
 mod atomic;
@@ -41,8 +41,8 @@ pub use platform::{Budget, Evidence, Settings, Sim};
 
 use engine::Engine;
 
-/// A value in cache lines of its own. What is shared between threads of a simulation goes into one, so that
-/// which objects share a line is the same in each run.
+/// A value in cache lines of its own. Objects that threads of a simulation share go into one, so that the
+/// same objects share a line in each run.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Alone<T>(pub T);
@@ -71,7 +71,8 @@ impl Simulation {
         }
     }
 
-    /// A run on virtual CPUs: those of `guest`, on those of `host`. `pinned`: each on the one of its number.
+    /// A run on virtual CPUs: those of `guest`, on those of `host`. `pinned`: each on the real CPU of its
+    /// number.
     pub fn guest(
         guest: &Machine,
         host: &Machine,
@@ -90,16 +91,16 @@ impl Simulation {
         self.engine.nodes()
     }
 
-    /// A thread that is ready when the run begins. `cpu`: the only one that it may run on, if there is one.
-    /// What it owns is leaked if the run ends before it does.
+    /// A thread that is ready when the run begins. `cpu`: the only CPU that it may run on, if given. What it
+    /// owns is leaked if the run ends before it does.
     pub fn spawn(&mut self, cpu: Option<u32>, body: impl FnOnce() + 'static) {
         self.threads.push(self.engine.spawn(cpu, body));
     }
 
-    /// Runs until every thread has come to its end, or simulated time to `end`.
+    /// Runs until every thread has ended, or simulated time reaches `end`.
     ///
     /// # Errors
-    /// If all threads that are left sleep and nobody will wake them.
+    /// If all remaining threads sleep and no thread will wake them.
     pub fn run(self, end: Picoseconds) -> Result<Summary, Stuck> {
         let mut seeds = fastrand::Rng::with_seed(self.seed);
         RANDOM.set(self.threads.iter().map(|_| seeds.fork()).collect());
@@ -117,12 +118,12 @@ impl Simulation {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// How long it was.
     pub time: Picoseconds,
-    /// Whether every thread has come to its end.
+    /// Whether every thread has ended.
     pub over: bool,
     /// What its cache lines did.
     pub traffic: Traffic,
@@ -130,12 +131,13 @@ pub struct Summary {
     pub used: Vec<Picoseconds>,
 }
 
-/// For the calling thread of a simulation: computes for so long.
+/// For the calling thread of a simulation: computes for that long.
 pub fn work(time: Picoseconds) {
     Engine::with(|engine| engine.work(time));
 }
 
-/// For the calling thread of a simulation: does it in the kernel, where it keeps its CPU unless it sleeps.
+/// For the calling thread of a simulation: runs `body` in the kernel, where it keeps its CPU unless it
+/// sleeps.
 pub fn in_kernel<R>(body: impl FnOnce() -> R) -> R {
     Engine::with(Engine::keep);
     let result = body();
@@ -143,8 +145,8 @@ pub fn in_kernel<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// For the calling thread of a simulation: does it without sleeping. A wait halts its virtual CPU, if that is
-/// one.
+/// For the calling thread of a simulation: runs `body` without sleeping. A wait halts its virtual CPU, if it
+/// has one.
 pub fn atomically<R>(body: impl FnOnce() -> R) -> R {
     Engine::with(|engine| engine.set_atomic(true));
     let result = body();
@@ -152,8 +154,8 @@ pub fn atomically<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// For the calling thread of a simulation: to locks it is a real-time thread of this priority, or, as at
-/// first, with 0, none. To the scheduler it is like any other.
+/// For the calling thread of a simulation: sets its real-time priority as locks see it; 0, the default, is an
+/// ordinary thread. To the scheduler it is like any other.
 pub fn set_priority(priority: u32) {
     Engine::with(|engine| engine.set_priority(priority));
 }
@@ -173,7 +175,7 @@ pub fn node() -> usize {
     Engine::with(Engine::node)
 }
 
-/// For the calling thread of a simulation: sleeps for so long.
+/// For the calling thread of a simulation: sleeps for that long.
 pub fn sleep(time: Picoseconds) {
     Engine::with(|engine| engine.park_for(time));
 }

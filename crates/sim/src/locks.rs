@@ -10,7 +10,7 @@ use crate::platform::Sim;
 use crate::ticket::HaltingTicket;
 use crate::{Alone, mutexes};
 
-/// A lock under its driver: what it protects must not be reached but between the two calls.
+/// A lock under its driver: the driver touches what it protects only between the two calls.
 pub trait Lock: 'static {
     /// Acquires it.
     fn lock(&self);
@@ -20,7 +20,7 @@ pub trait Lock: 'static {
     fn is_free(&self) -> bool;
 }
 
-/// In lines of its own, so that what shares one is the same in each run.
+/// In lines of its own, so that the same objects share a line in each run.
 impl<L: Lock> Lock for Alone<L> {
     fn lock(&self) {
         self.0.lock();
@@ -43,7 +43,7 @@ impl<F: ChosenForm> Lock for Queueing<F> {
         self.0.unlock::<F>();
     }
     fn is_free(&self) -> bool {
-        // That somebody has halted in it is for good.
+        // That a waiter has halted in it stays noted for good.
         self.0.word() & !Small::HALTS == 0
     }
 }

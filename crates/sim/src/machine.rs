@@ -5,30 +5,30 @@ use serde::Deserialize;
 /// Simulated time.
 pub type Picoseconds = u64;
 
-/// So many picoseconds.
+/// In picoseconds.
 pub const NANOSECOND: Picoseconds = 1_000;
-/// So many picoseconds.
+/// In picoseconds.
 pub const MICROSECOND: Picoseconds = 1_000_000;
 
 /// What is wrong with a description.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not a description.
+    /// It is no description.
     #[error("{0}")]
     Syntax(String),
     /// A number makes no sense.
     #[error("{what} of machine '{machine}' {wrong}")]
     Number {
-        /// Whose.
+        /// The description's name.
         machine: String,
-        /// Which.
+        /// The number's name.
         what: String,
         /// Why.
         wrong: String,
     },
 }
 
-/// A number, and where it is from.
+/// A number, and its source.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Figure {
@@ -47,12 +47,12 @@ struct Description {
     sockets: u32,
     cores_a_socket: u32,
     threads_a_core: u32,
-    /// Where the shape is from.
+    /// The source of the shape.
     source: String,
     /// Links between sockets from one to another, row by row; left out if each is linked with each.
     #[serde(default)]
     hops: Vec<Vec<u32>>,
-    /// What the interrupt costs that a waker sends to an idle CPU, in nanoseconds; left out where it is part
+    /// The cost of the interrupt that a waker sends to an idle CPU, in nanoseconds; left out where it is part
     /// of a wake-up.
     #[serde(default)]
     interrupt: Option<Figure>,
@@ -122,19 +122,19 @@ figures! {
     FiguresOfCosts =>
     /// What accesses cost, in picoseconds.
     Costs {
-        /// Of a line that the core has.
+        /// Access to a line that the core has.
         hit: NS,
         /// An atomic read-modify-write, beyond that.
         atomic: NS,
-        /// Of a line that a neighbour in the socket has written.
+        /// Access to a line that another core of the socket has written.
         transfer: NS,
-        /// Of a line that several have, one of them in the socket.
+        /// Access to a line that several cores have, one of them in the socket.
         shared: NS,
-        /// Of a line that a core of the next socket has.
+        /// Access to a line that a core of the next socket has.
         remote: NS,
-        /// For each link more.
+        /// For each further link.
         hop: NS,
-        /// Of a line that no core has.
+        /// Access to a line that no core has.
         memory: NS,
         /// For each core that loses its copy to a writer.
         invalidation: NS,
@@ -164,11 +164,11 @@ figures! {
         wake_latency: NS,
         /// Cold caches, after a thread has gone to another CPU.
         migration: NS,
-        /// The period in which every thread of a CPU runs once, if they are few.
+        /// The period in which every thread of a CPU runs once, if there are few.
         latency: NS,
         /// The least that a thread runs before another is given its CPU.
         granularity: NS,
-        /// How much less than the running thread one that is woken must have had, to take its CPU at once.
+        /// How much less CPU time than the running thread a woken one must have had to take its CPU at once.
         wakeup_granularity: NS,
     }
 }
@@ -197,7 +197,7 @@ impl Machine {
     /// Reads a description.
     ///
     /// # Errors
-    /// If it is none, or its numbers make no sense.
+    /// If it is not a description, or its numbers make no sense.
     pub fn parse(text: &str) -> Result<Machine, Error> {
         Machine::of(toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?)
     }
@@ -273,7 +273,7 @@ impl Machine {
         &self.description.about
     }
 
-    /// Each of its numbers, by name, in the file's units, with where it is from.
+    /// Each of its numbers, by name, in the file's units, with its source.
     pub fn sources(&self) -> Vec<(&'static str, f64, &str)> {
         let shape = self.description.source.as_str();
         let mut sources = vec![
@@ -293,7 +293,7 @@ impl Machine {
         Machine { scheduler, ..self.clone() }
     }
 
-    /// What a guest with so many CPUs sees that is told nothing of sockets and caches: one socket.
+    /// What a guest with that many CPUs sees that knows nothing of sockets and caches: one socket.
     pub(crate) fn flat(&self, cpus: u32) -> Machine {
         let whole = &self.description;
         let description = Description {
@@ -309,7 +309,7 @@ impl Machine {
     /// The same machine with fewer sockets, or without its cores' second threads.
     ///
     /// # Errors
-    /// If it has not so many.
+    /// If it has fewer.
     pub fn part(&self, sockets: u32, threads_a_core: u32) -> Result<Machine, Error> {
         let whole = &self.description;
         for (what, part, whole) in

@@ -1,4 +1,4 @@
-//! All numbers that runs are made of, and changing those that are fitted.
+//! All numbers of the model, and changes to the fitted ones.
 
 use crate::hypervisor::Hypervisor;
 use crate::machine::{Error, Machine};
@@ -16,7 +16,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// What is part of Poundlock.
+    /// The parts that come with Poundlock.
     pub fn known() -> Model {
         Model { machines: Machine::known(), hypervisors: Hypervisor::known(), profiles: Profile::known() }
     }

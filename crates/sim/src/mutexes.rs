@@ -1,4 +1,4 @@
-//! Mutexes that a thread can give up to wait for, and that condition variables work with.
+//! Mutexes with deadlines, which work with condition variables.
 
 use core::marker::PhantomData;
 
@@ -23,7 +23,7 @@ pub trait Mutex: Lock {
     fn wait(&self, condvar: &RawCondvar<Sim>, deadline: Option<&Deadline>) -> Outcome;
 }
 
-/// Under which a signalled waiter is woken, rather than moved to the mutex.
+/// A mutex under which a signalled waiter is woken, not requeued.
 pub(crate) struct Woken<'a>(pub(super) &'a dyn Mutex);
 
 impl Guarding<Sim> for Woken<'_> {
@@ -37,12 +37,12 @@ impl Guarding<Sim> for Woken<'_> {
         self.0.lock();
     }
     fn acquire_requeued(&self, _waiter: Requeued) {
-        // Nobody is.
+        // No thread is cancelled.
         self.0.lock();
     }
 }
 
-/// Nobody is cancelled.
+/// No thread is cancelled.
 pub(crate) fn never() -> bool {
     false
 }
@@ -139,7 +139,7 @@ fn handing_off<S: Policy>() -> Box<dyn Mutex> {
     Box::new(HandingOff::<S>(Alone(RawHandoff::new()), PhantomData))
 }
 
-/// A new mutex, if this is one's name.
+/// A new mutex of this name, if there is one.
 pub(crate) fn make(name: &str) -> Option<Box<dyn Mutex>> {
     Some(match LockName::parse(name)? {
         LockName::Baseline => adapting::<Baseline>(),

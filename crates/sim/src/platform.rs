@@ -18,20 +18,20 @@ use crate::machine::{MICROSECOND, Machine, NANOSECOND, Picoseconds};
 /// How the locks learn whether another thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// As in user space: who is on the CPU that somebody else published knows that this one does not run.
+    /// As in user space: a thread on the CPU that another has published knows that the other does not run.
     Displaced,
-    /// As in a kernel: it is known of everybody.
+    /// As in a kernel: it is known of all threads.
     Exact,
 }
 
-/// What the platform is in a run.
+/// The platform's settings in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Who knows that others run.
+    /// How a thread learns that another runs.
     pub evidence: Evidence,
     /// The spin budget.
     pub spin: Picoseconds,
-    /// Whether mutexes in which nobody has slept are released by a plain store.
+    /// Whether mutexes in which no thread has slept are released by a plain store.
     pub plain_release: bool,
     /// Whether threads are held up in between.
     pub disturbance: Option<Disturbance>,
@@ -58,8 +58,8 @@ impl Settings {
         tunings: Tunings::USER_SPACE,
     };
 
-    /// As in a kernel: whether an owner runs is known, spinners go on until somebody else is to have their
-    /// CPU, and nobody is handed a mutex, which the kernels that the sources measured did not do.
+    /// As in a kernel: whether an owner runs is known, and spinners go on until another thread is to have
+    /// their CPU. No mutex is handed over: the kernels that the sources measured did not do that.
     pub const KERNEL: Settings = Settings {
         evidence: Evidence::Exact,
         // A minute, which is for ever.
@@ -94,14 +94,14 @@ impl Settings {
 #[derive(Clone, Copy, Debug)]
 pub struct Sim;
 
-/// A spin budget: a time.
+/// A spin budget, as a time.
 #[derive(Debug)]
 pub struct Budget {
     left: Picoseconds,
     turn: Picoseconds,
 }
 
-/// What a turn is to the locks' tuning.
+/// What the locks' tuning takes for a turn.
 const TURN: Picoseconds = 10 * NANOSECOND;
 
 impl Spin for Budget {
@@ -117,7 +117,7 @@ impl Spin for Budget {
         let begun = Engine::with(Engine::now);
         Engine::with(|engine| engine.pause(most));
         self.left = self.left.saturating_sub(Engine::with(Engine::now) - begun);
-        // A kernel's spinner stops when somebody else is to have its CPU. In user space nobody knows.
+        // A kernel's spinner stops when another thread is to have its CPU. User space does not know that.
         !Engine::with(Engine::is_wanted)
     }
 
@@ -142,12 +142,12 @@ struct Memory {
 
 std::thread_local! {
     static SETTINGS: Cell<Settings> = const { Cell::new(Settings::DEFAULT) };
-    /// Memory for so many threads, none of which is in use.
+    /// Memory for that many threads, unused.
     static SPARE: RefCell<Vec<&'static Memory>> = const { RefCell::new(Vec::new()) };
     static MEMORY: Cell<Option<&'static Memory>> = const { Cell::new(None) };
 }
 
-/// Makes the records of a run with so many threads.
+/// Makes the records of a run with that many threads.
 pub(crate) fn prepare(settings: Settings, threads: usize) {
     SETTINGS.set(settings);
     let memory = SPARE.with_borrow_mut(|spare| {
@@ -167,7 +167,7 @@ pub(crate) fn prepare(settings: Settings, threads: usize) {
     MEMORY.set(Some(memory));
 }
 
-/// Gives them back. `clean`: nobody is in any queue any more.
+/// Gives them back. `clean`: no thread is in any queue any more.
 pub(crate) fn finish(clean: bool) {
     if let Some(memory) = MEMORY.take()
         && clean
@@ -179,7 +179,7 @@ pub(crate) fn finish(clean: bool) {
     }
 }
 
-/// Who knows that others run.
+/// How a thread learns that another runs.
 pub(crate) fn evidence() -> Evidence {
     SETTINGS.get().evidence
 }

@@ -14,7 +14,7 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    /// A new one, if this is one's name.
+    /// A new lock of this name, if there is one.
     pub fn make(name: &str) -> Option<RwLock> {
         Some(RwLock { lock: Alone(RawRwLock::new()), policy: Preference::parse(name)? })
     }

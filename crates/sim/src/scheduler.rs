@@ -1,10 +1,10 @@
-//! Which thread runs where, and next: Linux's completely fair scheduler, as far as locks notice it.
+//! Which thread runs where, and next: Linux's completely fair scheduler, in what locks notice of it.
 //!
 //! Each CPU has a queue, and runs the thread that has had the least of it (its *virtual runtime*). A thread
-//! that has slept begins a little below the least of those that are there, so that it is soon served; if it
-//! has had enough less than the thread that runs, it takes that one's CPU at once. The queue's threads share
-//! a period; none gets less than a granularity. Who is woken goes to its last CPU if that is idle, else to an
-//! idle one of its socket, else to the shortest queue there; a CPU that runs out of threads takes one from
+//! that has slept begins a little below the least of the threads that are there, so that it is soon served.
+//! If it has had enough less than the running thread, it takes the CPU at once. The queue's threads share a
+//! period; none gets less than a granularity. A woken thread goes to its last CPU if that is idle, else to an
+//! idle one of its socket, else to the shortest queue there. A CPU that runs out of threads takes one from
 //! the longest queue, near ones first.
 //!
 //! Nothing here takes or announces time: [`crate::engine`] does.
@@ -14,13 +14,13 @@ use crate::machine::{Machine, Picoseconds};
 
 /// Where a thread that became ready is.
 pub(crate) enum Placed {
-    /// In the queue of a CPU that runs nobody.
+    /// In the queue of an idle CPU.
     Idle(u32),
-    /// In the queue of one that does.
+    /// In the queue of a busy CPU.
     Queued(u32),
 }
 
-/// Who is to run.
+/// The thread that is to run.
 pub(crate) struct Next {
     pub(crate) id: ThreadId,
     /// It ran elsewhere before.
@@ -39,7 +39,7 @@ struct Entity {
 struct Cpu {
     current: Option<ThreadId>,
     queue: Vec<ThreadId>,
-    /// What everybody here has had at least.
+    /// The least that a thread here has had.
     least: Picoseconds,
     /// The event that ends the slice.
     slice: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Cpus {
     of_node: Vec<Vec<u32>>,
     /// By socket: all sockets, nearest first.
     nearest: Vec<Vec<u32>>,
-    /// How many CPUs run nobody, by socket.
+    /// How many CPUs are idle, by socket.
     idle: Vec<u32>,
     /// The CPUs as new threads get them: spread over sockets first, then over their cores.
     spread: Vec<u32>,
@@ -105,7 +105,7 @@ impl Cpus {
         self.cpus[cpu as usize].current
     }
 
-    /// Whether anybody waits for it.
+    /// Whether a thread waits for it.
     pub(crate) fn is_wanted(&self, cpu: u32) -> bool {
         !self.cpus[cpu as usize].queue.is_empty()
     }
@@ -127,7 +127,7 @@ impl Cpus {
         let entity = &mut self.entities[id as usize];
         entity.migrated = before.is_some_and(|before| before != cpu);
         entity.cpu = Some(cpu);
-        // What it has had is relative to those around it.
+        // Its virtual runtime is relative to those around it.
         let old = before.map_or(0, |before| self.cpus[before as usize].least);
         let here = &self.cpus[cpu as usize];
         let relative = if before == Some(cpu) {
@@ -183,7 +183,7 @@ impl Cpus {
         self.siblings(machine, cpu).next().is_some()
     }
 
-    /// Who runs on the other hardware threads of a CPU's core.
+    /// The threads on the other hardware threads of a CPU's core.
     pub(crate) fn siblings(&self, machine: &Machine, cpu: u32) -> impl Iterator<Item = ThreadId> {
         let cores = machine.cores();
         let core = machine.core_of(cpu) as usize;
@@ -262,12 +262,12 @@ impl Cpus {
         cpu
     }
 
-    /// A thread has run for so long.
+    /// A thread has run for that long.
     pub(crate) fn charge(&mut self, id: ThreadId, time: Picoseconds) {
         self.entities[id as usize].virtual_time += time;
     }
 
-    /// The running thread wants to be the last of its CPU to run again. Whether anybody else wants to.
+    /// The running thread wants to be the last of its CPU to run again. Whether another thread wants to run.
     pub(crate) fn yields(&mut self, id: ThreadId) -> bool {
         let cpu = self.of(id);
         let most = self.cpus[cpu as usize]
@@ -295,7 +295,7 @@ impl Cpus {
         self.cpus[cpu as usize].limited
     }
 
-    /// A new end of a CPU's slice; that of before is void.
+    /// A new end of a CPU's slice; the previous one is void.
     pub(crate) fn new_slice(&mut self, cpu: u32) -> u64 {
         let here = &mut self.cpus[cpu as usize];
         here.limited = true;

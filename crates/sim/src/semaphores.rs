@@ -1,10 +1,10 @@
 //! What `core`'s semaphore arrays ask of the simulated machine ([`Host`]), and memory for them.
 //!
-//! There is one process, which never dies, and there are no signals. Who sleeps in an array sleeps on a name
-//! of its own of the word that it shares with up to 31 others, so that those are woken who are meant.
+//! There is one process, which never dies, and there are no signals. A sleeper in an array shares a word with
+//! up to 31 others. It sleeps on a name of its own for that word, so that a wake-up reaches the right ones.
 //!
-//! In a kernel ([`Evidence::Exact`]) whoever lets sleepers proceed wakes all of them, as Linux does. In user
-//! space they wake each other by CPU, as on Linux.
+//! In a kernel ([`Evidence::Exact`]) a thread that lets sleepers proceed wakes all of them, as Linux does. In
+//! user space they wake each other by CPU (wake-up delegation), as `crates/semarray` does.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ use crate::platform::{Evidence, Sim, evidence};
 /// The wall clock when a run begins, in seconds.
 const BEGINNING: u64 = 1_000_000_000;
 
-/// What a thread sleeps on that sleeps on a word as one bit of it. No address is as high.
+/// What a thread sleeps on that sleeps as one bit of a word. No address is as high.
 fn name(word: usize, bit: u32) -> usize {
     1 << (usize::BITS - 1) | word << u32::BITS.trailing_zeros() | bit as usize
 }
@@ -49,7 +49,7 @@ impl Host for Sim {
         let name = name(core::ptr::from_ref(word).addr(), bit.trailing_zeros());
         match evidence() {
             Evidence::Displaced => wait(word, name, expected, nanoseconds),
-            // The lock of a kernel's array is a spinlock, and whoever sleeps in the array does not hold it.
+            // The lock of a kernel's array is a spinlock, and a sleeper in the array does not hold it.
             Evidence::Exact => {
                 Engine::with(|engine| engine.set_atomic(false));
                 let waited = wait(word, name, expected, nanoseconds);
@@ -110,14 +110,14 @@ pub(crate) struct Memory {
 }
 
 std::thread_local! {
-    /// What no array is in.
+    /// Memory that no array uses.
     static SPARE: RefCell<Vec<&'static [U32]>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Memory {
-    /// For an array of so many semaphores.
+    /// For an array of that many semaphores.
     pub(crate) fn of(semaphores: u32, variant: Scheme) -> Memory {
-        /// Which words share a line is the same in each run.
+        /// The same words share a line in each run.
         const ALIGNMENT: usize = 128;
         let length = Layout::new(semaphores, variant).words();
         let spare = SPARE.with_borrow_mut(|spare| {
@@ -136,7 +136,7 @@ impl Memory {
     /// A new array.
     ///
     /// # Panics
-    /// If an array cannot have so many semaphores.
+    /// If an array cannot have that many semaphores.
     pub(crate) fn array(&self) -> Array<'static, Sim> {
         self.words.iter().for_each(|word| word.store(0, Relaxed));
         let nobody = Settings { key: 0, uid: 0, gid: 0, cuid: 0, cgid: 0, mode: 0o600 };

@@ -1,10 +1,10 @@
-//! The ticket lock that Linux's guests had before the queue spinlock, which halts: what the guests' tables
-//! compare with.
+//! The halting ticket lock that Linux's guests had before the queue spinlock. The guests' tables compare with
+//! it.
 //!
 //! Not a lock of ours. A waiter spins for its turn, for a budget; then it says that it halts, marks the lock,
 //! and halts. A release of a marked lock looks for the waiter whose turn it is now, and kicks it if it has
-//! halted. Turns are kept: whoever is next gets the lock, running or not. The mark goes when somebody
-//! acquires the lock and nobody is behind it.
+//! halted. Turns are kept: the next waiter gets the lock, running or not. The mark goes when a thread
+//! acquires the lock with no waiter behind it.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -15,12 +15,12 @@ use crate::atomic::U32;
 use crate::locks::Lock;
 use crate::platform::{Budget, Sim};
 
-/// In `serving`: somebody may have halted.
+/// In `serving`: a waiter may have halted.
 const MARK: u32 = 1;
 /// The next ticket.
 const STEP: u32 = 2;
 
-/// Waiters that have halted, by ticket. More at once than there are places share them: a kick then wakes one
+/// Waiters that have halted, by ticket. If there are more than places, they share them: a kick then wakes one
 /// too many.
 const PLACES: usize = 256;
 
@@ -78,7 +78,7 @@ impl Lock for HaltingTicket {
             && self.words.next.load(Relaxed) == ticket.wrapping_add(STEP)
         {
             self.words.serving.fetch_and(!MARK, Relaxed);
-            // Somebody may have come, and marked it, in between.
+            // A waiter may have come, and marked it, in between.
             if self.words.next.load(Relaxed) != ticket.wrapping_add(STEP) {
                 self.words.serving.fetch_or(MARK, Relaxed);
             }

@@ -1,4 +1,4 @@
-//! Who makes schedules that real machines have once a year.
+//! Makes schedules that real machines have once a year.
 //!
 //! Decides, by a seed, when threads are held up and how, which line is slow, and which sleeps end for no
 //! reason. The engine asks, and carries it out.
@@ -7,22 +7,22 @@ use crate::cache::LineId;
 use crate::engine::ThreadId;
 use crate::machine::{MICROSECOND, Picoseconds};
 
-/// What happens to the threads of a run that would not happen by itself.
+/// Disturbances of the threads of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disturbance {
     /// When exactly.
     pub seed: u64,
-    /// Before one in so many steps, accesses or turns of a wait loop, a thread is held up. 0: before none.
+    /// One in this many steps (accesses or turns of a wait loop) is held up. 0: none.
     pub one_in: u32,
-    /// For so long at most.
+    /// The longest hold-up.
     pub longest: Picoseconds,
     /// Threads are struck where it hurts.
     pub strikes: Option<Strikes>,
     /// A line is slow.
     pub slow: Option<Slow>,
-    /// One in so many sleeps ends for no reason. 0: none.
+    /// One in this many sleeps ends for no reason. 0: none.
     pub spurious: u32,
-    /// After so many steps the run ends. 0: it does not.
+    /// The run ends after this many steps. 0: it does not.
     pub steps: u64,
 }
 
@@ -31,11 +31,11 @@ pub struct Disturbance {
 pub enum Place {
     /// Directly after a store or a read-modify-write.
     Wrote,
-    /// Directly after one that others, spinning, wait for.
+    /// Directly after a write that spinners wait for.
     Told,
     /// Directly after what it was spinning for has changed: it may be the next.
     Saw,
-    /// About to sleep: it has said so, and does not yet.
+    /// About to sleep: it has announced it, but does not sleep yet.
     Sleeps,
     /// Woken: others may rely on it now.
     Woken,
@@ -67,13 +67,13 @@ pub enum How {
 pub struct Strikes {
     /// Where.
     pub place: Place,
-    /// The first so many times that a thread is there, nothing happens.
+    /// How many visits go unharmed at first.
     pub spared: u32,
-    /// Then it does every so many times.
+    /// Then one in this many is struck.
     pub every: u32,
-    /// So often in all.
+    /// How many strikes there are in all.
     pub times: u32,
-    /// What.
+    /// How.
     pub how: How,
     /// For how long.
     pub time: Picoseconds,
@@ -115,7 +115,7 @@ pub(crate) enum Blow {
 /// Since when a thread waits, in the call that it is in.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Since {
-    /// It slept for the first time, or spun so long that it does nothing else.
+    /// It slept for the first time, or spun for so long that it does nothing else.
     pub(crate) waits: Option<Picoseconds>,
     /// It slept for the first time.
     pub(crate) sleeps: Option<Picoseconds>,
@@ -170,7 +170,7 @@ impl Adversary {
         &mut self.threads[id]
     }
 
-    /// A thread is about to do something. Whether [`Adversary::blow`] has to be asked first.
+    /// A thread is about to do something. Whether to call [`Adversary::blow`] first.
     #[inline]
     pub(crate) fn steps(&mut self, id: ThreadId) -> bool {
         self.left -= 1;

@@ -1,16 +1,16 @@
 //! Locks under schedules that real machines have once a year, with a checker.
 //!
 //! A seed and a lock's name are a [`Case`]: a small machine, in most of them with a scheduler that is in a
-//! hurry; a few threads and what they do ([`Scene`]); constants of the algorithms, so small in some that rare
-//! paths are common; and an adversary ([`Disturbance`]) that holds threads up, at random or where it hurts,
-//! takes their CPUs from them, makes a cache line slow, and ends sleeps for no reason. The same case is the
-//! same run on every host.
+//! hurry; a few threads and what they do ([`Scene`]); constants of the algorithms, in some cases so small
+//! that rare paths are common; and an adversary ([`Disturbance`]) that holds threads up, at random or where
+//! it hurts, takes their CPUs from them, makes a cache line slow, and ends sleeps for no reason. The same
+//! case is the same run on every host.
 //!
 //! The checker looks for two threads in their sections at once; threads that sleep or spin for ever; waiters
-//! that are overtaken by more than were there before them, where the lock promises an order, or by ever more,
-//! where it promises a turn ([`Promise`]); waits that end before their deadline; and anything that is left
-//! when all have gone: in the lock, among the nodes of threads, in the lock hash. And it notes the longest
-//! wait, and how many acquisitions of others somebody waited through.
+//! that are bypassed by more threads than were there before them, where the lock promises an order, or
+//! without end, where it promises a turn ([`Promise`]); waits that end before their deadline; and anything
+//! that is left when all have gone: in the lock, among the nodes of threads, in the lock hash. It also notes
+//! the longest wait, and the most bypasses of one wait.
 
 mod adversary;
 mod scene;
@@ -46,12 +46,12 @@ use crate::{Simulation, Stuck};
 pub enum Scene {
     /// They take turns.
     Turns,
-    /// Some come now and then; the others take the lock again as soon as they have released it. Of a lock
-    /// that readers share, the former write, and the latter read.
+    /// Some come now and then; the others take the lock again as soon as they have released it. With a
+    /// readers-writer lock the former write and the latter read.
     Crowd,
-    /// Most have deadlines, give up, and come back. Of a lock that cannot be given up: [`Scene::Turns`].
+    /// Most have deadlines, give up, and come back. With a lock without deadlines: [`Scene::Turns`].
     Deadlines,
-    /// Producers and consumers, with two condition variables. Of a lock without: [`Scene::Turns`].
+    /// Producers and consumers, with two condition variables. With a lock that has none: [`Scene::Turns`].
     Store,
 }
 
@@ -70,19 +70,19 @@ pub struct Case<'a> {
     pub sections: u32,
     /// How long at most.
     pub inside: Picoseconds,
-    /// What the platform is, and what the adversary does.
+    /// The platform's settings, and what the adversary does.
     pub settings: Settings,
     /// How many priorities there are. With one, all threads are ordinary ones; with more, some are real-time
     /// threads, and they may keep the less urgent ones waiting whatever the lock promises.
     pub priorities: u32,
-    /// Of all that is left to chance besides.
+    /// The seed of all other random choices.
     pub seed: u64,
 }
 
-/// What a lock promises to waiters, of whom none is more urgent than another.
+/// What a lock promises to waiters of one priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
-    /// From some moment on nobody overtakes a waiter but who was there before.
+    /// From some moment on only threads that were there before may bypass a waiter.
     pub ordered: Option<Wait>,
     /// A waiter has its turn, however many others want it, and whatever they do.
     pub turn: bool,
@@ -102,11 +102,11 @@ pub enum Wait {
 
 /// A lock to try.
 pub enum Subject {
-    /// One that can be acquired and released.
+    /// A lock that can be acquired and released.
     Lock(Box<dyn Lock>),
-    /// One that can be given up, and has condition variables.
+    /// A lock with deadlines and condition variables.
     Mutex(Box<dyn Mutex>),
-    /// One that readers share: whoever takes it reads, writes, or goes from one to the other inside.
+    /// A readers-writer lock: a thread reads, writes, or changes its mode inside.
     RwLock(Box<RwLock>),
 }
 
@@ -121,17 +121,17 @@ pub enum Found {
     /// Two threads were in their sections at once.
     #[error("threads {0} and {1} were in their sections at once")]
     Overlap(u32, u32),
-    /// These threads sleep, and nobody will wake them.
+    /// These threads sleep, and no thread will wake them.
     #[error("threads {0:?} sleep for ever")]
     Asleep(Vec<u32>),
-    /// Time is up, and so many threads have not come to their ends: somebody spins for ever, or the lock was
-    /// never released.
+    /// Time is up, and this many threads have not ended: a thread spins for ever, or the lock was never
+    /// released.
     #[error("{0} threads go on for ever")]
     Endless(u32),
-    /// A waiter was overtaken more often than there were others before it.
+    /// A waiter was bypassed more often than there were others before it.
     #[error("thread {thread} was overtaken {passed} times, and {there} were there before it")]
     Overtaken {
-        /// Who.
+        /// The thread.
         thread: u32,
         /// How often.
         passed: u32,
@@ -141,17 +141,17 @@ pub enum Found {
     /// Others acquired it more often than its bound allows while a waiter slept in its list.
     #[error("thread {thread} was passed {passed} times in its sleep, and {bound} is the bound")]
     Bypassed {
-        /// Who.
+        /// The thread.
         thread: u32,
         /// How often.
         passed: u64,
         /// How often it may be.
         bound: u64,
     },
-    /// A waiter had no turn for so long, while others had so many.
+    /// A waiter had no turn for a long time, while others had many.
     #[error("thread {thread} starves: after {} us others have had {passed} turns", time / MICROSECOND)]
     Starved {
-        /// Who.
+        /// The thread.
         thread: u32,
         /// How many turns others had.
         passed: u32,
@@ -161,13 +161,13 @@ pub enum Found {
     /// This thread's wait timed out before its deadline.
     #[error("thread {0} timed out before its deadline")]
     Early(u32),
-    /// All threads have gone, and somebody is left in the lock or a condition variable.
+    /// All threads have gone, and a waiter is left in the lock or a condition variable.
     #[error("all threads have gone, and the lock is not as it was")]
     Left,
     /// All threads have gone, and nodes of this one are not given back.
     #[error("all threads have gone, and a node of thread {0} is in use")]
     Kept(u32),
-    /// All threads have gone, and somebody is left in the lock hash.
+    /// All threads have gone, and an entry is left in the lock hash.
     #[error("all threads have gone, and there is an entry in the lock hash")]
     Hashed,
 }
@@ -228,7 +228,7 @@ pub fn hurried() -> Machine {
 fn in_slices(latency: Picoseconds, granularity: Picoseconds) -> Machine {
     let calm = calm();
     calm.with_scheduler(Scheduler {
-        // Who is given a CPU must get somewhere before it is taken away again.
+        // A thread must get somewhere on its CPU before it loses it again.
         switch: 200 * NANOSECOND,
         migration: 200 * NANOSECOND,
         latency,
@@ -259,7 +259,7 @@ impl<'a> Case<'a> {
         let inside = if one_in(random, 6) { 9 * MICROSECOND } else { 900 * NANOSECOND };
         let mut disturbance = disturbance(random);
         if let (Scene::Crowd, Some(slow)) = (scene, &mut disturbance.slow) {
-            // Whose core has the line has the lock: nobody can promise anything.
+            // The core that has the line has the lock: there is nothing to promise.
             slow.until = slow.until.min(slow.from + 100 * MICROSECOND);
         }
         let settings = Settings {
@@ -361,7 +361,7 @@ impl Promise {
             return Promise { turn: policy == Preference::PhaseFair, ..Promise::default() };
         }
         match (LockName::parse(lock), Form::parse(lock)) {
-            // Who spins is not in the queue.
+            // A spinner is not in the queue.
             (Some(lock), _) if lock.spinning().is_some() => ordered(Wait::Asleep),
             (Some(LockName::Poundlock), _) => Promise { ordered: None, turn: true, bypass: true },
             (Some(_), _) | (_, Some(Form::Paravirtual)) => Promise { turn: true, ..Promise::default() },
@@ -405,7 +405,7 @@ pub fn check(case: &Case<'_>) -> Result<Report, Found> {
     check_lock(case, subject, Promise::of(case.lock))
 }
 
-/// As [`check`], of a lock that need not be one of ours.
+/// As [`check`], for a lock that need not be one of ours.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -424,7 +424,7 @@ pub fn check_lock(case: &Case<'_>, subject: Subject, promise: Promise) -> Result
     Ok(stage.report())
 }
 
-/// What all seeds of a lock came to.
+/// The results of all seeds of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// How many there were.
@@ -458,7 +458,7 @@ std::thread_local! {
     static TRIED: Cell<Option<(&'static str, u64)>> = const { Cell::new(None) };
 }
 
-/// A panic, which no lock of ours knows, says which seed it was, too.
+/// A panic, which no lock of ours raises, also says which seed it was.
 fn catch_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -484,23 +484,23 @@ pub struct Failure {
     pub found: Found,
 }
 
-/// Tries each lock under each seed, on all CPUs of the host. `done` is told of the seeds of a lock that have
-/// passed.
+/// Tries each lock under each seed, on all CPUs of the host. `done` is called with the seeds of a lock that
+/// have passed.
 ///
 /// # Errors
-/// One that fails: the same one each time.
+/// A seed that fails: the same one each time.
 pub fn check_all(
     locks: &[&'static str],
     seeds: Range<u64>,
     done: impl Fn(&'static str, u64) + Sync,
 ) -> Result<Vec<Tally>, Failure> {
-    // So many seeds of a lock at a time.
+    // How many seeds of a lock to run at a time.
     const PART: usize = 50;
     let parts: Vec<(usize, Range<u64>)> = (seeds.clone().step_by(PART))
         .map(|from| from..seeds.end.min(from + PART as u64))
         .flat_map(|part| (0..locks.len()).map(move |lock| (lock, part.clone())))
         .collect();
-    // The first part that is known to fail: those behind it need not be tried.
+    // The first part that is known to fail: later ones need not be tried.
     let failed = AtomicUsize::new(usize::MAX);
     catch_panics();
     let results = experiment::each(

@@ -29,13 +29,13 @@ pub(super) struct Stage {
     sections: u32,
     inside: Picoseconds,
     pub(super) found: RefCell<Option<Found>>,
-    /// Who is in its section, and keeps others out.
+    /// The thread in its section that keeps others out.
     within: Cell<Option<u32>>,
-    /// Who is in its section, and shares.
+    /// The threads in their sections that share.
     sharing: RefCell<Vec<u32>>,
-    /// Threads that are not at their ends.
+    /// Threads that have not ended.
     left: Cell<u32>,
-    /// When somebody called, acquired and released the lock, each in order.
+    /// When threads called, acquired and released the lock, each in order.
     calls: RefCell<Vec<Picoseconds>>,
     acquisitions: RefCell<Vec<Picoseconds>>,
     releases: RefCell<Vec<Picoseconds>>,
@@ -43,20 +43,20 @@ pub(super) struct Stage {
     end: Cell<(Picoseconds, u64)>,
     longest_wait: Cell<Picoseconds>,
     most_passed: Cell<u32>,
-    /// In [`Scene::Crowd`]: who does not press has still to come so often; and since when one of them waits,
-    /// and after how many acquisitions.
+    /// In [`Scene::Crowd`]: how often the threads that do not press have still to come; and since when one of
+    /// them waits, and after how many acquisitions.
     shy: Cell<u32>,
     waiting: RefCell<Vec<(u32, Picoseconds, usize)>>,
-    /// After so many of those and so much time a turn should have come, if it was promised.
+    /// After this many acquisitions and this much time a turn should have come, if it was promised.
     bound: Option<(usize, Picoseconds)>,
-    /// How often others may acquire it while a waiter sleeps, if that is promised; and how often they have in
-    /// each thread's wait.
+    /// How often others may acquire it while a waiter sleeps (the bypass bound), if that is promised; and how
+    /// often they have in each thread's wait.
     most_bypassed: Option<u64>,
     bypassed: RefCell<Vec<u64>>,
     store: Store,
 }
 
-/// What a thread does with a lock that readers share; the others know one thing only.
+/// What a thread does with a readers-writer lock; the other locks have one operation.
 #[derive(Clone, Copy)]
 enum Visit {
     Any,
@@ -67,7 +67,7 @@ enum Visit {
 /// What producers and consumers share.
 #[derive(Default)]
 struct Store {
-    /// There is room for so many things.
+    /// How many things there is room for.
     most: u32,
     made: Cell<u32>,
     taken: Cell<u32>,
@@ -87,7 +87,7 @@ fn one_in(count: u64) -> bool {
     draw(0..count) == 0
 }
 
-/// So long from now.
+/// That long from now.
 fn after(time: Picoseconds) -> Deadline {
     let nanoseconds = (now() + time) / NANOSECOND;
     Deadline {
@@ -97,9 +97,9 @@ fn after(time: Picoseconds) -> Deadline {
     }
 }
 
-/// How many turns of others, and how much time, are too much for a waiter that is promised one: if all others
-/// are before it, and for each of them all goes wrong that the lock admits, and the scheduler and the
-/// adversary do their worst.
+/// How many turns of others, and how much time, are too much for a waiter that is promised a turn: if all
+/// others are before it, for each of them all goes wrong that the lock admits, and scheduler and adversary do
+/// their worst.
 fn bound(case: &Case<'_>, promised: bool) -> Option<(usize, Picoseconds)> {
     let tuning = case.settings.tunings.adaptive;
     let services = u64::from(case.threads * (tuning.handoff_after + 2));
@@ -147,7 +147,7 @@ impl Stage {
         }
     }
 
-    /// Puts the threads on.
+    /// Starts the threads.
     pub(super) fn enter(self: &Rc<Stage>, simulation: &mut Simulation) {
         for number in 0..self.threads {
             let stage = Rc::clone(self);
@@ -159,13 +159,13 @@ impl Stage {
         }
     }
 
-    /// As what a thread queues. A crowd that never ends is ordinary, so that others have their turns.
+    /// The priority of a thread. A crowd that never ends is ordinary, so that others have their turns.
     fn priority(&self, number: u32) -> u32 {
         let presses = self.scene == Scene::Crowd && number >= self.threads.div_ceil(4);
         if presses { 0 } else { self.priorities - 1 - number % self.priorities }
     }
 
-    /// Threads that are not at their ends.
+    /// Threads that have not ended.
     pub(super) fn left(&self) -> u32 {
         self.left.get()
     }
@@ -206,7 +206,7 @@ impl Stage {
         }
     }
 
-    /// A thread has come to its end. The last one looks for what is left.
+    /// A thread has ended. The last one looks for what is left.
     fn ends(&self) {
         self.left.set(self.left.get() - 1);
         if self.left.get() > 0 {
@@ -226,7 +226,7 @@ impl Stage {
 
     // One thread and the lock.
 
-    /// About to acquire it. Returns since when, and after how many acquisitions.
+    /// About to acquire it. Returns the time, and the number of acquisitions so far.
     fn calls(&self) -> (Picoseconds, usize) {
         self.calls.borrow_mut().push(now());
         self.bypassed.borrow_mut()[me() as usize] = 0;
@@ -240,7 +240,7 @@ impl Stage {
         self.counts(called);
     }
 
-    /// As [`Stage::acquired`], for what the checker wants to know of the wait.
+    /// As [`Stage::acquired`], for the checker's questions about the wait.
     fn counts(&self, (begun, before): (Picoseconds, usize)) {
         let since = Engine::with(Engine::since);
         let acquisitions = self.acquisitions.borrow().len();
@@ -257,7 +257,7 @@ impl Stage {
                 times.borrow().partition_point(|&time| time < queued || also && time == queued)
             };
             let passed = acquisitions - until(&self.acquisitions, true);
-            // Without itself. Who gave up may come back to its place.
+            // Without itself. A thread that gave up may come back to its place.
             let there = match self.scene {
                 Scene::Deadlines => self.threads as usize - 1,
                 _ => until(&self.calls, true) - until(&self.releases, false) - 1,
@@ -320,7 +320,7 @@ impl Stage {
         self.within.set(None);
     }
 
-    /// Zero, too: sections that are over before anybody has noticed.
+    /// Zero, too: sections that are over before others notice.
     fn section(&self) {
         self.stays();
         self.leaves();
@@ -391,7 +391,7 @@ impl Stage {
         self.counts(begun);
         self.stays();
         if one_in(4) {
-            // Once more, whoever waits.
+            // Once more, whatever threads wait.
             lock.raw().lock_read(Preference::ReaderPreferring);
             self.shares();
             self.stays();
@@ -461,7 +461,7 @@ impl Stage {
             self.pass(Visit::Any);
             return;
         }
-        // More and more patiently, or it may not get through at all.
+        // More and more patiently, or it may never succeed.
         for patience in 0.. {
             let begun = self.calls();
             let deadline = after((draw(0..30) * MICROSECOND) << patience.min(8));
@@ -481,10 +481,11 @@ impl Stage {
         }
     }
 
-    // A few who come now and then, and a crowd that takes the lock again as soon as it has released it.
+    // A few threads that come now and then, and a crowd that takes the lock again as soon as it has released
+    // it.
 
     fn press(&self) {
-        // Where nobody is promised a turn, the crowd goes some time.
+        // Where no turn is promised, the crowd ends at some time.
         let mut patience = if self.bound.is_some() { u32::MAX } else { 10 * self.sections };
         while self.shy.get() > 0 && patience > 0 {
             patience -= 1;
@@ -532,8 +533,7 @@ impl Stage {
         }
     }
 
-    /// Waits until it can, and adds to `count`. False if it is as many as are wanted, or the thread has lost
-    /// patience.
+    /// Waits until it can, and adds to `count`. False if `count` is reached, or the thread has lost patience.
     fn moves(
         &self,
         mutex: &dyn Mutex,
@@ -546,7 +546,7 @@ impl Stage {
         mutex.lock();
         self.acquired(begun);
         while must_wait() {
-            // Who leaves has got no signal, or others would lose it. One of each sort stays.
+            // A thread that leaves has got no signal, or others would lose it. One of each sort stays.
             if self.wait(mutex, mine) == Outcome::TimedOut && me() >= 2 && one_in(2) {
                 self.leaves();
                 mutex.unlock();
@@ -567,11 +567,11 @@ impl Stage {
                 theirs.signal()
             }
             if last {
-                // Who waits here has nothing to do any more.
+                // Threads that wait here have nothing to do any more.
                 mine.broadcast();
             }
         };
-        // In one order or the other.
+        // In either order.
         if one_in(2) {
             signal();
             mutex.unlock();

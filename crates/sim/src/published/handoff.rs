@@ -40,8 +40,8 @@ fn misc_mutex() -> Table {
     }
 }
 
-/// Its tables. That of Cassandra under YCSB is not among them: what its hundred threads do between two locks,
-/// and with which, the source does not say.
+/// Its tables. That of Cassandra under YCSB is not among them: the source does not say what its hundred
+/// threads do between two locks, and with which.
 pub(super) fn tables() -> Vec<Table> {
     vec![misc_mutex()]
 }

@@ -1,8 +1,8 @@
 //! The tables that the sources published, and the runs that reproduce them.
 //!
-//! A table is a list of comparisons: a figure before a change and after it. What the model leaves open is
-//! fitted to figures *before* only (and to data sheets); those *after* are predicted. A figure that cannot be
-//! had from a run says why.
+//! A table is a list of comparisons: a figure before a change and after it. Free numbers of the model are
+//! fitted to figures *before* only (and to data sheets); those *after* are predicted. A figure without a run
+//! says why.
 
 mod guests;
 mod handoff;
@@ -23,9 +23,9 @@ pub struct Table {
     pub name: &'static str,
     /// What it shows.
     pub about: &'static str,
-    /// Of what its figures are.
+    /// The unit of its figures.
     pub unit: &'static str,
-    /// Whether free numbers were fitted to what it has of before.
+    /// Whether free numbers were fitted to its figures of before.
     pub fitted: bool,
     /// Line by line.
     pub rows: Vec<Comparison>,
@@ -34,7 +34,7 @@ pub struct Table {
 /// A line of a table.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// Which case.
+    /// The case.
     pub label: String,
     /// Before the change.
     pub before: Figure,
@@ -83,7 +83,7 @@ impl Run {
     /// Runs it.
     ///
     /// # Errors
-    /// If the lock loses a wake-up, or the machine has not so many sockets.
+    /// If the lock loses a wake-up, or the machine has fewer sockets.
     pub fn run(&self, model: &Model) -> Result<Outcome, String> {
         let whole = model.machines.iter().find(|machine| machine.name() == self.machine);
         let whole = whole.ok_or_else(|| format!("no machine is called '{}'", self.machine))?;
@@ -111,7 +111,7 @@ fn rows(text: &str) -> Vec<Row> {
     reader.deserialize().filter_map(Result::ok).collect()
 }
 
-/// What is to be compared of a file of `reference/`.
+/// The comparisons of a file of `reference/`.
 fn compared(text: &str, row: impl Fn(&Row) -> Option<Comparison>) -> Vec<Comparison> {
     rows(text).iter().filter_map(row).collect()
 }
@@ -130,7 +130,7 @@ fn middle(range: &str) -> u32 {
     }
 }
 
-/// Why a published table cannot be reproduced, if it is one of those.
+/// Why a published table cannot be reproduced, if it cannot.
 pub fn why_not(table: &str) -> Option<&'static str> {
     match table {
         "osv_ycsb_workloadf" => Some("what Cassandra's threads do between two locks its source does not say"),

@@ -65,8 +65,8 @@ fn sembench() -> Table {
     }
 }
 
-/// Its tables. Of the source's figures, those that are left out follow from these, but for the burns of the
-/// workers with the fewest and the most: how far those are apart depends on how long the run is.
+/// Its tables. The source's figures that are left out follow from these, except the burns of the workers with
+/// the fewest and the most, whose distance depends on the length of the run.
 pub(super) fn tables() -> Vec<Table> {
     vec![sembench()]
 }

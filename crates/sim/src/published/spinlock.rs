@@ -34,7 +34,7 @@ fn jobs_a_minute(row: &Row, users: u32, run: impl Fn(&'static str) -> Run) -> Co
 fn throughput() -> Table {
     let comparison = |row: &Row| {
         let users = number(row, "users")? as u32;
-        // The others are about frequencies, which the model has none of.
+        // The others are about frequencies, which the model does not have.
         if row["governor"] != "performance" {
             return None;
         }

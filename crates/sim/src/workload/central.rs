@@ -1,7 +1,7 @@
 //! The readers-writer spinlock of Linux before its queue: one word that readers count themselves in.
 //!
-//! A workload's object, not a lock of ours. Whoever finds it taken takes back what it has added and looks,
-//! with everybody else, until it is free: readers pass writers, and all of them move the word's line.
+//! A workload's object, not a lock of ours. A thread that finds it taken takes back what it has added and
+//! looks, with all others, until it is free. Readers pass writers, and all of them move the word's line.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -10,7 +10,7 @@ use poundlock_core::platform::{Atomic, Platform};
 use crate::atomic::U32;
 use crate::platform::Sim;
 
-/// A writer, or one that tries. What is below it are readers.
+/// A writer, or a thread that tries to be one. The bits below are readers.
 const WRITER: u32 = 1 << 16;
 
 /// See the module's documentation.

@@ -1,13 +1,13 @@
 //! Closed systems: users that draw jobs from a mix, on a small model of the kernel's shared objects.
 //!
 //! Each user is a thread that draws a job by the mix's weights, does it, and draws the next. A job computes,
-//! and in between it enters the kernel so often for this object and that: takes its lock, touches some of its
+//! and in between it enters the kernel for shared objects: it takes an object's lock, touches some of its
 //! cache lines, is busy with it for a while, and releases it. In the kernel a thread keeps its CPU, unless it
-//! sleeps. How often and for how long is data, with a source for each number: a [`Profile`], of AIM7 on a
-//! kernel, say. AIM7's mixes are those of reAIM 7.
+//! sleeps. How often and for how long is data, with a source for each number: a [`Profile`], for example of
+//! AIM7 on a kernel. AIM7's mixes are those of reAIM 7.
 //!
-//! A run of the benchmark is so many jobs at the rate that the simulation comes to, and the time in which the
-//! machine is not busy, at its start and end.
+//! A run of the benchmark is a number of jobs at the simulated rate, and the time in which the machine is not
+//! busy, at its start and end.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -66,14 +66,14 @@ struct Object {
 #[serde(deny_unknown_fields)]
 struct Use {
     object: String,
-    /// How often a job does.
+    /// How often a job does it.
     times: Figure,
     /// Nanoseconds, besides the lines.
     hold: Figure,
     /// How many of 256 write, where there are readers.
     #[serde(default)]
     writes: Option<Figure>,
-    /// What it needs of another one meanwhile.
+    /// What it needs of another object meanwhile.
     #[serde(default)]
     inside: Option<Inside>,
 }
@@ -101,7 +101,7 @@ struct Job {
     computes: Figure,
     #[serde(default)]
     uses: Vec<Use>,
-    /// When it waits for nothing that is simulated: a disk, say.
+    /// Waits for something that is not simulated, such as a disk.
     #[serde(default)]
     sleeps: Option<Sleeps>,
 }
@@ -135,13 +135,13 @@ struct Mix {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Of what, on which kernel.
+    /// The benchmark and the kernel.
     name: String,
     /// How many jobs each user does in a run, if users make it longer.
     jobs_a_user: Option<Figure>,
     /// How many there are in a run, if they do not.
     jobs_a_run: Option<Figure>,
-    /// Left out: those of AIM7.
+    /// Left out: AIM7's mixes.
     mix: Option<Mix>,
     /// How many times as long it computes in a guest that does not know which memory is near.
     unpinned: Option<Figure>,
@@ -156,7 +156,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Those that are part of Poundlock.
+    /// The profiles that come with Poundlock.
     ///
     /// # Panics
     /// If one makes no sense, which a test excludes.
@@ -173,7 +173,7 @@ impl Profile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// If it is none, or does not fit the mixes.
+    /// If it is not a profile, or does not fit the mixes.
     pub fn parse(text: &str) -> Result<Profile, Error> {
         let mut profile: Profile =
             toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?;
@@ -230,7 +230,7 @@ impl Profile {
         self.objects.iter().map(|object| (object.name.as_str(), object.about.as_str()))
     }
 
-    /// Each of its numbers, by name, in the file's units, with where it is from.
+    /// Each of its numbers, by name, in the file's units, with its source.
     pub fn sources(&self) -> Vec<(String, f64, String)> {
         let mut sources = Vec::new();
         for (name, jobs) in [("jobs_a_user", &self.jobs_a_user), ("jobs_a_run", &self.jobs_a_run)] {
@@ -300,7 +300,7 @@ impl Profile {
         }
     }
 
-    /// How many jobs a run of the benchmark has with so many users.
+    /// How many jobs a run of the benchmark has with that many users.
     fn jobs_of(&self, users: u32) -> f64 {
         let all = self.jobs_a_run.as_ref().map(|jobs| jobs.value);
         let each = self.jobs_a_user.as_ref().map(|jobs| jobs.value * f64::from(users));
@@ -320,7 +320,7 @@ impl Profile {
 pub struct Jobs<'a> {
     /// What the jobs do.
     pub profile: &'a Profile,
-    /// Which of them are drawn how often.
+    /// How often each is drawn.
     pub mix: &'a str,
     /// How many users there are.
     pub users: u32,
@@ -334,11 +334,11 @@ pub struct Jobs<'a> {
     pub warm_up: Picoseconds,
     /// How long it is counted for.
     pub time: Picoseconds,
-    /// Of all that is left to chance.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Done {
     /// Jobs a second.
@@ -380,7 +380,7 @@ struct Step {
     inside: Option<(f64, usize, Picoseconds, u32)>,
 }
 
-/// So many, or one more: as many as that on average.
+/// This number rounded down or up at random, so that the average is right.
 fn about(times: f64) -> usize {
     times as usize + usize::from(random(|random| random.f64()) < times.fract())
 }
@@ -466,7 +466,7 @@ impl Jobs<'_> {
         self.run_in(Simulation::new(machine, Settings::KERNEL, self.seed), machine.cpus())
     }
 
-    /// Runs it in a simulation that has no threads yet, on a machine with so many CPUs.
+    /// Runs it in a simulation that has no threads yet, on a machine with that many CPUs.
     ///
     /// # Errors
     /// If a lock loses a wake-up.
@@ -507,8 +507,8 @@ impl Jobs<'_> {
             let (world, kinds, weights) = (Rc::clone(&world), Rc::clone(&kinds), Rc::clone(&weights));
             let arrival = self.warm_up / 2;
             simulation.spawn(None, move || {
-                // Not all at once: who has never run comes first, and for a turn through all of them nothing
-                // else would count.
+                // Not all at once: new threads come first, and nothing else would run until each has had its
+                // turn.
                 sleep(random(|random| random.u64(0..=arrival)));
                 // Until the clock stops.
                 loop {
@@ -559,8 +559,8 @@ fn draw(weights: &[u32]) -> usize {
     at
 }
 
-/// A user does so much less than a job before it draws the next. What the users are at any time is as many of
-/// each kind; and it takes a run so much less time to come to where it stays.
+/// A user does this small part of a job before it draws the next. The users' mix at any time stays the same,
+/// and a run reaches its steady state much sooner.
 const PARTS: f64 = 16.0;
 
 /// A kind of jobs, ready to be done.

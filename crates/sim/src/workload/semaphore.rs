@@ -1,11 +1,11 @@
 //! The sleeping lock that a kernel of 2015 protects a tree of anonymous memory with: Linux's readers-writer
 //! semaphore, its writers.
 //!
-//! A workload's object, not a lock of ours. Around a word that says whether somebody holds it and whether
-//! somebody sleeps there are a queue of spinners, one of which competes for it while its owner runs, and a
-//! list of those who sleep, under a spinlock. That one is the spinlock which is simulated: whoever has given
-//! up spinning takes it, again each time it was woken, and so does every release while anybody sleeps, to
-//! wake the first. Most of the spinning that the queue spinlock's series found was there.
+//! A workload's object, not a lock of ours. A word says whether it is held and whether a thread sleeps.
+//! Around it are a queue of spinners, one of which competes for it while its owner runs, and a list of
+//! sleepers, under a spinlock. That spinlock is the simulated one. A thread that has given up spinning takes
+//! it, again after each wake-up, and so does every release while a thread sleeps, to wake the first. Most of
+//! the spinning that the queue spinlock's series found was there.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,9 +22,9 @@ use crate::machine::Picoseconds;
 use crate::platform::{Budget, Sim};
 use crate::{Alone, atomically, used};
 
-/// Somebody holds it.
+/// It is held.
 const HELD: u32 = 1;
-/// Somebody is in the list.
+/// A thread is in the list.
 const WAITING: u32 = 2;
 
 #[derive(Default)]
@@ -42,16 +42,16 @@ pub(super) struct Semaphore {
     guard: Box<dyn Lock>,
     /// What each thread sleeps for.
     told: Box<[Alone<U32>]>,
-    /// Who sleeps, in order.
+    /// The sleepers, in order.
     sleepers: RefCell<VecDeque<usize>>,
     /// The line of the list's head.
     list: Alone<U32>,
-    /// CPU time that went into waiting for the guard.
+    /// CPU time that went into waiting for the list's spinlock.
     pub(super) spinning: Cell<Picoseconds>,
 }
 
 impl Semaphore {
-    /// For so many threads at most.
+    /// For at most that many threads.
     pub(super) fn new(guard: Box<dyn Lock>, threads: u32) -> Semaphore {
         Semaphore {
             words: Alone::default(),
@@ -86,7 +86,7 @@ impl Semaphore {
         });
     }
 
-    /// Takes it if nobody holds it.
+    /// Takes it if it is free.
     fn take(&self) -> bool {
         let count = &self.words.0.count;
         let seen = count.load(Relaxed);
@@ -99,8 +99,8 @@ impl Semaphore {
         owner == 0 || Sim::running(owner) == Running::Yes
     }
 
-    /// Watches the owner until it has gone. False if it stops running, or another one has come: then there
-    /// are many who want it, and it is time to sleep.
+    /// Watches the owner until it has gone. False if it stops running, or another owner has come: then many
+    /// threads want it, and it is time to sleep.
     fn stays(&self, budget: &mut Budget) -> bool {
         let owner = &self.words.0.owner;
         let first = owner.load(Relaxed);
@@ -149,7 +149,7 @@ impl Semaphore {
             count.fetch_or(WAITING, Relaxed);
         });
         loop {
-            // Whoever is in the list looks before it sleeps.
+            // A thread in the list looks before it sleeps.
             if count.load(Relaxed) & HELD == 0 {
                 let taken = self.under_guard(|| {
                     if !self.take() {

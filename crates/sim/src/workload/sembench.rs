@@ -3,25 +3,25 @@
 //!
 //! It is C. Mason's program, its threads bound to CPUs, with which the series of 2010 was measured. A thread
 //! sets its flag, and takes one from its semaphore. The main thread looks through the flags of all threads,
-//! from where it last found one, clears so many that are set, and gives each of their threads one, by calls
+//! from where it last found one, clears a number that are set, and gives each of their threads one, by calls
 //! of up to 64 operations. (`poundlock bench sembench` has a list in place of the flags. Here the looking is
 //! part of what the source's figures came from.)
 //!
 //! The main thread has the first CPU to itself, and the others have theirs in turn. The source does not say
 //! so; its figures before the series do. Its main thread woke 2.9 threads a turn then, about one for each of
-//! the *other* CPUs. One that shares its CPU is displaced by all that it wakes there, since they had less of
-//! the CPU than it, and finds their flags set again in its next turn: here that came to 64 a turn, 77
-//! thousand turns instead of 2.2 million, and 24 % of the acquisitions contended instead of 91.
+//! the *other* CPUs. A main thread that shares its CPU is displaced by all threads that it wakes there, since
+//! they had less of the CPU, and finds their flags set again in its next turn: here that came to 64 a turn,
+//! 77 thousand turns instead of 2.2 million, and 24 % of the acquisitions contended instead of 91.
 //!
 //! The arrays are `core`'s, in a kernel: every call is a system call, its caller keeps its CPU unless it
-//! sleeps in the array, the lock is a spinlock that nobody sleeps for, and whoever lets others proceed wakes
+//! sleeps in the array, the lock is a spinlock without sleepers, and a thread that lets others proceed wakes
 //! them itself.
 //!
-//! What is different from what the source measured:
+//! Differences from what the source measured:
 //!
-//! * Its lock was a ticket lock, first come, first served; `core`'s belongs to whoever takes it.
-//! * `core`'s arrays keep a journal and more lists, for the sake of processes that are killed, which a
-//!   kernel's need not.
+//! * Its lock was a ticket lock, first come, first served; at `core`'s any thread may take a free one.
+//! * `core`'s arrays keep a journal and more lists, for the sake of processes that are killed, which a kernel
+//!   need not.
 //! * `core` wakes sleepers by the groups of their records, the kernel in the order of the operations.
 //! * Queues of threads have no locks that a waker could wait for, and nothing but these threads ever runs.
 
@@ -48,7 +48,7 @@ const LOOK: Picoseconds = 3 * NANOSECOND / 2;
 /// caller may, and copies the operations. An estimate. It takes from nothing to twice as much, at random, so
 /// that the threads do not move in step.
 const BESIDES: Picoseconds = 500 * NANOSECOND;
-/// How long the threads may take to come to their ends.
+/// How long the threads may take to end.
 const PATIENCE: Picoseconds = 1_000_000 * MICROSECOND;
 
 /// What to run.
@@ -64,11 +64,11 @@ pub struct Sembench {
     pub warm_up: Picoseconds,
     /// How long it is counted for.
     pub time: Picoseconds,
-    /// Of all that is left to chance.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Burns {
     /// How long it was counted for.
@@ -90,16 +90,16 @@ impl Burns {
     }
 }
 
-/// Why a run came to nothing.
+/// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// Everybody sleeps.
+    /// All threads sleep.
     #[error("{0:?}")]
     Stuck(Stuck),
-    /// So many threads sleep on that have been woken.
+    /// This many threads sleep on that have been woken.
     #[error("{0} threads sleep on that have been woken")]
     Lost(u32),
-    /// A thread went on that nobody had woken.
+    /// A thread went on that was not woken.
     #[error("a thread went on that nobody had woken")]
     Unasked,
     /// The array refused a call.
@@ -198,7 +198,7 @@ struct Main {
     shared: Rc<Shared>,
     threads: u32,
     wakes: usize,
-    /// Whose flag it last found set.
+    /// The thread whose flag it last found set.
     last: u32,
     woken: Vec<Op>,
     burns: u64,
@@ -270,22 +270,22 @@ impl Sembench {
     /// Runs it.
     ///
     /// # Errors
-    /// If the array loses a wake-up, wakes somebody for nothing, or refuses a call.
+    /// If the array loses a wake-up, wakes a thread for nothing, or refuses a call.
     ///
     /// # Panics
-    /// If no array has so many semaphores.
+    /// If no array has that many semaphores.
     pub fn run(&self, machine: &Machine) -> Result<Burns, Failure> {
         self.run_in(Simulation::new(machine, Settings::KERNEL, self.seed), machine.cpus())
     }
 
-    /// Runs it in a simulation that has no threads yet, on a machine with so many CPUs. Its settings are to
+    /// Runs it in a simulation that has no threads yet, on a machine with that many CPUs. Its settings are to
     /// be those of a kernel.
     ///
     /// # Errors
-    /// If the array loses a wake-up, wakes somebody for nothing, or refuses a call.
+    /// If the array loses a wake-up, wakes a thread for nothing, or refuses a call.
     ///
     /// # Panics
-    /// If no array has so many semaphores.
+    /// If no array has that many semaphores.
     pub fn run_in(&self, mut simulation: Simulation, cpus: usize) -> Result<Burns, Failure> {
         let memory = Memory::of(self.threads, self.variant);
         let shared = Rc::new(Shared {
@@ -340,7 +340,7 @@ impl Sembench {
     }
 }
 
-/// What an array says of what came between two reports.
+/// The difference between two of an array's reports.
 fn since(last: &Report, first: &Report) -> Report {
     Report {
         lifetime_ns: last.lifetime_ns - first.lifetime_ns,

@@ -29,11 +29,11 @@ pub struct Turns<'a> {
     pub warm_up: Picoseconds,
     /// How long it is counted for.
     pub time: Picoseconds,
-    /// Of all that is left to chance.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Each thread's acquisitions.

@@ -1,0 +1,131 @@
+//! Links lead somewhere: those between Markdown pages, and the pages that sources name. Markdown is wrapped at 110 columns.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const WIDTH: usize = 110;
+/// Written by programs, or kept as it was.
+const WRAPPED_BY_OTHERS: &[&str] = &["FIGURES.md", "GRID.md", "CHANGELOG.md"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository is there")
+}
+
+/// All files of the repository with one of these endings, but for what was built.
+fn files(below: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(below).expect("the directory can be read") {
+        let path = entry.expect("the entry can be read").path();
+        let name = path.file_name().expect("it has a name").to_string_lossy();
+        if name.starts_with('.') || name == "target" || path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            files(&path, endings, found);
+        } else if endings.iter().any(|ending| name.ends_with(ending)) {
+            found.push(path);
+        }
+    }
+}
+
+/// The lines of a page that are not code, with their numbers.
+fn prose(page: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut code = false;
+    page.lines().enumerate().filter(move |(_, line)| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !code && !fence
+    })
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(page: &str) -> Vec<String> {
+    let headings = prose(page).filter(|(_, line)| line.starts_with('#'));
+    let words = headings.map(|(_, line)| line.trim_start_matches('#').trim().to_lowercase());
+    words
+        .map(|words| words.replace(' ', "-"))
+        .map(|words| words.chars().filter(|&c| c.is_alphanumeric() || "-_".contains(c)).collect())
+        .collect()
+}
+
+/// The targets of the links in a line: `[text](target)` and `[text]: target`.
+fn targets(line: &str) -> Vec<&str> {
+    let inline = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+    let defined = line.starts_with('[').then(|| line.split_once("]: ")).flatten().map(|(_, target)| target);
+    inline.chain(defined).filter(|target| !target.contains("://")).collect()
+}
+
+/// The pages that a text names by their paths from the root: `docs/....md`.
+fn named(text: &str) -> Vec<&str> {
+    let from = |start: usize| {
+        let rest = &text[start..];
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"/._-".contains(c));
+        rest[..end.unwrap_or(rest.len())].trim_end_matches('.')
+    };
+    let starts = text.match_indices("docs/").map(|(start, _)| start);
+    let whole = starts.filter(|&start| !text[..start].ends_with(['/', '-', '.']));
+    // NAME stands for a lock's.
+    whole.map(from).filter(|path| path.ends_with(".md") && !path.contains("NAME")).collect()
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut pages = Vec::new();
+    files(&root(), &[".md"], &mut pages);
+    let texts: BTreeMap<PathBuf, String> =
+        pages.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).expect("UTF-8"))).collect();
+    assert!(texts.len() > 10, "too few pages: {:?}", texts.keys());
+    let mut broken = Vec::new();
+    for (path, text) in &texts {
+        for (number, line) in prose(text) {
+            for target in targets(line) {
+                let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+                let page = match file {
+                    "" => path.clone(),
+                    file => path.with_file_name(file),
+                };
+                let there = page.canonicalize().is_ok_and(|page| {
+                    anchor.is_empty()
+                        || texts.get(&page).is_some_and(|text| anchors(text).iter().any(|a| a == anchor))
+                });
+                if !there {
+                    broken.push(format!("{}:{}: {target}", path.display(), number + 1));
+                }
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn pages_that_files_name_are_there() {
+    let mut sources = Vec::new();
+    files(&root(), &[".rs", ".c", ".h", ".cc", ".cpp", ".hpp", ".md", ".toml"], &mut sources);
+    let mut missing = Vec::new();
+    let mut mentions = 0;
+    for path in sources.iter().filter(|path| !path.ends_with(file!())) {
+        let text = std::fs::read_to_string(path).expect("UTF-8");
+        for page in named(&text) {
+            mentions += 1;
+            if !root().join(page).is_file() {
+                missing.push(format!("{}: {page}", path.display()));
+            }
+        }
+    }
+    assert!(mentions > 10, "too few: {mentions}");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn pages_are_wrapped_alike() {
+    let mut pages = Vec::new();
+    files(&root(), &[".md"], &mut pages);
+    let mut long = Vec::new();
+    for path in pages.iter().filter(|path| !WRAPPED_BY_OTHERS.iter().any(|other| path.ends_with(other))) {
+        let text = std::fs::read_to_string(path).expect("UTF-8");
+        let lines = prose(&text).filter(|(_, line)| !line.starts_with(['|', '#']));
+        // A word that is longer than a line stays as it is.
+        let lines = lines.filter(|(_, line)| line.chars().count() > WIDTH && line.trim().contains(' '));
+        long.extend(lines.map(|(number, _)| format!("{}:{}", path.display(), number + 1)));
+    }
+    assert!(long.is_empty(), "more than {WIDTH} columns:\n{}", long.join("\n"));
+}
