@@ -38,11 +38,11 @@ pub fn explore_array(
     preemptions: usize,
     settings: Settings,
     semaphores: u32,
-    variant: Scheme,
+    scheme: Scheme,
     body: impl Fn(&World, Array<'static, Model>) + Send + Sync + 'static,
 ) -> Report {
     be_quiet_about_discoveries();
-    let layout = Layout::new(semaphores, variant);
+    let layout = Layout::new(semaphores, scheme);
     let words = memory(layout.words());
     let body = Arc::new(body);
     let report = loop {
@@ -57,7 +57,7 @@ pub fn explore_array(
                 });
                 let array = world.unexplored(|| {
                     let settings = ArraySettings { key: 0, uid: 0, gid: 0, cuid: 0, cgid: 0, mode: 0 };
-                    Array::format(words, semaphores, variant, &settings).expect("it fits")
+                    Array::format(words, semaphores, scheme, &settings).expect("it fits")
                 });
                 body(world, array);
                 if note(words) {

@@ -90,7 +90,7 @@ fn get_with(key: i32, semaphores: i32, flags: i32, new: New<'_>) -> Result<Optio
     }
     let settings = settings(key, flags as u32 & 0o777);
     let keeper = if new.kept { own.slot + 1 } else { 0 };
-    let made = make(domain, &settings, semaphores, choice.variant, new.values, keeper);
+    let made = make(domain, &settings, semaphores, choice.scheme, new.values, keeper);
     drop(guard);
     match made {
         Ok(entered) => Ok(Some(entered.id)),
@@ -138,14 +138,14 @@ fn make(
     domain: &'static Domain,
     settings: &Settings,
     semaphores: u32,
-    variant: Scheme,
+    scheme: Scheme,
     values: &[u16],
     keeper: u32,
 ) -> Result<Entered, c_int> {
     let registry = domain.registry;
     let (slot, array) = free_slot(domain)?;
     let path = domain.array_path(slot);
-    let layout = Layout::new(semaphores, variant);
+    let layout = Layout::new(semaphores, scheme);
 
     registry.intend(Intent::Make(slot));
     let word = size_of::<U32>();
@@ -155,8 +155,7 @@ fn make(
         files::create(path.get()?, layout.words() * word, layout.initial() * word).and_then(|mapped| {
             // SAFETY: the view goes before the mapping.
             let words = unsafe { mapped.words() };
-            let made =
-                Array::<Processes>::format(words, semaphores, variant, settings).ok_or(libc::EINVAL)?;
+            let made = Array::<Processes>::format(words, semaphores, scheme, settings).ok_or(libc::EINVAL)?;
             if !values.is_empty() {
                 let value = |num| values.get(num as usize).copied().unwrap_or(0).into();
                 made.set_values(value).map_err(errno)?;

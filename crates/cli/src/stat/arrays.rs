@@ -74,7 +74,7 @@ impl Arrays {
                     let known = semarray::describe(id.cast_signed()).map(|listed| Known {
                         key: listed.settings.key,
                         semaphores: listed.semaphores,
-                        variant: listed.variant.name(),
+                        variant: listed.scheme.name(),
                         report: listed.report,
                     });
                     let fate = if known.is_some() { Fate::There } else { Fate::Gone };

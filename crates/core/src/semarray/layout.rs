@@ -1,7 +1,7 @@
 //! Where everything is in an array's memory, in words.
 //!
 //! ```text
-//!  lock line       the lock, by itself (unless the variant shares the line)
+//!  lock line       the lock, by itself (unless the scheme shares the line)
 //!  constants       what is set once
 //!  state           what every operation writes: journal length, times, statistics
 //!  lists           heads of the sleepers' and adjustments' lists
@@ -53,7 +53,7 @@ words! { LINE;
     /// How many semaphores.
     SEMAPHORES,
     /// The [`Scheme`].
-    VARIANT,
+    SCHEME,
     /// The key under which it was made.
     KEY,
     /// Its maker's user.
@@ -269,7 +269,7 @@ pub struct Layout {
 
 impl Layout {
     /// That of an array of so many semaphores, 1 to [`MOST_SEMAPHORES`].
-    pub const fn new(semaphores: u32, variant: Scheme) -> Self {
+    pub const fn new(semaphores: u32, scheme: Scheme) -> Self {
         let semaphores = if semaphores > MOST_SEMAPHORES { MOST_SEMAPHORES } else { semaphores } as usize;
         let staging = (FIRST_SEMAPHORE + semaphores * semaphore::SIZE).next_multiple_of(LINE);
         let undo_slots = (staging + semaphores).next_multiple_of(LINE);
@@ -280,7 +280,7 @@ impl Layout {
         let large = waiters + WAITERS * waiter::SIZE;
         Self {
             semaphores,
-            lock: if variant.shares_line() { SHARED_LOCK } else { LOCK },
+            lock: if scheme.shares_line() { SHARED_LOCK } else { LOCK },
             staging,
             undo_slots,
             undo_size,

@@ -273,8 +273,8 @@ impl<'a, H: Host> Locked<'a, H> {
     /// came meanwhile afterwards, unless another holder will.
     #[inline]
     pub(super) fn release(self) {
-        // Requests are those of this variant only.
-        if self.array.variant == Scheme::Combining {
+        // Requests are those of this scheme only.
+        if self.array.scheme == Scheme::Combining {
             self.release_combining()
         } else {
             self.release_once();
@@ -305,7 +305,7 @@ impl<'a, H: Host> Locked<'a, H> {
     #[inline]
     fn release_once(&self) -> bool {
         debug_assert_eq!(self.load(super::layout::JOURNAL_LENGTH), 0, "released in a transaction");
-        if self.array.variant == Scheme::Before && self.first.get() != 0 {
+        if self.array.scheme == Scheme::Before && self.first.get() != 0 {
             self.wake_all();
         }
         let lock = self.at(self.array.layout.lock);
@@ -335,7 +335,7 @@ impl<'a, H: Host> Locked<'a, H> {
             next = self.at(record + waiter::CHAIN).load(Relaxed);
             let [place, owner] = [waiter::PLACE, waiter::OWNER].map(|at| self.at(record + at).load(Relaxed));
             let (channel, bit) = self.array.channel(index);
-            if place != 0 && !H::is_here(place) && self.array.variant != Scheme::Before {
+            if place != 0 && !H::is_here(place) && self.array.scheme != Scheme::Before {
                 let like = |delegate: &&mut Delegate| {
                     (delegate.channel, delegate.place, delegate.owner) == (channel, place, owner)
                 };

@@ -130,7 +130,7 @@ impl Scheme {
 
     /// The scheme of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|variant| variant.name() == name)
+        Self::ALL.into_iter().find(|scheme| scheme.name() == name)
     }
 
     const fn shares_line(self) -> bool {
@@ -191,7 +191,7 @@ pub struct Report {
 pub struct Array<'a, H: Host> {
     words: &'a [Word<H>],
     layout: Layout,
-    variant: Scheme,
+    scheme: Scheme,
 }
 
 impl<H: Host> Clone for Array<'_, H> {
@@ -210,19 +210,19 @@ impl<'a, H: Host> Array<'a, H> {
     pub fn format(
         words: &'a [Word<H>],
         semaphores: u32,
-        variant: Scheme,
+        scheme: Scheme,
         settings: &Settings,
     ) -> Option<Self> {
-        let layout = Layout::new(semaphores, variant);
+        let layout = Layout::new(semaphores, scheme);
         if semaphores == 0 || semaphores > MOST_SEMAPHORES || words.len() < layout.words() {
             return None;
         }
-        let array = Self { words, layout, variant };
+        let array = Self { words, layout, scheme };
         let now = H::Platform::now();
         for (at, value) in [
             (layout::VERSION, layout::VERSION_VALUE),
             (layout::SEMAPHORES, semaphores),
-            (layout::VARIANT, variant as u32),
+            (layout::SCHEME, scheme as u32),
             (layout::KEY, settings.key.cast_unsigned()),
             (layout::CUID, settings.cuid),
             (layout::CGID, settings.cgid),
@@ -249,11 +249,11 @@ impl<'a, H: Host> Array<'a, H> {
             return None;
         }
         let semaphores = semaphores.load(Relaxed);
-        let variant = words.get(layout::VARIANT)?.load(Relaxed);
-        let variant = Scheme::ALL.into_iter().find(|known| *known as u32 == variant)?;
-        let layout = Layout::new(semaphores, variant);
+        let scheme = words.get(layout::SCHEME)?.load(Relaxed);
+        let scheme = Scheme::ALL.into_iter().find(|known| *known as u32 == scheme)?;
+        let layout = Layout::new(semaphores, scheme);
         let fits = (1..=MOST_SEMAPHORES).contains(&semaphores) && words.len() >= layout.words();
-        fits.then_some(Self { words, layout, variant })
+        fits.then_some(Self { words, layout, scheme })
     }
 
     /// How many semaphores it has.
@@ -262,8 +262,8 @@ impl<'a, H: Host> Array<'a, H> {
     }
 
     /// How it works.
-    pub fn variant(&self) -> Scheme {
-        self.variant
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
     }
 
     /// Applies the operations, all or none, and sleeps until that is possible: for `patience` nanoseconds, or for as long as
@@ -282,7 +282,7 @@ impl<'a, H: Host> Array<'a, H> {
         if operations.iter().any(|operation| usize::from(operation.num) >= self.layout.semaphores) {
             return Err(Error::TooFar);
         }
-        if self.variant == Scheme::Combining {
+        if self.scheme == Scheme::Combining {
             return self.operate_combining(operations, patience);
         }
         let locked = self.lock()?;

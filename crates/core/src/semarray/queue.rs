@@ -548,7 +548,7 @@ impl<H: Host> Locked<'_, H> {
         self.dequeue(index);
         self.commit();
         // It may be in the list of requests still; then it is freed when its process is reaped.
-        if self.array().variant != Scheme::Combining {
+        if self.array().scheme != Scheme::Combining {
             self.array().free(self.array().waiter(index));
         }
     }
@@ -597,7 +597,7 @@ impl<H: Host> Locked<'_, H> {
 
     fn settle_slow(&self, operations: impl Operations) {
         self.settle_zeros(operations);
-        if self.load(MULTIPLE_COUNT) != 0 || self.array().variant == Scheme::Before {
+        if self.load(MULTIPLE_COUNT) != 0 || self.array().scheme == Scheme::Before {
             self.settle_all();
         } else {
             for operation in operations.all().filter(|operation| operation.change > 0) {
@@ -676,7 +676,7 @@ impl<H: Host> Locked<'_, H> {
             // Its record stays as it is until it is woken.
             let operations = self.array().operations(record);
             self.settle_zeros(operations);
-            let again = self.array().variant == Scheme::Before
+            let again = self.array().scheme == Scheme::Before
                 // One that takes and then waits for zero proceeds at one value only, which may be a lower one; and one that
                 // must not wait for its second operation fails when a taker that came later has left too little.
                 || self.load(MIXED) != 0

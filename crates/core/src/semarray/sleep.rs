@@ -427,7 +427,7 @@ impl<H: Host> Locked<'_, H> {
     /// Serves the requests, the oldest first. Each stays in the list until all are served, so that none is lost if this process
     /// dies; those that were served are known by their cleared `ASKED`.
     pub(super) fn drain(&self) {
-        if self.array().variant != Scheme::Combining {
+        if self.array().scheme != Scheme::Combining {
             return;
         }
         let requests = self.at(REQUESTS);

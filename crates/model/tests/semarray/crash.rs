@@ -79,8 +79,8 @@ struct Course {
 }
 
 impl Course {
-    fn new(scenario: &Scenario, variant: Scheme) -> Course {
-        let rig = Rig::new(scenario.semaphores, variant);
+    fn new(scenario: &Scenario, scheme: Scheme) -> Course {
+        let rig = Rig::new(scenario.semaphores, scheme);
         for _ in 0..PROCESSES + 2 {
             rig.machine.process();
         }
@@ -177,8 +177,8 @@ fn possible(
     all
 }
 
-fn run(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>, rescue: Rescue) -> Outcome {
-    let mut course = Course::new(scenario, variant);
+fn run(scenario: &Scenario, scheme: Scheme, step: u64, without: Option<usize>, rescue: Rescue) -> Outcome {
+    let mut course = Course::new(scenario, scheme);
     let machine = course.rig.machine.clone();
     let before = course.model.clone();
     match without {
@@ -319,15 +319,15 @@ impl Course {
 }
 
 /// Kills the victim before each of its steps, with each way to the rescue.
-fn every_step(scenario: &Scenario, variant: Scheme) -> (u64, u64) {
+fn every_step(scenario: &Scenario, scheme: Scheme) -> (u64, u64) {
     let mut runs = 0;
     let mut steps = 0;
     for rescue in [Rescue::Use, Rescue::Time, Rescue::Reap, Rescue::Succeed] {
         steps = (0..)
             .find(|step| {
                 runs += 1;
-                note(scenario, variant, *step, None, rescue);
-                run(scenario, variant, *step, None, rescue) == Outcome::Over
+                note(scenario, scheme, *step, None, rescue);
+                run(scenario, scheme, *step, None, rescue) == Outcome::Over
             })
             .expect("it ends");
         assert!(steps > 0, "{}: the victim takes no step", scenario.name);
@@ -350,7 +350,7 @@ impl Drop for Sayer {
     }
 }
 
-fn note(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>, rescue: Rescue) {
+fn note(scenario: &Scenario, scheme: Scheme, step: u64, without: Option<usize>, rescue: Rescue) {
     NOTED.with_borrow_mut(|noted| {
         use core::fmt::Write as _;
         noted.clear();
@@ -358,7 +358,7 @@ fn note(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>,
             noted,
             "{:?} ({}), killed before step {step}, without {without:?}, then {rescue:?}",
             scenario.name,
-            variant.name()
+            scheme.name()
         );
     });
 }
@@ -625,20 +625,20 @@ fn scenarios() -> Vec<Scenario> {
 }
 
 /// The victim alone is killed.
-fn one_death(variant: Scheme) {
+fn one_death(scheme: Scheme) {
     let _sayer = Sayer;
     let (mut steps, mut runs) = (0, 0);
     for scenario in scenarios() {
-        let (of_this, runs_of_this) = every_step(&scenario, variant);
+        let (of_this, runs_of_this) = every_step(&scenario, scheme);
         steps += of_this;
         runs += runs_of_this;
     }
-    println!("{}: killed before each of {steps} steps, {runs} runs", variant.name());
+    println!("{}: killed before each of {steps} steps, {runs} runs", scheme.name());
 }
 
 /// And whoever comes to the rescue. Of every victim's step and every rescuer's step one in so many combinations, and every
 /// step of each.
-fn two_deaths(variant: Scheme, one_in: u64) {
+fn two_deaths(scheme: Scheme, one_in: u64) {
     let _sayer = Sayer;
     let mut runs = 0;
     for scenario in scenarios() {
@@ -649,9 +649,9 @@ fn two_deaths(variant: Scheme, one_in: u64) {
             while !over {
                 let mut second = (step + kind as u64) % one_in;
                 loop {
-                    note(&scenario, variant, step, None, rescue(second));
+                    note(&scenario, scheme, step, None, rescue(second));
                     runs += 1;
-                    match run(&scenario, variant, step, None, rescue(second)) {
+                    match run(&scenario, scheme, step, None, rescue(second)) {
                         Outcome::Checked => second += one_in,
                         Outcome::NotKilled => break,
                         Outcome::Over => {
@@ -664,11 +664,11 @@ fn two_deaths(variant: Scheme, one_in: u64) {
             }
         }
     }
-    println!("{}: and those who came to the rescue, {runs} runs", variant.name());
+    println!("{}: and those who came to the rescue, {runs} runs", scheme.name());
 }
 
 /// A killed process's last stores are missing, as far as the orderings allow the compiler to have moved them.
-fn missing_stores(variant: Scheme) {
+fn missing_stores(scheme: Scheme) {
     let _sayer = Sayer;
     let mut runs = 0;
     for scenario in scenarios() {
@@ -676,9 +676,9 @@ fn missing_stores(variant: Scheme) {
         let mut step = 0;
         while !over {
             for nth in 0.. {
-                note(&scenario, variant, step, Some(nth), Rescue::Use);
+                note(&scenario, scheme, step, Some(nth), Rescue::Use);
                 runs += 1;
-                match run(&scenario, variant, step, Some(nth), Rescue::Use) {
+                match run(&scenario, scheme, step, Some(nth), Rescue::Use) {
                     Outcome::Checked => {}
                     Outcome::NotKilled => break,
                     Outcome::Over => {
@@ -690,11 +690,11 @@ fn missing_stores(variant: Scheme) {
             step += 1;
         }
     }
-    println!("{}: without a store, {runs} runs", variant.name());
+    println!("{}: without a store, {runs} runs", scheme.name());
 }
 
 /// The greatest calls fill the journal most.
-fn greatest(variant: Scheme) {
+fn greatest(scheme: Scheme) {
     let _sayer = Sayer;
     let each = |change: &dyn Fn(usize) -> (usize, i32)| {
         Call::Operate((0..500).map(change).map(|(num, change)| undo(num, change)).collect(), None)
@@ -728,46 +728,46 @@ fn greatest(variant: Scheme) {
     for scenario in &scenarios {
         let mut step = 0;
         loop {
-            note(scenario, variant, step, None, Rescue::Use);
+            note(scenario, scheme, step, None, Rescue::Use);
             runs += 1;
-            if run(scenario, variant, step, None, Rescue::Use) == Outcome::Over {
+            if run(scenario, scheme, step, None, Rescue::Use) == Outcome::Over {
                 break;
             }
             step += 41;
         }
     }
-    println!("{}: the greatest calls, {runs} runs", variant.name());
+    println!("{}: the greatest calls, {runs} runs", scheme.name());
 }
 
-macro_rules! for_each_variant {
-    ($($module:ident $variant:ident $one_in:literal,)*) => {$(
+macro_rules! for_each_scheme {
+    ($($module:ident $scheme:ident $one_in:literal,)*) => {$(
         mod $module {
             use super::*;
 
             #[test]
             fn one_is_killed() {
-                one_death(Scheme::$variant);
+                one_death(Scheme::$scheme);
             }
 
             #[test]
             fn the_rescuer_is_killed() {
-                two_deaths(Scheme::$variant, $one_in);
+                two_deaths(Scheme::$scheme, $one_in);
             }
 
             #[test]
             fn in_the_greatest_calls() {
-                greatest(Scheme::$variant);
+                greatest(Scheme::$scheme);
             }
 
             #[test]
             fn the_last_stores_are_missing() {
-                missing_stores(Scheme::$variant);
+                missing_stores(Scheme::$scheme);
             }
         }
     )*};
 }
 
-for_each_variant! {
+for_each_scheme! {
     after After 24,
     before Before 96,
     combining Combining 96,

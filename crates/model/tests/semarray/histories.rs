@@ -215,8 +215,8 @@ struct Course {
 }
 
 impl Course {
-    fn new(semaphores: usize, variant: Scheme) -> Course {
-        let rig = Rig::new(semaphores, variant);
+    fn new(semaphores: usize, scheme: Scheme) -> Course {
+        let rig = Rig::new(semaphores, scheme);
         let processes = core::array::from_fn(|_| rig.machine.process());
         let observer = rig.machine.process();
         Course {
@@ -327,7 +327,7 @@ impl Course {
                 // A request of one that has no patience may sleep for a moment, as in the kernel: long enough for others
                 // to be seen.
                 if let Call::Operate(_, patience @ Some(0)) = &mut call
-                    && self.rig.array.variant() == Scheme::Combining
+                    && self.rig.array.scheme() == Scheme::Combining
                     && requests.len() > 1
                 {
                     *patience = None;
@@ -475,7 +475,7 @@ impl Course {
     }
 }
 
-/// How many histories of each variant: set `POUNDLOCK_HISTORIES` for more than these.
+/// How many histories of each scheme: set `POUNDLOCK_HISTORIES` for more than these.
 fn cases() -> u32 {
     match std::env::var("POUNDLOCK_HISTORIES") {
         Ok(number) => number.parse().expect("POUNDLOCK_HISTORIES is a number"),
@@ -483,16 +483,16 @@ fn cases() -> u32 {
     }
 }
 
-fn happen(history: &History, variant: Scheme) {
-    let mut course = Course::new(history.semaphores, variant);
+fn happen(history: &History, scheme: Scheme) {
+    let mut course = Course::new(history.semaphores, scheme);
     for step in &history.steps {
         course.take(step);
     }
     course.finish();
 }
 
-macro_rules! for_each_variant {
-    ($($name:ident $variant:ident,)*) => {
+macro_rules! for_each_scheme {
+    ($($name:ident $scheme:ident,)*) => {
         proptest! {
             #![proptest_config(ProptestConfig {
                 cases: cases(),
@@ -504,14 +504,14 @@ macro_rules! for_each_variant {
             $(
                 #[test]
                 fn $name(history in history()) {
-                    happen(&history, Scheme::$variant);
+                    happen(&history, Scheme::$scheme);
                 }
             )*
         }
     };
 }
 
-for_each_variant! {
+for_each_scheme! {
     after After,
     before Before,
     combining Combining,

@@ -139,12 +139,12 @@ pub(crate) struct Rig {
 
 impl Rig {
     /// A new array of zeros, on a new machine.
-    pub(crate) fn new(semaphores: usize, variant: Scheme) -> Rig {
+    pub(crate) fn new(semaphores: usize, scheme: Scheme) -> Rig {
         let machine = System::new();
-        let layout = Layout::new(semaphores as u32, variant);
+        let layout = Layout::new(semaphores as u32, scheme);
         let words = machine.memory(layout.words(), layout.initial());
         let settings = Settings { key: 0, uid: 1, gid: 1, cuid: 1, cgid: 1, mode: 0o600 };
-        let array = Array::format(words, semaphores as u32, variant, &settings).expect("it fits");
+        let array = Array::format(words, semaphores as u32, scheme, &settings).expect("it fits");
         Rig { machine, array, semaphores, replies: Rc::default() }
     }
 

@@ -74,7 +74,7 @@ pub(super) fn with_arrays<U: Use>(mechanism: Mechanism, user: U) -> Result<U::Ou
         Mechanism::Kernel => user.with::<Kernel>(),
         _ if mechanism.is_ours() => {
             // The environment chooses. An array that the kernel makes, or one of another variant, would be measured as well.
-            let chosen = poundlock_semarray::choice().variant;
+            let chosen = poundlock_semarray::choice().scheme;
             if Scheme::parse(mechanism.name()) != Some(chosen) {
                 return Err(Error::Options(format!("arrays are {} here", chosen.name())));
             }
