@@ -108,7 +108,7 @@ fn json(arrays: &[Listed]) -> Result<String, Failure> {
         semaphores: array.semaphores,
         sleepers: array.sleepers,
         processes: array.processes(),
-        variant: array.variant.name(),
+        variant: array.scheme.name(),
         operated: array.times.operated,
         changed: array.times.changed,
         report: ReportJson::new(&array.report, cpus),
@@ -128,7 +128,7 @@ fn reports(arrays: &[Listed]) -> String {
         }
         // Writing to a string does not fail.
         let key = semaphores::key(array.settings.key);
-        let _ = writeln!(text, "array {}, key {key}, {}:", array.id, array.variant.name());
+        let _ = writeln!(text, "array {}, key {key}, {}:", array.id, array.scheme.name());
         text += &report_lines(&array.report, cpus);
     }
     text
@@ -159,7 +159,7 @@ fn table(arrays: &[Listed]) -> String {
             array.semaphores.to_string(),
             array.sleepers.to_string(),
             array.processes().to_string(),
-            array.variant.name().to_string(),
+            array.scheme.name().to_string(),
             moment(array.times.operated),
             moment(array.times.changed),
         ];

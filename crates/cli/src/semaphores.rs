@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use poundlock_core::semarray::{Report, Variant};
+use poundlock_core::semarray::{Report, Scheme};
 use poundlock_semarray::{self as semarray, Choice};
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ use crate::message::{Failure, status};
 /// Not left to clap: as with locks, what is possible belongs into the one line that is read.
 pub(crate) fn parse(value: &str) -> Result<Choice, Failure> {
     semarray::choose(value).ok_or_else(|| {
-        let variants: Vec<_> = Variant::ALL.iter().map(|variant| variant.name()).collect();
+        let variants: Vec<_> = Scheme::ALL.iter().map(|variant| variant.name()).collect();
         Failure::new(
             status::USAGE,
             format_args!(

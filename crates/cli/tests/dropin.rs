@@ -43,8 +43,8 @@ programs! {
     waiters_that_leave_the_queue: "mutex_queue.c", All;
     exclusion_between_every_call: "exclusion.c", All;
     what_glibc_tolerates: "tolerance.c", All;
-    results_of_every_call_on_condition_variables: "cond_results.c", All;
-    who_is_woken: "cond_wake.c", All;
+    results_of_every_call_on_condition_variables: "condvar_results.c", All;
+    who_is_woken: "condvar_wake.c", All;
     robust_inheriting_protected_and_shared_objects: "foreign.c", All;
     objects_shared_between_processes: "pshared.c", All;
     c11_locks: "c11.c", All;
@@ -73,14 +73,14 @@ programs! {
     nothing_can_be_mapped: "no_memory.c", All;
     nothing_can_be_mapped_beside_a_spinlock: "no_memory.c", Spin;
     no_more_mappings: "no_memory.c", Default, argument("mappings");
-    results_of_every_call_on_spinlocks: "spin_results.c", Spin;
-    spinlocks_shared_with_a_stranger: "spin_shared.c", Spin;
-    spinlocks_destroyed_by_another_thread: "spin_destroy.c", Spin;
-    fork_with_spinlocks_held: "spin_fork.c", Spin;
-    five_nested_waits_for_spinlocks: "spin_nested.c", Spin;
-    threads_that_come_and_go_around_a_spinlock: "spin_threads.c", Spin;
-    real_time_threads_at_a_spinlock: "spin_realtime.c", Crowd;
-    far_more_threads_than_cpus_at_a_spinlock: "spin_crowd.c", Crowd;
+    results_of_every_call_on_spinlocks: "qspin_results.c", Spin;
+    spinlocks_shared_with_a_stranger: "qspin_shared.c", Spin;
+    spinlocks_destroyed_by_another_thread: "qspin_destroy.c", Spin;
+    fork_with_spinlocks_held: "qspin_fork.c", Spin;
+    five_nested_waits_for_spinlocks: "qspin_nested.c", Spin;
+    threads_that_come_and_go_around_a_spinlock: "qspin_threads.c", Spin;
+    real_time_threads_at_a_spinlock: "qspin_realtime.c", Crowd;
+    far_more_threads_than_cpus_at_a_spinlock: "qspin_crowd.c", Crowd;
     results_of_every_call_on_readers_writer_locks: "rwlock_results.c", ReadersWriter;
     who_comes_into_a_readers_writer_lock: "rwlock_order.c", ByKind;
     exclusion_of_readers_and_writers: "rwlock_exclusion.c", ReadersWriter;
@@ -96,7 +96,7 @@ fn counted() {
     let sources = [
         "mutex_results.c",
         "recursion_limit.c",
-        "cond_results.c",
+        "condvar_results.c",
         "tolerance.c",
         "foreign.c",
         "c11.c",
@@ -112,9 +112,9 @@ fn counted() {
         "exec.c",
         "short_threads.c",
         "thread_exit.cpp",
-        "spin_results.c",
-        "spin_destroy.c",
-        "spin_nested.c",
+        "qspin_results.c",
+        "qspin_destroy.c",
+        "qspin_nested.c",
         "rwlock_results.c",
         "rwlock_order.c",
         "rwlock_exclusion.c",
@@ -136,16 +136,16 @@ fn without_restartable_sequences() {
     let sources = [
         "exclusion.c",
         "mutex_queue.c",
-        "cond_wake.c",
+        "condvar_wake.c",
         "destroy_unmap.c",
         "fork_locks.c",
-        "spin_crowd.c",
-        "spin_destroy.c",
+        "qspin_crowd.c",
+        "qspin_destroy.c",
         "rwlock_exclusion.c",
     ];
     for source in sources {
         let program = Program::compile(source, &[]);
-        let locks = if source == "spin_crowd.c" { Locks::Crowd } else { Locks::Default };
+        let locks = if source == "qspin_crowd.c" { Locks::Crowd } else { Locks::Default };
         program.environment("GLIBC_TUNABLES", "glibc.pthread.rseq=0").check(locks);
     }
 }

@@ -53,18 +53,18 @@
 //!   two of its thread's accesses.
 //! * At most five threads, a few operations each: nothing about starvation in the long run or about time.
 
-mod array;
 mod atomic;
 mod explore;
 mod platform;
+mod semarray;
 mod stacks;
 mod world;
 
-pub use array::explore_array;
 pub use atomic::{Operation, U32, Usize};
 pub use explore::{
     BargingWords, HandoffWords, MutexWords, RwLockWords, WaiterWords, barging_words, condvar_words, explore,
     handoff_words, mutex_words, rwlock_words, spin_word, waiter_words,
 };
 pub use platform::{Model, Modelled, Patient, Turns};
+pub use semarray::explore_array;
 pub use world::{Events, Fault, Mortal, Report, Settings, THREADS, World};

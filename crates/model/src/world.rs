@@ -895,7 +895,7 @@ impl World {
 
     // Mortal memory.
 
-    pub(crate) fn bury<T>(&self, thing: &T) -> Rc<Plot> {
+    pub(crate) fn reap<T>(&self, thing: &T) -> Rc<Plot> {
         let begin = core::ptr::from_ref(thing).addr();
         let plot = Rc::new(Plot {
             begin,
@@ -929,7 +929,7 @@ impl<T> Mortal<T> {
     /// Something alive.
     pub fn new(world: &World, thing: T) -> Self {
         let thing = Rc::new(thing);
-        let plot = world.bury(&*thing);
+        let plot = world.reap(&*thing);
         Mortal { thing, plot }
     }
 

@@ -7,7 +7,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use poundlock_core::semarray::{MOST_OPERATIONS, MOST_SEMAPHORES, Variant};
+use poundlock_core::semarray::{MOST_OPERATIONS, MOST_SEMAPHORES, Scheme};
 
 use crate::domain::ARRAYS;
 use crate::system;
@@ -43,31 +43,31 @@ pub struct Choice {
     /// Which arrays are ours.
     pub which: Which,
     /// How new ones of ours work.
-    pub variant: Variant,
+    pub scheme: Scheme,
 }
 
-/// Reads a choice as people write it: `ours`, `all` or `kernel`, and then perhaps a comma and a variant. `None` if it is
-/// none. A choice without a variant has the default one.
+/// Reads a choice as people write it: `ours`, `all` or `kernel`, and then perhaps a comma and a scheme. `None` if it is
+/// none. A choice without a scheme has the default one.
 ///
 /// ```
-/// use poundlock_core::semarray::Variant;
+/// use poundlock_core::semarray::Scheme;
 /// use poundlock_semarray::{Which, choose};
 ///
 /// let choice = choose("all,before").unwrap();
-/// assert_eq!((choice.which, choice.variant), (Which::All, Variant::Before));
-/// assert_eq!(choose("ours").unwrap().variant, Variant::After);
+/// assert_eq!((choice.which, choice.scheme), (Which::All, Scheme::Before));
+/// assert_eq!(choose("ours").unwrap().scheme, Scheme::After);
 /// assert!(choose("everything").is_none());
 /// ```
 pub fn choose(text: &str) -> Option<Choice> {
-    let (which, variant) = match text.split_once(',') {
-        Some((which, variant)) => (which, Variant::parse(variant)?),
-        None => (text, Variant::default()),
+    let (which, scheme) = match text.split_once(',') {
+        Some((which, scheme)) => (which, Scheme::parse(scheme)?),
+        None => (text, Scheme::default()),
     };
     let which = Which::EVERY.into_iter().find(|known| known.name() == which)?;
-    Some(Choice { which, variant })
+    Some(Choice { which, scheme })
 }
 
-/// The choice: 0 before it is read, else 1 + 16 * which + variant.
+/// The choice: 0 before it is read, else 1 + 16 * which + scheme.
 static CHOICE: AtomicU32 = AtomicU32::new(0);
 
 /// The choice of this process. An environment that says nothing, or nothing that is known, means the default.
@@ -89,14 +89,14 @@ pub fn configure(choice: Choice) {
 }
 
 fn pack(choice: Choice) -> u32 {
-    1 + 16 * choice.which as u32 + choice.variant as u32
+    1 + 16 * choice.which as u32 + choice.scheme as u32
 }
 
 fn unpack(known: u32) -> Choice {
     let at = |index: u32| index as usize;
     Choice {
         which: Which::EVERY.get(at((known - 1) / 16)).copied().unwrap_or_default(),
-        variant: Variant::ALL.get(at((known - 1) % 16)).copied().unwrap_or_default(),
+        scheme: Scheme::ALL.get(at((known - 1) % 16)).copied().unwrap_or_default(),
     }
 }
 
@@ -197,8 +197,8 @@ mod tests {
     #[test]
     fn a_choice_is_kept_whole() {
         for which in Which::EVERY {
-            for variant in Variant::ALL {
-                let choice = Choice { which, variant };
+            for scheme in Scheme::ALL {
+                let choice = Choice { which, scheme };
                 assert_eq!(unpack(pack(choice)), choice);
             }
         }
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn choices_are_read_as_written() {
         assert_eq!(choose("kernel").map(|choice| choice.which), Some(Which::Kernel));
-        assert_eq!(choose("ours,combining").map(|choice| choice.variant), Some(Variant::Combining));
+        assert_eq!(choose("ours,combining").map(|choice| choice.scheme), Some(Scheme::Combining));
         for wrong in ["", "Ours", "ours,", "ours,never", "after", "ours,after,before"] {
             assert_eq!(choose(wrong), None, "{wrong}");
         }

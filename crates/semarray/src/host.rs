@@ -104,8 +104,8 @@ impl Host for Processes {
         process::gone(slot)
     }
 
-    fn deserted(slot: u32) -> bool {
-        process::deserted(slot)
+    fn owner_died(slot: u32) -> bool {
+        process::owner_died(slot)
     }
 
     fn taking_over<R>(act: impl FnOnce() -> R) -> R {

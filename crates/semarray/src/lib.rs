@@ -4,7 +4,7 @@
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `POUNDLOCK_SEMAPHORES` | `ours` (the default): arrays that no other user can open, that is private ones and those whose mode gives nothing to group and others. `all`; `kernel`: none. Then perhaps a comma and a [`Variant`](poundlock_core::semarray::Variant) for new arrays |
+//! | `POUNDLOCK_SEMAPHORES` | `ours` (the default): arrays that no other user can open, that is private ones and those whose mode gives nothing to group and others. `all`; `kernel`: none. Then perhaps a comma and a [`Scheme`](poundlock_core::semarray::Scheme) for new arrays |
 //! | `POUNDLOCK_IPC_DIR` | the directory, an absolute path; otherwise one in `/dev/shm`, for each user and set of namespaces |
 //!
 //! An array is a file in that directory, which belongs to the user and which nobody else may enter. Whoever may write there

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use poundlock_core::semarray::{Report, Settings, Times, Variant};
+use poundlock_core::semarray::{Report, Scheme, Settings, Times};
 
 use crate::domain::{self, Domain, slot_of};
 use crate::system::{self, File, Path};
@@ -18,7 +18,7 @@ pub struct Listed {
     /// How many semaphores it has.
     pub semaphores: u32,
     /// How it works.
-    pub variant: Variant,
+    pub scheme: Scheme,
     /// When it was last used.
     pub times: Times,
     /// What happened to its lock.
@@ -41,13 +41,13 @@ impl Listed {
 
 impl fmt::Debug for Listed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, settings, semaphores, variant, times, report, sleepers, domain: _ } = self;
+        let Self { id, settings, semaphores, scheme, times, report, sleepers, domain: _ } = self;
         formatter
             .debug_struct("Listed")
             .field("id", id)
             .field("settings", settings)
             .field("semaphores", semaphores)
-            .field("variant", variant)
+            .field("scheme", scheme)
             .field("times", times)
             .field("report", report)
             .field("sleepers", sleepers)
@@ -75,7 +75,7 @@ fn listed(domain: &'static Domain, id: i32) -> Option<Listed> {
         id,
         settings: array.settings(),
         semaphores: array.semaphores(),
-        variant: array.variant(),
+        scheme: array.scheme(),
         times: array.times(),
         report: array.report(),
         sleepers: array.sleepers(),

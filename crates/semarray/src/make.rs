@@ -6,7 +6,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 
-use poundlock_core::semarray::{Array, Error, Layout, MOST_VALUE, Report, Settings, Variant};
+use poundlock_core::semarray::{Array, Error, Layout, MOST_VALUE, Report, Scheme, Settings};
 
 use crate::host::Processes;
 use poundlock_linux::parts::U32;
@@ -90,7 +90,7 @@ fn get_with(key: i32, semaphores: i32, flags: i32, new: New<'_>) -> Result<Optio
     }
     let settings = settings(key, flags as u32 & 0o777);
     let keeper = if new.kept { own.slot + 1 } else { 0 };
-    let made = make(domain, &settings, semaphores, choice.variant, new.values, keeper);
+    let made = make(domain, &settings, semaphores, choice.scheme, new.values, keeper);
     drop(guard);
     match made {
         Ok(entered) => Ok(Some(entered.id)),
@@ -138,14 +138,14 @@ fn make(
     domain: &'static Domain,
     settings: &Settings,
     semaphores: u32,
-    variant: Variant,
+    scheme: Scheme,
     values: &[u16],
     keeper: u32,
 ) -> Result<Entered, c_int> {
     let registry = domain.registry;
     let (slot, array) = free_slot(domain)?;
     let path = domain.array_path(slot);
-    let layout = Layout::new(semaphores, variant);
+    let layout = Layout::new(semaphores, scheme);
 
     registry.intend(Intent::Make(slot));
     let word = size_of::<U32>();
@@ -155,8 +155,7 @@ fn make(
         files::create(path.get()?, layout.words() * word, layout.initial() * word).and_then(|mapped| {
             // SAFETY: the view goes before the mapping.
             let words = unsafe { mapped.words() };
-            let made =
-                Array::<Processes>::format(words, semaphores, variant, settings).ok_or(libc::EINVAL)?;
+            let made = Array::<Processes>::format(words, semaphores, scheme, settings).ok_or(libc::EINVAL)?;
             if !values.is_empty() {
                 let value = |num| values.get(num as usize).copied().unwrap_or(0).into();
                 made.set_values(value).map_err(errno)?;
@@ -477,7 +476,7 @@ mod tests {
                 let _guard = domain.lock().unwrap();
                 free_slot(domain).unwrap()
             };
-            let layout = Layout::new(2, Variant::After);
+            let layout = Layout::new(2, Scheme::After);
             let settings = Settings { key: KEY, uid: 0, gid: 0, cuid: 0, cgid: 0, mode: 0o600 };
             let path = domain.array_path(slot);
             dies_after(domain, || {
@@ -489,7 +488,7 @@ mod tests {
                 {
                     // SAFETY: mapped until the child dies.
                     let words = unsafe { mapped.words() };
-                    let _ = Array::<Processes>::format(words, 2, Variant::After, &settings);
+                    let _ = Array::<Processes>::format(words, 2, Scheme::After, &settings);
                     core::mem::forget(mapped);
                 }
                 if steps >= 3 {

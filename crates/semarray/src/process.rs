@@ -17,7 +17,7 @@
 //! a leader may end before its threads. Then the count of threads is more than one.
 //!
 //! After an exec the process is there, and the threads of its old program are not: what they held and waited for is nobody's
-//! (`deserted`), while the adjustments stay until the process is gone. If the new program uses arrays, it tells them so itself,
+//! (`owner_died`), while the adjustments stay until the process is gone. If the new program uses arrays, it tells them so itself,
 //! before anything else (`succeed`); if it does not, others see that its stack lies elsewhere than that of the program that
 //! registered.
 //!
@@ -25,14 +25,14 @@
 //!
 //! # Taking a place
 //!
-//! The lock of an array names a slot and a thread. Whoever finds that process deserted and takes the lock
+//! The lock of an array names a slot and a thread. Whoever finds that owner dead and takes the lock
 //! over must not meet one that stands in its place by then, lives, and has the same word (`taking_over`):
 //!
 //! 1. Who takes over: (a) counts itself in its own process's slot; (b) fence; (c) reads the lock's word, and
-//!    asks whether that process is deserted; (d) exchanges the word, if it is the same; (e) counts itself
+//!    asks whether that owner died; (d) exchanges the word, if it is the same; (e) counts itself
 //!    out.
 //! 2. Who clears a place: (f) tells every array (`reap`), or names the new program in the slot (`register`),
-//!    so that nobody finds the lock held by a deserted process in that slot from here on; (g) fence; (h)
+//!    so that nobody finds the lock held by a dead owner in that slot from here on; (g) fence; (h)
 //!    reads the counts of all living processes, and gives the place to nobody unless they are 0.
 //!
 //! If (g) comes before (b), (c) sees what was done at (f). If (b) comes before (g), (h) sees the count, or
@@ -247,7 +247,7 @@ pub(crate) fn reap(domain: &'static Domain) {
         return;
     }
     let told =
-        crate::make::for_each_array(domain, |array| each().all(|index| array.bury(index as u32).is_ok()));
+        crate::make::for_each_array(domain, |array| each().all(|index| array.reap(index as u32).is_ok()));
     if told {
         crate::make::remove_kept(domain, |index| each().any(|gone| gone == index as usize));
     }
@@ -287,8 +287,8 @@ pub(crate) fn gone(slot: u32) -> bool {
     is(slot, |fate| fate == Fate::Ended)
 }
 
-/// See [`Host::deserted`](poundlock_core::semarray::Host::deserted).
-pub(crate) fn deserted(slot: u32) -> bool {
+/// See [`Host::owner_died`](poundlock_core::semarray::Host::owner_died).
+pub(crate) fn owner_died(slot: u32) -> bool {
     is(slot, |fate| fate != Fate::Lives)
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use poundlock_core::qspin::Kind;
-use poundlock_core::semarray::{MOST_SEMAPHORES, Variant};
+use poundlock_core::semarray::{MOST_SEMAPHORES, Scheme};
 
 use crate::locks;
 use crate::machine::{MICROSECOND, Machine, Picoseconds};
@@ -92,7 +92,7 @@ impl Work {
     /// The locks that it can be run with, by name: ours first, or the ways an array of semaphores works.
     pub fn locks(&self) -> Vec<&'static str> {
         match self {
-            Work::Sembench { .. } => Variant::ALL.map(Variant::name).to_vec(),
+            Work::Sembench { .. } => Scheme::ALL.map(Scheme::name).to_vec(),
             _ => locks::names().collect(),
         }
     }
@@ -216,7 +216,7 @@ impl Experiment<'_> {
         if !(1..=MOST_SEMAPHORES).contains(&self.threads) || wakes == 0 {
             return Err(format!("sembench wakes some of 1 to {MOST_SEMAPHORES} threads"));
         }
-        let Some(variant) = Variant::parse(self.lock) else {
+        let Some(variant) = Scheme::parse(self.lock) else {
             return Err(format!("arrays cannot be '{}'", self.lock));
         };
         let (simulation, cpus) = self.simulation(Settings::KERNEL)?;

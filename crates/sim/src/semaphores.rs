@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::cell::RefCell;
 
 use poundlock_core::platform::{Atomic, Platform, Waited};
-use poundlock_core::semarray::{Array, Host, Layout, Process, Settings, Variant};
+use poundlock_core::semarray::{Array, Host, Layout, Process, Scheme, Settings};
 
 use crate::atomic::U32;
 use crate::engine::Engine;
@@ -104,7 +104,7 @@ impl Host for Sim {
 pub(crate) struct Memory {
     words: &'static [U32],
     semaphores: u32,
-    variant: Variant,
+    scheme: Scheme,
 }
 
 std::thread_local! {
@@ -114,10 +114,10 @@ std::thread_local! {
 
 impl Memory {
     /// For an array of so many semaphores.
-    pub(crate) fn of(semaphores: u32, variant: Variant) -> Memory {
+    pub(crate) fn of(semaphores: u32, scheme: Scheme) -> Memory {
         /// Which words share a line is the same in each run.
         const ALIGNMENT: usize = 128;
-        let length = Layout::new(semaphores, variant).words();
+        let length = Layout::new(semaphores, scheme).words();
         let spare = SPARE.with_borrow_mut(|spare| {
             let at = spare.iter().position(|words| words.len() >= length)?;
             Some(spare.swap_remove(at))
@@ -128,7 +128,7 @@ impl Memory {
             let words: &'static [U32] = words.leak();
             &words[words.as_ptr().align_offset(ALIGNMENT)..][..length]
         });
-        Memory { words, semaphores, variant }
+        Memory { words, semaphores, scheme }
     }
 
     /// A new array.
@@ -138,7 +138,7 @@ impl Memory {
     pub(crate) fn array(&self) -> Array<'static, Sim> {
         self.words.iter().for_each(|word| word.store(0, Relaxed));
         let nobody = Settings { key: 0, uid: 0, gid: 0, cuid: 0, cgid: 0, mode: 0o600 };
-        match Array::format(self.words, self.semaphores, self.variant, &nobody) {
+        match Array::format(self.words, self.semaphores, self.scheme, &nobody) {
             Some(array) => array,
             None => panic!("an array cannot have {} semaphores", self.semaphores),
         }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{calm, hurried};
-use poundlock_core::semarray::Variant;
+use poundlock_core::semarray::Scheme;
 use poundlock_sim::experiment::{Experiment, Work};
 use poundlock_sim::model::Model;
 use poundlock_sim::published::{Figure, tables};
@@ -11,7 +11,7 @@ use poundlock_sim::workload::sembench::{Burns, Sembench};
 use poundlock_sim::{Hypervisor, MICROSECOND, Machine, Settings, Simulation};
 
 const SEMBENCH: Sembench = Sembench {
-    variant: Variant::After,
+    variant: Scheme::After,
     threads: 40,
     wakes: 16,
     warm_up: 1_000 * MICROSECOND,
@@ -26,7 +26,7 @@ fn run(sembench: Sembench, machine: &Machine) -> Burns {
 
 #[test]
 fn the_same_seed_comes_to_the_same() {
-    for variant in Variant::ALL {
+    for variant in Scheme::ALL {
         // The second one is in the memory of the first.
         let [first, second] = [(); 2].map(|()| run(Sembench { variant, ..SEMBENCH }, &calm()));
         assert_eq!(first, second, "{}", variant.name());
@@ -37,7 +37,7 @@ fn the_same_seed_comes_to_the_same() {
 
 #[test]
 fn everybody_gets_on() {
-    for variant in Variant::ALL {
+    for variant in Scheme::ALL {
         for (machine, wakes) in [(calm(), 16), (calm(), 1), (hurried(), 3), (calm().part(1, 1).unwrap(), 40)]
         {
             let burns = run(Sembench { variant, wakes, ..SEMBENCH }, &machine);
@@ -49,7 +49,7 @@ fn everybody_gets_on() {
 
 #[test]
 fn many_are_woken_by_several_calls() {
-    for variant in Variant::ALL {
+    for variant in Scheme::ALL {
         let burns = run(Sembench { variant, threads: 300, wakes: 150, ..SEMBENCH }, &calm());
         assert!(burns.rate() > 10_000.0, "{}: {burns:?}", variant.name());
     }
@@ -58,7 +58,7 @@ fn many_are_woken_by_several_calls() {
 #[test]
 fn a_kernels_array_is_not_slept_for() {
     // Nor is anybody displaced who spins for it, however short the slices are.
-    for variant in [Variant::Before, Variant::After, Variant::SharedLine] {
+    for variant in [Scheme::Before, Scheme::After, Scheme::SharedLine] {
         let burns = run(Sembench { variant, ..SEMBENCH }, &hurried());
         assert!(burns.held.contended > 0 && burns.held.slept == 0, "{}: {:?}", variant.name(), burns.held);
     }
@@ -66,14 +66,14 @@ fn a_kernels_array_is_not_slept_for() {
 
 #[test]
 fn requests_are_served() {
-    let burns = run(Sembench { variant: Variant::Combining, ..SEMBENCH }, &calm());
+    let burns = run(Sembench { variant: Scheme::Combining, ..SEMBENCH }, &calm());
     assert!(burns.held.served > 0, "{:?}", burns.held);
 }
 
 #[test]
 fn arrays_work_in_user_space_and_in_guests() {
     let kvm = Hypervisor::known().into_iter().find(|known| known.name() == "kvm").unwrap();
-    for variant in Variant::ALL {
+    for variant in Scheme::ALL {
         let sembench = Sembench { variant, ..SEMBENCH };
         let machine = calm();
         // With all CPUs, and all threads on one.

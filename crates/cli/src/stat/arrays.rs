@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use poundlock_core::semarray::{Report, Variant};
+use poundlock_core::semarray::{Report, Scheme};
 use poundlock_semarray as semarray;
 use poundlock_statfile::{ArrayEnd, Snapshot};
 use serde::Serialize;
@@ -74,7 +74,7 @@ impl Arrays {
                     let known = semarray::describe(id.cast_signed()).map(|listed| Known {
                         key: listed.settings.key,
                         semaphores: listed.semaphores,
-                        variant: listed.variant.name(),
+                        variant: listed.scheme.name(),
                         report: listed.report,
                     });
                     let fate = if known.is_some() { Fate::There } else { Fate::Gone };
@@ -146,7 +146,7 @@ impl Known {
     fn removed(end: &ArrayEnd) -> Self {
         let [lifetime_ns, free, contended, spun_ns, slept, sleeps, wakes, served, recoveries, ..] =
             end.figures;
-        let variant = Variant::ALL.into_iter().find(|variant| *variant as u32 == end.variant);
+        let variant = Scheme::ALL.into_iter().find(|variant| *variant as u32 == end.variant);
         Known {
             key: end.key,
             semaphores: end.semaphores,

@@ -11,10 +11,10 @@ fn bugs_are_found() {
     let bugs: [(_, _, &[_]); 7] = [
         ("planted_trylock", "exclusion.c", &["] way "]),
         ("planted_touch", "destroy_unmap.c", &["signal 11"]),
-        ("planted_memory", "cond_wake.c", &["a signal is remembered"]),
-        ("planted_herd", "cond_wake.c", &["300 signals woke"]),
+        ("planted_memory", "condvar_wake.c", &["a signal is remembered"]),
+        ("planted_herd", "condvar_wake.c", &["300 signals woke"]),
         // By which of the two is for the scheduler to say: whether the first waiter has given up before it is looked at.
-        ("planted_spin", "spin_results.c", &["expected 16", "two holders at once"]),
+        ("planted_qspin", "qspin_results.c", &["expected 16", "two holders at once"]),
         ("planted_rwlock", "rwlock_exclusion.c", &[" inside"]),
         ("planted_errno", "mutex_results.c", &["changed errno to 11"]),
     ];

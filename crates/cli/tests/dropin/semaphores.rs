@@ -107,74 +107,74 @@ fn check_all(source: &str) {
 
 #[test]
 fn results_of_every_call() {
-    check_all("sem_results.c");
-    check("sem_results.c", &[], &[(KERNEL, &[])]);
+    check_all("semarray_results.c");
+    check("semarray_results.c", &[], &[(KERNEL, &[])]);
 }
 
 #[test]
 fn sleepers() {
-    check_all("sem_wait.c");
+    check_all("semarray_wait.c");
 }
 
 /// Ids of ours are no arrays of the kernel's, to which these calls went.
 #[test]
 fn calls_through_syscall() {
-    check_all("sem_syscall.c");
-    check("sem_syscall.c", &[], &[(KERNEL, &[])]);
+    check_all("semarray_syscall.c");
+    check("semarray_syscall.c", &[], &[(KERNEL, &[])]);
 }
 
 #[test]
 fn undone_at_the_end_of_a_process() {
-    check_all("sem_undo.c");
+    check_all("semarray_undo.c");
 }
 
 #[test]
 fn undone_by_the_kernel_under_the_library() {
-    check("sem_undo.c", &[], &[(KERNEL, &[])]);
+    check("semarray_undo.c", &[], &[(KERNEL, &[])]);
 }
 
 #[test]
 fn rights() {
     // Another user who removes an array cannot remove its file: that goes when its place is used again.
-    run_on_all("sem_users.c", &[], &[("ours", &[]), (KERNEL, &[])]);
+    run_on_all("semarray_users.c", &[], &[("ours", &[]), (KERNEL, &[])]);
 }
 
 /// A child in another IPC namespace still found its parent's arrays.
 #[test]
 fn arrays_of_another_ipc_namespace() {
-    check_all("sem_namespace.c");
+    check_all("semarray_namespace.c");
 }
 
 /// A living process of another time namespace was taken for one that had ended.
 #[test]
 fn processes_of_several_time_namespaces() {
-    check_all("sem_time_namespace.c");
+    check_all("semarray_time_namespace.c");
 }
 
 #[test]
 fn limits_of_the_system() {
-    check("sem_limits.c", &[], &[("ours", &[]), (KERNEL, &[])]);
+    check("semarray_limits.c", &[], &[("ours", &[]), (KERNEL, &[])]);
 }
 
 #[test]
 fn keys() {
-    check_all("sem_key.c");
+    check_all("semarray_key.c");
 }
 
 #[test]
 fn calls_in_signal_handlers() {
-    check_all("sem_handler.c");
+    check_all("semarray_handler.c");
 }
 
 /// The other tests would prove little if the arrays were the kernel's all the time.
 #[test]
 fn whose_an_array_is() {
-    check("sem_whose.c", &["kernel"], &[("ours", &["ours"]), ("all", &["all"]), (KERNEL, &["kernel"])]);
+    check("semarray_whose.c", &["kernel"], &[("ours", &["ours"]), ("all", &["all"]), (KERNEL, &["kernel"])]);
 }
 
 #[test]
 fn groups_killed_at_once() {
-    check("sem_group.c", &["60"], &VARIANTS.map(|variant| (variant, &["42"][..])));
+    check("semarray_group.c", &["60"], &VARIANTS.map(|variant| (variant, &["42"][..])));
 }
 
 /// How many processes are killed.
@@ -185,12 +185,12 @@ static KILLS: LazyLock<u64> = LazyLock::new(|| match std::env::var("POUNDLOCK_CR
 
 #[track_caller]
 fn crash(semaphores: &str, kills: u64) {
-    let program = Program::compile("sem_crash.c", &[]);
+    let program = Program::compile("semarray_crash.c", &[]);
     let kills = kills.to_string();
     // Kills at other moments each time; the rest of what happens depends on the machine in any case.
     let seed = std::process::id().to_string();
     let domain = Domain::new();
-    let what = format!("sem_crash.c on {semaphores}, seed {seed}");
+    let what = format!("semarray_crash.c on {semaphores}, seed {seed}");
     let mut cmd = match semaphores {
         "" => Command::new(program.executable()),
         _ => domain.run(&program, semaphores, &[]),
@@ -263,7 +263,7 @@ fn difference(kernel: &str, ours: &str) -> Option<String> {
 /// The same random programs on the kernel's semaphores and on the library's leave the same trace.
 #[track_caller]
 fn differ(semaphores: &str, first: u64, count: u64) {
-    let program = Program::compile("sem_differ.c", &[]);
+    let program = Program::compile("semarray_differ.c", &[]);
     // Few at a time: a trace is some ten thousand bytes for each.
     let arguments = [first.to_string(), count.to_string()];
     let arguments = arguments.each_ref().map(String::as_str);
@@ -295,7 +295,7 @@ fn differ(semaphores: &str, first: u64, count: u64) {
         ending(ours.status),
         String::from_utf8_lossy(&ours.stderr)
     );
-    domain.expect_empty("sem_differ.c", true);
+    domain.expect_empty("semarray_differ.c", true);
 }
 
 #[test]
@@ -330,15 +330,15 @@ fn bugs_in_semaphores_are_found() {
     // One team: of several, those that do not fail are killed, and leave their arrays.
     let crash = &["2000", "1", "1"][..];
     let bugs = [
-        ("-DFORGET", "sem_undo.c", &[][..], &["expected 3"][..]),
-        ("-DFORGET", "sem_crash.c", crash, &["an adjustment was lost"]),
+        ("-DFORGET", "semarray_undo.c", &[][..], &["expected 3"][..]),
+        ("-DFORGET", "semarray_crash.c", crash, &["an adjustment was lost"]),
         // Half an operation is a lock taken or left by itself, too.
-        ("-DSPLIT", "sem_crash.c", crash, &["tokens were lost or made", "two hold lock"]),
+        ("-DSPLIT", "semarray_crash.c", crash, &["tokens were lost or made", "two hold lock"]),
     ];
     for (bug, source, arguments, found) in bugs {
-        let program = Program::compile(source, &[]).library("planted_sem", &[bug]);
+        let program = Program::compile(source, &[]).library("planted_semarray", &[bug]);
         let mut cmd = Command::new(program.executable());
-        cmd.args(arguments).env("LD_PRELOAD", program.library_path("planted_sem"));
+        cmd.args(arguments).env("LD_PRELOAD", program.library_path("planted_semarray"));
         let output = run_limited(&mut cmd, LIMIT);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(
@@ -353,11 +353,11 @@ fn bugs_in_semaphores_are_found() {
         );
     }
 
-    let program = Program::compile("sem_differ.c", &[]).library("planted_sem", &["-DFORGET"]);
+    let program = Program::compile("semarray_differ.c", &[]).library("planted_semarray", &["-DFORGET"]);
     let arguments = ["1", "10"];
     let kernel = on_the_kernel(&program, &arguments);
     let mut cmd = Command::new(program.executable());
-    cmd.args(arguments).env("LD_PRELOAD", program.library_path("planted_sem"));
+    cmd.args(arguments).env("LD_PRELOAD", program.library_path("planted_semarray"));
     let planted = run_limited(&mut cmd, LIMIT);
     let [kernel, planted] = [&kernel, &planted].map(|output| String::from_utf8_lossy(&output.stdout));
     assert!(difference(&kernel, &planted).is_some(), "nothing was undone, and no trace differs");

@@ -99,7 +99,7 @@ fn every_way_to_a_symbol_leads_to_one_library() {
 /// The dynamic linker's own account of every binding, in a C and in a C++ program, and in all that they load.
 #[test]
 fn the_linker_binds_every_object_to_the_library() {
-    for source in ["mutex_results.c", "c11.c", "cxx_wait.cpp", "spin_threads.c", "rwlock_exclusion.c"]
+    for source in ["mutex_results.c", "c11.c", "cxx_wait.cpp", "qspin_threads.c", "rwlock_exclusion.c"]
         .into_iter()
         .filter(|source| compilable(source))
     {

@@ -25,7 +25,7 @@ fn freed_by_another_thread() {
     for (source, rounds, glibcs) in [
         ("destroy_free.c", "300", true),
         ("destroy_unmap.c", "60", true),
-        ("spin_destroy.c", "60", true),
+        ("qspin_destroy.c", "60", true),
         // glibc's wakes by an address in the lock, which may be unmapped by then: the checker reports the system call.
         ("rwlock_destroy.c", "60", false),
     ] {

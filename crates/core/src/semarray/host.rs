@@ -6,7 +6,7 @@ use crate::platform::{Platform, Waited};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its place in the table of processes, below [`Process::SLOTS`]. It is not given to another before every array
-    /// has been told by [`bury`](super::Array::bury) that this process is gone.
+    /// has been told by [`reap`](super::Array::reap) that this process is gone.
     pub slot: u32,
     /// Its process number, for those who ask who used a semaphore last.
     pub id: u32,
@@ -52,7 +52,7 @@ pub trait Host: 'static {
     /// So many times one who releases the lock serves those who ask meanwhile, before it leaves that to one of them (combining).
     const MOST_ROUNDS: u32 = 64;
 
-    /// So many sleepers elsewhere are worth a deputy, who wakes them as a call of its own.
+    /// So many sleepers elsewhere are worth a delegate, who wakes them as a call of its own.
     const LEAST_DUTY: u32 = 2;
 
     /// Where the calling thread will be woken, and how urgently: those that give the same answer can as well be woken by one of
@@ -77,13 +77,13 @@ pub trait Host: 'static {
     /// since (exec), which has not registered yet. What they held and waited for is nobody's then; the adjustments stay until
     /// it is [`gone`](Host::gone). False if in doubt. If true, everything that those threads wrote happens before the
     /// return.
-    fn deserted(slot: u32) -> bool {
+    fn owner_died(slot: u32) -> bool {
         Self::gone(slot)
     }
 
     /// Calls `act`. Before it returns, nobody comes to stand in the place of a process that is
-    /// [`deserted`](Host::deserted): its slot is given to no other, and a new program of it does not
-    /// register. So a word that names a deserted slot, if it is read and found unchanged within `act`, means
+    /// [`owner_died`](Host::owner_died): its slot is given to no other, and a new program of it does not
+    /// register. So a word that names a dead owner's slot, if it is read and found unchanged within `act`, means
     /// the same threads both times. No signal handler runs on the calling thread meanwhile.
     ///
     /// The default is for a host in which nobody ever takes such a place.

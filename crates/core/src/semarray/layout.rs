@@ -1,7 +1,7 @@
 //! Where everything is in an array's memory, in words.
 //!
 //! ```text
-//!  lock line       the lock, by itself (unless the variant shares the line)
+//!  lock line       the lock, by itself (unless the scheme shares the line)
 //!  constants       what is set once
 //!  state           what every operation writes: journal length, times, statistics
 //!  lists           heads of the sleepers' and adjustments' lists
@@ -17,7 +17,7 @@
 //! Only the part before the staging area is there from the start; the rest is provided as it is first used, so the
 //! file is sparse.
 
-use super::{MOST_OPERATIONS, MOST_SEMAPHORES, Variant};
+use super::{MOST_OPERATIONS, MOST_SEMAPHORES, Scheme};
 
 /// Words in a cache line.
 const LINE: usize = 16;
@@ -52,8 +52,8 @@ words! { LINE;
     VERSION,
     /// How many semaphores.
     SEMAPHORES,
-    /// The [`Variant`].
-    VARIANT,
+    /// The [`Scheme`].
+    SCHEME,
     /// The key under which it was made.
     KEY,
     /// Its maker's user.
@@ -234,10 +234,10 @@ pub(super) mod waiter {
     pub(in super::super) const GROUP: u32 = 32;
     /// Where its thread ran when it came: [`Host::place`](super::super::Host::place).
     pub(in super::super) const PLACE: usize = 17;
-    /// Which others of its group its thread wakes when it has been told its result, as bits: it is their *deputy*.
+    /// Which others of its group its thread wakes when it has been told its result, as bits: it is their *delegate*.
     pub(in super::super) const DUTY: usize = 18;
-    /// Another deputy that it wakes as well, + 1.
-    pub(in super::super) const NEXT_DEPUTY: usize = 19;
+    /// Another delegate that it wakes as well, + 1.
+    pub(in super::super) const NEXT_DELEGATE: usize = 19;
     /// The first operation, two words each.
     pub(in super::super) const OPERATIONS: usize = 20;
     /// How many fit.
@@ -269,7 +269,7 @@ pub struct Layout {
 
 impl Layout {
     /// That of an array of so many semaphores, 1 to [`MOST_SEMAPHORES`].
-    pub const fn new(semaphores: u32, variant: Variant) -> Self {
+    pub const fn new(semaphores: u32, scheme: Scheme) -> Self {
         let semaphores = if semaphores > MOST_SEMAPHORES { MOST_SEMAPHORES } else { semaphores } as usize;
         let staging = (FIRST_SEMAPHORE + semaphores * semaphore::SIZE).next_multiple_of(LINE);
         let undo_slots = (staging + semaphores).next_multiple_of(LINE);
@@ -280,7 +280,7 @@ impl Layout {
         let large = waiters + WAITERS * waiter::SIZE;
         Self {
             semaphores,
-            lock: if variant.shares_line() { SHARED_LOCK } else { LOCK },
+            lock: if scheme.shares_line() { SHARED_LOCK } else { LOCK },
             staging,
             undo_slots,
             undo_size,
@@ -305,5 +305,5 @@ impl Layout {
 const _: () = {
     assert!(SHARED_LOCK < 3 * LINE && MIXED < 4 * LINE && SERVED + 1 < 5 * LINE && BORN + 1 < 2 * LINE);
     assert!(waiter::OPERATIONS + 2 * waiter::INLINE == waiter::SIZE);
-    assert!(Layout::new(MOST_SEMAPHORES, Variant::After).undo_count >= 500);
+    assert!(Layout::new(MOST_SEMAPHORES, Scheme::After).undo_count >= 500);
 };

@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{CONTENDED as CONTENDED_COUNT, FREE, RECOVERIES, REMOVED, SLEPT, SPUN, WAKES, waiter};
 use super::queue::SLEEPING;
-use super::{Array, Error, Host, Process, Variant, Word};
+use super::{Array, Error, Host, Process, Scheme, Word};
 use crate::platform::{Atomic, Platform, Spin};
 
 /// In the lock's word: somebody may sleep for it.
@@ -96,7 +96,7 @@ impl<H: Host> Array<'_, H> {
     /// The holder of the lock, if its threads are gone.
     pub(super) fn dead_holder(&self) -> bool {
         let owner = self.at(self.layout.lock).load(Relaxed) & OWNER;
-        owner != 0 && H::deserted(owner - 1)
+        owner != 0 && H::owner_died(owner - 1)
     }
 
     /// The calling process has replaced its program (exec): nothing of the old one runs any more, and the adjustments stay. Takes
@@ -104,7 +104,7 @@ impl<H: Host> Array<'_, H> {
     /// array by the new program.
     ///
     /// # Errors
-    /// As [`Array::bury`].
+    /// As [`Array::reap`].
     pub fn succeed(&self) -> Result<(), Error> {
         let locked = self.unlocked()?;
         let lock = self.at(self.layout.lock);
@@ -164,7 +164,7 @@ impl<H: Host> Array<'_, H> {
             }
             spun.get_or_insert_with(|| H::Platform::now().saturating_sub(begin));
             // The first look costs little, and nearly always says no.
-            if H::deserted((seen & OWNER) - 1) {
+            if H::owner_died((seen & OWNER) - 1) {
                 if let Some(owner) = H::taking_over(|| self.take_over(mark)) {
                     break Some(owner);
                 }
@@ -187,7 +187,7 @@ impl<H: Host> Array<'_, H> {
         if let Some(slot) = died {
             locked.make_whole();
             if H::gone(slot) {
-                locked.bury(slot);
+                locked.reap(slot);
             } else {
                 // It runs another program, and keeps its adjustments.
                 locked.drop_sleepers(slot);
@@ -207,9 +207,9 @@ impl<H: Host> Array<'_, H> {
     fn take_over(&self, mark: u32) -> Option<u32> {
         let lock = self.at(self.layout.lock);
         let seen = lock.load(Relaxed);
-        let owner = (seen & OWNER).checked_sub(1).filter(|owner| H::deserted(*owner))?;
+        let owner = (seen & OWNER).checked_sub(1).filter(|owner| H::owner_died(*owner))?;
         let taken = mark | CONTENDED | seen & REQUESTED;
-        // Acquire: what the dead threads wrote is ordered by `deserted`, what another that took over in
+        // Acquire: what the dead threads wrote is ordered by `owner_died`, what another that took over in
         // between wrote by this.
         lock.compare_exchange(seen, taken, Acquire, Relaxed).is_ok().then_some(owner)
     }
@@ -272,8 +272,8 @@ impl<'a, H: Host> Locked<'a, H> {
     /// came meanwhile afterwards, unless another holder will.
     #[inline]
     pub(super) fn release(self) {
-        // Requests are those of this variant only.
-        if self.array.variant == Variant::Combining {
+        // Requests are those of this scheme only.
+        if self.array.scheme == Scheme::Combining {
             self.release_combining()
         } else {
             self.release_once();
@@ -304,7 +304,7 @@ impl<'a, H: Host> Locked<'a, H> {
     #[inline]
     fn release_once(&self) -> bool {
         debug_assert_eq!(self.load(super::layout::JOURNAL_LENGTH), 0, "released in a transaction");
-        if self.array.variant == Variant::Before && self.first.get() != 0 {
+        if self.array.scheme == Scheme::Before && self.first.get() != 0 {
             self.wake_all();
         }
         let lock = self.at(self.array.layout.lock);
@@ -320,11 +320,11 @@ impl<'a, H: Host> Locked<'a, H> {
     }
 
     /// Wakes whom this critical section let proceed: tells each its result, and then wakes those of a group together, since it is
-    /// the calls that cost. Of those elsewhere it wakes one, their deputy, who wakes the others.
+    /// the calls that cost. Of those elsewhere it wakes one, their delegate, who wakes the others.
     #[inline(never)]
     fn wake_all(&self) {
         let mut calls = Calls::new(self.array);
-        let mut deputies = [Deputy::default(); DEPUTIES];
+        let mut delegates = [Delegate::default(); DELEGATES];
         let mut used = 0;
         let mut next = self.first.replace(0);
         while next != 0 {
@@ -334,18 +334,18 @@ impl<'a, H: Host> Locked<'a, H> {
             next = self.at(record + waiter::CHAIN).load(Relaxed);
             let [place, owner] = [waiter::PLACE, waiter::OWNER].map(|at| self.at(record + at).load(Relaxed));
             let (channel, bit) = self.array.channel(index);
-            if place != 0 && !H::is_here(place) && self.array.variant != Variant::Before {
-                let like = |deputy: &&mut Deputy| {
-                    (deputy.channel, deputy.place, deputy.owner) == (channel, place, owner)
+            if place != 0 && !H::is_here(place) && self.array.scheme != Scheme::Before {
+                let like = |delegate: &&mut Delegate| {
+                    (delegate.channel, delegate.place, delegate.owner) == (channel, place, owner)
                 };
-                if let Some(deputy) = deputies[..used].iter_mut().find(like) {
+                if let Some(delegate) = delegates[..used].iter_mut().find(like) {
                     if self.array.tell(index) {
-                        deputy.others |= bit;
+                        delegate.others |= bit;
                     }
                     continue;
                 }
-                if used < DEPUTIES {
-                    deputies[used] = Deputy { index, channel, place, owner, others: 0 };
+                if used < DELEGATES {
+                    delegates[used] = Delegate { index, channel, place, owner, others: 0 };
                     used += 1;
                     continue;
                 }
@@ -354,23 +354,23 @@ impl<'a, H: Host> Locked<'a, H> {
                 calls.add(channel, bit);
             }
         }
-        // Backwards: whoever is to be woken has been told before his deputy is.
+        // Backwards: whoever is to be woken has been told before his delegate is.
         for at in (0..used).rev() {
-            let deputy = &deputies[at];
-            let like = |other: &&Deputy| (other.place, other.owner) == (deputy.place, deputy.owner);
-            let first = !deputies[..at].iter().any(|other| like(&other));
-            let next = deputies[at + 1..used].iter().find(like);
-            let (channel, bit) = self.array.channel(deputy.index);
+            let delegate = &delegates[at];
+            let like = |other: &&Delegate| (other.place, other.owner) == (delegate.place, delegate.owner);
+            let first = !delegates[..at].iter().any(|other| like(&other));
+            let next = delegates[at + 1..used].iter().find(like);
+            let (channel, bit) = self.array.channel(delegate.index);
             let mut bits = 0;
-            if first && next.is_none() && deputy.others.count_ones() < H::LEAST_DUTY {
-                bits = deputy.others;
+            if first && next.is_none() && delegate.others.count_ones() < H::LEAST_DUTY {
+                bits = delegate.others;
             } else {
-                let record = self.array.waiter(deputy.index);
-                self.at(record + waiter::DUTY).store(deputy.others, Relaxed);
-                self.at(record + waiter::NEXT_DEPUTY).store(next.map_or(0, |next| next.index + 1), Relaxed);
+                let record = self.array.waiter(delegate.index);
+                self.at(record + waiter::DUTY).store(delegate.others, Relaxed);
+                self.at(record + waiter::NEXT_DELEGATE).store(next.map_or(0, |next| next.index + 1), Relaxed);
             }
             // If not, its process is gone, and so are those that it would wake.
-            if self.array.tell(deputy.index) && first {
+            if self.array.tell(delegate.index) && first {
                 bits |= bit;
             }
             if bits != 0 {
@@ -394,12 +394,12 @@ impl<'a, H: Host> Locked<'a, H> {
     }
 }
 
-/// How many deputies one critical section appoints.
-const DEPUTIES: usize = 16;
+/// How many delegates one critical section appoints.
+const DELEGATES: usize = 16;
 
 /// One of those that slept together elsewhere.
 #[derive(Clone, Copy, Default)]
-struct Deputy {
+struct Delegate {
     index: u32,
     channel: usize,
     place: u32,
@@ -439,10 +439,10 @@ impl<'a, H: Host> Calls<'a, H> {
 }
 
 impl<H: Host> Array<'_, H> {
-    /// Wakes those whose deputy this sleeper has become.
-    pub(super) fn serve_as_deputy(&self, index: u32) {
+    /// Wakes those whose delegate this sleeper has become.
+    pub(super) fn serve_as_delegate(&self, index: u32) {
         let [duty, next] =
-            [waiter::DUTY, waiter::NEXT_DEPUTY].map(|at| self.at(self.waiter(index) + at).load(Relaxed));
+            [waiter::DUTY, waiter::NEXT_DELEGATE].map(|at| self.at(self.waiter(index) + at).load(Relaxed));
         if let Some(next) = next.checked_sub(1) {
             self.wake(&[self.channel(next)]);
         }
@@ -459,7 +459,7 @@ impl<H: Host> Array<'_, H> {
         let told =
             self.at(record + waiter::STATE).compare_exchange(SLEEPING, result, Release, Relaxed).is_ok();
         if !told {
-            // Its process was buried meanwhile, and left it to its waker.
+            // Its process was reaped meanwhile, and left it to its waker.
             self.at(record + waiter::OWNER).store(0, Release);
         }
         told

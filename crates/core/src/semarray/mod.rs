@@ -4,7 +4,7 @@
 //! caller sleeps until they can be, and adjustments undo what a process did when it ends. What is done differently
 //! from before is what Manfred Spraul's series of 2010 changed in Linux ("ipc/sem.c: Optimization for reducing spinlock
 //! contention"), and more: one linear pass over those who may proceed, the woken collected under the lock and woken after it,
-//! and the lock on a cache line of its own. [`Variant::Before`] is without these, for comparison.
+//! and the lock on a cache line of its own. [`Scheme::Before`] is without these, for comparison.
 //!
 //! An array is a slice of words ([`Layout`]), addressed by offset, so that every process may map it where it likes.
 //! Everything in it is changed under the array's lock, whose word names the process that holds it.
@@ -23,6 +23,10 @@
 //!
 //! No weak ordering is needed for what a killed process wrote: it is gone only when the kernel says so, after its last store.
 //! What must not happen is that the compiler exchanges its stores; hence the releases in the journal.
+//!
+//! Proof: docs/SEMAPHORES.md
+//! Models: crates/model/tests/models/semarray.rs, crates/model/tests/semarray
+//! Stress: tests/dropin/semarray_crash.c, tests/dropin/semarray_differ.c, crates/torture/csrc/arrays.c
 
 mod audit;
 mod host;
@@ -93,10 +97,11 @@ pub enum Error {
     Invalid,
 }
 
-/// How an array works: the figures of the variants are there to be compared.
+/// How an array works. Users choose it (`POUNDLOCK_SEMAPHORES=ours,combining`), and every process that opens an array must be
+/// able to work as its maker chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Variant {
+pub enum Scheme {
     /// One pass, wake-ups after the lock, the lock on its own cache line.
     #[default]
     After = 0,
@@ -108,9 +113,9 @@ pub enum Variant {
     SharedLine = 3,
 }
 
-impl Variant {
-    /// Every variant.
-    pub const ALL: [Variant; 4] = [Self::After, Self::Before, Self::Combining, Self::SharedLine];
+impl Scheme {
+    /// Every scheme.
+    pub const ALL: [Scheme; 4] = [Self::After, Self::Before, Self::Combining, Self::SharedLine];
 
     /// The name by which people choose it.
     pub const fn name(self) -> &'static str {
@@ -122,9 +127,9 @@ impl Variant {
         }
     }
 
-    /// The variant of that name.
+    /// The scheme of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|variant| variant.name() == name)
+        Self::ALL.into_iter().find(|scheme| scheme.name() == name)
     }
 
     const fn shares_line(self) -> bool {
@@ -185,7 +190,7 @@ pub struct Report {
 pub struct Array<'a, H: Host> {
     words: &'a [Word<H>],
     layout: Layout,
-    variant: Variant,
+    scheme: Scheme,
 }
 
 impl<H: Host> Clone for Array<'_, H> {
@@ -204,19 +209,19 @@ impl<'a, H: Host> Array<'a, H> {
     pub fn format(
         words: &'a [Word<H>],
         semaphores: u32,
-        variant: Variant,
+        scheme: Scheme,
         settings: &Settings,
     ) -> Option<Self> {
-        let layout = Layout::new(semaphores, variant);
+        let layout = Layout::new(semaphores, scheme);
         if semaphores == 0 || semaphores > MOST_SEMAPHORES || words.len() < layout.words() {
             return None;
         }
-        let array = Self { words, layout, variant };
+        let array = Self { words, layout, scheme };
         let now = H::Platform::now();
         for (at, value) in [
             (layout::VERSION, layout::VERSION_VALUE),
             (layout::SEMAPHORES, semaphores),
-            (layout::VARIANT, variant as u32),
+            (layout::SCHEME, scheme as u32),
             (layout::KEY, settings.key.cast_unsigned()),
             (layout::CUID, settings.cuid),
             (layout::CGID, settings.cgid),
@@ -243,11 +248,11 @@ impl<'a, H: Host> Array<'a, H> {
             return None;
         }
         let semaphores = semaphores.load(Relaxed);
-        let variant = words.get(layout::VARIANT)?.load(Relaxed);
-        let variant = Variant::ALL.into_iter().find(|known| *known as u32 == variant)?;
-        let layout = Layout::new(semaphores, variant);
+        let scheme = words.get(layout::SCHEME)?.load(Relaxed);
+        let scheme = Scheme::ALL.into_iter().find(|known| *known as u32 == scheme)?;
+        let layout = Layout::new(semaphores, scheme);
         let fits = (1..=MOST_SEMAPHORES).contains(&semaphores) && words.len() >= layout.words();
-        fits.then_some(Self { words, layout, variant })
+        fits.then_some(Self { words, layout, scheme })
     }
 
     /// How many semaphores it has.
@@ -256,8 +261,8 @@ impl<'a, H: Host> Array<'a, H> {
     }
 
     /// How it works.
-    pub fn variant(&self) -> Variant {
-        self.variant
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
     }
 
     /// Applies the operations, all or none, and sleeps until that is possible: for `patience` nanoseconds, or for as long as
@@ -276,7 +281,7 @@ impl<'a, H: Host> Array<'a, H> {
         if operations.iter().any(|operation| usize::from(operation.num) >= self.layout.semaphores) {
             return Err(Error::TooFar);
         }
-        if self.variant == Variant::Combining {
+        if self.scheme == Scheme::Combining {
             return self.operate_combining(operations, patience);
         }
         let locked = self.lock()?;
@@ -452,9 +457,9 @@ impl<'a, H: Host> Array<'a, H> {
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Interrupted`]: nothing was done.
-    pub fn bury(&self, slot: u32) -> Result<(), Error> {
+    pub fn reap(&self, slot: u32) -> Result<(), Error> {
         let locked = self.lock()?;
-        locked.bury(slot);
+        locked.reap(slot);
         locked.release();
         Ok(())
     }
@@ -463,7 +468,7 @@ impl<'a, H: Host> Array<'a, H> {
     /// are to get nothing of what it gives back: then it is left to be found gone.
     ///
     /// # Errors
-    /// As [`Array::bury`].
+    /// As [`Array::reap`].
     pub fn leave(&self) -> Result<(), Error> {
         let locked = self.lock()?;
         let slot = locked.me().slot;
@@ -481,13 +486,13 @@ impl<'a, H: Host> Array<'a, H> {
         self.under_lock(|locked| Ok(ask(locked, num as usize)))
     }
 
-    /// Calls `work` with the lock held and the dead buried, unless the array was removed.
+    /// Calls `work` with the lock held and the dead reaped, unless the array was removed.
     fn under_lock<T>(&self, work: impl FnOnce(&Locked<'_, H>) -> Result<T, Error>) -> Result<T, Error> {
         let locked = self.lock()?;
         let result = if locked.load(layout::REMOVED) != 0 {
             Err(Error::Gone)
         } else {
-            locked.bury_the_dead();
+            locked.reap_dead();
             work(&locked)
         };
         locked.release();

@@ -20,7 +20,7 @@ use super::layout::{
     UNDO_USED, WAITERS, WAITERS_HIGH, semaphore, undo, waiter,
 };
 use super::lock::Locked;
-use super::{Array, Error, Host, MOST_VALUE, Op, Variant};
+use super::{Array, Error, Host, MOST_VALUE, Op, Scheme};
 use crate::platform::Atomic;
 
 /// The greatest adjustment; the least is one less.
@@ -280,7 +280,7 @@ impl<H: Host> Array<'_, H> {
             (waiter::ASKED, 0),
             (waiter::PLACE, 0),
             (waiter::DUTY, 0),
-            (waiter::NEXT_DEPUTY, 0),
+            (waiter::NEXT_DELEGATE, 0),
         ] {
             self.at(record + at).store(value, Relaxed);
         }
@@ -547,8 +547,8 @@ impl<H: Host> Locked<'_, H> {
     fn drop_sleeper(&self, index: u32) {
         self.dequeue(index);
         self.commit();
-        // It may be in the list of requests still; then it is freed when its process is buried.
-        if self.array().variant != Variant::Combining {
+        // It may be in the list of requests still; then it is freed when its process is reaped.
+        if self.array().scheme != Scheme::Combining {
             self.array().free(self.array().waiter(index));
         }
     }
@@ -559,7 +559,7 @@ impl<H: Host> Locked<'_, H> {
     fn try_sleeper(&self, index: u32) -> bool {
         let record = self.array().waiter(index);
         let owner = self.load(record + waiter::OWNER);
-        if owner != self.me().slot + 1 && H::deserted(owner.wrapping_sub(1)) {
+        if owner != self.me().slot + 1 && H::owner_died(owner.wrapping_sub(1)) {
             self.drop_sleeper(index);
             return false;
         }
@@ -597,7 +597,7 @@ impl<H: Host> Locked<'_, H> {
 
     fn settle_slow(&self, operations: impl Operations) {
         self.settle_zeros(operations);
-        if self.load(MULTIPLE_COUNT) != 0 || self.array().variant == Variant::Before {
+        if self.load(MULTIPLE_COUNT) != 0 || self.array().scheme == Scheme::Before {
             self.settle_all();
         } else {
             for operation in operations.all().filter(|operation| operation.change > 0) {
@@ -676,7 +676,7 @@ impl<H: Host> Locked<'_, H> {
             // Its record stays as it is until it is woken.
             let operations = self.array().operations(record);
             self.settle_zeros(operations);
-            let again = self.array().variant == Variant::Before
+            let again = self.array().scheme == Scheme::Before
                 // One that takes and then waits for zero proceeds at one value only, which may be a lower one; and one that
                 // must not wait for its second operation fails when a taker that came later has left too little.
                 || self.load(MIXED) != 0
@@ -695,7 +695,7 @@ impl<H: Host> Locked<'_, H> {
         // The dead do not sleep, though nobody may have come past them yet.
         let alive = |index: &u32| {
             let owner = self.load(self.array().waiter(*index) + waiter::OWNER);
-            owner == self.me().slot + 1 || !H::deserted(owner.wrapping_sub(1))
+            owner == self.me().slot + 1 || !H::owner_died(owner.wrapping_sub(1))
         };
         self.members(&own).filter(alive).count() as u32
             + several

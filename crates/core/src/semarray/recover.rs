@@ -15,29 +15,29 @@ use super::{Host, MOST_VALUE};
 use crate::platform::Atomic;
 
 impl<H: Host> Locked<'_, H> {
-    /// Buries those that have adjustments and are gone, so that what is seen from now on is what they left.
+    /// Reaps those that have adjustments and are gone, so that what is seen from now on is what they left.
     #[inline]
-    pub(super) fn bury_the_dead(&self) {
+    pub(super) fn reap_dead(&self) {
         if self.load(ACTIVE) != 0 {
-            self.bury_the_dead_slow();
+            self.reap_dead_slow();
         }
     }
 
-    fn bury_the_dead_slow(&self) {
+    fn reap_dead_slow(&self) {
         let mut next = self.load(ACTIVE);
         while next != 0 {
             let slot = self.array().undo_slot(next - 1);
             let owner = self.load(slot + undo::OWNER);
             next = self.load(slot + undo::NEXT);
             if owner != self.me().slot + 1 && owner != 0 && H::gone(owner - 1) {
-                self.bury(owner - 1);
+                self.reap(owner - 1);
                 next = self.load(ACTIVE);
             }
         }
     }
 
-    /// See [`Array::bury`](super::Array::bury).
-    pub(super) fn bury(&self, slot: u32) {
+    /// See [`Array::reap`](super::Array::reap).
+    pub(super) fn reap(&self, slot: u32) {
         self.drop_sleepers(slot);
         self.apply_adjustments(slot);
         // One that it claimed and died before it was noted as its own.
@@ -60,7 +60,7 @@ impl<H: Host> Locked<'_, H> {
                 if self.load(SENTINEL) == index + 1 {
                     self.at(SENTINEL).store(0, Relaxed);
                 }
-                self.bury_sleeper(index);
+                self.reap_sleeper(index);
             } else if owner != 0
                 && self.load(record + waiter::WAKER) == slot + 1
                 // The caller's own, unless its last program had completed it.
@@ -84,12 +84,12 @@ impl<H: Host> Locked<'_, H> {
     }
 
     /// The thread of this record is no more. One that was completed is in the chain of its waker, who frees it.
-    fn bury_sleeper(&self, index: u32) {
+    fn reap_sleeper(&self, index: u32) {
         self.dequeue(index);
         self.commit();
         let record = self.array().waiter(index);
         let waker = self.load(record + waiter::WAKER);
-        if self.load(record + waiter::RESULT) != SLEEPING && waker != 0 && !H::deserted(waker - 1) {
+        if self.load(record + waiter::RESULT) != SLEEPING && waker != 0 && !H::owner_died(waker - 1) {
             let state = self.at(record + waiter::STATE);
             // Acquire: partner of the release in `Array::wake`, after which the waker leaves the record alone.
             match state.compare_exchange(SLEEPING, ORPHANED, AcqRel, Acquire) {

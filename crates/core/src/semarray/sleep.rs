@@ -35,7 +35,7 @@ use super::lock::Locked;
 use super::queue::{
     APPLIED, NO_ROOM, OUT_OF_RANGE, Operations, REFUSED, REMOVED, SLEEPING, Tried, WAS_REMOVED,
 };
-use super::{Array, Error, Host, Op, Variant};
+use super::{Array, Error, Host, Op, Scheme};
 use crate::platform::{Atomic, Platform, Waited};
 
 /// How often a sleeper looks, in nanoseconds.
@@ -65,7 +65,7 @@ impl<H: Host> Array<'_, H> {
             locked.release();
             return Err(Error::Gone);
         }
-        locked.bury_the_dead();
+        locked.reap_dead();
         let undo = match locked.undo_wanted(operations, me.slot, me.id) {
             Ok(undo) => undo,
             Err(error) => {
@@ -124,7 +124,7 @@ impl<H: Host> Array<'_, H> {
             // Acquire: partner of the release in `Array::tell`.
             let result = state.load(Acquire);
             if result != SLEEPING {
-                self.serve_as_deputy(index);
+                self.serve_as_delegate(index);
                 self.leave_record(index);
                 return match result {
                     APPLIED => Ok(()),
@@ -219,7 +219,7 @@ impl<H: Host> Array<'_, H> {
         }
         let locked = self.lock_again();
         locked.drain();
-        locked.bury_the_dead();
+        locked.reap_dead();
         if locked.load(ARRAY_REMOVED) != 0 {
             locked.refuse_everybody();
         }
@@ -256,7 +256,7 @@ impl<H: Host> Array<'_, H> {
         word(waiter::LISTS) == 0
             && word(waiter::RESULT) != SLEEPING
             && word(waiter::STATE) == SLEEPING
-            && word(waiter::WAKER).checked_sub(1).is_some_and(H::deserted)
+            && word(waiter::WAKER).checked_sub(1).is_some_and(H::owner_died)
     }
 
     /// How long this sleeper sleeps before it looks. SENTINEL: without end if the sentinel is of its own process and a signal
@@ -326,7 +326,7 @@ impl<H: Host> Array<'_, H> {
 
     // Combining.
 
-    /// [`Array::operate`], if the array is a [`Variant::Combining`] one.
+    /// [`Array::operate`], if the array is a [`Scheme::Combining`] one.
     pub(super) fn operate_combining(&self, operations: &[Op], patience: Option<u64>) -> Result<(), Error> {
         if let Some(locked) = self.try_lock()? {
             return self.operate_locked(locked, operations, patience);
@@ -410,7 +410,7 @@ impl<H: Host> Locked<'_, H> {
     fn stand_in(&self, index: u32) {
         let sentinel = self.load(SENTINEL).checked_sub(1);
         let owner = sentinel.map_or(0, |sentinel| self.load(self.array().waiter(sentinel) + waiter::OWNER));
-        if owner == 0 || H::deserted(owner - 1) {
+        if owner == 0 || H::owner_died(owner - 1) {
             self.at(SENTINEL).store(index + 1, Relaxed);
         }
     }
@@ -418,7 +418,7 @@ impl<H: Host> Locked<'_, H> {
     /// If a sleeper was completed and its waker is gone, wakes it after the release.
     fn look_after(&self, index: u32) {
         let waker = self.load(self.array().waiter(index) + waiter::WAKER);
-        if waker != 0 && waker != self.me().slot + 1 && H::deserted(waker - 1) {
+        if waker != 0 && waker != self.me().slot + 1 && H::owner_died(waker - 1) {
             self.adopt(index);
         }
     }
@@ -426,7 +426,7 @@ impl<H: Host> Locked<'_, H> {
     /// Serves the requests, the oldest first. Each stays in the list until all are served, so that none is lost if this process
     /// dies; those that were served are known by their cleared `ASKED`.
     pub(super) fn drain(&self) {
-        if self.array().variant != Variant::Combining {
+        if self.array().scheme != Scheme::Combining {
             return;
         }
         let requests = self.at(REQUESTS);
@@ -481,8 +481,8 @@ impl<H: Host> Locked<'_, H> {
         let record = self.array().waiter(index);
         let (owner, process) = (self.load(record + waiter::OWNER), self.load(record + waiter::PROCESS));
         self.array().add_wide(SERVED, 1);
-        if H::deserted(owner.wrapping_sub(1)) {
-            // Its record is freed when the process is buried.
+        if H::owner_died(owner.wrapping_sub(1)) {
+            // Its record is freed when the process is reaped.
             self.set(record + waiter::ASKED, 0);
             self.commit();
             return;

@@ -1,7 +1,6 @@
 //! The models. See the library's documentation on what they can show. Each prints how many executions it explored:
 //! `cargo test -p poundlock-model -- --nocapture`.
 
-mod array;
 mod barging;
 mod common;
 mod condvar;
@@ -15,6 +14,7 @@ mod mcs;
 mod mutex;
 mod planted;
 mod rwlock;
+mod semarray;
 mod spin;
 mod spin_fork;
 mod spin_paravirt;

@@ -24,7 +24,7 @@ pub(crate) fn remove_array(id: i32) -> Result<(), c_int> {
     let Report { lifetime_ns, free, contended, spun_ns, slept, sleeps, wakes, served, recoveries } = report;
     let mut end = ArrayEnd::default();
     if let Some(array) = described {
-        (end.key, end.semaphores, end.variant) = (array.settings.key, array.semaphores, array.variant as u32);
+        (end.key, end.semaphores, end.variant) = (array.settings.key, array.semaphores, array.scheme as u32);
     }
     let figures = [lifetime_ns, free, contended, spun_ns, slept, sleeps, wakes, served, recoveries];
     for (to, from) in end.figures.iter_mut().zip(figures) {

@@ -27,7 +27,7 @@ use std::rc::Rc;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use poundlock_core::platform::Atomic;
-use poundlock_core::semarray::{self, Array, Op, Report, Variant};
+use poundlock_core::semarray::{self, Array, Op, Report, Scheme};
 
 use crate::atomic::U32;
 use crate::engine::Engine;
@@ -50,7 +50,7 @@ const PATIENCE: Picoseconds = 1_000_000 * MICROSECOND;
 #[derive(Clone, Copy, Debug)]
 pub struct Sembench {
     /// The array.
-    pub variant: Variant,
+    pub variant: Scheme,
     /// How many threads sleep.
     pub threads: u32,
     /// How many of them the main thread takes off the list at a time.

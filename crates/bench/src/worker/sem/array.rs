@@ -5,7 +5,7 @@ use std::io;
 use std::mem;
 use std::ptr;
 
-use poundlock_core::semarray::{Op, Report, Variant};
+use poundlock_core::semarray::{Op, Report, Scheme};
 use serde::{Deserialize, Serialize};
 
 use super::failed;
@@ -74,8 +74,8 @@ pub(super) fn with_arrays<U: Use>(mechanism: Mechanism, user: U) -> Result<U::Ou
         Mechanism::Kernel => user.with::<Kernel>(),
         _ if mechanism.is_ours() => {
             // The environment chooses. An array that the kernel makes, or one of another variant, would be measured as well.
-            let chosen = poundlock_semarray::choice().variant;
-            if Variant::parse(mechanism.name()) != Some(chosen) {
+            let chosen = poundlock_semarray::choice().scheme;
+            if Scheme::parse(mechanism.name()) != Some(chosen) {
                 return Err(Error::Options(format!("arrays are {} here", chosen.name())));
             }
             user.with::<Ours>()

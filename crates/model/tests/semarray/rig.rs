@@ -4,10 +4,10 @@ use core::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use poundlock_core::semarray::{Array, Error, Layout, Op, Settings, Variant};
+use poundlock_core::semarray::{Array, Error, Layout, Op, Scheme, Settings};
 
-use crate::machine::{self, Machine, ProcessNumber, Simulated, State, ThreadNumber};
 use crate::model::{Answer, Model, Operation};
+use crate::system::{self, ProcessNumber, Simulated, State, System, ThreadNumber};
 
 /// Longer than any sleeper goes without looking at the array.
 pub(crate) const A_WHILE: u64 = 5_000_000_000;
@@ -24,7 +24,7 @@ pub(crate) enum Call {
     /// All values, at one moment.
     Values,
     Leave,
-    Bury(ProcessNumber),
+    Reap(ProcessNumber),
     /// The first call of another program.
     Succeed,
 }
@@ -49,7 +49,7 @@ impl View {
     /// Whether this is how the model's array looks.
     pub(crate) fn fits(view: &Option<View>, model: &Model) -> bool {
         let Some(view) = view else { return model.removed };
-        let last: Vec<u32> = model.last.iter().map(|process| process.map_or(0, machine::pid)).collect();
+        let last: Vec<u32> = model.last.iter().map(|process| process.map_or(0, system::pid)).collect();
         !model.removed
             && view.values == model.values
             && view.last == last
@@ -121,7 +121,7 @@ impl Call {
                 Answer::Done
             }
             // That it is gone has its effect at its death.
-            Call::Bury(_) => Answer::Done,
+            Call::Reap(_) => Answer::Done,
         };
         Some(Reply::Ended(answer))
     }
@@ -131,7 +131,7 @@ type Replies = Rc<RefCell<BTreeMap<ThreadNumber, Reply>>>;
 
 /// See the module's documentation.
 pub(crate) struct Rig {
-    pub(crate) machine: Rc<Machine>,
+    pub(crate) machine: Rc<System>,
     pub(crate) array: Array<'static, Simulated>,
     semaphores: usize,
     replies: Replies,
@@ -139,12 +139,12 @@ pub(crate) struct Rig {
 
 impl Rig {
     /// A new array of zeros, on a new machine.
-    pub(crate) fn new(semaphores: usize, variant: Variant) -> Rig {
-        let machine = Machine::new();
-        let layout = Layout::new(semaphores as u32, variant);
+    pub(crate) fn new(semaphores: usize, scheme: Scheme) -> Rig {
+        let machine = System::new();
+        let layout = Layout::new(semaphores as u32, scheme);
         let words = machine.memory(layout.words(), layout.initial());
         let settings = Settings { key: 0, uid: 1, gid: 1, cuid: 1, cgid: 1, mode: 0o600 };
-        let array = Array::format(words, semaphores as u32, variant, &settings).expect("it fits");
+        let array = Array::format(words, semaphores as u32, scheme, &settings).expect("it fits");
         Rig { machine, array, semaphores, replies: Rc::default() }
     }
 
@@ -156,7 +156,7 @@ impl Rig {
     /// As [`Rig::start`], as the thread of that index in its process.
     pub(crate) fn start_as(&self, process: ProcessNumber, index: Option<u32>, call: &Call) -> ThreadNumber {
         let (array, call, replies) = (self.array, call.clone(), self.replies.clone());
-        let slot = if let Call::Bury(gone) = call { self.machine.slot(gone) } else { 0 };
+        let slot = if let Call::Reap(gone) = call { self.machine.slot(gone) } else { 0 };
         let number = Rc::new(core::cell::Cell::new(0));
         let own = number.clone();
         let body = move || {
@@ -179,7 +179,7 @@ impl Rig {
                     }
                 }
                 Call::Leave => Reply::Ended(answer(array.leave())),
-                Call::Bury(_) => Reply::Ended(answer(array.bury(slot))),
+                Call::Reap(_) => Reply::Ended(answer(array.reap(slot))),
                 Call::Succeed => Reply::Ended(answer(array.succeed())),
             };
             replies.borrow_mut().insert(own.get(), reply);

@@ -1,6 +1,6 @@
 // Arrays found by key: processes that know nothing of each other meet there, and what is made, removed and found at the
 // same time by many of them stays one thing. With arguments it is one of those processes.
-#include "sem.h"
+#include "semarray.h"
 
 enum { ROUNDS = 2000, MAKERS = 8, STORM = 400 };
 

@@ -5,11 +5,11 @@
 //! each of its steps in turn, until the array was told, the place has its new holder if it may have, and that
 //! one holds the lock.
 
-use poundlock_core::semarray::Variant;
+use poundlock_core::semarray::Scheme;
 
-use crate::machine::{ProcessNumber, State, ThreadNumber};
 use crate::model::Answer;
 use crate::rig::{A_WHILE, Call, Reply, Rig, operation};
+use crate::system::{ProcessNumber, State, ThreadNumber};
 
 /// Holds the lock when it is killed, or calls exec.
 const FIRST: ProcessNumber = 0;
@@ -40,8 +40,8 @@ struct Counts {
 
 /// Each of the first holder, the heir and the new holder is held up before one of its steps. Returns which of
 /// them were.
-fn run(variant: Variant, end: End, steps: [u64; 3], counts: &mut Counts) -> [bool; 3] {
-    let rig = Rig::new(1, variant);
+fn run(scheme: Scheme, end: End, steps: [u64; 3], counts: &mut Counts) -> [bool; 3] {
+    let rig = Rig::new(1, scheme);
     let machine = rig.machine.clone();
     (0..3).for_each(|_| {
         machine.process();
@@ -74,7 +74,7 @@ fn run(variant: Variant, end: End, steps: [u64; 3], counts: &mut Counts) -> [boo
         assert!(is(thread, State::Ended), "{end:?} {steps:?}: nobody can use the array");
     };
     match end {
-        End::Killed => done(rig.call(OBSERVER, &Call::Bury(FIRST))),
+        End::Killed => done(rig.call(OBSERVER, &Call::Reap(FIRST))),
         End::Exec => machine.follow_program(FIRST),
     }
     if !machine.may_be_followed() {
@@ -109,13 +109,13 @@ fn run(variant: Variant, end: End, steps: [u64; 3], counts: &mut Counts) -> [boo
     there
 }
 
-fn every_step(variant: Variant, end: End) {
+fn every_step(scheme: Scheme, end: End) {
     let mut counts = Counts::default();
     let mut there = [true; 3];
     for first in 0.. {
         for heir in 0.. {
             for next in 0.. {
-                there = run(variant, end, [first, heir, next], &mut counts);
+                there = run(scheme, end, [first, heir, next], &mut counts);
                 if !there[2] {
                     break;
                 }
@@ -128,16 +128,16 @@ fn every_step(variant: Variant, end: End) {
             break;
         }
     }
-    println!("{}, {end:?}: {counts:?}", variant.name());
+    println!("{}, {end:?}: {counts:?}", scheme.name());
     assert!(counts.held > 0, "the heir was never held up beside a new holder");
 }
 
 #[test]
 fn the_next_process_in_a_slot_keeps_its_lock() {
-    Variant::ALL.into_iter().for_each(|variant| every_step(variant, End::Killed));
+    Scheme::ALL.into_iter().for_each(|scheme| every_step(scheme, End::Killed));
 }
 
 #[test]
 fn the_next_program_of_a_process_keeps_its_lock() {
-    Variant::ALL.into_iter().for_each(|variant| every_step(variant, End::Exec));
+    Scheme::ALL.into_iter().for_each(|scheme| every_step(scheme, End::Exec));
 }

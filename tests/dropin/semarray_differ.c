@@ -9,7 +9,7 @@
 // in order, ends of threads (the first one's too), and execs.
 //
 // Unlike the other programs here it writes to standard output. It exits with 1 if a step does not come to an end.
-#include "sem.h"
+#include "semarray.h"
 #include <poll.h>
 #include <sys/prctl.h>
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use loom::cell::UnsafeCell;
 use loom::thread::JoinHandle;
-use poundlock_core::semarray::{self, Error, Op, Variant};
+use poundlock_core::semarray::{self, Error, Op, Scheme};
 use poundlock_model::{Fault, Model, Operation, Report, Settings, THREADS, World, explore_array};
 
 use crate::common::{DEADLOCK, UNORDERED, caught, faulty};
@@ -98,12 +98,12 @@ fn operator(
 /// Two take one semaphore in turns.
 fn exclusion(
     name: &str,
-    variant: Variant,
+    scheme: Scheme,
     preemptions: usize,
     settings: Settings,
     operations: [&'static [Op]; 2],
 ) -> Report {
-    explore_array(name, preemptions, settings, 2, variant, move |world, array| {
+    explore_array(name, preemptions, settings, 2, scheme, move |world, array| {
         world.unexplored(|| array.set_value(0, 1)).expect("it is there");
         let guarded = Guarded::new();
         let [take, give] = operations;
@@ -133,22 +133,22 @@ const GIVE_SECOND: &[Op] = &[Op { num: 1, change: 1, flags: 0 }];
 const ZERO: &[Op] = &[Op { num: 0, change: 0, flags: 0 }];
 const GIVE_UNDO: &[Op] = &[Op { num: 0, change: 1, flags: Op::UNDO }];
 
-/// How many preemptions are explored where many threads meet: in the variants, which differ little, fewer.
-fn preemptions(variant: Variant) -> usize {
-    if variant == Variant::After { 2 } else { 1 }
+/// How many preemptions are explored where many threads meet: in the schemes, which differ little, fewer.
+fn preemptions(scheme: Scheme) -> usize {
+    if scheme == Scheme::After { 2 } else { 1 }
 }
 
-fn two_operations(variant: Variant) {
-    let report = exclusion("two operations", variant, 2, TWO, [TAKE, GIVE]);
+fn two_operations(scheme: Scheme) {
+    let report = exclusion("two operations", scheme, 2, TWO, [TAKE, GIVE]);
     assert!(report.sleeps > 0, "nobody slept");
-    let report = exclusion("two of several operations", variant, 1, TWO, [TAKE_BOTH, GIVE_BOTH]);
+    let report = exclusion("two of several operations", scheme, 1, TWO, [TAKE_BOTH, GIVE_BOTH]);
     assert!(report.sleeps > 0, "nobody slept");
-    exclusion("two operations, restless", variant, 1, Settings { restless: 2, ..TWO }, [TAKE, GIVE]);
+    exclusion("two operations, restless", scheme, 1, Settings { restless: 2, ..TWO }, [TAKE, GIVE]);
 }
 
 /// Gives while another goes to sleep.
-fn give_to_one(name: &str, variant: Variant, preemptions: usize, settings: Settings) -> Report {
-    explore_array(name, preemptions, settings, 1, variant, |world, array| {
+fn give_to_one(name: &str, scheme: Scheme, preemptions: usize, settings: Settings) -> Report {
+    explore_array(name, preemptions, settings, 1, scheme, |world, array| {
         let guarded = Guarded::new();
         let taker = world.spawn(1, {
             let guarded = guarded.clone();
@@ -167,8 +167,8 @@ fn give_to_one(name: &str, variant: Variant, preemptions: usize, settings: Setti
 }
 
 /// Two sleepers, one that gives to one of them, and one that removes the array.
-fn sleepers_and_removal(name: &str, variant: Variant, preemptions: usize, settings: Settings) -> Report {
-    explore_array(name, preemptions, settings, 1, variant, |world, array| {
+fn sleepers_and_removal(name: &str, scheme: Scheme, preemptions: usize, settings: Settings) -> Report {
+    explore_array(name, preemptions, settings, 1, scheme, |world, array| {
         let sleepers = world.unexplored(|| {
             [1, 2].map(|index| {
                 let sleeper = operator(world, index, array, TAKE, None);
@@ -195,8 +195,8 @@ fn sleepers_and_removal(name: &str, variant: Variant, preemptions: usize, settin
 }
 
 /// One that is about to sleep, and one that removes the array.
-fn removal(variant: Variant) {
-    let report = explore_array("removal", 2, TWO, 1, variant, |world, array| {
+fn removal(scheme: Scheme) {
+    let report = explore_array("removal", 2, TWO, 1, scheme, |world, array| {
         let taker = operator(world, 1, array, TAKE, None);
         array.remove().expect("it is there");
         let result = taker.join().unwrap();
@@ -205,13 +205,13 @@ fn removal(variant: Variant) {
     });
     assert!(report.sleeps > 0);
     let report =
-        sleepers_and_removal("two sleepers, one waker and a removal", variant, preemptions(variant), FOUR);
+        sleepers_and_removal("two sleepers, one waker and a removal", scheme, preemptions(scheme), FOUR);
     assert!(report.reached[PROCEEDED] > 0 && report.reached[REFUSED] > 0, "{report:?}");
 }
 
 /// One sleeper whose time passes while another gives.
-fn time_out(name: &str, variant: Variant, preemptions: usize, settings: Settings) -> Report {
-    explore_array(name, preemptions, settings, 1, variant, |world, array| {
+fn time_out(name: &str, scheme: Scheme, preemptions: usize, settings: Settings) -> Report {
+    explore_array(name, preemptions, settings, 1, scheme, |world, array| {
         let sleeper = world.unexplored(|| {
             let sleeper = operator(world, 1, array, TAKE, Some(PATIENCE));
             world.await_sleep(1);
@@ -230,15 +230,15 @@ fn time_out(name: &str, variant: Variant, preemptions: usize, settings: Settings
     })
 }
 
-fn time_outs(variant: Variant) {
+fn time_outs(scheme: Scheme) {
     let settings = Settings { mortal: true, ..THREE };
-    let report = time_out("a waker and a time-out", variant, 2, settings);
+    let report = time_out("a waker and a time-out", scheme, 2, settings);
     assert!(report.reached[PROCEEDED] > 0 && report.reached[REFUSED] > 0, "{report:?}");
 }
 
-/// Of two sleepers elsewhere, the giver wakes one, the other's deputy; a third of the same process is the sentinel.
-fn wake_by_deputy(name: &str, variant: Variant, preemptions: usize, settings: Settings) -> Report {
-    explore_array(name, preemptions, settings, 2, variant, |world, array| {
+/// Of two sleepers elsewhere, the giver wakes one, the other's delegate; a third of the same process is the sentinel.
+fn wake_by_delegate(name: &str, scheme: Scheme, preemptions: usize, settings: Settings) -> Report {
+    explore_array(name, preemptions, settings, 2, scheme, |world, array| {
         let asleep = |index, operations| {
             let sleeper = operator(world, index, array, operations, None);
             world.await_sleep(index);
@@ -258,10 +258,10 @@ fn wake_by_deputy(name: &str, variant: Variant, preemptions: usize, settings: Se
 
 const ELSEWHERE: Settings = Settings { processes: [0, 1, 1, 1, 0], tags: [1, 0, 2, 2, 0], ..FOUR };
 
-/// A deputy that may give up as it is told; there are too many schedules for all, so either comes first.
-fn deputy_in_time(name: &str, variant: Variant, giver_first: bool) -> Report {
+/// A delegate that may give up as it is told; there are too many schedules for all, so either comes first.
+fn delegate_in_time(name: &str, scheme: Scheme, giver_first: bool) -> Report {
     let settings = Settings { mortal: true, ..ELSEWHERE };
-    explore_array(name, 1, settings, 1, variant, move |world, array| {
+    explore_array(name, 1, settings, 1, scheme, move |world, array| {
         let [first, second] = world.unexplored(|| {
             [(2, Some(PATIENCE)), (3, None)].map(|(index, patience)| {
                 let sleeper = operator(world, index, array, TAKE, patience);
@@ -292,17 +292,17 @@ fn deputy_in_time(name: &str, variant: Variant, giver_first: bool) -> Report {
     })
 }
 
-fn deputies(variant: Variant) {
-    wake_by_deputy("a deputy", variant, preemptions(variant), ELSEWHERE);
-    let report = deputy_in_time("a deputy and a time-out", variant, true);
+fn delegates(scheme: Scheme) {
+    wake_by_delegate("a delegate", scheme, preemptions(scheme), ELSEWHERE);
+    let report = delegate_in_time("a delegate and a time-out", scheme, true);
     assert!(report.reached[PROCEEDED] > 0, "{report:?}");
-    let report = deputy_in_time("a time-out and a deputy", variant, false);
+    let report = delegate_in_time("a time-out and a delegate", scheme, false);
     assert!(report.reached[REFUSED] > 0, "{report:?}");
 }
 
 /// One waits for zero while two take what there is.
-fn zero(variant: Variant) {
-    let report = explore_array("zero", preemptions(variant), THREE, 1, variant, |world, array| {
+fn zero(scheme: Scheme) {
+    let report = explore_array("zero", preemptions(scheme), THREE, 1, scheme, |world, array| {
         world.unexplored(|| array.set_value(0, 2)).expect("it is there");
         let waiter = operator(world, 1, array, ZERO, None);
         let taker = operator(world, 2, array, TAKE, None);
@@ -315,8 +315,8 @@ fn zero(variant: Variant) {
 }
 
 /// Two wait, and get what two give: nothing is lost between the one's wake-ups and the other's.
-fn two_givers(variant: Variant) {
-    let report = explore_array("two givers", preemptions(variant), FOUR, 1, variant, |world, array| {
+fn two_givers(scheme: Scheme) {
+    let report = explore_array("two givers", preemptions(scheme), FOUR, 1, scheme, |world, array| {
         let sleepers = world.unexplored(|| {
             [1, 2].map(|index| {
                 let sleeper = operator(world, index, array, TAKE, None);
@@ -346,14 +346,14 @@ enum Newcomer {
 /// long.
 fn killed(
     name: &str,
-    variant: Variant,
+    scheme: Scheme,
     preemptions: usize,
     nth: u32,
     operations: &'static [Op],
     comes: Newcomer,
 ) -> bool {
     let settings = Settings { mortal: true, ..FOUR };
-    let report = explore_array(name, preemptions, settings, 1, variant, move |world, array| {
+    let report = explore_array(name, preemptions, settings, 1, scheme, move |world, array| {
         let done = Rc::new(Cell::new(0));
         let finishing = |index, operations| {
             let done = done.clone();
@@ -397,7 +397,7 @@ fn killed(
         array.values(|_, seen| value = seen).expect("it is there");
         if !survived {
             // Its records are given back.
-            array.bury(2).expect("it is there");
+            array.reap(2).expect("it is there");
         }
         left_is(array, u32::from(survived && operations[0].flags & Op::UNDO != 0));
         // One has been taken; the victim's is there if it came so far. If it was adjusted, the newcomer's may be, who came
@@ -410,11 +410,11 @@ fn killed(
 }
 
 /// Before every `stride`th step of a call.
-fn deaths(variant: Variant, stride: u32, preemptions: usize) {
+fn deaths(scheme: Scheme, stride: u32, preemptions: usize) {
     for (name, operations) in [("killed", GIVE_TWO), ("killed with adjustments", GIVE_UNDO)] {
         for (when, comes) in [("meanwhile", Newcomer::Meanwhile), ("afterwards", Newcomer::Afterwards)] {
             let mut nth = 1;
-            while killed(&format!("{name} at {nth}, {when}"), variant, preemptions, nth, operations, comes) {
+            while killed(&format!("{name} at {nth}, {when}"), scheme, preemptions, nth, operations, comes) {
                 nth += stride;
             }
             assert!(nth > 30, "it is over so soon: {nth}");
@@ -422,51 +422,51 @@ fn deaths(variant: Variant, stride: u32, preemptions: usize) {
     }
 }
 
-fn killed_anywhere(variant: Variant) {
-    let stride = match variant {
-        Variant::After => 1,
+fn killed_anywhere(scheme: Scheme) {
+    let stride = match scheme {
+        Scheme::After => 1,
         // Those who leave requests come in many more orders.
-        Variant::Combining => 41,
+        Scheme::Combining => 41,
         _ => 13,
     };
-    deaths(variant, stride, 1);
+    deaths(scheme, stride, 1);
 }
 
-macro_rules! for_each_variant {
+macro_rules! for_each_scheme {
     ($($model:ident)*) => {
-        for_each_variant!(@ after After $($model)*);
-        for_each_variant!(@ before Before $($model)*);
-        for_each_variant!(@ combining Combining $($model)*);
-        for_each_variant!(@ shared_line SharedLine $($model)*);
+        for_each_scheme!(@ after After $($model)*);
+        for_each_scheme!(@ before Before $($model)*);
+        for_each_scheme!(@ combining Combining $($model)*);
+        for_each_scheme!(@ shared_line SharedLine $($model)*);
     };
-    (@ $module:ident $variant:ident $($model:ident)*) => {
+    (@ $module:ident $scheme:ident $($model:ident)*) => {
         mod $module {
             $(
                 #[test]
                 fn $model() {
-                    super::$model(poundlock_core::semarray::Variant::$variant);
+                    super::$model(poundlock_core::semarray::Scheme::$scheme);
                 }
             )*
         }
     };
 }
 
-for_each_variant!(two_operations removal time_outs zero two_givers deputies killed_anywhere);
+for_each_scheme!(two_operations removal time_outs zero two_givers delegates killed_anywhere);
 
 // Planted bugs.
 
-const AFTER: Variant = Variant::After;
+const AFTER: Scheme = Scheme::After;
 
 #[test]
 fn a_lost_wake_up() {
     caught(&[DEADLOCK], || give_to_one("a lost wake-up", AFTER, 2, faulty(TWO, Fault::LoseWake(0))));
 }
 
-/// The second wake-up is the deputy's.
+/// The second wake-up is the delegate's.
 #[test]
-fn a_deputy_that_wakes_nobody() {
+fn a_delegate_that_wakes_nobody() {
     caught(&[DEADLOCK], || {
-        wake_by_deputy("a deputy that wakes nobody", AFTER, 2, faulty(ELSEWHERE, Fault::LoseWake(1)))
+        wake_by_delegate("a delegate that wakes nobody", AFTER, 2, faulty(ELSEWHERE, Fault::LoseWake(1)))
     });
 }
 

@@ -2,7 +2,7 @@
 // nobody else touches the array from then on.
 //
 //     sem_group ROUNDS
-#include "sem.h"
+#include "semarray.h"
 #include <sys/prctl.h>
 
 enum { MEMBERS = 6 };

@@ -4,7 +4,7 @@
 //     sem_time_namespace [ID VALUE]
 //
 // With arguments: what the program runs after an exec that has taken it to another time namespace.
-#include "sem.h"
+#include "semarray.h"
 #include <sched.h>
 
 #ifndef CLONE_NEWTIME

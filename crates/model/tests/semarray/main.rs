@@ -3,7 +3,7 @@
 
 mod crash;
 mod histories;
-mod machine;
 mod model;
 mod rig;
+mod system;
 mod take_over;

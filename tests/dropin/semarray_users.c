@@ -1,6 +1,6 @@
 // Who may do what with an array. As root, children become another user, before and after exec; otherwise what needs two
 // users is left out. With the argument "alone" it is what such a child runs.
-#include "sem.h"
+#include "semarray.h"
 #include <grp.h>
 
 enum { NOBODY = 65534 };

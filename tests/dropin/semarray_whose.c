@@ -4,7 +4,7 @@
 //     sem_whose kernel|ours|all
 //
 // The first argument says who has arrays that no other user can open, and those that others can.
-#include "sem.h"
+#include "semarray.h"
 #include <dlfcn.h>
 
 // A system call by its instruction: the C library's `syscall` leads to the library as well. -1 if it failed.

@@ -7,14 +7,14 @@
 
 use std::collections::BTreeSet;
 
-use poundlock_core::semarray::Variant;
+use poundlock_core::semarray::Scheme;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use crate::machine::{self, Fault, ProcessNumber, State, ThreadNumber};
 use crate::model::{LARGEST, Model, Operation};
 use crate::rig::{A_WHILE, Call, Reply, Rig, View};
+use crate::system::{self, Fault, ProcessNumber, State, ThreadNumber};
 
 /// Processes at a time.
 const PROCESSES: usize = 3;
@@ -215,8 +215,8 @@ struct Course {
 }
 
 impl Course {
-    fn new(semaphores: usize, variant: Variant) -> Course {
-        let rig = Rig::new(semaphores, variant);
+    fn new(semaphores: usize, scheme: Scheme) -> Course {
+        let rig = Rig::new(semaphores, scheme);
         let processes = core::array::from_fn(|_| rig.machine.process());
         let observer = rig.machine.process();
         Course {
@@ -327,7 +327,7 @@ impl Course {
                 // A request of one that has no patience may sleep for a moment, as in the kernel: long enough for others
                 // to be seen.
                 if let Call::Operate(_, patience @ Some(0)) = &mut call
-                    && self.rig.array.variant() == Variant::Combining
+                    && self.rig.array.scheme() == Scheme::Combining
                     && requests.len() > 1
                 {
                     *patience = None;
@@ -405,7 +405,7 @@ impl Course {
             self.seats[place * THREADS + seat] = None;
         }
         self.processes[place] = if in_its_slot {
-            self.rig.now(self.observer, &Call::Bury(dead));
+            self.rig.now(self.observer, &Call::Reap(dead));
             self.rig.machine.process_in_place_of(dead)
         } else {
             self.dead.push(dead);
@@ -467,7 +467,7 @@ impl Course {
             self.check();
         }
         for process in std::mem::take(&mut self.dead) {
-            self.rig.now(self.observer, &Call::Bury(process));
+            self.rig.now(self.observer, &Call::Reap(process));
         }
         self.check();
         let left = self.rig.array.audit().expect("it was just whole");
@@ -475,7 +475,7 @@ impl Course {
     }
 }
 
-/// How many histories of each variant: set `POUNDLOCK_HISTORIES` for more than these.
+/// How many histories of each scheme: set `POUNDLOCK_HISTORIES` for more than these.
 fn cases() -> u32 {
     match std::env::var("POUNDLOCK_HISTORIES") {
         Ok(number) => number.parse().expect("POUNDLOCK_HISTORIES is a number"),
@@ -483,16 +483,16 @@ fn cases() -> u32 {
     }
 }
 
-fn happen(history: &History, variant: Variant) {
-    let mut course = Course::new(history.semaphores, variant);
+fn happen(history: &History, scheme: Scheme) {
+    let mut course = Course::new(history.semaphores, scheme);
     for step in &history.steps {
         course.take(step);
     }
     course.finish();
 }
 
-macro_rules! for_each_variant {
-    ($($name:ident $variant:ident,)*) => {
+macro_rules! for_each_scheme {
+    ($($name:ident $scheme:ident,)*) => {
         proptest! {
             #![proptest_config(ProptestConfig {
                 cases: cases(),
@@ -504,14 +504,14 @@ macro_rules! for_each_variant {
             $(
                 #[test]
                 fn $name(history in history()) {
-                    happen(&history, Variant::$variant);
+                    happen(&history, Scheme::$scheme);
                 }
             )*
         }
     };
 }
 
-for_each_variant! {
+for_each_scheme! {
     after After,
     before Before,
     combining Combining,
@@ -520,14 +520,14 @@ for_each_variant! {
 
 /// Whether random histories notice what is wrong.
 fn noticed(fault: Fault) {
-    machine::plant(fault);
+    system::plant(fault);
     let config =
         ProptestConfig { failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() };
     let found = TestRunner::new(config).run(&history(), |history| {
-        happen(&history, Variant::After);
+        happen(&history, Scheme::After);
         Ok(())
     });
-    machine::plant(Fault::None);
+    system::plant(Fault::None);
     assert!(found.is_err(), "nobody noticed {fault:?}");
 }
 

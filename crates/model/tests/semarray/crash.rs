@@ -7,11 +7,11 @@
 
 use std::collections::BTreeSet;
 
-use poundlock_core::semarray::{Audit, Variant};
+use poundlock_core::semarray::{Audit, Scheme};
 
-use crate::machine::{self, Fault, ProcessNumber, State, ThreadNumber};
 use crate::model::{Model, Operation};
 use crate::rig::{A_WHILE, Call, Reply, Rig, View, operation, undo};
+use crate::system::{self, Fault, ProcessNumber, State, ThreadNumber};
 
 /// The process that is killed.
 const VICTIM: ProcessNumber = 0;
@@ -51,13 +51,13 @@ enum Rescue {
     /// Nobody does, but time passes.
     Time,
     /// Somebody is told.
-    Bury,
+    Reap,
     /// It was not killed, but runs another program, which is the first to use the array.
     Succeed,
     /// Somebody uses the array, and is killed before this step; then somebody else does.
     Killed(u64),
     /// Somebody is told, and is killed before this step; then time passes.
-    KilledBurying(u64),
+    KilledReaping(u64),
 }
 
 /// How a run ended.
@@ -79,8 +79,8 @@ struct Course {
 }
 
 impl Course {
-    fn new(scenario: &Scenario, variant: Variant) -> Course {
-        let rig = Rig::new(scenario.semaphores, variant);
+    fn new(scenario: &Scenario, scheme: Scheme) -> Course {
+        let rig = Rig::new(scenario.semaphores, scheme);
         for _ in 0..PROCESSES + 2 {
             rig.machine.process();
         }
@@ -177,8 +177,8 @@ fn possible(
     all
 }
 
-fn run(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>, rescue: Rescue) -> Outcome {
-    let mut course = Course::new(scenario, variant);
+fn run(scenario: &Scenario, scheme: Scheme, step: u64, without: Option<usize>, rescue: Rescue) -> Outcome {
+    let mut course = Course::new(scenario, scheme);
     let machine = course.rig.machine.clone();
     let before = course.model.clone();
     match without {
@@ -234,8 +234,8 @@ fn run(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>,
     match rescue {
         Rescue::Use => {}
         Rescue::Time => machine.pass(A_WHILE),
-        Rescue::Bury => {
-            course.rig.now(OBSERVER, &Call::Bury(VICTIM));
+        Rescue::Reap => {
+            course.rig.now(OBSERVER, &Call::Reap(VICTIM));
         }
         Rescue::Succeed => {
             course.rig.now(VICTIM, &Call::Succeed);
@@ -245,9 +245,9 @@ fn run(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>,
             course.rig.call(RESCUER, &Call::Values);
             rescued = !machine.is_alive(RESCUER);
         }
-        Rescue::KilledBurying(step) => {
+        Rescue::KilledReaping(step) => {
             machine.kill_at(RESCUER, step);
-            course.rig.call(RESCUER, &Call::Bury(VICTIM));
+            course.rig.call(RESCUER, &Call::Reap(VICTIM));
             rescued = !machine.is_alive(RESCUER);
             machine.pass(A_WHILE);
         }
@@ -309,7 +309,7 @@ impl Course {
         }
         for process in 0..PROCESSES + 2 {
             if !self.rig.machine.is_alive(process) {
-                self.rig.now(OBSERVER, &Call::Bury(process));
+                self.rig.now(OBSERVER, &Call::Reap(process));
             }
         }
         self.check();
@@ -319,15 +319,15 @@ impl Course {
 }
 
 /// Kills the victim before each of its steps, with each way to the rescue.
-fn every_step(scenario: &Scenario, variant: Variant) -> (u64, u64) {
+fn every_step(scenario: &Scenario, scheme: Scheme) -> (u64, u64) {
     let mut runs = 0;
     let mut steps = 0;
-    for rescue in [Rescue::Use, Rescue::Time, Rescue::Bury, Rescue::Succeed] {
+    for rescue in [Rescue::Use, Rescue::Time, Rescue::Reap, Rescue::Succeed] {
         steps = (0..)
             .find(|step| {
                 runs += 1;
-                note(scenario, variant, *step, None, rescue);
-                run(scenario, variant, *step, None, rescue) == Outcome::Over
+                note(scenario, scheme, *step, None, rescue);
+                run(scenario, scheme, *step, None, rescue) == Outcome::Over
             })
             .expect("it ends");
         assert!(steps > 0, "{}: the victim takes no step", scenario.name);
@@ -350,7 +350,7 @@ impl Drop for Sayer {
     }
 }
 
-fn note(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>, rescue: Rescue) {
+fn note(scenario: &Scenario, scheme: Scheme, step: u64, without: Option<usize>, rescue: Rescue) {
     NOTED.with_borrow_mut(|noted| {
         use core::fmt::Write as _;
         noted.clear();
@@ -358,7 +358,7 @@ fn note(scenario: &Scenario, variant: Variant, step: u64, without: Option<usize>
             noted,
             "{:?} ({}), killed before step {step}, without {without:?}, then {rescue:?}",
             scenario.name,
-            variant.name()
+            scheme.name()
         );
     });
 }
@@ -592,10 +592,10 @@ fn scenarios() -> Vec<Scenario> {
             one(2, 1),
         ),
         bereft(
-            "bury one",
+            "reap one",
             vec![(1, several_undo(&[(0, 2), (1, 1)])), (1, one(2, -1)), (2, one(0, 0))],
             &[1],
-            Call::Bury(1),
+            Call::Reap(1),
         ),
         bereft(
             "pass over the dead",
@@ -625,33 +625,33 @@ fn scenarios() -> Vec<Scenario> {
 }
 
 /// The victim alone is killed.
-fn one_death(variant: Variant) {
+fn one_death(scheme: Scheme) {
     let _sayer = Sayer;
     let (mut steps, mut runs) = (0, 0);
     for scenario in scenarios() {
-        let (of_this, runs_of_this) = every_step(&scenario, variant);
+        let (of_this, runs_of_this) = every_step(&scenario, scheme);
         steps += of_this;
         runs += runs_of_this;
     }
-    println!("{}: killed before each of {steps} steps, {runs} runs", variant.name());
+    println!("{}: killed before each of {steps} steps, {runs} runs", scheme.name());
 }
 
 /// And whoever comes to the rescue. Of every victim's step and every rescuer's step one in so many combinations, and every
 /// step of each.
-fn two_deaths(variant: Variant, one_in: u64) {
+fn two_deaths(scheme: Scheme, one_in: u64) {
     let _sayer = Sayer;
     let mut runs = 0;
     for scenario in scenarios() {
-        for (kind, rescue) in [Rescue::Killed as fn(u64) -> Rescue, Rescue::KilledBurying].iter().enumerate()
+        for (kind, rescue) in [Rescue::Killed as fn(u64) -> Rescue, Rescue::KilledReaping].iter().enumerate()
         {
             let mut over = false;
             let mut step = 0;
             while !over {
                 let mut second = (step + kind as u64) % one_in;
                 loop {
-                    note(&scenario, variant, step, None, rescue(second));
+                    note(&scenario, scheme, step, None, rescue(second));
                     runs += 1;
-                    match run(&scenario, variant, step, None, rescue(second)) {
+                    match run(&scenario, scheme, step, None, rescue(second)) {
                         Outcome::Checked => second += one_in,
                         Outcome::NotKilled => break,
                         Outcome::Over => {
@@ -664,11 +664,11 @@ fn two_deaths(variant: Variant, one_in: u64) {
             }
         }
     }
-    println!("{}: and those who came to the rescue, {runs} runs", variant.name());
+    println!("{}: and those who came to the rescue, {runs} runs", scheme.name());
 }
 
 /// A killed process's last stores are missing, as far as the orderings allow the compiler to have moved them.
-fn missing_stores(variant: Variant) {
+fn missing_stores(scheme: Scheme) {
     let _sayer = Sayer;
     let mut runs = 0;
     for scenario in scenarios() {
@@ -676,9 +676,9 @@ fn missing_stores(variant: Variant) {
         let mut step = 0;
         while !over {
             for nth in 0.. {
-                note(&scenario, variant, step, Some(nth), Rescue::Use);
+                note(&scenario, scheme, step, Some(nth), Rescue::Use);
                 runs += 1;
-                match run(&scenario, variant, step, Some(nth), Rescue::Use) {
+                match run(&scenario, scheme, step, Some(nth), Rescue::Use) {
                     Outcome::Checked => {}
                     Outcome::NotKilled => break,
                     Outcome::Over => {
@@ -690,11 +690,11 @@ fn missing_stores(variant: Variant) {
             step += 1;
         }
     }
-    println!("{}: without a store, {runs} runs", variant.name());
+    println!("{}: without a store, {runs} runs", scheme.name());
 }
 
 /// The greatest calls fill the journal most.
-fn greatest(variant: Variant) {
+fn greatest(scheme: Scheme) {
     let _sayer = Sayer;
     let each = |change: &dyn Fn(usize) -> (usize, i32)| {
         Call::Operate((0..500).map(change).map(|(num, change)| undo(num, change)).collect(), None)
@@ -728,46 +728,46 @@ fn greatest(variant: Variant) {
     for scenario in &scenarios {
         let mut step = 0;
         loop {
-            note(scenario, variant, step, None, Rescue::Use);
+            note(scenario, scheme, step, None, Rescue::Use);
             runs += 1;
-            if run(scenario, variant, step, None, Rescue::Use) == Outcome::Over {
+            if run(scenario, scheme, step, None, Rescue::Use) == Outcome::Over {
                 break;
             }
             step += 41;
         }
     }
-    println!("{}: the greatest calls, {runs} runs", variant.name());
+    println!("{}: the greatest calls, {runs} runs", scheme.name());
 }
 
-macro_rules! for_each_variant {
-    ($($module:ident $variant:ident $one_in:literal,)*) => {$(
+macro_rules! for_each_scheme {
+    ($($module:ident $scheme:ident $one_in:literal,)*) => {$(
         mod $module {
             use super::*;
 
             #[test]
             fn one_is_killed() {
-                one_death(Variant::$variant);
+                one_death(Scheme::$scheme);
             }
 
             #[test]
             fn the_rescuer_is_killed() {
-                two_deaths(Variant::$variant, $one_in);
+                two_deaths(Scheme::$scheme, $one_in);
             }
 
             #[test]
             fn in_the_greatest_calls() {
-                greatest(Variant::$variant);
+                greatest(Scheme::$scheme);
             }
 
             #[test]
             fn the_last_stores_are_missing() {
-                missing_stores(Variant::$variant);
+                missing_stores(Scheme::$scheme);
             }
         }
     )*};
 }
 
-for_each_variant! {
+for_each_scheme! {
     after After 24,
     before Before 96,
     combining Combining 96,
@@ -776,33 +776,33 @@ for_each_variant! {
 
 /// Tests that do not find what is wrong are none.
 fn caught(fault: Fault, test: impl FnOnce() + std::panic::UnwindSafe) {
-    machine::plant(fault);
+    system::plant(fault);
     let found = std::panic::catch_unwind(test);
-    machine::plant(Fault::None);
+    system::plant(Fault::None);
     assert!(found.is_err(), "nobody noticed {fault:?}");
 }
 
 #[test]
 fn a_journal_without_entries() {
-    caught(Fault::Frozen(Audit::JOURNAL_LENGTH), || one_death(Variant::After));
+    caught(Fault::Frozen(Audit::JOURNAL_LENGTH), || one_death(Scheme::After));
 }
 
 #[test]
 fn a_value_that_is_set_by_nobody() {
-    caught(Fault::Frozen(Audit::STAGED), || one_death(Variant::After));
+    caught(Fault::Frozen(Audit::STAGED), || one_death(Scheme::After));
 }
 
 #[test]
 fn half_of_the_adjustments() {
-    caught(Fault::Frozen(Audit::LEAVING), || two_deaths(Variant::After, 1));
+    caught(Fault::Frozen(Audit::LEAVING), || two_deaths(Scheme::After, 1));
 }
 
 #[test]
 fn a_death_that_nobody_sees() {
-    caught(Fault::Immortal, || one_death(Variant::After));
+    caught(Fault::Immortal, || one_death(Scheme::After));
 }
 
 #[test]
 fn stores_in_any_order() {
-    caught(Fault::Unordered, || missing_stores(Variant::After));
+    caught(Fault::Unordered, || missing_stores(Scheme::After));
 }

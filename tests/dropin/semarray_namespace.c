@@ -1,7 +1,7 @@
 // A process in another IPC namespace has none of the arrays of the one that it came from: it neither finds
 // them nor operates on them, however it came there, and what it did there with SEM_UNDO was undone when it
 // left.
-#include "sem.h"
+#include "semarray.h"
 #include <sched.h>
 
 enum { NOT_PERMITTED = 77 };

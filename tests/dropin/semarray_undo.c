@@ -1,6 +1,6 @@
 // SEM_UNDO: what a process did is undone when it ends, however it ends, and not before; threads, forks and execs are no
 // ends. With the argument "held ..." it is what the tests of exec run.
-#include "sem.h"
+#include "semarray.h"
 #include <spawn.h>
 #include <sys/prctl.h>
 

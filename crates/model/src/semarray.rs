@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, Once};
 
-use poundlock_core::semarray::{Array, Layout, Settings as ArraySettings, Variant};
+use poundlock_core::semarray::{Array, Layout, Scheme, Settings as ArraySettings};
 
 use crate::atomic::U32;
 use crate::explore::explore;
@@ -37,11 +37,11 @@ pub fn explore_array(
     preemptions: usize,
     settings: Settings,
     semaphores: u32,
-    variant: Variant,
+    scheme: Scheme,
     body: impl Fn(&World, Array<'static, Model>) + Send + Sync + 'static,
 ) -> Report {
     be_quiet_about_discoveries();
-    let layout = Layout::new(semaphores, variant);
+    let layout = Layout::new(semaphores, scheme);
     let words = memory(layout.words());
     let body = Arc::new(body);
     let report = loop {
@@ -56,7 +56,7 @@ pub fn explore_array(
                 });
                 let array = world.unexplored(|| {
                     let settings = ArraySettings { key: 0, uid: 0, gid: 0, cuid: 0, cgid: 0, mode: 0 };
-                    Array::format(words, semaphores, variant, &settings).expect("it fits")
+                    Array::format(words, semaphores, scheme, &settings).expect("it fits")
                 });
                 body(world, array);
                 if note(words) {

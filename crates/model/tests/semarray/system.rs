@@ -79,7 +79,7 @@ struct OneProcess {
     id: u32,
     alive: bool,
     /// It was seen off: its slot may be given to another.
-    buried: bool,
+    reaped: bool,
     /// It runs another program, which has not used the array yet.
     replaced: bool,
     /// Threads of it that are taking a lock over.
@@ -88,7 +88,7 @@ struct OneProcess {
 
 impl OneProcess {
     fn new(slot: u32, number: ProcessNumber) -> Self {
-        OneProcess { slot, id: pid(number), alive: true, buried: false, replaced: false, taking_over: 0 }
+        OneProcess { slot, id: pid(number), alive: true, reaped: false, replaced: false, taking_over: 0 }
     }
 }
 
@@ -133,7 +133,7 @@ impl Memory {
 }
 
 /// See the module's documentation.
-pub(crate) struct Machine {
+pub(crate) struct System {
     processes: RefCell<Vec<OneProcess>>,
     threads: RefCell<Vec<Thread>>,
     /// The thread that runs; none: the test itself.
@@ -195,12 +195,12 @@ pub(crate) fn plant(fault: Fault) {
 
 std::thread_local! {
     static FAULT: Cell<Fault> = const { Cell::new(Fault::None) };
-    static CURRENT: Cell<*const Machine> = const { Cell::new(core::ptr::null()) };
+    static CURRENT: Cell<*const System> = const { Cell::new(core::ptr::null()) };
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
     static MEMORIES: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Drop for Machine {
+impl Drop for System {
     fn drop(&mut self) {
         CURRENT.set(core::ptr::null());
         for thread in self.threads.get_mut() {
@@ -223,9 +223,9 @@ fn recycle(mut body: Body) {
     STACKS.with_borrow_mut(|stacks| stacks.push(body.into_stack()));
 }
 
-impl Machine {
-    pub(crate) fn new() -> Rc<Machine> {
-        let machine = Rc::new(Machine {
+impl System {
+    pub(crate) fn new() -> Rc<System> {
+        let machine = Rc::new(System {
             processes: RefCell::default(),
             threads: RefCell::default(),
             running: Cell::new(None),
@@ -253,7 +253,7 @@ impl Machine {
         machine
     }
 
-    fn current<'a>() -> &'a Machine {
+    fn current<'a>() -> &'a System {
         let machine = CURRENT.get();
         assert!(!machine.is_null(), "an array is used outside its machine");
         // SAFETY: it is there until it takes itself off, when it is dropped, and references do not outlive the call
@@ -288,8 +288,8 @@ impl Machine {
     /// A new process, in the slot of one that every array has been told is gone.
     pub(crate) fn process_in_place_of(&self, old: ProcessNumber) -> ProcessNumber {
         let mut processes = self.processes.borrow_mut();
-        assert!(!processes[old].alive && !processes[old].buried);
-        processes[old].buried = true;
+        assert!(!processes[old].alive && !processes[old].reaped);
+        processes[old].reaped = true;
         let number = processes.len();
         let slot = processes[old].slot;
         processes.push(OneProcess::new(slot, number));
@@ -329,7 +329,7 @@ impl Machine {
         self.spawn_as(process, index, body)
     }
 
-    /// As [`Machine::spawn`], as the thread of that index in its process.
+    /// As [`System::spawn`], as the thread of that index in its process.
     pub(crate) fn spawn_as(
         &self,
         process: ProcessNumber,
@@ -343,8 +343,8 @@ impl Machine {
         let mut threads = self.threads.borrow_mut();
         let number = threads.len();
         let body = Coroutine::with_stack(stack, move |within: &Within, ()| {
-            Machine::current().threads.borrow_mut()[number].within = within;
-            Machine::current().within.set(within);
+            System::current().threads.borrow_mut()[number].within = within;
+            System::current().within.set(within);
             body();
         });
         threads.push(Thread {
@@ -411,13 +411,13 @@ impl Machine {
         self.was_undone.set(false);
     }
 
-    /// As [`Machine::kill_at`], but the process goes on with another program.
+    /// As [`System::kill_at`], but the process goes on with another program.
     pub(crate) fn succeed_at(&self, process: ProcessNumber, step: u64) {
         self.kill_at(process, step);
         self.succeeds.set(true);
     }
 
-    /// As [`Machine::kill_at`], but without the `nth` of its last stores, from 0 for the latest, of those that the orderings
+    /// As [`System::kill_at`], but without the `nth` of its last stores, from 0 for the latest, of those that the orderings
     /// allow the compiler to put after all that follow.
     pub(crate) fn kill_without(&self, process: ProcessNumber, step: u64, nth: usize) {
         self.kill_at(process, step);
@@ -743,7 +743,7 @@ impl Word {
     }
 
     fn change(&self, order: Ordering, by: impl FnOnce(u32) -> u32) -> u32 {
-        let machine = Machine::current();
+        let machine = System::current();
         machine.step();
         let before = self.peek();
         if machine.wrote(self) {
@@ -762,7 +762,7 @@ impl Atomic<u32> for Word {
         Word(AtomicU32::new(value))
     }
     fn load(&self, _order: Ordering) -> u32 {
-        Machine::current().step();
+        System::current().step();
         self.peek()
     }
     fn store(&self, value: u32, order: Ordering) {
@@ -772,7 +772,7 @@ impl Atomic<u32> for Word {
         self.change(order, |_| value)
     }
     fn compare_exchange(&self, current: u32, new: u32, order: Ordering, _: Ordering) -> Result<u32, u32> {
-        let machine = Machine::current();
+        let machine = System::current();
         machine.step();
         let seen = self.peek();
         if seen != current {
@@ -856,7 +856,7 @@ pub(crate) struct Turns(u32);
 
 impl Spin for Turns {
     fn spin(&mut self) -> bool {
-        Machine::current().wait_awake();
+        System::current().wait_awake();
         self.0 -= u32::from(self.0 > 0);
         self.0 > 0
     }
@@ -894,10 +894,10 @@ impl Platform for Simulated {
         Turns(3)
     }
     fn relax() {
-        Machine::current().wait_awake();
+        System::current().wait_awake();
     }
     fn stall(_round: u32) {
-        Machine::current().wait_awake();
+        System::current().wait_awake();
     }
     fn wait(_word: &Word, _expected: u32, _deadline: Option<&Deadline>) -> Waited {
         unreachable!("{NOT_FOR_ARRAYS}")
@@ -912,7 +912,7 @@ impl Platform for Simulated {
         unreachable!("{NOT_FOR_ARRAYS}")
     }
     fn current() -> Option<u32> {
-        let machine = Machine::current();
+        let machine = System::current();
         machine.running.get().map(|thread| machine.threads.borrow()[thread].index)
     }
     fn record(_index: u32) -> &'static Record<Self> {
@@ -931,7 +931,7 @@ impl Platform for Simulated {
         None
     }
     fn now() -> u64 {
-        Machine::current().clock()
+        System::current().clock()
     }
 }
 
@@ -941,31 +941,31 @@ impl Host for Simulated {
         Self::wait_shared_as(word, expected, u32::MAX, nanoseconds)
     }
     fn wait_shared_as(word: &Word, expected: u32, bit: u32, nanoseconds: u64) -> Waited {
-        Machine::current().wait_shared(word, expected, bit, nanoseconds)
+        System::current().wait_shared(word, expected, bit, nanoseconds)
     }
     fn interrupts() -> bool {
         true
     }
     fn wake_shared(word: *const Word, count: u32) {
-        Machine::current().wake_shared(word, count, u32::MAX);
+        System::current().wake_shared(word, count, u32::MAX);
     }
     fn wake_shared_as(word: *const Word, bits: u32) {
-        Machine::current().wake_shared(word, u32::MAX, bits);
+        System::current().wake_shared(word, u32::MAX, bits);
     }
     const LEAST_DUTY: u32 = 1;
     const MOST_ROUNDS: u32 = 1;
     fn place() -> u32 {
-        Machine::current().running.get().map_or(0, |thread| thread as u32 % 3)
+        System::current().running.get().map_or(0, |thread| thread as u32 % 3)
     }
     fn process() -> Option<Process> {
-        let machine = Machine::current();
+        let machine = System::current();
         machine.running.get()?;
         let number = machine.running_process.get();
         let process = &machine.processes.borrow()[number];
         Some(Process { slot: process.slot, id: process.id })
     }
     fn gone(slot: u32) -> bool {
-        let machine = Machine::current();
+        let machine = System::current();
         machine.step();
         let processes = machine.processes.borrow();
         let process = processes.iter().rfind(|process| process.slot == slot);
@@ -975,8 +975,8 @@ impl Host for Simulated {
             _ => process.is_some_and(|process| !process.alive),
         }
     }
-    fn deserted(slot: u32) -> bool {
-        let processes = &Machine::current().processes;
+    fn owner_died(slot: u32) -> bool {
+        let processes = &System::current().processes;
         Self::gone(slot)
             || processes
                 .borrow()
@@ -985,7 +985,7 @@ impl Host for Simulated {
                 .is_some_and(|process| process.replaced)
     }
     fn taking_over<R>(act: impl FnOnce() -> R) -> R {
-        let machine = Machine::current();
+        let machine = System::current();
         let number = machine.running_process.get();
         let count = |by: i32| {
             machine.step();
@@ -998,9 +998,9 @@ impl Host for Simulated {
         result
     }
     fn seconds() -> u64 {
-        Machine::current().seconds()
+        System::current().seconds()
     }
     fn provide(memory: &[Word]) -> bool {
-        Machine::current().provide(memory)
+        System::current().provide(memory)
     }
 }
