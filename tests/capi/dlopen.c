@@ -28,9 +28,7 @@ int main(int argc, char **argv) {
     *(void **)&unlock = dlsym(library, "poundlock_mutex_unlock");
     CHECK(lock != NULL && unlock != NULL, "%s", dlerror());
     for (int round = 1; round <= 2; round++) {
-        pthread_t threads[THREADS];
-        for (int i = 0; i < THREADS; i++) threads[i] = spawn(count, NULL);
-        for (int i = 0; i < THREADS; i++) join(threads[i]);
+        crowd(THREADS, count);
         CHECK(counter == (long)round * THREADS * ROUNDS, "%ld", counter);
         if (round == 1) CHECK(dlclose(library) == 0, "%s", dlerror());
     }

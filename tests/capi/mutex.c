@@ -110,9 +110,7 @@ int main(void) {
     memory();
     handed_over();
     STAGE("exclusion");
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) threads[i] = spawn(count, NULL);
-    for (int i = 0; i < THREADS; i++) join(threads[i]);
+    crowd(THREADS, count);
     CHECK(counter == 1 + (long)THREADS * ROUNDS, "lost %ld of %ld", 1 + (long)THREADS * ROUNDS - counter,
           1 + (long)THREADS * ROUNDS);
     return 0;

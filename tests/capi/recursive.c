@@ -113,9 +113,7 @@ int main(void) {
     depth();
     waits();
     STAGE("exclusion");
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) threads[i] = spawn(count, NULL);
-    for (int i = 0; i < THREADS; i++) join(threads[i]);
+    crowd(THREADS, count);
     CHECK(counter == (long)THREADS * ROUNDS, "%ld", counter);
     return 0;
 }

@@ -177,9 +177,7 @@ int main(void) {
     policies();
     STAGE("exclusion");
     long before = one;
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) threads[i] = spawn(use, NULL);
-    for (int i = 0; i < THREADS; i++) join(threads[i]);
+    crowd(THREADS, use);
     CHECK(one == before + (long)THREADS * ROUNDS / 2 && one == other, "%ld %ld", one, other);
     return 0;
 }

@@ -54,12 +54,10 @@ static void *take_turns(void *unused) {
     return unused;
 }
 
-static void crowd(void) {
+static void threads(void) {
     STAGE("threads take turns");
     shared = made((uint16_t[]){1}, 1);
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) threads[i] = spawn(take_turns, NULL);
-    for (int i = 0; i < THREADS; i++) join(threads[i]);
+    crowd(THREADS, take_turns);
     CHECK(total == THREADS * TURNS, "%d", total);
     OK(poundlock_semset_close(shared));
 }
@@ -186,7 +184,7 @@ static void refusals(void) {
 int main(void) {
     limit_seconds(LIMIT);
     together();
-    crowd();
+    threads();
     deadlines();
     signals();
     keys();

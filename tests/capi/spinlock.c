@@ -41,9 +41,7 @@ int main(void) {
     memset(&cell.lock, 0xa5, sizeof cell.lock);
     OK(poundlock_spinlock_init(&cell.lock));
     STAGE("exclusion");
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) threads[i] = spawn(count, NULL);
-    for (int i = 0; i < THREADS; i++) join(threads[i]);
+    crowd(THREADS, count);
     CHECK(cell.count == (long)THREADS * ROUNDS, "%ld", cell.count);
     CHECK(cell.canary == 0x600dcafe, "wrote past its four bytes");
     return 0;

@@ -23,10 +23,7 @@ static int adds(void *number) {
                 thrd_yield();
             }
         }
-        long v = first;
-        CHECK(v == second, "two holders at once");
-        first = v + 1;
-        second = v + 1;
+        ALONE(first, second, (void)0);
         CALL(mtx_unlock(&m), thrd_success);
     }
     return (int)(long)number + 7;

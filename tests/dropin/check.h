@@ -167,6 +167,25 @@ UNUSED static void *join(pthread_t thread) {
     return result;
 }
 
+// So many threads at once, each with its number; returns when all have ended.
+UNUSED static void crowd(int count, void *(*body)(void *)) {
+    enum { MOST_IN_CROWD = 256 };
+    pthread_t threads[MOST_IN_CROWD];
+    CHECK(count <= MOST_IN_CROWD, "a crowd of %d", count);
+    for (long i = 0; i < count; i++) threads[i] = spawn(body, (void *)i);
+    for (int i = 0; i < count; i++) join(threads[i]);
+}
+
+// What one thread does at a time: whoever begins finds two places alike, and makes them differ during `pause`.
+#define ALONE(first, second, pause)                                                                                    \
+    do {                                                                                                               \
+        long v_ = (first);                                                                                             \
+        CHECK(v_ == (second), "two holders at once");                                                                  \
+        (first) = v_ + 1;                                                                                              \
+        pause;                                                                                                         \
+        (second) = v_ + 1;                                                                                             \
+    } while (0)
+
 UNUSED static pid_t thread_id(void) { return (pid_t)syscall(SYS_gettid); }
 
 UNUSED static void sem_down(sem_t *sem) {

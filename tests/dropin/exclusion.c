@@ -80,7 +80,6 @@ static void *worker(void *number) {
 int main(void) {
     limit_seconds(60);
     STAGE("exclusion");
-    pthread_t threads[THREADS];
     pthread_barrier_init(&barrier, NULL, THREADS);
     for (int k = 0; k < MUTEX_KINDS; k++) {
         if (mutex_kinds[k].make == MAKE_NULL || mutex_kinds[k].make == MAKE_PLAIN_ATTRIBUTE) continue;
@@ -89,8 +88,7 @@ int main(void) {
         make_mutex(&m, kind);
         OK(pthread_cond_init(&c, NULL));
         first = second = 0;
-        for (long i = 0; i < THREADS; i++) threads[i] = spawn(worker, (void *)i);
-        for (int i = 0; i < THREADS; i++) join(threads[i]);
+        crowd(THREADS, worker);
         CHECK(first == (long)THREADS * ROUNDS && second == first, "%ld of %ld rounds counted", first,
               (long)THREADS * ROUNDS);
         OK(pthread_cond_destroy(&c));

@@ -105,9 +105,7 @@ int main(int argc, char **argv) {
         char next[] = "leaf";
         join(spawn(replaces, next));
     }
-    pthread_t starters[2];
-    for (long i = 0; i < 2; i++) starters[i] = spawn(starts_programs, (void *)i);
-    for (int i = 0; i < 2; i++) join(starters[i]);
+    crowd(2, starts_programs);
     STAGE("exec from a thread");
     char program[] = "exec", replace[] = "replace";
     char *const arguments[] = {program, replace, NULL};

@@ -73,11 +73,7 @@ static long left;
 static void *adds(void *unused) {
     for (int i = 0; i < 1500; i++) {
         OK(pthread_mutex_lock(shared));
-        long v = first;
-        CHECK(v == second, "two holders at once");
-        first = v + 1;
-        if (i % 100 == 0) sched_yield();
-        second = v + 1;
+        ALONE(first, second, if (i % 100 == 0) sched_yield());
         OK(pthread_mutex_unlock(shared));
     }
     return unused;
@@ -101,11 +97,9 @@ static void *takes_turns(void *number) {
 }
 
 static void contention(pthread_mutex_t *m) {
-    pthread_t threads[4];
     shared = m;
     first = second = 0;
-    for (int i = 0; i < 4; i++) threads[i] = spawn(adds, NULL);
-    for (int i = 0; i < 4; i++) join(threads[i]);
+    crowd(4, adds);
     CHECK(first == 4 * 1500, "%ld of %d additions", first, 4 * 1500);
 }
 

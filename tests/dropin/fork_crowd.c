@@ -113,9 +113,7 @@ int main(int argc, char **argv) {
     for (int round = 1; round <= rounds; round++) {
         STAGE("fork");
         started = 0;
-        pthread_t threads[THREADS];
-        for (int i = 0; i < THREADS; i++) threads[i] = spawn(forks, NULL);
-        for (int i = 0; i < THREADS; i++) join(threads[i]);
+        crowd(THREADS, forks);
         STAGE("await that all children are there");
         int all = THREADS * each;
         CHECK(started == all, "%d children, %d wanted", started, all);

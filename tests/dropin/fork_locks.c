@@ -70,8 +70,7 @@ static void use_in_child(int levels, int generation) {
     STAGE(generation == 1 ? "child: its own threads" : "grandchild: its own threads");
     counter = 0;
     pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) threads[i] = spawn(adds, NULL);
-    for (int i = 0; i < THREADS; i++) join(threads[i]);
+    crowd(THREADS, adds);
     CHECK(counter == THREADS * 500, "%ld of %d additions", counter, THREADS * 500);
     // A condition variable on which the parent's threads may have waited has to be made anew.
     OK(pthread_cond_init(&c, NULL));

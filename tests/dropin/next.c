@@ -66,9 +66,7 @@ int main(int argc, char **argv) {
     OK(pthread_spin_init(&s, PTHREAD_PROCESS_PRIVATE));
     // A call on one that is neither initialised nor waited on yet may be passed on.
     OK(pthread_cond_init(&c, NULL));
-    pthread_t threads[THREADS];
-    for (long i = 0; i < THREADS; i++) threads[i] = spawn(adds, (void *)i);
-    for (int i = 0; i < THREADS; i++) join(threads[i]);
+    crowd(THREADS, adds);
     for (int i = 0; i < 4; i++) CHECK(counts[i] == THREADS * ROUNDS, "count %d is %ld", i, counts[i]);
     struct timespec soon = after_ms(CLOCK_REALTIME, 20);
     OK(pthread_mutex_lock(&m));

@@ -50,11 +50,7 @@ static void *adds(void *number) {
             for (int result; (result = under_trylock(&m)) != 0; sched_yield())
                 CHECK(result == EBUSY, "trylock: %d", result);
         }
-        long v = first;
-        CHECK(v == second, "two holders at once");
-        first = v + 1;
-        if (i % 64 == 0) sched_yield();
-        second = v + 1;
+        ALONE(first, second, if (i % 64 == 0) sched_yield());
         if (i % 2) OK(pthread_mutex_unlock(&m));
         else OK(under_unlock(&m));
     }
@@ -106,8 +102,7 @@ int main(void) {
         OK(under_unlock(&m));
         first = second = 0;
         pthread_t threads[4];
-        for (long i = 0; i < 4; i++) threads[i] = spawn(adds, (void *)i);
-        for (int i = 0; i < 4; i++) join(threads[i]);
+        crowd(4, adds);
         CHECK(first == 16000, "%ld of 16000 additions", first);
         turn = 0;
         threads[0] = spawn(takes_turns, (void *)0L);

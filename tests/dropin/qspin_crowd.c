@@ -15,11 +15,7 @@ static void *crowds(void *number) {
     pthread_barrier_wait(&barrier);
     for (int i = 0; i < rounds; i++) {
         OK(pthread_spin_lock(&lock));
-        long v = first;
-        CHECK(v == second, "two holders at once");
-        first = v + 1;
-        for (volatile int spin = 0; spin < 100; spin++) continue;
-        second = v + 1;
+        ALONE(first, second, for (volatile int spin = 0; spin < 100; spin++) continue);
         OK(pthread_spin_unlock(&lock));
         mine++;
         for (volatile int spin = 0; spin < (int)(long)number; spin++) continue;

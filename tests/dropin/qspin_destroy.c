@@ -88,7 +88,6 @@ int main(int argc, char **argv) {
     limit_seconds(100);
     // Fewer under a memory checker, which runs one thread at a time.
     int most_rounds = argc > 1 ? atoi(argv[1]) : 1000;
-    pthread_t ids[MOST];
     sem_init(&handed, 0, 0);
     sem_init(&taken, 0, 0);
     for (int way = 0; way < 3; way++) {
@@ -100,8 +99,7 @@ int main(int argc, char **argv) {
         for (threads = 2; threads <= MOST; threads++) {
             rounds = most_rounds / (threads - 1);
             pthread_barrier_init(&barrier, NULL, (unsigned)threads);
-            for (long i = 0; i < threads; i++) ids[i] = spawn(user, (void *)i);
-            for (int i = 0; i < threads; i++) join(ids[i]);
+            crowd(threads, user);
             pthread_barrier_destroy(&barrier);
         }
         STAGE("handed over and gone");

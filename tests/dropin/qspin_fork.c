@@ -12,11 +12,7 @@ static volatile pid_t ids[WAITERS];
 static void *adds(void *unused) {
     for (int i = 0; i < ROUNDS; i++) {
         OK(pthread_spin_lock(&lock));
-        long v = first;
-        CHECK(v == second, "two holders at once");
-        first = v + 1;
-        if (i % 10 == 0) sched_yield();
-        second = v + 1;
+        ALONE(first, second, if (i % 10 == 0) sched_yield());
         OK(pthread_spin_unlock(&lock));
     }
     return unused;
@@ -28,10 +24,8 @@ static void *elsewhere(void *unused) {
 }
 
 static void contend(void) {
-    pthread_t threads[THREADS];
     first = second = 0;
-    for (int i = 0; i < THREADS; i++) threads[i] = spawn(adds, NULL);
-    for (int i = 0; i < THREADS; i++) join(threads[i]);
+    crowd(THREADS, adds);
     CHECK(first == THREADS * ROUNDS, "%ld of %d additions", first, THREADS * ROUNDS);
 }
 

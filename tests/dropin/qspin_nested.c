@@ -79,13 +79,10 @@ static void count_handled(int number) {
 static void *contends(void *unused) {
     while (!stop) {
         OK(pthread_spin_lock(&locks[0]));
-        long v = first;
-        CHECK(v == second, "two holders at once");
-        first = v + 1;
-        for (volatile int spin = 0; spin < 30; spin++) continue;
-        second = v + 1;
+        ALONE(first, second, for (volatile int spin = 0; spin < 30; spin++) continue);
+        int yields = first % 16 == 0;
         OK(pthread_spin_unlock(&locks[0]));
-        if (v % 16 == 0) sched_yield();
+        if (yields) sched_yield();
     }
     return unused;
 }

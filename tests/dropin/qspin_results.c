@@ -66,22 +66,16 @@ static void *adds(void *number) {
             }
         else
             OK(pthread_spin_lock(contended));
-        long v = first;
-        CHECK(v == second, "two holders at once");
-        first = v + 1;
-        for (volatile int spin = 0; spin < i % 32; spin++) continue;
-        second = v + 1;
+        ALONE(first, second, for (volatile int spin = 0; spin < i % 32; spin++) continue);
         OK(pthread_spin_unlock(contended));
     }
     return NULL;
 }
 
 static void exclusion(pthread_spinlock_t *lock) {
-    pthread_t threads[THREADS];
     contended = lock;
     first = second = 0;
-    for (long i = 0; i < THREADS; i++) threads[i] = spawn(adds, (void *)i);
-    for (int i = 0; i < THREADS; i++) join(threads[i]);
+    crowd(THREADS, adds);
     CHECK(first == THREADS * ROUNDS && second == first, "%ld of %d rounds", first, THREADS * ROUNDS);
 }
 

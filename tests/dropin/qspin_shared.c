@@ -31,11 +31,7 @@ static void adds(void) {
             }
         else
             OK(pthread_spin_lock(&area->lock));
-        long v = area->first;
-        CHECK(v == area->second, "two holders at once");
-        area->first = v + 1;
-        for (volatile int spin = 0; spin < i % 16; spin++) continue;
-        area->second = v + 1;
+        ALONE(area->first, area->second, for (volatile int spin = 0; spin < i % 16; spin++) continue);
         OK(pthread_spin_unlock(&area->lock));
     }
 }

@@ -77,8 +77,6 @@ int main(int count, char **arguments) {
     limit_seconds(100);
     if (count > 1) rounds = atoi(arguments[1]);
     pthread_barrier_init(&handed, NULL, USERS);
-    pthread_t threads[USERS];
-    for (long i = 0; i < USERS; i++) threads[i] = spawn(user, (void *)i);
-    for (int i = 0; i < USERS; i++) join(threads[i]);
+    crowd(USERS, user);
     return 0;
 }

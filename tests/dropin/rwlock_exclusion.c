@@ -73,16 +73,13 @@ int main(void) {
     for (int k = 0; k < RWLOCK_KINDS; k++) {
         CASE(rwlock_kinds[k].name);
         make_rwlock(&l, &rwlock_kinds[k]);
-        pthread_t threads[THREADS];
         STAGE("exclusion");
         pthread_barrier_init(&barrier, NULL, THREADS);
-        for (long i = 0; i < THREADS; i++) threads[i] = spawn(worker, (void *)i);
-        for (int i = 0; i < THREADS; i++) join(threads[i]);
+        crowd(THREADS, worker);
         CHECK(first == second && readers == 0 && writers == 0, "somebody is still inside");
         STAGE("sharing");
         pthread_barrier_init(&inside, NULL, THREADS);
-        for (int i = 0; i < THREADS; i++) threads[i] = spawn(shares, NULL);
-        for (int i = 0; i < THREADS; i++) join(threads[i]);
+        crowd(THREADS, shares);
         OK(pthread_rwlock_trywrlock(&l));
         OK(pthread_rwlock_unlock(&l));
         OK(pthread_rwlock_destroy(&l));

@@ -49,9 +49,7 @@ static void use_in_child(int writes, int waiters) {
     OK(pthread_rwlock_unlock(&l));
     STAGE("child: its own threads");
     counter = 0;
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) threads[i] = spawn(adds, NULL);
-    for (int i = 0; i < THREADS; i++) join(threads[i]);
+    crowd(THREADS, adds);
     CHECK(counter == THREADS * ROUNDS, "%ld of %d additions", counter, THREADS * ROUNDS);
 }
 

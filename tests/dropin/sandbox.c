@@ -26,11 +26,7 @@ static void *adds(void *number) {
         CHECK(result == 0 || (i % 5 < 2 && (result == EBUSY || result == ETIMEDOUT)), "got %d (%s)", result,
               strerror(result));
         if (result != 0) continue;
-        long v = first;
-        CHECK(v == second, "two holders at once");
-        first = v + 1;
-        if (i % 64 == 0) usleep(10);
-        second = v + 1;
+        ALONE(first, second, if (i % 64 == 0) usleep(10));
         if (i % 32 == 7) {
             int woken = pthread_cond_clockwait(&c, &m, CLOCK_MONOTONIC, &soon);
             CHECK(woken == 0 || woken == ETIMEDOUT, "clockwait: %d", woken);
@@ -95,8 +91,7 @@ static void use_all(void) {
     for (long i = 0; i < THREADS; i++) threads[i] = spawn(adds, (void *)(i + 1));
     for (int i = 0; i < THREADS; i++) join(threads[i]);
     turn = 0;
-    for (long i = 0; i < 2; i++) threads[i] = spawn(takes_turns, (void *)i);
-    for (int i = 0; i < 2; i++) join(threads[i]);
+    crowd(2, takes_turns);
     threads[0] = spawn(cancelled, NULL);
     for (int seen = 0; seen != -1;) {
         OK(pthread_mutex_lock(&m));

@@ -72,9 +72,7 @@ static void *races(void *unused) {
 int main(int argc, char **argv) {
     limit_seconds(100);
     OK(pthread_spin_init(&s, PTHREAD_PROCESS_PRIVATE));
-    pthread_t threads[THREADS];
-    for (long i = 0; i < THREADS; i++) threads[i] = spawn(works, (void *)i);
-    for (int i = 0; i < THREADS; i++) join(threads[i]);
+    crowd(THREADS, works);
     long all = THREADS * ROUNDS;
     CHECK(under_mutex == all && under_recursive == all && under_rwlock == all && under_spinlock == all,
           "lost additions: %ld, %ld, %ld, %ld of %ld", under_mutex, under_recursive, under_rwlock,
@@ -103,8 +101,7 @@ int main(int argc, char **argv) {
     }
     await_child(child);
     if (argc > 1 && strcmp(argv[1], "race") == 0) {
-        for (int i = 0; i < 2; i++) threads[i] = spawn(races, NULL);
-        for (int i = 0; i < 2; i++) join(threads[i]);
+        crowd(2, races);
     }
     if (argc > 1 && strcmp(argv[1], "overflow") == 0) {
         volatile char *block = malloc(10);

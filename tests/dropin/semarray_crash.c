@@ -1,7 +1,7 @@
 // Processes that operate on arrays at random and are killed at random moments, thousands of times; after each kill, what
 // the arrays hold has to be what it would be had the dead one stopped between two calls.
 //
-//     sem_crash KILLS TEAMS SEED
+//     semarray_crash KILLS TEAMS SEED
 //
 // A team is a parent and its workers, with arrays of its own. Every operation keeps something that is known from outside:
 //
@@ -390,7 +390,7 @@ static void lead_team(unsigned wanted, unsigned seed) {
 }
 
 int main(int argc, char **argv) {
-    CHECK(argc == 4, "usage: sem_crash KILLS TEAMS SEED");
+    CHECK(argc == 4, "usage: semarray_crash KILLS TEAMS SEED");
     unsigned wanted = (unsigned)atoi(argv[1]), teams = (unsigned)atoi(argv[2]), seed = (unsigned)atoi(argv[3]);
     limit_seconds(30 + wanted / 50);
     pid_t parents[16];

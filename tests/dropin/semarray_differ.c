@@ -1,7 +1,7 @@
 // A random program of semaphore calls, which follows from its seed, and a trace of all that can be seen of it: run on the
 // kernel's semaphores and on others, it prints the same.
 //
-//     sem_differ FIRST COUNT [STEPS]
+//     semarray_differ FIRST COUNT [STEPS]
 //
 // Several processes of several threads each, and this one, work on two arrays. They act one at a time: a step is over when
 // all calls have either returned or sleep in an array, as GETNCNT and GETZCNT say; then come its results, in the order of
@@ -74,7 +74,7 @@ static int execute(const struct worker *w, struct command *c) {
     case EXEC: {
         char number[16];
         snprintf(number, sizeof number, "%d", w->number / THREADS);
-        char *arguments[] = {"sem_differ", "process", number, NULL};
+        char *arguments[] = {"semarray_differ", "process", number, NULL};
         execv(self, arguments);
         FAIL("exec: %s", strerror(errno));
     }
@@ -508,7 +508,7 @@ static void one_step(void) {
 int main(int argc, char **argv) {
     CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0, "readlink: %s", strerror(errno));
     if (argc == 3 && strcmp(argv[1], "process") == 0) process_main(atoi(argv[2]));
-    CHECK(argc == 3 || argc == 4, "usage: sem_differ FIRST COUNT [STEPS]");
+    CHECK(argc == 3 || argc == 4, "usage: semarray_differ FIRST COUNT [STEPS]");
     unsigned first = (unsigned)atoi(argv[1]), count = (unsigned)atoi(argv[2]);
     unsigned steps = argc == 4 ? (unsigned)atoi(argv[3]) : 60;
     int ends[2];

@@ -1,7 +1,7 @@
 // A group of processes is killed at once, and the one sleeper that is left has to come back by what their deaths undo:
 // nobody else touches the array from then on.
 //
-//     sem_group ROUNDS
+//     semarray_group ROUNDS
 #include "semarray.h"
 #include <sys/prctl.h>
 
@@ -126,7 +126,7 @@ static int round_of(enum scene scene) {
 }
 
 int main(int argc, char **argv) {
-    CHECK(argc == 2, "usage: sem_group ROUNDS");
+    CHECK(argc == 2, "usage: semarray_group ROUNDS");
     limit_seconds(110);
     STAGE("a group is killed");
     for (int i = 0; i < atoi(argv[1]); i++) {

@@ -11,7 +11,7 @@ static pid_t run(const char *role, key_t key, int argument) {
     pid_t child = fork();
     SYS(child);
     if (child == 0) {
-        char *arguments[] = {"sem_key", (char *)role, numbers[0], numbers[1], NULL};
+        char *arguments[] = {"semarray_key", (char *)role, numbers[0], numbers[1], NULL};
         execv("/proc/self/exe", arguments);
         FAIL("exec: %s", strerror(errno));
     }

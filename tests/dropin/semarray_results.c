@@ -183,6 +183,16 @@ static void operate(void) {
     REFUSED(semtimedop(id, ops, 1, &wrong), EINVAL);
     wrong = (struct timespec){-1, 0};
     REFUSED(semtimedop(id, ops, 1, &wrong), EINVAL);
+    REFUSED(semtimedop(id, bad, 1, &wrong), EFAULT);
+    REFUSED(semtimedop(id, bad, 1, bad), EFAULT);
+    REFUSED(semop(id, (void *)-5, 1), EFAULT);
+    struct sembuf nowhere = op(9, 1, 0), not_now = op(1, -1, IPC_NOWAIT);
+    wrong = (struct timespec){0, 1000000000};
+    REFUSED(semtimedop(id, &nowhere, 1, &wrong), EINVAL);
+    struct timespec end_of_time = {LONG_MAX, 999999999};
+    REFUSED(semtimedop(id, &not_now, 1, &end_of_time), EAGAIN);
+    OK(semtimedop(id, ops, 1, &end_of_time));
+    OK(change(id, 0, -1, 0));
     REFUSED(semtimedop(id, ops, 1, bad), EFAULT);
     REFUSED(semtimedop(id, ops, MOST_OPERATIONS + 1, &wrong), E2BIG);
     REFUSED(semtimedop(gone, ops, 1, &past), EINVAL);
@@ -219,6 +229,8 @@ static void control(void) {
     REFUSED(semctl(gone, 0, SETALL, many), EINVAL);
     REFUSED(semctl(gone, 0, SETVAL, 1), EINVAL);
     REFUSED(semctl(-1, 0, SETALL, many), EINVAL);
+    REFUSED(semctl(gone, 0, SETALL, bad), EINVAL);
+    REFUSED(semctl(gone, 0, IPC_SET, bad), EFAULT);
     REFUSED(semctl(gone, 0, SETVAL, -1), ERANGE);
     REFUSED(semctl(id, 0, 9999), EINVAL);
     REFUSED(semctl(id, 0, -1), EINVAL);

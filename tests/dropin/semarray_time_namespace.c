@@ -1,7 +1,7 @@
 // Processes that see the time since boot differently share arrays all the same: a process is not taken for
 // one that has ended because it seems to have started at another time, and one that has ended is found.
 //
-//     sem_time_namespace [ID VALUE]
+//     semarray_time_namespace [ID VALUE]
 //
 // With arguments: what the program runs after an exec that has taken it to another time namespace.
 #include "semarray.h"

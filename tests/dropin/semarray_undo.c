@@ -436,10 +436,10 @@ static int held(char **argv) {
     return 0;
 }
 
-static char *exec_arguments[7], numbers[4][16];
+static char *exec_arguments[7], **exec_environment, numbers[4][16];
 
 static void *exec_thread(void *unused) {
-    execv(self, exec_arguments);
+    execve(self, exec_arguments, exec_environment);
     FAIL("exec: %s", strerror(errno));
     return unused;
 }
@@ -455,15 +455,17 @@ static void execs(void) {
     array = new_array(3);
     set(array, 0, 3);
     set(array, 1, 3);
-    enum { PLAIN, GIVES_BACK, FROM_THREAD, KILLED, STRANGER, WAYS };
-    const char *const names[] = {"plain", "gives back", "from a thread", "then killed", "a program without the library"};
+    enum { PLAIN, GIVES_BACK, FROM_THREAD, KILLED, STRANGER, STRANGER_FROM_THREAD, WAYS };
+    const char *const names[] = {"plain", "gives back", "from a thread", "then killed",
+                                 "a program without the library", "the same from a thread"};
     for (int way = 0; way < WAYS; way++) {
         CASE(names[way]);
         open_pipes();
         pid_t child = fork_limited(60);
         if (child == 0) {
             int numbers_of[] = {array, to_parent[1], to_child[0], way == GIVES_BACK};
-            exec_arguments[0] = "sem_undo";
+            exec_environment = environ;
+            exec_arguments[0] = "semarray_undo";
             exec_arguments[1] = "held";
             for (int i = 0; i < 4; i++) {
                 snprintf(numbers[i], sizeof numbers[i], "%d", numbers_of[i]);
@@ -471,14 +473,16 @@ static void execs(void) {
             }
             close(to_child[1]);
             OK(change(array, 0, -1, SEM_UNDO));
-            if (way == STRANGER) {
-                char *arguments[] = {"cat", NULL}, *nothing[] = {NULL};
+            static char *nothing[] = {NULL};
+            if (way >= STRANGER) {
                 dup2(to_child[0], 0);
                 dup2(to_parent[1], 1);
-                execve("/bin/cat", arguments, nothing);
-                FAIL("exec: %s", strerror(errno));
+                self = "/bin/cat";
+                exec_arguments[0] = "cat";
+                exec_arguments[1] = NULL;
+                exec_environment = nothing;
             }
-            if (way == FROM_THREAD) {
+            if (way == FROM_THREAD || way == STRANGER_FROM_THREAD) {
                 spawn(sleeping_thread, NULL);
                 await_sleepers(array, 2, 1, 0);
                 spawn(exec_thread, NULL);
@@ -487,12 +491,14 @@ static void execs(void) {
             exec_thread(NULL);
         }
         close(to_parent[1]);
-        if (way == STRANGER) say(to_child[1]);
+        if (way >= STRANGER) say(to_child[1]);
         CHECK(hear(to_parent[0]) == 1, "the child ended too early");
         GIVES(value(array, 0), way == GIVES_BACK ? 3 : 2);
-        GIVES(value(array, 1), way == STRANGER ? 3 : 2);
-        // The threads that exec ended sleep no more.
+        GIVES(value(array, 1), way >= STRANGER ? 3 : 2);
+        // The threads that exec ended sleep no more, and get nothing.
         GIVES(semctl(array, 2, GETNCNT), 0);
+        OK(change(array, 2, 1, 0));
+        OK(change(array, 2, -1, IPC_NOWAIT));
         if (way == KILLED) {
             kill_child(child, SIGKILL);
         } else {

@@ -449,7 +449,7 @@ static void *crowd_main(void *argument) {
     return NULL;
 }
 
-static void crowd(void) {
+static void a_crowd(void) {
     STAGE("a crowd");
     crowd_id = new_array(CROWD + 1);
     counter = 0;
@@ -493,6 +493,6 @@ int main(void) {
     signals();
     removal();
     pids();
-    crowd();
+    a_crowd();
     return 0;
 }

@@ -1,7 +1,7 @@
 // Whose an array is, as the kernel's own list says: that every way to a call leads to the library, and that what it has no
 // business with goes to the kernel.
 //
-//     sem_whose kernel|ours|all
+//     semarray_whose kernel|ours|all
 //
 // The first argument says who has arrays that no other user can open, and those that others can.
 #include "semarray.h"
@@ -48,7 +48,7 @@ static void look(const char *what, int id, int kernels) {
 
 int main(int argc, char **argv) {
     limit_seconds(30);
-    CHECK(argc == 2, "usage: sem_whose kernel|ours|all");
+    CHECK(argc == 2, "usage: semarray_whose kernel|ours|all");
     int closed = strcmp(argv[1], "kernel") == 0, open = strcmp(argv[1], "all") != 0;
     key_t key = own_key(0);
 

@@ -59,9 +59,7 @@ int main(int argc, char **argv) {
     limit_seconds(60);
     CHECK(argc == 2, "usage: shown_time all|known|still");
     which = argv[1];
-    pthread_t threads[4];
-    for (int i = 0; i < 4; i++) threads[i] = spawn(adds, NULL);
-    for (int i = 0; i < 4; i++) join(threads[i]);
+    crowd(4, adds);
     CHECK(sum == 80000, "%ld of 80000 additions", sum);
     if (strcmp(which, "still") == 0) return 0;
     STAGE("the program is shown another time");

@@ -48,9 +48,7 @@ static void *adds(void *unused) {
 static void works(pthread_mutex_t *m) {
     hammered = m;
     counter = 0;
-    pthread_t threads[3];
-    for (int i = 0; i < 3; i++) threads[i] = spawn(adds, NULL);
-    for (int i = 0; i < 3; i++) join(threads[i]);
+    crowd(3, adds);
     CHECK(counter == 3000, "%ld of 3000 additions", counter);
     OK(pthread_mutex_lock(m));
     CHECK(elsewhere(tries, m) == EBUSY, "not exclusive");

@@ -144,56 +144,69 @@ const T* first(const std::initializer_list<T>& several, const T& none) noexcept 
 
 } // namespace detail
 
-/* The mutex, which is timed: see poundlock_mutex_t. */
-class POUNDLOCK_CAPABILITY("mutex") mutex {
+namespace detail {
+
+/* A lock or condition variable of poundlock.h's: made in constants, and not copied. */
+template <class Native>
+class object {
   public:
-    using native_handle_type = poundlock_mutex_t*;
+    using native_handle_type = Native*;
 
-    constexpr mutex() noexcept = default;
-    mutex(const mutex&) = delete;
-    mutex& operator=(const mutex&) = delete;
+    constexpr object() noexcept = default;
+    object(const object&) = delete;
+    object& operator=(const object&) = delete;
 
+    native_handle_type native_handle() noexcept { return &native_; }
+
+  protected:
+    constexpr explicit object(Native native) noexcept : native_(native) {}
+
+    template <auto Enter>
+    bool before(const deadline& end) noexcept {
+        return Enter(&native_, end.clock, &end.time) == 0;
+    }
+
+    template <auto Enter, class Clock, class Duration>
+    bool at(const std::chrono::time_point<Clock, Duration>& time) {
+        const auto enter = [this](const deadline& end) { return Enter(&native_, end.clock, &end.time); };
+        return until(time, enter) == 0;
+    }
+
+    Native native_{};
+};
+
+/* A bare name is of the class that uses this: for a time, and until a time, by a function that takes a clock's. */
+#define POUNDLOCK_TIMED(name, enter, safety)                                                                           \
+    template <class Rep, class Period>                                                                                 \
+    [[nodiscard]] bool name##_for(const std::chrono::duration<Rep, Period>& timeout) safety {                          \
+        return name() || this->template before<enter>(detail::after(timeout));                                         \
+    }                                                                                                                  \
+    template <class Clock, class Duration>                                                                             \
+    [[nodiscard]] bool name##_until(const std::chrono::time_point<Clock, Duration>& time) safety {                     \
+        return this->template at<enter>(time);                                                                         \
+    }
+
+} // namespace detail
+
+/* The mutex, which is timed: see poundlock_mutex_t. */
+class POUNDLOCK_CAPABILITY("mutex") mutex : public detail::object<poundlock_mutex_t> {
+  public:
     void lock() noexcept POUNDLOCK_SAFETY(acquire_capability()) { poundlock_mutex_lock(&native_); }
 
     [[nodiscard]] bool try_lock() noexcept POUNDLOCK_SAFETY(try_acquire_capability(true)) {
         return poundlock_mutex_trylock(&native_) == 0;
     }
 
-    template <class Rep, class Period>
-    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout)
-        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
-        return try_lock() || lock_before(detail::after(timeout)) == 0;
-    }
-
-    template <class Clock, class Duration>
-    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& time)
-        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
-        return detail::until(time, [this](const detail::deadline& end) { return lock_before(end); }) == 0;
-    }
+    POUNDLOCK_TIMED(try_lock, poundlock_mutex_clocklock, POUNDLOCK_SAFETY(try_acquire_capability(true)))
 
     void unlock() noexcept POUNDLOCK_SAFETY(release_capability()) { poundlock_mutex_unlock(&native_); }
-
-    native_handle_type native_handle() noexcept { return &native_; }
-
-  private:
-    int lock_before(const detail::deadline& end) noexcept {
-        return poundlock_mutex_clocklock(&native_, end.clock, &end.time);
-    }
-
-    poundlock_mutex_t native_ = POUNDLOCK_MUTEX_INITIALIZER;
 };
 
 using timed_mutex = mutex;
 
 /* The recursive mutex, which is timed and fair: see poundlock_recursive_mutex_t. */
-class POUNDLOCK_CAPABILITY("mutex") recursive_mutex {
+class POUNDLOCK_CAPABILITY("mutex") recursive_mutex : public detail::object<poundlock_recursive_mutex_t> {
   public:
-    using native_handle_type = poundlock_recursive_mutex_t*;
-
-    constexpr recursive_mutex() noexcept = default;
-    recursive_mutex(const recursive_mutex&) = delete;
-    recursive_mutex& operator=(const recursive_mutex&) = delete;
-
     /* Throws std::system_error if the calling thread has locked it as often as can be counted. */
     void lock() POUNDLOCK_SAFETY(acquire_capability()) {
         const int error = poundlock_recursive_mutex_lock(&native_);
@@ -204,41 +217,16 @@ class POUNDLOCK_CAPABILITY("mutex") recursive_mutex {
         return poundlock_recursive_mutex_trylock(&native_) == 0;
     }
 
-    template <class Rep, class Period>
-    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout)
-        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
-        return try_lock() || lock_before(detail::after(timeout)) == 0;
-    }
-
-    template <class Clock, class Duration>
-    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& time)
-        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
-        return detail::until(time, [this](const detail::deadline& end) { return lock_before(end); }) == 0;
-    }
+    POUNDLOCK_TIMED(try_lock, poundlock_recursive_mutex_clocklock, POUNDLOCK_SAFETY(try_acquire_capability(true)))
 
     void unlock() noexcept POUNDLOCK_SAFETY(release_capability()) { poundlock_recursive_mutex_unlock(&native_); }
-
-    native_handle_type native_handle() noexcept { return &native_; }
-
-  private:
-    int lock_before(const detail::deadline& end) noexcept {
-        return poundlock_recursive_mutex_clocklock(&native_, end.clock, &end.time);
-    }
-
-    poundlock_recursive_mutex_t native_ = POUNDLOCK_RECURSIVE_MUTEX_INITIALIZER;
 };
 
 using recursive_timed_mutex = recursive_mutex;
 
 /* The spinlock, for very short sections: see poundlock_spinlock_t. It has no timed form: a waiter cannot leave its queue. */
-class POUNDLOCK_CAPABILITY("mutex") spinlock {
+class POUNDLOCK_CAPABILITY("mutex") spinlock : public detail::object<poundlock_spinlock_t> {
   public:
-    using native_handle_type = poundlock_spinlock_t*;
-
-    constexpr spinlock() noexcept = default;
-    spinlock(const spinlock&) = delete;
-    spinlock& operator=(const spinlock&) = delete;
-
     void lock() noexcept POUNDLOCK_SAFETY(acquire_capability()) { poundlock_spinlock_lock(&native_); }
 
     [[nodiscard]] bool try_lock() noexcept POUNDLOCK_SAFETY(try_acquire_capability(true)) {
@@ -246,25 +234,16 @@ class POUNDLOCK_CAPABILITY("mutex") spinlock {
     }
 
     void unlock() noexcept POUNDLOCK_SAFETY(release_capability()) { poundlock_spinlock_unlock(&native_); }
-
-    native_handle_type native_handle() noexcept { return &native_; }
-
-  private:
-    poundlock_spinlock_t native_ = POUNDLOCK_SPINLOCK_INITIALIZER;
 };
 
 /* The readers-writer lock, which is timed: see poundlock_rwlock_t.
  *
  * It is upgradable, by the names of Boost's UpgradeLockable, so that boost::upgrade_lock takes it: one reader at a
  * time can become the writer, with no other writer in between. */
-class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex {
+class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex : public detail::object<poundlock_rwlock_t> {
   public:
-    using native_handle_type = poundlock_rwlock_t*;
-
     constexpr shared_mutex() noexcept = default;
-    constexpr explicit shared_mutex(policy which) noexcept : native_{{0}, static_cast<std::uint32_t>(which)} {}
-    shared_mutex(const shared_mutex&) = delete;
-    shared_mutex& operator=(const shared_mutex&) = delete;
+    constexpr explicit shared_mutex(policy which) noexcept : object({{0}, static_cast<std::uint32_t>(which)}) {}
 
     /* As the writer. */
 
@@ -274,17 +253,7 @@ class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex {
         return poundlock_rwlock_trywrlock(&native_) == 0;
     }
 
-    template <class Rep, class Period>
-    [[nodiscard]] bool try_lock_for(const std::chrono::duration<Rep, Period>& timeout)
-        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
-        return try_lock() || before<poundlock_rwlock_clockwrlock>(detail::after(timeout));
-    }
-
-    template <class Clock, class Duration>
-    [[nodiscard]] bool try_lock_until(const std::chrono::time_point<Clock, Duration>& time)
-        POUNDLOCK_SAFETY(try_acquire_capability(true)) {
-        return at<poundlock_rwlock_clockwrlock>(time);
-    }
+    POUNDLOCK_TIMED(try_lock, poundlock_rwlock_clockwrlock, POUNDLOCK_SAFETY(try_acquire_capability(true)))
 
     void unlock() noexcept POUNDLOCK_SAFETY(release_capability()) { poundlock_rwlock_wrunlock(&native_); }
 
@@ -296,17 +265,8 @@ class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex {
         return poundlock_rwlock_tryrdlock(&native_) == 0;
     }
 
-    template <class Rep, class Period>
-    [[nodiscard]] bool try_lock_shared_for(const std::chrono::duration<Rep, Period>& timeout)
-        POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
-        return try_lock_shared() || before<poundlock_rwlock_clockrdlock>(detail::after(timeout));
-    }
-
-    template <class Clock, class Duration>
-    [[nodiscard]] bool try_lock_shared_until(const std::chrono::time_point<Clock, Duration>& time)
-        POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
-        return at<poundlock_rwlock_clockrdlock>(time);
-    }
+    POUNDLOCK_TIMED(try_lock_shared, poundlock_rwlock_clockrdlock,
+                    POUNDLOCK_SAFETY(try_acquire_shared_capability(true)))
 
     void unlock_shared() noexcept POUNDLOCK_SAFETY(release_shared_capability()) { poundlock_rwlock_rdunlock(&native_); }
 
@@ -318,17 +278,8 @@ class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex {
         return poundlock_rwlock_tryuplock(&native_) == 0;
     }
 
-    template <class Rep, class Period>
-    [[nodiscard]] bool try_lock_upgrade_for(const std::chrono::duration<Rep, Period>& timeout)
-        POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
-        return try_lock_upgrade() || before<poundlock_rwlock_clockuplock>(detail::after(timeout));
-    }
-
-    template <class Clock, class Duration>
-    [[nodiscard]] bool try_lock_upgrade_until(const std::chrono::time_point<Clock, Duration>& time)
-        POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
-        return at<poundlock_rwlock_clockuplock>(time);
-    }
+    POUNDLOCK_TIMED(try_lock_upgrade, poundlock_rwlock_clockuplock,
+                    POUNDLOCK_SAFETY(try_acquire_shared_capability(true)))
 
     void unlock_upgrade() noexcept POUNDLOCK_SAFETY(release_shared_capability()) {
         poundlock_rwlock_upunlock(&native_);
@@ -340,49 +291,21 @@ class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex {
 
     [[nodiscard]] bool try_unlock_upgrade_and_lock() noexcept { return poundlock_rwlock_tryupgrade(&native_) == 0; }
 
-    template <class Rep, class Period>
-    [[nodiscard]] bool try_unlock_upgrade_and_lock_for(const std::chrono::duration<Rep, Period>& timeout) {
-        return try_unlock_upgrade_and_lock() || before<poundlock_rwlock_clockupgrade>(detail::after(timeout));
-    }
-
-    template <class Clock, class Duration>
-    [[nodiscard]] bool try_unlock_upgrade_and_lock_until(const std::chrono::time_point<Clock, Duration>& time) {
-        return at<poundlock_rwlock_clockupgrade>(time);
-    }
+    POUNDLOCK_TIMED(try_unlock_upgrade_and_lock, poundlock_rwlock_clockupgrade, )
 
     void unlock_upgrade_and_lock_shared() noexcept { poundlock_rwlock_up_to_rd(&native_); }
 
     void unlock_and_lock_upgrade() noexcept { poundlock_rwlock_downgrade_to_up(&native_); }
 
     void unlock_and_lock_shared() noexcept { poundlock_rwlock_downgrade(&native_); }
-
-    native_handle_type native_handle() noexcept { return &native_; }
-
-  private:
-    template <auto Enter>
-    bool before(const detail::deadline& end) noexcept {
-        return Enter(&native_, end.clock, &end.time) == 0;
-    }
-
-    template <auto Enter, class Clock, class Duration>
-    bool at(const std::chrono::time_point<Clock, Duration>& time) {
-        const auto enter = [this](const detail::deadline& end) { return Enter(&native_, end.clock, &end.time); };
-        return detail::until(time, enter) == 0;
-    }
-
-    poundlock_rwlock_t native_ = POUNDLOCK_RWLOCK_INITIALIZER;
 };
 
 using shared_timed_mutex = shared_mutex;
 
 /* The condition variable, on which threads wait with a std::unique_lock<poundlock::mutex>: see poundlock_cond_t. */
-class condition_variable {
+class condition_variable : public detail::object<poundlock_cond_t> {
   public:
-    using native_handle_type = poundlock_cond_t*;
-
     constexpr condition_variable() noexcept = default;
-    condition_variable(const condition_variable&) = delete;
-    condition_variable& operator=(const condition_variable&) = delete;
 
     /* All waiters have been notified, or have timed out; waits until none of them touches it any more. */
     ~condition_variable() { poundlock_cond_destroy(&native_); }
@@ -436,8 +359,6 @@ class condition_variable {
         return true;
     }
 
-    native_handle_type native_handle() noexcept { return &native_; }
-
   private:
     static std::cv_status status(int result) noexcept {
         return result == 0 ? std::cv_status::no_timeout : std::cv_status::timeout;
@@ -446,8 +367,6 @@ class condition_variable {
     int wait_before(std::unique_lock<mutex>& lock, const detail::deadline& end) noexcept {
         return poundlock_cond_clockwait(&native_, lock.mutex()->native_handle(), end.clock, &end.time);
     }
-
-    poundlock_cond_t native_ = POUNDLOCK_COND_INITIALIZER;
 };
 
 /* A change of one semaphore of a set, as a part of a call that makes several at once. */
@@ -654,5 +573,6 @@ inline std::optional<permit> semaphore_set::try_acquire(std::uint16_t semaphore,
 
 #undef POUNDLOCK_CAPABILITY
 #undef POUNDLOCK_SAFETY
+#undef POUNDLOCK_TIMED
 
 #endif

@@ -8,6 +8,17 @@ pub(crate) use poundlock_linux::time::clock;
 
 use crate::real;
 
+/// What a call is willing to do if somebody else holds what it wants.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience<Time> {
+    /// Nothing.
+    None,
+    /// Wait until then.
+    Until(Time),
+    /// Wait.
+    Forever,
+}
+
 /// A time of the program's, as the kernel's clock has it. The two differ only where a library behind ours
 /// shows the program times of its own. If ours did not come first, that library would have changed this time.
 ///

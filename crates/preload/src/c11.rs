@@ -38,19 +38,13 @@ fn result(error: c_int) -> c_int {
 
 export! {
     /// Initialises a mutex.
-    mtx_init(*mut pthread_mutex_t, c_int) -> init, caller in "rdx", "rcx"
-}
-export! {
+    mtx_init(*mut pthread_mutex_t, c_int) -> init;
     /// Acquires a mutex.
-    mtx_lock(*mut pthread_mutex_t) -> lock, caller in "rsi", "rdx"
-}
-export! {
+    mtx_lock(*mut pthread_mutex_t) -> lock;
     /// Acquires a mutex if it is free.
-    mtx_trylock(*mut pthread_mutex_t) -> try_lock, caller in "rsi", "rdx"
-}
-export! {
+    mtx_trylock(*mut pthread_mutex_t) -> try_lock;
     /// Acquires a mutex, giving up at a time of the real-time clock.
-    mtx_timedlock(*mut pthread_mutex_t, *const timespec) -> timed_lock, caller in "rdx", "rcx"
+    mtx_timedlock(*mut pthread_mutex_t, *const timespec) -> timed_lock;
 }
 export_wait! {
     /// Waits for a signal.
@@ -128,7 +122,7 @@ unsafe extern "C" fn init(mutex: *mut pthread_mutex_t, kind: c_int, address: usi
     let object = unsafe { Mutex::at(mutex) };
     object.init(RECURSIVE.contains(&kind));
     if mode.counted() {
-        stat::created(object.counted(mode.glibc()), CallSite { pc: address, sp: stack });
+        stat::RECORDER.created(object.counted(mode.glibc()), CallSite { pc: address, sp: stack });
     }
     thrd::SUCCESS
 }

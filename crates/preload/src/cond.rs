@@ -202,7 +202,7 @@ unsafe fn prepare(
         unsafe { make_glibc(cond, cond_object) };
     }
     if mode.counted() && mutex_object.kind() != Kind::Foreign && mutex_object.is_outermost() {
-        stat::released(mutex_object.counted(true));
+        stat::RECORDER.released(mutex_object.counted(true));
     }
     glibc.address()
 }
@@ -218,7 +218,7 @@ pub(crate) unsafe extern "C" fn finish(mutex: *mut pthread_mutex_t, result: c_in
         // SAFETY: the caller's mutex, which it holds if it waited.
         let object = unsafe { Mutex::at(mutex) };
         if !object.is_ours() && object.kind() != Kind::Foreign && object.is_outermost() {
-            stat::acquired(object.counted(true));
+            stat::RECORDER.acquired(object.counted(true));
         }
     }
     result
@@ -384,7 +384,7 @@ impl Held<'_> {
             self.mutex.depth.store(1, Relaxed);
         }
         if mode::get().counted() {
-            stat::acquired(self.mutex.counted(false));
+            stat::RECORDER.acquired(self.mutex.counted(false));
         }
     }
 }
@@ -399,7 +399,7 @@ impl Guarding<Linux> for Held<'_> {
             return;
         }
         if mode::get().counted() {
-            stat::released(self.mutex.counted(false));
+            stat::RECORDER.released(self.mutex.counted(false));
         }
         if self.owner != 0 {
             self.mutex.owner.store(0, Relaxed);

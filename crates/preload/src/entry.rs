@@ -9,7 +9,20 @@
 /// Exports `$name`, which passes its arguments, the return address in `$ret` and the caller's stack pointer
 /// in `$sp`, the registers of the two arguments after C's own, to `$body`.
 macro_rules! export {
-    ($(#[$doc:meta])* $name:ident($($arg:ty),*) -> $body:path, caller in $ret:literal, $sp:literal) => {
+    (@other , $name:ident($($arg:ty),*) -> $body:path) => {};
+    (@other $other:ident, $name:ident($($arg:ty),*) -> $body:path) => {
+        $crate::entry::export! { @ #[doc = concat!("As `", stringify!($name), "`.")] $other($($arg),*) -> $body }
+    };
+    (@ $(#[$doc:meta])* $name:ident($a:ty) -> $body:path) => {
+        $crate::entry::export! { @ $(#[$doc])* $name($a) -> $body, "rsi", "rdx" }
+    };
+    (@ $(#[$doc:meta])* $name:ident($a:ty, $b:ty) -> $body:path) => {
+        $crate::entry::export! { @ $(#[$doc])* $name($a, $b) -> $body, "rdx", "rcx" }
+    };
+    (@ $(#[$doc:meta])* $name:ident($a:ty, $b:ty, $c:ty) -> $body:path) => {
+        $crate::entry::export! { @ $(#[$doc])* $name($a, $b, $c) -> $body, "rcx", "r8" }
+    };
+    (@ $(#[$doc:meta])* $name:ident($($arg:ty),*) -> $body:path, $ret:literal, $sp:literal) => {
         $(#[$doc])*
         ///
         /// # Safety
@@ -27,6 +40,27 @@ macro_rules! export {
             )
         }
     };
+    ($($(#[$doc:meta])* $name:ident $(| $other:ident)? ($($arg:ty),*) -> $body:path;)*) => {
+        $(
+            $crate::entry::export! { @ $(#[$doc])* $name($($arg),*) -> $body }
+            $crate::entry::export! { @other $($other)?, $name($($arg),*) -> $body }
+        )*
+    };
+}
+
+/// Exports another name of a function of one argument.
+macro_rules! alias {
+    ($($name:ident = $body:ident($arg:ty);)*) => {$(
+        #[doc = concat!("As `", stringify!($body), "`.")]
+        ///
+        /// # Safety
+        /// As C's function of that name.
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(object: $arg) -> ::libc::c_int {
+            // SAFETY: the caller's.
+            unsafe { $body(object) }
+        }
+    )*};
 }
 
 /// What the body of a wait returns if the thread is to be cancelled; no error number.
@@ -111,4 +145,4 @@ macro_rules! export_wait {
     };
 }
 
-pub(crate) use {export, export_wait};
+pub(crate) use {alias, export, export_wait};

@@ -54,14 +54,14 @@ extern "C" fn start() {
 /// In a forked child, before the program's own handlers for the child if ours was registered first.
 extern "C" fn forked() {
     if mode::get().counted() {
-        stat::fork_child();
+        stat::RECORDER.fork_child();
     }
 }
 
 /// At the process's orderly end.
 extern "C" fn end() {
     if mode::get().counted() {
-        stat::finish();
+        stat::RECORDER.finish();
     }
 }
 

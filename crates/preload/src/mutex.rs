@@ -10,56 +10,31 @@ use libc::{
 use poundlock_core::platform::{Clock, Deadline};
 use poundlock_linux::registry;
 
-use crate::entry::export;
+use crate::entry::{alias, export};
 use crate::mode::{self, Chosen};
 use crate::object::{Kind, Mutex};
 use crate::stat::{self, CallSite, Uncounted};
 use crate::{abi, real};
 
-/// What a lock call does if the mutex is held.
-#[derive(Clone, Copy)]
-pub(crate) enum Patience {
-    /// Nothing: `trylock`.
-    None,
-    /// Wait until then; the time may turn out to be invalid only if it is needed.
-    Until(Result<Deadline, c_int>),
-    /// Wait.
-    Forever,
-}
+/// What a lock call is willing to do if the mutex is held. A time may turn out to be invalid only if it is needed.
+pub(crate) type Patience = abi::Patience<Result<Deadline, c_int>>;
 
 export! {
     /// Acquires the mutex.
-    pthread_mutex_lock(*mut pthread_mutex_t) -> lock, caller in "rsi", "rdx"
-}
-export! {
+    pthread_mutex_lock | __pthread_mutex_lock(*mut pthread_mutex_t) -> lock;
     /// Acquires the mutex if it is free.
-    pthread_mutex_trylock(*mut pthread_mutex_t) -> try_lock, caller in "rsi", "rdx"
-}
-export! {
+    pthread_mutex_trylock | __pthread_mutex_trylock(*mut pthread_mutex_t) -> try_lock;
     /// Acquires the mutex, giving up at a time of the real-time clock.
-    pthread_mutex_timedlock(*mut pthread_mutex_t, *const timespec) -> timed_lock, caller in "rdx", "rcx"
-}
-export! {
+    pthread_mutex_timedlock(*mut pthread_mutex_t, *const timespec) -> timed_lock;
     /// Acquires the mutex, giving up at a time of a clock.
-    pthread_mutex_clocklock(*mut pthread_mutex_t, clockid_t, *const timespec) -> clock_lock,
-        caller in "rcx", "r8"
-}
-export! {
+    pthread_mutex_clocklock(*mut pthread_mutex_t, clockid_t, *const timespec) -> clock_lock;
     /// Initialises the mutex.
-    pthread_mutex_init(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> init, caller in "rdx", "rcx"
+    pthread_mutex_init | __pthread_mutex_init(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> init;
 }
-// The names by which old libraries reach the same functions.
-export! {
-    /// Another name of `pthread_mutex_lock`.
-    __pthread_mutex_lock(*mut pthread_mutex_t) -> lock, caller in "rsi", "rdx"
-}
-export! {
-    /// Another name of `pthread_mutex_trylock`.
-    __pthread_mutex_trylock(*mut pthread_mutex_t) -> try_lock, caller in "rsi", "rdx"
-}
-export! {
-    /// Another name of `pthread_mutex_init`.
-    __pthread_mutex_init(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> init, caller in "rdx", "rcx"
+// Names by which libraries of old reach the same functions.
+alias! {
+    __pthread_mutex_unlock = pthread_mutex_unlock(*mut pthread_mutex_t);
+    __pthread_mutex_destroy = pthread_mutex_destroy(*mut pthread_mutex_t);
 }
 
 /// Releases the mutex.
@@ -80,16 +55,6 @@ pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t
     }
     // SAFETY: as above.
     unsafe { unlock_other(mutex) }
-}
-
-/// Another name of `pthread_mutex_unlock`.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn __pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's.
-    unsafe { pthread_mutex_unlock(mutex) }
 }
 
 /// Destroys the mutex.
@@ -114,19 +79,9 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
         unsafe { real::pthread_mutex_destroy(mutex) }
     };
     if counted && result == 0 {
-        stat::destroyed(object.counted(mode.glibc()));
+        stat::RECORDER.destroyed(object.counted(mode.glibc()));
     }
     result
-}
-
-/// Another name of `pthread_mutex_destroy`.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn __pthread_mutex_destroy(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's.
-    unsafe { pthread_mutex_destroy(mutex) }
 }
 
 unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
@@ -217,7 +172,7 @@ unsafe extern "C" fn init(
         }
     }
     if mode.counted() && object.kind() != Kind::Foreign {
-        stat::created(object.counted(mode.glibc()), CallSite { pc: address, sp: stack });
+        stat::RECORDER.created(object.counted(mode.glibc()), CallSite { pc: address, sp: stack });
     }
     0
 }
@@ -245,24 +200,16 @@ pub(crate) unsafe fn lock_checked(mutex: *mut pthread_mutex_t, patience: Patienc
         return unsafe { acquire(mutex, mode.glibc(), patience) };
     }
     let counted = object.counted(mode.glibc());
-    // SAFETY: as above.
-    let mut result = unsafe { acquire(mutex, mode.glibc(), Patience::None) };
-    if result == 0 {
-        if object.is_outermost() {
-            stat::acquired(counted);
-        }
-    } else if result == EBUSY && !matches!(patience, Patience::None) {
-        let wait = stat::wait_begin(counted, site);
-        // SAFETY: as above.
-        result = unsafe { acquire(mutex, mode.glibc(), patience) };
-        match result {
-            0 => stat::acquired_after_wait(counted, wait),
-            ETIMEDOUT => stat::abandoned_wait(counted, wait),
-            // Refused at once: no wait at all.
-            _ => drop(wait),
-        }
-    }
-    result
+    stat::acquire(
+        counted,
+        site,
+        patience,
+        || object.is_outermost(),
+        |patience| {
+            // SAFETY: as above.
+            unsafe { acquire(mutex, mode.glibc(), patience) }
+        },
+    )
 }
 
 /// Acquires a mutex that is not foreign, on our lock or on glibc's.
@@ -391,6 +338,6 @@ fn disown(object: &Mutex) -> Option<c_int> {
 #[inline]
 fn count_release(object: &Mutex, mode: mode::Mode) {
     if mode.counted() && object.is_outermost() {
-        stat::released(object.counted(mode.glibc()));
+        stat::RECORDER.released(object.counted(mode.glibc()));
     }
 }

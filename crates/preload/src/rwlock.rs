@@ -10,80 +10,38 @@ use libc::{EBUSY, EDEADLK, EINVAL, ETIMEDOUT, clockid_t, pthread_rwlock_t, pthre
 use poundlock_core::platform::Deadline;
 use poundlock_names::RwLocks;
 
-use crate::entry::export;
+use crate::entry::{alias, export};
 use crate::rwlock_object::{RwLock, Side};
 use crate::stat::{self, CallSite, Uncounted};
 use crate::{abi, mode, real};
 
-/// What a call does if the lock is held.
-#[derive(Clone, Copy)]
-enum Patience {
-    /// Nothing.
-    None,
-    /// Wait until then.
-    Until(Deadline),
-    /// Wait.
-    Forever,
-}
+/// What a call is willing to do if the lock is held.
+type Patience = abi::Patience<Deadline>;
 
 export! {
     /// Initialises the lock.
-    pthread_rwlock_init(*mut pthread_rwlock_t, *const pthread_rwlockattr_t) -> init, caller in "rdx", "rcx"
-}
-export! {
+    pthread_rwlock_init | __pthread_rwlock_init(*mut pthread_rwlock_t, *const pthread_rwlockattr_t) -> init;
     /// Acquires the lock as a reader.
-    pthread_rwlock_rdlock(*mut pthread_rwlock_t) -> read_lock, caller in "rsi", "rdx"
-}
-export! {
+    pthread_rwlock_rdlock | __pthread_rwlock_rdlock(*mut pthread_rwlock_t) -> read_lock;
     /// Acquires the lock as a reader if it need not wait.
-    pthread_rwlock_tryrdlock(*mut pthread_rwlock_t) -> try_read_lock, caller in "rsi", "rdx"
-}
-export! {
+    pthread_rwlock_tryrdlock | __pthread_rwlock_tryrdlock(*mut pthread_rwlock_t) -> try_read_lock;
     /// Acquires the lock as a reader, giving up at a time of the real-time clock.
-    pthread_rwlock_timedrdlock(*mut pthread_rwlock_t, *const timespec) -> timed_read_lock, caller in "rdx", "rcx"
-}
-export! {
+    pthread_rwlock_timedrdlock(*mut pthread_rwlock_t, *const timespec) -> timed_read_lock;
     /// Acquires the lock as a reader, giving up at a time of a clock.
-    pthread_rwlock_clockrdlock(*mut pthread_rwlock_t, clockid_t, *const timespec) -> clock_read_lock,
-        caller in "rcx", "r8"
-}
-export! {
+    pthread_rwlock_clockrdlock(*mut pthread_rwlock_t, clockid_t, *const timespec) -> clock_read_lock;
     /// Acquires the lock as the writer.
-    pthread_rwlock_wrlock(*mut pthread_rwlock_t) -> write_lock, caller in "rsi", "rdx"
-}
-export! {
+    pthread_rwlock_wrlock | __pthread_rwlock_wrlock(*mut pthread_rwlock_t) -> write_lock;
     /// Acquires the lock as the writer if it need not wait.
-    pthread_rwlock_trywrlock(*mut pthread_rwlock_t) -> try_write_lock, caller in "rsi", "rdx"
-}
-export! {
+    pthread_rwlock_trywrlock | __pthread_rwlock_trywrlock(*mut pthread_rwlock_t) -> try_write_lock;
     /// Acquires the lock as the writer, giving up at a time of the real-time clock.
-    pthread_rwlock_timedwrlock(*mut pthread_rwlock_t, *const timespec) -> timed_write_lock, caller in "rdx", "rcx"
-}
-export! {
+    pthread_rwlock_timedwrlock(*mut pthread_rwlock_t, *const timespec) -> timed_write_lock;
     /// Acquires the lock as the writer, giving up at a time of a clock.
-    pthread_rwlock_clockwrlock(*mut pthread_rwlock_t, clockid_t, *const timespec) -> clock_write_lock,
-        caller in "rcx", "r8"
+    pthread_rwlock_clockwrlock(*mut pthread_rwlock_t, clockid_t, *const timespec) -> clock_write_lock;
 }
-// The names by which old libraries reach the same functions.
-export! {
-    /// Another name of `pthread_rwlock_init`.
-    __pthread_rwlock_init(*mut pthread_rwlock_t, *const pthread_rwlockattr_t) -> init, caller in "rdx", "rcx"
-}
-export! {
-    /// Another name of `pthread_rwlock_rdlock`.
-    __pthread_rwlock_rdlock(*mut pthread_rwlock_t) -> read_lock, caller in "rsi", "rdx"
-}
-export! {
-    /// Another name of `pthread_rwlock_tryrdlock`.
-    __pthread_rwlock_tryrdlock(*mut pthread_rwlock_t) -> try_read_lock, caller in "rsi", "rdx"
-}
-export! {
-    /// Another name of `pthread_rwlock_wrlock`.
-    __pthread_rwlock_wrlock(*mut pthread_rwlock_t) -> write_lock, caller in "rsi", "rdx"
-}
-export! {
-    /// Another name of `pthread_rwlock_trywrlock`.
-    __pthread_rwlock_trywrlock(*mut pthread_rwlock_t) -> try_write_lock, caller in "rsi", "rdx"
+// Names by which libraries of old reach the same functions.
+alias! {
+    __pthread_rwlock_unlock = pthread_rwlock_unlock(*mut pthread_rwlock_t);
+    __pthread_rwlock_destroy = pthread_rwlock_destroy(*mut pthread_rwlock_t);
 }
 
 /// Releases the lock, as what the caller holds it.
@@ -101,16 +59,6 @@ pub(crate) unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_
     unsafe { unlock_other(lock) }
 }
 
-/// Another name of `pthread_rwlock_unlock`.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn __pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller's.
-    unsafe { pthread_rwlock_unlock(lock) }
-}
-
 /// Any lock, in any mode.
 #[inline(never)]
 unsafe fn unlock_other(lock: *mut pthread_rwlock_t) -> c_int {
@@ -119,7 +67,7 @@ unsafe fn unlock_other(lock: *mut pthread_rwlock_t) -> c_int {
     let ours = object.is_ours();
     if mode::get().counted() && object.is_private() {
         // Before the release: afterwards the object may be gone, or another's.
-        stat::released(object.counted(object.side(ours)));
+        stat::RECORDER.released(object.counted(object.side(ours)));
     }
     if ours {
         object.unlock();
@@ -138,24 +86,14 @@ pub(crate) unsafe extern "C" fn pthread_rwlock_destroy(lock: *mut pthread_rwlock
     // SAFETY: the caller's lock.
     let object = unsafe { RwLock::at(lock) };
     if mode::get().counted() && object.is_private() {
-        stat::destroyed(object.counted(Side::Read));
-        stat::destroyed(object.counted(Side::Write));
+        stat::RECORDER.destroyed(object.counted(Side::Read));
+        stat::RECORDER.destroyed(object.counted(Side::Write));
     }
     if object.is_ours() {
         return 0;
     }
     // SAFETY: as above.
     unsafe { real::pthread_rwlock_destroy(lock) }
-}
-
-/// Another name of `pthread_rwlock_destroy`.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn __pthread_rwlock_destroy(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller's.
-    unsafe { pthread_rwlock_destroy(lock) }
 }
 
 unsafe extern "C" fn init(
@@ -178,95 +116,56 @@ unsafe extern "C" fn init(
     }
     if mode::get().counted() && object.is_private() {
         let site = CallSite { pc: address, sp: stack };
-        stat::created(object.counted(Side::Read), site);
-        stat::created(object.counted(Side::Write), site);
+        stat::RECORDER.created(object.counted(Side::Read), site);
+        stat::RECORDER.created(object.counted(Side::Write), site);
     }
     0
 }
 
-unsafe extern "C" fn read_lock(lock: *mut pthread_rwlock_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's lock.
-    let object = unsafe { RwLock::at(lock) };
-    if mode::rwlocks_are_plain() && object.is_private() && object.take_read() {
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { read_lock_other(lock, address, stack) }
+/// The bodies for readers and for the writer. What a fast path leaves over is apart, so that it needs neither a stack frame nor
+/// a jump.
+macro_rules! bodies {
+    ($($side:ident: $take:ident, $lock:ident $other:ident $try_lock:ident $timed:ident $clocked:ident;)*) => {$(
+        unsafe extern "C" fn $lock(lock: *mut pthread_rwlock_t, pc: usize, sp: usize) -> c_int {
+            // SAFETY: the caller's lock.
+            let object = unsafe { RwLock::at(lock) };
+            if mode::rwlocks_are_plain() && object.is_private() && object.$take() {
+                return 0;
+            }
+            // SAFETY: as above.
+            unsafe { $other(lock, pc, sp) }
+        }
+
+        #[inline(never)]
+        unsafe fn $other(lock: *mut pthread_rwlock_t, pc: usize, sp: usize) -> c_int {
+            // SAFETY: the caller's lock.
+            unsafe { acquire_any(lock, Side::$side, Patience::Forever, CallSite { pc, sp }) }
+        }
+
+        unsafe extern "C" fn $try_lock(lock: *mut pthread_rwlock_t, pc: usize, sp: usize) -> c_int {
+            // SAFETY: the caller's lock.
+            unsafe { acquire_any(lock, Side::$side, Patience::None, CallSite { pc, sp }) }
+        }
+
+        unsafe extern "C" fn $timed(
+            lock: *mut pthread_rwlock_t, time: *const timespec, pc: usize, sp: usize,
+        ) -> c_int {
+            // SAFETY: the caller's lock and time.
+            unsafe { clock_lock(lock, Side::$side, libc::CLOCK_REALTIME, time, CallSite { pc, sp }) }
+        }
+
+        unsafe extern "C" fn $clocked(
+            lock: *mut pthread_rwlock_t, clock: clockid_t, time: *const timespec, pc: usize, sp: usize,
+        ) -> c_int {
+            // SAFETY: the caller's lock and time.
+            unsafe { clock_lock(lock, Side::$side, clock, time, CallSite { pc, sp }) }
+        }
+    )*};
 }
 
-/// Apart, so that the fast path above needs neither a stack frame nor a jump.
-#[inline(never)]
-unsafe fn read_lock_other(lock: *mut pthread_rwlock_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's lock.
-    unsafe { acquire_any(lock, Side::Read, Patience::Forever, CallSite { pc: address, sp: stack }) }
-}
-
-unsafe extern "C" fn write_lock(lock: *mut pthread_rwlock_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's lock.
-    let object = unsafe { RwLock::at(lock) };
-    if mode::rwlocks_are_plain() && object.is_private() && object.take_write() {
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { write_lock_other(lock, address, stack) }
-}
-
-#[inline(never)]
-unsafe fn write_lock_other(lock: *mut pthread_rwlock_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's lock.
-    unsafe { acquire_any(lock, Side::Write, Patience::Forever, CallSite { pc: address, sp: stack }) }
-}
-
-unsafe extern "C" fn try_read_lock(lock: *mut pthread_rwlock_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's lock.
-    unsafe { acquire_any(lock, Side::Read, Patience::None, CallSite { pc: address, sp: stack }) }
-}
-
-unsafe extern "C" fn try_write_lock(lock: *mut pthread_rwlock_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's lock.
-    unsafe { acquire_any(lock, Side::Write, Patience::None, CallSite { pc: address, sp: stack }) }
-}
-
-unsafe extern "C" fn timed_read_lock(
-    lock: *mut pthread_rwlock_t,
-    time: *const timespec,
-    address: usize,
-    stack: usize,
-) -> c_int {
-    // SAFETY: the caller's lock and time.
-    unsafe { clock_lock(lock, Side::Read, libc::CLOCK_REALTIME, time, CallSite { pc: address, sp: stack }) }
-}
-
-unsafe extern "C" fn timed_write_lock(
-    lock: *mut pthread_rwlock_t,
-    time: *const timespec,
-    address: usize,
-    stack: usize,
-) -> c_int {
-    // SAFETY: the caller's lock and time.
-    unsafe { clock_lock(lock, Side::Write, libc::CLOCK_REALTIME, time, CallSite { pc: address, sp: stack }) }
-}
-
-unsafe extern "C" fn clock_read_lock(
-    lock: *mut pthread_rwlock_t,
-    clock: clockid_t,
-    time: *const timespec,
-    address: usize,
-    stack: usize,
-) -> c_int {
-    // SAFETY: the caller's lock and time.
-    unsafe { clock_lock(lock, Side::Read, clock, time, CallSite { pc: address, sp: stack }) }
-}
-
-unsafe extern "C" fn clock_write_lock(
-    lock: *mut pthread_rwlock_t,
-    clock: clockid_t,
-    time: *const timespec,
-    address: usize,
-    stack: usize,
-) -> c_int {
-    // SAFETY: the caller's lock and time.
-    unsafe { clock_lock(lock, Side::Write, clock, time, CallSite { pc: address, sp: stack }) }
+bodies! {
+    Read: take_read, read_lock read_lock_other try_read_lock timed_read_lock clock_read_lock;
+    Write: take_write, write_lock write_lock_other try_write_lock timed_write_lock clock_write_lock;
 }
 
 /// # Safety
@@ -318,21 +217,7 @@ unsafe fn acquire_counted(
     // SAFETY: the caller's lock.
     let counted = unsafe { RwLock::at(lock) }.counted(side);
     // SAFETY: as above.
-    let mut result = unsafe { acquire(lock, side, Patience::None) };
-    if result == 0 {
-        stat::acquired(counted);
-    } else if result == EBUSY && !matches!(patience, Patience::None) {
-        let wait = stat::wait_begin(counted, site);
-        // SAFETY: as above.
-        result = unsafe { acquire(lock, side, patience) };
-        match result {
-            0 => stat::acquired_after_wait(counted, wait),
-            ETIMEDOUT => stat::abandoned_wait(counted, wait),
-            // Refused at once: no wait at all.
-            _ => drop(wait),
-        }
-    }
-    result
+    stat::acquire(counted, site, patience, || true, |patience| unsafe { acquire(lock, side, patience) })
 }
 
 /// On our lock or on glibc's.

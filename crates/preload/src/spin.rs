@@ -70,7 +70,7 @@ const _: () = {
 
 export! {
     /// Initialises a spinlock.
-    pthread_spin_init(*mut pthread_spinlock_t, c_int) -> init, caller in "rdx", "rcx"
+    pthread_spin_init(*mut pthread_spinlock_t, c_int) -> init;
 }
 
 unsafe extern "C" fn init(
@@ -150,7 +150,7 @@ unsafe extern "C" fn lock_slowly(_: *mut pthread_spinlock_t) -> c_int {
 #[cfg(debug_assertions)]
 export! {
     /// Acquires a spinlock.
-    pthread_spin_lock(*mut pthread_spinlock_t) -> lock_from, caller in "rsi", "rdx"
+    pthread_spin_lock(*mut pthread_spinlock_t) -> lock_from;
 }
 
 #[cfg(debug_assertions)]
@@ -188,16 +188,16 @@ unsafe fn lock_counted(lock: *mut pthread_spinlock_t, site: CallSite) -> c_int {
     // SAFETY: as above.
     let result = unsafe { try_acquire(lock) };
     if result == 0 {
-        stat::acquired(counted);
+        stat::RECORDER.acquired(counted);
     }
     if result != EBUSY {
         return result;
     }
-    let wait = stat::wait_begin(counted, site);
+    let wait = stat::RECORDER.wait_begin(counted, site);
     // SAFETY: as above.
     let result = unsafe { acquire(lock) };
     match result {
-        0 => stat::acquired_after_wait(counted, wait),
+        0 => stat::RECORDER.acquired_after_wait(counted, wait),
         // Refused at once: no wait at all.
         _ => drop(wait),
     }
@@ -245,7 +245,7 @@ pub(crate) unsafe extern "C" fn pthread_spin_trylock(lock: *mut pthread_spinlock
     // SAFETY: as above.
     let result = unsafe { try_acquire(lock) };
     if result == 0 && mode::get().counted() {
-        stat::acquired(stat::spinlock(lock.addr()));
+        stat::RECORDER.acquired(stat::spinlock(lock.addr()));
     }
     result
 }
@@ -275,7 +275,7 @@ unsafe fn unlock_other(lock: *mut pthread_spinlock_t) -> c_int {
     }
     if mode::get().counted() {
         // Before the release: afterwards the lock may be gone.
-        stat::released(stat::spinlock(lock.addr()));
+        stat::RECORDER.released(stat::spinlock(lock.addr()));
     }
     if is_ours(word) {
         // SAFETY: as above.

@@ -38,7 +38,7 @@ pub(crate) unsafe extern "C" fn thrd_create(
 /// Counts the thread if it was started: both functions return 0 then.
 fn started(result: c_int) -> c_int {
     if result == 0 && mode::get().counted() {
-        stat::thread_started();
+        stat::RECORDER.thread_started();
     }
     result
 }

@@ -1,6 +1,5 @@
 //! Semaphore arrays across processes: forks, execs, ends, and users.
 
-use std::process::Stdio;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 
 use crate::domain::*;
@@ -21,28 +20,6 @@ fn shared<T>() -> &'static T {
         assert_ne!(memory, libc::MAP_FAILED);
         &*memory.cast()
     }
-}
-
-#[test]
-fn what_a_killed_process_did_is_undone_before_anybody_can_see_it_gone() {
-    let id = private(2);
-    ctl(id, 0, libc::SETVAL, 5).unwrap();
-    for _ in 0..50 {
-        let child = Child::new(|| {
-            if semop(id, &[op(0, -3, UNDO), op(1, 1, 0)]).is_err() {
-                return 1;
-            }
-            forever()
-        });
-        semop(id, &[op(1, -1, 0)]).unwrap();
-        assert_eq!(value(id, 0), 2);
-        child.kill();
-        child.wait_zombie();
-        assert_eq!(semop(id, &[op(0, -5, NOWAIT)]), Ok(()), "at the first operation after the end");
-        assert_eq!(semop(id, &[op(0, 5, 0)]), Ok(()));
-        assert_eq!(child.wait(), libc::SIGKILL);
-    }
-    remove(id);
 }
 
 #[test]
@@ -75,126 +52,6 @@ fn an_orderly_end_undoes_at_once_and_a_child_does_not_inherit() {
     assert_eq!(value(id, 0), 6);
     semop(id, &[op(0, 4, UNDO)]).unwrap();
     remove(id);
-}
-
-#[test]
-fn a_sleeper_that_is_killed_gets_nothing() {
-    let id = private(1);
-    for _ in 0..20 {
-        let child = Child::new(|| semop(id, &[op(0, -1, 0)]).err().unwrap_or(0));
-        until("it sleeps", || ctl(id, 0, libc::GETNCNT, 0) == Ok(1));
-        child.kill();
-        child.wait_zombie();
-        semop(id, &[op(0, 1, 0)]).unwrap();
-        assert_eq!(value(id, 0), 1);
-        assert_eq!(ctl(id, 0, libc::GETNCNT, 0), Ok(0));
-        semop(id, &[op(0, -1, NOWAIT)]).unwrap();
-        child.wait();
-    }
-    remove(id);
-}
-
-#[test]
-fn a_process_lives_on_when_the_thread_that_registered_it_ends() {
-    let id = private(3);
-    ctl(id, 0, libc::SETVAL, 5).unwrap();
-    // Its own program, so that it can have threads.
-    let mut child =
-        again("sem_processes::child_whose_first_thread_ends", &[("SEM_ID", id.to_string().into())])
-            .spawn()
-            .unwrap();
-    semop(id, &[op(1, -1, 0)]).unwrap();
-    // The thread has ended; its process has not.
-    for _ in 0..100 {
-        assert_eq!(semop(id, &[op(0, -3, NOWAIT)]), Err(libc::EAGAIN));
-    }
-    assert_eq!(value(id, 0), 2);
-    // Another thread uses it, and that process is known again.
-    semop(id, &[op(2, 1, 0)]).unwrap();
-    semop(id, &[op(1, -1, 0)]).unwrap();
-    assert_eq!(value(id, 0), 1);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert_eq!(value(id, 0), 5);
-    remove(id);
-}
-
-/// The array that the test which started this program means.
-fn given() -> Option<i32> {
-    Some(std::env::var("SEM_ID").ok()?.parse().unwrap())
-}
-
-#[test]
-fn child_whose_first_thread_ends() {
-    let Some(id) = given() else { return };
-    domain();
-    let first = std::thread::spawn(move || semop(id, &[op(0, -3, UNDO)]));
-    first.join().unwrap().unwrap();
-    std::thread::spawn(move || {
-        semop(id, &[op(1, 1, 0)]).unwrap();
-        semop(id, &[op(2, -1, 0)]).unwrap();
-        semop(id, &[op(0, -1, UNDO), op(1, 1, 0)]).unwrap();
-        forever();
-    })
-    .join()
-    .unwrap();
-}
-
-#[test]
-fn exec_keeps_adjustments_and_the_end_of_the_new_program_undoes_them() {
-    let (id, other) = (private(2), private(1));
-    ctl(id, 0, libc::SETVAL, 5).unwrap();
-    for orderly in [true, false] {
-        use std::os::unix::process::CommandExt;
-        let variables =
-            [("SEM_ID", other.to_string().into()), ("SEM_END", if orderly { "1" } else { "0" }.into())];
-        let mut command = again("none", &variables);
-        // SAFETY: semaphore operations allocate nothing. What is done here is done by the process that execs.
-        unsafe {
-            command
-                .pre_exec(move || semop(id, &[op(0, -3, UNDO)]).map_err(std::io::Error::from_raw_os_error));
-        }
-        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
-        // The new program has run, and used another array only.
-        semop(other, &[op(0, -1, 0)]).unwrap();
-        assert_eq!(value(id, 0), 2, "kept across exec");
-        drop(child.stdin.take());
-        let status = child.wait().unwrap();
-        assert!(status.success());
-        if orderly {
-            // It has looked itself.
-            assert_eq!(semop(other, &[op(0, -5, NOWAIT)]), Ok(()));
-        }
-        assert_eq!(value(id, 0), 5, "undone at the end");
-    }
-    remove(id);
-    remove(other);
-}
-
-/// Runs before `main`, and thus before there is a second thread: orderly ends are those of processes with one.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static EARLY: extern "C" fn() = early;
-
-extern "C" fn early() {
-    if let (Ok(end), Some(other)) = (std::env::var("SEM_END"), given()) {
-        after_exec(other, end == "1");
-        std::process::exit(0);
-    }
-}
-
-fn after_exec(other: i32, orderly: bool) {
-    semop(other, &[op(0, 1, 0)]).unwrap();
-    std::io::read_to_string(std::io::stdin()).unwrap();
-    if orderly {
-        semarray::end();
-        let mut undone = false;
-        semarray::list(|array| {
-            undone |= array.id != other && array.semaphores == 2 && value(array.id, 0) == 5;
-        });
-        assert!(undone);
-        semop(other, &[op(0, 5, 0)]).unwrap();
-    }
 }
 
 #[test]
@@ -367,71 +224,6 @@ fn a_child_that_was_not_forked_through_glibc_is_undone_too() {
     assert_eq!(value(id, 0), 5);
     child.wait();
     remove(id);
-}
-
-#[test]
-fn exec_by_a_thread_drops_the_sleepers_of_the_others_and_keeps_adjustments() {
-    const CHILD: &str = "sem_processes::child_that_execs_from_a_thread";
-    let (id, other) = (private(3), private(1));
-    ctl(id, 0, libc::SETVAL, 5).unwrap();
-    let variables = [
-        ("SEM_ID", id.to_string().into()),
-        ("SEM_OTHER", other.to_string().into()),
-        ("SEM_TEST", CHILD.into()),
-    ];
-    for silent in [false, true] {
-        let mut child = again(CHILD, &variables)
-            .env("SEM_SILENT", if silent { "1" } else { "0" })
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        if silent {
-            // The new program uses no arrays: `cat`, which ends when it has read all.
-            until("another program runs", || {
-                let name = std::fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap();
-                name.trim() == "cat"
-            });
-        } else {
-            semop(other, &[op(0, -1, 0)]).unwrap();
-        }
-        assert_eq!(ctl(id, 1, libc::GETNCNT, 0), Ok(0), "the sleeper is gone");
-        semop(id, &[op(1, 1, 0)]).unwrap();
-        assert_eq!(value(id, 1), 1, "nobody took it");
-        semop(id, &[op(1, -1, NOWAIT)]).unwrap();
-        assert_eq!(value(id, 0), 2, "kept across exec");
-        drop(child.stdin.take());
-        child.wait().unwrap();
-        assert_eq!(value(id, 0), 5, "undone at the end");
-        assert_eq!(ctl(id, 1, libc::GETNCNT, 0), Ok(0));
-    }
-    remove(id);
-    remove(other);
-}
-
-#[test]
-fn child_that_execs_from_a_thread() {
-    use std::os::unix::process::CommandExt;
-    let Some(id) = given() else { return };
-    domain();
-    let number = |name: &str| -> i32 { std::env::var(name).unwrap().parse().unwrap() };
-    if std::env::var_os("SEM_AGAIN").is_some() {
-        semop(number("SEM_OTHER"), &[op(0, 1, 0)]).unwrap();
-        std::io::read_to_string(std::io::stdin()).unwrap();
-        return;
-    }
-    // Registered by a thread that is not the process's first, which then replaces the program.
-    let execs = std::thread::spawn(move || {
-        semop(id, &[op(0, -3, UNDO)]).unwrap();
-        std::thread::spawn(move || semop(id, &[op(1, -1, 0)]));
-        until("the other sleeps", || ctl(id, 1, libc::GETNCNT, 0) == Ok(1));
-        let mut command = if number("SEM_SILENT") == 1 {
-            std::process::Command::new("cat")
-        } else {
-            again(&std::env::var("SEM_TEST").unwrap(), &[("SEM_AGAIN", "1".into())])
-        };
-        panic!("{}", command.exec());
-    });
-    execs.join().unwrap();
 }
 
 #[test]

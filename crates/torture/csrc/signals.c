@@ -42,46 +42,69 @@ static struct lock *new_lock(const char *kind, const char *name)
     return lock;
 }
 
+/* What the interrupted thread does. */
+struct was {
+    enum what what;
+    const char *name;
+    const void *object;
+    size_t size;
+    uint64_t since, beats;
+};
+
+static struct was what_it_does(void)
+{
+    return (struct was){
+        .what = atomic_load_explicit(&self->what, memory_order_relaxed),
+        .name = atomic_load_explicit(&self->name, memory_order_relaxed),
+        .object = atomic_load_explicit(&self->object, memory_order_relaxed),
+        .size = atomic_load_explicit(&self->object_size, memory_order_relaxed),
+        .since = atomic_load_explicit(&self->since, memory_order_relaxed),
+        .beats = atomic_load_explicit(&self->beats, memory_order_relaxed),
+    };
+}
+
+/* As before: being interrupted is no progress. */
+static void goes_on(const struct was *was)
+{
+    doing(was->what, was->name, was->object, was->size);
+    atomic_store_explicit(&self->since, was->since, memory_order_relaxed);
+    atomic_store_explicit(&self->beats, was->beats, memory_order_relaxed);
+}
+
+/* The section of a handler that has the lock. */
+static void inside(struct lock *lock, unsigned deed, unsigned turns)
+{
+    char number[16];
+    enter(lock);
+    atomic_fetch_add_explicit(&self->handler_entries[lock->index], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->handler_did[deed], 1, memory_order_relaxed);
+    spin(turns);
+    leave(lock);
+    int rc = lock->kind->unlock(lock->cell->object);
+    if (rc != 0)
+        violation("unlock of %s in a signal handler returned %s", lock->name, error_name(rc, number));
+}
+
 static void take(struct lock *lock)
 {
     char number[16];
-    enum what what = atomic_load_explicit(&self->what, memory_order_relaxed);
-    const char *name = atomic_load_explicit(&self->name, memory_order_relaxed);
-    const void *object = atomic_load_explicit(&self->object, memory_order_relaxed);
-    size_t size = atomic_load_explicit(&self->object_size, memory_order_relaxed);
-    uint64_t since = atomic_load_explicit(&self->since, memory_order_relaxed);
-    uint64_t beats = atomic_load_explicit(&self->beats, memory_order_relaxed);
+    struct was was = what_it_does();
 
     doing_lock(TRYING, lock);
     int rc = lock->kind->trylock(lock->cell->object);
     if (rc == 0) {
-        enter(lock);
-        atomic_fetch_add_explicit(&self->handler_entries[lock->index], 1, memory_order_relaxed);
-        atomic_fetch_add_explicit(&self->handler_did[1], 1, memory_order_relaxed);
-        spin(50);
-        leave(lock);
-        rc = lock->kind->unlock(lock->cell->object);
-        if (rc != 0)
-            violation("unlock of %s in a signal handler returned %s", lock->name, error_name(rc, number));
+        inside(lock, 1, 50);
     } else if (rc != EBUSY) {
         violation("trylock of %s in a signal handler returned %s", lock->name, error_name(rc, number));
     }
-    /* As before: being interrupted is no progress. */
-    doing(what, name, object, size);
-    atomic_store_explicit(&self->since, since, memory_order_relaxed);
-    atomic_store_explicit(&self->beats, beats, memory_order_relaxed);
+    goes_on(&was);
 }
 
 static void spin_in_handler(void)
 {
     char number[16];
     struct lock *lock = handlers_spin;
-    enum what what = atomic_load_explicit(&self->what, memory_order_relaxed);
-    const char *name = atomic_load_explicit(&self->name, memory_order_relaxed);
-    const void *object = atomic_load_explicit(&self->object, memory_order_relaxed);
-    size_t size = atomic_load_explicit(&self->object_size, memory_order_relaxed);
-    uint64_t since = atomic_load_explicit(&self->since, memory_order_relaxed);
-    uint64_t beats = atomic_load_explicit(&self->beats, memory_order_relaxed);
+    struct was was = what_it_does();
     sigset_t before;
     if (!let_in(lock))
         return;
@@ -91,17 +114,8 @@ static void spin_in_handler(void)
     if (rc != 0)
         violation("lock of %s in a signal handler returned %s", lock->name, error_name(rc, number));
     let_out(lock);
-    enter(lock);
-    atomic_fetch_add_explicit(&self->handler_entries[lock->index], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&self->handler_did[2], 1, memory_order_relaxed);
-    spin(100);
-    leave(lock);
-    rc = lock->kind->unlock(lock->cell->object);
-    if (rc != 0)
-        violation("unlock of %s in a signal handler returned %s", lock->name, error_name(rc, number));
-    doing(what, name, object, size);
-    atomic_store_explicit(&self->since, since, memory_order_relaxed);
-    atomic_store_explicit(&self->beats, beats, memory_order_relaxed);
+    inside(lock, 2, 100);
+    goes_on(&was);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

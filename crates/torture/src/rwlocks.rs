@@ -7,45 +7,21 @@ use libc::{EBUSY, EINVAL, ETIMEDOUT, clockid_t, timespec};
 use poundlock_core::rwlock::{Preference, RawRwLock};
 use poundlock_linux::{Linux, time};
 
-/// What is asked for, in the order of C's `enum operation`.
-const OPERATIONS: [Operation; 15] = {
-    use Operation::*;
-    [
-        Read,
-        TryRead,
-        LeaveRead,
-        Write,
-        TryWrite,
-        LeaveWrite,
-        Look,
-        TryLook,
-        LeaveLook,
-        Upgrade,
-        TryUpgrade,
-        WriteToRead,
-        WriteToLook,
-        LookToRead,
-        Destroy,
-    ]
-};
+macro_rules! operations {
+    ($($name:ident)*) => {
+        /// What is asked for, in the order of C's `enum operation`.
+        #[derive(Clone, Copy)]
+        enum Operation {
+            $($name,)*
+        }
 
-#[derive(Clone, Copy)]
-enum Operation {
-    Read,
-    TryRead,
-    LeaveRead,
-    Write,
-    TryWrite,
-    LeaveWrite,
-    Look,
-    TryLook,
-    LeaveLook,
-    Upgrade,
-    TryUpgrade,
-    WriteToRead,
-    WriteToLook,
-    LookToRead,
-    Destroy,
+        const OPERATIONS: &[Operation] = &[$(Operation::$name,)*];
+    };
+}
+
+operations! {
+    Read TryRead LeaveRead Write TryWrite LeaveWrite Look TryLook LeaveLook Upgrade TryUpgrade
+    WriteToRead WriteToLook LookToRead Destroy
 }
 
 /// Prepares this process, which forks.

@@ -806,3 +806,52 @@ fn a_death_that_nobody_sees() {
 fn stores_in_any_order() {
     caught(Fault::Unordered, || missing_stores(Scheme::After));
 }
+
+fn show(call: &Call) -> String {
+    match call {
+        Call::Operate(ops, time) => {
+            let mut words: Vec<String> = ops
+                .iter()
+                .map(|o| {
+                    format!(
+                        "{}{:+}{}{}",
+                        o.num,
+                        o.change,
+                        if o.undo { "!" } else { "" },
+                        if o.no_wait { "~" } else { "" }
+                    )
+                })
+                .collect();
+            if let Some(time) = time {
+                words.push(format!("for {time}"));
+            }
+            words.join(" ")
+        }
+        Call::SetValue(n, v) => format!("set {n} {v}"),
+        Call::SetValues(v) => {
+            format!("set-all {}", v.iter().map(|v| v.to_string()).collect::<Vec<_>>().join(" "))
+        }
+        Call::Set => "own".into(),
+        Call::Remove => "remove".into(),
+        Call::Leave => "leave".into(),
+        Call::Reap(p) => format!("reap {p}"),
+        _ => panic!(),
+    }
+}
+#[test]
+fn zzz_show() {
+    for s in scenarios() {
+        let before = s.before.iter().map(|(p, c)| format!("{p}: {}", show(c))).collect::<Vec<_>>().join("; ");
+        let mut then = match &s.meanwhile {
+            Meanwhile::Nothing => String::new(),
+            Meanwhile::Call(p, c) => format!("{p}: {}", show(c)),
+            Meanwhile::Interrupt => "interrupt".into(),
+            Meanwhile::Time(t) => format!("time {t}"),
+        };
+        if !s.dead.is_empty() {
+            then = format!("dead {}", s.dead.iter().map(|v| v.to_string()).collect::<Vec<_>>().join(" "));
+        }
+        println!("LINE {:?}, {:?}, {:?}, {:?}", s.name, before, show(&s.call), then);
+        println!("DEBUG {s:?}");
+    }
+}

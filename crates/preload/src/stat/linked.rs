@@ -3,7 +3,9 @@
 use poundlock_linux::statistics::{Lock, SYMBOL, Statistics, Wait as Room};
 use poundlock_statfile::LockKind;
 
-use super::{CallSite, LockRef, Wait};
+use poundlock_statfile::writer::Wait;
+
+use super::{CallSite, LockRef};
 use crate::mode;
 
 /// What the program's locks look for when it starts.
@@ -32,32 +34,34 @@ unsafe fn counted(lock: &Lock) -> LockRef<'_> {
 
 unsafe extern "C" fn acquired(lock: &Lock) {
     // SAFETY: the caller's lock.
-    super::acquired(unsafe { counted(lock) });
+    super::RECORDER.acquired(unsafe { counted(lock) });
 }
 
 unsafe extern "C" fn wait_begins(lock: &Lock, room: &mut Room, pc: usize, sp: usize) {
     // SAFETY: the caller's lock.
-    let wait = super::wait_begin(unsafe { counted(lock) }, CallSite { pc, sp });
+    let wait = super::RECORDER.wait_begin(unsafe { counted(lock) }, CallSite { pc, sp });
     // SAFETY: room enough.
     unsafe { core::ptr::from_mut(room).cast::<Wait>().write(wait) };
 }
 
 unsafe extern "C" fn acquired_after(lock: &Lock, room: &mut Room) {
     // SAFETY: the caller's lock, and what `wait_begins` has put there, once.
-    unsafe { super::acquired_after_wait(counted(lock), core::ptr::from_mut(room).cast::<Wait>().read()) };
+    unsafe {
+        super::RECORDER.acquired_after_wait(counted(lock), core::ptr::from_mut(room).cast::<Wait>().read())
+    };
 }
 
 unsafe extern "C" fn gave_up(lock: &Lock, room: &mut Room) {
     // SAFETY: as above.
-    unsafe { super::abandoned_wait(counted(lock), core::ptr::from_mut(room).cast::<Wait>().read()) };
+    unsafe { super::RECORDER.abandoned_wait(counted(lock), core::ptr::from_mut(room).cast::<Wait>().read()) };
 }
 
 unsafe extern "C" fn released(lock: &Lock) {
     // SAFETY: the caller's lock.
-    super::released(unsafe { counted(lock) });
+    super::RECORDER.released(unsafe { counted(lock) });
 }
 
 unsafe extern "C" fn destroyed(lock: &Lock) {
     // SAFETY: the caller's lock.
-    super::destroyed(unsafe { counted(lock) });
+    super::RECORDER.destroyed(unsafe { counted(lock) });
 }

@@ -1,18 +1,13 @@
 //! The statistics recorder of this process: `poundlock-statfile`'s, on a thread-local word of ours.
 //!
-//! A thin adapter. The pthread layer calls it only while statistics are on ([`init`] returned true), as:
+//! The pthread layer calls it only while statistics are on ([`init`] returned true), as:
 //!
-//! | moment | call |
+//! | moment | call of [`RECORDER`] |
 //! | --- | --- |
-//! | library start | [`init`] |
-//! | in a forked child, first thing | [`fork_child`] |
-//! | library end | [`finish`] |
-//! | lock initialised by a call / destroyed | [`created`] / [`destroyed`] |
-//! | acquired without waiting (recursive: outermost only) | [`acquired`] |
-//! | about to wait, before queueing | [`wait_begin`] |
-//! | ... and then holding the lock / having run out of time | [`acquired_after_wait`] / [`abandoned_wait`] |
-//! | ... and then refused without a wait | drop the [`Wait`] |
-//! | about to release (outermost), still holding the lock | [`released`] |
+//! | in a forked child, first thing / library end | [`fork_child`](Recorder::fork_child) / [`finish`](Recorder::finish) |
+//! | lock initialised by a call / destroyed | [`created`](Recorder::created) / [`destroyed`](Recorder::destroyed) |
+//! | acquired (recursive: outermost only) | [`acquire`], or what it is made of |
+//! | about to release (outermost), still holding the lock | [`released`](Recorder::released) |
 //!
 //! Calls for locks that are not counted are only numbered, by [`uncounted`]. [`thread_started`] counts
 //! threads, since a thread without a counted lock has no record. Semaphore arrays count themselves; here are
@@ -24,18 +19,23 @@
 mod arrays;
 mod linked;
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_int};
+
+use libc::{EBUSY, ETIMEDOUT};
 
 pub(crate) use arrays::{array_used, remove_array};
 use poundlock_core::events::Event;
 use poundlock_statfile::LockKind;
 pub(crate) use poundlock_statfile::Uncounted;
-pub(crate) use poundlock_statfile::writer::{CallSite, LockRef, Wait};
+pub(crate) use poundlock_statfile::writer::{CallSite, LockRef};
 use poundlock_statfile::writer::{Host, Options, Recorder, Words};
 
-struct Process;
+use crate::abi::Patience;
 
-static RECORDER: Recorder<Process> = Recorder::new();
+pub(crate) struct Process;
+
+/// This process's.
+pub(crate) static RECORDER: Recorder<Process> = Recorder::new();
 
 /// The words of spinlocks. In a forked child a copy of the parent's, as its locks are.
 static SPINLOCKS: Words = Words::new();
@@ -114,60 +114,35 @@ pub(crate) fn spinlock_destroyed(address: usize) {
     }
 }
 
-/// See [`Recorder::fork_child`].
-pub(crate) fn fork_child() {
-    RECORDER.fork_child();
-}
-
-/// See [`Recorder::finish`].
-pub(crate) fn finish() {
-    RECORDER.finish();
-}
-
 /// See [`Recorder::uncounted`].
 #[cold]
 pub(crate) fn uncounted(what: Uncounted) {
     RECORDER.uncounted(what);
 }
 
-/// See [`Recorder::thread_started`].
-pub(crate) fn thread_started() {
-    RECORDER.thread_started();
-}
-
-/// See [`Recorder::created`].
-pub(crate) fn created(lock: LockRef<'_>, site: CallSite) {
-    RECORDER.created(lock, site);
-}
-
-/// See [`Recorder::destroyed`].
-pub(crate) fn destroyed(lock: LockRef<'_>) {
-    RECORDER.destroyed(lock);
-}
-
-/// See [`Recorder::acquired`].
-#[inline(always)]
-pub(crate) fn acquired(lock: LockRef<'_>) {
-    RECORDER.acquired(lock);
-}
-
-/// See [`Recorder::released`].
-#[inline(always)]
-pub(crate) fn released(lock: LockRef<'_>) {
-    RECORDER.released(lock);
-}
-
-/// See [`Recorder::wait_begin`].
-pub(crate) fn wait_begin(lock: LockRef<'_>, site: CallSite) -> Wait {
-    RECORDER.wait_begin(lock, site)
-}
-
-/// See [`Recorder::acquired_after_wait`].
-pub(crate) fn acquired_after_wait(lock: LockRef<'_>, wait: Wait) {
-    RECORDER.acquired_after_wait(lock, wait);
-}
-
-/// See [`Recorder::abandoned_wait`].
-pub(crate) fn abandoned_wait(lock: LockRef<'_>, wait: Wait) {
-    RECORDER.abandoned_wait(lock, wait);
+/// Takes a lock and counts that: `acquire` takes it with as much patience as it is told. Only the `outermost` acquisition of a
+/// recursive lock counts.
+pub(crate) fn acquire<Time>(
+    lock: LockRef<'_>,
+    site: CallSite,
+    patience: Patience<Time>,
+    outermost: impl FnOnce() -> bool,
+    acquire: impl Fn(Patience<Time>) -> c_int,
+) -> c_int {
+    let mut result = acquire(Patience::None);
+    if result == 0 {
+        if outermost() {
+            RECORDER.acquired(lock);
+        }
+    } else if result == EBUSY && !matches!(patience, Patience::None) {
+        let wait = RECORDER.wait_begin(lock, site);
+        result = acquire(patience);
+        match result {
+            0 => RECORDER.acquired_after_wait(lock, wait),
+            ETIMEDOUT => RECORDER.abandoned_wait(lock, wait),
+            // Refused at once: no wait at all.
+            _ => drop(wait),
+        }
+    }
+    result
 }

@@ -35,6 +35,19 @@ macro_rules! host {
     };
 }
 
+/// A directory that goes when it is dropped, and a recorder in it, hosted by a type of this name; its file is small unless
+/// options say otherwise.
+macro_rules! recording {
+    ($name:ident: $directory:ident, $recorder:pat) => {
+        recording!($name: $directory, $recorder, SMALL);
+    };
+    ($name:ident: $directory:ident, $recorder:pat, $options:expr) => {
+        host!($name);
+        let $directory = tempfile::tempdir().expect("a directory");
+        let $recorder = start::<$name>($directory.path(), $options);
+    };
+}
+
 /// Options for a small file.
 pub(crate) const SMALL: Options = Options {
     sizes: &[64 << 20],
@@ -158,4 +171,4 @@ pub(crate) fn contended_pair<H: Host>(lock: LockRef<'_>, site: CallSite) {
     H::recorder().released(lock);
 }
 
-pub(crate) use host;
+pub(crate) use {host, recording};

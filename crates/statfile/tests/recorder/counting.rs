@@ -7,16 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    self, Lock, SMALL, aggregate, at, contended_pair, here, host, of, pair, snapshot, start,
+    self, Lock, SMALL, aggregate, at, contended_pair, here, host, of, pair, recording, snapshot, start,
 };
 use poundlock_statfile::writer::{CallSite, Host, Options};
 use poundlock_statfile::{ArrayEnd, ArrayStats, LockKind, Uncounted};
 
 #[test]
 fn sums_over_threads_are_exact() {
-    host!(Sums);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Sums>(directory.path(), SMALL);
+    recording!(Sums: directory, recorder);
     let locks: Vec<Lock> = (0..100).map(|_| Lock::default()).collect();
     let barrier = Barrier::new(8);
     thread::scope(|scope| {
@@ -59,9 +57,7 @@ fn sums_over_threads_are_exact() {
 
 #[test]
 fn what_is_not_counted_has_a_number_and_threads_need_no_lock() {
-    host!(Uncounting);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Uncounting>(directory.path(), SMALL);
+    recording!(Uncounting: directory, recorder);
     for _ in 0..3 {
         recorder.thread_started();
     }
@@ -129,9 +125,7 @@ fn times_are_true_by_the_plain_clock() {
 
 #[test]
 fn the_time_of_ended_threads_is_theirs() {
-    host!(Lives);
-    let directory = tempfile::tempdir().expect("a directory");
-    start::<Lives>(directory.path(), SMALL);
+    recording!(Lives: directory, _);
     let lock = Lock::default();
     let (mut least, mut most) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..3 {
@@ -153,9 +147,7 @@ fn the_time_of_ended_threads_is_theirs() {
 
 #[test]
 fn a_wait_without_the_lock_counts_and_a_refusal_does_not() {
-    host!(Timeouts);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Timeouts>(directory.path(), SMALL);
+    recording!(Timeouts: directory, recorder);
     let (timed, refused) = (Lock::default(), Lock::default());
     for _ in 0..3 {
         let wait = recorder.wait_begin(timed.seen(), here());
@@ -174,9 +166,7 @@ fn a_wait_without_the_lock_counts_and_a_refusal_does_not() {
 
 #[test]
 fn a_wait_that_goes_on_is_in_the_report() {
-    host!(Going);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Going>(directory.path(), SMALL);
+    recording!(Going: directory, recorder);
     let lock = Lock::default();
     let wait = recorder.wait_begin(lock.seen(), here());
     let file = common::only_file(directory.path());
@@ -288,12 +278,10 @@ fn an_initialised_lock_shows_where() {
 
 #[test]
 fn modules_hold_code_and_data() {
-    host!(Modules);
     static DATA: AtomicU32 = AtomicU32::new(7);
     // Larger than a page, so that most of it lies behind what the file holds.
     static ZERO: [AtomicU32; 1 << 16] = [const { AtomicU32::new(0) }; 1 << 16];
-    let directory = tempfile::tempdir().expect("a directory");
-    start::<Modules>(directory.path(), SMALL);
+    recording!(Modules: directory, _);
     let found = snapshot(directory.path());
     let path_of = |address: usize| found.module_at(address as u64).map(|module| module.path.clone());
     assert_eq!(path_of(modules_hold_code_and_data as *const () as usize), Some(found.exe.clone()));
@@ -306,9 +294,7 @@ fn modules_hold_code_and_data() {
 
 #[test]
 fn a_destroyed_lock_stays_in_the_report() {
-    host!(Destroyed);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Destroyed>(directory.path(), SMALL);
+    recording!(Destroyed: directory, recorder);
     let lock = Lock::default();
     recorder.created(lock.seen(), here());
     pair::<Destroyed>(lock.seen());
@@ -321,9 +307,7 @@ fn a_destroyed_lock_stays_in_the_report() {
 
 #[test]
 fn slots_of_destroyed_locks_are_used_again() {
-    host!(Recycled);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Recycled>(directory.path(), Options { recycle_after: 100, ..SMALL });
+    recording!(Recycled: directory, recorder, Options { recycle_after: 100, ..SMALL });
     let word = AtomicU32::new(0);
     let site = here();
     let address = |n: usize| 0x10_0000 + 64 * n;
@@ -351,9 +335,7 @@ fn slots_of_destroyed_locks_are_used_again() {
 
 #[test]
 fn figures_of_a_lock_whose_slot_another_thread_took() {
-    host!(Taken);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Taken>(directory.path(), Options { recycle_after: 0, ..SMALL });
+    recording!(Taken: directory, recorder, Options { recycle_after: 0, ..SMALL });
     let (first, second) = (AtomicU32::new(0), AtomicU32::new(0));
     recorder.created(at(&first, 0x1000), here());
     pair::<Taken>(at(&first, 0x1000));
@@ -380,9 +362,7 @@ fn figures_of_a_lock_whose_slot_another_thread_took() {
 
 #[test]
 fn a_lock_made_again_while_its_slot_is_for_the_taking() {
-    host!(Again);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Again>(directory.path(), Options { recycle_after: 0, ..SMALL });
+    recording!(Again: directory, recorder, Options { recycle_after: 0, ..SMALL });
     let site = here();
     let word = AtomicU32::new(0);
     let first = at(&word, 0x1000);
@@ -407,9 +387,7 @@ fn a_lock_made_again_while_its_slot_is_for_the_taking() {
 
 #[test]
 fn recycling_by_many_threads_loses_nothing() {
-    host!(Churn);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Churn>(directory.path(), Options { recycle_after: 50, ..SMALL });
+    recording!(Churn: directory, recorder, Options { recycle_after: 50, ..SMALL });
     // Locks that all threads use, so that slots change under threads that know the earlier lock.
     let shared: Vec<Lock> = (0..8).map(|_| Lock::default()).collect();
     let barrier = Barrier::new(4);
@@ -440,9 +418,7 @@ fn recycling_by_many_threads_loses_nothing() {
 
 #[test]
 fn zeroed_memory_at_one_address_is_one_lock() {
-    host!(Zeroed);
-    let directory = tempfile::tempdir().expect("a directory");
-    start::<Zeroed>(directory.path(), SMALL);
+    recording!(Zeroed: directory, _);
     let lock = Lock::default();
     // As a `std::mutex` in a structure that is allocated and freed over and over.
     for _ in 0..10_000 {
@@ -456,9 +432,7 @@ fn zeroed_memory_at_one_address_is_one_lock() {
 
 #[test]
 fn a_copied_lock_is_another_lock() {
-    host!(Copied);
-    let directory = tempfile::tempdir().expect("a directory");
-    start::<Copied>(directory.path(), SMALL);
+    recording!(Copied: directory, _);
     let first = Lock::default();
     pair::<Copied>(first.seen());
     let copy = Lock { word: AtomicU32::new(first.word.load(Relaxed)) };
@@ -473,9 +447,7 @@ fn a_copied_lock_is_another_lock() {
 
 #[test]
 fn garbage_in_the_word_does_no_harm() {
-    host!(Garbage);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Garbage>(directory.path(), SMALL);
+    recording!(Garbage: directory, recorder);
     let known = Lock::default();
     pair::<Garbage>(known.seen());
     let lock = Lock::default();
@@ -503,9 +475,7 @@ fn garbage_in_the_word_does_no_harm() {
 
 #[test]
 fn locks_beyond_the_table_are_counted_together() {
-    host!(Overflow);
-    let directory = tempfile::tempdir().expect("a directory");
-    start::<Overflow>(directory.path(), Options { locks: 66, recycle_after: 66, ..SMALL });
+    recording!(Overflow: directory, _, Options { locks: 66, recycle_after: 66, ..SMALL });
     let locks: Vec<Lock> = (0..100).map(|_| Lock::default()).collect();
     for _ in 0..5 {
         for lock in &locks {
@@ -544,9 +514,7 @@ fn a_full_file_counts_what_it_can() {
 
 #[test]
 fn more_locks_than_the_small_directory_holds() {
-    host!(Large);
-    let directory = tempfile::tempdir().expect("a directory");
-    start::<Large>(directory.path(), Options { sizes: &[256 << 20], locks: 1 << 17, ..Options::DEFAULT });
+    recording!(Large: directory, _, Options { sizes: &[256 << 20], locks: 1 << 17, ..Options::DEFAULT });
     let words: Vec<AtomicU32> = (0..70_000).map(|_| AtomicU32::new(0)).collect();
     for _ in 0..2 {
         for (n, word) in words.iter().enumerate() {
@@ -560,9 +528,7 @@ fn more_locks_than_the_small_directory_holds() {
 
 #[test]
 fn events_of_all_threads_are_summed() {
-    host!(Happening);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Happening>(directory.path(), SMALL);
+    recording!(Happening: directory, recorder);
     pair::<Happening>(Lock::default().seen());
     assert!(snapshot(directory.path()).events.is_empty(), "nothing has happened yet");
     let barrier = Barrier::new(4);
@@ -610,9 +576,7 @@ fn events_of_all_threads_are_summed() {
 
 #[test]
 fn arrays_are_listed_with_the_figures_of_their_ends() {
-    host!(Arrays);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Arrays>(directory.path(), SMALL);
+    recording!(Arrays: directory, recorder);
     assert_eq!(snapshot(directory.path()).arrays, []);
     let id = |n: u32| 1 << 30 | n << 15 | n;
     let end = |n: u32| ArrayEnd {

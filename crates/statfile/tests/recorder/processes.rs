@@ -17,7 +17,9 @@ use poundlock_statfile::Snapshot;
 use poundlock_statfile::writer::{Host, Options, Recorder};
 use poundlock_testing::{LIMIT, until};
 
-use crate::common::{self, Lock, SMALL, at, contended_pair, files, here, host, of, pair, snapshot, start};
+use crate::common::{
+    self, Lock, SMALL, at, contended_pair, files, here, host, of, pair, recording, snapshot, start,
+};
 
 const DIRECTORY: &str = "POUNDLOCK_TEST_DIRECTORY";
 
@@ -137,10 +139,8 @@ fn locks_used_at_the_very_end_of_a_thread_count() {
 
 #[test]
 fn many_live_threads() {
-    host!(Live);
     const THREADS: usize = 500;
-    let directory = tempfile::tempdir().expect("a directory");
-    start::<Live>(directory.path(), SMALL);
+    recording!(Live: directory, _);
     let lock = Lock::default();
     let barrier = Barrier::new(THREADS + 1);
     let mut all_alive = None;
@@ -181,9 +181,7 @@ fn fork<H: Host>(in_child: impl FnOnce(&'static Recorder<H>)) {
 
 #[test]
 fn a_forked_child_has_a_file_of_its_own() {
-    host!(Forked);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Forked>(directory.path(), SMALL);
+    recording!(Forked: directory, recorder);
     let lock = Lock::default();
     let waited = Lock::default();
     let gone = Lock::default();
@@ -240,9 +238,7 @@ fn a_forked_child_has_a_file_of_its_own() {
 /// As by `_Fork`, or the system call: no handler is called in the child.
 #[test]
 fn a_child_forked_behind_our_back_is_noticed() {
-    host!(Behind);
-    let directory = tempfile::tempdir().expect("a directory");
-    start::<Behind>(directory.path(), SMALL);
+    recording!(Behind: directory, _);
     let lock = Lock::default();
     pair::<Behind>(lock.seen());
     let pid = {
@@ -272,9 +268,7 @@ fn a_child_forked_behind_our_back_is_noticed() {
 /// on in the child.
 #[test]
 fn a_lock_that_the_parent_destroyed_lives_on_in_the_child() {
-    host!(Outlived);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Outlived>(directory.path(), Options { recycle_after: 0, ..SMALL });
+    recording!(Outlived: directory, recorder, Options { recycle_after: 0, ..SMALL });
     let lock = Lock::default();
     recorder.created(lock.seen(), here());
     // Page shared with the child: 1 once the lock is destroyed.
@@ -316,9 +310,7 @@ fn a_lock_that_the_parent_destroyed_lives_on_in_the_child() {
 
 #[test]
 fn a_forked_child_that_uses_no_lock_makes_no_file() {
-    host!(Quiet);
-    let directory = tempfile::tempdir().expect("a directory");
-    start::<Quiet>(directory.path(), SMALL);
+    recording!(Quiet: directory, _);
     pair::<Quiet>(Lock::default().seen());
     fork::<Quiet>(|recorder| recorder.finish());
     assert_eq!(files(directory.path()).len(), 1);
@@ -581,9 +573,7 @@ fn a_signal_handler_may_use_locks() {
 
 #[test]
 fn a_forked_child_has_events_of_its_own() {
-    host!(Events);
-    let directory = tempfile::tempdir().expect("a directory");
-    let recorder = start::<Events>(directory.path(), SMALL);
+    recording!(Events: directory, recorder);
     for _ in 0..3 {
         recorder.event(7);
     }
