@@ -44,7 +44,7 @@
 //!   back here.
 //! * **FORKS.** In a forked child the wait lock, the queue and the list may name threads that do not exist
 //!   there. The wait lock's word holds the epoch of its last use; who enters a slow path first calls
-//!   [`Waiters::renew`], which clears them once. What the word says of waiters is cleared with them. The
+//!   `Waiters::renew`, which clears them once. What the word says of waiters is cleared with them. The
 //!   proof is in `waiting/wait_lock.rs`.
 //!
 //! Where a platform cannot fence ([`Platform::fence`] does nothing), a release by a plain store that came
