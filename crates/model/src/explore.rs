@@ -15,8 +15,23 @@ use crate::atomic::{U32, Usize};
 use crate::platform::Modelled;
 use crate::world::{Report, Settings, World};
 
-/// Executions after which a bound counts as explored, unless [`VARIABLE`] says otherwise.
-const EXECUTIONS: u64 = 10_000;
+/// Executions after which a bound counts as explored, unless [`VARIABLE`] says otherwise. Each planted bug is found within 300.
+const EXECUTIONS: u64 = 2_000;
+/// As many at least where a model checks that it comes to something rare: these are parts of their names.
+const RARE: (u64, [&str; 9]) = (
+    6_000,
+    [
+        "a time-out",
+        "times out",
+        "interrupted before",
+        "naps",
+        "timed parks",
+        "three threads",
+        "last of three",
+        "no node left",
+        "transient",
+    ],
+);
 /// Set it to explore further: to a number of executions for each bound of each model.
 const VARIABLE: &str = "POUNDLOCK_MODEL_EXECUTIONS";
 
@@ -37,6 +52,7 @@ pub fn explore<P: Modelled>(
         Ok(number) => number.parse().unwrap_or_else(|_| panic!("{VARIABLE} is not a number: {number}")),
         Err(_) => EXECUTIONS,
     };
+    let limit = if RARE.1.iter().any(|part| name.contains(part)) { limit.max(RARE.0) } else { limit };
     let body = Arc::new(body);
     let begun = Instant::now();
     let mut counts = Vec::new();

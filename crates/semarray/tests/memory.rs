@@ -36,6 +36,7 @@ fn arrays_that_are_made_and_removed_leave_nothing() {
     if elsewhere() {
         return;
     }
+    domain();
     let before = mappings();
     for round in 0..3000 {
         let id = private(1 + round % 3);
@@ -51,6 +52,7 @@ fn arrays_that_somebody_else_removes_are_given_back() {
     if elsewhere() {
         return;
     }
+    domain();
     let before = mappings();
     let mut most = 0;
     for _ in 0..40 {
@@ -75,6 +77,7 @@ fn a_mapping_stays_as_long_as_somebody_sleeps_in_it() {
     if elsewhere() {
         return;
     }
+    domain();
     let before = mappings();
     let id = private(1);
     std::thread::scope(|scope| {
@@ -102,6 +105,7 @@ fn threads_operate_on_arrays_that_others_remove() {
     if elsewhere() {
         return;
     }
+    domain();
     const ARRAYS: usize = 4;
     let ids: [AtomicI32; ARRAYS] = std::array::from_fn(|_| AtomicI32::new(private(2)));
     let stop = AtomicBool::new(false);
@@ -147,6 +151,7 @@ fn a_handler_that_jumps_out_costs_no_safety() {
     if elsewhere() {
         return;
     }
+    domain();
     // As after `longjmp`: a call that never returns leaves its mark set, more often than a thread has marks. A thread that
     // ends in the middle of a call, by a cancellation that a handler asked for, does the same.
     let id = private(1);
@@ -193,6 +198,7 @@ fn places_of_processes_that_are_gone_are_used_again() {
     if elsewhere() {
         return;
     }
+    domain();
     let id = private(1);
     let registry = || {
         use std::os::unix::fs::MetadataExt;
@@ -247,6 +253,7 @@ fn processes_that_are_killed_at_any_moment_leave_a_whole_registry() {
     if elsewhere() {
         return;
     }
+    domain();
     let first_key = key(40);
     const TOGETHER: usize = 3;
     for round in 0..150u32 {
@@ -299,6 +306,7 @@ fn a_full_file_system_is_an_error_number() {
     if elsewhere() {
         return;
     }
+    domain();
     let directory = domain().join("small");
     std::fs::create_dir(&directory).unwrap();
     let small = [("SEM_SMALL", directory.clone().into_os_string())];
