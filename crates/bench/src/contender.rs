@@ -8,9 +8,9 @@ use poundlock_core::rwlock::Policy;
 use poundlock_peers::{EMPTY, rw};
 
 use crate::error::{Error, Result};
+use crate::worker::alone::Operation;
 #[cfg(test)]
 use crate::worker::alone::Timed;
-use crate::worker::alone::Operation;
 use crate::worker::drive::Subject;
 use crate::worker::symbols::Kind;
 
@@ -194,7 +194,8 @@ pub(crate) fn choose(
         let names: Vec<_> = all.iter().map(|contender| contender.name).collect();
         return Err(Error::Options(format!("no {what} is called '{name}'; there are {}", names.join(", "))));
     }
-    let named = |who: &Contender| wanted.iter().any(|name| name == who.name) || references.contains(&who.name);
+    let named =
+        |who: &Contender| wanted.iter().any(|name| name == who.name) || references.contains(&who.name);
     let taking_part = |who: &Contender| if wanted.is_empty() { who.usual } else { named(who) };
     Ok(all.into_iter().filter(taking_part).collect())
 }
@@ -202,7 +203,8 @@ pub(crate) fn choose(
 /// What any benchmark times alone.
 #[cfg(test)]
 pub(crate) fn everything_alone() -> Vec<Timed> {
-    let locks = symbols().into_iter().chain(spinlocks()).map(|who| (who.alone.into_owned(), Operation::LockUnlock));
+    let locks =
+        symbols().into_iter().chain(spinlocks()).map(|who| (who.alone.into_owned(), Operation::LockUnlock));
     let mutexes = mutexes().into_iter().flat_map(|who| {
         operations(who.name).into_iter().map(move |what| (who.alone.clone().into_owned(), what))
     });

@@ -68,12 +68,18 @@ impl Preset for Options {
         let locks = contender::choose(contender::symbols(), &self.locks, &["glibc"], "lock")?;
         for &threads in &self.threads {
             for who in &locks {
-                let Some(turns) = plan.turns(who, threads, (self.critical_us, self.think_us), self.seconds) else {
+                let Some(turns) = plan.turns(who, threads, (self.critical_us, self.think_us), self.seconds)
+                else {
                     continue;
                 };
                 // Who waits for a mutex sleeps, and is to be woken.
-                let turns =
-                    drive::Task { warm_up_ns: 0, drain_ns: Some(60_000_000_000), finish: true, pin: self.pin, ..turns };
+                let turns = drive::Task {
+                    warm_up_ns: 0,
+                    drain_ns: Some(60_000_000_000),
+                    finish: true,
+                    pin: self.pin,
+                    ..turns
+                };
                 let ideal = ideal(threads, plan.cpus.len(), self.critical_us, self.think_us);
                 let labels = vec![("threads", threads.into()), ("ideal", ideal.into())];
                 plan.work("rows", format!("{threads} threads"), who, labels, turns);
@@ -141,7 +147,8 @@ impl Preset for Options {
             return Vec::new();
         }
         let target = |title: &str, limit: f64, threads: usize, figure: &'static str| {
-            let ours = rows.of("rows").filter(|row| row.is("threads", threads) && !row.who.starts_with("glibc"));
+            let ours =
+                rows.of("rows").filter(|row| row.is("threads", threads) && !row.who.starts_with("glibc"));
             let title = format!("{threads} threads: throughput of {title}");
             Target::new(title, Limit::AtLeast(limit), "", ours.map(|row| (row.who, row.get(figure))))
         };
@@ -160,7 +167,10 @@ mod tests {
 
     #[test]
     fn targets_follow_from_the_rows_and_are_about_one_work() {
-        let figure = |_: &str, who: &str, label: &dyn Fn(&str) -> serde_json::Value| match (who, label("threads") == 2) {
+        let figure = |_: &str, who: &str, label: &dyn Fn(&str) -> serde_json::Value| match (
+            who,
+            label("threads") == 2,
+        ) {
             ("glibc", true) => 100.0,
             ("glibc", false) => 150.0,
             (_, true) => 160.0,

@@ -270,8 +270,7 @@ mod tests {
             command: String::new(),
         };
         let process = Process { ours: Some("poundlock"), ..Process::plain("poundlock") };
-        let error =
-            context.measure(process, request().task, Duration::ZERO).unwrap_err();
+        let error = context.measure(process, request().task, Duration::ZERO).unwrap_err();
         assert_eq!(error.to_string(), "there is no library");
     }
 

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 
 use crate::contender::{self, Contender, MUTEX_REFERENCES};
 use crate::error::Result;
-use crate::plan::{Column, Plan, Preset, Row, Rows, check_run, check_threads, check_us, in_rounds, ns, table};
+use crate::plan::{
+    Column, Plan, Preset, Row, Rows, check_run, check_threads, check_us, in_rounds, ns, table,
+};
 use crate::report::{Limit, Table, Target, median};
 use crate::stats::Summary;
 use crate::worker::alone::Operation;
@@ -100,8 +102,7 @@ impl Options {
 
 impl Preset for Options {
     const TITLE: &'static str = "Mutexes, as OSv's misc-mutex measures them";
-    const TARGETS: &'static str =
-        "Targets (they are about handoff, with the policy that it has if none is named; the others for comparison)";
+    const TARGETS: &'static str = "Targets (they are about handoff, with the policy that it has if none is named; the others for comparison)";
 
     fn check(&self) -> Result<()> {
         check_run(self.rounds, self.seconds, 3600.0)?;
@@ -128,7 +129,9 @@ impl Preset for Options {
             [(Next::JustCame, "just-came", "came 1 us ago"), (Next::Asleep, "asleep", "sleeps")]
         {
             for who in locks.iter().filter(|who| who.sleeps || next == Next::JustCame) {
-                let (Some(lock), &[first, second, ..]) = (who.lock.clone(), plan.cpus.as_slice()) else { continue };
+                let (Some(lock), &[first, second, ..]) = (who.lock.clone(), plan.cpus.as_slice()) else {
+                    continue;
+                };
                 let labels = vec![("next", name.into()), ("words", words.into())];
                 let task = pass::Task { lock, next, cpus: [first, second], duration_ns: ns(self.seconds) };
                 plan.pass("passes", format!("hand-off, {name}"), who, labels, task);
@@ -148,7 +151,11 @@ impl Preset for Options {
         }
         locks.iter().for_each(|who| self.increments(plan, who, "checked", (2 * cpus).max(4), 0.0));
 
-        let bare = vec![("lock", "cas+exchange".into()), ("operation", "lock-unlock".into()), ("words", "lock + unlock".into())];
+        let bare = vec![
+            ("lock", "cas+exchange".into()),
+            ("operation", "lock-unlock".into()),
+            ("words", "lock + unlock".into()),
+        ];
         plan.of("alone", "of_bare", "ns", bare);
         plan.of("passes", "of_glibc", "pass_ns", vec![("lock", "glibc".into())]);
         for (name, other) in [("of_glibc", "glibc"), ("of_none", "handoff:none"), ("of_qspin", "qspin")] {
@@ -160,7 +167,9 @@ impl Preset for Options {
             let lock = labels.iter().find(|(name, _)| *name == "lock").and_then(|(_, lock)| lock.as_str());
             lock.is_some_and(Contender::is_policy)
         };
-        plan.of("increments", "of_best_policy", "ns", vec![]).best_of(Contender::is_policy, false).only(policy);
+        plan.of("increments", "of_best_policy", "ns", vec![])
+            .best_of(Contender::is_policy, false)
+            .only(policy);
         Ok(())
     }
 
@@ -169,14 +178,15 @@ impl Preset for Options {
         let sizes = sizes().map(|(lock, [plain, recursive, condvar])| {
             json!({"lock": lock, "plain": plain, "recursive": some(recursive), "condvar": some(condvar)})
         });
-        let published = PUBLISHED.map(|(threads, without, with)| {
-            json!({"threads": threads, "without_ns": without, "with_ns": with})
-        });
+        let published = PUBLISHED.map(
+            |(threads, without, with)| json!({"threads": threads, "without_ns": without, "with_ns": with}),
+        );
         vec![("sizes", sizes.to_vec().into()), ("published", published.to_vec().into())]
     }
 
     fn answer(&self, rows: &Rows) -> Option<String> {
-        let row = rows.find("increments", "handoff", &[("threads", 2.into()), ("critical_us", 0.0.into())])?;
+        let row =
+            rows.find("increments", "handoff", &[("threads", 2.into()), ("critical_us", 0.0.into())])?;
         let times = row.get("faster_than_none")?;
         Some(format!(
             "Two incrementing threads pass handoff on {:.1} ({:.1}..{:.1}) times as fast with spinning as without: {:.0} ns from one \
@@ -323,7 +333,9 @@ impl Preset for Options {
 fn sizes_table() -> Table {
     let mut table = Table::new("Bytes", 1, &["lock", "plain", "recursive", "condition variable"]);
     let dash = |bytes: usize| if bytes == 0 { "-".to_owned() } else { bytes.to_string() };
-    table.rows.extend(sizes().map(|(lock, bytes)| [lock.to_owned()].into_iter().chain(bytes.map(dash)).collect()));
+    table
+        .rows
+        .extend(sizes().map(|(lock, bytes)| [lock.to_owned()].into_iter().chain(bytes.map(dash)).collect()));
     table
 }
 
@@ -339,7 +351,9 @@ fn alone_table(rows: &Rows) -> Table {
     ];
     let plain = || rows.of("alone").filter(|row| row.is("operation", "lock-unlock"));
     let mut table = table("One thread, ns", 1, &columns, plain());
-    table.headings.extend(["once more, held already", "trylock + unlock", "trylock, held by another"].map(str::to_owned));
+    table.headings.extend(
+        ["once more, held already", "trylock + unlock", "trylock, held by another"].map(str::to_owned),
+    );
     for (cells, row) in table.rows.iter_mut().zip(plain()) {
         cells.extend(["again", "trylock", "trylock-held"].map(|operation| {
             let other = rows.find("alone", row.who, &[("operation", operation.into())]);
@@ -364,8 +378,10 @@ fn published_table(rows: &Rows) -> Table {
     ];
     let mut table = Table::new(title, 1, &headings);
     for (threads, without, with) in PUBLISHED {
-        let row = |lock| rows.find("increments", lock, &[("threads", threads.into()), ("critical_us", 0.0.into())]);
-        let ns = |lock| median(row(lock).and_then(|row| row.get("ns")).map(|ns| ns.scaled(threads as f64)), 0);
+        let row =
+            |lock| rows.find("increments", lock, &[("threads", threads.into()), ("critical_us", 0.0.into())]);
+        let ns =
+            |lock| median(row(lock).and_then(|row| row.get("ns")).map(|ns| ns.scaled(threads as f64)), 0);
         let pinned = row("handoff").is_none_or(|row| row.is("pinned", true));
         table.rows.push(vec![
             format!("{threads}{}", if pinned { "" } else { " (ours share the CPUs)" }),
@@ -385,10 +401,12 @@ fn policies_table(rows: &Rows) -> Table {
     let points = rows.values("increments", ["threads", "critical_us"]);
     let mut headings = vec!["policy".to_owned()];
     let us = |us: &Value| us.as_f64().unwrap_or_default();
-    headings.extend(points.iter().map(|[threads, critical]| format!("{threads} threads, {} us", us(critical))));
+    headings
+        .extend(points.iter().map(|[threads, critical]| format!("{threads} threads, {} us", us(critical))));
     headings.extend(["worst".to_owned(), "geometric mean".to_owned()]);
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-    let mut table = Table::new("Policies of the hand-off mutex: ns, and of the best one's at that point", 1, &headings);
+    let mut table =
+        Table::new("Policies of the hand-off mutex: ns, and of the best one's at that point", 1, &headings);
     for [policy] in rows.values("increments", ["lock"]) {
         let policy = policy.as_str().unwrap_or_default();
         let at = |[threads, us]: &[Value; 2]| {
@@ -429,15 +447,27 @@ mod tests {
             _ => 1000.0,
         });
         assert_eq!(figures.target("one thread", "handoff-recursive"), (1.2, "reached"));
-        assert_eq!(figures.target("2 threads with a CPU each, incrementing: times", "handoff"), (12.0, "reached"));
-        assert_eq!(figures.target("2 threads with a CPU each, incrementing: time of", "handoff"), (1.25, "reached"));
+        assert_eq!(
+            figures.target("2 threads with a CPU each, incrementing: times", "handoff"),
+            (12.0, "reached")
+        );
+        assert_eq!(
+            figures.target("2 threads with a CPU each, incrementing: time of", "handoff"),
+            (1.25, "reached")
+        );
         assert_eq!(figures.target("20 threads, section 1 us", "handoff"), (0.833, "reached"));
         // The best policy at each point is the adaptive one.
         let json = serde_json::to_value(&figures).unwrap();
         let best = |row: &&Value| row["lock"] == "handoff" && row["threads"] == 4;
         let row = json["increments"].as_array().unwrap().iter().find(best).unwrap();
-        assert_eq!((&row["of_best_policy"]["median"], &row["best"]), (&2.0.into(), &"handoff:adaptive".into()));
+        assert_eq!(
+            (&row["of_best_policy"]["median"], &row["best"]),
+            (&2.0.into(), &"handoff:adaptive".into())
+        );
         let text = text(&figures, false);
-        assert!(text.contains("Policies of the hand-off mutex") && text.contains("handoff:competitive"), "{text}");
+        assert!(
+            text.contains("Policies of the hand-off mutex") && text.contains("handoff:competitive"),
+            "{text}"
+        );
     }
 }

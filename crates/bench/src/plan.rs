@@ -142,7 +142,12 @@ impl Plan {
             slices,
             slice_ns: ns(seconds / f64::from(slices)),
         });
-        let run = self.run(format!("{}, one thread", process.name), process, task, seconds * 2.0 * timed.len() as f64);
+        let run = self.run(
+            format!("{}, one thread", process.name),
+            process,
+            task,
+            seconds * 2.0 * timed.len() as f64,
+        );
         for (slot, (who, _, labels)) in timed.into_iter().enumerate() {
             self.cell(section, run, slot, who, labels);
         }
@@ -159,8 +164,11 @@ impl Plan {
         of: impl Fn(&Contender) -> Vec<(alone::Timed, Labels)>,
     ) {
         const SLICES: u32 = 50;
-        let all = |who: &Contender| of(who).into_iter().map(|(timed, labels)| (who.name, timed, labels)).collect::<Vec<_>>();
-        let (preloaded, others): (Vec<&Contender>, Vec<_>) = locks.iter().partition(|who| who.library.is_some());
+        let all = |who: &Contender| {
+            of(who).into_iter().map(|(timed, labels)| (who.name, timed, labels)).collect::<Vec<_>>()
+        };
+        let (preloaded, others): (Vec<&Contender>, Vec<_>) =
+            locks.iter().partition(|who| who.library.is_some());
         let timed = others.into_iter().flat_map(all).collect();
         self.alone(section, Process::plain("one thread"), true, seconds, SLICES, timed);
         for who in preloaded {
@@ -203,7 +211,13 @@ impl Plan {
     }
 
     /// The work of threads that take turns, each with a CPU of its own where there are enough.
-    pub(crate) fn turns(&self, who: &Contender, threads: usize, us: (f64, f64), seconds: f64) -> Option<drive::Task> {
+    pub(crate) fn turns(
+        &self,
+        who: &Contender,
+        threads: usize,
+        us: (f64, f64),
+        seconds: f64,
+    ) -> Option<drive::Task> {
         Some(drive::Task {
             lock: who.lock.clone()?,
             threads,
@@ -225,7 +239,13 @@ impl Plan {
     }
 
     /// Has a figure divided by that of another row of the same round.
-    pub(crate) fn of(&mut self, section: &'static str, name: &'static str, figure: &'static str, with: Labels) -> &mut Ratio {
+    pub(crate) fn of(
+        &mut self,
+        section: &'static str,
+        name: &'static str,
+        figure: &'static str,
+        with: Labels,
+    ) -> &mut Ratio {
         let how = |own: f64, other: f64| own / other;
         self.ratios.push(Ratio { section, name, figure, how, with, best_of: None, only: |_| true });
         let last = self.ratios.len() - 1;
@@ -242,19 +262,26 @@ impl Plan {
             }
         }
         let (runs, cells, context) = (&self.runs, &mut self.cells, &self.context);
-        rounds(number, points.len(), |index| points[index].clone(), |index| {
-            let mut here: Vec<usize> = (0..runs.len()).filter(|&run| runs[run].point == points[index]).collect();
-            fastrand::shuffle(&mut here);
-            for index in here {
-                let run = &runs[index];
-                let answer = context.measure(run.process, run.task.clone(), run.takes)?;
-                let samples = samples(&run.task, answer).ok_or_else(|| Error::another_question(run.process.name))?;
-                for cell in cells.iter_mut().filter(|cell| cell.run == index) {
-                    cell.samples.push(samples.get(cell.slot).cloned().unwrap_or_default());
+        rounds(
+            number,
+            points.len(),
+            |index| points[index].clone(),
+            |index| {
+                let mut here: Vec<usize> =
+                    (0..runs.len()).filter(|&run| runs[run].point == points[index]).collect();
+                fastrand::shuffle(&mut here);
+                for index in here {
+                    let run = &runs[index];
+                    let answer = context.measure(run.process, run.task.clone(), run.takes)?;
+                    let samples = samples(&run.task, answer)
+                        .ok_or_else(|| Error::another_question(run.process.name))?;
+                    for cell in cells.iter_mut().filter(|cell| cell.run == index) {
+                        cell.samples.push(samples.get(cell.slot).cloned().unwrap_or_default());
+                    }
                 }
-            }
-            Ok(())
-        })
+                Ok(())
+            },
+        )
     }
 }
 
@@ -302,8 +329,11 @@ impl Ratio {
             Some((Summary::of_pairs(&own, &figures(other), self.how)?, other.who))
         };
         let Some((whose, more_is_better)) = self.best_of else { return to(&self.with) };
-        let mut names: Vec<&'static str> =
-            cells.iter().filter(|other| other.section == self.section && whose(other.who)).map(|other| other.who).collect();
+        let mut names: Vec<&'static str> = cells
+            .iter()
+            .filter(|other| other.section == self.section && whose(other.who))
+            .map(|other| other.who)
+            .collect();
         names.sort_unstable();
         names.dedup();
         let ratios = names.into_iter().filter_map(|name| to(&[("lock", name.into())]));
@@ -432,7 +462,8 @@ impl Rows {
 
     /// The row of a contender with these labels.
     pub fn find(&self, section: &str, who: &str, labels: &[(&str, Value)]) -> Option<&Row> {
-        let fits = |row: &&Row| row.who == who && labels.iter().all(|(name, value)| row.label(name) == *value);
+        let fits =
+            |row: &&Row| row.who == who && labels.iter().all(|(name, value)| row.label(name) == *value);
         self.of(section).find(fits)
     }
 
@@ -466,7 +497,8 @@ impl Rows {
                     }
                 }
             }
-            let ideal = labels.iter().find(|(name, _)| *name == "ideal").and_then(|(_, ideal)| ideal.as_f64());
+            let ideal =
+                labels.iter().find(|(name, _)| *name == "ideal").and_then(|(_, ideal)| ideal.as_f64());
             if let (Some(throughput), Some(ideal)) = (figures.get("throughput").copied(), ideal) {
                 figures.insert("of_ideal".to_owned(), Summary::scaled(throughput, 1.0 / ideal));
             }
@@ -511,7 +543,9 @@ pub(crate) fn table<'a>(
                 Value::String(text) => text,
                 Value::Null => "-".to_owned(),
                 // As people type it: 1 and not 1.0.
-                Value::Number(number) => number.as_f64().map_or_else(String::new, |number| number.to_string()),
+                Value::Number(number) => {
+                    number.as_f64().map_or_else(String::new, |number| number.to_string())
+                }
                 other => other.to_string(),
             },
             Column::Median(_, figure, factor, decimals) => median(scaled(figure, factor), decimals),

@@ -76,7 +76,8 @@ fn busy(report: &dyn Report) -> Option<String> {
     let machine = report.machine();
     let load = machine.load_average > 0.5 * machine.cpus as f64;
     let others = report.others().filter(|others| *others > 0.05);
-    let had = others.map_or_else(String::new, |others| format!(", others had up to {:.0} % of the CPUs", others * 100.0));
+    let had = others
+        .map_or_else(String::new, |others| format!(", others had up to {:.0} % of the CPUs", others * 100.0));
     (load || others.is_some()).then(|| {
         format!(
             "BUSY MACHINE (load average {:.2} at the start, {} CPUs{had}): the figures are worth less.",
@@ -379,7 +380,10 @@ mod tests {
     fn limits_include_their_bound() {
         assert!(Limit::AtMost(0.85).reached_by(0.85) && !Limit::AtMost(0.85).reached_by(0.86));
         let [under, over] = [Limit::AtMost(1.0).judges(0.5, 1.0), Limit::AtMost(1.0).judges(1.1, 1.2)];
-        assert_eq!((under, over, Limit::AtLeast(1.0).judges(0.9, 1.1)), (Verdict::Reached, Verdict::Missed, Verdict::Undecided));
+        assert_eq!(
+            (under, over, Limit::AtLeast(1.0).judges(0.9, 1.1)),
+            (Verdict::Reached, Verdict::Missed, Verdict::Undecided)
+        );
         assert!(Limit::AtLeast(1.5).reached_by(1.5) && !Limit::AtLeast(1.5).reached_by(1.49));
     }
 

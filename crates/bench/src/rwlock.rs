@@ -6,7 +6,9 @@ use serde::Serialize;
 use crate::contender::{self, Contender, RW_REFERENCES};
 use crate::error::{Error, Result};
 use crate::launch::Process;
-use crate::plan::{Column, Plan, Preset, Row, Rows, check_run, check_threads, check_us, in_rounds, ns, table};
+use crate::plan::{
+    Column, Plan, Preset, Row, Rows, check_run, check_threads, check_us, in_rounds, ns, table,
+};
 use crate::report::{Limit, Table, Target};
 use crate::worker::alone::Operation;
 use crate::worker::drive::{Inside, Task as Work};
@@ -57,7 +59,8 @@ fn is_peer(name: &str) -> bool {
 impl Options {
     /// Who takes part. One that was asked for must be there; the others are left out with a reason.
     fn taking_part(&self, plan: &mut Plan) -> Result<Vec<Contender>> {
-        let mut locks = contender::choose(contender::rwlocks(), &self.locks, &RW_REFERENCES, "readers-writer lock")?;
+        let mut locks =
+            contender::choose(contender::rwlocks(), &self.locks, &RW_REFERENCES, "readers-writer lock")?;
         let mut gone = Vec::new();
         for who in &locks {
             let why = match who.library {
@@ -66,7 +69,11 @@ impl Options {
                 Some(library) => {
                     plan.context.library()?;
                     let process = Process { ours: Some(library), ..Process::plain(who.name) };
-                    match plan.context.measure(process, Task::Look(Kind::Readers), std::time::Duration::ZERO)? {
+                    match plan.context.measure(
+                        process,
+                        Task::Look(Kind::Readers),
+                        std::time::Duration::ZERO,
+                    )? {
                         Answer::Look(why) => why,
                         _ => return Err(Error::another_question(who.name)),
                     }
@@ -115,10 +122,13 @@ impl Preset for Options {
         // Each side takes half of a contender's time.
         plan.alone_together("alone", &locks, &RW_REFERENCES, self.seconds / 2.0, |who| {
             let sides = [("read", Operation::Read), ("write", Operation::LockUnlock)];
-            let timed = |(side, what): (&str, _)| ((who.alone.clone().into_owned(), what), vec![("side", side.into())]);
+            let timed = |(side, what): (&str, _)| {
+                ((who.alone.clone().into_owned(), what), vec![("side", side.into())])
+            };
             sides.map(timed).into()
         });
-        for (&threads, &writers) in self.threads.iter().flat_map(|n| self.writers.iter().map(move |w| (n, w))) {
+        for (&threads, &writers) in self.threads.iter().flat_map(|n| self.writers.iter().map(move |w| (n, w)))
+        {
             // The scheduler's time slices need longer to even out.
             let seconds = self.seconds * if threads <= plan.cpus.len() { 1.0 } else { 2.0 };
             let steps = |us| plan.calibration.steps(us);
@@ -134,7 +144,9 @@ impl Preset for Options {
                 plan.work("rows", format!("{threads} threads, {writers} % writers"), who, labels, task);
             }
         }
-        for (name, other) in [("of_bare", "add+subtract"), ("of_parking_lot", "parking_lot"), ("of_glibc", "glibc")] {
+        for (name, other) in
+            [("of_bare", "add+subtract"), ("of_parking_lot", "parking_lot"), ("of_glibc", "glibc")]
+        {
             plan.of("alone", name, "ns", vec![("lock", other.into())]);
         }
         plan.of("rows", "of_glibc", "throughput", vec![("lock", "glibc".into())]);
@@ -310,6 +322,9 @@ mod tests {
         let json = serde_json::to_value(&figures).unwrap();
         let row = json["rows"].as_array().unwrap().iter().find(|row| row["lock"] == "rw-phase-fair").unwrap();
         assert_eq!(row["best"], "std");
-        assert_eq!(made_up(&options, 8, figure).target("one thread, call", "preload-rwlock"), (0.5, "reached"));
+        assert_eq!(
+            made_up(&options, 8, figure).target("one thread, call", "preload-rwlock"),
+            (0.5, "reached")
+        );
     }
 }

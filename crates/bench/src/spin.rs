@@ -69,8 +69,7 @@ impl Options {
 
 impl Preset for Options {
     const TITLE: &'static str = "Spinlocks";
-    const TARGETS: &'static str =
-        "Targets (qspin is for threads with a CPU each, qspin-pv for those that share them; the others for comparison)";
+    const TARGETS: &'static str = "Targets (qspin is for threads with a CPU each, qspin-pv for those that share them; the others for comparison)";
 
     fn check(&self) -> Result<()> {
         check_run(self.rounds, self.seconds, 3600.0)?;
@@ -224,7 +223,8 @@ impl Preset for Options {
             Median("sleeps/acq.", "voluntary", 1.0, 3),
             Median("preempted/acq.", "involuntary", 1.0, 3),
         ];
-        let work = format!("critical section {} us, think {} us", self.crowd_critical_us, self.crowd_think_us);
+        let work =
+            format!("critical section {} us, think {} us", self.crowd_critical_us, self.crowd_think_us);
         let mut tables = vec![table("One thread", 1, &alone, rows.of("alone"))];
         if rows.of("pair").next().is_some() {
             let title = format!("Two threads with a CPU each, think {} us", self.think_us);
@@ -260,7 +260,9 @@ impl Preset for Options {
         for [us] in rows.values("pair", ["critical_us"]) {
             let us = us.as_f64().unwrap_or_default();
             let point = format!("2 threads, section {us} us, think {} us", self.think_us);
-            for (title, figure) in [("best of pthread_spin, ticket, MCS", "of_best"), ("Jain's index", "jain")] {
+            for (title, figure) in
+                [("best of pthread_spin, ticket, MCS", "of_best"), ("Jain's index", "jain")]
+            {
                 let title = format!("{point}: {title}");
                 targets.push(target(title, Limit::AtLeast(0.95), "pair", PAIR, figure, ("critical_us", us)));
             }
@@ -271,9 +273,18 @@ impl Preset for Options {
             if rows.cpus != 2 || threads <= 2 {
                 continue;
             }
-            for (title, limit, figure) in [("its own at 2", 0.8, "of_own_two"), ("glibc's mutex", 0.95, "of_glibc")] {
+            for (title, limit, figure) in
+                [("its own at 2", 0.8, "of_own_two"), ("glibc's mutex", 0.95, "of_glibc")]
+            {
                 let title = format!("{threads} threads: throughput of {title}");
-                targets.push(target(title, Limit::AtLeast(limit), "crowd", CROWD, figure, ("threads", threads as f64)));
+                targets.push(target(
+                    title,
+                    Limit::AtLeast(limit),
+                    "crowd",
+                    CROWD,
+                    figure,
+                    ("threads", threads as f64),
+                ));
             }
         }
         targets
@@ -291,13 +302,14 @@ fn events_table(rows: &Rows) -> Table {
     names.sort();
     names.dedup();
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-    let title = "Lock events for 1000 acquisitions, by lock and threads (latencies: us for 1000 acquisitions)";
+    let title =
+        "Lock events for 1000 acquisitions, by lock and threads (latencies: us for 1000 acquisitions)";
     let mut table = Table::new(title, 1, &headings);
     for name in names {
         let unit = if name.ends_with("latency") { 1.0 } else { 1000.0 };
-        let cells = counted.iter().map(|row| {
-            median(row.get(&format!("events.{name}")).map(|each| each.scaled(unit)), 1)
-        });
+        let cells = counted
+            .iter()
+            .map(|row| median(row.get(&format!("events.{name}")).map(|each| each.scaled(unit)), 1));
         table.rows.push([name.clone()].into_iter().chain(cells).collect());
     }
     table
@@ -340,7 +352,10 @@ mod tests {
             assert_eq!(of(&format!("{point}Jain"), "qspin"), (0.99, "reached"));
         }
         for threads in [4, 16, 64, 250] {
-            assert_eq!(of(&format!("{threads} threads: throughput of its own"), "qspin-pv"), (0.85, "reached"));
+            assert_eq!(
+                of(&format!("{threads} threads: throughput of its own"), "qspin-pv"),
+                (0.85, "reached")
+            );
             assert_eq!(of(&format!("{threads} threads: throughput of glibc"), "qspin-pv"), (0.944, "missed"));
         }
         let text = text(&figures, false);

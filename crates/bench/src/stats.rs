@@ -58,7 +58,11 @@ impl Summary {
     }
 
     /// Summarises the round by round comparisons of `a` with `b`.
-    pub(crate) fn of_pairs(a: &[Option<f64>], b: &[Option<f64>], f: impl Fn(f64, f64) -> f64) -> Option<Summary> {
+    pub(crate) fn of_pairs(
+        a: &[Option<f64>],
+        b: &[Option<f64>],
+        f: impl Fn(f64, f64) -> f64,
+    ) -> Option<Summary> {
         Summary::of(a.iter().zip(b).filter_map(|(a, b)| Some(f((*a)?, (*b)?))))
     }
 }

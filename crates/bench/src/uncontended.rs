@@ -93,15 +93,25 @@ impl Preset for Options {
         use Operation::{LockUnlock, Slept, Trylock};
         plan.alone_on = affinity::one(self.cpu)?;
         let locks = contender::choose(contender::symbols(), &self.locks, &["glibc"], "lock")?;
-        let mut add = |who: &'static str, ours, threads: &str, stat: bool, timed: Vec<(&str, &str, Operation)>| {
-            let process = Process { ours, stat, ..Process::plain(if who.is_empty() { "floors" } else { who }) };
-            let label = |operation: &str| -> Vec<(&'static str, Value)> {
-                let words = words(operation).into();
-                vec![("threads", threads.into()), ("operation", operation.into()), ("words", words), ("stat", stat.into())]
+        let mut add =
+            |who: &'static str, ours, threads: &str, stat: bool, timed: Vec<(&str, &str, Operation)>| {
+                let process =
+                    Process { ours, stat, ..Process::plain(if who.is_empty() { "floors" } else { who }) };
+                let label = |operation: &str| -> Vec<(&'static str, Value)> {
+                    let words = words(operation).into();
+                    vec![
+                        ("threads", threads.into()),
+                        ("operation", operation.into()),
+                        ("words", words),
+                        ("stat", stat.into()),
+                    ]
+                };
+                let timed = timed
+                    .iter()
+                    .map(|(name, key, what)| (who, ((*key).to_owned(), *what), label(name)))
+                    .collect();
+                plan.alone("rows", process, threads == "two", self.seconds, SLICES, timed);
             };
-            let timed = timed.iter().map(|(name, key, what)| (who, ((*key).to_owned(), *what), label(name))).collect();
-            plan.alone("rows", process, threads == "two", self.seconds, SLICES, timed);
-        };
         for threads in ["two", "one"] {
             for who in &locks {
                 let mut timed =
@@ -183,13 +193,19 @@ impl Preset for Options {
         let glibc = [Median("of glibc", "of_glibc", 1.0, 2), Spread("of_glibc", 1.0, 2)];
         let adds = [Median("adds ns", "stat_adds_ns", 1.0, 2), Spread("stat_adds_ns", 1.0, 2)];
         let all = |threads: &'static str, stat: bool| {
-            let here = move |row: &&Row| !row.who.is_empty() && row.is("threads", threads) && row.is("stat", stat);
+            let here =
+                move |row: &&Row| !row.who.is_empty() && row.is("threads", threads) && row.is("stat", stat);
             rows.of("rows").filter(here)
         };
         let plain = [[lock, operation].as_slice(), &ns, &glibc].concat();
         let mut tables = vec![
             table("A second thread is alive", 2, &plain, all("two", false)),
-            table("A process with one thread, where glibc does without atomics", 2, &plain, all("one", false)),
+            table(
+                "A process with one thread, where glibc does without atomics",
+                2,
+                &plain,
+                all("one", false),
+            ),
             table(
                 "Statistics, a second thread alive",
                 2,

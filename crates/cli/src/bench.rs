@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use poundlock_bench::grid::compare::Results;
 use poundlock_bench::grid::result::{Directory, Kind};
-use poundlock_bench::report::{self, Report};
 use poundlock_bench::plan::{self, Preset};
+use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
     Context, Error, figures, floor, grid, handover, misc, page, programs, rwlock, sem, spin, startup,
     uncontended, worker,

@@ -154,7 +154,8 @@ fn handover_measures_every_lock() {
 
 #[test]
 fn uncontended_measures_every_lock_with_and_without_statistics() {
-    let (text, json) = measured(&mut poundlock(), &["uncontended", "--seconds", "0.001", "--rounds", "2", "--targets"]);
+    let (text, json) =
+        measured(&mut poundlock(), &["uncontended", "--seconds", "0.001", "--rounds", "2", "--targets"]);
     let rows = json["rows"].as_array().unwrap();
     let find = |lock: &str, threads: &str, operation: &str, stat: bool| {
         rows.iter()
@@ -322,8 +323,18 @@ const RW_LOCKS: [&str; 10] = [
 #[test]
 fn rwlock_measures_every_lock_alone_and_with_writers_among_readers() {
     let _alone = alone();
-    let arguments =
-        ["rwlock", "--threads", "2,5", "--writers", "5,100", "--seconds", "0.004", "--rounds", "2", "--targets"];
+    let arguments = [
+        "rwlock",
+        "--threads",
+        "2,5",
+        "--writers",
+        "5,100",
+        "--seconds",
+        "0.004",
+        "--rounds",
+        "2",
+        "--targets",
+    ];
     let (text, json) = measured(&mut poundlock(), &arguments);
     check_machine(&json["machine"], &format!("poundlock bench {}", arguments.join(" ")));
     let (alone, rows) = (json["alone"].as_array().unwrap(), json["rows"].as_array().unwrap());
@@ -418,8 +429,9 @@ const SPINNING: [&str; 3] = ["pthread_spin", "qspin", "qspin-virt"];
 
 #[test]
 fn misc_mutex_measures_every_lock_at_every_point_without_a_library() {
-    let arguments =
-        "misc-mutex --threads 4,20 --critical 0.5 --seconds 0.002 --rounds 2 --targets".split(' ').collect::<Vec<_>>();
+    let arguments = "misc-mutex --threads 4,20 --critical 0.5 --seconds 0.002 --rounds 2 --targets"
+        .split(' ')
+        .collect::<Vec<_>>();
     let (text, json) = measured(&mut poundlock_bare(), &arguments);
     check_machine(&json["machine"], &format!("poundlock bench {}", arguments.join(" ")));
     let rows = |name: &str| json[name].as_array().unwrap_or_else(|| panic!("no {name}")).clone();

@@ -301,7 +301,9 @@ fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
         "cas+exchange" => {
             inlined!(what, AtomicU32::new(0), |l| swapped(l), swapped(l), (l.swap(0, Release) != 1) as c_int)
         }
-        "cas+store" => inlined!(what, AtomicU32::new(0), |l| swapped(l), swapped(l), done(l.store(0, Release))),
+        "cas+store" => {
+            inlined!(what, AtomicU32::new(0), |l| swapped(l), swapped(l), done(l.store(0, Release)))
+        }
         // The result is used, lest the compiler choose an instruction without one.
         "atomic-add" => {
             inlined!(what, AtomicU64::new(0), |l| (black_box(l.fetch_add(1, AcqRel)), 0).1, 0, {
@@ -315,16 +317,28 @@ fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
         "empty-loop" => timed(what, || 0, || 0, || 0),
         "c-library" => pthread(Symbols::of_c_library()?, what),
         "crate-mutex" => {
-            inlined!(what, poundlock::Mutex::new(0_u64), |l| done(std::mem::forget(l.lock())), tried(false), {
-                // SAFETY: this thread locked it, and the guard is forgotten.
-                done(unsafe { l.force_unlock() })
-            })
+            inlined!(
+                what,
+                poundlock::Mutex::new(0_u64),
+                |l| done(std::mem::forget(l.lock())),
+                tried(false),
+                {
+                    // SAFETY: this thread locked it, and the guard is forgotten.
+                    done(unsafe { l.force_unlock() })
+                }
+            )
         }
         "parking-lot-mutex" => {
-            inlined!(what, parking_lot::Mutex::new(0_u64), |l| done(std::mem::forget(l.lock())), tried(false), {
-                // SAFETY: this thread locked it, and the guard is forgotten.
-                done(unsafe { l.force_unlock() })
-            })
+            inlined!(
+                what,
+                parking_lot::Mutex::new(0_u64),
+                |l| done(std::mem::forget(l.lock())),
+                tried(false),
+                {
+                    // SAFETY: this thread locked it, and the guard is forgotten.
+                    done(unsafe { l.force_unlock() })
+                }
+            )
         }
         "poundlock" => inlined!(
             what,
@@ -334,7 +348,9 @@ fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
             done(l.unlock())
         ),
         "baseline" => with_policy!(what, RawMutex::<Linux>::new(), Baseline, unlock::<Baseline>()),
-        "fewer-atomics" => with_policy!(what, RawMutex::<Linux>::new(), FewerAtomics, unlock::<FewerAtomics>()),
+        "fewer-atomics" => {
+            with_policy!(what, RawMutex::<Linux>::new(), FewerAtomics, unlock::<FewerAtomics>())
+        }
         "mcs-queue" => with_policy!(what, RawMutex::<Linux>::new(), McsQueue, unlock::<McsQueue>()),
         "any-negative" => with_policy!(what, RawMutex::<Linux>::new(), AnyNegative, unlock::<AnyNegative>()),
         "handoff" => with_policy!(what, RawHandoff::<Linux>::new(), Fixed, unlock()),
@@ -434,7 +450,8 @@ fn reading_or_writing(name: &str, what: Operation) -> Result<Timer> {
             };
             type Function = unsafe extern "C" fn(*mut c_void, *mut c_void);
             // SAFETY: lock and node live as long as the process; whoever is timed unlocks what it locked, with this node.
-            let call = move |function: Function| done(unsafe { function(at as *mut c_void, node as *mut c_void) });
+            let call =
+                move |function: Function| done(unsafe { function(at as *mut c_void, node as *mut c_void) });
             Ok(timer_of(move |(): &mut ()| call(lock), move |()| call(unlock)))
         }
     }

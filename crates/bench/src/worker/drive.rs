@@ -141,7 +141,9 @@ pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Worked> {
     let lock = Driven { calls, patience: task.drain_ns.map_or(patience(spins), Duration::from_nanos) };
     let thinks = Thinks { steps: task.think_steps, vary: task.vary };
     match task.inside {
-        Inside::Work { steps } => drive(lock, task, &hogs, 1, true, Single { inside: Steps { steps }, thinks }),
+        Inside::Work { steps } => {
+            drive(lock, task, &hogs, 1, true, Single { inside: Steps { steps }, thinks })
+        }
         Inside::Modal { steps, long_steps, share } => {
             let inside = Long { steps, long_steps, below: threshold(share) };
             drive(lock, task, &hogs, 1, true, Single { inside, thinks })
@@ -878,9 +880,10 @@ fn drive<B: Body>(
     }
     // In this order: a thread counts what the lock protects before it counts for itself. Readers add nothing to it, and are
     // counted for themselves first.
-    let counts = shared.published.iter().map(|Alone(published)| {
-        published.count.load(Acquire).saturating_sub(published.reads.load(Relaxed))
-    });
+    let counts = shared
+        .published
+        .iter()
+        .map(|Alone(published)| published.count.load(Acquire).saturating_sub(published.reads.load(Relaxed)));
     let total: u64 = counts.sum();
     let protected = shared.cells.sum();
     if protected < total || (unfinished == 0 && protected != total) {
@@ -1017,12 +1020,7 @@ fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Worked
 
 /// The waits of all threads since `began`. Those that have not ended count as long as they have lasted: were they left
 /// out, a lock that serves some at once and others never would look best.
-fn waited<B: Body>(
-    shared: &Shared<B>,
-    began: u64,
-    measured: Measured,
-    gaps: Option<Gaps>,
-) -> Result<Worked> {
+fn waited<B: Body>(shared: &Shared<B>, began: u64, measured: Measured, gaps: Option<Gaps>) -> Result<Worked> {
     shared.phase.0.store(phase::END, Relaxed);
     let end = clock::now_ns();
     let mut all = [histogram()?, histogram()?];
@@ -1229,7 +1227,8 @@ mod tests {
             // Sections so long that even on one CPU some thread is preempted in one.
             let found = (0..100).any(|_| {
                 let thinks = Thinks { steps: 20, vary: false };
-                let body = Shares { below: threshold(0.2), read_steps: 1_000_000, write_steps: 1_000_000, thinks };
+                let body =
+                    Shares { below: threshold(0.2), read_steps: 1_000_000, write_steps: 1_000_000, thinks };
                 let lock = Driven { calls, patience: Duration::from_secs(60) };
                 drive(lock, &task, &Hogs::none(), 1, true, body)
                     .is_err_and(|error| error.to_string().contains("does not exclude"))

@@ -94,7 +94,9 @@ fn driver(task: &Task, cpu: usize) -> Result<(Summary, Summary)> {
         probe: false,
     };
     let here = affinity::allowed()?;
-    let samples = (0..task.slices).map(|_| drive::run(None, &empty).map(|worked| worked.measured)).collect::<Result<Vec<_>>>()?;
+    let samples = (0..task.slices)
+        .map(|_| drive::run(None, &empty).map(|worked| worked.measured))
+        .collect::<Result<Vec<_>>>()?;
     affinity::keep_to(&here)?;
     let none = || Error::Options("the driver: no figure".to_owned());
     let pair = Summary::of(samples.iter().map(|sample| sample.seconds * 1e9 / sample.operations as f64));

@@ -191,7 +191,11 @@ impl Symbols {
                 Kind::Mutex => 0,
                 Kind::Adaptive | Kind::Recursive => {
                     let adaptive = self.kind == Kind::Adaptive;
-                    let kind = if adaptive { libc::PTHREAD_MUTEX_ADAPTIVE_NP } else { libc::PTHREAD_MUTEX_RECURSIVE };
+                    let kind = if adaptive {
+                        libc::PTHREAD_MUTEX_ADAPTIVE_NP
+                    } else {
+                        libc::PTHREAD_MUTEX_RECURSIVE
+                    };
                     libc::pthread_mutexattr_init(mutex.as_mut_ptr());
                     libc::pthread_mutexattr_settype(mutex.as_mut_ptr(), kind);
                     init(lock, mutex.as_ptr().cast())
@@ -231,7 +235,8 @@ impl Symbols {
 
     /// The functions behind the table that all locks are driven by.
     pub(super) fn calls(self) -> rw::Calls {
-        const OF: [fn() -> rw::Calls; 6] = [calls::<0>, calls::<1>, calls::<2>, calls::<3>, calls::<4>, calls::<5>];
+        const OF: [fn() -> rw::Calls; 6] =
+            [calls::<0>, calls::<1>, calls::<2>, calls::<3>, calls::<4>, calls::<5>];
         let slot = self.kind as usize;
         _ = CALLED[slot].set(self);
         OF[slot]()
