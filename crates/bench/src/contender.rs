@@ -1,150 +1,219 @@
-//! Who takes part: a C ABI and a kind of mutex, under one name.
+//! Who takes part: one table of names, each with how the lock is made.
 
-use std::fmt;
+use std::borrow::Cow;
 
-use poundlock_names::LockName;
-use serde::{Serialize, Serializer};
+use poundlock_core::qspin::Form;
+use poundlock_core::rwlock::Preference;
+use poundlock_names::{LockName, Named};
+use poundlock_peers::{EMPTY, rw};
 
 use crate::error::{Error, Result};
+use crate::worker::alone::Operation;
+#[cfg(test)]
+use crate::worker::alone::Timed;
+use crate::worker::drive::Subject;
+use crate::worker::symbols::Kind;
 
-/// What the benchmarks' own contenders have in common: an enum with `all()`, `name()` and `REFERENCES`, chosen by name. `$what` says
-/// what somebody chose who named none of them.
-macro_rules! chosen_by_name {
-    ($contender:ty, $what:literal) => {
-        impl $contender {
-            /// `wanted` and the references, without repeats; everybody if `wanted` is empty.
-            pub(super) fn with_references(wanted: &[Self]) -> Vec<Self> {
-                let taking_part =
-                    |who: &Self| wanted.is_empty() || wanted.contains(who) || Self::REFERENCES.contains(who);
-                Self::all().into_iter().filter(taking_part).collect()
-            }
-
-            /// The contender of that name.
-            ///
-            /// # Errors
-            /// If there is none; the message lists those there are.
-            pub fn parse(name: &str) -> $crate::error::Result<Self> {
-                Self::all().into_iter().find(|contender| contender.name() == name).ok_or_else(|| {
-                    let names: Vec<_> = Self::all().into_iter().map(Self::name).collect();
-                    $crate::error::Error::Options(format!(
-                        concat!("no ", $what, " is called '{}'; there are {}"),
-                        name,
-                        names.join(", ")
-                    ))
-                })
-            }
-        }
-
-        impl std::fmt::Display for $contender {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.pad(self.name())
-            }
-        }
-
-        impl From<$contender> for &'static str {
-            fn from(contender: $contender) -> &'static str {
-                contender.name()
-            }
-        }
-
-        impl TryFrom<String> for $contender {
-            type Error = $crate::error::Error;
-
-            fn try_from(name: String) -> $crate::error::Result<Self> {
-                Self::parse(&name)
-            }
-        }
-    };
+/// A lock, or what locks are read against, in one of the lists below.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Contender {
+    /// The name as people type it.
+    pub(crate) name: &'static str,
+    /// The lock behind pointers; `None` for a floor, for which nobody can wait.
+    pub(crate) lock: Option<Subject>,
+    /// The name by which one thread's time is measured.
+    pub(crate) alone: Cow<'static, str>,
+    /// What the preload library is told to use, if the lock is behind its symbols.
+    pub(crate) library: Option<&'static str>,
+    /// Whether it is one of ours.
+    pub(crate) ours: bool,
+    /// Whether waiters sleep when they have waited for long.
+    pub(crate) sleeps: bool,
+    /// Whether it takes part if nobody is named.
+    usual: bool,
 }
 
-pub(crate) use chosen_by_name;
-
-/// A lock as a program meets it: `pthread_mutex_*` of some library on some kind of mutex.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contender {
-    /// The C library's default mutex: the reference of every ratio.
-    Glibc,
-    /// The C library's adaptive mutex, which spins before it sleeps.
-    GlibcAdaptive,
-    /// One of ours, through the preload library's symbols.
-    Poundlock(LockName),
-}
+/// Our default lock, which most targets are about.
+pub(crate) const DEFAULT: &str = LockName::DEFAULT.name();
+/// What every ratio needs, in each list.
+pub(crate) const SPIN_REFERENCES: [&str; 5] = ["cas+store", "pthread_spin", "ticket", "mcs", "glibc"];
+pub(crate) const MUTEX_REFERENCES: [&str; 5] = ["cas+exchange", "glibc", "handoff:none", "handoff", "qspin"];
+pub(crate) const RW_REFERENCES: [&str; 3] = ["add+subtract", "glibc", "parking_lot"];
 
 impl Contender {
-    /// Everybody, the reference first.
-    pub fn all() -> Vec<Contender> {
-        let ours = LockName::ALL.into_iter().filter(|&lock| lock != LockName::Glibc);
-        [Self::Glibc, Self::GlibcAdaptive].into_iter().chain(ours.map(Self::Poundlock)).collect()
+    fn peer(name: &'static str, ours: bool, sleeps: bool) -> Contender {
+        let lock = Some(Subject::Peer(name.into()));
+        Contender { name, lock, alone: name.into(), library: None, ours, sleeps, usual: true }
     }
 
-    /// Those that are measured if nobody is named: all but the variations of one lock.
-    pub fn usual() -> Vec<Contender> {
-        let varies =
-            |contender: &Contender| matches!(contender, Self::Poundlock(lock) if lock.is_variation());
-        Self::all().into_iter().filter(|contender| !varies(contender)).collect()
+    fn floor(name: &'static str, alone: &'static str) -> Contender {
+        Contender { lock: None, alone: alone.into(), ..Self::peer(name, false, false) }
     }
 
-    /// Our own default lock, which the targets are about.
-    pub const DEFAULT: Contender = Contender::Poundlock(LockName::DEFAULT);
+    fn pthread(name: &'static str, kind: Kind, alone: &'static str) -> Contender {
+        let sleeps = kind != Kind::Spin;
+        let lock = Some(Subject::Symbols(kind));
+        Contender { lock, alone: alone.into(), ..Self::peer(name, false, sleeps) }
+    }
 
-    /// The name as people type it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Glibc => "glibc",
-            Self::GlibcAdaptive => "glibc-adaptive",
-            Self::Poundlock(lock) => lock.name(),
+    fn preloaded(name: &'static str, kind: Kind, alone: &'static str, library: &'static str) -> Contender {
+        Contender { library: Some(library), ours: true, ..Self::pthread(name, kind, alone) }
+    }
+
+    fn shared(name: &'static str, ours: bool) -> Contender {
+        let (lock, alone) = (Some(Subject::Rw(name.into())), format!("rw:{name}").into());
+        Contender { lock, alone, ..Self::peer(name, ours, true) }
+    }
+
+    /// Whether it is the hand-off mutex, with whatever policy.
+    pub(crate) fn is_policy(name: &str) -> bool {
+        LockName::parse(name).is_some_and(|lock| lock.spinning().is_some())
+    }
+
+    /// Why it is not there, if it is one of a package that is not.
+    pub(crate) fn absent(&self) -> Option<String> {
+        match &self.lock {
+            Some(Subject::Rw(name)) => rw::find(name)?.err().map(|absent| absent.why),
+            _ => None,
         }
-    }
-
-    /// The contender of that name.
-    ///
-    /// # Errors
-    /// If there is none; the message lists those there are.
-    pub fn parse(name: &str) -> Result<Contender> {
-        Self::all().into_iter().find(|contender| contender.name() == name).ok_or_else(|| {
-            let names: Vec<_> = Self::all().into_iter().map(Self::name).collect();
-            Error::Options(format!("no lock is called '{name}'; there are {}", names.join(", ")))
-        })
-    }
-
-    /// Whether it is one of ours, and so needs the preload library.
-    pub const fn is_ours(self) -> bool {
-        matches!(self, Self::Poundlock(_))
-    }
-
-    /// `wanted` without repeats and with the reference in front; the usual ones if `wanted` is empty.
-    pub(crate) fn with_reference(wanted: &[Contender]) -> Vec<Contender> {
-        if wanted.is_empty() {
-            return Self::usual();
-        }
-        let mut all = vec![Self::Glibc];
-        for &contender in wanted {
-            if !all.contains(&contender) {
-                all.push(contender);
-            }
-        }
-        all
     }
 }
 
-impl fmt::Display for Contender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+fn our_mutexes() -> impl Iterator<Item = LockName> {
+    LockName::ALL.into_iter().filter(|&lock| lock != LockName::Glibc)
 }
 
-impl std::str::FromStr for Contender {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Contender> {
-        Contender::parse(name)
-    }
+/// Mutexes as a program meets them: `pthread_mutex_*` of some library.
+pub(crate) fn symbols() -> Vec<Contender> {
+    let ours = our_mutexes().map(|lock| Contender {
+        usual: !lock.is_variation(),
+        ..Contender::preloaded(lock.name(), Kind::Mutex, "library:mutex", lock.name())
+    });
+    [
+        Contender::pthread("glibc", Kind::Mutex, "library:mutex"),
+        Contender::pthread("glibc-adaptive", Kind::Adaptive, "library:adaptive"),
+    ]
+    .into_iter()
+    .chain(ours)
+    .collect()
 }
 
-impl Serialize for Contender {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
+fn forms() -> impl Iterator<Item = Contender> {
+    let forms = Form::ALL.into_iter().rev();
+    forms.map(|form| Contender::peer(form.name(), true, form == Form::Paravirtual))
+}
+
+/// Spinlocks, and what they are read against.
+pub(crate) fn spinlocks() -> Vec<Contender> {
+    let textbook = |name| Contender::peer(name, false, false);
+    let preloaded = [
+        ("preload-qspin", Form::Native),
+        ("preload-qspin-virt", Form::Virtual),
+        ("preload-qspin-pv", Form::Paravirtual),
+    ];
+    let mut all = vec![
+        Contender::floor("cas+store", "cas+store"),
+        Contender::pthread("pthread_spin", Kind::Spin, "glibc:spin"),
+        textbook("ticket"),
+        textbook("mcs"),
+        textbook("test-and-set"),
+        textbook("back-off"),
+        Contender::pthread("glibc", Kind::Mutex, "glibc:mutex"),
+    ];
+    all.extend(forms());
+    all.push(Contender::peer("qspin-large", true, false));
+    all.push(Contender::peer("qspin-pv-large", true, true));
+    all.extend(preloaded.map(|(name, form)| Contender {
+        sleeps: form == Form::Paravirtual,
+        ..Contender::preloaded(name, Kind::Spin, "library:spin", form.name())
+    }));
+    all
+}
+
+/// Mutexes and spinlocks as Rust programs have them, and the C library's.
+pub(crate) fn mutexes() -> Vec<Contender> {
+    let mut all = vec![
+        Contender::floor("cas+exchange", "cas+exchange"),
+        Contender::pthread("glibc", Kind::Mutex, "glibc:mutex"),
+        Contender::pthread("glibc-adaptive", Kind::Adaptive, "glibc:adaptive"),
+        // Only alone: to others it is glibc's default mutex with a look at the owner.
+        Contender::floor("glibc-recursive", "glibc:recursive"),
+        Contender::pthread("pthread_spin", Kind::Spin, "glibc:spin"),
+    ];
+    all.extend(our_mutexes().map(|lock| Contender::peer(lock.name(), true, true)));
+    all.push(Contender::peer("handoff-recursive", true, true));
+    all.extend(forms());
+    all
+}
+
+/// What one thread does with such a lock.
+pub(crate) fn operations(name: &str) -> Vec<Operation> {
+    let mut operations = vec![Operation::LockUnlock];
+    if name.ends_with("-recursive") {
+        operations.push(Operation::Again);
     }
+    if name != "cas+exchange" {
+        operations.extend([Operation::Trylock, Operation::TrylockHeld]);
+    }
+    if name == "handoff" {
+        operations.extend([Operation::ByToken, Operation::ThroughQueue]);
+    }
+    operations
+}
+
+/// Readers-writer locks, those that are not there among them.
+pub(crate) fn rwlocks() -> Vec<Contender> {
+    let near = ["glibc", "glibc-writers", "std", "parking_lot"];
+    let ours = |name: &str| Preference::parse(name).is_some();
+    let others = rw::names().into_iter().filter(|name| *name != EMPTY && !near.contains(name) && !ours(name));
+    let mut all = vec![
+        Contender::floor("add+subtract", "rw:add+subtract"),
+        Contender::pthread("glibc", Kind::Readers, "glibc:readers"),
+        Contender::pthread("glibc-writers", Kind::Writers, "glibc:writers"),
+        Contender::shared("std", false),
+        Contender::shared("parking_lot", false),
+    ];
+    all.extend(others.map(|name| Contender::shared(name, false)));
+    all.push(Contender::shared("mutex", false));
+    all.extend(Preference::ALL.map(|policy| Contender::shared(policy.name(), true)));
+    all.push(Contender::preloaded("preload-rwlock", Kind::Readers, "library:readers", DEFAULT));
+    all
+}
+
+/// Those of `all` that are wanted, with the references, without repeats; the usual ones if nobody is.
+///
+/// # Errors
+/// If somebody is called as nobody is; the message lists those there are, and `what` they are.
+pub(crate) fn choose(
+    all: Vec<Contender>,
+    wanted: &[String],
+    references: &[&str],
+    what: &str,
+) -> Result<Vec<Contender>> {
+    if let Some(name) = wanted.iter().find(|name| all.iter().all(|contender| contender.name != **name)) {
+        let names: Vec<_> = all.iter().map(|contender| contender.name).collect();
+        return Err(Error::Options(format!("no {what} is called '{name}'; there are {}", names.join(", "))));
+    }
+    let named =
+        |who: &Contender| wanted.iter().any(|name| name == who.name) || references.contains(&who.name);
+    let taking_part = |who: &Contender| if wanted.is_empty() { who.usual } else { named(who) };
+    Ok(all.into_iter().filter(taking_part).collect())
+}
+
+/// What any benchmark times alone.
+#[cfg(test)]
+pub(crate) fn everything_alone() -> Vec<Timed> {
+    let locks =
+        symbols().into_iter().chain(spinlocks()).map(|who| (who.alone.into_owned(), Operation::LockUnlock));
+    let mutexes = mutexes().into_iter().flat_map(|who| {
+        operations(who.name).into_iter().map(move |what| (who.alone.clone().into_owned(), what))
+    });
+    let rwlocks = rwlocks().into_iter().filter(|who| who.absent().is_none()).flat_map(|who| {
+        [Operation::Read, Operation::LockUnlock].map(|what| (who.alone.clone().into_owned(), what))
+    });
+    let floors = crate::uncontended::FLOORS.map(|name| (name.to_owned(), Operation::LockUnlock));
+    let slept = [("glibc:mutex".to_owned(), Operation::Slept)];
+    locks.chain(mutexes).chain(rwlocks).chain(floors).chain(slept).collect()
 }
 
 #[cfg(test)]
@@ -152,20 +221,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_parse_to_their_contender() {
-        for contender in Contender::all() {
-            assert_eq!(Contender::parse(contender.name()).unwrap(), contender);
+    fn names_are_unique_and_references_are_always_there_once() {
+        for (all, references, own) in [
+            (symbols(), &["glibc"][..], DEFAULT),
+            (spinlocks(), &SPIN_REFERENCES, "qspin-pv"),
+            (mutexes(), &MUTEX_REFERENCES, "handoff-recursive"),
+            (rwlocks(), &RW_REFERENCES, "rw-phase-fair"),
+        ] {
+            let names: std::collections::BTreeSet<_> = all.iter().map(|who| who.name).collect();
+            assert_eq!(names.len(), all.len());
+            let wanted = [own, "glibc", own].map(str::to_owned);
+            let some = choose(all.clone(), &wanted, references, "lock").unwrap();
+            assert_eq!(some.len(), references.len() + 1, "{some:?}");
+            assert!(choose(all.clone(), &[], references, "lock").unwrap().iter().any(|who| who.name == own));
+            let error = choose(all, &["x".to_owned()], references, "lock").unwrap_err().to_string();
+            assert!(error.contains("no lock is called 'x'") && error.contains(own), "{error}");
         }
-        let error = Contender::parse("qspin").unwrap_err().to_string();
-        assert!(error.contains("'qspin'") && error.contains("glibc-adaptive"), "{error}");
-    }
-
-    #[test]
-    fn the_reference_is_always_there_once() {
-        let ours = Contender::DEFAULT;
-        assert_eq!(Contender::with_reference(&[ours]), [Contender::Glibc, ours]);
-        assert_eq!(Contender::with_reference(&[ours, Contender::Glibc, ours]), [Contender::Glibc, ours]);
-        assert_eq!(Contender::with_reference(&[]), Contender::usual());
-        assert!(Contender::usual().contains(&Contender::DEFAULT));
+        // All of the table but what does nothing; and the floor, the mutex and the preloaded.
+        assert_eq!(rwlocks().len(), rw::names().len() + 2);
+        assert!(mutexes().iter().filter(|who| Contender::is_policy(who.name)).count() > 4);
     }
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::launch::Context;
+use crate::plan::{self, by_default};
 use crate::report::{self, Report};
 use crate::{handover, misc, rwlock, sem, spin, startup, uncontended};
 
@@ -11,15 +12,15 @@ use crate::{handover, misc, rwlock, sem, spin, startup, uncontended};
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// What a lock costs that nobody contends for.
-    pub uncontended: uncontended::Figures,
+    pub uncontended: plan::Figures,
     /// Throughput of threads that take turns.
-    pub handover: handover::Figures,
+    pub handover: plan::Figures,
     /// Spinlocks.
-    pub spin: spin::Figures,
+    pub spin: plan::Figures,
     /// Readers-writer locks.
-    pub rwlock: rwlock::Figures,
+    pub rwlock: plan::Figures,
     /// Mutexes and spinlocks in OSv's benchmark of mutexes.
-    pub misc: misc::Figures,
+    pub misc: plan::Figures,
     /// Semaphore arrays.
     pub sem: sem::Figures,
     /// What it costs a program to start on our locks.
@@ -29,15 +30,15 @@ pub struct Figures {
 /// The options of every benchmark.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// For [`uncontended::run`].
+    /// For `uncontended`.
     pub uncontended: uncontended::Options,
-    /// For [`handover::run`].
+    /// For `handover`.
     pub handover: handover::Options,
-    /// For [`spin::run`].
+    /// For `spin`.
     pub spin: spin::Options,
-    /// For [`rwlock::run`].
+    /// For `rwlock`.
     pub rwlock: rwlock::Options,
-    /// For [`misc::run`].
+    /// For `misc`.
     pub misc: misc::Options,
     /// For [`sem::run`].
     pub sem: sem::Options,
@@ -48,11 +49,11 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            uncontended: uncontended::Options::default(),
-            handover: handover::Options::default(),
-            spin: spin::Options::default(),
-            rwlock: rwlock::Options::default(),
-            misc: misc::Options::default(),
+            uncontended: by_default(),
+            handover: by_default(),
+            spin: by_default(),
+            rwlock: by_default(),
+            misc: by_default(),
             sem: sem::Options::short(),
             start_up: startup::Options::default(),
         }
@@ -65,11 +66,11 @@ impl Default for Options {
 /// The first that one of them meets.
 pub fn run(context: &Context, options: &Options) -> Result<Figures> {
     Ok(Figures {
-        uncontended: uncontended::run(context, &options.uncontended)?,
-        handover: handover::run(context, &options.handover)?,
-        spin: spin::run(context, &options.spin)?,
-        rwlock: rwlock::run(context, &options.rwlock)?,
-        misc: misc::run(context, &options.misc)?,
+        uncontended: plan::run(context, &options.uncontended)?,
+        handover: plan::run(context, &options.handover)?,
+        spin: plan::run(context, &options.spin)?,
+        rwlock: plan::run(context, &options.rwlock)?,
+        misc: plan::run(context, &options.misc)?,
         sem: sem::run(context, &options.sem)?,
         start_up: startup::run(context, &options.start_up)?,
     })
@@ -82,14 +83,14 @@ impl Figures {
     }
 
     /// The page.
-    pub fn markdown(&self) -> String {
+    pub fn markdown(&self, targets: bool) -> String {
         let mut page = format!(
             "# Figures\n\nWritten by `{}`; do not edit. The figures are this machine's, at this commit: run the \
              command for yours.\n",
-            self.uncontended.machine.command
+            self.uncontended.machine().command
         );
         for report in self.reports() {
-            page += &format!("\n{}", report::markdown(report));
+            page += &format!("\n{}", report::markdown(report, targets));
         }
         page
     }

@@ -1,129 +1,40 @@
 //! Throughput of threads that take turns.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
-use crate::abi::Kind;
-use crate::affinity;
-use crate::contender::Contender;
-use crate::error::{Error, Result};
-use crate::launch::{Context, Process};
-use crate::machine::Machine;
-use crate::progress::rounds;
-use crate::report::{Limit, Report, Table, Target, median, spread};
-use crate::sample::Sample;
-use crate::stats::Summary;
-use crate::work::Calibration;
-use crate::worker::{self, Answer};
-
-/// How long threads that have been told to stop may take to do so.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::contender::{self, DEFAULT};
+use crate::error::Result;
+use crate::plan::{Column, Plan, Preset, Rows, check_run, check_threads, check_us, in_rounds, table};
+use crate::report::{Limit, Table, Target};
+use crate::worker::drive;
 
 /// What to measure and for how long.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct Options {
-    /// The locks; glibc's default mutex takes part always. All if empty.
-    pub locks: Vec<Contender>,
-    /// Numbers of threads.
+    /// Only these locks (glibc always takes part)
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    pub locks: Vec<String>,
+    /// Numbers of threads
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [2, 4, 8, 16, 64])]
     pub threads: Vec<usize>,
-    /// Microseconds of work inside the critical section.
+    /// Microseconds of work inside the critical section
+    #[arg(long = "critical", value_name = "US", default_value_t = 2.0)]
     pub critical_us: f64,
-    /// Microseconds of work between two critical sections of a thread.
+    /// Microseconds of work between two critical sections of a thread
+    #[arg(long = "think", value_name = "US", default_value_t = 1.0)]
     pub think_us: f64,
-    /// Seconds for each contender and number of threads in a round.
+    /// Seconds for each contender and number of threads in a round
+    #[arg(long, value_name = "S", default_value_t = 0.5)]
     pub seconds: f64,
-    /// Rounds in which everybody takes part once.
+    /// Rounds in which everybody takes part once
+    #[arg(long, value_name = "N", default_value_t = 5)]
     pub rounds: usize,
-    /// How many of the allowed CPUs to use; all if not given.
+    /// Use only that many of the allowed CPUs
+    #[arg(long, value_name = "N")]
     pub cpus: Option<usize>,
-    /// Keep each thread on one CPU, in turn. Where others use the machine, the scheduler may keep two threads on
-    /// one CPU for a whole round, and then they never contend.
+    /// Keep each thread on one CPU: on a machine that others use as well, threads may else share one and not contend
+    #[arg(long)]
     pub pin: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            locks: Vec::new(),
-            threads: vec![2, 4, 8, 16, 64],
-            critical_us: 2.0,
-            think_us: 1.0,
-            seconds: 0.5,
-            rounds: 5,
-            cpus: None,
-            pin: false,
-        }
-    }
-}
-
-impl Options {
-    fn check(&self) -> Result<()> {
-        let error = |message: &str| Err(Error::Options(message.to_owned()));
-        if self.rounds == 0 {
-            return error("at least one round is needed");
-        }
-        if self.threads.is_empty() || self.threads.iter().any(|&threads| threads == 0 || threads > 10_000) {
-            return error("--threads must name numbers from 1 to 10000");
-        }
-        if !(self.seconds > 0.0 && self.seconds <= 3600.0) {
-            return error("--seconds must lie above 0 and at most at 3600");
-        }
-        for (name, us) in [("--critical", self.critical_us), ("--think", self.think_us)] {
-            if !(0.0..=1e6).contains(&us) {
-                return error(&format!("{name} must lie between 0 and 1000000 microseconds"));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A contender with a number of threads.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Threads.
-    pub threads: usize,
-    /// The contender.
-    pub lock: Contender,
-    /// Acquisitions a second.
-    pub throughput: Summary,
-    /// Of glibc's default mutex in the same round.
-    pub of_glibc: Option<Summary>,
-    /// Of the same lock with 2 threads in the same round; `None` if 2 threads were not measured.
-    pub of_own_two: Option<Summary>,
-    /// Of the ideal for this number of threads: no lock can be above 1.
-    pub of_ideal: Option<Summary>,
-    /// Jain's index.
-    pub jain: Option<Summary>,
-    /// CPU nanoseconds for each acquisition, work included.
-    pub cpu_ns: Option<Summary>,
-    /// Voluntary context switches for each acquisition.
-    pub voluntary: Option<Summary>,
-    /// Involuntary context switches for each acquisition.
-    pub involuntary: Option<Summary>,
-    /// The share of the CPUs that other processes had.
-    pub others: Option<Summary>,
-    /// The rounds.
-    pub rounds: Vec<Sample>,
-}
-
-/// The figures.
-#[derive(Clone, Debug, Serialize)]
-pub struct Figures {
-    /// What they were measured on.
-    pub machine: Machine,
-    /// How.
-    pub options: Options,
-    /// CPUs that the threads could use.
-    pub cpus: usize,
-    /// What a step of work took before the rounds; all contenders work by it.
-    pub calibration: Calibration,
-    /// What a step took after them: if it differs, so did the machine.
-    pub calibration_after: Calibration,
-    /// The figures.
-    pub rows: Vec<Row>,
-    /// What Poundlock wants to reach.
-    pub targets: Vec<Target>,
 }
 
 /// The most acquisitions a second that any lock allows: there is one critical section at a time, and each
@@ -134,271 +45,151 @@ fn ideal(threads: usize, cpus: usize, critical_us: f64, think_us: f64) -> f64 {
     one_at_a_time.min(by_cpu)
 }
 
-/// Measures.
-///
-/// # Errors
-/// If the options make no sense, the preload library is missing, or a worker fails.
-pub fn run(context: &Context, options: &Options) -> Result<Figures> {
-    options.check()?;
-    let cpus = affinity::some(options.cpus)?;
-    let machine = Machine::describe(&context.command);
-    let locks = Contender::with_reference(&options.locks);
-    if locks.iter().any(|lock| lock.is_ours()) {
-        context.library()?;
-    }
-    let calibration = Calibration::measure();
+impl Preset for Options {
+    const TITLE: &'static str = "Handover";
+    const TARGETS: &'static str = "Targets (they are about the default lock; the others for comparison)";
 
-    let points: Vec<(usize, Contender)> =
-        options.threads.iter().flat_map(|&threads| locks.iter().map(move |&lock| (threads, lock))).collect();
-    let mut samples: Vec<Vec<Option<Sample>>> = vec![Vec::with_capacity(options.rounds); points.len()];
-    let name = |index: usize| format!("{}, {} threads", points[index].1, points[index].0);
-    rounds(options.rounds, points.len(), name, |index| {
-        let (threads, lock) = points[index];
-        let turns = worker::turns::Task {
-            threads,
-            critical_steps: calibration.steps(options.critical_us),
-            think_steps: calibration.steps(options.think_us),
-            warm_up_ns: 0,
-            duration_ns: (options.seconds * 1e9) as u64,
-            drain_ns: PATIENCE.as_nanos() as u64,
-            cpus: cpus.clone(),
-            pin: options.pin,
-            probe: false,
-        };
-        let kind = if lock == Contender::GlibcAdaptive { Kind::Adaptive } else { Kind::Default };
-        let task = worker::Task::Handover(worker::handover::Task { kind, turns });
-        let takes = Duration::from_secs_f64(options.seconds) + PATIENCE;
-        let Answer::Handover(answer) = context.measure(Process::of(lock), task, takes)? else {
-            return Err(Error::another_question(lock.name()));
-        };
-        samples[index].push(Sample::of(&answer));
+    fn check(&self) -> Result<()> {
+        check_run(self.rounds, self.seconds, 3600.0)?;
+        check_threads(&self.threads, 1)?;
+        check_us("--critical", &[self.critical_us])?;
+        check_us("--think", &[self.think_us])
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    fn cpus(&self) -> Option<usize> {
+        self.cpus
+    }
+
+    fn plan(&self, plan: &mut Plan) -> Result<()> {
+        let locks = contender::choose(contender::symbols(), &self.locks, &["glibc"], "lock")?;
+        for &threads in &self.threads {
+            for who in &locks {
+                let Some(turns) = plan.turns(who, threads, (self.critical_us, self.think_us), self.seconds)
+                else {
+                    continue;
+                };
+                // Who waits for a mutex sleeps, and is to be woken.
+                let turns = drive::Task {
+                    warm_up_ns: 0,
+                    drain_ns: Some(60_000_000_000),
+                    finish: true,
+                    pin: self.pin,
+                    ..turns
+                };
+                let ideal = ideal(threads, plan.cpus.len(), self.critical_us, self.think_us);
+                let labels = vec![("threads", threads.into()), ("ideal", ideal.into())];
+                plan.work("rows", format!("{threads} threads"), who, labels, turns);
+            }
+        }
+        plan.of("rows", "of_glibc", "throughput", vec![("lock", "glibc".into())]);
+        let two = ideal(2, plan.cpus.len(), self.critical_us, self.think_us);
+        plan.of("rows", "of_own_two", "throughput", vec![("threads", 2.into()), ("ideal", two.into())]);
         Ok(())
-    })?;
-    let calibration_after = Calibration::measure();
-    let rows =
-        rows(&points, &samples, |threads| ideal(threads, cpus.len(), options.critical_us, options.think_us));
-    let targets = targets(&rows, options, cpus.len());
-    Ok(Figures {
-        machine,
-        options: options.clone(),
-        cpus: cpus.len(),
-        calibration,
-        calibration_after,
-        rows,
-        targets,
-    })
-}
-
-fn rows(
-    points: &[(usize, Contender)],
-    samples: &[Vec<Option<Sample>>],
-    ideal: impl Fn(usize) -> f64,
-) -> Vec<Row> {
-    let throughputs = |point: (usize, Contender)| -> Option<Vec<Option<f64>>> {
-        let index = points.iter().position(|&other| other == point)?;
-        Some(samples[index].iter().map(|sample| sample.map(|sample| sample.throughput)).collect())
-    };
-    let mut rows = Vec::new();
-    for (&(threads, lock), samples) in points.iter().zip(samples) {
-        let of = |figure: fn(&Sample) -> f64| Summary::of(samples.iter().flatten().map(figure));
-        let Some(throughput) = of(|sample| sample.throughput) else { continue };
-        let own = throughputs((threads, lock));
-        let ratio_to =
-            |other: (usize, Contender)| Summary::of_ratios(own.as_deref()?, throughputs(other).as_deref()?);
-        rows.push(Row {
-            threads,
-            lock,
-            throughput,
-            of_glibc: ratio_to((threads, Contender::Glibc)),
-            of_own_two: ratio_to((2, lock)),
-            of_ideal: Summary::of(samples.iter().flatten().map(|sample| sample.throughput / ideal(threads))),
-            jain: of(|sample| sample.jain),
-            cpu_ns: of(|sample| sample.cpu_ns),
-            voluntary: of(|sample| sample.voluntary),
-            involuntary: of(|sample| sample.involuntary),
-            others: Summary::of(samples.iter().flatten().filter_map(|sample| sample.others)),
-            rounds: samples.iter().flatten().copied().collect(),
-        });
-    }
-    rows
-}
-
-/// The targets are about critical sections of 2 microseconds, 1 microsecond in between, and 2 CPUs. Other
-/// work has none.
-fn targets(rows: &[Row], options: &Options, cpus: usize) -> Vec<Target> {
-    if options.critical_us != 2.0 || options.think_us != 1.0 || cpus != 2 {
-        return Vec::new();
-    }
-    let ours = |threads: usize, figure: fn(&Row) -> Option<Summary>| {
-        rows.iter()
-            .filter(move |row| row.threads == threads && row.lock.is_ours())
-            .map(move |row| (row.lock.name(), figure(row)))
-    };
-    let targets = vec![
-        Target::new("2 threads: throughput of glibc's", Limit::AtLeast(1.5), "", ours(2, |row| row.of_glibc)),
-        Target::new(
-            "64 threads: throughput of glibc's",
-            Limit::AtLeast(1.0),
-            "",
-            ours(64, |row| row.of_glibc),
-        ),
-        Target::new(
-            "64 threads: throughput of our own at 2",
-            Limit::AtLeast(0.9),
-            "",
-            ours(64, |row| row.of_own_two),
-        ),
-    ];
-    targets.into_iter().filter(|target| !target.results.is_empty()).collect()
-}
-
-impl Report for Figures {
-    fn title(&self) -> &'static str {
-        "Handover"
     }
 
-    fn method(&self) -> String {
+    fn answer(&self, rows: &Rows) -> Option<String> {
+        let row = rows.of("rows").filter(|row| row.who == DEFAULT).last()?;
+        let ratio = row.get("of_glibc")?;
+        Some(format!(
+            "With {} threads on {} CPUs {DEFAULT} makes {:.2} ({:.2}..{:.2}) times the acquisitions of glibc's default mutex.",
+            row.label("threads"),
+            rows.cpus,
+            ratio.median,
+            ratio.min,
+            ratio.max
+        ))
+    }
+
+    fn method(&self, rows: &Rows) -> String {
         format!(
-            "Threads that each lock, work {} microseconds, unlock, and work {} microseconds on their own, on {} \
-             CPU{}{}. The work is a chain of multiplications whose length was measured once for all contenders \
-             ({:.3} ns a step before the rounds, {:.3} ns after them). Everybody is called through pointers \
-             from the dynamic linker, in processes of their own; that the lock excludes is checked. {} rounds of \
-             {} s, in each of which every contender takes part once with every number of threads, in random order. \
-             A figure is the median over the rounds, the spread their minimum and maximum; a ratio is taken inside \
-             each round before its median over the rounds. The ideal is what no lock can exceed: one critical \
-             section at a time (1/C), and no more threads at work than CPUs. \"Others\" is the share of the CPUs \
-             that went to other processes meanwhile: where it is not near 0, the figures are worth less.",
-            self.options.critical_us,
-            self.options.think_us,
-            self.cpus,
-            if self.cpus == 1 { "" } else { "s" },
-            if self.options.pin { ", each thread kept on one of them" } else { "" },
-            self.calibration.ns_per_step,
-            self.calibration_after.ns_per_step,
-            self.options.rounds,
-            self.options.seconds,
+            "Threads that each lock, work {} microseconds, unlock, and work {} microseconds on their own, on {} CPU{}{}, for {} s \
+             a round. Everybody is called through pointers from the dynamic linker, in processes of their own; that the lock \
+             excludes is checked. The ideal is what no lock can exceed: one critical section at a time (1/C), and no more threads \
+             at work than CPUs. {}",
+            self.critical_us,
+            self.think_us,
+            rows.cpus,
+            if rows.cpus == 1 { "" } else { "s" },
+            if self.pin { ", each thread kept on one of them" } else { "" },
+            self.seconds,
+            in_rounds(self.rounds, rows)
         )
     }
 
-    fn machine(&self) -> &Machine {
-        &self.machine
+    fn tables(&self, rows: &Rows) -> Vec<Table> {
+        use Column::{Label, Median, Spread};
+        let columns = [
+            Label("lock", "lock"),
+            Label("threads", "threads"),
+            Median("acquisitions/s", "throughput", 1.0, 0),
+            Spread("throughput", 1.0, 0),
+            Median("of glibc", "of_glibc", 1.0, 2),
+            Spread("of_glibc", 1.0, 2),
+            Median("of own 2", "of_own_two", 1.0, 2),
+            Median("of ideal", "of_ideal", 1.0, 2),
+            Median("Jain", "jain", 1.0, 2),
+            Median("CPU ns/acq.", "cpu_ns", 1.0, 0),
+            Median("sleeps/acq.", "voluntary", 1.0, 3),
+            Median("preempted/acq.", "involuntary", 1.0, 3),
+            Median("others", "others", 1.0, 2),
+        ];
+        let title = format!("Critical section {} us, think {} us", self.critical_us, self.think_us);
+        vec![table(title, 2, &columns, rows.of("rows"))]
     }
 
-    fn tables(&self) -> Vec<Table> {
-        let mut table = Table::new(
-            format!("Critical section {} us, think {} us", self.options.critical_us, self.options.think_us),
-            2,
-            &[
-                "lock",
-                "threads",
-                "acquisitions/s",
-                "spread",
-                "of glibc",
-                "spread",
-                "of own 2",
-                "of ideal",
-                "Jain",
-                "CPU ns/acq.",
-                "sleeps/acq.",
-                "preempted/acq.",
-                "others",
-            ],
-        );
-        for row in &self.rows {
-            table.rows.push(vec![
-                row.lock.to_string(),
-                row.threads.to_string(),
-                median(Some(row.throughput), 0),
-                spread(Some(row.throughput), 0),
-                median(row.of_glibc, 2),
-                spread(row.of_glibc, 2),
-                median(row.of_own_two, 2),
-                median(row.of_ideal, 2),
-                median(row.jain, 2),
-                median(row.cpu_ns, 0),
-                median(row.voluntary, 3),
-                median(row.involuntary, 3),
-                median(row.others, 2),
-            ]);
+    /// They are about critical sections of 2 microseconds, 1 microsecond in between, and 2 CPUs. Other work has none.
+    fn targets(&self, rows: &Rows) -> Vec<Target> {
+        if self.critical_us != 2.0 || self.think_us != 1.0 || rows.cpus != 2 {
+            return Vec::new();
         }
-        vec![table]
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
+        let target = |title: &str, limit: f64, threads: usize, figure: &'static str| {
+            let ours =
+                rows.of("rows").filter(|row| row.is("threads", threads) && !row.who.starts_with("glibc"));
+            let title = format!("{threads} threads: throughput of {title}");
+            Target::new(title, Limit::AtLeast(limit), "", ours.map(|row| (row.who, row.get(figure))))
+        };
+        vec![
+            target("glibc's", 1.5, 2, "of_glibc"),
+            target("glibc's", 1.0, 64, "of_glibc"),
+            target("our own at 2", 0.9, 64, "of_own_two"),
+        ]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const OURS: Contender = Contender::DEFAULT;
-
-    fn throughput(throughput: f64) -> Option<Sample> {
-        Some(Sample {
-            acquisitions: 1.0,
-            throughput,
-            jain: 1.0,
-            unserved: 0.0,
-            cpu_ns: 1.0,
-            voluntary: 0.0,
-            involuntary: 0.0,
-            others: None,
-        })
-    }
-
-    fn made_up() -> Vec<Row> {
-        let points = [(2, Contender::Glibc), (2, OURS), (64, Contender::Glibc), (64, OURS)];
-        // The second round of three runs at half speed.
-        let samples = [100.0, 160.0, 150.0, 136.0]
-            .map(|rate| vec![throughput(rate), throughput(rate / 2.0), throughput(rate)]);
-        rows(&points, &samples, |_| 200.0)
-    }
+    use crate::plan::{by_default, tests::made_up};
 
     #[test]
-    fn targets_follow_from_the_rows() {
-        let targets = targets(&made_up(), &Options::default(), 2);
-        let found: Vec<_> =
-            targets.iter().map(|target| (target.results[0].value, target.results[0].reached)).collect();
-        assert_eq!(found, [(1.6, true), (136.0 / 150.0, false), (0.85, false)]);
-    }
-
-    #[test]
-    fn other_work_and_other_machines_have_no_targets() {
-        let rows = made_up();
-        assert!(targets(&rows, &Options { critical_us: 1.0, ..Options::default() }, 2).is_empty());
-        assert!(targets(&rows, &Options::default(), 4).is_empty());
-    }
-
-    #[test]
-    fn rounds_pair_up() {
-        let rows = made_up();
-        let own = rows[3].of_own_two.unwrap();
-        assert_eq!((own.min, own.max), (0.85, 0.85));
-        assert_eq!(rows[1].of_ideal.unwrap().median, 0.8);
+    fn targets_follow_from_the_rows_and_are_about_one_work() {
+        let figure = |_: &str, who: &str, label: &dyn Fn(&str) -> serde_json::Value| match (
+            who,
+            label("threads") == 2,
+        ) {
+            ("glibc", true) => 100.0,
+            ("glibc", false) => 150.0,
+            (_, true) => 160.0,
+            (_, false) => 136.0,
+        };
+        let options = by_default::<Options>();
+        let figures = made_up(&options, 2, figure);
+        assert_eq!(figures.target("2 threads: throughput of glibc's", DEFAULT), (1.6, "reached"));
+        assert_eq!(figures.target("64 threads: throughput of glibc's", DEFAULT), (0.907, "missed"));
+        assert_eq!(figures.target("64 threads: throughput of our own", DEFAULT), (0.85, "missed"));
+        let json = serde_json::to_value(made_up(&options, 4, figure)).unwrap();
+        assert_eq!(json["targets"].as_array().map(Vec::len), Some(0));
     }
 
     #[test]
     fn the_ideal_knows_both_bounds() {
-        // One section at a time: 2 microseconds each.
+        // One section at a time: 2 microseconds each. Long thinking: the two CPUs are the bound. A single thread.
         assert_eq!(ideal(2, 2, 2.0, 1.0), 500_000.0);
-        // Long thinking: the two CPUs are the bound.
         assert_eq!(ideal(64, 2, 1.0, 9.0), 200_000.0);
-        // A single thread.
         assert_eq!(ideal(1, 2, 2.0, 2.0), 250_000.0);
-    }
-
-    #[test]
-    fn options_that_make_no_sense_are_refused() {
-        let refused = |options: Options| options.check().unwrap_err().to_string();
-        assert!(refused(Options { rounds: 0, ..Options::default() }).contains("round"));
-        assert!(refused(Options { threads: vec![2, 0], ..Options::default() }).contains("--threads"));
-        assert!(refused(Options { threads: vec![], ..Options::default() }).contains("--threads"));
-        assert!(refused(Options { seconds: 0.0, ..Options::default() }).contains("--seconds"));
-        assert!(refused(Options { seconds: f64::NAN, ..Options::default() }).contains("--seconds"));
-        assert!(refused(Options { critical_us: -1.0, ..Options::default() }).contains("--critical"));
-        assert!(refused(Options { think_us: f64::INFINITY, ..Options::default() }).contains("--think"));
-        Options::default().check().unwrap();
     }
 }

@@ -10,10 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::contender::Contender;
 use crate::error::{Error, Result};
 use crate::sem::Mechanism;
-use crate::worker::{Answer, Request, Task};
+use crate::worker::{Answer, Request, Task, alone};
 
 /// Where the benchmark runs from.
 #[derive(Clone, Debug)]
@@ -42,12 +41,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The process of a mutex.
-    pub(crate) fn of(contender: Contender) -> Process {
-        let ours = contender.is_ours().then_some(contender.name());
-        Process { ours, ..Process::plain(contender.name()) }
-    }
-
     /// The process of a contender that needs neither the library nor statistics.
     pub(crate) fn plain(name: &'static str) -> Process {
         Process { name, ours: None, stat: false, semaphores: None }
@@ -146,17 +139,7 @@ fn memory_directory(what: &str) -> Result<tempfile::TempDir> {
 /// Makes sure that the statistics in `directory` are those of the measurement: were they off, or another lock's,
 /// they would look wonderfully cheap.
 fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
-    let acquired = match answer {
-        Answer::Uncontended(answer) => answer.acquisitions,
-        Answer::Handover(answer) => answer.counts.iter().sum(),
-        Answer::Spin(_)
-        | Answer::Rwlock(_)
-        | Answer::Misc(_)
-        | Answer::Sem(_)
-        | Answer::Grid(_)
-        | Answer::Floor(_)
-        | Answer::Failed(_) => 0,
-    };
+    let Answer::Alone(alone::Answer { acquisitions: acquired, .. }) = *answer else { return Ok(()) };
     let mut counted = 0;
     for entry in fs::read_dir(directory).map_err(Error::system("cannot look for statistics"))? {
         let path = entry.map_err(Error::system("cannot look for statistics"))?.path();
@@ -245,20 +228,8 @@ mod tests {
     use super::*;
 
     fn request() -> Request {
-        use crate::abi::Kind;
-        use crate::worker::{handover, turns};
-        let turns = turns::Task {
-            threads: 1,
-            critical_steps: 1,
-            think_steps: 1,
-            warm_up_ns: 0,
-            duration_ns: 1,
-            drain_ns: 1,
-            cpus: vec![0],
-            pin: false,
-            probe: false,
-        };
-        Request { library: None, task: Task::Handover(handover::Task { kind: Kind::Default, turns }) }
+        let task = alone::Task { timed: vec![], second_thread: false, cpu: 0, slices: 1, slice_ns: 1 };
+        Request { library: None, task: Task::Alone(task) }
     }
 
     fn shell(script: &str) -> Command {
@@ -298,17 +269,15 @@ mod tests {
             library: Err("there is no library".to_owned()),
             command: String::new(),
         };
-        let error =
-            context.measure(Process::of(Contender::DEFAULT), request().task, Duration::ZERO).unwrap_err();
+        let process = Process { ours: Some("poundlock"), ..Process::plain("poundlock") };
+        let error = context.measure(process, request().task, Duration::ZERO).unwrap_err();
         assert_eq!(error.to_string(), "there is no library");
     }
 
     #[test]
     fn statistics_that_do_not_know_of_the_acquisitions_are_found_out() {
-        use crate::worker::uncontended;
         let directory = tempfile::tempdir().unwrap();
-        let answer =
-            |acquisitions| Answer::Uncontended(uncontended::Answer { results: vec![], acquisitions });
+        let answer = |acquisitions| Answer::Alone(alone::Answer { ns: vec![], acquisitions });
         let error = counted("x", directory.path(), &answer(7)).unwrap_err();
         assert_eq!(error.to_string(), "x: 7 acquisitions, of which the statistics know 0");
         counted("x", directory.path(), &answer(0)).unwrap();

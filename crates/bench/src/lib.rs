@@ -18,16 +18,12 @@
 //! A measurement that could not mean what it says is an error and not a figure: a lock that does not exclude,
 //! a library that leaves the calls to glibc, statistics that were not on.
 
-mod abi;
 mod affinity;
 mod clock;
 mod contender;
 mod error;
 mod launch;
-mod lock;
 mod machine;
-mod rw;
-mod sample;
 mod stats;
 mod work;
 
@@ -37,6 +33,7 @@ pub mod grid;
 pub mod handover;
 pub mod misc;
 pub mod page;
+pub mod plan;
 pub mod programs;
 pub mod progress;
 pub mod report;
@@ -47,10 +44,8 @@ pub mod startup;
 pub mod uncontended;
 pub mod worker;
 
-pub use contender::Contender;
 pub use error::{Error, Result};
 pub use launch::Context;
 pub use machine::Machine;
-pub use sample::Sample;
 pub use stats::{Summary, jain};
 pub use work::Calibration;

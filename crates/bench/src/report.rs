@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width as 
 use serde::Serialize;
 use terminal_size::{Width, terminal_size_of};
 
-use crate::contender::Contender;
+use crate::contender::DEFAULT;
 use crate::machine::Machine;
 use crate::stats::Summary;
 
@@ -14,6 +14,14 @@ use crate::stats::Summary;
 pub trait Report {
     /// What was measured, as a heading.
     fn title(&self) -> &'static str;
+    /// The answer to the question that the benchmark is asked, in a sentence.
+    fn answer(&self) -> String {
+        String::new()
+    }
+    /// The share of the CPUs that other processes had, at worst, if it was watched.
+    fn others(&self) -> Option<f64> {
+        None
+    }
     /// How it was measured, in a few sentences.
     fn method(&self) -> String;
     /// What it was measured on.
@@ -37,14 +45,18 @@ const COLUMNS: usize = 110;
 
 /// The report as text for standard output: its tables fit the terminal, or else as many columns as `COLUMNS`
 /// in the environment says, or 110.
-pub fn text(report: &dyn Report) -> String {
+pub fn text(report: &dyn Report, targets: bool) -> String {
     let told = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
     let terminal = terminal_size_of(io::stdout()).map(|(Width(columns), _)| usize::from(columns));
-    text_in(report, terminal.or_else(told).unwrap_or(COLUMNS))
+    text_in(report, targets, terminal.or_else(told).unwrap_or(COLUMNS))
 }
 
-fn text_in(report: &dyn Report, columns: usize) -> String {
-    let mut out = format!("{}\n\n", report.title());
+fn text_in(report: &dyn Report, targets: bool, columns: usize) -> String {
+    let mut out = busy(report).map_or_else(String::new, |line| format!("{line}\n\n"));
+    out += &format!("{}\n\n", report.title());
+    if !report.answer().is_empty() {
+        out += &format!("{}\n\n", report.answer());
+    }
     for (label, value) in report.machine().lines() {
         out += &format!("{label}: {value}\n");
     }
@@ -53,21 +65,45 @@ fn text_in(report: &dyn Report, columns: usize) -> String {
     if !listing.is_empty() {
         out += &format!("\n{listing}");
     }
-    for table in report.tables().iter().chain(&targets_table(report.targets_title(), report.targets())) {
+    for table in tables(report, targets) {
         out += &format!("\n{}\n{}\n", table.title, table.text(columns));
     }
     out
 }
 
+/// What is wrong with the machine, if others used it meanwhile.
+fn busy(report: &dyn Report) -> Option<String> {
+    let machine = report.machine();
+    let load = machine.load_average > 0.5 * machine.cpus as f64;
+    let others = report.others().filter(|others| *others > 0.05);
+    let had = others
+        .map_or_else(String::new, |others| format!(", others had up to {:.0} % of the CPUs", others * 100.0));
+    (load || others.is_some()).then(|| {
+        format!(
+            "BUSY MACHINE (load average {:.2} at the start, {} CPUs{had}): the figures are worth less.",
+            machine.load_average, machine.cpus
+        )
+    })
+}
+
+/// The tables, and the targets if they are asked for.
+fn tables(report: &dyn Report, targets: bool) -> Vec<Table> {
+    let asked = targets.then(|| targets_table(report.targets_title(), report.targets())).flatten();
+    report.tables().into_iter().chain(asked).collect()
+}
+
 /// The report as a Markdown section.
-pub fn markdown(report: &dyn Report) -> String {
+pub fn markdown(report: &dyn Report, targets: bool) -> String {
     let mut out = format!("## {}\n\n", report.title());
+    for line in busy(report).into_iter().chain([report.answer()]).filter(|line| !line.is_empty()) {
+        out += &format!("{line}\n\n");
+    }
     for (label, value) in report.machine().lines() {
         let quote = if label == "Command" { "`" } else { "" };
         out += &format!("- {label}: {quote}{value}{quote}\n");
     }
     out += &format!("\n{}\n", report.method());
-    for table in report.tables().iter().chain(&targets_table(report.targets_title(), report.targets())) {
+    for table in tables(report, targets) {
         out += &format!("\n### {}\n\n{}", table.title, table.markdown());
     }
     out
@@ -195,6 +231,15 @@ impl Limit {
             Self::AtLeast(limit) => figure >= limit,
         }
     }
+
+    /// What a spread says.
+    pub fn judges(self, min: f64, max: f64) -> Verdict {
+        match [self.reached_by(min), self.reached_by(max)] {
+            [true, true] => Verdict::Reached,
+            [false, false] => Verdict::Missed,
+            _ => Verdict::Undecided,
+        }
+    }
 }
 
 /// A figure that Poundlock wants to reach, and how far each lock gets.
@@ -220,7 +265,30 @@ pub struct TargetResult {
     /// The smallest and the largest of any round.
     pub spread: (f64, f64),
     /// Whether that reaches the limit.
-    pub reached: bool,
+    pub verdict: Verdict,
+}
+
+/// Whether a figure reaches its limit. It takes a spread that does not cross it to say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// In every round.
+    Reached,
+    /// In no round.
+    Missed,
+    /// In some.
+    Undecided,
+}
+
+impl Verdict {
+    /// In a word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Reached => "reached",
+            Self::Missed => "missed",
+            Self::Undecided => "undecided",
+        }
+    }
 }
 
 impl Target {
@@ -234,7 +302,7 @@ impl Target {
             .into_iter()
             .filter_map(|(lock, value)| {
                 let Summary { median: value, min, max, .. } = value?;
-                Some(TargetResult { lock, value, spread: (min, max), reached: limit.reached_by(value) })
+                Some(TargetResult { lock, value, spread: (min, max), verdict: limit.judges(min, max) })
             })
             .collect();
         Target { figure: figure.into(), limit, unit, results }
@@ -252,7 +320,7 @@ fn targets_table(title: &str, targets: &[Target]) -> Option<Table> {
     if locks.is_empty() {
         return None;
     }
-    locks.sort_by_key(|&lock| lock != Contender::DEFAULT.name());
+    locks.sort_by_key(|&lock| lock != DEFAULT);
     let mut headings = vec!["target", "limit"];
     headings.extend(&locks);
     let mut table = Table::new(title, 1, &headings);
@@ -268,8 +336,7 @@ fn targets_table(title: &str, targets: &[Target]) -> Option<Table> {
             row.push(match target.results.iter().find(|result| result.lock == *lock) {
                 Some(result) => {
                     let (min, max) = result.spread;
-                    let reached = if result.reached { "reached" } else { "missed" };
-                    format!("{:.2} {reached} ({min:.2}..{max:.2})", result.value)
+                    format!("{:.2} {} ({min:.2}..{max:.2})", result.value, result.verdict.word())
                 }
                 None => "-".to_owned(),
             });
@@ -303,7 +370,7 @@ mod tests {
             "",
             [
                 ("baseline", Summary::of([0.88, 0.9, 0.95])),
-                (Contender::DEFAULT.name(), Summary::of([0.85])),
+                (DEFAULT, Summary::of([0.85])),
                 ("mcs-queue", None),
             ],
         )]
@@ -312,13 +379,18 @@ mod tests {
     #[test]
     fn limits_include_their_bound() {
         assert!(Limit::AtMost(0.85).reached_by(0.85) && !Limit::AtMost(0.85).reached_by(0.86));
+        let [under, over] = [Limit::AtMost(1.0).judges(0.5, 1.0), Limit::AtMost(1.0).judges(1.1, 1.2)];
+        assert_eq!(
+            (under, over, Limit::AtLeast(1.0).judges(0.9, 1.1)),
+            (Verdict::Reached, Verdict::Missed, Verdict::Undecided)
+        );
         assert!(Limit::AtLeast(1.5).reached_by(1.5) && !Limit::AtLeast(1.5).reached_by(1.49));
     }
 
     #[test]
     fn targets_show_the_default_first_and_leave_out_what_was_not_measured() {
         let table = targets_table("Targets", &targets()).unwrap();
-        assert_eq!(table.headings, ["target", "limit", Contender::DEFAULT.name(), "baseline"]);
+        assert_eq!(table.headings, ["target", "limit", DEFAULT, "baseline"]);
         assert_eq!(
             table.rows,
             [["time of glibc's", "at most 0.85", "0.85 reached (0.85..0.85)", "0.90 missed (0.88..0.95)"]]

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde::Serialize;
 
 use crate::clock;
-use crate::contender::Contender;
+use crate::contender::DEFAULT;
 use crate::error::{Error, Result};
 use crate::launch::{self, Context};
 use crate::machine::Machine;
@@ -118,7 +118,7 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
         "start-up time added by the library",
         Limit::AtMost(3.0),
         "ms",
-        [(Contender::DEFAULT.name(), preloaded)],
+        [(DEFAULT, preloaded)],
     )];
     Ok(Figures { machine, options: options.clone(), rows, targets })
 }

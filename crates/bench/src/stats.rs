@@ -57,7 +57,12 @@ impl Summary {
         Self::of_pairs(values, reference, |value, reference| value - reference)
     }
 
-    fn of_pairs(a: &[Option<f64>], b: &[Option<f64>], f: impl Fn(f64, f64) -> f64) -> Option<Summary> {
+    /// Summarises the round by round comparisons of `a` with `b`.
+    pub(crate) fn of_pairs(
+        a: &[Option<f64>],
+        b: &[Option<f64>],
+        f: impl Fn(f64, f64) -> f64,
+    ) -> Option<Summary> {
         Summary::of(a.iter().zip(b).filter_map(|(a, b)| Some(f((*a)?, (*b)?))))
     }
 }

@@ -1,446 +1,310 @@
 //! What a lock costs that nobody contends for.
 
-use std::time::Duration;
-
-use poundlock_names::LockName;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::abi::{Abi, Kind};
 use crate::affinity;
-use crate::contender::Contender;
-use crate::error::{Error, Result};
-use crate::launch::{Context, Process};
-use crate::machine::Machine;
-use crate::progress::rounds;
-use crate::report::{Limit, Report, Table, Target, median, spread};
-use crate::stats::Summary;
-use crate::worker::{self, Answer};
-
-pub use crate::worker::uncontended::Operation;
+use crate::contender::{self, DEFAULT};
+use crate::error::Result;
+use crate::launch::Process;
+use crate::plan::{Column, Plan, Preset, Row, Rows, check_run, table};
+use crate::report::{Limit, Table, Target};
+use crate::worker::Task;
+use crate::worker::alone::Operation;
 
 /// What to measure and for how long.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct Options {
-    /// The locks; glibc's default mutex takes part always. All if empty.
-    pub locks: Vec<Contender>,
-    /// Rounds in which everybody takes part once.
+    /// Only these locks (glibc always takes part)
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    pub locks: Vec<String>,
+    /// Rounds in which everybody takes part once
+    #[arg(long, value_name = "N", default_value_t = 9)]
     pub rounds: usize,
-    /// Seconds for each operation of each contender in a round.
+    /// Seconds for each operation of each contender in a round
+    #[arg(long, value_name = "S", default_value_t = 0.04)]
     pub seconds: f64,
-    /// The CPU to measure on; the last allowed one if none is named.
+    /// The CPU to measure on [default: the last that is allowed]
+    #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { locks: Vec::new(), rounds: 9, seconds: 0.04, cpu: None }
-    }
-}
-
-/// How many threads the measured process has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Threads {
-    /// A second thread is alive, asleep in a read.
-    Two,
-    /// There is and was one thread only.
-    One,
-}
-
-/// An operation of a contender.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Threads of the process.
-    pub threads: Threads,
-    /// The contender; `None` for what is inlined and for floors.
-    pub lock: Option<Contender>,
-    /// What was timed.
-    pub operation: Operation,
-    /// Whether statistics were on.
-    pub stat: bool,
-    /// Nanoseconds a pair.
-    pub ns: Summary,
-    /// Of the time of glibc's default mutex in the same round, same operation and threads.
-    pub of_glibc: Option<Summary>,
-    /// Of the time of the bare compare-and-swap and exchange, for the Rust types.
-    pub of_bare: Option<Summary>,
-    /// Of the time of parking_lot's mutex, for the mutex of our crate.
-    pub of_parking_lot: Option<Summary>,
-    /// Nanoseconds more than with statistics off, in the same round.
-    pub stat_adds_ns: Option<Summary>,
-    /// Nanoseconds a pair in each round.
-    pub rounds: Vec<Option<f64>>,
-}
-
-/// The figures.
-#[derive(Clone, Debug, Serialize)]
-pub struct Figures {
-    /// What they were measured on.
-    pub machine: Machine,
-    /// How.
-    pub options: Options,
-    /// Whether the C library was found.
-    pub c_library: bool,
-    /// The figures.
-    pub rows: Vec<Row>,
-    /// What Poundlock wants to reach.
-    pub targets: Vec<Target>,
-}
-
-/// A process to measure in.
-struct Run {
-    lock: Option<Contender>,
-    threads: Threads,
-    stat: bool,
-    operations: Vec<Operation>,
 }
 
 /// Slices that an operation's time in a round is cut into. Operations take turns slice by slice, and the
 /// median over the slices leaves out those in which the thread was preempted.
 const SLICES: u32 = 100;
 
-fn plan(locks: &[Contender], c_library: bool) -> Vec<Run> {
-    use Operation::*;
-    let mut runs = Vec::new();
-    for threads in [Threads::Two, Threads::One] {
-        for &contender in locks {
-            let lock = Some(contender);
-            let mut operations = vec![LockUnlock, TrylockUnlock];
-            if contender != Contender::GlibcAdaptive {
-                operations.push(RecursiveLockUnlock);
-            }
-            if threads == Threads::Two {
-                operations.push(SleptLockUnlock);
-            }
-            runs.push(Run { lock, threads, stat: false, operations });
-            if contender.is_ours() && threads == Threads::Two {
-                runs.push(Run { lock, threads, stat: true, operations: vec![LockUnlock] });
-            }
-        }
+/// What is inlined or called that is no contender: the driver's own share, and the least that a lock does.
+pub(crate) const FLOORS: [&str; 9] = [
+    "cas+exchange",
+    "crate-mutex",
+    "parking-lot-mutex",
+    "atomic-add",
+    #[cfg(target_arch = "x86_64")]
+    "time-stamp",
+    #[cfg(not(target_arch = "x86_64"))]
+    "cas+store",
+    "empty-loop",
+    "bare-calls",
+    "bare-store-calls",
+    "empty-calls",
+];
+
+/// Our locks as Rust types that are inlined.
+const RUST: [&str; 5] = ["baseline", "fewer-atomics", "mcs-queue", "any-negative", "poundlock"];
+
+fn words(operation: &str) -> String {
+    match operation {
+        "lock-unlock" => "lock + unlock",
+        "trylock-unlock" => "trylock + unlock",
+        "recursive-lock-unlock" => "recursive lock + unlock",
+        "slept-lock-unlock" => "lock + unlock, once slept in",
+        "c-library" => "poundlock_mutex_lock + poundlock_mutex_unlock",
+        "crate-mutex" => "poundlock::Mutex",
+        "parking-lot-mutex" => "parking_lot::Mutex",
+        "empty-calls" => "two empty calls (driver of the C functions)",
+        "bare-calls" => "two calls: compare-and-swap, exchange",
+        "bare-store-calls" => "two calls: compare-and-swap, plain store",
+        "bare-cas-exchange" => "compare-and-swap + exchange",
+        "atomic-add" => "one atomic add",
+        "time-stamp" => "one rdtsc",
+        "empty-loop" => "empty loop (driver of the inlined)",
+        rust => return rust.replacen("rust-", "Rust type, ", 1),
     }
-    let mut operations = vec![BareCasExchange];
-    operations.extend(locks.iter().filter_map(|lock| match lock {
-        Contender::Poundlock(lock) => Operation::rust_type(*lock),
-        _ => None,
-    }));
-    if locks.iter().any(|lock| lock.is_ours()) {
-        operations.extend([CrateMutex, ParkingLotMutex]);
-        operations.extend(c_library.then_some(CLibrary));
-    }
-    operations.push(AtomicAdd);
-    if cfg!(target_arch = "x86_64") {
-        operations.push(TimeStamp);
-    }
-    operations.extend([EmptyLoop, BareCalls, BareStoreCalls, EmptyCalls]);
-    runs.push(Run { lock: None, threads: Threads::Two, stat: false, operations });
-    runs
+    .to_owned()
 }
 
-/// Measures.
-///
-/// # Errors
-/// If the options make no sense, the preload library is missing, or a worker fails.
-pub fn run(context: &Context, options: &Options) -> Result<Figures> {
-    if options.rounds == 0 {
-        return Err(Error::Options("at least one round is needed".to_owned()));
-    }
-    if !(options.seconds > 0.0 && options.seconds <= 60.0) {
-        return Err(Error::Options("--seconds must lie above 0 and at most at 60".to_owned()));
-    }
-    let cpu = affinity::one(options.cpu)?;
-    let machine = Machine::describe(&context.command);
-    let locks = Contender::with_reference(&options.locks);
-    if locks.iter().any(|lock| lock.is_ours()) {
-        context.library()?;
-    }
-    let c_library = Abi::c_library().is_ok();
-    let runs = plan(&locks, c_library);
-    let mut samples: Vec<Vec<Vec<Option<f64>>>> =
-        runs.iter().map(|run| vec![Vec::new(); run.operations.len()]).collect();
+impl Preset for Options {
+    const TITLE: &'static str = "Uncontended";
+    const TARGETS: &'static str = "Targets (they are about the default lock; the others for comparison)";
 
-    let name = |index: usize| runs[index].lock.map_or("floors", Contender::name).to_owned();
-    rounds(options.rounds, runs.len(), name, |index| {
-        let run = &runs[index];
-        let task = worker::uncontended::Task {
-            operations: run.operations.clone(),
-            kind: if run.lock == Some(Contender::GlibcAdaptive) { Kind::Adaptive } else { Kind::Default },
-            second_thread: run.threads == Threads::Two,
-            cpu,
-            slices: SLICES,
-            slice_ns: (options.seconds * 1e9 / f64::from(SLICES)) as u64,
-        };
-        let takes = Duration::from_secs_f64(options.seconds * 2.0 * run.operations.len() as f64);
-        let who = run.lock.unwrap_or(Contender::Glibc);
-        let process = Process { stat: run.stat, ..Process::of(who) };
-        let Answer::Uncontended(answer) = context.measure(process, worker::Task::Uncontended(task), takes)?
-        else {
-            return Err(Error::another_question(who.name()));
-        };
-        for (&operation, samples) in run.operations.iter().zip(&mut samples[index]) {
-            let result = answer.results.iter().find(|(answered, _)| *answered == operation);
-            samples.push(result.map(|(_, ns)| ns.median));
+    fn check(&self) -> Result<()> {
+        check_run(self.rounds, self.seconds, 60.0)
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    fn cpus(&self) -> Option<usize> {
+        None
+    }
+
+    fn plan(&self, plan: &mut Plan) -> Result<()> {
+        use Operation::{LockUnlock, Slept, Trylock};
+        plan.alone_on = affinity::one(self.cpu)?;
+        let locks = contender::choose(contender::symbols(), &self.locks, &["glibc"], "lock")?;
+        let mut add =
+            |who: &'static str, ours, threads: &str, stat: bool, timed: Vec<(&str, &str, Operation)>| {
+                let process =
+                    Process { ours, stat, ..Process::plain(if who.is_empty() { "floors" } else { who }) };
+                let label = |operation: &str| -> Vec<(&'static str, Value)> {
+                    let words = words(operation).into();
+                    vec![
+                        ("threads", threads.into()),
+                        ("operation", operation.into()),
+                        ("words", words),
+                        ("stat", stat.into()),
+                    ]
+                };
+                let timed = timed
+                    .iter()
+                    .map(|(name, key, what)| (who, ((*key).to_owned(), *what), label(name)))
+                    .collect();
+                plan.alone("rows", process, threads == "two", self.seconds, SLICES, timed);
+            };
+        for threads in ["two", "one"] {
+            for who in &locks {
+                let mut timed =
+                    vec![("lock-unlock", &*who.alone, LockUnlock), ("trylock-unlock", &*who.alone, Trylock)];
+                if who.name != "glibc-adaptive" {
+                    timed.push(("recursive-lock-unlock", "library:recursive", LockUnlock));
+                }
+                if threads == "two" {
+                    timed.push(("slept-lock-unlock", &*who.alone, Slept));
+                }
+                add(who.name, who.library, threads, false, timed);
+                if who.ours && threads == "two" {
+                    add(who.name, who.library, threads, true, vec![("lock-unlock", &*who.alone, LockUnlock)]);
+                }
+            }
         }
+        let named = |name: &str| locks.iter().any(|who| who.name == name);
+        let ours = locks.iter().any(|who| who.ours);
+        let mut floors = vec![("bare-cas-exchange".to_owned(), "cas+exchange")];
+        floors.extend(RUST.iter().filter(|name| named(name)).map(|name| (format!("rust-{name}"), *name)));
+        let rest = FLOORS[1..].iter().filter(|name| ours || !name.ends_with("-mutex"));
+        floors.extend(rest.map(|name| ((*name).to_owned(), *name)));
+        if ours && Task::c_library_is_there() {
+            floors.push(("c-library".to_owned(), "c-library"));
+        }
+        add("", None, "two", false, floors.iter().map(|(name, key)| (&**name, *key, LockUnlock)).collect());
+        let is_floor = |labels: &Vec<(&str, Value)>| labels.iter().all(|(name, _)| *name != "lock");
+        plan.of("rows", "of_glibc", "ns", vec![("lock", "glibc".into()), ("stat", false.into())])
+            .only(|labels| labels.iter().any(|(name, _)| *name == "lock"));
+        let cas = |name: &'static str| vec![("operation", name.into()), ("words", words(name).into())];
+        plan.of("rows", "of_bare", "ns", cas("bare-cas-exchange")).only(is_floor);
+        let own = |labels: &Vec<(&str, Value)>| labels.contains(&("operation", "crate-mutex".into()));
+        plan.of("rows", "of_parking_lot", "ns", cas("parking-lot-mutex")).only(own);
+        let library = [("lock", "glibc".into())].into_iter().chain(cas("lock-unlock")).collect();
+        plan.of("rows", "of_glibc", "ns", library)
+            .only(|labels| labels.contains(&("operation", "c-library".into())));
+        plan.of("rows", "stat_adds_ns", "ns", vec![("stat", false.into())])
+            .how(|with, without| with - without)
+            .only(|labels| labels.contains(&("stat", true.into())));
         Ok(())
-    })?;
-    let rows = rows(&runs, &samples);
-    let targets = targets(&rows);
-    Ok(Figures { machine, options: options.clone(), c_library, rows, targets })
-}
-
-fn rows(runs: &[Run], samples: &[Vec<Vec<Option<f64>>>]) -> Vec<Row> {
-    let find = |lock, threads, stat, operation| -> Option<&[Option<f64>]> {
-        let index =
-            runs.iter().position(|run| run.lock == lock && run.threads == threads && run.stat == stat)?;
-        let position = runs[index].operations.iter().position(|&other| other == operation)?;
-        Some(&samples[index][position])
-    };
-    let mut rows = Vec::new();
-    for (run, samples) in runs.iter().zip(samples) {
-        for (&operation, samples) in run.operations.iter().zip(samples) {
-            let Some(ns) = Summary::of(samples.iter().copied().flatten()) else { continue };
-            let ratio_to = |other: Option<&[Option<f64>]>| Summary::of_ratios(samples, other?);
-            let same = match operation {
-                Operation::CLibrary => Some(Operation::LockUnlock),
-                _ => run.lock.map(|_| operation),
-            };
-            let glibc = same.and_then(|same| find(Some(Contender::Glibc), run.threads, false, same));
-            let bare = match run.lock {
-                None => find(None, run.threads, false, Operation::BareCasExchange),
-                Some(_) => None,
-            };
-            let parking_lot = match operation {
-                Operation::CrateMutex => find(None, run.threads, false, Operation::ParkingLotMutex),
-                _ => None,
-            };
-            let off = if run.stat { find(run.lock, run.threads, false, operation) } else { None };
-            rows.push(Row {
-                threads: run.threads,
-                lock: run.lock,
-                operation,
-                stat: run.stat,
-                ns,
-                of_glibc: ratio_to(glibc),
-                of_bare: ratio_to(bare),
-                of_parking_lot: ratio_to(parking_lot),
-                stat_adds_ns: off.and_then(|off| Summary::of_differences(samples, off)),
-                rounds: samples.clone(),
-            });
-        }
-    }
-    rows
-}
-
-fn targets(rows: &[Row]) -> Vec<Target> {
-    let ours = |threads: Threads, stat: bool, figure: fn(&Row) -> Option<Summary>| {
-        rows.iter()
-            .filter(move |row| {
-                row.threads == threads && row.stat == stat && row.operation == Operation::LockUnlock
-            })
-            .filter_map(move |row| {
-                let lock = row.lock.filter(|lock| lock.is_ours())?;
-                Some((lock.name(), figure(row)))
-            })
-    };
-    let rust = LockName::ALL.into_iter().filter_map(|lock| {
-        let operation = Operation::rust_type(lock)?;
-        let row = rows.iter().find(|row| row.operation == operation)?;
-        Some((lock.name(), row.of_bare))
-    });
-    let of = |operation: Operation, figure: fn(&Row) -> Option<Summary>| {
-        let rows = rows.iter().filter(move |row| row.operation == operation);
-        rows.map(move |row| (LockName::Poundlock.name(), figure(row)))
-    };
-    let targets = vec![
-        Target::new(
-            "lock + unlock, a second thread alive: time of glibc's",
-            Limit::AtMost(0.85),
-            "",
-            ours(Threads::Two, false, |row| row.of_glibc),
-        ),
-        Target::new("Rust type, inlined: time of compare-and-swap + exchange", Limit::AtMost(1.15), "", rust),
-        Target::new(
-            "C library, lock + unlock: time of glibc's",
-            Limit::AtMost(0.85),
-            "",
-            of(Operation::CLibrary, |row| row.of_glibc),
-        ),
-        Target::new(
-            "poundlock::Mutex, inlined: time of parking_lot::Mutex",
-            Limit::AtMost(1.05),
-            "",
-            of(Operation::CrateMutex, |row| row.of_parking_lot),
-        ),
-        Target::new(
-            "lock + unlock in a process with one thread: time of glibc's",
-            Limit::AtMost(1.1),
-            "",
-            ours(Threads::One, false, |row| row.of_glibc),
-        ),
-        Target::new(
-            "added by statistics to lock + unlock",
-            Limit::AtMost(15.0),
-            "ns",
-            ours(Threads::Two, true, |row| row.stat_adds_ns),
-        ),
-    ];
-    targets.into_iter().filter(|target| !target.results.is_empty()).collect()
-}
-
-impl Report for Figures {
-    fn title(&self) -> &'static str {
-        "Uncontended"
     }
 
-    fn method(&self) -> String {
+    fn extra(&self, rows: &Rows) -> Vec<(&'static str, Value)> {
+        vec![("c_library", rows.of("rows").any(|row| row.is("operation", "c-library")).into())]
+    }
+
+    fn answer(&self, rows: &Rows) -> Option<String> {
+        let row = rows.find("rows", DEFAULT, &[("operation", "lock-unlock".into())])?;
+        let (ns, ratio) = (row.get("ns")?, row.get("of_glibc")?);
+        Some(format!(
+            "A lock and an unlock of {DEFAULT} that nobody contends with take {:.1} ns, {:.2} ({:.2}..{:.2}) of the time of \
+             glibc's default mutex.",
+            ns.median, ratio.median, ratio.min, ratio.max
+        ))
+    }
+
+    fn method(&self, rows: &Rows) -> String {
+        let missing = if rows.of("rows").any(|row| row.is("operation", "c-library")) {
+            ""
+        } else {
+            " The C library was not found: install it by `cargo cinstall`, or name the file in POUNDLOCK_C_LIBRARY."
+        };
         format!(
-            "Time of a lock and an unlock by one thread that nobody contends with, kept on one CPU. Functions of \
-             the C ABI are called through pointers from the dynamic linker, on a mutex of their own, each \
-             contender in processes of its own; what a Rust program would inline is inlined. {} rounds, in each \
-             of which every contender takes part once, in random order; {} ms an operation and round. A figure is \
-             the median over the rounds, the spread their minimum and maximum; a ratio is taken inside each \
-             round before its median over the rounds. Nothing is subtracted: what the driver costs is listed.{}",
-            self.options.rounds,
-            self.options.seconds * 1000.0,
-            if self.c_library {
-                ""
-            } else {
-                " The C library was not found: install it by `cargo cinstall`, or name the file in POUNDLOCK_C_LIBRARY."
-            },
+            "Time of a lock and an unlock by one thread that nobody contends with, kept on one CPU. Functions of the C ABI are \
+             called through pointers from the dynamic linker, on a lock of their own, each contender in processes of its own; what \
+             a Rust program would inline is inlined. {} rounds, in each of which every contender takes part once, in random \
+             order; {} ms an operation and round. A figure is the median over the rounds, the spread their minimum and maximum; a \
+             ratio is taken inside each round before its median over the rounds. Nothing is subtracted: what the driver costs is \
+             listed.{missing}",
+            self.rounds,
+            self.seconds * 1000.0,
         )
     }
 
-    fn machine(&self) -> &Machine {
-        &self.machine
-    }
-
-    fn tables(&self) -> Vec<Table> {
-        let mut tables = Vec::new();
-        for (threads, title) in [
-            (Threads::Two, "A second thread is alive"),
-            (Threads::One, "A process with one thread, where glibc does without atomics"),
-        ] {
-            let mut table =
-                Table::new(title, 2, &["lock", "operation", "ns a pair", "spread", "of glibc", "spread"]);
-            for row in self.rows.iter().filter(|row| row.threads == threads && !row.stat) {
-                let Some(lock) = row.lock else { continue };
-                table.rows.push(vec![
-                    lock.to_string(),
-                    row.operation.words().to_owned(),
-                    median(Some(row.ns), 2),
-                    spread(Some(row.ns), 2),
-                    median(row.of_glibc, 2),
-                    spread(row.of_glibc, 2),
-                ]);
-            }
-            tables.push(table);
-        }
-        let mut stat = Table::new(
-            "Statistics, a second thread alive",
-            2,
-            &["lock", "operation", "ns a pair", "spread", "adds ns", "spread"],
-        );
-        for row in self.rows.iter().filter(|row| row.stat) {
-            stat.rows.push(vec![
-                row.lock.map_or_else(String::new, |lock| lock.to_string()),
-                row.operation.words().to_owned(),
-                median(Some(row.ns), 2),
-                spread(Some(row.ns), 2),
-                median(row.stat_adds_ns, 2),
-                spread(row.stat_adds_ns, 2),
-            ]);
-        }
-        if !stat.rows.is_empty() {
-            tables.push(stat);
-        }
-        let mut floors = Table::new(
-            "Rust types, the C library, and the floors",
-            1,
-            &[
-                "operation",
-                "ns",
-                "spread",
-                "of compare-and-swap + exchange",
-                "spread",
-                "of glibc",
-                "of parking_lot",
-            ],
-        );
-        for row in self.rows.iter().filter(|row| row.lock.is_none()) {
-            floors.rows.push(vec![
-                row.operation.words().to_owned(),
-                median(Some(row.ns), 2),
-                spread(Some(row.ns), 2),
-                median(row.of_bare, 2),
-                spread(row.of_bare, 2),
-                median(row.of_glibc, 2),
-                median(row.of_parking_lot, 2),
-            ]);
-        }
-        tables.push(floors);
+    fn tables(&self, rows: &Rows) -> Vec<Table> {
+        use Column::{Label, Median, Spread};
+        let (lock, operation) = (Label("lock", "lock"), Label("operation", "words"));
+        let ns = [Median("ns a pair", "ns", 1.0, 2), Spread("ns", 1.0, 2)];
+        let glibc = [Median("of glibc", "of_glibc", 1.0, 2), Spread("of_glibc", 1.0, 2)];
+        let adds = [Median("adds ns", "stat_adds_ns", 1.0, 2), Spread("stat_adds_ns", 1.0, 2)];
+        let all = |threads: &'static str, stat: bool| {
+            let here =
+                move |row: &&Row| !row.who.is_empty() && row.is("threads", threads) && row.is("stat", stat);
+            rows.of("rows").filter(here)
+        };
+        let plain = [[lock, operation].as_slice(), &ns, &glibc].concat();
+        let mut tables = vec![
+            table("A second thread is alive", 2, &plain, all("two", false)),
+            table(
+                "A process with one thread, where glibc does without atomics",
+                2,
+                &plain,
+                all("one", false),
+            ),
+            table(
+                "Statistics, a second thread alive",
+                2,
+                &[[lock, operation].as_slice(), &ns, &adds].concat(),
+                all("two", true),
+            ),
+            table(
+                "Rust types, the C library, and the floors",
+                1,
+                &[
+                    operation,
+                    Median("ns", "ns", 1.0, 2),
+                    ns[1],
+                    Median("of compare-and-swap + exchange", "of_bare", 1.0, 2),
+                    Spread("of_bare", 1.0, 2),
+                    glibc[0],
+                    Median("of parking_lot", "of_parking_lot", 1.0, 2),
+                ],
+                rows.of("rows").filter(|row| row.who.is_empty()),
+            ),
+        ];
+        tables.retain(|table| !table.rows.is_empty());
         tables
     }
 
-    fn targets(&self) -> &[Target] {
-        &self.targets
+    fn targets(&self, rows: &Rows) -> Vec<Target> {
+        let ours = |threads: &'static str, stat: bool, figure: &'static str| {
+            let here = move |row: &&Row| {
+                row.is("threads", threads)
+                    && row.is("stat", stat)
+                    && row.is("operation", "lock-unlock")
+                    && !["", "glibc", "glibc-adaptive"].contains(&row.who)
+            };
+            rows.of("rows").filter(here).map(move |row| (row.who, row.get(figure)))
+        };
+        let floor = |operation: String, lock: &'static str, figure: &'static str| {
+            let row = rows.of("rows").find(|row| row.is("operation", operation.as_str()));
+            row.map(|row| (lock, row.get(figure)))
+        };
+        vec![
+            Target::new(
+                "lock + unlock, a second thread alive: time of glibc's",
+                Limit::AtMost(0.85),
+                "",
+                ours("two", false, "of_glibc"),
+            ),
+            Target::new(
+                "Rust type, inlined: time of compare-and-swap + exchange",
+                Limit::AtMost(1.15),
+                "",
+                RUST.iter().filter_map(|lock| floor(format!("rust-{lock}"), lock, "of_bare")),
+            ),
+            Target::new(
+                "C library, lock + unlock: time of glibc's",
+                Limit::AtMost(0.85),
+                "",
+                floor("c-library".to_owned(), DEFAULT, "of_glibc"),
+            ),
+            Target::new(
+                "poundlock::Mutex, inlined: time of parking_lot::Mutex",
+                Limit::AtMost(1.05),
+                "",
+                floor("crate-mutex".to_owned(), DEFAULT, "of_parking_lot"),
+            ),
+            Target::new(
+                "lock + unlock in a process with one thread: time of glibc's",
+                Limit::AtMost(1.1),
+                "",
+                ours("one", false, "of_glibc"),
+            ),
+            Target::new(
+                "added by statistics to lock + unlock",
+                Limit::AtMost(15.0),
+                "ns",
+                ours("two", true, "stat_adds_ns"),
+            ),
+        ]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const OURS: Contender = Contender::DEFAULT;
-
-    /// Figures of two rounds, of which the second runs at half speed, made from one table of times.
-    fn made_up() -> Vec<Row> {
-        let runs = plan(&[Contender::Glibc, OURS], true);
-        let samples: Vec<Vec<Vec<Option<f64>>>> = runs
-            .iter()
-            .map(|run| {
-                run.operations
-                    .iter()
-                    .map(|operation| {
-                        let ns = match (run.lock, run.threads, run.stat) {
-                            (Some(Contender::Glibc), Threads::Two, _) => 10.0,
-                            (Some(_), Threads::Two, false) => 8.0,
-                            (Some(_), Threads::Two, true) => 20.0,
-                            (Some(Contender::Glibc), Threads::One, _) => 2.0,
-                            (Some(_), Threads::One, _) => 3.0,
-                            (None, ..) if *operation == Operation::BareCasExchange => 5.0,
-                            (None, ..) => 5.5,
-                        };
-                        vec![Some(ns), Some(2.0 * ns)]
-                    })
-                    .collect()
-            })
-            .collect();
-        rows(&runs, &samples)
-    }
+    use crate::plan::{by_default, tests::made_up};
 
     #[test]
-    fn targets_follow_from_the_rows() {
-        let targets = targets(&made_up());
-        let found: Vec<_> =
-            targets.iter().map(|target| (target.results[0].value, target.results[0].reached)).collect();
-        assert_eq!(found, [(0.8, true), (1.1, true), (0.55, true), (1.0, true), (1.5, false), (18.0, false)]);
-        assert!(
-            targets.iter().all(|target| target.results.len() == 1 && target.results[0].lock == OURS.name())
-        );
-    }
-
-    #[test]
-    fn every_measured_operation_has_a_row_and_statistics_only_ours() {
-        let rows = made_up();
-        // For glibc and ours 3 operations with each number of threads and one only with two; statistics.
-        let floors = rows.iter().filter(|row| row.lock.is_none()).count();
-        assert_eq!(rows.len() - floors, 2 * (2 * 3 + 1) + 1);
-        assert!(rows.iter().filter(|row| row.stat).all(|row| row.lock == Some(OURS)));
-    }
-
-    #[test]
-    fn glibc_alone_has_no_targets() {
-        let runs = plan(&[Contender::Glibc], false);
-        let samples: Vec<_> = runs.iter().map(|run| vec![vec![Some(1.0)]; run.operations.len()]).collect();
-        assert!(targets(&rows(&runs, &samples)).is_empty());
+    fn targets_and_tables_follow_from_the_rows() {
+        let figures = made_up(&by_default::<Options>(), 2, |_, who, label| match who {
+            "glibc" => 20.0,
+            "poundlock" if label("stat") == true => 30.0,
+            "poundlock" => 16.0,
+            "" if label("operation") == "rust-poundlock" => 11.0,
+            "" => 10.0,
+            _ => 20.0,
+        });
+        assert_eq!(figures.target("lock + unlock, a second", "poundlock"), (0.8, "reached"));
+        assert_eq!(figures.target("lock + unlock, a second", "baseline"), (1.0, "missed"));
+        assert_eq!(figures.target("Rust type", "poundlock"), (1.1, "reached"));
+        // 14 ns in two rounds, 28 in one: the spread crosses the limit.
+        assert_eq!(figures.target("added by statistics", "poundlock"), (14.0, "undecided"));
     }
 }

@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use poundlock_bench::grid::compare::Results;
 use poundlock_bench::grid::result::{Directory, Kind};
+use poundlock_bench::plan::{self, Preset};
 use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
-    Contender, Context, Error, figures, floor, grid, handover, misc, page, programs, rwlock, sem, spin,
-    startup, uncontended, worker,
+    Context, Error, figures, floor, grid, handover, misc, page, programs, rwlock, sem, spin, startup,
+    uncontended, worker,
 };
 use poundlock_names::LockName;
 use serde::Serialize;
@@ -29,17 +30,17 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum Which {
     /// Time of a lock and an unlock that nobody contends for
-    Uncontended(Uncontended),
+    Uncontended(Measured<uncontended::Options>),
     /// Throughput of threads that take turns
-    Handover(Handover),
+    Handover(Measured<handover::Options>),
     /// Spinlocks: alone, between two threads, and with more threads than CPUs
-    Spin(Spin),
+    Spin(Box<Measured<spin::Options>>),
     /// Readers-writer locks: alone, and with threads of which some write: throughput, waits, fairness
-    Rwlock(Rwlock),
+    Rwlock(Box<Measured<rwlock::Options>>),
     /// OSv's benchmark of mutexes: sizes, hand-off, incrementing threads, trylock, a checker
-    MiscMutex(MiscMutex),
+    MiscMutex(Measured<misc::Options>),
     /// Semaphore arrays as sembench measures them: threads that sleep and are woken, single calls, sleepers
-    Sembench(Sembench),
+    Sembench(Box<Sembench>),
     /// Time that a program takes longer to start
     StartUp(StartUp),
     /// Whole programs, as they are and under `poundlock run`
@@ -57,162 +58,24 @@ enum Which {
     Worker,
 }
 
-/// The contenders.
+/// What is measured, and where the figures go.
 #[derive(clap::Args)]
-struct Locks {
-    /// Only these locks (glibc always takes part)
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
-    locks: Vec<String>,
+struct Measured<O: clap::Args> {
+    #[command(flatten)]
+    options: O,
+    #[command(flatten)]
+    shown: Shown,
 }
 
-impl Locks {
-    fn parse(&self) -> Result<Vec<Contender>, Error> {
-        self.locks.iter().map(|name| Contender::parse(name)).collect()
-    }
-}
-
-/// Where else the figures go.
+/// Where the figures go, and what is shown of them.
 #[derive(clap::Args)]
-struct Json {
+struct Shown {
     /// Write the figures to FILE as JSON as well; instead of the tables if it is `-`, standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
-struct Uncontended {
-    #[command(flatten)]
-    locks: Locks,
-    /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = uncontended::Options::default().rounds)]
-    rounds: usize,
-    /// Seconds for each operation of each contender in a round
-    #[arg(long, value_name = "S", default_value_t = uncontended::Options::default().seconds)]
-    seconds: f64,
-    /// The CPU to measure on [default: the last that is allowed]
-    #[arg(long, value_name = "N")]
-    cpu: Option<usize>,
-    #[command(flatten)]
-    json: Json,
-}
-
-#[derive(clap::Args)]
-struct Handover {
-    #[command(flatten)]
-    locks: Locks,
-    /// Numbers of threads
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = handover::Options::default().threads)]
-    threads: Vec<usize>,
-    /// Microseconds of work inside the critical section
-    #[arg(long, value_name = "US", default_value_t = handover::Options::default().critical_us)]
-    critical: f64,
-    /// Microseconds of work between two critical sections of a thread
-    #[arg(long, value_name = "US", default_value_t = handover::Options::default().think_us)]
-    think: f64,
-    /// Seconds for each contender and number of threads in a round
-    #[arg(long, value_name = "S", default_value_t = handover::Options::default().seconds)]
-    seconds: f64,
-    /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = handover::Options::default().rounds)]
-    rounds: usize,
-    /// Use only that many of the allowed CPUs
-    #[arg(long, value_name = "N")]
-    cpus: Option<usize>,
-    /// Keep each thread on one CPU: on a machine that others use as well, threads may else share one and not contend
+    /// Show also what Poundlock's developers want to reach, and what is reached
     #[arg(long)]
-    pin: bool,
-    #[command(flatten)]
-    json: Json,
-}
-
-#[derive(clap::Args)]
-struct Spin {
-    /// Only these spinlocks (those that they are compared with take part always)
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
-    locks: Vec<String>,
-    /// Numbers of threads that share the CPUs
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = spin::Options::default().threads)]
-    threads: Vec<usize>,
-    /// Microseconds of work inside the critical section, for two threads with a CPU each
-    #[arg(long, value_name = "US,..", value_delimiter = ',', default_values_t = spin::Options::default().critical_us)]
-    critical: Vec<f64>,
-    /// Microseconds of work between two of their critical sections
-    #[arg(long, value_name = "US", default_value_t = spin::Options::default().think_us)]
-    think: f64,
-    /// Microseconds of work inside the critical section, for threads that share the CPUs
-    #[arg(long, value_name = "US", default_value_t = spin::Options::default().crowd_critical_us)]
-    crowd_critical: f64,
-    /// Microseconds of work between two of their critical sections
-    #[arg(long, value_name = "US", default_value_t = spin::Options::default().crowd_think_us)]
-    crowd_think: f64,
-    /// Seconds for each contender at each point in a round; twice that where threads share the CPUs
-    #[arg(long, value_name = "S", default_value_t = spin::Options::default().seconds)]
-    seconds: f64,
-    /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = spin::Options::default().rounds)]
-    rounds: usize,
-    /// Use only that many of the allowed CPUs for threads that take turns
-    #[arg(long, value_name = "N")]
-    cpus: Option<usize>,
-    #[command(flatten)]
-    json: Json,
-}
-
-#[derive(clap::Args)]
-struct Rwlock {
-    /// Only these readers-writer locks (those that they are compared with take part always)
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
-    locks: Vec<String>,
-    /// Numbers of threads
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = rwlock::Options::default().threads)]
-    threads: Vec<usize>,
-    /// How many per cent of the operations write
-    #[arg(long, value_name = "PERCENT,..", value_delimiter = ',', default_values_t = rwlock::Options::default().writers)]
-    writers: Vec<f64>,
-    /// Microseconds of work of a reader inside the critical section
-    #[arg(long, value_name = "US", default_value_t = rwlock::Options::default().read_us)]
-    read: f64,
-    /// Microseconds of work of a writer inside it
-    #[arg(long, value_name = "US", default_value_t = rwlock::Options::default().write_us)]
-    write: f64,
-    /// Microseconds of work between two critical sections of a thread
-    #[arg(long, value_name = "US", default_value_t = rwlock::Options::default().think_us)]
-    think: f64,
-    /// Seconds for each contender at each point in a round, and as long for its waits; twice that where threads share the CPUs
-    #[arg(long, value_name = "S", default_value_t = rwlock::Options::default().seconds)]
-    seconds: f64,
-    /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = rwlock::Options::default().rounds)]
-    rounds: usize,
-    /// Use only that many of the allowed CPUs for threads that read and write
-    #[arg(long, value_name = "N")]
-    cpus: Option<usize>,
-    #[command(flatten)]
-    json: Json,
-}
-
-#[derive(clap::Args)]
-struct MiscMutex {
-    /// Only these locks (those that they are compared with take part always)
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
-    locks: Vec<String>,
-    /// Numbers of incrementing threads (2, and one for each CPU, always)
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = misc::Options::default().threads)]
-    threads: Vec<usize>,
-    /// Microseconds of work inside the critical section (none always)
-    #[arg(long, value_name = "US,..", value_delimiter = ',', default_values_t = misc::Options::default().critical_us)]
-    critical: Vec<f64>,
-    /// Seconds for each contender at each point in a round; twice that where threads share the CPUs
-    #[arg(long, value_name = "S", default_value_t = misc::Options::default().seconds)]
-    seconds: f64,
-    /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = misc::Options::default().rounds)]
-    rounds: usize,
-    /// Use only that many of the allowed CPUs for threads that contend
-    #[arg(long, value_name = "N")]
-    cpus: Option<usize>,
-    #[command(flatten)]
-    json: Json,
+    targets: bool,
 }
 
 #[derive(clap::Args)]
@@ -248,7 +111,7 @@ struct Sembench {
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     #[command(flatten)]
-    json: Json,
+    shown: Shown,
 }
 
 #[derive(clap::Args)]
@@ -260,7 +123,7 @@ struct StartUp {
     #[arg(long, value_name = "N", default_value_t = startup::Options::default().rounds)]
     rounds: usize,
     #[command(flatten)]
-    json: Json,
+    shown: Shown,
 }
 
 #[derive(clap::Args)]
@@ -278,7 +141,7 @@ struct Programs {
     #[arg(short, long)]
     ignore_failure: bool,
     #[command(flatten)]
-    json: Json,
+    shown: Shown,
     /// Measure this instead of the known programs: a command that ends by itself
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -342,13 +205,14 @@ struct Floor {
     #[arg(long, value_name = "N")]
     cpus: Option<usize>,
     #[command(flatten)]
-    json: Json,
+    shown: Shown,
 }
 
 #[derive(clap::Args)]
 struct Figures {
-    #[command(flatten)]
-    locks: Locks,
+    /// Only these locks (glibc always takes part)
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    locks: Vec<String>,
     /// Write the page to FILE rather than to standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -365,7 +229,7 @@ struct Figures {
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = sem::Options::short().sleepers)]
     sleepers: Vec<usize>,
     #[command(flatten)]
-    json: Json,
+    shown: Shown,
 }
 
 #[derive(clap::Args)]
@@ -385,12 +249,12 @@ struct Page {
 pub(crate) fn main(args: Args) -> ExitCode {
     let done = match args.which {
         Which::Worker => worker::serve(),
-        Which::Uncontended(args) => uncontended(args),
-        Which::Handover(args) => handover(args),
-        Which::Spin(args) => spin(args),
-        Which::Rwlock(args) => rwlock(args),
-        Which::MiscMutex(args) => misc_mutex(args),
-        Which::Sembench(args) => sembench(args),
+        Which::Uncontended(args) => measure(&args.options, &args.shown),
+        Which::Handover(args) => measure(&args.options, &args.shown),
+        Which::Spin(args) => measure(&args.options, &args.shown),
+        Which::Rwlock(args) => measure(&args.options, &args.shown),
+        Which::MiscMutex(args) => measure(&args.options, &args.shown),
+        Which::Sembench(args) => sembench(*args),
         Which::StartUp(args) => start_up(args),
         Which::Programs(args) => whole_programs(args),
         Which::Grid(args) => grid(*args),
@@ -404,83 +268,10 @@ pub(crate) fn main(args: Args) -> ExitCode {
     }
 }
 
-fn uncontended(args: Uncontended) -> Result<(), Failure> {
-    let options = uncontended::Options {
-        locks: args.locks.parse().map_err(failure)?,
-        rounds: args.rounds,
-        seconds: args.seconds,
-        cpu: args.cpu,
-    };
-    let json = Output::open(args.json.json.as_deref())?;
-    let figures = uncontended::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json)
-}
-
-fn handover(args: Handover) -> Result<(), Failure> {
-    let options = handover::Options {
-        locks: args.locks.parse().map_err(failure)?,
-        threads: args.threads,
-        critical_us: args.critical,
-        think_us: args.think,
-        seconds: args.seconds,
-        rounds: args.rounds,
-        cpus: args.cpus,
-        pin: args.pin,
-    };
-    let json = Output::open(args.json.json.as_deref())?;
-    let figures = handover::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json)
-}
-
-fn spin(args: Spin) -> Result<(), Failure> {
-    let locks: Result<Vec<_>, Error> = args.locks.iter().map(|name| spin::Contender::parse(name)).collect();
-    let options = spin::Options {
-        locks: locks.map_err(failure)?,
-        threads: args.threads,
-        critical_us: args.critical,
-        think_us: args.think,
-        crowd_critical_us: args.crowd_critical,
-        crowd_think_us: args.crowd_think,
-        seconds: args.seconds,
-        rounds: args.rounds,
-        cpus: args.cpus,
-    };
-    let json = Output::open(args.json.json.as_deref())?;
-    let figures = spin::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json)
-}
-
-fn rwlock(args: Rwlock) -> Result<(), Failure> {
-    let locks: Result<Vec<_>, Error> = args.locks.iter().map(|name| rwlock::Contender::parse(name)).collect();
-    let options = rwlock::Options {
-        locks: locks.map_err(failure)?,
-        threads: args.threads,
-        writers: args.writers,
-        read_us: args.read,
-        write_us: args.write,
-        think_us: args.think,
-        seconds: args.seconds,
-        rounds: args.rounds,
-        cpus: args.cpus,
-    };
-    let json = Output::open(args.json.json.as_deref())?;
-    let figures = rwlock::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json)
-}
-
-fn misc_mutex(args: MiscMutex) -> Result<(), Failure> {
-    let locks: Result<Vec<_>, Error> = args.locks.iter().map(|name| misc::Contender::parse(name)).collect();
-    let options = misc::Options {
-        locks: locks.map_err(failure)?,
-        threads: args.threads,
-        critical_us: args.critical,
-        seconds: args.seconds,
-        rounds: args.rounds,
-        cpus: args.cpus,
-    };
-    let json = Output::open(args.json.json.as_deref())?;
-    let figures = misc::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json)
+fn measure<P: Preset>(options: &P, shown: &Shown) -> Result<(), Failure> {
+    let json = Output::open(shown.json.as_deref())?;
+    let figures = plan::run(&context()?, options).map_err(failure)?;
+    finish(&figures, json, shown)
 }
 
 fn sembench(args: Sembench) -> Result<(), Failure> {
@@ -496,9 +287,9 @@ fn sembench(args: Sembench) -> Result<(), Failure> {
         sleepers: if args.no_sleepers { Vec::new() } else { args.sleepers },
         cpus: args.cpus,
     };
-    let (json, plot) = Output::open_both(args.json.json.as_deref(), ("--plot", args.plot.as_deref()))?;
+    let (json, plot) = Output::open_both(args.shown.json.as_deref(), ("--plot", args.plot.as_deref()))?;
     let figures = sem::run(&context()?, &options).map_err(failure)?;
-    let printed = print_beside(&report::text(&figures), &[&json, &plot]);
+    let printed = print_beside(&report::text(&figures, args.shown.targets), &[&json, &plot]);
     let drawn = match (plot, figures.plot().map_err(failure)?) {
         (Some(output), Some(picture)) => output.write(&picture),
         _ => Ok(()),
@@ -510,9 +301,9 @@ fn sembench(args: Sembench) -> Result<(), Failure> {
 
 fn start_up(args: StartUp) -> Result<(), Failure> {
     let options = startup::Options { program: args.program, rounds: args.rounds };
-    let json = Output::open(args.json.json.as_deref())?;
+    let json = Output::open(args.shown.json.as_deref())?;
     let figures = startup::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json)
+    finish(&figures, json, &args.shown)
 }
 
 fn whole_programs(args: Programs) -> Result<(), Failure> {
@@ -529,9 +320,9 @@ fn whole_programs(args: Programs) -> Result<(), Failure> {
         rounds: args.rounds,
         ignore_failure: args.ignore_failure,
     };
-    let json = Output::open(args.json.json.as_deref())?;
+    let json = Output::open(args.shown.json.as_deref())?;
     let figures = programs::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json)
+    finish(&figures, json, &args.shown)
 }
 
 fn grid(args: Grid) -> Result<(), Failure> {
@@ -555,7 +346,7 @@ fn grid(args: Grid) -> Result<(), Failure> {
             ),
         )),
         grid::Ended::Complete => {
-            print(&report::text(&job.figures().map_err(failure)?))?;
+            print(&report::text(&job.figures().map_err(failure)?, false))?;
             print(&format!("\nResults: {path}\n"))
         }
     }
@@ -589,18 +380,16 @@ fn or<T: Clone>(named: &[T], otherwise: Vec<T>) -> Vec<T> {
 
 fn floors(args: Floor) -> Result<(), Failure> {
     let options = floor::Options { slices: args.slices, seconds: args.seconds, cpus: args.cpus };
-    let json = Output::open(args.json.json.as_deref())?;
+    let json = Output::open(args.shown.json.as_deref())?;
     let figures = floor::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json)
+    finish(&figures, json, &args.shown)
 }
 
 fn all_figures(args: Figures) -> Result<(), Failure> {
-    let locks: Vec<Contender> = args.locks.parse().map_err(failure)?;
     let mut options = figures::Options::default();
-    let named = locks.iter().filter_map(|lock| misc::Contender::parse(lock.name()).ok());
-    options.misc.locks = named.collect();
-    options.uncontended.locks = locks.clone();
-    options.handover.locks = locks;
+    options.misc.locks = args.locks.iter().filter(|lock| *lock != "glibc").cloned().collect();
+    options.uncontended.locks = args.locks.clone();
+    options.handover.locks = args.locks.clone();
     options.uncontended.seconds *= args.time_factor;
     options.handover.pin = args.pin;
     options.handover.seconds *= args.time_factor;
@@ -618,11 +407,11 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
         options.sem.rounds = rounds;
         options.start_up.rounds = rounds;
     }
-    let (json, page) = Output::open_both(args.json.json.as_deref(), ("--out", args.out.as_deref()))?;
+    let (json, page) = Output::open_both(args.shown.json.as_deref(), ("--out", args.out.as_deref()))?;
     let figures = figures::run(&context()?, &options).map_err(failure)?;
     let written = match page {
-        Some(page) => page.write(&figures.markdown()),
-        None => print_beside(&figures.markdown(), &[&json]),
+        Some(page) => page.write(&figures.markdown(args.shown.targets)),
+        None => print_beside(&figures.markdown(args.shown.targets), &[&json]),
     };
     // What cannot be written takes nothing else with it.
     let saved = write_json(&figures, json);
@@ -642,9 +431,9 @@ fn page_of(args: Page) -> Result<(), Failure> {
     }
 }
 
-fn finish<R: Report + Serialize>(figures: &R, json: Option<Output>) -> Result<(), Failure> {
+fn finish<R: Report + Serialize>(figures: &R, json: Option<Output>, shown: &Shown) -> Result<(), Failure> {
     // What cannot be written takes nothing else with it.
-    let printed = print_beside(&report::text(figures), &[&json]);
+    let printed = print_beside(&report::text(figures, shown.targets), &[&json]);
     let saved = write_json(figures, json);
     printed.and(saved)
 }

@@ -4,13 +4,14 @@ use std::marker::PhantomData;
 
 use poundlock_core::adaptive::{AnyNegative, Baseline, FewerAtomics, McsQueue, RawAdaptive, Variant};
 use poundlock_core::handoff::{
-    Adaptive, Competitive, Fixed, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
+    Adaptive, Competitive, Fixed, Handoff, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
 };
 use poundlock_core::poundlock::RawPoundlock;
-use poundlock_core::qspin::{ChosenForm, Form, Native, Paravirtual, RawSpin, Virtual};
+use poundlock_core::qspin::{ChosenForm, Form, Large, Layout, Native, Paravirtual, RawSpin, Small, Virtual};
 use poundlock_core::rwlock::{self, RawRwLock};
 use poundlock_linux::Linux;
 use poundlock_names::{LockName, Named};
+use poundlock_textbook::{BackOff, Mcs, Spinlock, TestAndSet, Ticket};
 
 use crate::rust::{Lock, Reading, Writing, calls, rw_calls};
 use crate::{Calls, Entry, rw};
@@ -85,9 +86,9 @@ impl<S: Policy> Lock for HandingOff<S> {
 }
 
 /// A form of the queue spinlock.
-struct Queueing<F>(RawSpin<Linux>, PhantomData<fn() -> F>);
+struct Queueing<F, L: Layout = Small>(RawSpin<Linux, L>, PhantomData<fn() -> F>);
 
-impl<F: ChosenForm> Lock for Queueing<F> {
+impl<F: ChosenForm, L: Layout + 'static> Lock for Queueing<F, L> {
     type Kept = ();
 
     fn new() -> Self {
@@ -104,6 +105,93 @@ impl<F: ChosenForm> Lock for Queueing<F> {
     #[inline(always)]
     unsafe fn unlock(&'static self, (): ()) {
         self.0.unlock::<F>();
+    }
+}
+
+/// The recursive hand-off mutex, with the policy that it has if none is named.
+struct Recursive(Handoff<Linux>);
+
+impl Lock for Recursive {
+    type Kept = ();
+
+    fn new() -> Self {
+        // As for `Adapting`.
+        poundlock_linux::init();
+        Recursive(Handoff::new())
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) {
+        self.0.lock::<Fixed>();
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, (): ()) {
+        self.0.unlock();
+    }
+}
+
+/// A textbook spinlock.
+struct Textbook<S>(S);
+
+impl<S: Spinlock + 'static> Lock for Textbook<S> {
+    type Kept = S::Token;
+
+    fn new() -> Self {
+        // As for `Adapting`.
+        poundlock_linux::init();
+        Textbook(S::default())
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) -> S::Token {
+        self.0.lock()
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, kept: S::Token) {
+        self.0.unlock(kept);
+    }
+}
+
+/// The default mutex, which readers take as writers do.
+struct Alike(Poundlock);
+
+impl Lock for Writing<Alike> {
+    type Kept = ();
+
+    fn new() -> Self {
+        Writing(Alike(Poundlock::new()))
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) {
+        self.0.0.lock();
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, (): ()) {
+        // SAFETY: the caller holds the lock.
+        unsafe { self.0.0.unlock(()) };
+    }
+}
+
+impl Lock for Reading<Alike> {
+    type Kept = ();
+
+    fn new() -> Self {
+        Reading(Alike(Poundlock::new()))
+    }
+
+    #[inline(always)]
+    fn lock(&'static self) {
+        self.0.0.lock();
+    }
+
+    #[inline(always)]
+    unsafe fn unlock(&'static self, (): ()) {
+        // SAFETY: the caller holds the lock.
+        unsafe { self.0.0.unlock(()) };
     }
 }
 
@@ -174,8 +262,8 @@ const fn mutex(lock: LockName) -> Option<Calls> {
     })
 }
 
-const fn spinlock(kind: Form) -> Calls {
-    match kind {
+const fn spinlock(form: Form) -> Calls {
+    match form {
         Form::Native => calls::<Queueing<Native>>(),
         Form::Virtual => calls::<Queueing<Virtual>>(),
         Form::Paravirtual => calls::<Queueing<Paravirtual>>(),
@@ -192,9 +280,9 @@ pub(crate) fn entries() -> impl Iterator<Item = Entry> {
     let mutexes = LockName::ALL
         .into_iter()
         .filter_map(move |lock| Some(ours(lock.name(), lock.description(), mutex(lock)?, false)));
-    let spinlocks = Form::ALL.into_iter().map(move |kind| {
+    let spinlocks = Form::ALL.into_iter().map(move |form| {
         // The paravirtual form's waiters sleep when they have spun for long.
-        ours(kind.name(), kind.description(), spinlock(kind), kind != Form::Paravirtual)
+        ours(form.name(), form.description(), spinlock(form), form != Form::Paravirtual)
     });
     mutexes.chain(spinlocks)
 }
@@ -204,4 +292,27 @@ pub(crate) fn rw_entries() -> impl Iterator<Item = Entry<rw::Calls>> {
         [rw_calls::<Sharing<0>>(), rw_calls::<Sharing<1>>(), rw_calls::<Sharing<2>>()];
     let policies = rwlock::Preference::ALL.into_iter().zip(CALLS);
     policies.map(|(policy, calls)| ours(policy.name(), policy.description(), calls, false))
+}
+
+/// What is compared in single benchmarks only; it stands in no list.
+pub(crate) fn extras() -> [Entry; 7] {
+    [
+        ours("handoff-recursive", "handoff whose owner may take it again", calls::<Recursive>(), false),
+        ours("qspin-large", "qspin, laid out for many threads", calls::<Queueing<Native, Large>>(), true),
+        ours(
+            "qspin-pv-large",
+            "qspin-pv, laid out for many threads",
+            calls::<Queueing<Paravirtual, Large>>(),
+            false,
+        ),
+        ours("ticket", "textbook ticket lock", calls::<Textbook<Ticket<Linux>>>(), true),
+        ours("test-and-set", "textbook test-and-set", calls::<Textbook<TestAndSet<Linux>>>(), true),
+        ours("back-off", "textbook test-and-set with back-off", calls::<Textbook<BackOff<Linux>>>(), true),
+        ours("mcs", "textbook MCS queue", calls::<Textbook<Mcs<Linux>>>(), true),
+    ]
+}
+
+/// The same for readers and writers.
+pub(crate) fn rw_extras() -> [Entry<rw::Calls>; 1] {
+    [ours("mutex", "the default mutex, which readers take as writers do", rw_calls::<Alike>(), false)]
 }

@@ -29,9 +29,9 @@ pub fn all() -> Vec<Result<Peer<Calls>, Absent>> {
     entries().iter().map(Entry::peer).collect()
 }
 
-/// The lock of that name, or why it is not there; `None` if there is no such name.
+/// The lock of that name, or why it is not there; `None` if there is no such name. Knows `mutex`, which stands in no list.
 pub fn find(name: &str) -> Option<Result<Peer<Calls>, Absent>> {
-    entries().iter().find(|entry| entry.name == name).map(Entry::peer)
+    entries().iter().chain(&ours::rw_extras()).find(|entry| entry.name == name).map(Entry::peer)
 }
 
 /// All names, in the order of [`all`], of locks that are there and of those that are not.

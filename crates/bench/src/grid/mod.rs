@@ -201,8 +201,8 @@ impl Job {
         let point = &self.run.points[point];
         let task = point.task(lock, &self.run.calibration, &self.run.cpus, self.run.pinned);
         let failed = |failed: String| Ok(Outcome::Failed { failed });
-        match context.measure(Process::plain(known(lock)?), Task::Grid(task), point.limit()) {
-            Ok(Answer::Grid(measured)) => Ok(Outcome::Measured(measured)),
+        match context.measure(Process::plain(known(lock)?), Task::Work(task), point.limit()) {
+            Ok(Answer::Work(worked)) => Ok(Outcome::Measured(worked.measured)),
             Ok(_) => failed("the worker answered another question".to_owned()),
             Err(Error::Worker { message, .. }) => failed(message),
             Err(error) => Err(error),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::result::{Kind, Point};
 use crate::error::{Error, Result};
 use crate::work::Calibration;
-use crate::worker::grid::{Inside, Task};
+use crate::worker::drive::{Inside, Subject, Task};
 
 /// What to measure and for how long.
 #[derive(Clone, Debug)]
@@ -260,16 +260,20 @@ impl Point {
         };
         let ns = |seconds: f64| (seconds * 1e9) as u64;
         Task {
-            lock: lock.to_owned(),
+            lock: Subject::Peer(lock.to_owned().into()),
             threads: self.threads,
             inside,
             think_steps: calibration.steps(self.think_us),
+            vary: true,
             warm_up_ns: ns(self.warm_up_seconds()),
             throughput_ns: ns(self.seconds),
             latency_ns: ns(self.latency_seconds),
             cpus: cpus.to_vec(),
             pin,
             hogs: self.kind == Kind::Hogs,
+            drain_ns: None,
+            finish: false,
+            probe: false,
         }
     }
 }
@@ -347,6 +351,7 @@ mod tests {
                 Inside::Increments { locks, operations } => {
                     assert_eq!((Some(locks), operations), (point.locks, 500_000));
                 }
+                other => panic!("{other:?} is no sort of work of the grid"),
             }
         }
     }

@@ -31,7 +31,7 @@ impl Figures {
         format!(
             "# The grid\n\nWritten by `poundlock bench report --markdown` of the results of the command below; do not edit. The figures are \
              that machine's, at that commit: run the command for yours.\n\n{}",
-            report::markdown(self)
+            report::markdown(self, false)
         )
     }
 }

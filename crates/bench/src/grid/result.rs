@@ -241,7 +241,7 @@ impl Measured {
 }
 
 /// Quantiles of waits, in nanoseconds. A wait that had not ended with the interval counts as long as it had lasted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
     /// Half of them are no longer.
     pub p50: u64,
@@ -253,6 +253,9 @@ pub struct Wait {
     pub max: u64,
     /// How many there were.
     pub count: u64,
+    /// All of them, divided by their number; 0 in results of earlier builds.
+    #[serde(default)]
+    pub mean: f64,
 }
 
 impl Sample {
@@ -471,7 +474,7 @@ mod tests {
             jain: 0.5,
             unserved: 1,
             others: Some(0.25),
-            wait: Wait { p50: 1, p99: 2, p999: 3, max: u64::MAX, count: 5 },
+            wait: Wait { p50: 1, p99: 2, p999: 3, max: u64::MAX, count: 5, mean: 2.0 },
         }
     }
 

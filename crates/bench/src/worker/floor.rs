@@ -1,6 +1,5 @@
 //! What no lock can undercut on this machine, and what the driver adds to every lock.
 
-use std::ffi::c_int;
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -11,14 +10,13 @@ use poundlock_core::platform::Atomic;
 use poundlock_linux::Linux;
 use serde::{Deserialize, Serialize};
 
-use super::grid::{self, Inside};
-use super::turns::Alone;
-use super::uncontended::{Timer, take_turns, timer_of};
+use super::alone::{Timer, bare_timer, take_turns, timer_of};
+use super::drive::{self, Inside, Subject};
+use super::gate::Alone;
 use crate::affinity;
 use crate::clock::{self, Usage};
 use crate::error::{Error, Result};
 use crate::grid::result::{Floors, SleepWake, Transfer};
-use crate::lock::{BareCasExchange, BareCasStore, Lock};
 use crate::stats::Summary;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,20 +45,29 @@ pub(crate) fn run(task: &Task) -> Result<Floors> {
     };
     // Last, because it keeps this thread to a CPU.
     affinity::keep_to(&[cpu])?;
-    let mut timers: Vec<(Bare, Timer)> = vec![
-        (Bare::CasExchange, timer_of(BareCasExchange::default())),
-        (Bare::CasStore, timer_of(BareCasStore::default())),
-        (Bare::LoadStore, timer_of(LoadStore::default())),
+    // It depends on the load, as an unlock does on the lock.
+    let word: &'static Alone<AtomicU64> = Box::leak(Box::default());
+    let load = move |seen: &mut u64| {
+        *seen = word.0.load(Relaxed);
+        0
+    };
+    let store = move |seen: &mut u64| {
+        word.0.store(seen.wrapping_add(1), Relaxed);
+        0
+    };
+    let mut timers: Vec<(&str, Timer)> = vec![
+        ("compare-and-swap + exchange", bare_timer("cas+exchange")?),
+        ("compare-and-swap + store", bare_timer("cas+store")?),
+        ("load + store", timer_of(load, store)),
     ];
-    let (bare, _) = take_turns(&mut timers, Bare::words, task.slices, task.slice_ns)?;
-    let of = |what: Bare| {
-        let found = bare.iter().find(|(measured, _)| *measured == what).map(|(_, ns)| *ns);
-        found.ok_or_else(|| Error::Options(format!("{}: no figure", what.words())))
+    let (bare, _) = take_turns(&mut timers, task.slices, task.slice_ns)?;
+    let &[bare_cas_ns, bare_cas_store_ns, bare_load_store_ns] = bare.as_slice() else {
+        return Err(Error::Options("bare atomics: no figure".to_owned()));
     };
     Ok(Floors {
-        bare_cas_ns: of(Bare::CasExchange)?,
-        bare_cas_store_ns: of(Bare::CasStore)?,
-        bare_load_store_ns: of(Bare::LoadStore)?,
+        bare_cas_ns,
+        bare_cas_store_ns,
+        bare_load_store_ns,
         line_transfer_ns,
         futex_sleep_wake_ns,
         driver_ns,
@@ -68,62 +75,28 @@ pub(crate) fn run(task: &Task) -> Result<Floors> {
     })
 }
 
-/// Accesses of a word in this CPU's cache.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Bare {
-    CasExchange,
-    CasStore,
-    LoadStore,
-}
-
-impl Bare {
-    const fn words(self) -> &'static str {
-        match self {
-            Self::CasExchange => "compare-and-swap + exchange",
-            Self::CasStore => "compare-and-swap + store",
-            Self::LoadStore => "load + store",
-        }
-    }
-}
-
-/// A plain load in place of a lock, and a plain store in place of an unlock.
-#[derive(Default)]
-#[repr(align(128))]
-struct LoadStore(AtomicU64);
-
-impl Lock for LoadStore {
-    type Place = u64;
-
-    #[inline(always)]
-    fn lock(&self, seen: &mut u64) -> c_int {
-        *seen = self.0.load(Relaxed);
-        0
-    }
-
-    #[inline(always)]
-    fn unlock(&self, seen: &mut u64) -> c_int {
-        // It depends on the load, as an unlock does on the lock.
-        self.0.store(seen.wrapping_add(1), Relaxed);
-        0
-    }
-}
-
 /// What the loop of the grid costs around a lock that does nothing, and what it shows as the wait for it.
 fn driver(task: &Task, cpu: usize) -> Result<(Summary, Summary)> {
-    let empty = grid::Task {
-        lock: poundlock_peers::EMPTY.to_owned(),
+    let empty = drive::Task {
+        lock: Subject::Peer(poundlock_peers::EMPTY.into()),
         threads: 1,
         inside: Inside::Work { steps: 0 },
         think_steps: 0,
+        vary: true,
         warm_up_ns: task.slice_ns,
         throughput_ns: task.slice_ns * 4,
         latency_ns: task.slice_ns * 4,
         cpus: vec![cpu],
         pin: true,
         hogs: false,
+        drain_ns: None,
+        finish: false,
+        probe: false,
     };
     let here = affinity::allowed()?;
-    let samples = (0..task.slices).map(|_| grid::run(&empty)).collect::<Result<Vec<_>>>()?;
+    let samples = (0..task.slices)
+        .map(|_| drive::run(None, &empty).map(|worked| worked.measured))
+        .collect::<Result<Vec<_>>>()?;
     affinity::keep_to(&here)?;
     let none = || Error::Options("the driver: no figure".to_owned());
     let pair = Summary::of(samples.iter().map(|sample| sample.seconds * 1e9 / sample.operations as f64));

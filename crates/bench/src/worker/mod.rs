@@ -4,26 +4,23 @@
 //! same to glibc as one that never had. So each measurement runs in a process of its own: this executable
 //! again, which reads a `Request` from standard input and writes an `Answer` to standard output.
 
+pub(crate) mod alone;
+pub(crate) mod drive;
 pub(crate) mod floor;
-pub(crate) mod grid;
-pub(crate) mod handover;
+mod gate;
 mod hogs;
-pub(crate) mod misc;
+pub(crate) mod pass;
 pub(crate) mod probe;
-pub(crate) mod rwlock;
 pub(crate) mod sem;
-pub(crate) mod spin;
-pub(crate) mod turns;
-pub(crate) mod uncontended;
+pub(crate) mod symbols;
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::abi::Abi;
 use crate::error::{Error, Result};
-use crate::grid::result::{Floors, Measured};
+use crate::grid::result::Floors;
 
 /// What a worker is asked to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,28 +32,36 @@ pub(crate) struct Request {
 }
 
 /// A measurement.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
-    Uncontended(uncontended::Task),
-    Handover(handover::Task),
-    Spin(spin::Task),
-    Rwlock(rwlock::Task),
-    Misc(misc::Task),
+    /// One thread's times.
+    Alone(alone::Task),
+    /// Threads that contend.
+    Work(drive::Task),
+    /// Two threads that pass a lock to and fro.
+    Pass(pass::Task),
+    /// Whether the library has locks of this kind of its own.
+    Look(symbols::Kind),
     Sem(sem::Task),
-    Grid(grid::Task),
     Floor(floor::Task),
+}
+
+impl Task {
+    /// Whether our C library can be measured.
+    pub(crate) fn c_library_is_there() -> bool {
+        symbols::Symbols::of_c_library().is_ok()
+    }
 }
 
 /// What a worker answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    Uncontended(uncontended::Answer),
-    Handover(turns::Answer),
-    Spin(spin::Answer),
-    Rwlock(rwlock::Answer),
-    Misc(misc::Answer),
+    Alone(alone::Answer),
+    Work(Box<drive::Worked>),
+    Pass(pass::Passes),
+    /// Why it has none, if it has none.
+    Look(Option<String>),
     Sem(sem::Answer),
-    Grid(Measured),
     Floor(Floors),
     Failed(String),
 }
@@ -87,15 +92,16 @@ fn answer() -> Result<Answer> {
     let request: Request =
         serde_json::from_str(&request).map_err(|error| Error::Options(format!("not a request: {error}")))?;
     let library = request.library.as_deref();
-    let abi = || library.map_or_else(Abi::glibc, Abi::open);
     match &request.task {
-        Task::Uncontended(task) => uncontended::run(abi()?, task).map(Answer::Uncontended),
-        Task::Handover(task) => handover::run(abi()?, task).map(Answer::Handover),
-        Task::Spin(task) => spin::run(library, task).map(Answer::Spin),
-        Task::Rwlock(task) => rwlock::run(library, task).map(Answer::Rwlock),
-        Task::Misc(task) => misc::run(task).map(Answer::Misc),
+        Task::Alone(task) => alone::run(library, task).map(Answer::Alone),
+        Task::Work(task) => drive::run(library, task).map(|worked| Answer::Work(Box::new(worked))),
+        Task::Pass(task) => pass::run(library, task).map(Answer::Pass),
+        Task::Look(kind) => match symbols::Symbols::of(library, *kind) {
+            Ok(_) => Ok(Answer::Look(None)),
+            Err(Error::Library(why)) => Ok(Answer::Look(Some(why))),
+            Err(other) => Err(other),
+        },
         Task::Sem(task) => sem::run(task).map(Answer::Sem),
-        Task::Grid(task) => grid::run(task).map(Answer::Grid),
         Task::Floor(task) => floor::run(task).map(Answer::Floor),
     }
 }

@@ -11,7 +11,7 @@ use super::array::{Array, Errno, Use, op, with_arrays};
 use crate::error::Result;
 use crate::sem::Mechanism;
 use crate::stats::Summary;
-use crate::worker::uncontended::{Sleeper, Timer, take_turns};
+use crate::worker::alone::{Sleeper, Timer, take_turns};
 use crate::{affinity, clock};
 
 /// What is timed. Each is a pair of calls, and what is told is half of it.
@@ -56,7 +56,10 @@ pub(super) fn run(
     affinity::keep_to(&[cpu])?;
     let mut timers = with_arrays(mechanism, Timers)?;
     timers.push((Operation::Bare, Box::new(time_bare)));
-    let (pairs, _) = take_turns(&mut timers, Operation::words, slices, slice_ns)?;
+    let operations: Vec<Operation> = timers.iter().map(|(operation, _)| *operation).collect();
+    let mut timers: Vec<(&str, Timer)> =
+        timers.into_iter().map(|(operation, timer)| (operation.words(), timer)).collect();
+    let (pairs, _) = take_turns(&mut timers, slices, slice_ns)?;
     sleeper.stop()?;
     let half = |ns: Summary| Summary {
         median: ns.median / 2.0,
@@ -66,7 +69,7 @@ pub(super) fn run(
         max: ns.max / 2.0,
         n: ns.n,
     };
-    Ok(pairs.into_iter().map(|(operation, ns)| (operation, half(ns))).collect())
+    Ok(operations.into_iter().zip(pairs).map(|(operation, ns)| (operation, half(ns))).collect())
 }
 
 struct Timers;

@@ -20,7 +20,7 @@ use crate::clock::{self, Usage};
 use crate::error::{Error, Result};
 use crate::machine::Others;
 use crate::sem::Mechanism;
-use crate::worker::turns::{Alone, Gate};
+use crate::worker::gate::{Alone, Gate};
 
 /// What they got done between two readings.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ use super::failed;
 use crate::error::{Error, Result};
 use crate::sem::Mechanism;
 use crate::stats::Summary;
-use crate::worker::uncontended::is_asleep;
+use crate::worker::alone::is_asleep;
 use crate::{affinity, clock};
 
 /// For what the sleepers wait, and how they are woken.

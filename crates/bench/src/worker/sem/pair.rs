@@ -13,7 +13,7 @@ use super::array::{Array, Errno, Held, Use, op, with_arrays};
 use super::failed;
 use crate::error::{Error, Result};
 use crate::sem::Mechanism;
-use crate::worker::turns::Alone;
+use crate::worker::gate::Alone;
 use crate::{affinity, clock};
 
 /// What they got done.

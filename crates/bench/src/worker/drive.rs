@@ -1,28 +1,33 @@
-//! A lock of whatever make under a sort of work: throughput first, then each wait by itself.
+//! A lock of whatever make under a sort of work: throughput first, then each wait by itself. Every benchmark of contended
+//! locks is this loop.
 //!
 //! Threads go through two intervals. In the first they take no times: what counts is what they publish between two
-//! readings. In the second each acquisition is timed. Nothing here waits for a thread that waits for a lock: where
+//! readings. In the second, if there is one, each acquisition is timed. Nothing here waits for a thread that waits for a lock: where
 //! spinners starve they end with the process.
 
 use std::alloc::{Layout, alloc_zeroed};
+use std::borrow::Cow;
 use std::ffi::c_void;
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use poundlock_peers::Calls;
+use poundlock_peers::rw;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Zipf};
 use serde::{Deserialize, Serialize};
 
+use super::gate::{Alone, Gate, Reading, finish};
 use super::hogs::Hogs;
-use super::turns::{Alone, Gate};
+use super::probe::{self, Gaps, Probe};
+use super::symbols::{self, Kind, Symbols};
 use crate::affinity;
 use crate::clock::{self, Usage};
 use crate::error::{Error, Result};
@@ -31,26 +36,74 @@ use crate::machine::Others;
 use crate::stats::jain;
 use crate::work::work;
 
+/// A lock that is called through pointers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Subject {
+    /// A lock of [`poundlock_peers`].
+    Peer(Cow<'static, str>),
+    /// A readers-writer lock of [`poundlock_peers::rw`].
+    Rw(Cow<'static, str>),
+    /// The pthread functions of the library under test, or of the C library.
+    Symbols(Kind),
+}
+
+impl Subject {
+    /// The functions, and whether waiters only spin.
+    pub(super) fn calls(&self, library: Option<&Path>) -> Result<(rw::Calls, bool)> {
+        let none = |name: &str| Error::Options(format!("no lock is called '{name}'"));
+        let gone = |absent: poundlock_peers::Absent| Error::Library(absent.why);
+        match self {
+            Subject::Peer(name) => {
+                let peer = poundlock_peers::find(name).ok_or_else(|| none(name))?.map_err(gone)?;
+                let write = peer.calls;
+                Ok((rw::Calls { write, read_lock: write.lock, read_unlock: write.unlock }, peer.spins))
+            }
+            Subject::Rw(name) => {
+                let peer = rw::find(name).ok_or_else(|| none(name))?.map_err(gone)?;
+                Ok((peer.calls, peer.spins))
+            }
+            Subject::Symbols(kind) => Ok((Symbols::of(library, *kind)?.calls(), *kind == Kind::Spin)),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
-    /// The lock's name.
-    pub(crate) lock: String,
+    pub(crate) lock: Subject,
     pub(crate) threads: usize,
     pub(crate) inside: Inside,
-    /// Steps of work between two critical sections of a thread, on average.
+    /// Steps of work between two critical sections of a thread.
     pub(crate) think_steps: u64,
+    /// Whether that is an average: each thinks from half of it to one and a half times as long.
+    pub(crate) vary: bool,
     /// How long the threads are at it before they are measured.
     pub(crate) warm_up_ns: u64,
     /// How long they are measured without timing acquisitions; the most that a fixed number of operations may take.
     pub(crate) throughput_ns: u64,
-    /// How long with timing of each; again the most that a fixed number may take.
+    /// How long with timing of each; again the most that a fixed number may take. 0: not at all.
     pub(crate) latency_ns: u64,
+    /// How long they may take to come to their ends; if not given, as long as it takes those that sleep.
+    pub(crate) drain_ns: Option<u64>,
+    /// Whether all must come to theirs.
+    pub(crate) finish: bool,
     /// The CPUs they may run on.
     pub(crate) cpus: Vec<usize>,
     /// Whether each thread stays on one of them, in turn.
     pub(crate) pin: bool,
     /// Whether another process spins on each of them.
     pub(crate) hogs: bool,
+    /// Whether to look at each hand-over and count lock events, which takes time.
+    pub(crate) probe: bool,
+}
+
+/// What came out.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Worked {
+    pub(crate) measured: Measured,
+    /// How long writers waited, which everybody is who cannot share; and how long readers did. Without those that nobody had.
+    pub(crate) waits: [Option<Wait>; 2],
+    /// What a probe saw.
+    pub(crate) gaps: Option<Gaps>,
 }
 
 /// What threads do while they hold a lock.
@@ -66,6 +119,10 @@ pub(crate) enum Inside {
     Buckets { buckets: usize, keys: usize, exponent: f64 },
     /// An increment under a lock chosen at random, so many times for each thread.
     Increments { locks: usize, operations: u64 },
+    /// Nothing but a look at who else is there, while the CPU is yielded.
+    Yield,
+    /// Work as a reader, or, in a share of the sections, as a writer.
+    Share { writers: f64, read_steps: u64, write_steps: u64 },
 }
 
 /// How long threads may take to come to their ends. Those that sleep for a lock get it in time even with hogs around;
@@ -74,51 +131,50 @@ const fn patience(spins: bool) -> Duration {
     if spins { Duration::from_millis(50) } else { Duration::from_secs(2) }
 }
 
-pub(crate) fn run(task: &Task) -> Result<Measured> {
+pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Worked> {
     if task.cpus.is_empty() {
         return Err(Error::Options("there is no CPU to run on".to_owned()));
     }
     // Before any library has a chance to start a thread: they are forked.
     let hogs = if task.hogs { Hogs::start(&task.cpus)? } else { Hogs::none() };
-    let peer = match poundlock_peers::find(&task.lock) {
-        Some(Ok(peer)) => peer,
-        Some(Err(absent)) => return Err(Error::Library(absent.why)),
-        None => return Err(Error::Options(format!("no lock is called '{}'", task.lock))),
-    };
-    let lock = Driven { calls: peer.calls, patience: patience(peer.spins) };
-    let think_steps = task.think_steps;
+    let (calls, spins) = task.lock.calls(library)?;
+    let lock = Driven { calls, patience: task.drain_ns.map_or(patience(spins), Duration::from_nanos) };
+    let thinks = Thinks { steps: task.think_steps, vary: task.vary };
     match task.inside {
         Inside::Work { steps } => {
-            drive(lock, task, &hogs, 1, true, Single { inside: Steps { steps }, think_steps })
+            drive(lock, task, &hogs, 1, true, Single { inside: Steps { steps }, thinks })
         }
         Inside::Modal { steps, long_steps, share } => {
             let inside = Long { steps, long_steps, below: threshold(share) };
-            drive(lock, task, &hogs, 1, true, Single { inside, think_steps })
+            drive(lock, task, &hogs, 1, true, Single { inside, thinks })
         }
         Inside::Sleep { steps, sleep_ns, share } => {
             let inside = Sleeps { steps, sleep_ns, below: threshold(share) };
-            drive(lock, task, &hogs, 1, true, Single { inside, think_steps })
+            drive(lock, task, &hogs, 1, true, Single { inside, thinks })
         }
+        Inside::Yield => drive(lock, task, &hogs, 1, true, Single { inside: Yields, thinks }),
         Inside::Buckets { buckets, keys, exponent } => {
-            let table = Table::new(buckets, keys, exponent, think_steps)?;
-            drive(lock, task, &hogs, buckets, true, table)
+            drive(lock, task, &hogs, buckets, true, Table::new(buckets, keys, exponent, thinks)?)
         }
         Inside::Increments { locks, operations } => {
-            let body = Increments { locks, operations, think_steps };
-            drive(lock, task, &hogs, locks, false, body)
+            drive(lock, task, &hogs, locks, false, Increments { locks, operations, thinks })
+        }
+        Inside::Share { writers, read_steps, write_steps } => {
+            let body = Shares { below: threshold(writers), read_steps, write_steps, thinks };
+            drive(lock, task, &hogs, 1, true, body)
         }
     }
 }
 
 /// The share of the random numbers of 32 bits that lie below what this returns.
-pub(super) fn threshold(share: f64) -> u32 {
+fn threshold(share: f64) -> u32 {
     (share * f64::from(u32::MAX)) as u32
 }
 
 /// A lock to drive.
 #[derive(Clone, Copy)]
 struct Driven {
-    calls: Calls,
+    calls: rw::Calls,
     patience: Duration,
 }
 
@@ -128,6 +184,10 @@ trait Body: Send + Sync + 'static {
     type Data;
     /// What a thread keeps.
     type Thread;
+    /// Whether somebody shares the lock: then there are readers.
+    const SHARES: bool = false;
+    /// Whether a probe may look on.
+    const PROBED: bool = false;
 
     /// The thread with this number.
     fn thread(&self, index: usize) -> Self::Thread;
@@ -140,18 +200,45 @@ trait Body: Send + Sync + 'static {
     /// Which lock is next.
     fn choose(&self, thread: &mut Self::Thread) -> usize;
 
+    /// Whether it is wanted as a reader.
+    #[inline(always)]
+    fn reads(&self, _thread: &Self::Thread) -> bool {
+        false
+    }
+
     /// What is done while it is held.
     fn inside(&self, thread: &mut Self::Thread, data: &mut Self::Data);
+
+    /// The same, and whether nobody else was there who should not have been.
+    ///
+    /// # Safety
+    /// The thread holds the lock of this data. A lock that does not exclude breaks this promise; then this finds out, and
+    /// there is no figure.
+    #[inline(always)]
+    unsafe fn held(&self, thread: &mut Self::Thread, protected: &AtomicU64, data: *mut Self::Data) -> bool {
+        let seen = protected.load(Relaxed);
+        // SAFETY: by the caller's word.
+        self.inside(thread, unsafe { &mut *data });
+        let alone = protected.load(Relaxed) == seen;
+        protected.store(seen + 1, Relaxed);
+        alone
+    }
 
     /// What is done after it was released.
     fn outside(&self, thread: &mut Self::Thread);
 }
 
-/// Thinks for `steps` on average.
+/// Work between two critical sections.
+#[derive(Clone, Copy)]
+struct Thinks {
+    steps: u64,
+    vary: bool,
+}
+
 #[inline(always)]
-fn think(steps: u64, random: &mut fastrand::Rng) {
+fn think(Thinks { steps, vary }: Thinks, random: &mut fastrand::Rng) {
     if steps > 0 {
-        work(thought(steps, random));
+        work(if vary { thought(steps, random) } else { steps });
     }
 }
 
@@ -164,7 +251,7 @@ fn thought(steps: u64, random: &mut fastrand::Rng) -> u64 {
 /// One lock; what is done inside differs.
 struct Single<I> {
     inside: I,
-    think_steps: u64,
+    thinks: Thinks,
 }
 
 /// What is done inside the sections of one lock.
@@ -178,6 +265,7 @@ trait Section: Send + Sync + 'static {
 impl<I: Section> Body for Single<I> {
     type Data = ();
     type Thread = (fastrand::Rng, bool);
+    const PROBED: bool = true;
 
     fn thread(&self, _index: usize) -> Self::Thread {
         (fastrand::Rng::new(), false)
@@ -196,7 +284,7 @@ impl<I: Section> Body for Single<I> {
 
     #[inline(always)]
     fn outside(&self, (random, _): &mut Self::Thread) {
-        think(self.think_steps, random);
+        think(self.thinks, random);
     }
 }
 
@@ -255,11 +343,83 @@ impl Section for Sleeps {
     }
 }
 
+/// What else is there is found out by the counter that the lock protects: whoever comes meanwhile changes it.
+struct Yields;
+
+impl Section for Yields {
+    #[inline(always)]
+    fn decide(&self, _random: &mut fastrand::Rng) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn inside(&self, _decided: bool) {
+        thread::yield_now();
+    }
+}
+
+/// Readers and writers. What the lock protects is two words that are equal whenever no writer is inside: a writer makes the
+/// first the larger when it comes, and the second when it leaves, so that whoever overlaps with it anywhere finds out, or an
+/// addition is lost.
+struct Shares {
+    below: u32,
+    read_steps: u64,
+    write_steps: u64,
+    thinks: Thinks,
+}
+
+impl Body for Shares {
+    type Data = Alone<AtomicU64>;
+    type Thread = (fastrand::Rng, bool);
+    const SHARES: bool = true;
+
+    /// The same seed each time: all locks get the same mix.
+    fn thread(&self, index: usize) -> Self::Thread {
+        (fastrand::Rng::with_seed(index as u64), false)
+    }
+
+    #[inline(always)]
+    fn choose(&self, (random, reads): &mut Self::Thread) -> usize {
+        *reads = random.u32(..) >= self.below;
+        0
+    }
+
+    #[inline(always)]
+    fn reads(&self, (_, reads): &Self::Thread) -> bool {
+        *reads
+    }
+
+    #[inline(always)]
+    fn inside(&self, _thread: &mut Self::Thread, _data: &mut Self::Data) {}
+
+    #[inline(always)]
+    unsafe fn held(&self, (_, reads): &mut Self::Thread, first: &AtomicU64, data: *mut Self::Data) -> bool {
+        // SAFETY: never freed, and an atomic that was zeroed.
+        let second = unsafe { &(*data).0 };
+        let seen = first.load(Relaxed);
+        let alone = second.load(Relaxed) == seen;
+        if *reads {
+            work(self.read_steps);
+            return second.load(Relaxed) == seen && first.load(Relaxed) == seen;
+        }
+        first.store(seen + 1, Relaxed);
+        work(self.write_steps);
+        let alone = alone && first.load(Relaxed) == seen + 1 && second.load(Relaxed) == seen;
+        second.store(seen + 1, Relaxed);
+        alone
+    }
+
+    #[inline(always)]
+    fn outside(&self, (random, _): &mut Self::Thread) {
+        think(self.thinks, random);
+    }
+}
+
 /// A lock chosen at random, and nothing but the counter inside.
 struct Increments {
     locks: usize,
     operations: u64,
-    think_steps: u64,
+    thinks: Thinks,
 }
 
 impl Body for Increments {
@@ -284,7 +444,7 @@ impl Body for Increments {
 
     #[inline(always)]
     fn outside(&self, random: &mut fastrand::Rng) {
-        think(self.think_steps, random);
+        think(self.thinks, random);
     }
 }
 
@@ -296,17 +456,17 @@ struct Table {
     buckets: usize,
     /// Keys in the order in which they are used; a thread begins anywhere.
     keys: Box<[u32]>,
-    think_steps: u64,
+    thinks: Thinks,
 }
 
 impl Table {
-    fn new(buckets: usize, keys: usize, exponent: f64, think_steps: u64) -> Result<Table> {
+    fn new(buckets: usize, keys: usize, exponent: f64, thinks: Thinks) -> Result<Table> {
         let zipf = Zipf::new(keys as f64, exponent)
             .map_err(|error| Error::Options(format!("{keys} keys by Zipf's law to {exponent}: {error}")))?;
         // All locks get the same keys.
         let mut random = SmallRng::seed_from_u64(keys as u64);
         let keys = (0..DRAWN).map(|_| zipf.sample(&mut random) as u32).collect();
-        Ok(Table { buckets, keys, think_steps })
+        Ok(Table { buckets, keys, thinks })
     }
 }
 
@@ -352,7 +512,7 @@ impl Body for Table {
 
     #[inline(always)]
     fn outside(&self, visitor: &mut Visitor) {
-        think(self.think_steps, &mut visitor.random);
+        think(self.thinks, &mut visitor.random);
     }
 }
 
@@ -455,7 +615,7 @@ const LINES: usize = 128;
 impl<D> Cells<D> {
     /// Makes `number` locks. What they protect lies apart from them, as one lock of a large object has it, or in the same
     /// lines, as many small objects have it.
-    fn new(calls: &Calls, number: usize, apart: bool) -> Result<Cells<D>> {
+    fn new(calls: &poundlock_peers::Calls, number: usize, apart: bool) -> Result<Cells<D>> {
         let beside = Layout::new::<Beside<D>>();
         let data = calls.size.next_multiple_of(if apart { LINES } else { beside.align() });
         let align = LINES.max(calls.align);
@@ -504,7 +664,7 @@ impl<D> Cells<D> {
 }
 
 /// What a thread brings to lock and unlock; never freed either.
-fn node(calls: &Calls) -> *mut c_void {
+pub(super) fn node(calls: &poundlock_peers::Calls) -> *mut c_void {
     if calls.node == 0 {
         return ptr::null_mut();
     }
@@ -530,16 +690,19 @@ mod phase {
 struct Published {
     /// Acquisitions.
     count: AtomicU64,
-    /// When it began to wait; 0 while it does not wait, [`SOME_TIME_AGO`] if it took no time then.
+    /// Those of them as a reader.
+    reads: AtomicU64,
+    /// When it began to wait, in even nanoseconds, and one more if as a reader; 0 while it does not wait,
+    /// [`SOME_TIME_AGO`] if it took no time then.
     waits_since: AtomicU64,
     /// When it had made its operations; 0 before.
     finished_at: AtomicU64,
 }
 
-const SOME_TIME_AGO: u64 = 1;
+const SOME_TIME_AGO: u64 = 2;
 
 struct Shared<B: Body> {
-    calls: Calls,
+    calls: rw::Calls,
     cells: Cells<B::Data>,
     body: B,
     overlapped: Alone<AtomicBool>,
@@ -549,36 +712,43 @@ struct Shared<B: Body> {
     again: Gate,
     finished: Alone<AtomicUsize>,
     published: Vec<Alone<Published>>,
-    waits: Vec<Alone<Mutex<Histogram<u64>>>>,
+    /// As a writer and, where the lock is shared, as a reader.
+    waits: Vec<Alone<Mutex<Vec<Histogram<u64>>>>>,
+    probe: Option<Probe>,
 }
 
 impl<B: Body> Shared<B> {
     /// A thread's histogram. The thread that records holds it briefly; nobody waits for a lock under test with it.
-    fn waits(&self, index: usize) -> MutexGuard<'_, Histogram<u64>> {
+    fn waits(&self, index: usize) -> MutexGuard<'_, Vec<Histogram<u64>>> {
         self.waits[index].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether any wait has been timed from its beginning to its end. One that lasts still may be over, and not noted, by the time that somebody
     /// looks for it.
     fn timed(&self) -> bool {
-        (0..self.waits.len()).any(|index| !self.waits(index).is_empty())
+        (0..self.waits.len()).any(|index| self.waits(index).iter().any(|waits| !waits.is_empty()))
     }
 
     fn finished(&self) -> usize {
         self.finished.0.load(Acquire)
     }
+
+    fn reading(&self) -> Reading {
+        Reading::take(self.published.iter().map(|published| &published.0.count))
+    }
 }
 
 /// Acquisitions, until the phase is over or the operations are made.
 #[inline(never)]
-fn acquire<B: Body, const TIMED: bool>(
+fn acquire<B: Body, const TIMED: bool, const PROBED: bool>(
     shared: &Shared<B>,
     index: usize,
     node: *mut c_void,
     thread: &mut B::Thread,
+    mut probe: Option<&mut probe::Thread>,
 ) {
     let (calls, cells, body) = (shared.calls, shared.cells, &shared.body);
-    let Published { count, waits_since, .. } = &shared.published[index].0;
+    let Published { count, reads, waits_since, .. } = &shared.published[index].0;
     let end = if TIMED { phase::END } else { phase::LATENCY };
     let mut left = body.operations().unwrap_or(u64::MAX);
     let mut acquisitions = count.load(Relaxed);
@@ -586,26 +756,38 @@ fn acquire<B: Body, const TIMED: bool>(
         left -= 1;
         let chosen = body.choose(thread);
         let (lock, beside) = (cells.lock(chosen), cells.beside(chosen));
+        let reader = B::SHARES && body.reads(thread);
+        if PROBED && let Some(probe) = &probe {
+            probe.waits();
+        }
         let before = if TIMED { clock::now_ns() } else { SOME_TIME_AGO };
-        waits_since.store(before, Relaxed);
+        waits_since.store((before & !1) | u64::from(reader), Relaxed);
         // SAFETY: an initialised lock that this thread does not hold, and this thread's own node.
-        unsafe { (calls.lock)(lock, node) };
+        unsafe { if reader { (calls.read_lock)(lock, node) } else { (calls.write.lock)(lock, node) } };
         let waited = if TIMED { clock::now_ns() - before } else { 0 };
         waits_since.store(0, Relaxed);
-        // SAFETY: never freed, and valid as zero bytes; the counter is only ever reached as an atomic.
-        let protected = unsafe { &(*ptr::addr_of!((*beside).protected)).0 };
-        let seen = protected.load(Relaxed);
-        // SAFETY: this thread holds the lock of this data. A lock that does not exclude breaks this promise; then the
-        // counter tells, and there is no figure.
-        body.inside(thread, unsafe { &mut *ptr::addr_of_mut!((*beside).data) });
-        if protected.load(Relaxed) != seen {
+        if PROBED && let Some(probe) = &mut probe {
+            probe.acquired();
+        }
+        // SAFETY: never freed, and valid as zero bytes; the counter is only ever reached as an atomic. This thread holds the
+        // lock of this data, or `held` finds out that it excludes nobody.
+        let alone = unsafe {
+            let protected = &(*ptr::addr_of!((*beside).protected)).0;
+            body.held(thread, protected, ptr::addr_of_mut!((*beside).data))
+        };
+        if !alone {
             shared.overlapped.0.store(true, Relaxed);
         }
-        protected.store(seen + 1, Relaxed);
+        if PROBED && let Some(probe) = &probe {
+            probe.releases();
+        }
         // SAFETY: this thread locked it with this node.
-        unsafe { (calls.unlock)(lock, node) };
+        unsafe { if reader { (calls.read_unlock)(lock, node) } else { (calls.write.unlock)(lock, node) } };
         if TIMED {
-            shared.waits(index).saturating_record(waited);
+            shared.waits(index)[usize::from(reader)].saturating_record(waited);
+        }
+        if reader {
+            reads.store(reads.load(Relaxed) + 1, Relaxed);
         }
         acquisitions += 1;
         // Release, for `drive`: after the counter that the lock protects.
@@ -616,21 +798,26 @@ fn acquire<B: Body, const TIMED: bool>(
 
 /// A thread's life.
 fn live<B: Body>(shared: &Shared<B>, index: usize) {
-    let node = node(&shared.calls);
+    let node = node(&shared.calls.write);
     let mut thread = shared.body.thread(index);
+    let mut probe = shared.probe.as_ref().map(|probe| probe.thread(index));
     shared.start.wait();
-    acquire::<B, false>(shared, index, node, &mut thread);
+    if const { B::PROBED } && probe.is_some() {
+        acquire::<B, false, true>(shared, index, node, &mut thread, probe.as_mut());
+    } else {
+        acquire::<B, false, false>(shared, index, node, &mut thread, None);
+    }
     if shared.body.operations().is_some() {
         shared.published[index].0.finished_at.store(clock::now_ns(), Relaxed);
         shared.finished.0.fetch_add(1, Release);
         shared.again.wait();
     }
-    acquire::<B, true>(shared, index, node, &mut thread);
+    acquire::<B, true, false>(shared, index, node, &mut thread, None);
     shared.finished.0.fetch_add(1, Release);
 }
 
 /// Waits up to an hour are told apart, to a hundredth.
-pub(super) fn histogram() -> Result<Histogram<u64>> {
+fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 2)
         .map_err(|error| Error::Options(format!("no histogram of waits: {error}")))
 }
@@ -643,10 +830,14 @@ fn drive<B: Body>(
     locks: usize,
     apart: bool,
     body: B,
-) -> Result<Measured> {
+) -> Result<Worked> {
+    let histograms = || (0..=usize::from(B::SHARES)).map(|_| histogram()).collect::<Result<_>>();
+    if task.probe {
+        probe::count_events();
+    }
     let shared = Arc::new(Shared {
         calls: lock.calls,
-        cells: Cells::new(&lock.calls, locks, apart)?,
+        cells: Cells::new(&lock.calls.write, locks, apart)?,
         body,
         overlapped: Alone::default(),
         phase: Alone(AtomicU32::new(phase::THROUGHPUT)),
@@ -654,7 +845,8 @@ fn drive<B: Body>(
         again: Gate::default(),
         finished: Alone::default(),
         published: (0..task.threads).map(|_| Alone::default()).collect(),
-        waits: (0..task.threads).map(|_| Ok(Alone(Mutex::new(histogram()?)))).collect::<Result<_>>()?,
+        waits: (0..task.threads).map(|_| Ok(Alone(Mutex::new(histograms()?)))).collect::<Result<_>>()?,
+        probe: task.probe.then(|| Probe::new(task.threads)),
     });
     affinity::keep_to(&task.cpus)?;
     let mut threads = Vec::new();
@@ -681,36 +873,23 @@ fn drive<B: Body>(
     if shared.overlapped.0.load(Relaxed) {
         return broken("two threads were in their critical sections at once".to_owned());
     }
-    // In this order: a thread counts what the lock protects before it counts for itself.
-    let total: u64 = shared.published.iter().map(|published| published.0.count.load(Acquire)).sum();
+    symbols::all_succeeded()?;
+    if task.finish && unfinished > 0 {
+        // Who waits for a mutex sleeps, and is to be woken.
+        return Err(Error::Options(format!("{unfinished} threads do not come to their ends")));
+    }
+    // In this order: a thread counts what the lock protects before it counts for itself. Readers add nothing to it, and are
+    // counted for themselves first.
+    let counts = shared
+        .published
+        .iter()
+        .map(|Alone(published)| published.count.load(Acquire).saturating_sub(published.reads.load(Relaxed)));
+    let total: u64 = counts.sum();
     let protected = shared.cells.sum();
     if protected < total || (unfinished == 0 && protected != total) {
         return broken(format!("{total} acquisitions left a count of {protected}"));
     }
     measured
-}
-
-/// How often each thread had acquired a lock at some moment.
-struct Reading {
-    at_ns: u64,
-    counts: Vec<u64>,
-}
-
-impl Reading {
-    fn take<B: Body>(shared: &Shared<B>) -> Reading {
-        // If this thread is preempted in the middle, the counts belong to no moment.
-        const PROMPT_NS: u64 = 100_000;
-        let mut tries = 0;
-        loop {
-            let before = clock::now_ns();
-            let counts = shared.published.iter().map(|published| published.0.count.load(Relaxed)).collect();
-            let after = clock::now_ns();
-            tries += 1;
-            if after - before < PROMPT_NS || tries == 100 {
-                return Reading { at_ns: before + (after - before) / 2, counts };
-            }
-        }
-    }
 }
 
 /// What this process and the machine consume from here on.
@@ -748,7 +927,7 @@ impl Consumption<'_> {
 /// at all. Returns whether something has happened.
 fn pass(ns: u64, happened: impl Fn() -> bool) -> bool {
     // Many of the longest time slices.
-    const ENOUGH_NS: u64 = 3_000_000_000;
+    const ENOUGH_NS: u64 = 10_000_000_000;
     let start = clock::now_ns();
     loop {
         thread::sleep(Duration::from_nanos(ns));
@@ -765,29 +944,34 @@ fn nobody(elapsed_ns: u64) -> Error {
 
 /// Threads that go on until they are stopped. They may be well under way before this one runs again, above all where
 /// there are many of them: what counts is the time that really passed.
-fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Measured> {
+fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Worked> {
     shared.start.open(task.threads);
     thread::sleep(Duration::from_nanos(task.warm_up_ns));
     let consumption = Consumption::watch(hogs);
-    let first = Reading::take(shared);
-    let somebody = || Reading::take(shared).counts != first.counts;
-    let last = pass(task.throughput_ns, somebody).then(|| Reading::take(shared));
+    let first = shared.reading();
+    let watched = shared.probe.as_ref().map(|probe| (probe, probe.watch()));
+    let somebody = || shared.reading().counts != first.counts;
+    let last = pass(task.throughput_ns, somebody).then(|| shared.reading());
     let last = last.unwrap_or_else(|| Reading { at_ns: clock::now_ns(), counts: first.counts.clone() });
     let elapsed_ns = last.at_ns - first.at_ns;
+    let gaps = watched.map(|(probe, watched)| probe.gaps(watched, elapsed_ns));
     let counts: Vec<u64> = last.counts.iter().zip(&first.counts).map(|(last, first)| last - first).collect();
     let operations = counts.iter().sum();
     if operations == 0 {
         return Err(nobody(elapsed_ns));
     }
     let measured = consumption.measured(operations, elapsed_ns, &counts, task.cpus.len());
+    if task.latency_ns == 0 {
+        return Ok(Worked { measured, waits: [None; 2], gaps });
+    }
     let began = clock::now_ns();
     shared.phase.0.store(phase::LATENCY, Relaxed);
     pass(task.latency_ns, || shared.timed());
-    Ok(Measured { wait: waits(shared, began)?, ..measured })
+    waited(shared, began, measured, gaps)
 }
 
 /// Threads that make a number of operations: the time that all of them take. Where that is too long, what they got done.
-fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Measured> {
+fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Worked> {
     let limit = |ns| Instant::now() + Duration::from_nanos(ns);
     let wait_for = |finished, end| {
         while shared.finished() < finished && Instant::now() < end {
@@ -802,7 +986,7 @@ fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Measur
     let start = clock::now_ns();
     shared.start.open(task.threads);
     wait_for(task.threads, limit(task.throughput_ns));
-    let end = Reading::take(shared);
+    let end = shared.reading();
     let finished: Vec<u64> =
         shared.published.iter().map(|published| published.0.finished_at.load(Relaxed)).collect();
     let all = shared.finished() >= task.threads;
@@ -831,66 +1015,61 @@ fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Measur
     if !shared.timed() {
         pass(task.latency_ns.min(10_000_000), || shared.timed());
     }
-    Ok(Measured { wait: waits(shared, began)?, ..measured })
+    waited(shared, began, measured, None)
 }
 
 /// The waits of all threads since `began`. Those that have not ended count as long as they have lasted: were they left
 /// out, a lock that serves some at once and others never would look best.
-fn waits<B: Body>(shared: &Shared<B>, began: u64) -> Result<Wait> {
+fn waited<B: Body>(shared: &Shared<B>, began: u64, measured: Measured, gaps: Option<Gaps>) -> Result<Worked> {
     shared.phase.0.store(phase::END, Relaxed);
     let end = clock::now_ns();
-    let mut all = histogram()?;
+    let mut all = [histogram()?, histogram()?];
     for (index, published) in shared.published.iter().enumerate() {
-        let thread = shared.waits(index);
-        all.add(&*thread).map_err(|error| Error::Options(format!("waits do not add up: {error}")))?;
-        match published.0.waits_since.load(Relaxed) {
-            0 => {}
-            SOME_TIME_AGO => all.saturating_record(end - began),
-            since => all.saturating_record(end.saturating_sub(since)),
+        for (all, thread) in all.iter_mut().zip(&*shared.waits(index)) {
+            all.add(thread).map_err(|error| Error::Options(format!("waits do not add up: {error}")))?;
+        }
+        let word = published.0.waits_since.load(Relaxed);
+        let since = (word & !1).max(began);
+        if word != 0 {
+            all[(word & 1) as usize].saturating_record(end.saturating_sub(since));
         }
     }
-    Ok(Wait {
-        p50: all.value_at_quantile(0.5),
-        p99: all.value_at_quantile(0.99),
-        p999: all.value_at_quantile(0.999),
-        max: all.max(),
-        count: all.len(),
-    })
-}
-
-/// Waits for the threads' ends, but not for long. Returns how many have not come to theirs.
-fn finish(mut threads: Vec<JoinHandle<Result<()>>>, limit: Duration) -> Result<usize> {
-    let end = Instant::now() + limit;
-    loop {
-        let (finished, rest): (Vec<_>, Vec<_>) = threads.into_iter().partition(JoinHandle::is_finished);
-        threads = rest;
-        for thread in finished {
-            thread.join().map_err(|_| Error::Options("a thread died".to_owned()))??;
-        }
-        if threads.is_empty() || Instant::now() >= end {
-            return Ok(threads.len());
-        }
-        thread::sleep(Duration::from_micros(500));
-    }
+    let waits = all.map(|all| {
+        (!all.is_empty()).then(|| Wait {
+            p50: all.value_at_quantile(0.5),
+            p99: all.value_at_quantile(0.99),
+            p999: all.value_at_quantile(0.999),
+            max: all.max(),
+            count: all.len(),
+            mean: all.mean(),
+        })
+    });
+    Ok(Worked { measured: Measured { wait: waits[0].unwrap_or_default(), ..measured }, waits, gaps })
 }
 
 #[cfg(test)]
 mod tests {
+    use poundlock_peers::Calls;
+
     use super::*;
 
     fn task(inside: Inside) -> Task {
         Task {
             // Of those that need no package.
-            lock: "std".to_owned(),
+            lock: Subject::Peer("std".into()),
             threads: 3,
             inside,
             think_steps: 20,
+            vary: true,
             warm_up_ns: 1_000_000,
             throughput_ns: 20_000_000,
             latency_ns: 20_000_000,
+            drain_ns: Some(60_000_000_000),
+            finish: false,
             cpus: affinity::allowed().unwrap(),
             pin: false,
             hogs: false,
+            probe: false,
         }
     }
 
@@ -908,11 +1087,12 @@ mod tests {
             Inside::Sleep { steps: 10, sleep_ns: 1000, share: 0.1 },
             Inside::Buckets { buckets: 10, keys: 1000, exponent: 0.99 },
             increments(1000),
+            Inside::Yield,
         ] {
-            let measured = run(&task(inside)).unwrap();
+            let measured = run(None, &task(inside)).unwrap().measured;
             assert!(measured.operations > 0 && measured.seconds > 0.0, "{inside:?}: {measured:?}");
             assert!(measured.jain > 0.0 && measured.jain <= 1.0, "{inside:?}: {measured:?}");
-            let Wait { p50, p99, p999, max, count } = measured.wait;
+            let Wait { p50, p99, p999, max, count, .. } = measured.wait;
             assert!(count > 0 && p50 <= p99 && p99 <= p999 && p999 <= max, "{inside:?}: {measured:?}");
         }
     }
@@ -922,7 +1102,7 @@ mod tests {
         // A limit that only a hang can reach.
         let hour = 3_600_000_000_000;
         let task = Task { throughput_ns: hour, latency_ns: hour, pin: true, ..task(increments(5000)) };
-        let measured = run(&task).unwrap();
+        let measured = run(None, &task).unwrap().measured;
         assert_eq!((measured.operations, measured.wait.count, measured.unserved), (15_000, 15_000, 0));
     }
 
@@ -931,7 +1111,7 @@ mod tests {
         // Holders that do nothing but sleep: what uses the CPUs are the hogs, and other tests.
         let sleep = Inside::Sleep { steps: 0, sleep_ns: 1_000_000, share: 1.0 };
         let task = Task { hogs: true, throughput_ns: 100_000_000, ..task(sleep) };
-        let measured = run(&task).unwrap();
+        let measured = run(None, &task).unwrap().measured;
         assert!(measured.operations > 0);
         let all = measured.seconds * task.cpus.len() as f64 * 1e9;
         assert!((measured.cpu_ns as f64) < all / 2.0, "{measured:?}");
@@ -939,8 +1119,8 @@ mod tests {
 
     #[test]
     fn a_name_that_is_none_says_so() {
-        let task = Task { lock: "no-lock".to_owned(), ..task(WORK) };
-        assert!(run(&task).unwrap_err().to_string().contains("'no-lock'"));
+        let task = Task { lock: Subject::Peer("no-lock".into()), ..task(WORK) };
+        assert!(run(None, &task).unwrap_err().to_string().contains("'no-lock'"));
     }
 
     unsafe extern "C" fn nothing(_lock: *mut c_void) {}
@@ -952,9 +1132,11 @@ mod tests {
         Calls { size: 4, align: 4, node: 0, init: nothing, lock, unlock, destroy: nothing }
     }
 
-    fn drive_one(calls: Calls, patience: Duration, task: &Task) -> Result<Measured> {
+    fn drive_one(calls: Calls, patience: Duration, task: &Task) -> Result<Worked> {
         let Inside::Work { steps } = task.inside else { panic!("one lock only") };
-        let body = Single { inside: Steps { steps }, think_steps: task.think_steps };
+        let thinks = Thinks { steps: task.think_steps, vary: task.vary };
+        let calls = rw::Calls { write: calls, read_lock: calls.lock, read_unlock: calls.unlock };
+        let body = Single { inside: Steps { steps }, thinks };
         drive(Driven { calls, patience }, task, &Hogs::none(), 1, true, body)
     }
 
@@ -996,7 +1178,7 @@ mod tests {
         }
         unsafe extern "C" fn unlock(_lock: *mut c_void, _node: *mut c_void) {}
         let task = Task { threads: 5, throughput_ns: 30_000_000, latency_ns: 30_000_000, ..task(WORK) };
-        let measured = drive_one(calls(lock, unlock), Duration::from_millis(50), &task).unwrap();
+        let measured = drive_one(calls(lock, unlock), Duration::from_millis(50), &task).unwrap().measured;
         // In a worker they end with the process. Here there are other tests.
         END.store(true, Relaxed);
         assert_eq!((measured.unserved, measured.jain), (4, 0.2));
@@ -1018,6 +1200,52 @@ mod tests {
         let error = drive_one(calls(lock, unlock), Duration::from_millis(5), &task).unwrap_err().to_string();
         END.store(true, Relaxed);
         assert!(error.contains("nobody acquired the lock"), "{error}");
+    }
+
+    fn shares(writers: f64, threads: usize) -> Task {
+        let inside = Inside::Share { writers, read_steps: 50, write_steps: 50 };
+        Task { threads, lock: Subject::Rw("std".into()), vary: false, ..task(inside) }
+    }
+
+    #[test]
+    fn readers_and_writers_get_the_lock_and_their_waits_are_told_apart() {
+        let worked = run(None, &Task { finish: true, ..shares(0.2, 4) }).unwrap();
+        let [writers, readers] = worked.waits.map(Option::unwrap);
+        assert!(readers.count > writers.count && writers.count > 0, "{worked:?}");
+        assert!(readers.mean > 0.0 && readers.mean <= readers.max as f64, "{worked:?}");
+        assert!(run(None, &shares(0.0, 2)).unwrap().waits[0].is_none());
+    }
+
+    #[test]
+    fn a_lock_that_lets_some_in_beside_a_writer_is_found_out() {
+        unsafe extern "C" fn open(_lock: *mut c_void, _node: *mut c_void) {}
+        let (std, _) = Subject::Rw("std".into()).calls(None).unwrap();
+        let readers = rw::Calls { read_lock: open, read_unlock: open, ..std };
+        let writers = rw::Calls { write: Calls { lock: open, unlock: open, ..std.write }, ..std };
+        let task = Task { throughput_ns: 50_000_000, latency_ns: 50_000_000, ..shares(0.2, 4) };
+        for calls in [readers, writers] {
+            // Sections so long that even on one CPU some thread is preempted in one.
+            let found = (0..100).any(|_| {
+                let thinks = Thinks { steps: 20, vary: false };
+                let body =
+                    Shares { below: threshold(0.2), read_steps: 1_000_000, write_steps: 1_000_000, thinks };
+                let lock = Driven { calls, patience: Duration::from_secs(60) };
+                drive(lock, &task, &Hogs::none(), 1, true, body)
+                    .is_err_and(|error| error.to_string().contains("does not exclude"))
+            });
+            assert!(found, "what nobody should have seen went unnoticed");
+        }
+    }
+
+    #[test]
+    fn symbols_are_driven_and_a_probe_looks_on() {
+        for kind in [Kind::Mutex, Kind::Adaptive, Kind::Spin] {
+            let probe = kind == Kind::Mutex;
+            let task = Task { lock: Subject::Symbols(kind), probe, latency_ns: 0, ..task(WORK) };
+            let worked = run(None, &task).unwrap();
+            assert!(worked.measured.operations > 0);
+            assert_eq!(worked.gaps.is_some_and(|gaps| gaps.held.count > 0), probe);
+        }
     }
 
     /// An empty bucket, as zeroed memory has it.
@@ -1047,7 +1275,7 @@ mod tests {
 
     #[test]
     fn few_keys_are_most_of_the_traffic_and_every_bucket_has_some() {
-        let table = Table::new(100, 10_000, 0.99, 0).unwrap();
+        let table = Table::new(100, 10_000, 0.99, Thinks { steps: 0, vary: true }).unwrap();
         let popular = table.keys.iter().filter(|&&key| key <= 10).count() as f64 / DRAWN as f64;
         // By the law 0.30 of it: the sum of 1/k^0.99 over ten keys, of that over ten thousand.
         assert!((0.28..=0.32).contains(&popular), "{popular}");
