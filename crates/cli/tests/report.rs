@@ -161,6 +161,7 @@ fn outcome(point: &Point, peer: &Peer, number: usize, round: usize) -> Outcome {
             p999: (wait * 4.0) as u64,
             max: (wait * 30.0) as u64,
             count: 10_000,
+            mean: wait,
         },
     })
 }
