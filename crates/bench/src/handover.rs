@@ -122,9 +122,10 @@ impl Preset for Options {
 
     fn tables(&self, rows: &Rows) -> Vec<Table> {
         use Column::{Label, Median, Spread};
+        let (lock, threads) = (Label("lock", "lock"), Label("threads", "threads"));
         let columns = [
-            Label("lock", "lock"),
-            Label("threads", "threads"),
+            lock,
+            threads,
             Median("acquisitions/s", "throughput", 1.0, 0),
             Spread("throughput", 1.0, 0),
             Median("of glibc", "of_glibc", 1.0, 2),

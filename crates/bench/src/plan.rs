@@ -802,12 +802,12 @@ pub(crate) mod tests {
 
     #[test]
     fn a_ratio_lies_within_its_own_spread() {
-        let mut plan_of = |own: [f64; 3], other: [f64; 3]| {
+        let ratio_of = |own: [f64; 3], other: [f64; 3]| {
             let a: Vec<_> = own.map(Some).to_vec();
             let b: Vec<_> = other.map(Some).to_vec();
             Summary::of_pairs(&a, &b, |a, b| a / b).unwrap()
         };
-        let ratio = plan_of([0.98, 2.0, 3.0], [1.0, 2.1, 3.2]);
+        let ratio = ratio_of([0.98, 2.0, 3.0], [1.0, 2.1, 3.2]);
         assert!(ratio.min <= ratio.median && ratio.median <= ratio.max, "{ratio:?}");
     }
 

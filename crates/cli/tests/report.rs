@@ -68,20 +68,8 @@ fn made_up(rounds: usize) -> tempfile::TempDir {
 
 fn run(rounds: usize) -> Run {
     let point = |kind: Kind, threads: usize, critical_us: f64, think_us: f64| Point {
-        kind,
         name: format!("{}: {threads} threads, section {critical_us} µs, think {think_us} µs", kind.name()),
-        threads,
-        critical_us,
-        think_us,
-        seconds: 0.2,
-        latency_seconds: 0.1,
-        long_us: (kind == Kind::Modal).then_some(200.0),
-        sleep_us: (kind == Kind::SleepingHolder).then_some(1000.0),
-        share: matches!(kind, Kind::Modal | Kind::SleepingHolder).then_some(0.01),
-        locks: matches!(kind, Kind::Buckets | Kind::LockBench).then_some(100),
-        exponent: (kind == Kind::Buckets).then_some(0.9),
-        keys: (kind == Kind::Buckets).then_some(10_000),
-        operations: (kind == Kind::LockBench).then_some(10_000),
+        ..Point::new(kind, threads, critical_us, think_us)
     };
     let mut points = Vec::new();
     for critical in CRITICAL {
@@ -167,6 +155,7 @@ fn outcome(point: &Point, peer: &Peer, number: usize, round: usize) -> Outcome {
             p999: (wait * 4.0) as u64,
             max: (wait * 30.0) as u64,
             count: 10_000,
+            mean: wait,
         },
     })
 }

@@ -16,120 +16,54 @@ use poundlock_textbook::{BackOff, Mcs, Spinlock, TestAndSet, Ticket};
 use crate::rust::{Lock, Reading, Writing, calls, rw_calls};
 use crate::{Calls, Entry, rw};
 
+/// Puts one of our locks behind functions: its type, how it is made, locked and unlocked.
+macro_rules! lock {
+    ([$($generics:tt)*] $type:ty, $make:expr, |$l:ident| $lock:expr, $unlock:expr) => {
+        impl<$($generics)*> Lock for $type {
+            type Kept = ();
+
+            fn new() -> Self {
+                // Else the first thread that has to wait would find out about the machine.
+                poundlock_linux::init();
+                $make
+            }
+
+            #[inline(always)]
+            fn lock(&'static self) {
+                let $l = &self.0;
+                $lock;
+            }
+
+            #[inline(always)]
+            unsafe fn unlock(&'static self, (): ()) {
+                let $l = &self.0;
+                $unlock;
+            }
+        }
+    };
+}
+
 /// The queued adaptive mutex in a variant.
 struct Adapting<V>(RawAdaptive<Linux>, PhantomData<fn() -> V>);
-
-impl<V: Variant> Lock for Adapting<V> {
-    type Kept = ();
-
-    fn new() -> Self {
-        // Else the first thread that has to wait would find out about the machine.
-        poundlock_linux::init();
-        Adapting(RawAdaptive::new(), PhantomData)
-    }
-
-    #[inline(always)]
-    fn lock(&'static self) {
-        self.0.lock::<V>();
-    }
-
-    #[inline(always)]
-    unsafe fn unlock(&'static self, (): ()) {
-        self.0.unlock::<V>();
-    }
-}
-
 /// The default mutex.
 struct Poundlock(RawPoundlock<Linux>);
-
-impl Lock for Poundlock {
-    type Kept = ();
-
-    fn new() -> Self {
-        // As for `Adapting`.
-        poundlock_linux::init();
-        Poundlock(RawPoundlock::new())
-    }
-
-    #[inline(always)]
-    fn lock(&'static self) {
-        self.0.lock();
-    }
-
-    #[inline(always)]
-    unsafe fn unlock(&'static self, (): ()) {
-        self.0.unlock();
-    }
-}
-
 /// The hand-off mutex with a policy.
 struct HandingOff<S>(RawHandoff<Linux>, PhantomData<fn() -> S>);
-
-impl<S: Policy> Lock for HandingOff<S> {
-    type Kept = ();
-
-    fn new() -> Self {
-        // As for `Adapting`.
-        poundlock_linux::init();
-        HandingOff(RawHandoff::new(), PhantomData)
-    }
-
-    #[inline(always)]
-    fn lock(&'static self) {
-        self.0.lock::<S>();
-    }
-
-    #[inline(always)]
-    unsafe fn unlock(&'static self, (): ()) {
-        self.0.unlock();
-    }
-}
-
-/// A form of the queue spinlock.
-struct Queueing<F, L: Layout = Small>(RawSpin<Linux, L>, PhantomData<fn() -> F>);
-
-impl<F: ChosenForm, L: Layout + 'static> Lock for Queueing<F, L> {
-    type Kept = ();
-
-    fn new() -> Self {
-        // As for `Adapting`.
-        poundlock_linux::init();
-        Queueing(RawSpin::new(), PhantomData)
-    }
-
-    #[inline(always)]
-    fn lock(&'static self) {
-        self.0.lock::<F>();
-    }
-
-    #[inline(always)]
-    unsafe fn unlock(&'static self, (): ()) {
-        self.0.unlock::<F>();
-    }
-}
-
 /// The recursive hand-off mutex, with the policy that it has if none is named.
 struct Recursive(Handoff<Linux>);
+/// A form of the queue spinlock in a layout.
+struct Queueing<F, L: Layout = Small>(RawSpin<Linux, L>, PhantomData<fn() -> F>);
 
-impl Lock for Recursive {
-    type Kept = ();
-
-    fn new() -> Self {
-        // As for `Adapting`.
-        poundlock_linux::init();
-        Recursive(Handoff::new())
-    }
-
-    #[inline(always)]
-    fn lock(&'static self) {
-        self.0.lock::<Fixed>();
-    }
-
-    #[inline(always)]
-    unsafe fn unlock(&'static self, (): ()) {
-        self.0.unlock();
-    }
-}
+lock!([V: Variant] Adapting<V>, Adapting(RawAdaptive::new(), PhantomData), |l| l.lock::<V>(), l.unlock::<V>());
+lock!([] Poundlock, Poundlock(RawPoundlock::new()), |l| l.lock(), l.unlock());
+lock!([S: Policy] HandingOff<S>, HandingOff(RawHandoff::new(), PhantomData), |l| l.lock::<S>(), l.unlock());
+lock!([] Recursive, Recursive(Handoff::new()), |l| l.lock::<Fixed>(), l.unlock());
+lock!(
+    [F: ChosenForm, L: Layout + 'static] Queueing<F, L>,
+    Queueing(RawSpin::new(), PhantomData),
+    |l| l.lock::<F>(),
+    l.unlock::<F>()
+);
 
 /// A textbook spinlock.
 struct Textbook<S>(S);
@@ -138,7 +72,6 @@ impl<S: Spinlock + 'static> Lock for Textbook<S> {
     type Kept = S::Token;
 
     fn new() -> Self {
-        // As for `Adapting`.
         poundlock_linux::init();
         Textbook(S::default())
     }
@@ -155,94 +88,30 @@ impl<S: Spinlock + 'static> Lock for Textbook<S> {
 }
 
 /// The default mutex, which readers take as writers do.
-struct Alike(Poundlock);
+type Alike = RawPoundlock<Linux>;
 
-impl Lock for Writing<Alike> {
-    type Kept = ();
-
-    fn new() -> Self {
-        Writing(Alike(Poundlock::new()))
-    }
-
-    #[inline(always)]
-    fn lock(&'static self) {
-        self.0.0.lock();
-    }
-
-    #[inline(always)]
-    unsafe fn unlock(&'static self, (): ()) {
-        // SAFETY: the caller holds the lock.
-        unsafe { self.0.0.unlock(()) };
-    }
-}
-
-impl Lock for Reading<Alike> {
-    type Kept = ();
-
-    fn new() -> Self {
-        Reading(Alike(Poundlock::new()))
-    }
-
-    #[inline(always)]
-    fn lock(&'static self) {
-        self.0.0.lock();
-    }
-
-    #[inline(always)]
-    unsafe fn unlock(&'static self, (): ()) {
-        // SAFETY: the caller holds the lock.
-        unsafe { self.0.0.unlock(()) };
-    }
-}
+lock!([] Writing<Alike>, Writing(RawPoundlock::new()), |l| l.lock(), l.unlock());
+lock!([] Reading<Alike>, Reading(RawPoundlock::new()), |l| l.lock(), l.unlock());
 
 /// The readers-writer lock with a policy, the one of this number in [`rwlock::Preference::ALL`].
 struct Sharing<const POLICY: usize>(RawRwLock<Linux>);
 
 impl<const POLICY: usize> Sharing<POLICY> {
     const POLICY: rwlock::Preference = rwlock::Preference::ALL[POLICY];
-
-    fn new() -> Self {
-        // As for `Adapting`.
-        poundlock_linux::init();
-        Sharing(RawRwLock::new())
-    }
 }
 
-impl<const POLICY: usize> Lock for Writing<Sharing<POLICY>> {
-    type Kept = ();
-
-    fn new() -> Self {
-        Writing(Sharing::new())
-    }
-
-    #[inline(always)]
-    fn lock(&'static self) {
-        self.0.0.lock_write(Sharing::<POLICY>::POLICY);
-    }
-
-    #[inline(always)]
-    unsafe fn unlock(&'static self, (): ()) {
-        self.0.0.unlock_write();
-    }
-}
-
-impl<const POLICY: usize> Lock for Reading<Sharing<POLICY>> {
-    type Kept = ();
-
-    fn new() -> Self {
-        Reading(Sharing::new())
-    }
-
-    #[inline(always)]
-    fn lock(&'static self) {
-        self.0.0.lock_read(Sharing::<POLICY>::POLICY);
-    }
-
-    #[inline(always)]
-    unsafe fn unlock(&'static self, (): ()) {
-        self.0.0.unlock_read();
-    }
-}
+lock!(
+    [const POLICY: usize] Writing<Sharing<POLICY>>,
+    Writing(Sharing(RawRwLock::new())),
+    |l| l.0.lock_write(Sharing::<POLICY>::POLICY),
+    l.0.unlock_write()
+);
+lock!(
+    [const POLICY: usize] Reading<Sharing<POLICY>>,
+    Reading(Sharing(RawRwLock::new())),
+    |l| l.0.lock_read(Sharing::<POLICY>::POLICY),
+    l.0.unlock_read()
+);
 
 /// A mutex of the list; `None` for the one that is not ours.
 const fn mutex(lock: LockName) -> Option<Calls> {

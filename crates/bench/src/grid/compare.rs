@@ -589,20 +589,8 @@ mod tests {
 
     fn point(kind: Kind, threads: usize, critical_us: f64) -> Point {
         Point {
-            kind,
             name: format!("{}, {threads} threads, {critical_us} us", kind.name()),
-            threads,
-            critical_us,
-            think_us: 1.0,
-            seconds: 1.0,
-            latency_seconds: 1.0,
-            long_us: None,
-            sleep_us: None,
-            share: None,
-            locks: None,
-            exponent: None,
-            keys: None,
-            operations: None,
+            ..Point::new(kind, threads, critical_us, 1.0)
         }
     }
 
@@ -636,7 +624,7 @@ mod tests {
             jain: 1.0,
             unserved: 0,
             others: Some(0.0),
-            wait: Wait { p50: 10, p99: 20, p999: 1000, max: 2000, count: 5000 },
+            wait: Wait { p50: 10, p99: 20, p999: 1000, max: 2000, count: 5000, mean: 15.0 },
         };
         Sample { point, lock: lock.into(), round, outcome: Outcome::Measured(measured) }
     }

@@ -117,24 +117,10 @@ impl Options {
         if self.threads.is_empty() { own } else { &self.threads }.iter().copied()
     }
 
-    fn point(&self, kind: Kind, threads: usize) -> Point {
+    fn point(&self, kind: Kind, threads: usize, critical_us: f64, think_us: f64) -> Point {
         let (throughput, latency) = lengths(kind, threads);
-        Point {
-            kind,
-            name: String::new(),
-            threads,
-            critical_us: 0.0,
-            think_us: 0.0,
-            seconds: self.seconds * throughput,
-            latency_seconds: self.seconds * latency,
-            long_us: None,
-            sleep_us: None,
-            share: None,
-            locks: None,
-            exponent: None,
-            keys: None,
-            operations: None,
-        }
+        let (seconds, latency_seconds) = (self.seconds * throughput, self.seconds * latency);
+        Point { seconds, latency_seconds, ..Point::new(kind, threads, critical_us, think_us) }
     }
 
     fn grid(&self) -> Vec<Point> {
@@ -143,9 +129,7 @@ impl Options {
             for &critical_us in &self.critical_us {
                 points.extend(self.think_us.iter().map(|&think_us| Point {
                     name: format!("{}, {critical_us} us, think {think_us} us", count(threads)),
-                    critical_us,
-                    think_us,
-                    ..self.point(Kind::Grid, threads)
+                    ..self.point(Kind::Grid, threads, critical_us, think_us)
                 }));
             }
         }
@@ -153,23 +137,14 @@ impl Options {
     }
 
     fn scenario(&self, kind: Kind, threads: usize) -> Point {
-        let point = Point {
-            name: format!("{}, {}", kind.name(), count(threads)),
-            think_us: 1.0,
-            ..self.point(kind, threads)
+        let (critical_us, think_us) = match kind {
+            Kind::Modal => (0.2, 1.0),
+            Kind::SleepingHolder | Kind::Hogs => (2.0, 1.0),
+            Kind::Buckets => (0.0, 0.4),
+            Kind::Grid | Kind::LockBench => (0.0, 1.0),
         };
-        match kind {
-            Kind::Modal => Point { critical_us: 0.2, long_us: Some(200.0), share: Some(0.01), ..point },
-            Kind::SleepingHolder => {
-                Point { critical_us: 2.0, sleep_us: Some(100.0), share: Some(0.01), ..point }
-            }
-            Kind::Hogs => Point { critical_us: 2.0, ..point },
-            // Ten thousand keys, three in ten operations on the ten most popular of them.
-            Kind::Buckets => {
-                Point { think_us: 0.4, locks: Some(100), keys: Some(10_000), exponent: Some(0.99), ..point }
-            }
-            Kind::Grid | Kind::LockBench => point,
-        }
+        let name = format!("{}, {}", kind.name(), count(threads));
+        Point { name, ..self.point(kind, threads, critical_us, think_us) }
     }
 
     /// Contention from extreme to none, in the shape of the benchmark `lock-bench` of Rust's mutexes.
@@ -180,9 +155,7 @@ impl Options {
             points.extend(cases.map(|(contention, locks)| Point {
                 name: format!("lock-bench, {contention} contention: {}, {locks} locks", count(threads)),
                 locks: Some(locks),
-                // So many that no thread makes all of its own in a time slice: then there would be no contention.
-                operations: Some(500_000),
-                ..self.point(Kind::LockBench, threads)
+                ..self.point(Kind::LockBench, threads, 0.0, 0.0)
             }));
         }
         points

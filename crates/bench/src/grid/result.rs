@@ -177,6 +177,31 @@ pub struct Point {
     pub operations: Option<u64>,
 }
 
+impl Point {
+    /// Work of a kind as a full run has it, unnamed, for a second and a half.
+    pub fn new(kind: Kind, threads: usize, critical_us: f64, think_us: f64) -> Point {
+        let buckets = kind == Kind::Buckets;
+        Point {
+            kind,
+            name: String::new(),
+            threads,
+            critical_us,
+            think_us,
+            seconds: 1.0,
+            latency_seconds: 0.5,
+            long_us: (kind == Kind::Modal).then_some(200.0),
+            sleep_us: (kind == Kind::SleepingHolder).then_some(100.0),
+            share: matches!(kind, Kind::Modal | Kind::SleepingHolder).then_some(0.01),
+            locks: matches!(kind, Kind::Buckets | Kind::LockBench).then_some(100),
+            // Ten thousand keys, three in ten operations on the ten most popular of them.
+            exponent: buckets.then_some(0.99),
+            keys: buckets.then_some(10_000),
+            // So many that no thread makes all of its own in a time slice: then there would be no contention.
+            operations: (kind == Kind::LockBench).then_some(500_000),
+        }
+    }
+}
+
 /// A measurement: a line of `samples.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {

@@ -24,20 +24,9 @@ fn peer(name: &str, ours: bool, spins: bool) -> Peer {
 
 fn point(kind: Kind, threads: usize, critical_us: f64, think_us: f64) -> Point {
     Point {
-        kind,
         name: format!("{}: {threads} threads, section {critical_us} us, think {think_us} us", kind.name()),
-        threads,
-        critical_us,
-        think_us,
-        seconds: 0.2,
-        latency_seconds: 0.1,
-        long_us: (kind == Kind::Modal).then_some(200.0),
         sleep_us: (kind == Kind::SleepingHolder).then_some(1000.0),
-        share: matches!(kind, Kind::Modal | Kind::SleepingHolder).then_some(0.01),
-        locks: matches!(kind, Kind::Buckets | Kind::LockBench).then_some(100),
-        exponent: (kind == Kind::Buckets).then_some(0.9),
-        keys: (kind == Kind::Buckets).then_some(10_000),
-        operations: (kind == Kind::LockBench).then_some(10_000),
+        ..Point::new(kind, threads, critical_us, think_us)
     }
 }
 
@@ -103,7 +92,7 @@ fn measured(rate: f64) -> Measured {
         jain: 0.95,
         unserved: 0,
         others: Some(0.02),
-        wait: Wait { p50: 100, p99: 10_000, p999: 1_000_000, max: 90_000_000, count: 1000 },
+        wait: Wait { p50: 100, p99: 10_000, p999: 1_000_000, max: 90_000_000, count: 1000, mean: 500.0 },
     }
 }
 
