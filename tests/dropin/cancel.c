@@ -1,5 +1,5 @@
-// Waiting on a condition variable is a cancellation point, and the mutex is held again when the cleanup handlers run.
-// Taking a mutex is none, and no other call here is.
+// Waiting on a condition variable is a cancellation point, and the mutex is held again when the cleanup
+// handlers run. Taking a mutex is none, and no other call here is.
 #include "check.h"
 #include <threads.h>
 
@@ -277,8 +277,8 @@ static void type_is_kept(void) {
     }
 }
 
-// POSIX does not promise that a thread may wait like this; with glibc it may, once it sleeps: until then it may be cancelled
-// between the release of the mutex and the place from which glibc takes it again.
+// POSIX does not promise that a thread may wait like this; with glibc it may, once it sleeps: until then it
+// may be cancelled between the release of the mutex and the place from which glibc takes it again.
 static void *waits_asynchronously(void *unused) {
     int old;
     OK(pthread_mutex_lock(&m));

@@ -1,5 +1,6 @@
-// Cancellation that races with a signal. POSIX: a waiter that is cancelled takes no signal with it while another thread
-// waits. So one signal, sent while one of two waiters is being cancelled, reaches one of them for certain.
+// Cancellation that races with a signal. POSIX: a waiter that is cancelled takes no signal with it while
+// another thread waits. So one signal, sent while one of two waiters is being cancelled, reaches one of them
+// for certain.
 #include "check.h"
 
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;

@@ -1,8 +1,8 @@
 // What every program in this directory shares: checks that name the first wrong result and stop there.
 //
-// A program prints nothing on standard output, exits 0 when every result was right, and otherwise writes one line to
-// standard error and exits 1 (or 99 when its own time limit ran out). Nothing here uses stdio: its locks and buffers
-// would come between the program and what it tests.
+// A program prints nothing on standard output, exits 0 when every result was right, and otherwise writes one
+// line to standard error and exits 1 (or 99 when its own time limit ran out). Nothing here uses stdio: its
+// locks and buffers would come between the program and what it tests.
 #ifndef DROPIN_CHECK_H
 #define DROPIN_CHECK_H
 
@@ -50,37 +50,37 @@ UNUSED __attribute__((noreturn, format(printf, 3, 4))) static void die(const cha
 
 #define FAIL(...) die(__FILE__, __LINE__, __VA_ARGS__)
 
-#define CHECK(condition, ...)                                                                                          \
-    do {                                                                                                               \
-        if (!(condition)) FAIL(__VA_ARGS__);                                                                           \
+#define CHECK(condition, ...)                                                                                \
+    do {                                                                                                     \
+        if (!(condition)) FAIL(__VA_ARGS__);                                                                 \
     } while (0)
 
 #define STR_(x) #x
 
 // `call` returns `want` and leaves errno alone.
-#define CALL(call, want)                                                                                               \
-    do {                                                                                                               \
-        errno = ERRNO_SENTINEL;                                                                                        \
-        int got_ = (call);                                                                                             \
-        int errno_ = errno;                                                                                            \
-        int want_ = (want);                                                                                            \
-        if (got_ != want_)                                                                                             \
-            FAIL("%s: got %d (%s), expected %d (%s)", #call, got_, strerror(got_), want_, strerror(want_));            \
-        if (errno_ != ERRNO_SENTINEL) FAIL("%s: changed errno to %d (%s)", #call, errno_, strerror(errno_));           \
+#define CALL(call, want)                                                                                     \
+    do {                                                                                                     \
+        errno = ERRNO_SENTINEL;                                                                              \
+        int got_ = (call);                                                                                   \
+        int errno_ = errno;                                                                                  \
+        int want_ = (want);                                                                                  \
+        if (got_ != want_)                                                                                   \
+            FAIL("%s: got %d (%s), expected %d (%s)", #call, got_, strerror(got_), want_, strerror(want_));  \
+        if (errno_ != ERRNO_SENTINEL) FAIL("%s: changed errno to %d (%s)", #call, errno_, strerror(errno_)); \
     } while (0)
 
 #define OK(call) CALL(call, 0)
 
 // For calls that are not under test and may set errno.
-#define MUST(call)                                                                                                     \
-    do {                                                                                                               \
-        int got_ = (call);                                                                                             \
-        if (got_ != 0) FAIL("%s: got %d (%s), expected 0", #call, got_, strerror(got_));                               \
+#define MUST(call)                                                                                           \
+    do {                                                                                                     \
+        int got_ = (call);                                                                                   \
+        if (got_ != 0) FAIL("%s: got %d (%s), expected 0", #call, got_, strerror(got_));                     \
     } while (0)
 
-#define SYS(call)                                                                                                      \
-    do {                                                                                                               \
-        if ((call) == -1) FAIL("%s: %s", #call, strerror(errno));                                                      \
+#define SYS(call)                                                                                            \
+    do {                                                                                                     \
+        if ((call) == -1) FAIL("%s: %s", #call, strerror(errno));                                            \
     } while (0)
 
 #define STAGE(text) (current_stage = (text))
@@ -173,14 +173,15 @@ UNUSED static void crowd(int count, void *(*body)(void *)) {
     for (int i = 0; i < count; i++) join(threads[i]);
 }
 
-// What one thread does at a time: whoever begins finds two places alike, and makes them differ during `pause`.
-#define ALONE(first, second, pause)                                                                                    \
-    do {                                                                                                               \
-        long v_ = (first);                                                                                             \
-        CHECK(v_ == (second), "two holders at once");                                                                  \
-        (first) = v_ + 1;                                                                                              \
-        pause;                                                                                                         \
-        (second) = v_ + 1;                                                                                             \
+// What one thread does at a time: whoever begins finds two places alike, and makes them differ during
+// `pause`.
+#define ALONE(first, second, pause)                                                                          \
+    do {                                                                                                     \
+        long v_ = (first);                                                                                   \
+        CHECK(v_ == (second), "two holders at once");                                                        \
+        (first) = v_ + 1;                                                                                    \
+        pause;                                                                                               \
+        (second) = v_ + 1;                                                                                   \
     } while (0)
 
 UNUSED static pid_t thread_id(void) { return (pid_t)syscall(SYS_gettid); }

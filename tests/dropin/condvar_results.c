@@ -1,5 +1,5 @@
-// What each call on a condition variable returns, on each clock, with each type of mutex; and that the mutex is held
-// afterwards, to the depth it had, whatever was returned.
+// What each call on a condition variable returns, on each clock, with each type of mutex; and that the mutex
+// is held afterwards, to the depth it had, whatever was returned.
 #include "check.h"
 
 static const clockid_t clocks[] = {CLOCK_REALTIME, CLOCK_MONOTONIC};
@@ -14,17 +14,17 @@ static void held(pthread_mutex_t *m) {
 }
 
 // A wait with nobody to signal ends with ETIMEDOUT; POSIX lets it end early with 0, now and then.
-#define TIMES_OUT(call)                                                                                                \
-    do {                                                                                                               \
-        int spurious_ = 0;                                                                                             \
-        for (;;) {                                                                                                     \
-            errno = ERRNO_SENTINEL;                                                                                    \
-            int result_ = (call);                                                                                      \
-            CHECK(errno == ERRNO_SENTINEL, "%s: changed errno to %d", #call, errno);                                   \
-            if (result_ == ETIMEDOUT) break;                                                                           \
-            CHECK(result_ == 0, "%s: got %d (%s), expected ETIMEDOUT", #call, result_, strerror(result_));             \
-            CHECK(++spurious_ < 5, "%s: woke %d times without a signal", #call, spurious_);                            \
-        }                                                                                                              \
+#define TIMES_OUT(call)                                                                                      \
+    do {                                                                                                     \
+        int spurious_ = 0;                                                                                   \
+        for (;;) {                                                                                           \
+            errno = ERRNO_SENTINEL;                                                                          \
+            int result_ = (call);                                                                            \
+            CHECK(errno == ERRNO_SENTINEL, "%s: changed errno to %d", #call, errno);                         \
+            if (result_ == ETIMEDOUT) break;                                                                 \
+            CHECK(result_ == 0, "%s: got %d (%s), expected ETIMEDOUT", #call, result_, strerror(result_));   \
+            CHECK(++spurious_ < 5, "%s: woke %d times without a signal", #call, spurious_);                  \
+        }                                                                                                    \
     } while (0)
 
 static void times(pthread_cond_t *c, pthread_mutex_t *m, clockid_t own_clock) {

@@ -1,5 +1,5 @@
-// Forced unwinding through C++ frames: a thread that is cancelled while it waits, or that calls pthread_exit with locks
-// held, runs the destructors on its way, with the mutex held until a destructor unlocks it.
+// Forced unwinding through C++ frames: a thread that is cancelled while it waits, or that calls pthread_exit
+// with locks held, runs the destructors on its way, with the mutex held until a destructor unlocks it.
 #include "check.h"
 #include <condition_variable>
 #include <cxxabi.h>

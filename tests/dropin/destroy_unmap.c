@@ -1,6 +1,6 @@
-// A mutex that protects the life of its own memory: whoever finds that it is the last one unlocks, destroys and unmaps
-// it. POSIX promises that this works. An unlock that touches the mutex after another thread could lock it is a
-// SIGSEGV here: each mutex has a page of its own, which is gone the moment it is destroyed.
+// A mutex that protects the life of its own memory: whoever finds that it is the last one unlocks, destroys
+// and unmaps it. POSIX promises that this works. An unlock that touches the mutex after another thread could
+// lock it is a SIGSEGV here: each mutex has a page of its own, which is gone the moment it is destroyed.
 //
 // The same for a condition variable destroyed straight after a broadcast, as in POSIX's own example.
 #include "check.h"
@@ -68,8 +68,8 @@ static void *user(void *number) {
     return NULL;
 }
 
-// One thread waits for the mutex that the other holds, gets it, and unmaps it while the other is still on its way out
-// of unlock.
+// One thread waits for the mutex that the other holds, gets it, and unmaps it while the other is still on its
+// way out of unlock.
 static sem_t handed, taken;
 
 static void *receiver(void *unused) {
@@ -100,8 +100,8 @@ static void *giver(void *unused) {
     return unused;
 }
 
-// POSIX, pthread_cond_destroy: "a condition variable can be destroyed immediately after all the threads that are
-// blocked on it are awakened", the woken being still inside the wait.
+// POSIX, pthread_cond_destroy: "a condition variable can be destroyed immediately after all the threads that
+// are blocked on it are awakened", the woken being still inside the wait.
 static void *waits_in_it(void *argument) {
     struct object *o = (struct object *)argument;
     OK(pthread_mutex_lock(&o->m));
@@ -138,7 +138,8 @@ static void cond_destroyed_after_broadcast(int n) {
     for (int i = 0; i < n; i++) join(ids[i]);
 }
 
-// A condition variable in a page of its own, unmapped straight after destroy, by a thread that does not hold the mutex.
+// A condition variable in a page of its own, unmapped straight after destroy, by a thread that does not hold
+// the mutex.
 static pthread_mutex_t outer = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t *volatile paged;
 static volatile int waiting, told;

@@ -1,6 +1,6 @@
 // Locks before main, at the earliest moments there are: in .preinit_array, which runs before every library's
-// constructor, and in the constructor of a library that the program is linked with (early_lib.c; linked once as it is
-// and once with -z initfirst), which also starts threads that contend.
+// constructor, and in the constructor of a library that the program is linked with (early_lib.c; linked once
+// as it is and once with -z initfirst), which also starts threads that contend.
 #include "check.h"
 
 extern int early_state;

@@ -1,6 +1,6 @@
-// Mutual exclusion between every call that takes a mutex: lock, trylock, both timed ones, C11's, the way back from a
-// condition variable, and recursive use. A call that escapes to another implementation than its sisters breaks it at
-// once. Each type; more threads than CPUs.
+// Mutual exclusion between every call that takes a mutex: lock, trylock, both timed ones, C11's, the way back
+// from a condition variable, and recursive use. A call that escapes to another implementation than its
+// sisters breaks it at once. Each type; more threads than CPUs.
 #include "check.h"
 #include <threads.h>
 

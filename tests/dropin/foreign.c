@@ -1,6 +1,6 @@
-// Robust, priority-inheriting, priority-protected and process-shared mutexes, and condition variables used with them,
-// belong to glibc from the start of their life to its end, beside ordinary ones in the same memory and on the same
-// condition variables.
+// Robust, priority-inheriting, priority-protected and process-shared mutexes, and condition variables used
+// with them, belong to glibc from the start of their life to its end, beside ordinary ones in the same memory
+// and on the same condition variables.
 #include "check.h"
 #include <sys/mman.h>
 
@@ -35,9 +35,9 @@ static void *elsewhere_times_out(void *m) {
     return NULL;
 }
 
-#define ELSEWHERE(body, m, want)                                                                                       \
-    do {                                                                                                               \
-        long got_ = (long)join(spawn(body, m));                                                                        \
+#define ELSEWHERE(body, m, want)                                                                             \
+    do {                                                                                                     \
+        long got_ = (long)join(spawn(body, m));                                                              \
         CHECK(got_ == (want), "%s: got %ld (%s), expected %s", #body, got_, strerror((int)got_), strerror(want));      \
     } while (0)
 
@@ -63,7 +63,8 @@ static void results(pthread_mutex_t *m, int type, int features) {
     OK(pthread_mutex_unlock(m));
 }
 
-// --- contention -----------------------------------------------------------------------------------------------------
+// --- contention
+// -----------------------------------------------------------------------------------------------------
 
 static pthread_mutex_t *shared;
 static pthread_cond_t *shared_cond;
@@ -119,7 +120,8 @@ static void turns(pthread_cond_t *c, pthread_mutex_t *m, long n) {
     OK(pthread_mutex_unlock(m));
 }
 
-// --- robust ---------------------------------------------------------------------------------------------------------
+// --- robust
+// ---------------------------------------------------------------------------------------------------------
 
 static void *dies_holding(void *m) {
     OK(pthread_mutex_lock((pthread_mutex_t *)m));
@@ -203,7 +205,8 @@ static void robust(int type, int features) {
     OK(pthread_mutex_destroy(&robust_mutex));
 }
 
-// --- priority protection --------------------------------------------------------------------------------------------
+// --- priority protection
+// --------------------------------------------------------------------------------------------
 
 static void *in_real_time(void *unused) {
     pthread_mutexattr_t attribute;

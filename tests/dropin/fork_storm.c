@@ -1,5 +1,6 @@
-// A thousand forks from a program whose other threads hammer the same mutexes and condition variable all the time, with
-// the pthread_atfork pattern: prepare takes the locks, parent and child give them back. Each child then uses them.
+// A thousand forks from a program whose other threads hammer the same mutexes and condition variable all the
+// time, with the pthread_atfork pattern: prepare takes the locks, parent and child give them back. Each child
+// then uses them.
 #include "check.h"
 #include <sched.h>
 

@@ -1,5 +1,5 @@
-// Waiters that give up from every place in the queue, beside others that stay; and trylock and timed locks against a
-// queue: nobody is lost, and nothing of those who left stays behind.
+// Waiters that give up from every place in the queue, beside others that stay; and trylock and timed locks
+// against a queue: nobody is lost, and nothing of those who left stays behind.
 #include "check.h"
 
 enum { STAY = 4, LEAVE = 6, HAMMERS = 6 };

@@ -1,5 +1,6 @@
-// Every type of mutex, made in every way, and what each call on it returns: while it is free, while the caller holds
-// it, while another thread holds it, and after it was destroyed. First in a process with one thread, then with two.
+// Every type of mutex, made in every way, and what each call on it returns: while it is free, while the
+// caller holds it, while another thread holds it, and after it was destroyed. First in a process with one
+// thread, then with two.
 #include "check.h"
 
 static int recursive(const struct mutex_kind *kind) { return kind->type == PTHREAD_MUTEX_RECURSIVE; }
@@ -26,7 +27,8 @@ static void free_mutex(pthread_mutex_t *m, const struct mutex_kind *kind) {
         OK(pthread_mutex_clocklock(m, clocks[c], &past));
         OK(pthread_mutex_unlock(m));
     }
-    // POSIX: "the validity of the abstime parameter need not be checked if the mutex can be locked immediately".
+    // POSIX: "the validity of the abstime parameter need not be checked if the mutex can be locked
+    // immediately".
     for (int i = 0; i < 3; i++) {
         OK(pthread_mutex_timedlock(m, &bad_nanoseconds[i]));
         OK(pthread_mutex_unlock(m));

@@ -1,5 +1,5 @@
-// A program linked long ago: it asks for GLIBC_2.2.5 of what has newer versions today, and for the names with leading
-// underscores. What it locks by those is locked for all, and the other way round.
+// A program linked long ago: it asks for GLIBC_2.2.5 of what has newer versions today, and for the names with
+// leading underscores. What it locks by those is locked for all, and the other way round.
 #include "check.h"
 
 #if defined __x86_64__

@@ -1,5 +1,5 @@
-// Process-shared mutexes and condition variables in memory shared with children: exclusion, signals both ways, owners
-// that are killed; and ordinary mutexes in the same pages.
+// Process-shared mutexes and condition variables in memory shared with children: exclusion, signals both
+// ways, owners that are killed; and ordinary mutexes in the same pages.
 #include "check.h"
 #include <sys/mman.h>
 

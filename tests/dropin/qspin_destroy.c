@@ -1,6 +1,6 @@
-// A spinlock that protects the life of its own memory: whoever finds that it is the last one unlocks, destroys, and frees
-// or unmaps it, while the others may still be on their way out of unlock. One that touches the lock after another thread
-// could take it is a SIGSEGV here, or a memory checker's error.
+// A spinlock that protects the life of its own memory: whoever finds that it is the last one unlocks,
+// destroys, and frees or unmaps it, while the others may still be on their way out of unlock. One that
+// touches the lock after another thread could take it is a SIGSEGV here, or a memory checker's error.
 #include "check.h"
 #include <sys/mman.h>
 

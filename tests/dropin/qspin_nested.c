@@ -1,7 +1,8 @@
-// Waits for five spinlocks at once: a thread waits for one, a signal's handler upon it for the next, a handler upon that one
-// for the third, and so on. A queue spinlock has nodes for four waits of a thread; the fifth has to wait all the same. The
-// higher locks are taken in their level's handler only, with that signal and those of lower levels blocked, so that
-// nobody waits in a circle. And handlers that take a lock at any moment of their thread's life.
+// Waits for five spinlocks at once: a thread waits for one, a signal's handler upon it for the next, a
+// handler upon that one for the third, and so on. A queue spinlock has nodes for four waits of a thread; the
+// fifth has to wait all the same. The higher locks are taken in their level's handler only, with that signal
+// and those of lower levels blocked, so that nobody waits in a circle. And handlers that take a lock at any
+// moment of their thread's life.
 #include "check.h"
 
 enum { LEVELS = 5, WAITERS = 3, TIMES = 24 };
@@ -66,7 +67,8 @@ static void ladder(int time) {
         CHECK(inside[level] == WAITERS, "level %d: %ld of %d", level, inside[level], WAITERS);
 }
 
-// --- at any moment --------------------------------------------------------------------------------------------------
+// --- at any moment
+// --------------------------------------------------------------------------------------------------
 
 static volatile int stop, handled;
 static volatile long first, second;

@@ -1,6 +1,6 @@
-// A process-shared spinlock between a process that may run on Poundlock and one that certainly does not: this program,
-// started once more without the preloaded library. Each makes the lock in turn, both use it, one holds it while the
-// other waits, and one that waits is killed.
+// A process-shared spinlock between a process that may run on Poundlock and one that certainly does not: this
+// program, started once more without the preloaded library. Each makes the lock in turn, both use it, one
+// holds it while the other waits, and one that waits is killed.
 #include "check.h"
 #include <dlfcn.h>
 #include <sched.h>

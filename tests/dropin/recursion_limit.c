@@ -1,8 +1,9 @@
 // EAGAIN at the recursion limit, from every call that locks, without wrapping round.
 //
-// Four thousand million locks would take too long (about ten seconds with glibc, minutes with statistics), so the count
-// is found in the object, by what a lock changes there, and set close to its limit. That holds for glibc and for any
-// other implementation that keeps an unsigned 32-bit count of the levels, or of the levels beyond the first, there.
+// Four thousand million locks would take too long (about ten seconds with glibc, minutes with statistics), so
+// the count is found in the object, by what a lock changes there, and set close to its limit. That holds for
+// glibc and for any other implementation that keeps an unsigned 32-bit count of the levels, or of the levels
+// beyond the first, there.
 #include "check.h"
 #include <stdint.h>
 #include <threads.h>

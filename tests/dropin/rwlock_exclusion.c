@@ -1,11 +1,13 @@
-// Readers share and writers exclude, between every call that takes a readers-writer lock. A call that escapes to another
-// implementation than its sisters breaks that at once. Each kind; more threads than CPUs; and somebody shares.
+// Readers share and writers exclude, between every call that takes a readers-writer lock. A call that escapes
+// to another implementation than its sisters breaks that at once. Each kind; more threads than CPUs; and
+// somebody shares.
 #include "rwlock.h"
 
 enum { THREADS = 8, ROUNDS = 2500, WAYS = 8 };
 
 static pthread_rwlock_t l;
-// Written by the writer alone; each half checks the other, so that a second one, or a reader beside it, shows.
+// Written by the writer alone; each half checks the other, so that a second one, or a reader beside it,
+// shows.
 static volatile long first, second;
 static int readers, writers;
 static pthread_barrier_t barrier;

@@ -1,6 +1,6 @@
-// Every kind of readers-writer lock, made in every way, and what each call on it returns: while it is free, while the
-// caller has it as a reader or as the writer, while another thread has it, and after it was destroyed. First in a process
-// with one thread, then with two.
+// Every kind of readers-writer lock, made in every way, and what each call on it returns: while it is free,
+// while the caller has it as a reader or as the writer, while another thread has it, and after it was
+// destroyed. First in a process with one thread, then with two.
 #include "rwlock.h"
 
 static const struct timespec bad_nanoseconds[] = {{1, -1}, {1, 1000000000}, {4000000000, 1000000000}};

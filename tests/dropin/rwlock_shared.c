@@ -1,4 +1,5 @@
-// Readers-writer locks that processes share are glibc's, whoever runs this one: also those that another process made.
+// Readers-writer locks that processes share are glibc's, whoever runs this one: also those that another
+// process made.
 #include "rwlock.h"
 #include <sys/mman.h>
 

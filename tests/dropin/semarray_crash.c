@@ -1,18 +1,21 @@
-// Processes that operate on arrays at random and are killed at random moments, thousands of times; after each kill, what
-// the arrays hold has to be what it would be had the dead one stopped between two calls.
+// Processes that operate on arrays at random and are killed at random moments, thousands of times; after each
+// kill, what the arrays hold has to be what it would be had the dead one stopped between two calls.
 //
 //     semarray_crash KILLS TEAMS SEED
 //
-// A team is a parent and its workers, with arrays of its own. Every operation keeps something that is known from outside:
+// A team is a parent and its workers, with arrays of its own. Every operation keeps something that is known
+// from outside:
 //
 // * Tokens move between semaphores, without SEM_UNDO: their sum stays.
-// * Other semaphores change with SEM_UNDO only: each is what it was at first, and what the living have done to it.
-//   Among them are locks, taken by going down from 1 and by raising from 0.
-// * In another array, set as a whole or changed by 500 operations in one call, all semaphores are always equal.
-// * A few keys are made, used and removed all the time: what is found there can be used, and what is not can be made.
+// * Other semaphores change with SEM_UNDO only: each is what it was at first, and what the living have done
+//   to it. Among them are locks, taken by going down from 1 and by raising from 0.
+// * In another array, set as a whole or changed by 500 operations in one call, all semaphores are always
+//   equal.
+// * A few keys are made, used and removed all the time: what is found there can be used, and what is not can
+//   be made.
 //
-// After a kill the workers are asked to pause between two calls. Those that sleep in one go on sleeping; none of them may
-// have what it waits for, and the arrays count them exactly.
+// After a kill the workers are asked to pause between two calls. Those that sleep in one go on sleeping; none
+// of them may have what it waits for, and the arrays count them exactly.
 #include "semarray.h"
 #include <sys/prctl.h>
 

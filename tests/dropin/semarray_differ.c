@@ -1,14 +1,15 @@
-// A random program of semaphore calls, which follows from its seed, and a trace of all that can be seen of it: run on the
-// kernel's semaphores and on others, it prints the same.
+// A random program of semaphore calls, which follows from its seed, and a trace of all that can be seen of
+// it: run on the kernel's semaphores and on others, it prints the same.
 //
 //     semarray_differ FIRST COUNT [STEPS]
 //
-// Several processes of several threads each, and this one, work on two arrays. They act one at a time: a step is over when
-// all calls have either returned or sleep in an array, as GETNCNT and GETZCNT say; then come its results, in the order of
-// the threads, and the state of the arrays. Steps are operations of all kinds, settings, removals, signals, deaths, ends
-// in order, ends of threads (the first one's too), and execs.
+// Several processes of several threads each, and this one, work on two arrays. They act one at a time: a step
+// is over when all calls have either returned or sleep in an array, as GETNCNT and GETZCNT say; then come its
+// results, in the order of the threads, and the state of the arrays. Steps are operations of all kinds,
+// settings, removals, signals, deaths, ends in order, ends of threads (the first one's too), and execs.
 //
-// Unlike the other programs here it writes to standard output. It exits with 1 if a step does not come to an end.
+// Unlike the other programs here it writes to standard output. It exits with 1 if a step does not come to an
+// end.
 #include "semarray.h"
 #include <poll.h>
 #include <sys/prctl.h>
@@ -131,8 +132,8 @@ static enum doing doing[WORKERS];
 static struct reply results[WORKERS];
 static int has_result[WORKERS], hello[WORKERS];
 
-// Whether the process's program has made a call. Before that, nothing tells the library's other users that it has replaced
-// another, once its first thread has ended: the only case that is left out.
+// Whether the process's program has made a call. Before that, nothing tells the library's other users that it
+// has replaced another, once its first thread has ended: the only case that is left out.
 static int has_called[PROCESSES];
 
 // Who a process id belongs to, as the trace names it.
@@ -246,8 +247,8 @@ static int all_asleep(void) {
     return 1;
 }
 
-// Until every call has returned or sleeps. The counts of one look are not of one moment: it takes two that agree, and
-// nobody's return between them.
+// Until every call has returned or sleeps. The counts of one look are not of one moment: it takes two that
+// agree, and nobody's return between them.
 static void come_to_rest(void) {
     struct timespec limit = after_ms(CLOCK_MONOTONIC, PATIENCE * 1000L);
     int before[ARRAYS * 8], now_[ARRAYS * 8], agreed = 0;
@@ -475,8 +476,8 @@ static void one_step(void) {
         print_who(sleeper);
         printf(" gets a signal\n");
         struct timespec limit = after_ms(CLOCK_MONOTONIC, PATIENCE * 1000L);
-        // A sleeper that looks whether it is still to sleep, just then, takes the signal without being interrupted by it:
-        // the next one finds it asleep.
+        // A sleeper that looks whether it is still to sleep, just then, takes the signal without being
+        // interrupted by it: the next one finds it asleep.
         while (doing[sleeper] != IDLE) {
             await_task_asleep(processes[sleeper / THREADS], threads[sleeper]);
             SYS(syscall(SYS_tgkill, processes[sleeper / THREADS], threads[sleeper], SIGUSR1));

@@ -1,5 +1,6 @@
-// Calls in a signal handler, on the arrays that the interrupted thread is working on. The kernel lets them do anything; a
-// handler that interrupted a call on the same array may be told EINTR instead, and nothing hangs or is lost.
+// Calls in a signal handler, on the arrays that the interrupted thread is working on. The kernel lets them do
+// anything; a handler that interrupted a call on the same array may be told EINTR instead, and nothing hangs
+// or is lost.
 #include "semarray.h"
 #include <sys/time.h>
 

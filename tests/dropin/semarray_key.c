@@ -1,5 +1,5 @@
-// Arrays found by key: processes that know nothing of each other meet there, and what is made, removed and found at the
-// same time by many of them stays one thing. With arguments it is one of those processes.
+// Arrays found by key: processes that know nothing of each other meet there, and what is made, removed and
+// found at the same time by many of them stays one thing. With arguments it is one of those processes.
 #include "semarray.h"
 
 enum { ROUNDS = 2000, MAKERS = 8, STORM = 400 };
@@ -66,8 +66,8 @@ static void stormer(key_t key, int seed) {
             CHECK(errno == EINVAL || errno == EIDRM, "semop: %s", strerror(errno));
             continue;
         }
-        // A waiter for what never comes, until somebody removes the array or its time is up. The kernel's arrays also return for
-        // work that it has for the thread, as if a handler had run.
+        // A waiter for what never comes, until somebody removes the array or its time is up. The kernel's
+        // arrays also return for work that it has for the thread, as if a handler had run.
         struct timespec t = ms(random >> 22 & 3);
         struct sembuf wait = op(0, -30000, 0);
         CHECK(semtimedop(id, &wait, 1, &t) == -1, "semtimedop: it succeeded");

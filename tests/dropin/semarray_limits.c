@@ -1,5 +1,5 @@
-// The system's limits, made small in a namespace of this program's own: as root alone. How many arrays there may be, how
-// many semaphores in one and in all, how many operations in a call.
+// The system's limits, made small in a namespace of this program's own: as root alone. How many arrays there
+// may be, how many semaphores in one and in all, how many operations in a call.
 #include "semarray.h"
 #include <sched.h>
 

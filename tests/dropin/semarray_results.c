@@ -1,5 +1,5 @@
-// The result of every semaphore call in one thread: every error number that needs no second process, in the kernel's order
-// of precedence where two apply, and every command of semctl.
+// The result of every semaphore call in one thread: every error number that needs no second process, in the
+// kernel's order of precedence where two apply, and every command of semctl.
 #include "semarray.h"
 #include <limits.h>
 

@@ -1,5 +1,5 @@
-// SEM_UNDO: what a process did is undone when it ends, however it ends, and not before; threads, forks and execs are no
-// ends. With the argument "held ..." it is what the tests of exec run.
+// SEM_UNDO: what a process did is undone when it ends, however it ends, and not before; threads, forks and
+// execs are no ends. With the argument "held ..." it is what the tests of exec run.
 #include "semarray.h"
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -420,8 +420,8 @@ static void forks(void) {
     remove_array(array);
 }
 
-// What exec runs: "held ARRAY": it holds one of semaphore 0. It takes one of semaphore 1 as well, and on the second word
-// gives the first back and ends.
+// What exec runs: "held ARRAY": it holds one of semaphore 0. It takes one of semaphore 1 as well, and on the
+// second word gives the first back and ends.
 static int held(char **argv) {
     array = atoi(argv[2]);
     to_parent[1] = atoi(argv[3]);

@@ -1,5 +1,5 @@
-// Sleepers, in threads of one process: who goes on when, in which order, all or nothing; what GETNCNT, GETZCNT and GETPID
-// say of them; time-outs; signals; the removal of the array under them.
+// Sleepers, in threads of one process: who goes on when, in which order, all or nothing; what GETNCNT,
+// GETZCNT and GETPID say of them; time-outs; signals; the removal of the array under them.
 #include "semarray.h"
 
 enum { CROWD = 250 };

@@ -1,5 +1,5 @@
-// Whose an array is, as the kernel's own list says: that every way to a call leads to the library, and that what it has no
-// business with goes to the kernel.
+// Whose an array is, as the kernel's own list says: that every way to a call leads to the library, and that
+// what it has no business with goes to the kernel.
 //
 //     semarray_whose kernel|ours|all
 //

@@ -1,5 +1,6 @@
-// Every name under which a program can reach these calls leads to one library: the one whose file name is the first
-// argument. By direct reference, by pointer, by dlsym, and by dlvsym with each version that glibc has of it.
+// Every name under which a program can reach these calls leads to one library: the one whose file name is the
+// first argument. By direct reference, by pointer, by dlsym, and by dlvsym with each version that glibc has
+// of it.
 #include "check.h"
 #include <dlfcn.h>
 #include <sys/sem.h>

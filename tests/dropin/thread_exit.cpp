@@ -1,5 +1,6 @@
-// Locks at the ends of things: in thread-specific and thread_local destructors of many threads that exit at once, in
-// every round of the former, in handlers at exit, in static destructors, and after the first thread has ended.
+// Locks at the ends of things: in thread-specific and thread_local destructors of many threads that exit at
+// once, in every round of the former, in handlers at exit, in static destructors, and after the first thread
+// has ended.
 #include "check.h"
 #include <condition_variable>
 #include <climits>

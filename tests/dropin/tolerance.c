@@ -1,5 +1,6 @@
-// What glibc lets programs get away with, and what programs take for granted about the objects themselves: their size,
-// that zeroes are a free mutex, that a free one may be copied or moved. And what is none of an interposer's business.
+// What glibc lets programs get away with, and what programs take for granted about the objects themselves:
+// their size, that zeroes are a free mutex, that a free one may be copied or moved. And what is none of an
+// interposer's business.
 #include "check.h"
 #include <threads.h>
 

@@ -1,7 +1,8 @@
 // The C++ timed locks and waits: std::timed_mutex (pthread_mutex_timedlock, pthread_mutex_clocklock),
 // std::recursive_timed_mutex, std::condition_variable (pthread_cond_timedwait, pthread_cond_clockwait) and
-// std::condition_variable_any. Every part checks its own results; nothing depends on how fast the machine is: a wait
-// that must run out is measured only against returning too early, and a wait that must succeed has MINUTES.
+// std::condition_variable_any. Every part checks its own results; nothing depends on how fast the machine is:
+// a wait that must run out is measured only against returning too early, and a wait that must succeed has
+// MINUTES.
 //
 // Prints one line for each part and exits 0, or names the first failed check and exits 1.
 
@@ -243,7 +244,8 @@ void wait_runs_out() {
     std::puts("wait_for: runs out with the mutex held");
 }
 
-// Rounds of a barrier made of `notify_all` and long waits: a lost wake-up would stop it until MINUTES are over.
+// Rounds of a barrier made of `notify_all` and long waits: a lost wake-up would stop it until MINUTES are
+// over.
 void broadcast_wakes_all() {
     constexpr unsigned ROUNDS = 500;
     std::mutex mutex;

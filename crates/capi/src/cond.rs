@@ -14,13 +14,13 @@ use crate::{mutex, recursive, time};
 
 /// A condition variable: 8 bytes, nobody waiting when they are zero (`POUNDLOCK_COND_INITIALIZER`).
 ///
-/// Who is signalled is moved to the mutex instead of being woken, so that a broadcast wakes nobody who could do
-/// nothing yet, and each unlock wakes one ("wait morphing", as in OSv and 4.4BSD). Signals reach waiters in the order
-/// of their coming. Waits may end for no reason, so there is always a condition to look at, in a loop. Not
-/// process-shared.
+/// Who is signalled is moved to the mutex instead of being woken, so that a broadcast wakes nobody who could
+/// do nothing yet, and each unlock wakes one ("wait morphing", as in OSv and 4.4BSD). Signals reach waiters
+/// in the order of their coming. Waits may end for no reason, so there is always a condition to look at, in a
+/// loop. Not process-shared.
 ///
-/// What a thread did before it signalled happens before the return of the wait. Waits are not cancellation points: a
-/// thread that is cancelled goes on waiting. None of the functions is async-signal-safe.
+/// What a thread did before it signalled happens before the return of the wait. Waits are not cancellation
+/// points: a thread that is cancelled goes on waiting. None of the functions is async-signal-safe.
 #[repr(C)]
 pub struct poundlock_cond_t {
     /// Private.
@@ -36,7 +36,8 @@ const _: () = assert!(align_of::<poundlock_cond_t>() == align_of::<RawCondvar<Li
 /// It points to a condition variable of C's, for as long as the result is used.
 #[inline(always)]
 unsafe fn raw<'a>(cond: *mut poundlock_cond_t) -> &'a RawCondvar<Linux> {
-    // SAFETY: the caller's; the types are words of the same number and alignment, of which any bytes are values.
+    // SAFETY: the caller's; the types are words of the same number and alignment, of which any bytes are
+    // values.
     unsafe { &*cond.cast() }
 }
 
@@ -72,8 +73,8 @@ fn wait(cond: &RawCondvar<Linux>, guarding: &impl Guarding<Linux>, deadline: Opt
     cond.wait(guarding, deadline, || false) != Outcome::TimedOut
 }
 
-/// Makes it a condition variable on which nobody waits, whatever it was. Needed only where neither the initialiser
-/// nor zero bytes are at hand.
+/// Makes it a condition variable on which nobody waits, whatever it was. Needed only where neither the
+/// initialiser nor zero bytes are at hand.
 ///
 /// Returns 0.
 #[unsafe(no_mangle)]
@@ -83,9 +84,9 @@ pub unsafe extern "C" fn poundlock_cond_init(cond: *mut poundlock_cond_t) -> c_i
     0
 }
 
-/// The end of a condition variable, whose waiters have all been signalled, or whose waits have reached their time.
-/// Waits until none of those touches it any more. To be called where there were waits with an end, and optional
-/// otherwise.
+/// The end of a condition variable, whose waiters have all been signalled, or whose waits have reached their
+/// time. Waits until none of those touches it any more. To be called where there were waits with an end, and
+/// optional otherwise.
 ///
 /// Returns 0.
 #[unsafe(no_mangle)]
@@ -95,9 +96,9 @@ pub unsafe extern "C" fn poundlock_cond_destroy(cond: *mut poundlock_cond_t) -> 
     0
 }
 
-/// Unlocks the mutex, which the calling thread has locked, waits for a signal, and locks the mutex again. Unlocking
-/// and beginning to wait are one step as far as those are concerned who lock the mutex afterwards. May return for no
-/// reason. Not a cancellation point.
+/// Unlocks the mutex, which the calling thread has locked, waits for a signal, and locks the mutex again.
+/// Unlocking and beginning to wait are one step as far as those are concerned who lock the mutex afterwards.
+/// May return for no reason. Not a cancellation point.
 ///
 /// Returns 0.
 #[unsafe(no_mangle)]
@@ -128,8 +129,8 @@ pub unsafe extern "C" fn poundlock_cond_clockwait(
     unsafe { time::until(clock, abstime, |deadline| wait(cond, &mutex, Some(deadline))) }
 }
 
-/// As `poundlock_cond_wait`, with a recursive mutex that the calling thread has locked once. A broadcast wakes all
-/// its waiters.
+/// As `poundlock_cond_wait`, with a recursive mutex that the calling thread has locked once. A broadcast
+/// wakes all its waiters.
 ///
 /// Returns 0, or `EPERM` if the calling thread has locked the mutex never or several times.
 #[unsafe(no_mangle)]
@@ -148,10 +149,12 @@ pub unsafe extern "C" fn poundlock_cond_wait_recursive(
     }
 }
 
-/// As `poundlock_cond_wait_recursive`, until a time of `clock` at most, which is `CLOCK_MONOTONIC` or `CLOCK_REALTIME`.
+/// As `poundlock_cond_wait_recursive`, until a time of `clock` at most, which is `CLOCK_MONOTONIC` or
+/// `CLOCK_REALTIME`.
 ///
-/// Returns 0; `ETIMEDOUT` if the time has passed and no signal was consumed; `EPERM` if the calling thread has locked
-/// the mutex never or several times; `EINVAL` for another clock, or nanoseconds that are not below 1,000,000,000.
+/// Returns 0; `ETIMEDOUT` if the time has passed and no signal was consumed; `EPERM` if the calling thread
+/// has locked the mutex never or several times; `EINVAL` for another clock, or nanoseconds that are not below
+/// 1,000,000,000.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_cond_clockwait_recursive(
     cond: *mut poundlock_cond_t,

@@ -1,12 +1,12 @@
 //! Poundlock's locks for C and C++: `poundlock.h`, `poundlock.hpp`, `libpoundlock.so` and `libpoundlock.a`.
 //!
-//! Not for use from Rust, which has the crate `poundlock`. [cargo-c](https://github.com/lu-zero/cargo-c) builds and
-//! installs the libraries, and has cbindgen make the header of this source; the documentation of the functions is
-//! written for that header. `include/poundlock.hpp` is a layer over the header.
+//! Not for use from Rust, which has the crate `poundlock`. [cargo-c](https://github.com/lu-zero/cargo-c)
+//! builds and installs the libraries, and has cbindgen make the header of this source; the documentation of
+//! the functions is written for that header. `include/poundlock.hpp` is a layer over the header.
 //!
-//! This crate translates calling conventions and decides nothing about locking. Its locks are words whose zero bytes
-//! are unlocked locks of `poundlock-core`. Nothing here allocates, panics or unwinds. There is no standard library in
-//! it, so that a program that is linked statically needs nothing but C's.
+//! This crate translates calling conventions and decides nothing about locking. Its locks are words whose
+//! zero bytes are unlocked locks of `poundlock-core`. Nothing here allocates, panics or unwinds. There is no
+//! standard library in it, so that a program that is linked statically needs nothing but C's.
 
 #![no_std]
 #![allow(non_camel_case_types, reason = "C's names")]

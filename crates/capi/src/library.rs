@@ -12,9 +12,9 @@ extern "C" fn start() {
     }
 }
 
-/// glibc's `__rseq_offset` and `__rseq_size`, which came with glibc 2.35, where the program is linked with a glibc
-/// that has them. Not so in our shared library, which has to do with an older one: there `build.rs` has the linker
-/// take both for 0.
+/// glibc's `__rseq_offset` and `__rseq_size`, which came with glibc 2.35, where the program is linked with a
+/// glibc that has them. Not so in our shared library, which has to do with an older one: there `build.rs` has
+/// the linker take both for 0.
 fn linked_rseq() -> Option<(isize, u32)> {
     let (offset, size): (*const isize, *const u32);
     #[cfg(target_arch = "x86_64")]
@@ -69,8 +69,8 @@ extern "C" fn personality() -> ! {
     unsafe { libc::abort() }
 }
 
-// The compiler's own library was compiled to unwind and names a function for it, which it never calls here. Weak, for
-// programs that hold Rust's standard library as well.
+// The compiler's own library was compiled to unwind and names a function for it, which it never calls here.
+// Weak, for programs that hold Rust's standard library as well.
 global_asm!(
     ".weak rust_eh_personality",
     ".hidden rust_eh_personality",

@@ -10,13 +10,14 @@ use crate::time;
 
 /// A mutex: 20 bytes, unlocked when they are zero (`POUNDLOCK_MUTEX_INITIALIZER`).
 ///
-/// Whoever finds it free takes it; of those who wait one is awake, and the others sleep. A waiter spins as long as
-/// that may help, in a queue after Mellor-Crummey and Scott (TOCS, 1991), and one that has waited for too long has
-/// the mutex handed over. It is not recursive: a thread that locks it twice waits for ever. Not process-shared.
+/// Whoever finds it free takes it; of those who wait one is awake, and the others sleep. A waiter spins as
+/// long as that may help, in a queue after Mellor-Crummey and Scott (TOCS, 1991), and one that has waited for
+/// too long has the mutex handed over. It is not recursive: a thread that locks it twice waits for ever. Not
+/// process-shared.
 ///
 /// Locking it synchronises with the unlock before: what the last owner did happens before. Its functions are
-/// async-signal-safe, but that a handler may not lock a mutex that the interrupted thread has locked, or is about to
-/// lock or unlock.
+/// async-signal-safe, but that a handler may not lock a mutex that the interrupted thread has locked, or is
+/// about to lock or unlock.
 #[repr(C)]
 pub struct poundlock_mutex_t {
     /// Private.
@@ -32,11 +33,13 @@ const _: () = assert!(align_of::<poundlock_mutex_t>() == align_of::<RawBarging<L
 /// It points to a mutex of C's, for as long as the result is used.
 #[inline(always)]
 pub(crate) unsafe fn raw<'a>(mutex: *mut poundlock_mutex_t) -> &'a RawBarging<Linux> {
-    // SAFETY: the caller's; the types are words of the same number and alignment, of which any bytes are values.
+    // SAFETY: the caller's; the types are words of the same number and alignment, of which any bytes are
+    // values.
     unsafe { &*mutex.cast() }
 }
 
-/// Makes it an unlocked mutex, whatever it was. Needed only where neither the initialiser nor zero bytes are at hand.
+/// Makes it an unlocked mutex, whatever it was. Needed only where neither the initialiser nor zero bytes are
+/// at hand.
 ///
 /// Returns 0.
 #[unsafe(no_mangle)]
@@ -74,11 +77,11 @@ pub unsafe extern "C" fn poundlock_mutex_trylock(mutex: *mut poundlock_mutex_t) 
     if unsafe { raw(mutex) }.try_lock() { 0 } else { EBUSY }
 }
 
-/// Locks it, waiting until a time of `clock` at most, which is `CLOCK_MONOTONIC` or `CLOCK_REALTIME`. A free mutex is
-/// locked whatever the time.
+/// Locks it, waiting until a time of `clock` at most, which is `CLOCK_MONOTONIC` or `CLOCK_REALTIME`. A free
+/// mutex is locked whatever the time.
 ///
-/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not below
-/// 1,000,000,000.
+/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not
+/// below 1,000,000,000.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_mutex_clocklock(
     mutex: *mut poundlock_mutex_t,
@@ -89,8 +92,8 @@ pub unsafe extern "C" fn poundlock_mutex_clocklock(
     unsafe { time::until(clock, abstime, |deadline| raw(mutex).lock_until(deadline).is_ok()) }
 }
 
-/// Unlocks it, which the calling thread has locked. Another thread may free the memory as soon as it can lock the
-/// mutex.
+/// Unlocks it, which the calling thread has locked. Another thread may free the memory as soon as it can lock
+/// the mutex.
 ///
 /// Returns 0. Who calls it is not checked; a mutex that is not locked is left as it is.
 #[unsafe(no_mangle)]

@@ -11,12 +11,12 @@ use crate::time;
 
 /// A recursive mutex: 28 bytes, unlocked when they are zero (`POUNDLOCK_RECURSIVE_MUTEX_INITIALIZER`).
 ///
-/// The thread that has locked it may lock it again, and unlocks it as often. It is fair: who unlocks it passes it to
-/// the waiter that came first, after Gidenstam and Papatriantafilou (LFTHREADS, 2007) as OSv has it. Waiters spin for
-/// a while before they queue and sleep. Not process-shared.
+/// The thread that has locked it may lock it again, and unlocks it as often. It is fair: who unlocks it
+/// passes it to the waiter that came first, after Gidenstam and Papatriantafilou (LFTHREADS, 2007) as OSv has
+/// it. Waiters spin for a while before they queue and sleep. Not process-shared.
 ///
-/// Locking it synchronises with the unlock before. Its functions are async-signal-safe, but that a handler may not
-/// use a mutex that the interrupted thread is just locking or unlocking.
+/// Locking it synchronises with the unlock before. Its functions are async-signal-safe, but that a handler
+/// may not use a mutex that the interrupted thread is just locking or unlocking.
 #[repr(C)]
 pub struct poundlock_recursive_mutex_t {
     /// Private.
@@ -32,7 +32,8 @@ const _: () = assert!(align_of::<poundlock_recursive_mutex_t>() == align_of::<Ha
 /// It points to a mutex of C's, for as long as the result is used.
 #[inline(always)]
 pub(crate) unsafe fn raw<'a>(mutex: *mut poundlock_recursive_mutex_t) -> &'a Handoff<Linux> {
-    // SAFETY: the caller's; the types are words of the same number and alignment, of which any bytes are values.
+    // SAFETY: the caller's; the types are words of the same number and alignment, of which any bytes are
+    // values.
     unsafe { &*mutex.cast() }
 }
 
@@ -43,7 +44,8 @@ fn is_full(mutex: &Handoff<Linux>) -> bool {
     mutex.depth() == u32::MAX && mutex.owned()
 }
 
-/// Makes it an unlocked mutex, whatever it was. Needed only where neither the initialiser nor zero bytes are at hand.
+/// Makes it an unlocked mutex, whatever it was. Needed only where neither the initialiser nor zero bytes are
+/// at hand.
 ///
 /// Returns 0.
 #[unsafe(no_mangle)]
@@ -78,7 +80,8 @@ pub unsafe extern "C" fn poundlock_recursive_mutex_lock(mutex: *mut poundlock_re
 
 /// Locks it if it is free, or once more if the calling thread has it.
 ///
-/// Returns 0; `EBUSY` if another thread has it; `EAGAIN` if the calling thread has locked it 4,294,967,295 times.
+/// Returns 0; `EBUSY` if another thread has it; `EAGAIN` if the calling thread has locked it 4,294,967,295
+/// times.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_recursive_mutex_trylock(mutex: *mut poundlock_recursive_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
@@ -93,8 +96,8 @@ pub unsafe extern "C" fn poundlock_recursive_mutex_trylock(mutex: *mut poundlock
 /// Locks it, once more if the calling thread has it, waiting until a time of `clock` at most, which is
 /// `CLOCK_MONOTONIC` or `CLOCK_REALTIME`. A free mutex is locked whatever the time.
 ///
-/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not below
-/// 1,000,000,000; `EAGAIN` if the calling thread has locked it 4,294,967,295 times.
+/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not
+/// below 1,000,000,000; `EAGAIN` if the calling thread has locked it 4,294,967,295 times.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_recursive_mutex_clocklock(
     mutex: *mut poundlock_recursive_mutex_t,
@@ -110,8 +113,8 @@ pub unsafe extern "C" fn poundlock_recursive_mutex_clocklock(
     unsafe { time::until(clock, abstime, |deadline| mutex.lock_until::<Fixed>(deadline)) }
 }
 
-/// Undoes one locking of the calling thread's; the last one unlocks the mutex. Another thread may free the memory as
-/// soon as it can lock it.
+/// Undoes one locking of the calling thread's; the last one unlocks the mutex. Another thread may free the
+/// memory as soon as it can lock it.
 ///
 /// Returns 0, or `EPERM` if the calling thread does not have it.
 #[unsafe(no_mangle)]

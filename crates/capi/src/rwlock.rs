@@ -8,29 +8,29 @@ use poundlock_linux::Linux;
 
 use crate::time;
 
-/// Readers and writers in turn: nobody waits for more than one phase of the others. After Brandenburg and Anderson's
-/// phase-fair locks (Real-Time Systems, 2010).
+/// Readers and writers in turn: nobody waits for more than one phase of the others. After Brandenburg and
+/// Anderson's phase-fair locks (Real-Time Systems, 2010).
 pub const POUNDLOCK_RWLOCK_PHASE_FAIR: u32 = 0;
-/// Readers enter whenever no writer is inside, so that one may enter again while it is inside. Writers may wait for
-/// ever.
+/// Readers enter whenever no writer is inside, so that one may enter again while it is inside. Writers may
+/// wait for ever.
 pub const POUNDLOCK_RWLOCK_READER_PREFERRING: u32 = 1;
 /// No reader enters while a writer waits. Readers may wait for ever.
 pub const POUNDLOCK_RWLOCK_WRITER_PREFERRING: u32 = 2;
 
-/// A readers-writer lock: 36 bytes. Unlocked and phase-fair when they are zero (`POUNDLOCK_RWLOCK_INITIALIZER`);
-/// there is an initialiser for each of the other policies.
+/// A readers-writer lock: 36 bytes. Unlocked and phase-fair when they are zero
+/// (`POUNDLOCK_RWLOCK_INITIALIZER`); there is an initialiser for each of the other policies.
 ///
-/// In the manner of Linux's queue rwlock (Waiman Long, 2014): newcomers enter by one word if nothing is against it,
-/// and the others queue, of whom the first alone tries. Waiters spin for a while and then sleep. Beside readers and
-/// writers there is the upgradable reader, one at a time: it reads beside other readers, and can become the writer
-/// with no other writer in between.
+/// In the manner of Linux's queue rwlock (Waiman Long, 2014): newcomers enter by one word if nothing is
+/// against it, and the others queue, of whom the first alone tries. Waiters spin for a while and then sleep.
+/// Beside readers and writers there is the upgradable reader, one at a time: it reads beside other readers,
+/// and can become the writer with no other writer in between.
 ///
-/// A thread that is inside and enters again may wait for ever; but as a reader, of a reader-preferring lock, it does
-/// not. Not process-shared.
+/// A thread that is inside and enters again may wait for ever; but as a reader, of a reader-preferring lock,
+/// it does not. Not process-shared.
 ///
-/// Entering as a writer, or becoming one, synchronises with everybody's leaving before; entering as a reader with the
-/// last writer's. The functions are async-signal-safe, but that a handler may not enter a lock that the interrupted
-/// thread is inside of, or is about to enter or leave.
+/// Entering as a writer, or becoming one, synchronises with everybody's leaving before; entering as a reader
+/// with the last writer's. The functions are async-signal-safe, but that a handler may not enter a lock that
+/// the interrupted thread is inside of, or is about to enter or leave.
 #[repr(C)]
 pub struct poundlock_rwlock_t {
     /// Private.
@@ -48,8 +48,8 @@ const _: () = assert!(align_of::<poundlock_rwlock_t>() == align_of::<RawRwLock<L
 /// It points to a lock of C's, for as long as the result is used.
 #[inline(always)]
 unsafe fn raw<'a>(lock: *mut poundlock_rwlock_t) -> &'a RawRwLock<Linux> {
-    // SAFETY: the caller's; the lock is the first member, words of the same number and alignment, of which any bytes
-    // are values.
+    // SAFETY: the caller's; the lock is the first member, words of the same number and alignment, of which
+    // any bytes are values.
     unsafe { &*lock.cast() }
 }
 
@@ -72,8 +72,8 @@ fn tried(entered: bool) -> c_int {
     if entered { 0 } else { EBUSY }
 }
 
-/// Makes it an unlocked lock with a policy, `POUNDLOCK_RWLOCK_PHASE_FAIR` or one of the others, whatever it was.
-/// Needed only where neither an initialiser nor zero bytes are at hand.
+/// Makes it an unlocked lock with a policy, `POUNDLOCK_RWLOCK_PHASE_FAIR` or one of the others, whatever it
+/// was. Needed only where neither an initialiser nor zero bytes are at hand.
 ///
 /// Returns 0, or `EINVAL` if there is no such policy.
 #[unsafe(no_mangle)]
@@ -128,11 +128,11 @@ pub unsafe extern "C" fn poundlock_rwlock_tryrdlock(lock: *mut poundlock_rwlock_
     tried(unsafe { raw(lock).try_lock_read(policy(lock)) })
 }
 
-/// Enters as a reader, waiting until a time of `clock` at most, which is `CLOCK_MONOTONIC` or `CLOCK_REALTIME`. Who
-/// need not wait enters whatever the time.
+/// Enters as a reader, waiting until a time of `clock` at most, which is `CLOCK_MONOTONIC` or
+/// `CLOCK_REALTIME`. Who need not wait enters whatever the time.
 ///
-/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not below
-/// 1,000,000,000.
+/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not
+/// below 1,000,000,000.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_clockrdlock(
     lock: *mut poundlock_rwlock_t,
@@ -143,7 +143,8 @@ pub unsafe extern "C" fn poundlock_rwlock_clockrdlock(
     unsafe { time::until(clock, abstime, |deadline| raw(lock).lock_read_until(policy(lock), deadline)) }
 }
 
-/// Leaves; the calling thread is a reader. Another thread may free the memory as soon as it can enter as a writer.
+/// Leaves; the calling thread is a reader. Another thread may free the memory as soon as it can enter as a
+/// writer.
 ///
 /// Returns 0. Who calls it is not checked.
 #[unsafe(no_mangle)]
@@ -186,11 +187,11 @@ pub unsafe extern "C" fn poundlock_rwlock_trywrlock(lock: *mut poundlock_rwlock_
     tried(unsafe { raw(lock) }.try_lock_write())
 }
 
-/// Enters as the writer, waiting until a time of `clock` at most, which is `CLOCK_MONOTONIC` or `CLOCK_REALTIME`. Who
-/// need not wait enters whatever the time.
+/// Enters as the writer, waiting until a time of `clock` at most, which is `CLOCK_MONOTONIC` or
+/// `CLOCK_REALTIME`. Who need not wait enters whatever the time.
 ///
-/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not below
-/// 1,000,000,000.
+/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not
+/// below 1,000,000,000.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_clockwrlock(
     lock: *mut poundlock_rwlock_t,
@@ -201,7 +202,8 @@ pub unsafe extern "C" fn poundlock_rwlock_clockwrlock(
     unsafe { time::until(clock, abstime, |deadline| raw(lock).lock_write_until(policy(lock), deadline)) }
 }
 
-/// Leaves; the calling thread is the writer. Another thread may free the memory as soon as it can enter as a writer.
+/// Leaves; the calling thread is the writer. Another thread may free the memory as soon as it can enter as a
+/// writer.
 ///
 /// Returns 0. Who calls it is not checked.
 #[unsafe(no_mangle)]
@@ -231,8 +233,8 @@ pub unsafe extern "C" fn poundlock_rwlock_downgrade_to_up(lock: *mut poundlock_r
     0
 }
 
-/// Enters as the upgradable reader, waiting as long as that takes. There may be readers inside, but no writer and no
-/// other upgradable reader.
+/// Enters as the upgradable reader, waiting as long as that takes. There may be readers inside, but no writer
+/// and no other upgradable reader.
 ///
 /// Returns 0.
 #[unsafe(no_mangle)]
@@ -254,8 +256,8 @@ pub unsafe extern "C" fn poundlock_rwlock_tryuplock(lock: *mut poundlock_rwlock_
 /// Enters as the upgradable reader, waiting until a time of `clock` at most, which is `CLOCK_MONOTONIC` or
 /// `CLOCK_REALTIME`. Who need not wait enters whatever the time.
 ///
-/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not below
-/// 1,000,000,000.
+/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not
+/// below 1,000,000,000.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_clockuplock(
     lock: *mut poundlock_rwlock_t,
@@ -276,8 +278,8 @@ pub unsafe extern "C" fn poundlock_rwlock_upunlock(lock: *mut poundlock_rwlock_t
     0
 }
 
-/// From the upgradable reader to the writer, waiting until the other readers have left; no more come in meanwhile. No
-/// other writer comes in between: what was read still holds.
+/// From the upgradable reader to the writer, waiting until the other readers have left; no more come in
+/// meanwhile. No other writer comes in between: what was read still holds.
 ///
 /// Returns 0. Who calls it is not checked.
 #[unsafe(no_mangle)]
@@ -296,11 +298,11 @@ pub unsafe extern "C" fn poundlock_rwlock_tryupgrade(lock: *mut poundlock_rwlock
     tried(unsafe { raw(lock) }.try_upgrade())
 }
 
-/// From the upgradable reader to the writer, waiting for the other readers until a time of `clock` at most, which is
-/// `CLOCK_MONOTONIC` or `CLOCK_REALTIME`.
+/// From the upgradable reader to the writer, waiting for the other readers until a time of `clock` at most,
+/// which is `CLOCK_MONOTONIC` or `CLOCK_REALTIME`.
 ///
-/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not below
-/// 1,000,000,000. In these cases the calling thread is the upgradable reader still.
+/// Returns 0; `ETIMEDOUT` if the time has passed; `EINVAL` for another clock, or nanoseconds that are not
+/// below 1,000,000,000. In these cases the calling thread is the upgradable reader still.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_rwlock_clockupgrade(
     lock: *mut poundlock_rwlock_t,

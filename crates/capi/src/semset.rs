@@ -22,8 +22,8 @@ const _: () = assert!(POUNDLOCK_SEMSET_NOWAIT == Op::NOWAIT && POUNDLOCK_SEMSET_
 pub struct poundlock_semset_op_t {
     /// Which one, from 0 on.
     pub sem_num: u16,
-    /// Above 0: is added to its value. Below 0: is taken off, as soon as the value is as large. 0: waits until that
-    /// is 0.
+    /// Above 0: is added to its value. Below 0: is taken off, as soon as the value is as large. 0: waits
+    /// until that is 0.
     pub sem_op: i16,
     /// `POUNDLOCK_SEMSET_NOWAIT`, `POUNDLOCK_SEMSET_UNDO`, both or 0.
     pub sem_flg: i16,
@@ -67,15 +67,16 @@ unsafe fn keyed(id: *mut c_int, key: c_int, values: *const u16, count: usize, fl
     unsafe { get(id, key, values, count, flags) }
 }
 
-/// Makes an array of `count` semaphores with these values, for this process and those that it forks: there is no key.
-/// It goes when the process ends, or is killed, or calls `poundlock_semset_close`.
+/// Makes an array of `count` semaphores with these values, for this process and those that it forks: there is
+/// no key. It goes when the process ends, or is killed, or calls `poundlock_semset_close`.
 ///
-/// Semaphore arrays are System V's, without a system call where nobody has to wait: several semaphores are operated
-/// on at once, all or none, among threads or processes of one user, of which any may be killed at any time. They lie
-/// in `/dev/shm`; `poundlock ipcs` lists them. See docs/SEMAPHORES.md. None of the functions is async-signal-safe.
+/// Semaphore arrays are System V's, without a system call where nobody has to wait: several semaphores are
+/// operated on at once, all or none, among threads or processes of one user, of which any may be killed at
+/// any time. They lie in `/dev/shm`; `poundlock ipcs` lists them. See docs/SEMAPHORES.md. None of the
+/// functions is async-signal-safe.
 ///
-/// Returns 0, with the array's id in `id`; `EINVAL` if there are none, or too many; `ERANGE` for a value above
-/// 32,767; `ENOMEM` or `ENOSPC` if there is no room; `ENOSYS` if `/dev/shm` is not to be written to, or
+/// Returns 0, with the array's id in `id`; `EINVAL` if there are none, or too many; `ERANGE` for a value
+/// above 32,767; `ENOMEM` or `ENOSPC` if there is no room; `ENOSYS` if `/dev/shm` is not to be written to, or
 /// `POUNDLOCK_SEMAPHORES=kernel` in the environment forbids it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_private(id: *mut c_int, values: *const u16, count: usize) -> c_int {
@@ -85,19 +86,19 @@ pub unsafe extern "C" fn poundlock_semset_private(id: *mut c_int, values: *const
 
 /// Finds the array of a key, which is not 0 and often one of ftok(3). It stays until it is removed.
 ///
-/// Returns 0, with the array's id in `id`; `ENOENT` if the key has none; `EINVAL` if it is 0; `EACCES` if it is
-/// another user's; `ENOMEM` or `ENOSPC` if there is no room.
+/// Returns 0, with the array's id in `id`; `ENOENT` if the key has none; `EINVAL` if it is 0; `EACCES` if it
+/// is another user's; `ENOMEM` or `ENOSPC` if there is no room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_open(id: *mut c_int, key: c_int) -> c_int {
     // SAFETY: the caller's memory.
     unsafe { keyed(id, key, ptr::null(), 0, 0) }
 }
 
-/// Makes an array of `count` semaphores with these values for a key: nobody sees it before it has them. It stays
-/// until it is removed.
+/// Makes an array of `count` semaphores with these values for a key: nobody sees it before it has them. It
+/// stays until it is removed.
 ///
-/// Returns 0, with the array's id in `id`; `EEXIST` if the key has one; otherwise as `poundlock_semset_private` and
-/// `poundlock_semset_open`. `ENOSYS` also if the kernel has one with that key.
+/// Returns 0, with the array's id in `id`; `EEXIST` if the key has one; otherwise as
+/// `poundlock_semset_private` and `poundlock_semset_open`. `ENOSYS` also if the kernel has one with that key.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_create(
     id: *mut c_int,
@@ -139,13 +140,13 @@ unsafe fn operate(
     }
 }
 
-/// Does all of it at once, as soon as that is possible. What the calling thread did before is seen by whoever takes
-/// what it gave.
+/// Does all of it at once, as soon as that is possible. What the calling thread did before is seen by whoever
+/// takes what it gave.
 ///
-/// Returns 0; or, with nothing done: `EAGAIN` if one that is not to wait would have to; `EIDRM` if the array was
-/// removed meanwhile, `EINVAL` if before, or if there are no operations; `EFBIG` if there is no such semaphore;
-/// `E2BIG` for more than 500 operations; `ERANGE` if a value would get above 32,767; `EACCES` if the array is another
-/// user's; `ENOMEM` or `ENOSPC` if there is no room.
+/// Returns 0; or, with nothing done: `EAGAIN` if one that is not to wait would have to; `EIDRM` if the array
+/// was removed meanwhile, `EINVAL` if before, or if there are no operations; `EFBIG` if there is no such
+/// semaphore; `E2BIG` for more than 500 operations; `ERANGE` if a value would get above 32,767; `EACCES` if
+/// the array is another user's; `ENOMEM` or `ENOSPC` if there is no room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_operate(
     id: c_int,
@@ -157,11 +158,11 @@ pub unsafe extern "C" fn poundlock_semset_operate(
 }
 
 /// As `poundlock_semset_operate`, waiting until a time of `clock` at most, which is `CLOCK_MONOTONIC` or
-/// `CLOCK_REALTIME`; a clock that is set meanwhile does not matter. What is possible at once is done whatever the
-/// time.
+/// `CLOCK_REALTIME`; a clock that is set meanwhile does not matter. What is possible at once is done whatever
+/// the time.
 ///
-/// Returns what that does, and `ETIMEDOUT` if the time has passed, or if an operation that is not to wait would have
-/// to; `EINVAL` also for another clock, or nanoseconds that are not below 1,000,000,000.
+/// Returns what that does, and `ETIMEDOUT` if the time has passed, or if an operation that is not to wait
+/// would have to; `EINVAL` also for another clock, or nanoseconds that are not below 1,000,000,000.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_clockoperate(
     id: c_int,
@@ -185,8 +186,8 @@ fn status(done: Result<(), c_int>) -> c_int {
 
 /// How many semaphores the array has, which is never 0.
 ///
-/// Returns 0, with the number in `count`; `EINVAL` or `EIDRM` if there is no such array; `EACCES` if it is another
-/// user's; `ENOMEM` or `ENOSPC` if there is no room.
+/// Returns 0, with the number in `count`; `EINVAL` or `EIDRM` if there is no such array; `EACCES` if it is
+/// another user's; `ENOMEM` or `ENOSPC` if there is no room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poundlock_semset_count(id: c_int, count: *mut usize) -> c_int {
     match semarray::length(id) {
@@ -228,8 +229,8 @@ pub unsafe extern "C" fn poundlock_semset_remove(id: c_int) -> c_int {
     status(semarray::remove(id).map(drop))
 }
 
-/// The end of an array's use by this process: removes it if it is one of `poundlock_semset_private` which this very
-/// process made.
+/// The end of an array's use by this process: removes it if it is one of `poundlock_semset_private` which
+/// this very process made.
 ///
 /// Returns what `poundlock_semset_remove` does.
 #[unsafe(no_mangle)]

@@ -9,12 +9,12 @@ use poundlock_linux::Linux;
 /// A spinlock: 4 bytes, unlocked when they are zero (`POUNDLOCK_SPINLOCK_INITIALIZER`).
 ///
 /// For sections of some dozen instructions, of which there are very many. It is Linux's queue spinlock with
-/// paravirtual support (Long and Zijlstra, 2015): waiters queue, each spinning on a cache line of its own, and halt
-/// when they would only be in the way of a thread that has to run. Where a section may be long, or does a system
-/// call, a `poundlock_mutex_t` is better. Not process-shared.
+/// paravirtual support (Long and Zijlstra, 2015): waiters queue, each spinning on a cache line of its own,
+/// and halt when they would only be in the way of a thread that has to run. Where a section may be long, or
+/// does a system call, a `poundlock_mutex_t` is better. Not process-shared.
 ///
-/// Locking it synchronises with the unlock before. Its functions are async-signal-safe, but that a handler may not
-/// lock a spinlock that the interrupted thread has locked, or is about to lock or unlock.
+/// Locking it synchronises with the unlock before. Its functions are async-signal-safe, but that a handler
+/// may not lock a spinlock that the interrupted thread has locked, or is about to lock or unlock.
 #[repr(C)]
 pub struct poundlock_spinlock_t {
     /// Private.
@@ -34,8 +34,8 @@ unsafe fn raw<'a>(spinlock: *mut poundlock_spinlock_t) -> &'a RawSpin<Linux> {
     unsafe { &*spinlock.cast() }
 }
 
-/// Makes it an unlocked spinlock, whatever it was. Needed only where neither the initialiser nor zero bytes are at
-/// hand.
+/// Makes it an unlocked spinlock, whatever it was. Needed only where neither the initialiser nor zero bytes
+/// are at hand.
 ///
 /// Returns 0.
 #[unsafe(no_mangle)]
@@ -73,8 +73,8 @@ pub unsafe extern "C" fn poundlock_spinlock_trylock(spinlock: *mut poundlock_spi
     if unsafe { raw(spinlock) }.try_lock::<Paravirtual>() { 0 } else { EBUSY }
 }
 
-/// Unlocks it, which the calling thread has locked. Another thread may free the memory as soon as it can lock the
-/// spinlock.
+/// Unlocks it, which the calling thread has locked. Another thread may free the memory as soon as it can lock
+/// the spinlock.
 ///
 /// Returns 0. Who calls it is not checked.
 #[unsafe(no_mangle)]

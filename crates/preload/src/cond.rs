@@ -2,18 +2,18 @@
 //!
 //! # Whose a condition variable is
 //!
-//! One that waits under our mutexes is ours, one that waits under glibc's (robust, priority-inheriting, ...) or
-//! that is process-shared is glibc's, and neither looks into the other's. Static initialisers do not tell, so it
-//! is decided by the first wait, and again by a wait under a mutex of the other sort, which may only happen when
-//! nobody waits. The waiter holds the mutex, so of several first waiters one decides.
+//! One that waits under our mutexes is ours, one that waits under glibc's (robust, priority-inheriting, ...)
+//! or that is process-shared is glibc's, and neither looks into the other's. Static initialisers do not tell,
+//! so it is decided by the first wait, and again by a wait under a mutex of the other sort, which may only
+//! happen when nobody waits. The waiter holds the mutex, so of several first waiters one decides.
 //!
 //! # Cancellation
 //!
 //! glibc interrupts a blocked thread only where it knows that the thread is blocked. So `pthread_cancel` is
 //! exported too: after glibc has noted the request, it marks the waits of the target thread. A marked waiter
 //! that has not been signalled gives up its place, acquires the mutex, and calls `pthread_testcancel` from a
-//! frame that may be unwound ([`crate::entry`]); one that has been signalled returns, with the request pending,
-//! so that no signal is lost.
+//! frame that may be unwound ([`crate::entry`]); one that has been signalled returns, with the request
+//! pending, so that no signal is lost.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -167,9 +167,9 @@ unsafe extern "C" fn prepare_clock_wait(
     unsafe { prepare(cond, mutex, time, abi::clock(clock).is_some(), &real::COND_CLOCKWAIT) }
 }
 
-/// Decides whose the condition variable is, and counts the release of the mutex if glibc will do it. The thread
-/// is registered, so that a request to cancel it finds it. A wait of ours that is refused is no cancellation
-/// point: what stands in for glibc's function then returns the error.
+/// Decides whose the condition variable is, and counts the release of the mutex if glibc will do it. The
+/// thread is registered, so that a request to cancel it finds it. A wait of ours that is refused is no
+/// cancellation point: what stands in for glibc's function then returns the error.
 unsafe fn prepare(
     cond: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,

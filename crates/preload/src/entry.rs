@@ -3,11 +3,12 @@
 //! An exported lock function is one jump into its Rust body, which gets two more arguments than C passes: the
 //! return address and the stack pointer of the caller, to tell call sites apart when they are counted.
 //!
-//! An exported wait is a cancellation point, so a frame of it may be unwound by force, which no Rust frame may
-//! be. Its frame is these few instructions; the Rust functions that it calls have returned by then.
+//! An exported wait is a cancellation point, so a frame of it may be unwound by force, which no Rust frame
+//! may be. Its frame is these few instructions; the Rust functions that it calls have returned by then.
 
-/// Exports functions. Each passes its arguments, the return address and the caller's stack pointer, in the registers of the
-/// two arguments after C's own, to its body. Behind `|`: another name of the same, by which libraries of old reach it.
+/// Exports functions. Each passes its arguments, the return address and the caller's stack pointer, in the
+/// registers of the two arguments after C's own, to its body. Behind `|`: another name of the same, by which
+/// libraries of old reach it.
 macro_rules! export {
     (@other , $name:ident($($arg:ty),*) -> $body:path) => {};
     (@other $other:ident, $name:ident($($arg:ty),*) -> $body:path) => {

@@ -1,5 +1,6 @@
-//! The calls that install signal handlers, watched on their way to glibc's: `semop` must end when a handler has run, also one
-//! with `SA_RESTART`, after which the kernel begins a plain wait again unseen. See `poundlock_semarray::handler_installed`.
+//! The calls that install signal handlers, watched on their way to glibc's: `semop` must end when a handler
+//! has run, also one with `SA_RESTART`, after which the kernel begins a plain wait again unseen. See
+//! `poundlock_semarray::handler_installed`.
 //!
 //! Handlers installed by bare system calls are not seen here, and found later.
 

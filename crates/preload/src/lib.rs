@@ -1,10 +1,10 @@
-//! The library that `LD_PRELOAD` puts under an unmodified program: its pthread and C11 mutexes, condition variables,
-//! readers-writer locks and spinlocks run on Poundlock's, and its System V semaphore arrays.
+//! The library that `LD_PRELOAD` puts under an unmodified program: its pthread and C11 mutexes, condition
+//! variables, readers-writer locks and spinlocks run on Poundlock's, and its System V semaphore arrays.
 //!
 //! This crate translates calling conventions and decides nothing about locking. Its state lies in the
-//! program's own objects (`object`, `rwlock_object`), that of semaphore arrays in memory that processes share; what is not ours to run
-//! (robust, priority-inheriting, priority-protected and process-shared objects, and arrays of the kernel's) goes to glibc
-//! (`real`) and is never touched.
+//! program's own objects (`object`, `rwlock_object`), that of semaphore arrays in memory that processes
+//! share; what is not ours to run (robust, priority-inheriting, priority-protected and process-shared
+//! objects, and arrays of the kernel's) goes to glibc (`real`) and is never touched.
 //!
 //! Nothing here allocates, writes to the program's streams, or unwinds. A call may come before the library's
 //! constructor, inside `malloc`, or in a forked child.

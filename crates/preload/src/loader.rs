@@ -1,7 +1,7 @@
 //! The dynamic linker's ways around an interposed symbol.
 //!
-//! * A library opened with `RTLD_DEEPBIND` binds to glibc before it looks at what was preloaded: its lock calls
-//!   and the program's would not exclude each other. `dlopen` is exported to drop that flag.
+//! * A library opened with `RTLD_DEEPBIND` binds to glibc before it looks at what was preloaded: its lock
+//!   calls and the program's would not exclude each other. `dlopen` is exported to drop that flag.
 //! * `dlvsym` with a version skips a library that has none, such as this one. It is exported to give out our
 //!   functions for whatever version of glibc's; a reference in a binary, whatever its version, gets ours
 //!   anyway. The next one after a library behind ours is not ours, and what comes first is not if a library

@@ -158,7 +158,8 @@ pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
     }
 }
 
-/// The mutex's variant and the spinlock's form that the environment or the machine chose, asked for in slow paths only.
+/// The mutex's variant and the spinlock's form that the environment or the machine chose, asked for in slow
+/// paths only.
 pub(crate) struct Chosen;
 
 impl Chosen {
@@ -190,7 +191,8 @@ impl Variant for Chosen {
     }
 }
 
-/// Whether the program's readers-writer locks are known to be ours, and not counted: the fast paths' question.
+/// Whether the program's readers-writer locks are known to be ours, and not counted: the fast paths'
+/// question.
 #[inline(always)]
 pub(crate) fn rwlocks_are_plain() -> bool {
     RWLOCKS.load(Relaxed).wrapping_sub(RwLocks::ByKind as u8)

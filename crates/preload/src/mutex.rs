@@ -16,7 +16,8 @@ use crate::object::{Kind, Mutex};
 use crate::stat::{self, CallSite, Uncounted};
 use crate::{abi, real};
 
-/// What a lock call is willing to do if the mutex is held. A time may turn out to be invalid only if it is needed.
+/// What a lock call is willing to do if the mutex is held. A time may turn out to be invalid only if it is
+/// needed.
 pub(crate) type Patience = abi::Patience<Result<Deadline, c_int>>;
 
 export! {
@@ -317,8 +318,8 @@ unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
     0
 }
 
-/// A mutex of ours that knows its owner is given up by it once. What the unlock returns if that does not release
-/// it: 0 if it has been locked more often, `EPERM` if the caller is not the owner.
+/// A mutex of ours that knows its owner is given up by it once. What the unlock returns if that does not
+/// release it: 0 if it has been locked more often, `EPERM` if the caller is not the owner.
 #[inline]
 fn disown(object: &Mutex) -> Option<c_int> {
     if object.kind() == Kind::Plain {

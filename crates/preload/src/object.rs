@@ -1,12 +1,12 @@
 //! Our state inside the program's objects.
 //!
-//! A `pthread_mutex_t` is 40 bytes, of which glibc's static initialisers set one word, the kind, at offset 16;
-//! zero bytes elsewhere are an unlocked mutex, for glibc and for us. Its kind stays where glibc has it, so that
-//! functions which we do not export (`pthread_mutex_consistent`, `pthread_mutex_getprioceiling`, ...) still
-//! understand the object.
+//! A `pthread_mutex_t` is 40 bytes, of which glibc's static initialisers set one word, the kind, at offset
+//! 16; zero bytes elsewhere are an unlocked mutex, for glibc and for us. Its kind stays where glibc has it,
+//! so that functions which we do not export (`pthread_mutex_consistent`, `pthread_mutex_getprioceiling`, ...)
+//! still understand the object.
 //!
-//! A `pthread_cond_t` is 48 bytes, zero in the static initialiser. Our words are at its start, and a mark is in
-//! its last word, which glibc uses last of all: see [`Cond`].
+//! A `pthread_cond_t` is 48 bytes, zero in the static initialiser. Our words are at its start, and a mark is
+//! in its last word, which glibc uses last of all: see [`Cond`].
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -38,7 +38,8 @@ pub(crate) struct Mutex {
     pub(crate) waiters: AtomicU32,
     /// glibc's kind: type, flags, all ones once destroyed.
     kind: AtomicU32,
-    /// The lock, if it is the adaptive one. Otherwise ([`mode::sort`]) the same bytes are a [`RawBarging`] or a [`RawHandoff`].
+    /// The lock, if it is the adaptive one. Otherwise ([`mode::sort`]) the same bytes are a [`RawBarging`] or
+    /// a [`RawHandoff`].
     pub(crate) raw: RawMutex<Linux>,
 }
 
@@ -90,8 +91,8 @@ impl Mutex {
     /// The lock, if it is the hand-off one.
     #[inline(always)]
     fn handoff(&self) -> &RawHandoff<Linux> {
-        // SAFETY: bytes of the object, as many and as aligned, made of 32-bit atomics, which any bytes are; a process
-        // takes them for one of the three locks from its first call to its last.
+        // SAFETY: bytes of the object, as many and as aligned, made of 32-bit atomics, which any bytes are; a
+        // process takes them for one of the three locks from its first call to its last.
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }
     }
 
@@ -216,8 +217,8 @@ impl Mutex {
         self.kind() != Kind::Recursive || self.depth.load(Relaxed) == 1
     }
 
-    /// The lock for the statistics, ours or glibc's. Its slot lies in ours where glibc keeps the owner's thread
-    /// id, in glibc's in the links of the list of robust mutexes, which it does not use for others.
+    /// The lock for the statistics, ours or glibc's. Its slot lies in ours where glibc keeps the owner's
+    /// thread id, in glibc's in the links of the list of robust mutexes, which it does not use for others.
     pub(crate) fn counted(&self, glibc: bool) -> LockRef<'_> {
         let word = if glibc {
             let words = core::ptr::from_ref(self).cast::<AtomicU32>();

@@ -1,8 +1,8 @@
 //! `pthread_rwlock_*`.
 //!
-//! The fast paths are a look at how the program runs, one at whose the lock is, and a step of its word; they make no
-//! call. Errors are glibc's: a timed call judges its clock and its time first, whether it needs them or not, and the
-//! writer that asks for its lock again is told so instead of waiting for itself.
+//! The fast paths are a look at how the program runs, one at whose the lock is, and a step of its word; they
+//! make no call. Errors are glibc's: a timed call judges its clock and its time first, whether it needs them
+//! or not, and the writer that asks for its lock again is told so instead of waiting for itself.
 
 use core::ffi::c_int;
 
@@ -107,8 +107,8 @@ unsafe extern "C" fn init(
     if attributes.is_null() && mode::rwlocks() != RwLocks::Glibc {
         object.init();
     } else {
-        // glibc judges the attributes, and sets the kind and whether processes share it; all else is zero then.
-        // SAFETY: the caller's memory and attributes.
+        // glibc judges the attributes, and sets the kind and whether processes share it; all else is zero
+        // then. SAFETY: the caller's memory and attributes.
         let result = unsafe { real::pthread_rwlock_init(lock, attributes) };
         if result != 0 {
             return result;
@@ -122,8 +122,8 @@ unsafe extern "C" fn init(
     0
 }
 
-/// The bodies for readers and for the writer. What a fast path leaves over is apart, so that it needs neither a stack frame nor
-/// a jump.
+/// The bodies for readers and for the writer. What a fast path leaves over is apart, so that it needs neither
+/// a stack frame nor a jump.
 macro_rules! bodies {
     ($($side:ident: $take:ident, $lock:ident $other:ident $try_lock:ident $timed:ident $clocked:ident;)*) => {$(
         unsafe extern "C" fn $lock(lock: *mut pthread_rwlock_t, pc: usize, sp: usize) -> c_int {

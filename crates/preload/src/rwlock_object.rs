@@ -1,9 +1,10 @@
 //! Our state inside a `pthread_rwlock_t`.
 //!
-//! It is 56 bytes, of which glibc's static initialisers set one word, the kind, at offset 48; zero bytes elsewhere are
-//! an unlocked lock, for glibc and for us. A lock that processes share has a word set at offset 28, by which it is
-//! known as glibc's, whoever initialised it. Both words stay where glibc has them: over the latter lies the last word
-//! of our lock, which is zero in one that nobody upgrades, and pthread knows no upgrade.
+//! It is 56 bytes, of which glibc's static initialisers set one word, the kind, at offset 48; zero bytes
+//! elsewhere are an unlocked lock, for glibc and for us. A lock that processes share has a word set at offset
+//! 28, by which it is known as glibc's, whoever initialised it. Both words stay where glibc has them: over
+//! the latter lies the last word of our lock, which is zero in one that nobody upgrades, and pthread knows no
+//! upgrade.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -22,12 +23,12 @@ use crate::mode;
 pub(crate) struct RwLock {
     /// The lock.
     raw: RawRwLock<Linux>,
-    /// The identity of the thread that holds it as the writer, else 0. Written by that thread only; another reads it
-    /// to learn that it is not the writer, for which any value but its own will do.
+    /// The identity of the thread that holds it as the writer, else 0. Written by that thread only; another
+    /// reads it to learn that it is not the writer, for which any value but its own will do.
     writer: AtomicU32,
     _unused: u32,
-    /// Counted programs: the lock's slots in the statistics, for its readers and for its writers. glibc leaves these
-    /// bytes alone.
+    /// Counted programs: the lock's slots in the statistics, for its readers and for its writers. glibc
+    /// leaves these bytes alone.
     stat: [AtomicU32; 2],
     /// glibc's kind.
     kind: AtomicU32,
@@ -169,7 +170,8 @@ impl RwLock {
         true
     }
 
-    /// Releases it, as what the caller holds it: a writer is alone. One that nobody holds stays so, as with glibc.
+    /// Releases it, as what the caller holds it: a writer is alone. One that nobody holds stays so, as with
+    /// glibc.
     pub(crate) fn unlock(&self) {
         if self.raw.is_write_locked() {
             // Before the release, so that a thread which finds itself here holds it.

@@ -1,15 +1,16 @@
-//! `semget`, `semop`, `semtimedop`, `semctl`; and the ends of a process, at which what it did with `SEM_UNDO` is undone.
+//! `semget`, `semop`, `semtimedop`, `semctl`; and the ends of a process, at which what it did with `SEM_UNDO`
+//! is undone.
 //!
-//! Which arrays are ours is decided in `poundlock_semarray`; the calls for all others go to the kernel, through glibc's
-//! functions. Calls for ours set `errno` as those do.
+//! Which arrays are ours is decided in `poundlock_semarray`; the calls for all others go to the kernel,
+//! through glibc's functions. Calls for ours set `errno` as those do.
 //!
 //! # The end of a process
 //!
-//! A process that dies is found dead by the next one that uses its arrays, and undone by it. One that ends in order
-//! undoes its own adjustments, so that nobody has to look first:
+//! A process that dies is found dead by the next one that uses its arrays, and undone by it. One that ends in
+//! order undoes its own adjustments, so that nobody has to look first:
 //!
-//! * At `exit`, and at `quick_exit`, by the handler that was registered first and so runs last: after the program's handlers
-//!   and destructors, which may use its semaphores.
+//! * At `exit`, and at `quick_exit`, by the handler that was registered first and so runs last: after the
+//!   program's handlers and destructors, which may use its semaphores.
 //! * At `_exit` and `_Exit`, which are exported for this alone.
 //! * A process whose last thread ends by itself comes to `exit`; one that calls `exit_group` is found dead.
 
@@ -23,8 +24,8 @@ use poundlock_semarray::{self as semarray, Which};
 use crate::{mode, real, stat};
 
 unsafe extern "C" {
-    /// glibc's functions behind `atexit` and `at_quick_exit`, which belong to the library that calls them and would let its
-    /// handler run when that library is finished; these belong to none.
+    /// glibc's functions behind `atexit` and `at_quick_exit`, which belong to the library that calls them and
+    /// would let its handler run when that library is finished; these belong to none.
     fn __cxa_atexit(
         handler: extern "C" fn(*mut c_void),
         argument: *mut c_void,
@@ -35,8 +36,8 @@ unsafe extern "C" {
 
 /// As early as possible: the first handler is the last to run.
 pub(crate) fn start() {
-    // SAFETY: a function that stays loaded: the library is linked so that it cannot be unloaded. Should there be no memory
-    // for the handlers, the process is found dead.
+    // SAFETY: a function that stays loaded: the library is linked so that it cannot be unloaded. Should there
+    // be no memory for the handlers, the process is found dead.
     unsafe {
         __cxa_atexit(end, ptr::null_mut(), ptr::null_mut());
         __cxa_at_quick_exit(end, ptr::null_mut());
@@ -155,8 +156,8 @@ pub(crate) unsafe extern "C" fn semtimedop(
 
 /// Controls an array.
 ///
-/// In C the last argument is there for some commands only, and is a number or a pointer: in the fourth register in any case,
-/// which holds anything for the other commands.
+/// In C the last argument is there for some commands only, and is a number or a pointer: in the fourth
+/// register in any case, which holds anything for the other commands.
 ///
 /// # Safety
 /// As C's function of that name.
@@ -193,8 +194,8 @@ unsafe fn kernel_semctl(id: c_int, number: c_int, command: c_int, argument: usiz
     }
 }
 
-/// Where the indices of ours begin, for those who go through all arrays by index: the kernel's are below, unless it was
-/// booted to have more than this many arrays.
+/// Where the indices of ours begin, for those who go through all arrays by index: the kernel's are below,
+/// unless it was booted to have more than this many arrays.
 const FIRST_INDEX: c_int = 1 << 15;
 
 /// `IPC_INFO` and `SEM_INFO`: the kernel's answer, and what there is of ours.

@@ -1,21 +1,23 @@
 //! `pthread_spin_*`.
 //!
-//! A `pthread_spinlock_t` is 4 bytes and has no static initialiser, so `pthread_spin_init` decides whose it is: one for
-//! this process alone becomes a queue spinlock, with a mark in its word; one that processes share stays glibc's, because
-//! a queue's tail names threads of one process, and because the others may not run on this library.
+//! A `pthread_spinlock_t` is 4 bytes and has no static initialiser, so `pthread_spin_init` decides whose it
+//! is: one for this process alone becomes a queue spinlock, with a mark in its word; one that processes share
+//! stays glibc's, because a queue's tail names threads of one process, and because the others may not run on
+//! this library.
 //!
-//! On x86-64 glibc's word is 1 when free, and 0 or a small negative number when held: it counts down once an attempt. Ours
-//! has [`OURS`] set and never a tail of all ones, so neither is ever taken for the other. The fast paths need no look: ours
-//! changes a word only if that bears the mark.
+//! On x86-64 glibc's word is 1 when free, and 0 or a small negative number when held: it counts down once an
+//! attempt. Ours has [`OURS`] set and never a tail of all ones, so neither is ever taken for the other. The
+//! fast paths need no look: ours changes a word only if that bears the mark.
 //!
 //! # Counted ones
 //!
-//! In a program whose locks are counted, ours bear a second mark, [`COUNTED`], which sends them past the fast paths: so
-//! these are the same instructions whether there is something to count or not. The 4 bytes have no room for the lock's
-//! slot in the statistics; it is in a table by the lock's address ([`stat::spinlock`]), which is looked up once in every
-//! call. glibc's are counted in the same way, and their words left alone. A counted acquisition tries first, and what it
-//! does not get at once is a wait. An uncontended pair takes some 30 ns more than an uncounted one: two look-ups, two looks
-//! at the clock, and the stores to the thread's figures.
+//! In a program whose locks are counted, ours bear a second mark, [`COUNTED`], which sends them past the fast
+//! paths: so these are the same instructions whether there is something to count or not. The 4 bytes have no
+//! room for the lock's slot in the statistics; it is in a table by the lock's address ([`stat::spinlock`]),
+//! which is looked up once in every call. glibc's are counted in the same way, and their words left alone. A
+//! counted acquisition tries first, and what it does not get at once is a wait. An uncontended pair takes
+//! some 30 ns more than an uncounted one: two look-ups, two looks at the clock, and the stores to the
+//! thread's figures.
 
 use core::ffi::c_int;
 
@@ -129,9 +131,9 @@ pub(crate) unsafe extern "C" fn pthread_spin_lock(lock: *mut pthread_spinlock_t)
     unsafe { lock_slowly(lock) }
 }
 
-/// The call above is a jump where calls are optimised, so that the caller's address is found where it would be without it,
-/// and the fast path needs not look for it. (If it were a call, places of waiting would be told apart as before, and
-/// described by our own function.)
+/// The call above is a jump where calls are optimised, so that the caller's address is found where it would
+/// be without it, and the fast path needs not look for it. (If it were a call, places of waiting would be
+/// told apart as before, and described by our own function.)
 #[cfg(not(debug_assertions))]
 #[unsafe(naked)]
 unsafe extern "C" fn lock_slowly(_: *mut pthread_spinlock_t) -> c_int {

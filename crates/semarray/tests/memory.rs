@@ -1,4 +1,5 @@
-//! Nothing of what arrays take is lost: memory, address space, files, places in the registry; whoever dies, and when.
+//! Nothing of what arrays take is lost: memory, address space, files, places in the registry; whoever dies,
+//! and when.
 
 mod common;
 
@@ -144,8 +145,8 @@ fn threads_operate_on_arrays_that_others_remove() {
 #[test]
 fn a_handler_that_jumps_out_costs_no_safety() {
     let _alone = alone();
-    // As after `longjmp`: a call that never returns leaves its mark set, more often than a thread has marks. A thread that
-    // ends in the middle of a call, by a cancellation that a handler asked for, does the same.
+    // As after `longjmp`: a call that never returns leaves its mark set, more often than a thread has marks.
+    // A thread that ends in the middle of a call, by a cancellation that a handler asked for, does the same.
     let id = private(1);
     for round in 0..8 {
         let sleeper = std::thread::spawn(move || {

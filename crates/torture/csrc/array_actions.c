@@ -388,8 +388,8 @@ static int wait_for(pid_t child, enum deed what)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* A child has no adjustments of its parent's: its end must not release the parent's lock. Its own are its own, and are made
- * good whichever way it ends. */
+/* A child has no adjustments of its parent's: its end must not release the parent's lock. Its own are its
+ * own, and are made good whichever way it ends. */
 static void act_fork_holding(void)
 {
     unsigned lock = under(LOCKS), how = under(8);
@@ -628,8 +628,8 @@ static void start_thread(struct lane *lane, pthread_t *thread)
     pthread_attr_destroy(&small);
 }
 
-/* In the middle of anything that the thread does, an operation on the same array included. Ours may then refuse what the
- * kernel's never does: the thread itself holds the array's lock. */
+/* In the middle of anything that the thread does, an operation on the same array included. Ours may then
+ * refuse what the kernel's never does: the thread itself holds the array's lock. */
 static void operate_in_handler(void)
 {
     struct sembuf op = by(PERMITS, -1);
@@ -685,8 +685,8 @@ void work(unsigned seat)
                 start_thread(&mine->lane[i], &thread[i]);
             }
         if (threads > 0 && once_in(1000)) {
-            /* The others go on without it; with the last of them the process ends. Not by pthread_exit, which would
-             * unwind into Rust. */
+            /* The others go on without it; with the last of them the process ends. Not by pthread_exit,
+             * which would unwind into Rust. */
             count(ARRAY_LEADER_LEFT);
             atomic_store(&mine->leaving, 1);
             atomic_store(&me->present, 0);

@@ -113,7 +113,8 @@ static _Noreturn void report_failure(void)
                 }
     }
     say("violation %s", atomic_load(&books->failed) ? books->failure : "a process died while it reported one");
-    /* Reading the array may be what hangs: the watchdog has the line, and waits no longer than it is patient. */
+    /* Reading the array may be what hangs: the watchdog has the line, and waits no longer than it is
+       patient. */
     dump_lanes();
     say("end");
     halt();
@@ -238,8 +239,8 @@ static void go_on(struct seat *seat)
     seat->resume = 0;
 }
 
-/* Before the monitor uses the array: one that was stopped in an operation may keep it from that, and only the monitor
- * lets it go on. */
+/* Before the monitor uses the array: one that was stopped in an operation may keep it from that, and only
+ * the monitor lets it go on. */
 static void let_all_go_on(void)
 {
     for (unsigned s = 0; s < books->seats; s++)
@@ -332,7 +333,8 @@ static void disturb(void)
         }
         break;
     case 3 ... 25: {
-        /* To a thread: of one sent to the process, other threads may be interrupted than the one whose handler runs. */
+        /* To a thread: of one sent to the process, other threads may be interrupted than the one whose
+           handler runs. */
         pid_t tid = atomic_load(&seat->lane[less_than(LANES)].tid);
         if (tid != 0)
             syscall(SYS_tgkill, pid, tid, SIGUSR1);

@@ -79,8 +79,8 @@ static void leaving(void *arg)
     atomic_store(&self->phase, LEAVING);
 }
 
-/* Thread-specific data's destructor: locks while the thread is being taken apart, again in every round there is, and so
- * also after anybody else's destructor has run. */
+/* Thread-specific data's destructor: locks while the thread is being taken apart, again in every round
+ * there is, and so also after anybody else's destructor has run. */
 static void destructor(void *value)
 {
     uintptr_t round = (uintptr_t)value;
@@ -374,8 +374,8 @@ static void start_helper(struct slot *slot, void *(*main)(void *))
         violation("torture itself: no thread could be created");
 }
 
-/* Every call must reach the library under test: one that escapes to another would break exclusion, or hide that nothing
- * is being tested. NULL: the program's own. */
+/* Every call must reach the library under test: one that escapes to another would break exclusion, or hide
+ * that nothing is being tested. NULL: the program's own. */
 void check_symbols(const char *library, const char *const symbols[])
 {
     for (unsigned i = 0; library && symbols[i]; i++) {

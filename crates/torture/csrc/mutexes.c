@@ -43,7 +43,8 @@ void must_have_timed_out(const struct wait_began *began, const char *call, const
     int64_t at = (int64_t)began->deadline.tv_sec * SECOND + began->deadline.tv_nsec;
     int64_t early = at - now_ns(began->clock);
     int64_t waited = now_ns(CLOCK_MONOTONIC) - began->monotonic_ns;
-    /* The real-time clock may have been set back meanwhile: then the other clock must agree, slewing allowed for. */
+    /* The real-time clock may have been set back meanwhile: then the other clock must agree, slewing
+       allowed for. */
     if (early > 0 && (began->clock == CLOCK_MONOTONIC || waited + waited / 100 < began->remaining_ns))
         violation("%s of %s timed out %lld ns before its deadline", call, name, (long long)early);
 }
@@ -383,7 +384,8 @@ static void check_signal_memory(void)
     pthread_cond_t cond;
     expect("init", "condition variable", pthread_cond_init(&cond, NULL), 0);
     expect("lock", "mutex", pthread_mutex_lock(&mutex), 0);
-    /* A wake-up without cause is allowed now and then: not after each of four such signals, with nobody else about. */
+    /* A wake-up without cause is allowed now and then: not after each of four such signals, with nobody
+       else about. */
     unsigned woken = 0;
     for (int i = 0; i < 4; i++) {
         for (unsigned signals = 1 + below(3); signals > 0; signals--)

@@ -248,7 +248,8 @@ void act_fork(void)
             break;
         }
     memset(note, 0, sizeof *note);
-    /* A handler that waited for a lock in the child, whose holder exists in the parent only, would wait for ever. */
+    /* A handler that waited for a lock in the child, whose holder exists in the parent only, would wait
+       for ever. */
     sigset_t before;
     block_pesterers(&before);
     doing(FORKING, count ? held[0]->name : NULL, NULL, 0);

@@ -1,9 +1,10 @@
 /*
- * Readers-writer locks: the sides that several may hold at once. What a writer does is in `kinds`, and goes through every
- * action that mutexes go through.
+ * Readers-writer locks: the sides that several may hold at once. What a writer does is in `kinds`, and goes
+ * through every action that mutexes go through.
  *
- * pthread's are tried by kind. Beside them stand those of poundlock-core, linked into this program and not preloaded, for
- * what pthread has no calls for: each policy, downgrades, and a reader that may become the writer.
+ * pthread's are tried by kind. Beside them stand those of poundlock-core, linked into this program and not
+ * preloaded, for what pthread has no calls for: each policy, downgrades, and a reader that may become the
+ * writer.
  */
 #define _GNU_SOURCE
 #include "torture.h"
@@ -147,8 +148,8 @@ const struct sharing *sharing_of(const struct kind *kind)
     return NULL;
 }
 
-/* Whether glibc's code runs pthread's: a forked child cannot give back what its parent wrote then, as it goes by thread
- * ids. */
+/* Whether glibc's code runs pthread's: a forked child cannot give back what its parent wrote then, as it
+ * goes by thread ids. */
 bool rwlocks_are_glibcs(void)
 {
     pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;

@@ -129,8 +129,9 @@ static const struct kind kinds[] = {
     {"C11 timed", C11 | FORKS | FREEABLE, C11_MUTEX, c_timed, c_lock, c_trylock, c_timedlock, NULL, c_unlock, c_destroy},
     {"C11 recursive", C11 | RECURSIVE | FORKS | FREEABLE, C11_MUTEX, c_recursive, c_lock, c_trylock, c_timedlock, NULL,
      c_unlock, c_destroy},
-    /* Not Poundlock's to replace: these must reach glibc whole. Their owner is a kernel thread id or a list of the
-     * thread's, which a forked child does not inherit; robust unlocks touch the list after the release. */
+    /* Not Poundlock's to replace: these must reach glibc whole. Their owner is a kernel thread id or a
+     * list of the thread's, which a forked child does not inherit; robust unlocks touch the list after the
+     * release. */
     {"priority-inheriting", CHECKS_OWNER | KERNEL_DEADLINE, MUTEX, init_inherit, m_lock, m_trylock, m_timedlock, NULL, m_unlock, m_destroy},
     {"robust", CHECKS_OWNER, MUTEX, init_robust, PTHREAD_CALLS},
     {"process-shared", FORKS, MUTEX, init_shared, PTHREAD_CALLS},

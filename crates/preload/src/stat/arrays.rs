@@ -1,6 +1,7 @@
 //! Semaphore arrays in the statistics: which ones the process used, and the reports of those that it removed.
 //!
-//! The figures of a removed array are those of its [`Report`], in this order; the command reads them in the same.
+//! The figures of a removed array are those of its [`Report`], in this order; the command reads them in the
+//! same.
 
 use core::ffi::c_int;
 

@@ -10,11 +10,11 @@
 //! | about to release (outermost), still holding the lock | [`released`](Recorder::released) |
 //!
 //! Of calls for locks that are not counted there is only the number, by [`uncounted`]; and
-//! [`thread_started`](Recorder::thread_started) counts threads, since one that uses no counted lock has no record. Semaphore
-//! arrays are counted by themselves; here are only [`array_used`] and [`remove_array`].
+//! [`thread_started`](Recorder::thread_started) counts threads, since one that uses no counted lock has no
+//! record. Semaphore arrays are counted by themselves; here are only [`array_used`] and [`remove_array`].
 //!
-//! A spinlock has its [`LockRef`] from [`spinlock`], and is initialised and destroyed by [`spinlock_created`] and
-//! [`spinlock_destroyed`]. Lock events come by themselves, from the platform.
+//! A spinlock has its [`LockRef`] from [`spinlock`], and is initialised and destroyed by [`spinlock_created`]
+//! and [`spinlock_destroyed`]. Lock events come by themselves, from the platform.
 
 mod arrays;
 mod linked;
@@ -40,7 +40,8 @@ pub(crate) static RECORDER: Recorder<Process> = Recorder::new();
 /// The words of spinlocks. In a forked child a copy of the parent's, as its locks are.
 static SPINLOCKS: Words = Words::new();
 
-// SAFETY: the word is thread-local, null in a new thread, and a plain load and store of a thread's own memory.
+// SAFETY: the word is thread-local, null in a new thread, and a plain load and store of a thread's own
+// memory.
 unsafe impl Host for Process {
     #[inline(always)]
     fn word() -> *mut u8 {
@@ -119,8 +120,8 @@ pub(crate) fn uncounted(what: Uncounted) {
     RECORDER.uncounted(what);
 }
 
-/// Takes a lock and counts that: `acquire` takes it with as much patience as it is told. Only the `outermost` acquisition of a
-/// recursive lock counts.
+/// Takes a lock and counts that: `acquire` takes it with as much patience as it is told. Only the `outermost`
+/// acquisition of a recursive lock counts.
 pub(crate) fn acquire<Time>(
     lock: LockRef<'_>,
     site: CallSite,

@@ -13,7 +13,8 @@ use poundlock_semarray as semarray;
 /// The longest that anything may take before it counts as hung.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// The directory of this program's domain. The first call makes it and tells the library; every test begins with it.
+/// The directory of this program's domain. The first call makes it and tells the library; every test begins
+/// with it.
 pub(crate) fn domain() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     static OWNER: OnceLock<u32> = OnceLock::new();
@@ -97,7 +98,8 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
 pub(crate) struct Child(pub(crate) libc::pid_t);
 
 impl Child {
-    /// Runs `work` in a child, which ends with what it returns. The other threads are not there: `work` must not allocate.
+    /// Runs `work` in a child, which ends with what it returns. The other threads are not there: `work` must
+    /// not allocate.
     pub(crate) fn new(work: impl FnOnce() -> i32) -> Child {
         // SAFETY: the child does as said above.
         let process = unsafe { libc::fork() };
