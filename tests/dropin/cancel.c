@@ -267,7 +267,8 @@ static void type_is_kept(void) {
     STAGE("the cancellation type is kept");
     for (int i = 0; i < 2; i++) {
         make();
-        pthread_t thread = spawn(keeps_type, (void *)(long)(i ? PTHREAD_CANCEL_ASYNCHRONOUS : PTHREAD_CANCEL_DEFERRED));
+        pthread_t thread = spawn(keeps_type,
+                                 (void *)(long)(i ? PTHREAD_CANCEL_ASYNCHRONOUS : PTHREAD_CANCEL_DEFERRED));
         lock_when_waiting(1);
         told = 1;
         OK(pthread_cond_signal(&c));

@@ -105,7 +105,8 @@ int main(int argc, char **argv) {
         OK(pthread_mutex_lock(&m));
         // A lost signal leaves the second waiter asleep here, for ever.
         while (taken_by_first + taken_by_second == 0) OK(pthread_cond_wait(&back, &m));
-        CHECK(taken_by_first + taken_by_second == 1 && tokens == 0, "%d + %d tokens taken of one", taken_by_first,
+        CHECK(taken_by_first + taken_by_second == 1 && tokens == 0, "%d + %d tokens taken of one",
+              taken_by_first,
               taken_by_second);
         OK(pthread_mutex_unlock(&m));
         if (i % 4 == 0) join(canceller);

@@ -35,14 +35,15 @@ static const char *volatile current_case UNUSED = "";
 // What would outlive a program that fails is removed by this.
 static void (*at_failure)(void) UNUSED;
 
-UNUSED __attribute__((noreturn, format(printf, 3, 4))) static void die(const char *file, int line, const char *format,
-                                                                       ...) {
+UNUSED __attribute__((noreturn, format(printf, 3, 4)))
+static void die(const char *file, int line, const char *format, ...) {
     char text[600];
     va_list arguments;
     va_start(arguments, format);
     int length = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    dprintf(2, "%s:%d: [%s%s%s] %.*s\n", file, line, current_stage, *current_case ? ": " : "", current_case, length,
+    dprintf(2, "%s:%d: [%s%s%s] %.*s\n", file, line, current_stage, *current_case ? ": " : "", current_case,
+            length,
             text);
     if (at_failure != NULL) at_failure();
     _exit(1);
@@ -90,7 +91,8 @@ UNUSED static void out_of_time(int signal_number) {
     (void)signal_number;
     char text[400];
     // Not async-signal-safe by the letter; the program is lost already.
-    int length = snprintf(text, sizeof text, "hang in stage [%s%s%s]\n", current_stage, *current_case ? ": " : "",
+    int length = snprintf(text, sizeof text, "hang in stage [%s%s%s]\n", current_stage,
+                          *current_case ? ": " : "",
                           current_case);
     if (write(2, text, (size_t)length) < 0) _exit(98);
     if (at_failure != NULL) at_failure();

@@ -41,7 +41,8 @@ static void last_one_destroys(struct object *o, int way) {
         }
         break;
     default:
-        for (int result; (result = pthread_mutex_trylock(&o->m)) != 0;) CHECK(result == EBUSY, "trylock: %d", result);
+        for (int result; (result = pthread_mutex_trylock(&o->m)) != 0;)
+            CHECK(result == EBUSY, "trylock: %d", result);
     }
     int last = --o->users == 0;
     OK(pthread_mutex_unlock(&o->m));

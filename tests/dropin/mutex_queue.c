@@ -65,8 +65,10 @@ static void *hammer(void *number) {
         int result;
         struct timespec t;
         switch (random >> 16 & 3) {
-        case 0: t = after_us(CLOCK_REALTIME, random >> 20 & 127); result = pthread_mutex_timedlock(&m, &t); break;
-        case 1: t = after_us(CLOCK_MONOTONIC, random >> 20 & 127); result = pthread_mutex_clocklock(&m, CLOCK_MONOTONIC, &t); break;
+        case 0: t = after_us(CLOCK_REALTIME, random >> 20 & 127); result = pthread_mutex_timedlock(&m, &t);
+        break;
+        case 1: t = after_us(CLOCK_MONOTONIC, random >> 20 & 127);
+            result = pthread_mutex_clocklock(&m, CLOCK_MONOTONIC, &t); break;
         case 2: result = pthread_mutex_trylock(&m); break;
         default: result = pthread_mutex_lock(&m); break;
         }

@@ -44,7 +44,8 @@ static void *adds(void *number) {
         case 1: OK(under_lock(&m)); break;
         case 2: OK(old_timedlock(&m, &far)); break;
         case 3:
-            for (int result; (result = old_trylock(&m)) != 0; sched_yield()) CHECK(result == EBUSY, "trylock: %d", result);
+            for (int result; (result = old_trylock(&m)) != 0; sched_yield())
+                CHECK(result == EBUSY, "trylock: %d", result);
             break;
         default:
             for (int result; (result = under_trylock(&m)) != 0; sched_yield())

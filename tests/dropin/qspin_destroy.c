@@ -16,7 +16,8 @@ static struct object *volatile current;
 static int threads, rounds, mapped, shared;
 
 static struct object *make(void) {
-    struct object *o = mapped ? (struct object *)mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    struct object *o = mapped ? (struct object *)mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+                                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                               : (struct object *)malloc(sizeof *o);
     CHECK(o != NULL && (void *)o != MAP_FAILED, "out of memory");
     OK(pthread_spin_init(&o->lock, shared));

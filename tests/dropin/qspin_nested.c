@@ -50,11 +50,13 @@ static void ladder(int time) {
             while (__atomic_load_n(&waits_begun[i], __ATOMIC_ACQUIRE) <= level) usleep(50);
         // At different moments of their wait: before it, spinning, asleep.
         if (time % 3) usleep((unsigned)(time * 37 % 300));
-        for (int i = 0; i < WAITERS && level + 1 < LEVELS; i++) MUST(pthread_kill(threads[i], signal_of(level + 1)));
+        for (int i = 0; i < WAITERS && level + 1 < LEVELS; i++)
+            MUST(pthread_kill(threads[i], signal_of(level + 1)));
     }
     for (int i = 0; i < LEVELS; i++) {
         int level = time % 2 ? i : LEVELS - 1 - i;
-        CHECK(inside[level] == 0, "%ld of the waiters passed level %d while it was held", inside[level], level);
+        CHECK(inside[level] == 0, "%ld of the waiters passed level %d while it was held", inside[level],
+              level);
         CALL(pthread_spin_trylock(&locks[level]), EBUSY);
         OK(pthread_spin_unlock(&locks[level]));
         if (time % 4 == 0) sched_yield();

@@ -28,7 +28,8 @@ static int count_word(pthread_mutex_t *m) {
         CHECK(found == -1, "two words count: %d and %d", found, w);
         found = w;
     }
-    CHECK(found != -1, "no 32-bit word of the object counts the locks: this test has to learn the new layout");
+    CHECK(found != -1,
+          "no 32-bit word of the object counts the locks: this test has to learn the new layout");
     return found;
 }
 
@@ -48,7 +49,8 @@ static void at_the_limit(pthread_mutex_t *m) {
         if (result != 0) break;
         more++;
     }
-    CHECK(result == EAGAIN, "after %d more locks: got %d (%s), expected EAGAIN", more, result, strerror(result));
+    CHECK(result == EAGAIN, "after %d more locks: got %d (%s), expected EAGAIN", more, result,
+          strerror(result));
     CHECK(more >= 4, "EAGAIN came %d locks early", 6 - more);
     STAGE("at the limit: each call");
     for (int i = 0; i < 3; i++) {

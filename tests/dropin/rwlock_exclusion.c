@@ -13,7 +13,8 @@ static int readers, writers;
 static pthread_barrier_t barrier;
 
 static int take(int way, int writes, unsigned tries) {
-    struct timespec real = after_us(CLOCK_REALTIME, tries % 200), mono = after_us(CLOCK_MONOTONIC, tries % 200);
+    struct timespec real = after_us(CLOCK_REALTIME, tries % 200),
+    mono = after_us(CLOCK_MONOTONIC, tries % 200);
     struct timespec far = far_away(CLOCK_REALTIME);
     switch (way) {
     case 0: return writes ? pthread_rwlock_trywrlock(&l) : pthread_rwlock_tryrdlock(&l);
@@ -35,7 +36,8 @@ static void *worker(void *number) {
         for (unsigned tries = 0;; tries++) {
             int result = take(way, writes, tries);
             if (result == 0) break;
-            CHECK(result == EBUSY || result == ETIMEDOUT, "way %d: got %d (%s)", way, result, strerror(result));
+            CHECK(result == EBUSY || result == ETIMEDOUT, "way %d: got %d (%s)", way, result,
+                  strerror(result));
             CHECK(way < 3, "way %d: got %d (%s)", way, result, strerror(result));
             if (tries % 16 == 15) sched_yield();
         }

@@ -5,7 +5,8 @@
 
 static const struct timespec bad_nanoseconds[] = {{1, -1}, {1, 1000000000}, {4000000000, 1000000000}};
 static const clockid_t clocks[] = {CLOCK_REALTIME, CLOCK_MONOTONIC};
-static const clockid_t bad_clocks[] = {CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID, CLOCK_BOOTTIME, 12345, -1};
+static const clockid_t bad_clocks[] = {CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID, CLOCK_BOOTTIME,
+                                       12345, -1};
 
 // The time and the clock are judged before anything else.
 static void nonsense(pthread_rwlock_t *l) {

@@ -65,7 +65,9 @@ UNUSED static int new_array(int semaphores) {
 }
 
 // A key that no other process uses: there are 2^16 process ids at a time, and each may have 2^8 keys.
-UNUSED static key_t own_key(unsigned which) { return (key_t)(0x50000000u | ((unsigned)getpid() & 0xfffff) << 8 | which); }
+UNUSED static key_t own_key(unsigned which) {
+    return (key_t)(0x50000000u | ((unsigned)getpid() & 0xfffff) << 8 | which);
+}
 
 UNUSED static struct sembuf op(int num, int change, int flags) {
     return (struct sembuf){(unsigned short)num, (short)change, (short)flags};

@@ -62,7 +62,8 @@ static void nothing(int signal_number) { (void)signal_number; }
 static int execute(const struct worker *w, struct command *c) {
     switch (c->kind) {
     case OPERATE:
-        return c->timed ? semtimedop(c->id, c->ops, (size_t)c->count, &c->limit) : semop(c->id, c->ops, (size_t)c->count);
+        return c->timed ? semtimedop(c->id, c->ops, (size_t)c->count, &c->limit) : semop(c->id, c->ops,
+                                                                                         (size_t)c->count);
     case SET_ONE: return semctl(c->id, c->ops[0].sem_num, SETVAL, (int)c->ops[0].sem_op);
     case SET_ALL: return semctl(c->id, 0, SETALL, c->values);
     case REMOVE: return semctl(c->id, 0, IPC_RMID);
@@ -90,7 +91,8 @@ static void *worker_main(void *argument) {
         struct command c;
         ssize_t got;
         // Its orders come when it is idle, and then no signal does.
-        while ((got = read(w->commands, &c, sizeof c)) == -1) CHECK(errno == EINTR, "read: %s", strerror(errno));
+        while ((got = read(w->commands, &c, sizeof c)) == -1)
+            CHECK(errno == EINTR, "read: %s", strerror(errno));
         if (got == 0) exit(0);
         CHECK(got == sizeof c, "a torn command");
         errno = 0;
@@ -108,7 +110,8 @@ __attribute__((noreturn)) static void process_main(int process) {
     action.sa_flags = SA_RESTART;
     sigaction(SIGUSR1, &action, NULL);
     for (int i = 0; i < WORKERS; i++) workers[i] = (struct worker){i, COMMANDS + i};
-    for (int i = 1; i < THREADS; i++) MUST(pthread_detach(spawn(worker_main, &workers[process * THREADS + i])));
+    for (int i = 1; i < THREADS; i++) MUST(pthread_detach(spawn(worker_main,
+                                                                &workers[process * THREADS + i])));
     worker_main(&workers[process * THREADS]);
     exit(0);
 }
@@ -333,7 +336,8 @@ static void print_state(void) {
             CHECK(value(ids[a], i) == values[i], "GETVAL and GETALL differ");
         }
         printf(" |");
-        for (int i = 0; i < sizes[a]; i++) printf(" %d+%d", semctl(ids[a], i, GETNCNT), semctl(ids[a], i, GETZCNT));
+        for (int i = 0; i < sizes[a]; i++)
+            printf(" %d+%d", semctl(ids[a], i, GETNCNT), semctl(ids[a], i, GETZCNT));
         printf(" |");
         for (int i = 0; i < sizes[a]; i++) print_pid(semctl(ids[a], i, GETPID));
         printf("\n");
@@ -355,7 +359,8 @@ static void random_ops(struct command *c, int a) {
 
 static void print_ops(const struct command *c) {
     for (int i = 0; i < c->count; i++)
-        printf(" (%d,%+d%s%s)", c->ops[i].sem_num, c->ops[i].sem_op, c->ops[i].sem_flg & SEM_UNDO ? ",undo" : "",
+        printf(" (%d,%+d%s%s)", c->ops[i].sem_num, c->ops[i].sem_op,
+               c->ops[i].sem_flg & SEM_UNDO ? ",undo" : "",
                c->ops[i].sem_flg & IPC_NOWAIT ? ",nowait" : "");
 }
 
@@ -408,7 +413,8 @@ static void one_step(void) {
         print_who(w);
         printf(" operates on %d:%s", a, "");
         print_ops(&c);
-        printf("%s\n", !c.timed ? "" : timed == 0 ? " for an hour" : timed == 1 ? " for a millisecond" : " now");
+        printf("%s\n",
+               !c.timed ? "" : timed == 0 ? " for an hour" : timed == 1 ? " for a millisecond" : " now");
         send(w, &c, timed == 1 || timed == 2 ? RETURNING : CALLING);
     } else if (what < 71) {
         c.kind = OPERATE;

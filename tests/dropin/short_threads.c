@@ -88,7 +88,8 @@ int main(int argc, char **argv) {
     OK(pthread_mutex_lock(&m));
     while (gone < started) OK(pthread_cond_wait(&c, &m));
     OK(pthread_mutex_unlock(&m));
-    CHECK(by_m == started && by_r == started && by_e == started && by_a == started, "%ld %ld %ld %ld of %ld", by_m, by_r,
+    CHECK(by_m == started && by_r == started && by_e == started && by_a == started, "%ld %ld %ld %ld of %ld",
+          by_m, by_r,
           by_e, by_a, started);
     STAGE("and the dead still own what they held");
     for (int k = 0; k < 2; k++) join(spawn(meets_the_dead, &dead[k]));

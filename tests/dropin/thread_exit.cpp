@@ -123,7 +123,8 @@ int main() {
         for (auto thread : threads) join(thread);
         CHECK(destroyed_keys == (long)round * THREADS * ROUNDS, "%ld destructors of keys ran",
               destroyed_keys);
-        CHECK(destroyed_locals == (long)round * THREADS, "%ld thread_local destructors ran", destroyed_locals);
+        CHECK(destroyed_locals == (long)round * THREADS, "%ld thread_local destructors ran",
+              destroyed_locals);
     }
     CHECK(count == 10L * THREADS * CALLS * (ROUNDS + 2), "%ld counted", count);
     for (int i = 0; i < 2; i++) MUST(atexit(at_exit));

@@ -204,7 +204,8 @@ void bounded_queue_with_wait_for() {
                 std::unique_lock<std::mutex> guard(mutex);
                 bool ready = me % 2
                     ? not_empty.wait_for(guard, 1ms, [&] { return !queue.empty() || producing == 0; })
-                    : not_empty.wait_until(guard, System::now() + 1ms, [&] { return !queue.empty() || producing == 0; });
+                    : not_empty.wait_until(guard, System::now() + 1ms,
+                                           [&] { return !queue.empty() || producing == 0; });
                 if (!ready)
                     continue;
                 if (queue.empty())
@@ -230,7 +231,8 @@ void wait_runs_out() {
     std::unique_lock<std::mutex> guard(mutex);
 
     auto steady_end = Steady::now() + 20ms;
-    while (silent.wait_until(guard, steady_end) == std::cv_status::no_timeout) // spurious wake-ups are allowed
+    // spurious wake-ups are allowed
+    while (silent.wait_until(guard, steady_end) == std::cv_status::no_timeout)
         CHECK(guard.owns_lock());
     CHECK(Steady::now() >= steady_end);
 

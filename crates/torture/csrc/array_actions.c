@@ -34,7 +34,8 @@ static void count(enum array_counter counter)
 static void deed(enum deed what, int of)
 {
     atomic_store_explicit(&me->of, of, memory_order_relaxed);
-    atomic_store_explicit(&me->since, atomic_load_explicit(&books->tick, memory_order_relaxed), memory_order_relaxed);
+    atomic_store_explicit(&me->since, atomic_load_explicit(&books->tick, memory_order_relaxed),
+                          memory_order_relaxed);
     atomic_store_explicit(&me->deed, what, memory_order_relaxed);
     atomic_fetch_add_explicit(&me->beats, 1, memory_order_relaxed);
 }
@@ -76,7 +77,8 @@ static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode)
     deed(AT_NOTHING, -1);
     if (rc == 0) {
         if (error != SENTINEL)
-            broken("an operation on semaphore %u that succeeded changed errno to %s", op->sem_num, errno_text(error));
+            broken("an operation on semaphore %u that succeeded changed errno to %s", op->sem_num,
+                   errno_text(error));
         return 0;
     }
     if (rc != -1)
@@ -93,7 +95,8 @@ static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode)
         return EAGAIN;
     case EINTR:
         /* After a stop and continue it may be interrupted without a handler. */
-        if (mode != TRY && (atomic_load(&me->handled) != handled || stops % 2 || atomic_load(&mine->stops) != stops)) {
+        if (mode != TRY && (atomic_load(&me->handled) != handled || stops % 2
+                            || atomic_load(&mine->stops) != stops)) {
             count(ARRAY_INTERRUPTED);
             return EINTR;
         }
@@ -124,7 +127,9 @@ static int control(int id, unsigned num, int command, union semun argument)
 
 static int get(int id, unsigned num, int command) { return control(id, num, command, (union semun){0}); }
 
-static struct sembuf by(unsigned num, int change) { return (struct sembuf){(unsigned short)num, (short)change, SEM_UNDO}; }
+static struct sembuf by(unsigned num, int change) {
+    return (struct sembuf){(unsigned short)num, (short)change, SEM_UNDO};
+}
 
 static enum mode any_mode(void) { return (enum mode)under(3); }
 
@@ -419,7 +424,8 @@ static void act_fork_holding(void)
         if (how == 0) {
             char id[16];
             snprintf(id, sizeof id, "%d", books->id);
-            execl("/proc/self/exe", "poundlock", "torture-executed", id, once_in(2) ? "give" : "keep", (char *)NULL);
+            execl("/proc/self/exe", "poundlock", "torture-executed", id, once_in(2) ? "give" : "keep",
+                  (char *)NULL);
             child_broken(parent, "torture itself: exec", errno);
         }
         if (how < 4)

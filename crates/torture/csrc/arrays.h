@@ -53,7 +53,8 @@ union semun {
     struct seminfo *info;
 };
 
-enum deed { AT_NOTHING, AT_SEMOP, AT_TIMED, AT_TRYING, INSIDE, AT_CONTROL, AT_CHILD, AT_SLEEPERS, PARKED, DEEDS };
+enum deed { AT_NOTHING, AT_SEMOP, AT_TIMED, AT_TRYING, INSIDE, AT_CONTROL, AT_CHILD, AT_SLEEPERS, PARKED,
+           DEEDS };
 
 #define ARRAY_COUNTERS(X) \
     X(TAKEN, "locks taken") X(BUSY_LOCK, "locks tried and found busy") X(RAN_OUT, "waits that timed out") \

@@ -343,7 +343,8 @@ static bool still_quiet(struct pool *pool)
     }
     if (atomic_load(&world.tick) - pool->quiet_since > world.patience / 2)
         violation("lost wake-up: %s owes %lu of %lu waiters their return for signals given more than %.1f s ago",
-                  pool->name, (unsigned long)owed, (unsigned long)__atomic_load_n(&pool->blocked, __ATOMIC_RELAXED),
+                  pool->name, (unsigned long)owed,
+                  (unsigned long)__atomic_load_n(&pool->blocked, __ATOMIC_RELAXED),
                   (double)(world.patience / 2) * TICK_MS / 1000);
     return true;
 }
@@ -404,9 +405,11 @@ void audit_pools(void)
         struct pool *pool = &pools[i];
         if (pool->produced != pool->consumed + pool->tokens)
             violation("%s: %lu tokens were made, but %lu consumed and %lu are left", pool->name,
-                      (unsigned long)pool->produced, (unsigned long)pool->consumed, (unsigned long)pool->tokens);
+                      (unsigned long)pool->produced, (unsigned long)pool->consumed,
+                      (unsigned long)pool->tokens);
         if (pool->blocked != 0)
-            violation("%s: %lu threads ended without leaving their wait", pool->name, (unsigned long)pool->blocked);
+            violation("%s: %lu threads ended without leaving their wait", pool->name,
+                      (unsigned long)pool->blocked);
         check_guards(pool->cell, pool->name);
         expect_zero("destroy", pool->name, pool->kind->destroy(pool->cell->object));
     }

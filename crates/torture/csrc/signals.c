@@ -131,13 +131,15 @@ static void on_signal(int signal, siginfo_t *info, void *context)
     atomic_fetch_add_explicit(&self->handler_did[0], 1, memory_order_relaxed);
     (void)info;
     take(signal == SIGUSR1 ? handlers_own : shared_with_workers);
-    uint64_t random = atomic_fetch_add_explicit(&self->handler_random, 0x9e3779b97f4a7c15u, memory_order_relaxed);
+    uint64_t random = atomic_fetch_add_explicit(&self->handler_random, 0x9e3779b97f4a7c15u,
+                                                memory_order_relaxed);
     random = mix(random + world.seed + self->number);
     if ((random >> 32 & 3) == 0)
         spin_in_handler();
     enum what what = atomic_load_explicit(&self->what, memory_order_relaxed);
-    bool in_call = what == LOCKING || what == TRYING || what == TIMED_LOCKING || what == UNLOCKING || what == WAITING ||
-                   what == TIMED_WAITING || what == CANCELLABLE_WAITING || what == SIGNALLING || what == BROADCASTING;
+    bool in_call = what == LOCKING || what == TRYING || what == TIMED_LOCKING || what == UNLOCKING ||
+                   what == WAITING || what == TIMED_WAITING || what == CANCELLABLE_WAITING ||
+                   what == SIGNALLING || what == BROADCASTING;
     if (in_call && random >> 60 < 4)
         step_interrupted(context, random);
     errno = error;
@@ -186,7 +188,8 @@ static void climb(unsigned rung)
     struct climber *me = (struct climber *)self;
     struct lock *lock = rungs[rung];
     char number[16];
-    unsigned turns = 20 * (unsigned)(lock->index + me->slot.number) % 300; /* who was interrupted may be drawing */
+    /* who was interrupted may be drawing */
+    unsigned turns = 20 * (unsigned)(lock->index + me->slot.number) % 300;
     atomic_store(&me->rung, rung + 1);
     doing_lock(LOCKING, lock);
     errno_arm();

@@ -44,7 +44,8 @@ static void on_trap(int signal, siginfo_t *info, void *context)
 void make_stepping(void)
 {
     struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO | SA_RESTART};
-    sigfillset(&trap.sa_mask); /* a handler in there that asked for steps would trap while traps are blocked */
+    /* a handler in there that asked for steps would trap while traps are blocked */
+    sigfillset(&trap.sa_mask);
     sigaction(SIGTRAP, &trap, NULL);
 }
 

@@ -136,8 +136,10 @@ struct lock {
 };
 
 enum what {
-    STARTING, THINKING, LOCKING, TRYING, TIMED_LOCKING, HOLDING, UNLOCKING, WAITING, TIMED_WAITING, CANCELLABLE_WAITING,
-    SIGNALLING, BROADCASTING, DESTROYING, FORKING, AWAITING_CHILD, JOINING, CREATING, CHECKING_RESULTS, WATCHING, EXITING, WHATS
+    STARTING, THINKING, LOCKING, TRYING, TIMED_LOCKING, HOLDING, UNLOCKING, WAITING, TIMED_WAITING,
+        CANCELLABLE_WAITING,
+    SIGNALLING, BROADCASTING, DESTROYING, FORKING, AWAITING_CHILD, JOINING, CREATING, CHECKING_RESULTS,
+    WATCHING, EXITING, WHATS
 };
 
 #define COUNTERS(X) \
@@ -223,12 +225,14 @@ struct world {
     unsigned slots;        /* workers, warden and feeder */
     uint64_t patience;     /* ticks */
     bool rwlocks_are_glibcs, reads_once; /* see sharing.c */
-    unsigned spinners, shared_spinners; /* threads that may wait at once for a private spinlock, for a shared one */
+    /* threads that may wait at once for a private spinlock, for a shared one */
+    unsigned spinners, shared_spinners;
     struct slot *slot;
     struct lock lock[MAX_LOCKS];
     unsigned lock_count;
     unsigned ordinary;     /* locks [0, ordinary) are for any action; the rest belong to somebody */
-    _Atomic uint64_t tick; /* the monitor's clock: does not run while the machine is suspended or the monitor starved */
+    /* the monitor's clock: does not run while the machine is suspended or the monitor starved */
+    _Atomic uint64_t tick;
     _Atomic int stopping;  /* workers: finish */
     _Atomic int workers_gone;
     _Atomic(struct epoch) epoch;
@@ -273,7 +277,8 @@ static inline void doing(enum what what, const char *name, const void *object, s
     atomic_store_explicit(&self->object, object, memory_order_relaxed);
     atomic_store_explicit(&self->object_size, size, memory_order_relaxed);
     atomic_store_explicit(&self->what, what, memory_order_relaxed);
-    atomic_store_explicit(&self->since, atomic_load_explicit(&world.tick, memory_order_relaxed), memory_order_relaxed);
+    atomic_store_explicit(&self->since, atomic_load_explicit(&world.tick, memory_order_relaxed),
+                          memory_order_relaxed);
     atomic_store_explicit(&self->beats, atomic_load_explicit(&self->beats, memory_order_relaxed) + 1,
                           memory_order_relaxed);
 }

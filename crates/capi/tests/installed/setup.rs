@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock};
 
-/// Seconds that a program may take: only a hang reaches this. The programs have a shorter limit of their own, and say
-/// where they hang.
+/// Seconds that a program may take: only a hang reaches this. The programs have a shorter limit of their own,
+/// and say where they hang.
 const LIMIT: &str = "60";
 
 /// Whether `program` is installed. If not, after a line on standard error the first time; with
