@@ -14,7 +14,8 @@ fn main() {
         return;
     }
     let link = |argument: &str| println!("cargo::rustc-cdylib-link-arg={argument}");
-    // Waiters' records, thread-locals and the fork handler point into the library for good: it must not be unloaded.
+    // Waiters' records, thread-locals and the fork handler point into the library for good: it must not be
+    // unloaded.
     link("-Wl,-z,nodelete");
     // Bind everything at start-up: a lock must not enter the dynamic linker at its first use.
     link("-Wl,-z,now");
@@ -29,8 +30,8 @@ fn main() {
     link(&format!("-Wl,--version-script={}", script.display()));
 }
 
-/// Versioned symbols need a version script of ours, and the compiler always passes one without versions, with which
-/// no other can be combined. So the compiler driver is given a linker that leaves that one out.
+/// Versioned symbols need a version script of ours, and the compiler always passes one without versions, with
+/// which no other can be combined. So the compiler driver is given a linker that leaves that one out.
 fn wrap_linker(directory: &Path) {
     let driver = env::var("RUSTC_LINKER").unwrap_or_else(|_| "cc".to_owned());
     let linker = Command::new(&driver).arg("-print-prog-name=ld.bfd").output().ok();

@@ -1,12 +1,14 @@
 /*
- * joblimiter: limits how many jobs run at a time, among processes that know nothing of one another but a file's name.
+ * joblimiter: limits how many jobs run at a time, among processes that know nothing of one another but a
+ * file's name.
  *
  *     joblimiter FILE SLOTS[,MEMORY] [--needs MEMORY] -- COMMAND [ARGUMENT...]
  *     joblimiter FILE --remove
  *
- * At most SLOTS of those that name the same FILE run their commands at a time, and these need no more than MEMORY
- * units (gigabytes, say) together; the others wait. A job takes its slot and its memory at once or not at all, so two
- * jobs never wait for what the other has. However a job ends, by kill -9 too, what it held comes back.
+ * At most SLOTS of those that name the same FILE run their commands at a time, and these need no more than
+ * MEMORY units (gigabytes, say) together; the others wait. A job takes its slot and its memory at once or not
+ * at all, so two jobs never wait for what the other has. However a job ends, by kill -9 too, what it held
+ * comes back.
  *
  *     cc -std=gnu11 -O2 joblimiter.c $(pkg-config --cflags --libs poundlock) -o joblimiter
  */

@@ -3,9 +3,10 @@
  *
  *     shardcache [THREADS [LOOKUPS]]
  *
- * Each thread looks up LOOKUPS numbers, small ones more often, and wants to know how many steps each takes to come to
- * 1 by the rule of Collatz. The cache has 16 shards with a readers-writer lock each: a hit reads, a miss computes
- * without a lock and then writes, throwing out what was in the way. Statistics are a few additions under a spinlock.
+ * Each thread looks up LOOKUPS numbers, small ones more often, and wants to know how many steps each takes to
+ * come to 1 by the rule of Collatz. The cache has 16 shards with a readers-writer lock each: a hit reads, a
+ * miss computes without a lock and then writes, throwing out what was in the way. Statistics are a few
+ * additions under a spinlock.
  *
  * The sum of all answers is compared with one that no cache had a part in. Exits with 0 if they are the same.
  *

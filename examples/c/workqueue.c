@@ -3,9 +3,10 @@
  *
  *     workqueue [THREADS [LIMIT]]
  *
- * The main thread cuts the numbers below LIMIT into ranges and puts them into the queue, waiting while it is full;
- * the others take them out, waiting while it is empty. Its two condition variables wake one thread for each range.
- * While nothing has happened for a second the main thread says how far it is, which is a wait with a deadline.
+ * The main thread cuts the numbers below LIMIT into ranges and puts them into the queue, waiting while it is
+ * full; the others take them out, waiting while it is empty. Its two condition variables wake one thread for
+ * each range. While nothing has happened for a second the main thread says how far it is, which is a wait
+ * with a deadline.
  *
  * The count is compared with that of a sieve. Exits with 0 if they are the same.
  *

@@ -2,10 +2,10 @@
 //
 //     shardcache [THREADS [LOOKUPS]]
 //
-// Each thread looks up LOOKUPS numbers, small ones more often, and wants their prime factors. The cache is a class
-// template: each of its shards is a hash table under a shared_mutex. Who does not find a key becomes the shard's
-// upgradable reader, looks again, and computes while others go on reading; so nothing is computed twice. Only to add
-// the result it becomes the writer.
+// Each thread looks up LOOKUPS numbers, small ones more often, and wants their prime factors. The cache is a
+// class template: each of its shards is a hash table under a shared_mutex. Who does not find a key becomes
+// the shard's upgradable reader, looks again, and computes while others go on reading; so nothing is computed
+// twice. Only to add the result it becomes the writer.
 //
 // Every answer is checked: the product of the factors is the number. Exits with 0 if all are right.
 //

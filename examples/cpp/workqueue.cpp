@@ -1,10 +1,11 @@
-// workqueue: several threads sort pieces of a sequence, which come through a bounded queue, and one merges them.
+// workqueue: several threads sort pieces of a sequence, which come through a bounded queue, and one merges
+// them.
 //
 //     workqueue [THREADS [NUMBERS]]
 //
-// The queue is a class template over a mutex and two condition variables: `push` waits while it is full, `pop` while
-// it is empty, and who pops with a time limit can do something else meanwhile. Unsorted pieces go through one queue
-// to the sorting threads, and sorted ones through another to the main thread.
+// The queue is a class template over a mutex and two condition variables: `push` waits while it is full,
+// `pop` while it is empty, and who pops with a time limit can do something else meanwhile. Unsorted pieces go
+// through one queue to the sorting threads, and sorted ones through another to the main thread.
 //
 // The result is checked: it is sorted, and has the sum of the numbers that went in. Exits with 0 if so.
 //

@@ -5,12 +5,12 @@
  *     joblimit --status FILE
  *     joblimit --remove FILE
  *
- * All that name the same FILE, which must exist, share its JOBS permits. joblimit waits for one, takes it, and becomes the
- * command. The permit comes back when the command ends, however it does: at its exit, of a signal, by kill -9. Nobody has
- * to clear up, and nothing is left locked.
+ * All that name the same FILE, which must exist, share its JOBS permits. joblimit waits for one, takes it,
+ * and becomes the command. The permit comes back when the command ends, however it does: at its exit, of a
+ * signal, by kill -9. Nobody has to clear up, and nothing is left locked.
  *
- * That is SEM_UNDO: what a process did to a semaphore is undone at its end, and a program that it becomes by exec is
- * still the same process. A lock file or a counter in a file cannot do that.
+ * That is SEM_UNDO: what a process did to a semaphore is undone at its end, and a program that it becomes by
+ * exec is still the same process. A lock file or a counter in a file cannot do that.
  *
  * An ordinary System V program. It knows nothing of Poundlock.
  */
@@ -52,9 +52,10 @@ static key_t key_of(const char *file)
 }
 
 /*
- * The array of the file, made by whoever comes first. Making it and filling it are two steps, so others wait for the
- * second: it is the first semop, which the array's sem_otime shows. One that was killed between the two leaves an array that
- * is never filled; the next one to come takes that for its own task once it has waited long enough.
+ * The array of the file, made by whoever comes first. Making it and filling it are two steps, so others wait
+ * for the second: it is the first semop, which the array's sem_otime shows. One that was killed between the
+ * two leaves an array that is never filled; the next one to come takes that for its own task once it has
+ * waited long enough.
  */
 static int array_of(const char *file, int jobs)
 {

@@ -3,14 +3,15 @@
  *
  *     logtally [THREADS [LINES]]
  *
- * The main thread writes a log of LINES lines into memory (always the same one) and hands it out, a few hundred lines at
- * a time, through a bounded queue. THREADS workers take the lines apart and enter each into
+ * The main thread writes a log of LINES lines into memory (always the same one) and hands it out, a few
+ * hundred lines at a time, through a bounded queue. THREADS workers take the lines apart and enter each into
  *
- *   - the report: hits by path, bytes and statuses, how long requests took, and the last ones as text. One lock for
- *     all of it.
+ *   - the report: hits by path, bytes and statuses, how long requests took, and the last ones as text. One
+ *     lock for all of it.
  *   - the sessions: what each client did, in 16 parts with a lock each.
  *
- * The tally on standard output does not depend on how the threads were scheduled; the time on standard error does.
+ * The tally on standard output does not depend on how the threads were scheduled; the time on standard error
+ * does.
  *
  * An ordinary pthread program. It knows nothing of Poundlock.
  */

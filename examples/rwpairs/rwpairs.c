@@ -102,7 +102,8 @@ static int mixed(int threads) {
         }
     }
     double took = now() - began;
-    printf("%.2f M reads/s, longest wait %.1f ms; %.3f M writes/s, longest wait %.1f ms\n", count[0] / took / 1e6,
+    printf("%.2f M reads/s, longest wait %.1f ms; %.3f M writes/s, longest wait %.1f ms\n",
+           count[0] / took / 1e6,
            longest[0] * 1e3, count[1] / took / 1e6, longest[1] * 1e3);
     free(tallies);
     return 0;
@@ -111,7 +112,8 @@ static int mixed(int threads) {
 int main(int count, char **arguments) {
     if (count == 3 && strcmp(arguments[1], "read") == 0) return pairs(0, atoi(arguments[2]));
     if (count == 3 && strcmp(arguments[1], "write") == 0) return pairs(1, atoi(arguments[2]));
-    if (count == 3 && strcmp(arguments[1], "mixed") == 0 && atoi(arguments[2]) > 0) return mixed(atoi(arguments[2]));
+    if (count == 3 && strcmp(arguments[1], "mixed") == 0 && atoi(arguments[2]) > 0)
+        return mixed(atoi(arguments[2]));
     fprintf(stderr, "usage: rwpairs read|write IDLE, or rwpairs mixed THREADS\n");
     return 2;
 }

@@ -45,7 +45,7 @@ static void *stand(void *unused) {
     return unused;
 }
 
-static void crowd(void) {
+static void many(void) {
     STAGE("a broadcast reaches all");
     pthread_t threads[CROWD];
     for (int i = 0; i < CROWD; i++) threads[i] = spawn(stand, NULL);
@@ -107,7 +107,7 @@ static void no_cancellation(void) {
 int main(void) {
     limit_seconds(LIMIT);
     turns();
-    crowd();
+    many();
     deadlines();
     no_cancellation();
     return 0;

@@ -1,5 +1,5 @@
-// A child that was forked while threads used locks: what nobody held is free, what the forking thread held is the
-// child's.
+// A child that was forked while threads used locks: what nobody held is free, what the forking thread held is
+// the child's.
 #include "check.h"
 
 enum { FORKS = 20, CROWD = 3 };

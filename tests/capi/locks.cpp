@@ -48,8 +48,10 @@ static bool taken(M& mutex) {
 template <class At, class For>
 static void gives_up(At at, For within) {
     for (auto wait : {-1h, 0h}) CHECK(!within(wait), "got in");
-    CHECK(!within(Steady::duration::min()) && !within(-std::numeric_limits<double>::infinity() * 1s), "got in");
-    CHECK(!at(Steady::time_point::min()) && !at(System::time_point::min()) && !at(System::time_point()), "got in");
+    CHECK(!within(Steady::duration::min()) && !within(-std::numeric_limits<double>::infinity() * 1s),
+          "got in");
+    CHECK(!at(Steady::time_point::min()) && !at(System::time_point::min()) && !at(System::time_point()),
+          "got in");
     const auto begin = Steady::now();
     CHECK(!within(10ms) && !within(std::chrono::duration<float>(0.01f)), "got in");
     CHECK(Steady::now() - begin >= 19ms, "gave up too early");

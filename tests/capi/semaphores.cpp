@@ -16,7 +16,8 @@ using poundlock::operation;
 using poundlock::permit;
 using poundlock::semaphore_set;
 
-static_assert(!std::is_copy_constructible_v<semaphore_set> && std::is_nothrow_move_constructible_v<semaphore_set>);
+static_assert(!std::is_copy_constructible_v<semaphore_set>
+              && std::is_nothrow_move_constructible_v<semaphore_set>);
 static_assert(!std::is_copy_constructible_v<permit> && std::is_nothrow_move_constructible_v<permit>);
 static_assert(std::is_nothrow_move_assignable_v<semaphore_set> && std::is_nothrow_move_assignable_v<permit>);
 
@@ -38,7 +39,8 @@ static void operations() {
     CHECK((set.values() == std::vector<std::uint16_t>{1, 3}), "other values");
     CHECK(!set.try_operate({operation::take(0), operation::take(1, 4)}), "took what was not there");
     CHECK(!set.operate_for({operation::wait_for_zero(0)}, 1ms), "1 is not 0");
-    CHECK(!set.operate_until({operation::take(0, 2)}, std::chrono::steady_clock::now() + 1ms), "took too much");
+    CHECK(!set.operate_until({operation::take(0, 2)}, std::chrono::steady_clock::now() + 1ms),
+          "took too much");
     CHECK(set.operate_until({operation::take(0)}, std::chrono::system_clock::now() - 1s), "did not try");
     set.operate({operation::wait_for_zero(0)});
     set.set_values({5, 6});
@@ -111,7 +113,8 @@ static void ends() {
     other = semaphore_set{4};
     std::size_t count = 0;
     CALL(poundlock_semset_count(id, &count), EINVAL);
-    CHECK(thrown([] { semaphore_set none{std::initializer_list<std::uint16_t>{}}; }) == EINVAL, "made one of none");
+    CHECK(thrown([] { semaphore_set none{std::initializer_list<std::uint16_t>{}}; }) == EINVAL,
+          "made one of none");
     CHECK(thrown([&] { other.operate({}); }) == EINVAL, "did nothing");
     CHECK(thrown([&] { static_cast<void>(other.acquire(1)); }) == EFBIG, "no such semaphore");
 }

@@ -87,7 +87,8 @@ static int calls_once(void *unused) {
 
 static void run(thrd_start_t body, int threads, int offset) {
     thrd_t ids[THREADS];
-    for (long i = 0; i < threads; i++) CHECK(thrd_create(&ids[i], body, (void *)i) == thrd_success, "thrd_create");
+    for (long i = 0; i < threads; i++) CHECK(thrd_create(&ids[i], body, (void *)i) == thrd_success,
+                                             "thrd_create");
     for (int i = 0; i < threads; i++) {
         int result;
         CHECK(thrd_join(ids[i], &result) == thrd_success, "thrd_join");

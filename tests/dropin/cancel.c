@@ -1,5 +1,5 @@
-// Waiting on a condition variable is a cancellation point, and the mutex is held again when the cleanup handlers run.
-// Taking a mutex is none, and no other call here is.
+// Waiting on a condition variable is a cancellation point, and the mutex is held again when the cleanup
+// handlers run. Taking a mutex is none, and no other call here is.
 #include "check.h"
 #include <threads.h>
 
@@ -267,7 +267,8 @@ static void type_is_kept(void) {
     STAGE("the cancellation type is kept");
     for (int i = 0; i < 2; i++) {
         make();
-        pthread_t thread = spawn(keeps_type, (void *)(long)(i ? PTHREAD_CANCEL_ASYNCHRONOUS : PTHREAD_CANCEL_DEFERRED));
+        pthread_t thread = spawn(keeps_type,
+                                 (void *)(long)(i ? PTHREAD_CANCEL_ASYNCHRONOUS : PTHREAD_CANCEL_DEFERRED));
         lock_when_waiting(1);
         told = 1;
         OK(pthread_cond_signal(&c));
@@ -277,8 +278,8 @@ static void type_is_kept(void) {
     }
 }
 
-// POSIX does not promise that a thread may wait like this; with glibc it may, once it sleeps: until then it may be cancelled
-// between the release of the mutex and the place from which glibc takes it again.
+// POSIX does not promise that a thread may wait like this; with glibc it may, once it sleeps: until then it
+// may be cancelled between the release of the mutex and the place from which glibc takes it again.
 static void *waits_asynchronously(void *unused) {
     int old;
     OK(pthread_mutex_lock(&m));

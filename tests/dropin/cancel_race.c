@@ -1,5 +1,6 @@
-// Cancellation that races with a signal. POSIX: a waiter that is cancelled takes no signal with it while another thread
-// waits. So one signal, sent while one of two waiters is being cancelled, reaches one of them for certain.
+// Cancellation that races with a signal. POSIX: a waiter that is cancelled takes no signal with it while
+// another thread waits. So one signal, sent while one of two waiters is being cancelled, reaches one of them
+// for certain.
 #include "check.h"
 
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
@@ -104,7 +105,8 @@ int main(int argc, char **argv) {
         OK(pthread_mutex_lock(&m));
         // A lost signal leaves the second waiter asleep here, for ever.
         while (taken_by_first + taken_by_second == 0) OK(pthread_cond_wait(&back, &m));
-        CHECK(taken_by_first + taken_by_second == 1 && tokens == 0, "%d + %d tokens taken of one", taken_by_first,
+        CHECK(taken_by_first + taken_by_second == 1 && tokens == 0, "%d + %d tokens taken of one",
+              taken_by_first,
               taken_by_second);
         OK(pthread_mutex_unlock(&m));
         if (i % 4 == 0) join(canceller);

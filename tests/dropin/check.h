@@ -1,8 +1,8 @@
 // What every program in this directory shares: checks that name the first wrong result and stop there.
 //
-// A program prints nothing on standard output, exits 0 when every result was right, and otherwise writes one line to
-// standard error and exits 1 (or 99 when its own time limit ran out). Nothing here uses stdio: its locks and buffers
-// would come between the program and what it tests.
+// A program prints nothing on standard output, exits 0 when every result was right, and otherwise writes one
+// line to standard error and exits 1 (or 99 when its own time limit ran out). Nothing here uses stdio: its
+// locks and buffers would come between the program and what it tests.
 #ifndef DROPIN_CHECK_H
 #define DROPIN_CHECK_H
 
@@ -35,14 +35,15 @@ static const char *volatile current_case UNUSED = "";
 // What would outlive a program that fails is removed by this.
 static void (*at_failure)(void) UNUSED;
 
-UNUSED __attribute__((noreturn, format(printf, 3, 4))) static void die(const char *file, int line, const char *format,
-                                                                       ...) {
+UNUSED __attribute__((noreturn, format(printf, 3, 4)))
+static void die(const char *file, int line, const char *format, ...) {
     char text[600];
     va_list arguments;
     va_start(arguments, format);
     int length = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    dprintf(2, "%s:%d: [%s%s%s] %.*s\n", file, line, current_stage, *current_case ? ": " : "", current_case, length,
+    dprintf(2, "%s:%d: [%s%s%s] %.*s\n", file, line, current_stage, *current_case ? ": " : "", current_case,
+            length,
             text);
     if (at_failure != NULL) at_failure();
     _exit(1);
@@ -50,37 +51,37 @@ UNUSED __attribute__((noreturn, format(printf, 3, 4))) static void die(const cha
 
 #define FAIL(...) die(__FILE__, __LINE__, __VA_ARGS__)
 
-#define CHECK(condition, ...)                                                                                          \
-    do {                                                                                                               \
-        if (!(condition)) FAIL(__VA_ARGS__);                                                                           \
+#define CHECK(condition, ...)                                                                                \
+    do {                                                                                                     \
+        if (!(condition)) FAIL(__VA_ARGS__);                                                                 \
     } while (0)
 
 #define STR_(x) #x
 
 // `call` returns `want` and leaves errno alone.
-#define CALL(call, want)                                                                                               \
-    do {                                                                                                               \
-        errno = ERRNO_SENTINEL;                                                                                        \
-        int got_ = (call);                                                                                             \
-        int errno_ = errno;                                                                                            \
-        int want_ = (want);                                                                                            \
-        if (got_ != want_)                                                                                             \
-            FAIL("%s: got %d (%s), expected %d (%s)", #call, got_, strerror(got_), want_, strerror(want_));            \
-        if (errno_ != ERRNO_SENTINEL) FAIL("%s: changed errno to %d (%s)", #call, errno_, strerror(errno_));           \
+#define CALL(call, want)                                                                                     \
+    do {                                                                                                     \
+        errno = ERRNO_SENTINEL;                                                                              \
+        int got_ = (call);                                                                                   \
+        int errno_ = errno;                                                                                  \
+        int want_ = (want);                                                                                  \
+        if (got_ != want_)                                                                                   \
+            FAIL("%s: got %d (%s), expected %d (%s)", #call, got_, strerror(got_), want_, strerror(want_));  \
+        if (errno_ != ERRNO_SENTINEL) FAIL("%s: changed errno to %d (%s)", #call, errno_, strerror(errno_)); \
     } while (0)
 
 #define OK(call) CALL(call, 0)
 
 // For calls that are not under test and may set errno.
-#define MUST(call)                                                                                                     \
-    do {                                                                                                               \
-        int got_ = (call);                                                                                             \
-        if (got_ != 0) FAIL("%s: got %d (%s), expected 0", #call, got_, strerror(got_));                               \
+#define MUST(call)                                                                                           \
+    do {                                                                                                     \
+        int got_ = (call);                                                                                   \
+        if (got_ != 0) FAIL("%s: got %d (%s), expected 0", #call, got_, strerror(got_));                     \
     } while (0)
 
-#define SYS(call)                                                                                                      \
-    do {                                                                                                               \
-        if ((call) == -1) FAIL("%s: %s", #call, strerror(errno));                                                      \
+#define SYS(call)                                                                                            \
+    do {                                                                                                     \
+        if ((call) == -1) FAIL("%s: %s", #call, strerror(errno));                                            \
     } while (0)
 
 #define STAGE(text) (current_stage = (text))
@@ -90,7 +91,8 @@ UNUSED static void out_of_time(int signal_number) {
     (void)signal_number;
     char text[400];
     // Not async-signal-safe by the letter; the program is lost already.
-    int length = snprintf(text, sizeof text, "hang in stage [%s%s%s]\n", current_stage, *current_case ? ": " : "",
+    int length = snprintf(text, sizeof text, "hang in stage [%s%s%s]\n", current_stage,
+                          *current_case ? ": " : "",
                           current_case);
     if (write(2, text, (size_t)length) < 0) _exit(98);
     if (at_failure != NULL) at_failure();
@@ -176,14 +178,15 @@ UNUSED static void crowd(int count, void *(*body)(void *)) {
     for (int i = 0; i < count; i++) join(threads[i]);
 }
 
-// What one thread does at a time: whoever begins finds two places alike, and makes them differ during `pause`.
-#define ALONE(first, second, pause)                                                                                    \
-    do {                                                                                                               \
-        long v_ = (first);                                                                                             \
-        CHECK(v_ == (second), "two holders at once");                                                                  \
-        (first) = v_ + 1;                                                                                              \
-        pause;                                                                                                         \
-        (second) = v_ + 1;                                                                                             \
+// What one thread does at a time: whoever begins finds two places alike, and makes them differ during
+// `pause`.
+#define ALONE(first, second, pause)                                                                          \
+    do {                                                                                                     \
+        long v_ = (first);                                                                                   \
+        CHECK(v_ == (second), "two holders at once");                                                        \
+        (first) = v_ + 1;                                                                                    \
+        pause;                                                                                               \
+        (second) = v_ + 1;                                                                                   \
     } while (0)
 
 UNUSED static pid_t thread_id(void) { return (pid_t)syscall(SYS_gettid); }

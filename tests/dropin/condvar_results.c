@@ -1,30 +1,32 @@
-// What each call on a condition variable returns, on each clock, with each type of mutex; and that the mutex is held
-// afterwards, to the depth it had, whatever was returned.
+// What each call on a condition variable returns, on each clock, with each type of mutex; and that the mutex
+// is held afterwards, to the depth it had, whatever was returned.
 #include "check.h"
 
 static const clockid_t clocks[] = {CLOCK_REALTIME, CLOCK_MONOTONIC};
-static const clockid_t bad_clocks[] = {CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID, CLOCK_BOOTTIME, 12345, -1};
+static const clockid_t bad_clocks[] = {CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID, CLOCK_BOOTTIME,
+                                       12345, -1};
 
 static void *trylock_elsewhere(void *m) { return (void *)(long)pthread_mutex_trylock((pthread_mutex_t *)m); }
 
 // Another thread finds it taken. (Asking the owner would do for none but errorcheck.)
 static void held(pthread_mutex_t *m) {
     long result = (long)join(spawn(trylock_elsewhere, m));
-    CHECK(result == EBUSY, "the mutex is not held: trylock elsewhere gave %ld (%s)", result, strerror((int)result));
+    CHECK(result == EBUSY, "the mutex is not held: trylock elsewhere gave %ld (%s)", result,
+          strerror((int)result));
 }
 
 // A wait with nobody to signal ends with ETIMEDOUT; POSIX lets it end early with 0, now and then.
-#define TIMES_OUT(call)                                                                                                \
-    do {                                                                                                               \
-        int spurious_ = 0;                                                                                             \
-        for (;;) {                                                                                                     \
-            errno = ERRNO_SENTINEL;                                                                                    \
-            int result_ = (call);                                                                                      \
-            CHECK(errno == ERRNO_SENTINEL, "%s: changed errno to %d", #call, errno);                                   \
-            if (result_ == ETIMEDOUT) break;                                                                           \
-            CHECK(result_ == 0, "%s: got %d (%s), expected ETIMEDOUT", #call, result_, strerror(result_));             \
-            CHECK(++spurious_ < 5, "%s: woke %d times without a signal", #call, spurious_);                            \
-        }                                                                                                              \
+#define TIMES_OUT(call)                                                                                      \
+    do {                                                                                                     \
+        int spurious_ = 0;                                                                                   \
+        for (;;) {                                                                                           \
+            errno = ERRNO_SENTINEL;                                                                          \
+            int result_ = (call);                                                                            \
+            CHECK(errno == ERRNO_SENTINEL, "%s: changed errno to %d", #call, errno);                         \
+            if (result_ == ETIMEDOUT) break;                                                                 \
+            CHECK(result_ == 0, "%s: got %d (%s), expected ETIMEDOUT", #call, result_, strerror(result_));   \
+            CHECK(++spurious_ < 5, "%s: woke %d times without a signal", #call, spurious_);                  \
+        }                                                                                                    \
     } while (0)
 
 static void times(pthread_cond_t *c, pthread_mutex_t *m, clockid_t own_clock) {
@@ -50,7 +52,8 @@ static void times(pthread_cond_t *c, pthread_mutex_t *m, clockid_t own_clock) {
         held(m);
     }
     STAGE("bad time");
-    struct timespec bad[] = {{now(own_clock).tv_sec + 1000, -1}, {now(own_clock).tv_sec + 1000, 1000000000}, {0, -1}};
+    struct timespec bad[] = {{now(own_clock).tv_sec + 1000, -1}, {now(own_clock).tv_sec + 1000, 1000000000},
+                             {0, -1}};
     for (int i = 0; i < 3; i++) {
         CALL(pthread_cond_timedwait(c, m, &bad[i]), EINVAL);
         CALL(pthread_cond_clockwait(c, m, CLOCK_REALTIME, &bad[i]), EINVAL);

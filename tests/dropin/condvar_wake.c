@@ -1,12 +1,13 @@
-// Who is woken: one by a signal, all by a broadcast, nobody by a signal that came before; no signal lost to a waiter
-// that gave up or that came later.
+// Who is woken: one by a signal, all by a broadcast, nobody by a signal that came before; no signal lost to a
+// waiter that gave up or that came later.
 #include "check.h"
 
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t c = PTHREAD_COND_INITIALIZER, back = PTHREAD_COND_INITIALIZER;
 static int waiting, wakes, release, tokens;
 
-// --- a signal wakes one ---------------------------------------------------------------------------------------------
+// --- a signal wakes one
+// ---------------------------------------------------------------------------------------------
 
 enum { WAITERS = 8 };
 
@@ -58,7 +59,8 @@ static void signal_wakes_one(void) {
     for (int i = 0; i < WAITERS; i++) join(threads[i]);
 }
 
-// --- nothing is remembered ------------------------------------------------------------------------------------------
+// --- nothing is remembered
+// ------------------------------------------------------------------------------------------
 
 static void expect_time_out(const char *after) {
     int result = 0, spurious = -1;
@@ -107,7 +109,8 @@ static void nothing_remembered(void) {
     OK(pthread_mutex_unlock(&m));
 }
 
-// --- a later waiter does not take an earlier one's signal -----------------------------------------------------------
+// --- a later waiter does not take an earlier one's signal
+// -----------------------------------------------------------
 
 enum { ROUNDS = 3000 };
 
@@ -136,14 +139,16 @@ static void no_later_waiter_takes_it(void) {
         while (ready < i) OK(pthread_cond_wait(&back, &m));
         turn = i;
         OK(pthread_cond_signal(&c));
-        // Begins to wait before the signalled thread can run: were the signal its own, both would sleep for ever.
+        // Begins to wait before the signalled thread can run: were the signal its own, both would sleep for
+        // ever.
         while (answered < i) OK(pthread_cond_wait(&c, &m));
     }
     OK(pthread_mutex_unlock(&m));
     join(thread);
 }
 
-// --- a broadcast wakes all ------------------------------------------------------------------------------------------
+// --- a broadcast wakes all
+// ------------------------------------------------------------------------------------------
 
 enum { CROWD = 100 };
 
@@ -177,7 +182,8 @@ static void broadcast_wakes_all(void) {
     for (int i = 0; i < CROWD; i++) join(threads[i]);
 }
 
-// --- a waiter that gave up took no signal with it -------------------------------------------------------------------
+// --- a waiter that gave up took no signal with it
+// -------------------------------------------------------------------
 
 static int patient_rounds;
 
@@ -230,7 +236,8 @@ static void no_signal_leaves_with_a_timed_out_waiter(void) {
     for (int i = 0; i < 2; i++) join(others[i]);
 }
 
-// --- a bounded buffer, with one signal for each change --------------------------------------------------------------
+// --- a bounded buffer, with one signal for each change
+// --------------------------------------------------------------
 
 enum { PRODUCERS = 4, CONSUMERS = 4, ITEMS = 8000, ROOM = 5 };
 

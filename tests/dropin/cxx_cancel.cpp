@@ -1,5 +1,5 @@
-// Forced unwinding through C++ frames: a thread that is cancelled while it waits, or that calls pthread_exit with locks
-// held, runs the destructors on its way, with the mutex held until a destructor unlocks it.
+// Forced unwinding through C++ frames: a thread that is cancelled while it waits, or that calls pthread_exit
+// with locks held, runs the destructors on its way, with the mutex held until a destructor unlocks it.
 #include "check.h"
 #include <condition_variable>
 #include <cxxabi.h>
@@ -97,13 +97,15 @@ int main() {
         CHECK(join(a) == PTHREAD_CANCELED, "not cancelled");
         {
             std::lock_guard<std::mutex> lock(m);
-            CHECK(unwound == 3 && rethrown == 1 && waiting == 3, "unwound %d, rethrown %d, waiting %d", unwound, rethrown,
+            CHECK(unwound == 3 && rethrown == 1 && waiting == 3, "unwound %d, rethrown %d, waiting %d",
+                  unwound, rethrown,
                   waiting);
             told = true;
             c.notify_one();
         }
         CHECK(join(b) == nullptr, "the other waiter did not return");
-        CHECK(finished == 1 && waiting == 0 && unwound == 6, "finished %d, waiting %d, unwound %d", finished, waiting,
+        CHECK(finished == 1 && waiting == 0 && unwound == 6, "finished %d, waiting %d, unwound %d", finished,
+              waiting,
               unwound);
         STAGE("pthread_exit with locks held");
         CHECK(join(spawn(exits, nullptr)) == reinterpret_cast<void *>(88L), "pthread_exit's value was lost");

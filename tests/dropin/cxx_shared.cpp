@@ -1,5 +1,5 @@
-// The C++ library's shared mutexes: shared and exclusive, tried and timed on both clocks, in a crowd, and the errors that
-// it makes of pthread's.
+// The C++ library's shared mutexes: shared and exclusive, tried and timed on both clocks, in a crowd, and the
+// errors that it makes of pthread's.
 #include "check.h"
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
-// The C++ library's locks and condition variables: timed ones on both clocks, and exceptions thrown through code that
-// holds a lock or waits.
+// The C++ library's locks and condition variables: timed ones on both clocks, and exceptions thrown through
+// code that holds a lock or waits.
 #include "check.h"
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,6 @@
-// destroy_unmap.c's first rule with memory from malloc, for a memory checker: a mutex that another thread destroys and
-// frees as soon as unlock has let go of it, and a condition variable freed straight after a broadcast and destroy.
+// destroy_unmap.c's first rule with memory from malloc, for a memory checker: a mutex that another thread
+// destroys and frees as soon as unlock has let go of it, and a condition variable freed straight after a
+// broadcast and destroy.
 #include "check.h"
 
 struct object {

@@ -1,6 +1,6 @@
-// Libraries loaded while the program runs, bound in each way there is; they share locks with the program, so that both
-// have to have come to the same implementation. RTLD_DEEPBIND is the hard one: such a library looks for its symbols in
-// its own dependencies, which is to say libc, before it looks at what was preloaded.
+// Libraries loaded while the program runs, bound in each way there is; they share locks with the program, so
+// that both have to have come to the same implementation. RTLD_DEEPBIND is the hard one: such a library looks
+// for its symbols in its own dependencies, which is to say libc, before it looks at what was preloaded.
 // Arguments: directory of the library, and optionally the word `deepbind`.
 #include "check.h"
 #include <dlfcn.h>

@@ -1,12 +1,13 @@
-// Loaded by dlopen.c: locks in its constructor and destructor, and on objects that the program shares with it.
+// Loaded by dlopen.c: locks in its constructor and destructor, and on objects that the program shares with
+// it.
 #include "check.h"
 
 static pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER, checked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 static pthread_cond_t own_cond = PTHREAD_COND_INITIALIZER;
 static int ready;
 
-// Every call that an interposer hands on to glibc, by a thread for which the constructor waits: dlopen holds the dynamic
-// linker's lock meanwhile, so nothing may be left that has to be looked up.
+// Every call that an interposer hands on to glibc, by a thread for which the constructor waits: dlopen holds
+// the dynamic linker's lock meanwhile, so nothing may be left that has to be looked up.
 static void foreign_calls(void) {
     pthread_mutex_t inherits, recursive;
     pthread_cond_t shared;

@@ -1,6 +1,6 @@
 // Locks before main, at the earliest moments there are: in .preinit_array, which runs before every library's
-// constructor, and in the constructor of a library that the program is linked with (early_lib.c; linked once as it is
-// and once with -z initfirst), which also starts threads that contend.
+// constructor, and in the constructor of a library that the program is linked with (early_lib.c; linked once
+// as it is and once with -z initfirst), which also starts threads that contend.
 #include "check.h"
 
 extern int early_state;
@@ -39,7 +39,9 @@ static void *unlocks(void *mutex) {
 
 static void *trylock(void *mutex) { return (void *)(long)pthread_mutex_trylock((pthread_mutex_t *)mutex); }
 
-static void *spin_trylock(void *lock) { return (void *)(long)pthread_spin_trylock((pthread_spinlock_t *)lock); }
+static void *spin_trylock(void *lock) {
+    return (void *)(long)pthread_spin_trylock((pthread_spinlock_t *)lock);
+}
 
 static void held_until_now(pthread_spinlock_t *lock) {
     CHECK(join(spawn(spin_trylock, (void *)lock)) == (void *)(long)EBUSY, "the spinlock taken early is gone");
@@ -95,7 +97,8 @@ static void forks(void) {
 int main(void) {
     limit_seconds(20);
     STAGE("main");
-    CHECK(preinit_done && early_state == 1, "the early functions did not run: %d %d", preinit_done, early_state);
+    CHECK(preinit_done && early_state == 1, "the early functions did not run: %d %d", preinit_done,
+          early_state);
     // What was locked before the constructors is the same thread's afterwards.
     CALL(pthread_mutex_lock(&e), EDEADLK);
     CHECK(join(spawn(unlocks, &e)) == (void *)(long)EPERM, "another thread could unlock it");
@@ -103,7 +106,8 @@ int main(void) {
     CALL(pthread_mutex_unlock(&e), EPERM);
     CHECK(join(spawn(trylock, &m)) == (void *)(long)EBUSY, "the lock taken in .preinit_array is gone");
     OK(pthread_mutex_unlock(&m));
-    CHECK(join(spawn(trylock, &early_mutex)) == (void *)(long)EBUSY, "the lock taken in a constructor is gone");
+    CHECK(join(spawn(trylock, &early_mutex)) == (void *)(long)EBUSY,
+          "the lock taken in a constructor is gone");
     OK(pthread_mutex_unlock(&early_mutex));
     OK(pthread_mutex_destroy(&m));
     OK(pthread_mutex_destroy(&e));

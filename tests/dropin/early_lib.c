@@ -41,7 +41,8 @@ static void *answers(void *unused) {
     return unused;
 }
 
-// fork handlers that were registered before those of a preloaded library, and so run before them in the child.
+// fork handlers that were registered before those of a preloaded library, and so run before them in the
+// child.
 pthread_mutex_t early_fork_mutex = PTHREAD_MUTEX_INITIALIZER;
 int early_in_child;
 

@@ -1,6 +1,6 @@
-// Mutual exclusion between every call that takes a mutex: lock, trylock, both timed ones, C11's, the way back from a
-// condition variable, and recursive use. A call that escapes to another implementation than its sisters breaks it at
-// once. Each type; more threads than CPUs.
+// Mutual exclusion between every call that takes a mutex: lock, trylock, both timed ones, C11's, the way back
+// from a condition variable, and recursive use. A call that escapes to another implementation than its
+// sisters breaks it at once. Each type; more threads than CPUs.
 #include "check.h"
 #include <threads.h>
 
@@ -22,11 +22,13 @@ static void take(int way) {
         case 0: OK(pthread_mutex_lock(&m)); return;
         case 1: result = pthread_mutex_trylock(&m); break;
         case 2: t = after_us(CLOCK_REALTIME, tries % 200); result = pthread_mutex_timedlock(&m, &t); break;
-        case 3: t = after_us(CLOCK_MONOTONIC, tries % 200); result = pthread_mutex_clocklock(&m, CLOCK_MONOTONIC, &t); break;
+        case 3: t = after_us(CLOCK_MONOTONIC, tries % 200);
+            result = pthread_mutex_clocklock(&m, CLOCK_MONOTONIC, &t); break;
         case 4: t = far_away(CLOCK_REALTIME); OK(pthread_mutex_clocklock(&m, CLOCK_REALTIME, &t)); return;
         case 5: CHECK(mtx_lock((mtx_t *)&m) == thrd_success, "mtx_lock"); return;
         case 6: result = mtx_trylock((mtx_t *)&m) == thrd_success ? 0 : EBUSY; break;
-        case 7: t = after_us(CLOCK_REALTIME, 50); result = mtx_timedlock((mtx_t *)&m, &t) == thrd_success ? 0 : EBUSY; break;
+        case 7: t = after_us(CLOCK_REALTIME, 50);
+            result = mtx_timedlock((mtx_t *)&m, &t) == thrd_success ? 0 : EBUSY; break;
         case 8:
             // Out and in again through the condition variable.
             OK(pthread_mutex_lock(&m));

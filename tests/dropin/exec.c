@@ -1,5 +1,5 @@
-// vfork, posix_spawn, fork and exec, from threads while locks are contended; exec of a new image that uses locks at once,
-// with the old one's locks held and waited for.
+// vfork, posix_spawn, fork and exec, from threads while locks are contended; exec of a new image that uses
+// locks at once, with the old one's locks held and waited for.
 #include "check.h"
 #include <spawn.h>
 

@@ -1,6 +1,6 @@
-// Robust, priority-inheriting, priority-protected and process-shared mutexes, and condition variables used with them,
-// belong to glibc from the start of their life to its end, beside ordinary ones in the same memory and on the same
-// condition variables.
+// Robust, priority-inheriting, priority-protected and process-shared mutexes, and condition variables used
+// with them, belong to glibc from the start of their life to its end, beside ordinary ones in the same memory
+// and on the same condition variables.
 #include "check.h"
 #include <sys/mman.h>
 
@@ -35,9 +35,9 @@ static void *elsewhere_times_out(void *m) {
     return NULL;
 }
 
-#define ELSEWHERE(body, m, want)                                                                                       \
-    do {                                                                                                               \
-        long got_ = (long)join(spawn(body, m));                                                                        \
+#define ELSEWHERE(body, m, want)                                                                             \
+    do {                                                                                                     \
+        long got_ = (long)join(spawn(body, m));                                                              \
         CHECK(got_ == (want), "%s: got %ld (%s), expected %s", #body, got_, strerror((int)got_), strerror(want));      \
     } while (0)
 
@@ -46,7 +46,8 @@ static void results(pthread_mutex_t *m, int type, int features) {
     OK(pthread_mutex_lock(m));
     if (recursive || errorcheck) CALL(pthread_mutex_lock(m), recursive ? 0 : EDEADLK);
     // glibc's robust and inheriting mutexes check for errors in trylock too.
-    CALL(pthread_mutex_trylock(m), recursive ? 0 : errorcheck && features & (ROBUST | INHERIT) ? EDEADLK : EBUSY);
+    CALL(pthread_mutex_trylock(m), recursive ? 0 : errorcheck
+         && features & (ROBUST | INHERIT) ? EDEADLK : EBUSY);
     if (recursive)
         for (int i = 0; i < 2; i++) OK(pthread_mutex_unlock(m));
     ELSEWHERE(elsewhere_trylock, m, EBUSY);
@@ -63,7 +64,8 @@ static void results(pthread_mutex_t *m, int type, int features) {
     OK(pthread_mutex_unlock(m));
 }
 
-// --- contention -----------------------------------------------------------------------------------------------------
+// --- contention
+// -----------------------------------------------------------------------------------------------------
 
 static pthread_mutex_t *shared;
 static pthread_cond_t *shared_cond;
@@ -114,12 +116,14 @@ static void turns(pthread_cond_t *c, pthread_mutex_t *m, long n) {
     OK(pthread_mutex_lock(m));
     struct timespec soon = after_ms(CLOCK_REALTIME, 1);
     int result, spurious = 0;
-    while ((result = pthread_cond_timedwait(c, m, &soon)) == 0) CHECK(++spurious < 10, "wakes without a signal");
+    while ((result = pthread_cond_timedwait(c, m, &soon)) == 0)
+        CHECK(++spurious < 10, "wakes without a signal");
     CHECK(result == ETIMEDOUT, "timedwait: got %d (%s)", result, strerror(result));
     OK(pthread_mutex_unlock(m));
 }
 
-// --- robust ---------------------------------------------------------------------------------------------------------
+// --- robust
+// ---------------------------------------------------------------------------------------------------------
 
 static void *dies_holding(void *m) {
     OK(pthread_mutex_lock((pthread_mutex_t *)m));
@@ -203,7 +207,8 @@ static void robust(int type, int features) {
     OK(pthread_mutex_destroy(&robust_mutex));
 }
 
-// --- priority protection --------------------------------------------------------------------------------------------
+// --- priority protection
+// --------------------------------------------------------------------------------------------
 
 static void *in_real_time(void *unused) {
     pthread_mutexattr_t attribute;
@@ -230,11 +235,13 @@ static void *in_real_time(void *unused) {
         parameter.sched_priority = lowest + 1;
         MUST(pthread_setschedparam(pthread_self(), SCHED_FIFO, &parameter));
         int result = pthread_mutex_lock(&m);
-        CHECK(result == EINVAL, "lock above the ceiling: got %d (%s), expected EINVAL", result, strerror(result));
+        CHECK(result == EINVAL, "lock above the ceiling: got %d (%s), expected EINVAL", result,
+              strerror(result));
     } else {
         // Without the right to real-time scheduling glibc refuses the lock itself.
         int result = pthread_mutex_lock(&m);
-        CHECK(result == EPERM || result == EINVAL || result == ENOTSUP, "lock: got %d (%s)", result, strerror(result));
+        CHECK(result == EPERM || result == EINVAL || result == ENOTSUP, "lock: got %d (%s)", result,
+              strerror(result));
     }
     MUST(pthread_mutex_destroy(&m));
     return unused;
@@ -245,7 +252,8 @@ int main(void) {
     pthread_mutex_t m;
     pthread_cond_t c = PTHREAD_COND_INITIALIZER;
     static const char *const names[] = {"plain",  "robust",           "inherit",           "robust inherit",
-                                        "shared", "robust shared",    "inherit shared",    "robust inherit shared"};
+                                        "shared", "robust shared",    "inherit shared",
+                                        "robust inherit shared"};
     for (int features = 1; features < 8; features++) {
         CASE(names[features]);
         for (int k = 0; k < 4; k++) {

@@ -1,6 +1,6 @@
-// fork with locks held by the forking thread, and waiters for them queued in the parent: the child owns what the
-// forking thread owned, and none of the waiters exists there. It unlocks, locks again, hands over between threads of
-// its own; grandchildren do the same; the parent goes on untouched.
+// fork with locks held by the forking thread, and waiters for them queued in the parent: the child owns what
+// the forking thread owned, and none of the waiters exists there. It unlocks, locks again, hands over between
+// threads of its own; grandchildren do the same; the parent goes on untouched.
 #include "check.h"
 
 enum { WAITERS = 4, THREADS = 4 };
@@ -50,8 +50,9 @@ static void use_in_child(int levels, int generation) {
         errno = ERRNO_SENTINEL;
         int unlocked = pthread_mutex_unlock(&m);
         CHECK(errno == ERRNO_SENTINEL, "unlock changed errno");
-        // POSIX: the child's thread is the forking thread's replica, so that it may unlock. glibc compares thread ids and
-        // refuses (EPERM) where it knows an owner; programs then make the mutex anew, and that has to work.
+        // POSIX: the child's thread is the forking thread's replica, so that it may unlock. glibc compares
+        // thread ids and refuses (EPERM) where it knows an owner; programs then make the mutex anew, and that
+        // has to work.
         if (unlocked == EPERM && owned) {
             make_mutex(&m, kind);
             break;

@@ -1,5 +1,6 @@
-// A thousand forks from a program whose other threads hammer the same mutexes and condition variable all the time, with
-// the pthread_atfork pattern: prepare takes the locks, parent and child give them back. Each child then uses them.
+// A thousand forks from a program whose other threads hammer the same mutexes and condition variable all the
+// time, with the pthread_atfork pattern: prepare takes the locks, parent and child give them back. Each child
+// then uses them.
 #include "check.h"
 #include <sched.h>
 
@@ -69,7 +70,8 @@ int main(int argc, char **argv) {
         pid_t pid = fork_limited(20);
         if (pid == 0) {
             STAGE("in the child");
-            CHECK(in_child == 1 && prepared == i + 1 && in_parent == i, "handlers: %d %d %d", prepared, in_parent,
+            CHECK(in_child == 1 && prepared == i + 1 && in_parent == i, "handlers: %d %d %d", prepared,
+                  in_parent,
                   in_child);
             long before = first;
             CHECK(first == second, "the child sees a broken invariant");
@@ -101,6 +103,7 @@ int main(int argc, char **argv) {
     stop = 1;
     for (int i = 0; i < HAMMERS; i++) join(threads[i]);
     CHECK(first == second && first > 0, "%ld and %ld", first, second);
-    CHECK(prepared == forks && in_parent == forks && in_child == 0, "handlers: %d %d %d", prepared, in_parent, in_child);
+    CHECK(prepared == forks && in_parent == forks && in_child == 0, "handlers: %d %d %d", prepared, in_parent,
+          in_child);
     return 0;
 }

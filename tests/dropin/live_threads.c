@@ -1,5 +1,5 @@
-// Four thousand threads alive at once, all asleep on one mutex, then on one condition variable, with small stacks; and a
-// thread with the smallest stack there is.
+// Four thousand threads alive at once, all asleep on one mutex, then on one condition variable, with small
+// stacks; and a thread with the smallest stack there is.
 #include "check.h"
 #include <limits.h>
 

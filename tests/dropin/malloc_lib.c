@@ -1,5 +1,6 @@
-// An allocator that takes pthread mutexes inside malloc and free, as real ones do: one for the whole heap, or one for
-// each size in turn, of every type that makes sense; compiled with -DSPIN, spinlocks. It never gives memory back to the system and reuses what it gets.
+// An allocator that takes pthread mutexes inside malloc and free, as real ones do: one for the whole heap, or
+// one for each size in turn, of every type that makes sense; compiled with -DSPIN, spinlocks. It never gives
+// memory back to the system and reuses what it gets.
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>

@@ -1,6 +1,5 @@
-// No memory beyond the objects themselves: a million mutexes and as many condition variables, each used, and some
-// thousands contended, add nothing to what the process has resident.
-// Argument, if any: how many.
+// No memory beyond the objects themselves: a million mutexes and as many condition variables, each used, and
+// some thousands contended, add nothing to what the process has resident. Argument, if any: how many.
 #include "check.h"
 #include <malloc.h>
 

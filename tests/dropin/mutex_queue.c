@@ -1,5 +1,5 @@
-// Waiters that give up from every place in the queue, beside others that stay; and trylock and timed locks against a
-// queue: nobody is lost, and nothing of those who left stays behind.
+// Waiters that give up from every place in the queue, beside others that stay; and trylock and timed locks
+// against a queue: nobody is lost, and nothing of those who left stays behind.
 #include "check.h"
 
 enum { STAY = 4, LEAVE = 6, HAMMERS = 6 };
@@ -65,8 +65,10 @@ static void *hammer(void *number) {
         int result;
         struct timespec t;
         switch (random >> 16 & 3) {
-        case 0: t = after_us(CLOCK_REALTIME, random >> 20 & 127); result = pthread_mutex_timedlock(&m, &t); break;
-        case 1: t = after_us(CLOCK_MONOTONIC, random >> 20 & 127); result = pthread_mutex_clocklock(&m, CLOCK_MONOTONIC, &t); break;
+        case 0: t = after_us(CLOCK_REALTIME, random >> 20 & 127); result = pthread_mutex_timedlock(&m, &t);
+        break;
+        case 1: t = after_us(CLOCK_MONOTONIC, random >> 20 & 127);
+            result = pthread_mutex_clocklock(&m, CLOCK_MONOTONIC, &t); break;
         case 2: result = pthread_mutex_trylock(&m); break;
         default: result = pthread_mutex_lock(&m); break;
         }

@@ -1,5 +1,6 @@
-// Every type of mutex, made in every way, and what each call on it returns: while it is free, while the caller holds
-// it, while another thread holds it, and after it was destroyed. First in a process with one thread, then with two.
+// Every type of mutex, made in every way, and what each call on it returns: while it is free, while the
+// caller holds it, while another thread holds it, and after it was destroyed. First in a process with one
+// thread, then with two.
 #include "check.h"
 
 static int recursive(const struct mutex_kind *kind) { return kind->type == PTHREAD_MUTEX_RECURSIVE; }
@@ -8,7 +9,8 @@ static int owned(const struct mutex_kind *kind) { return recursive(kind) || erro
 
 static const struct timespec bad_nanoseconds[] = {{1, -1}, {1, 1000000000}, {4000000000, 1000000000}};
 static const clockid_t clocks[] = {CLOCK_REALTIME, CLOCK_MONOTONIC};
-static const clockid_t bad_clocks[] = {CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID, CLOCK_BOOTTIME, 12345, -1};
+static const clockid_t bad_clocks[] = {CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID, CLOCK_BOOTTIME,
+                                       12345, -1};
 
 static void free_mutex(pthread_mutex_t *m, const struct mutex_kind *kind) {
     struct timespec past = in_the_past(), later = far_away(CLOCK_REALTIME);
@@ -26,7 +28,8 @@ static void free_mutex(pthread_mutex_t *m, const struct mutex_kind *kind) {
         OK(pthread_mutex_clocklock(m, clocks[c], &past));
         OK(pthread_mutex_unlock(m));
     }
-    // POSIX: "the validity of the abstime parameter need not be checked if the mutex can be locked immediately".
+    // POSIX: "the validity of the abstime parameter need not be checked if the mutex can be locked
+    // immediately".
     for (int i = 0; i < 3; i++) {
         OK(pthread_mutex_timedlock(m, &bad_nanoseconds[i]));
         OK(pthread_mutex_unlock(m));
@@ -187,7 +190,8 @@ static void *waiter(void *m) {
 }
 
 static void awaited_mutex(pthread_mutex_t *m) {
-    int (*const calls[])(pthread_mutex_t *) = {wait_lock, wait_timed, wait_realtime, wait_monotonic, wait_for_ever};
+    int (*const calls[])(pthread_mutex_t *) = {wait_lock, wait_timed, wait_realtime, wait_monotonic,
+                                               wait_for_ever};
     for (int i = 0; i < 5; i++) {
         STAGE("hand-over to a sleeping waiter");
         waiting_call = calls[i];

@@ -1,5 +1,5 @@
-// A program linked long ago: it asks for GLIBC_2.2.5 of what has newer versions today, and for the names with leading
-// underscores. What it locks by those is locked for all, and the other way round.
+// A program linked long ago: it asks for GLIBC_2.2.5 of what has newer versions today, and for the names with
+// leading underscores. What it locks by those is locked for all, and the other way round.
 #include "check.h"
 
 #if defined __x86_64__
@@ -44,7 +44,8 @@ static void *adds(void *number) {
         case 1: OK(under_lock(&m)); break;
         case 2: OK(old_timedlock(&m, &far)); break;
         case 3:
-            for (int result; (result = old_trylock(&m)) != 0; sched_yield()) CHECK(result == EBUSY, "trylock: %d", result);
+            for (int result; (result = old_trylock(&m)) != 0; sched_yield())
+                CHECK(result == EBUSY, "trylock: %d", result);
             break;
         default:
             for (int result; (result = under_trylock(&m)) != 0; sched_yield())

@@ -10,7 +10,8 @@ int pthread_cond_signal(pthread_cond_t *c) {
     return signal(c);
 }
 
-int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock, const struct timespec *time) {
+int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock,
+                           const struct timespec *time) {
     int (*wait)(pthread_cond_t *, pthread_mutex_t *, clockid_t, const struct timespec *) =
         (int (*)(pthread_cond_t *, pthread_mutex_t *, clockid_t, const struct timespec *))dlsym(
             RTLD_NEXT, "pthread_cond_clockwait");

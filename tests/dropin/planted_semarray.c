@@ -1,5 +1,5 @@
-// Planted bugs: semaphore calls that forget what is to be undone (-DFORGET), or that do the operations of one call one
-// after the other (-DSPLIT), on the kernel's semaphores.
+// Planted bugs: semaphore calls that forget what is to be undone (-DFORGET), or that do the operations of one
+// call one after the other (-DSPLIT), on the kernel's semaphores.
 #include <sys/sem.h>
 #include <sys/syscall.h>
 #include <time.h>

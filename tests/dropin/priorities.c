@@ -16,7 +16,8 @@ static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
 static pthread_rwlock_t l = PTHREAD_RWLOCK_INITIALIZER;
 
 enum way { LOCK, CLOCKLOCK, WRITE, CLOCKWRITE, SIGNAL, BROADCAST, CLOCKSIGNAL, WAYS, END };
-static const char *const way_names[] = {"mutex_lock", "mutex_clocklock", "rwlock_wrlock", "rwlock_clockwrlock",
+static const char *const way_names[] = {"mutex_lock", "mutex_clocklock", "rwlock_wrlock",
+                                        "rwlock_clockwrlock",
                                         "cond_signal", "cond_broadcast", "cond_signal of a timed wait"};
 
 struct worker {
@@ -54,7 +55,8 @@ static void take_part(long number, enum way way) {
         OK(pthread_mutex_lock(&m));
         // For no reason it may end as well: then it would not have been in its place.
         int before = signalled;
-        OK(way == CLOCKSIGNAL ? pthread_cond_clockwait(&c, &m, CLOCK_MONOTONIC, &far) : pthread_cond_wait(&c, &m));
+        OK(way == CLOCKSIGNAL ? pthread_cond_clockwait(&c, &m, CLOCK_MONOTONIC, &far) : pthread_cond_wait(&c,
+                                                                                                          &m));
         CHECK(signalled != before, "woken for no reason");
         enter(number);
         OK(pthread_mutex_unlock(&m));
@@ -172,7 +174,8 @@ static void sleep_often(int times) {
 
 // How its threads become what they are.
 enum how { BY_ATTRIBUTE, BY_PTHREAD, BY_PROCESS, BY_PARAMETER, BY_PRIORITY, FROM_OUTSIDE, HOWS };
-static const char *const how_names[] = {"created as real-time threads",    "pthread_setschedparam", "sched_setscheduler",
+static const char *const how_names[] = {"created as real-time threads",    "pthread_setschedparam",
+                                        "sched_setscheduler",
                                         "sched_setparam",                  "pthread_setschedprio",
                                         "a system call that nobody sees, and 64 sleeps"};
 
@@ -228,7 +231,8 @@ int main(void) {
         if (how == BY_ATTRIBUTE) {
             STAGE("ordinary threads again");
             const struct sched_param none = {.sched_priority = 0};
-            for (int i = 0; i < CREW; i++) SYS(syscall(SYS_sched_setscheduler, crew[i].id, SCHED_OTHER, &none));
+            for (int i = 0; i < CREW; i++)
+                SYS(syscall(SYS_sched_setscheduler, crew[i].id, SCHED_OTHER, &none));
             rounds(by_arrival);
         }
         for (int i = 0; i < CREW; i++) start(i, END);

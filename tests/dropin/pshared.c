@@ -1,5 +1,5 @@
-// Process-shared mutexes and condition variables in memory shared with children: exclusion, signals both ways, owners
-// that are killed; and ordinary mutexes in the same pages.
+// Process-shared mutexes and condition variables in memory shared with children: exclusion, signals both
+// ways, owners that are killed; and ordinary mutexes in the same pages.
 #include "check.h"
 #include <sys/mman.h>
 
@@ -69,9 +69,11 @@ int main(void) {
         }
     }
     for (int i = 0; i < CHILDREN; i++) await_child(children[i]);
-    CHECK(area->first == (long)CHILDREN * ROUNDS && area->second == area->first, "%ld of %d rounds", area->first,
+    CHECK(area->first == (long)CHILDREN * ROUNDS && area->second == area->first, "%ld of %d rounds",
+          area->first,
           CHILDREN * ROUNDS);
-    for (int i = 0; i < CHILDREN; i++) CHECK(area->by_child[i] == 200, "child %d: %ld turns", i, area->by_child[i]);
+    for (int i = 0; i < CHILDREN; i++) CHECK(area->by_child[i] == 200, "child %d: %ld turns", i,
+                                             area->by_child[i]);
 
     STAGE("a child is killed while it holds a robust mutex");
     for (int i = 0; i < 5; i++) {
@@ -101,7 +103,8 @@ int main(void) {
     struct timespec soon = after_ms(CLOCK_MONOTONIC, 3);
     int result;
     while ((result = pthread_cond_timedwait(&area->c, &area->m, &soon)) == 0) continue;
-    CHECK(result == ETIMEDOUT && reached(CLOCK_MONOTONIC, soon), "timedwait: %d (%s)", result, strerror(result));
+    CHECK(result == ETIMEDOUT && reached(CLOCK_MONOTONIC, soon), "timedwait: %d (%s)", result,
+          strerror(result));
     OK(pthread_mutex_unlock(&area->m));
 
     STAGE("an ordinary mutex in shared memory, used by one process at a time");

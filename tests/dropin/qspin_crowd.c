@@ -1,6 +1,6 @@
-// Far more threads than CPUs at one spinlock, a fixed number of critical sections each. With a lock whose waiters run in
-// place of its holder, or of the next in line, each hand-over takes time slices of somebody who can do nothing: minutes.
-// The harness's limit is what tells.
+// Far more threads than CPUs at one spinlock, a fixed number of critical sections each. With a lock whose
+// waiters run in place of its holder, or of the next in line, each hand-over takes time slices of somebody
+// who can do nothing: minutes. The harness's limit is what tells.
 #include "check.h"
 
 enum { SECTIONS = 60000, MOST = 250 };

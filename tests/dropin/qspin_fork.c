@@ -1,6 +1,7 @@
-// fork with a spinlock held by the forking thread and waiters of all sorts in the parent: the child owns the lock, and
-// none of the waiters exists there, whatever the word says of them. It unlocks, locks, lets its own threads contend;
-// grandchildren do the same; the parent goes on untouched. And handlers of pthread_atfork that take one.
+// fork with a spinlock held by the forking thread and waiters of all sorts in the parent: the child owns the
+// lock, and none of the waiters exists there, whatever the word says of them. It unlocks, locks, lets its own
+// threads contend; grandchildren do the same; the parent goes on untouched. And handlers of pthread_atfork
+// that take one.
 #include "check.h"
 
 enum { WAITERS = 3, THREADS = 3, ROUNDS = 20 };
@@ -63,8 +64,8 @@ static void *waits(void *number) {
     return NULL;
 }
 
-// Waits until the lock's word says that somebody waits, and stays the same for a while. A form without a queue says
-// nothing: there it is enough that the waiters are on their way.
+// Waits until the lock's word says that somebody waits, and stays the same for a while. A form without a
+// queue says nothing: there it is enough that the waiters are on their way.
 static void await_waiters(int word) {
     const volatile int *seen = (const volatile int *)&lock;
     int last = *seen, same = 0;
@@ -117,7 +118,8 @@ static void *forks(void *unused) {
     return unused;
 }
 
-// --- handlers -------------------------------------------------------------------------------------------------------
+// --- handlers
+// -------------------------------------------------------------------------------------------------------
 
 static pthread_spinlock_t handled;
 static volatile int stop, in_child, using_handlers;

@@ -1,7 +1,8 @@
-// Waits for five spinlocks at once: a thread waits for one, a signal's handler upon it for the next, a handler upon that one
-// for the third, and so on. A queue spinlock has nodes for four waits of a thread; the fifth has to wait all the same. The
-// higher locks are taken in their level's handler only, with that signal and those of lower levels blocked, so that
-// nobody waits in a circle. And handlers that take a lock at any moment of their thread's life.
+// Waits for five spinlocks at once: a thread waits for one, a signal's handler upon it for the next, a
+// handler upon that one for the third, and so on. A queue spinlock has nodes for four waits of a thread; the
+// fifth has to wait all the same. The higher locks are taken in their level's handler only, with that signal
+// and those of lower levels blocked, so that nobody waits in a circle. And handlers that take a lock at any
+// moment of their thread's life.
 #include "check.h"
 
 enum { LEVELS = 5, WAITERS = 3, TIMES = 24 };
@@ -49,11 +50,13 @@ static void ladder(int time) {
             while (__atomic_load_n(&waits_begun[i], __ATOMIC_ACQUIRE) <= level) usleep(50);
         // At different moments of their wait: before it, spinning, asleep.
         if (time % 3) usleep((unsigned)(time * 37 % 300));
-        for (int i = 0; i < WAITERS && level + 1 < LEVELS; i++) MUST(pthread_kill(threads[i], signal_of(level + 1)));
+        for (int i = 0; i < WAITERS && level + 1 < LEVELS; i++)
+            MUST(pthread_kill(threads[i], signal_of(level + 1)));
     }
     for (int i = 0; i < LEVELS; i++) {
         int level = time % 2 ? i : LEVELS - 1 - i;
-        CHECK(inside[level] == 0, "%ld of the waiters passed level %d while it was held", inside[level], level);
+        CHECK(inside[level] == 0, "%ld of the waiters passed level %d while it was held", inside[level],
+              level);
         CALL(pthread_spin_trylock(&locks[level]), EBUSY);
         OK(pthread_spin_unlock(&locks[level]));
         if (time % 4 == 0) sched_yield();
@@ -66,7 +69,8 @@ static void ladder(int time) {
         CHECK(inside[level] == WAITERS, "level %d: %ld of %d", level, inside[level], WAITERS);
 }
 
-// --- at any moment --------------------------------------------------------------------------------------------------
+// --- at any moment
+// --------------------------------------------------------------------------------------------------
 
 static volatile int stop, handled;
 static volatile long first, second;

@@ -1,6 +1,6 @@
-// Real-time threads and ordinary ones at one spinlock, all of them on one CPU: a real-time thread that waited without
-// giving up the CPU would keep the holder from running. Exits 77, with a line on standard error, where the system permits
-// no real-time threads.
+// Real-time threads and ordinary ones at one spinlock, all of them on one CPU: a real-time thread that waited
+// without giving up the CPU would keep the holder from running. Exits 77, with a line on standard error,
+// where the system permits no real-time threads.
 #include "check.h"
 #include <sched.h>
 

@@ -1,5 +1,6 @@
-// Results of every call on a spinlock: private and process-shared, made from garbage, in bytes with neighbours, by one
-// thread and by two; and words that glibc made, which a program that was not preloaded may have left in its memory.
+// Results of every call on a spinlock: private and process-shared, made from garbage, in bytes with
+// neighbours, by one thread and by two; and words that glibc made, which a program that was not preloaded may
+// have left in its memory.
 #include "check.h"
 
 struct place {
@@ -51,7 +52,8 @@ static void one_life(pthread_spinlock_t *lock) {
     }
 }
 
-// --- exclusion ------------------------------------------------------------------------------------------------------
+// --- exclusion
+// ------------------------------------------------------------------------------------------------------
 
 enum { THREADS = 3, ROUNDS = 1500 };
 static pthread_spinlock_t *contended;
@@ -95,7 +97,8 @@ int main(void) {
         STAGE("exclusion");
         OK(pthread_spin_init(&place.lock, shared[s]));
         exclusion(&place.lock);
-        // One that has been contended all the time has the results of a young one, and can be moved while it is free.
+        // One that has been contended all the time has the results of a young one, and can be moved while it
+        // is free.
         STAGE("after contention");
         one_life(&place.lock);
         struct place other;

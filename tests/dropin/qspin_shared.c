@@ -1,6 +1,6 @@
-// A process-shared spinlock between a process that may run on Poundlock and one that certainly does not: this program,
-// started once more without the preloaded library. Each makes the lock in turn, both use it, one holds it while the
-// other waits, and one that waits is killed.
+// A process-shared spinlock between a process that may run on Poundlock and one that certainly does not: this
+// program, started once more without the preloaded library. Each makes the lock in turn, both use it, one
+// holds it while the other waits, and one that waits is killed.
 #include "check.h"
 #include <dlfcn.h>
 #include <sched.h>
@@ -100,7 +100,8 @@ static void with_a_stranger(const char *self, int fd, int made_by_child) {
     OK(pthread_spin_lock(&area->lock));
     OK(pthread_spin_unlock(&area->lock));
     await_child(pid);
-    CHECK(area->first == 2L * ROUNDS && area->second == area->first, "%ld of %d rounds", area->first, 2 * ROUNDS);
+    CHECK(area->first == 2L * ROUNDS && area->second == area->first, "%ld of %d rounds", area->first,
+          2 * ROUNDS);
     OK(pthread_spin_destroy(&area->lock));
 }
 

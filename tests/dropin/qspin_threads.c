@@ -1,6 +1,7 @@
-// Threads that come and go around a spinlock: more of them, in all, than any table of threads begins with; some that end
-// right after they unlocked, while others wait; some that unlock in a destructor of thread-specific data; and some that
-// have been asked to cancel when they come to the lock, which is no cancellation point.
+// Threads that come and go around a spinlock: more of them, in all, than any table of threads begins with;
+// some that end right after they unlocked, while others wait; some that unlock in a destructor of
+// thread-specific data; and some that have been asked to cancel when they come to the lock, which is no
+// cancellation point.
 #include "check.h"
 
 enum { GENERATIONS = 20, EACH = 6 };
@@ -54,7 +55,8 @@ static void generations(void) {
     }
 }
 
-// --- cancellation ---------------------------------------------------------------------------------------------------
+// --- cancellation
+// ---------------------------------------------------------------------------------------------------
 
 static volatile int arrived, beyond, cleaned;
 

@@ -1,8 +1,9 @@
 // EAGAIN at the recursion limit, from every call that locks, without wrapping round.
 //
-// Four thousand million locks would take too long (about ten seconds with glibc, minutes with statistics), so the count
-// is found in the object, by what a lock changes there, and set close to its limit. That holds for glibc and for any
-// other implementation that keeps an unsigned 32-bit count of the levels, or of the levels beyond the first, there.
+// Four thousand million locks would take too long (about ten seconds with glibc, minutes with statistics), so
+// the count is found in the object, by what a lock changes there, and set close to its limit. That holds for
+// glibc and for any other implementation that keeps an unsigned 32-bit count of the levels, or of the levels
+// beyond the first, there.
 #include "check.h"
 #include <stdint.h>
 #include <threads.h>
@@ -27,7 +28,8 @@ static int count_word(pthread_mutex_t *m) {
         CHECK(found == -1, "two words count: %d and %d", found, w);
         found = w;
     }
-    CHECK(found != -1, "no 32-bit word of the object counts the locks: this test has to learn the new layout");
+    CHECK(found != -1,
+          "no 32-bit word of the object counts the locks: this test has to learn the new layout");
     return found;
 }
 
@@ -47,7 +49,8 @@ static void at_the_limit(pthread_mutex_t *m) {
         if (result != 0) break;
         more++;
     }
-    CHECK(result == EAGAIN, "after %d more locks: got %d (%s), expected EAGAIN", more, result, strerror(result));
+    CHECK(result == EAGAIN, "after %d more locks: got %d (%s), expected EAGAIN", more, result,
+          strerror(result));
     CHECK(more >= 4, "EAGAIN came %d locks early", 6 - more);
     STAGE("at the limit: each call");
     for (int i = 0; i < 3; i++) {

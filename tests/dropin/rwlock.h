@@ -47,7 +47,8 @@ UNUSED static void make_rwlock(pthread_rwlock_t *lock, const struct rwlock_kind 
     OK(pthread_rwlockattr_destroy(&attribute));
 }
 
-// Whether a lock that the calling thread holds as the writer is held on glibc's code, which notes the thread's id.
+// Whether a lock that the calling thread holds as the writer is held on glibc's code, which notes the
+// thread's id.
 UNUSED static int is_glibcs(const pthread_rwlock_t *lock) { return lock->__data.__cur_writer == thread_id(); }
 
 // Whether glibc's code runs the locks that this process made for itself.

@@ -1,6 +1,6 @@
-// The first rule of all locks: unlock does not touch the lock once another thread may have destroyed it and unmapped the
-// memory. Readers and writers leave, and the last user, who has it as the writer, takes it away from under them. An
-// argument says how often.
+// The first rule of all locks: unlock does not touch the lock once another thread may have destroyed it and
+// unmapped the memory. Readers and writers leave, and the last user, who has it as the writer, takes it away
+// from under them. An argument says how often.
 #include "rwlock.h"
 #include <sys/mman.h>
 

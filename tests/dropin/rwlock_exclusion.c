@@ -1,17 +1,20 @@
-// Readers share and writers exclude, between every call that takes a readers-writer lock. A call that escapes to another
-// implementation than its sisters breaks that at once. Each kind; more threads than CPUs; and somebody shares.
+// Readers share and writers exclude, between every call that takes a readers-writer lock. A call that escapes
+// to another implementation than its sisters breaks that at once. Each kind; more threads than CPUs; and
+// somebody shares.
 #include "rwlock.h"
 
 enum { THREADS = 8, ROUNDS = 2500, WAYS = 8 };
 
 static pthread_rwlock_t l;
-// Written by the writer alone; each half checks the other, so that a second one, or a reader beside it, shows.
+// Written by the writer alone; each half checks the other, so that a second one, or a reader beside it,
+// shows.
 static volatile long first, second;
 static int readers, writers;
 static pthread_barrier_t barrier;
 
 static int take(int way, int writes, unsigned tries) {
-    struct timespec real = after_us(CLOCK_REALTIME, tries % 200), mono = after_us(CLOCK_MONOTONIC, tries % 200);
+    struct timespec real = after_us(CLOCK_REALTIME, tries % 200),
+    mono = after_us(CLOCK_MONOTONIC, tries % 200);
     struct timespec far = far_away(CLOCK_REALTIME);
     switch (way) {
     case 0: return writes ? pthread_rwlock_trywrlock(&l) : pthread_rwlock_tryrdlock(&l);
@@ -33,7 +36,8 @@ static void *worker(void *number) {
         for (unsigned tries = 0;; tries++) {
             int result = take(way, writes, tries);
             if (result == 0) break;
-            CHECK(result == EBUSY || result == ETIMEDOUT, "way %d: got %d (%s)", way, result, strerror(result));
+            CHECK(result == EBUSY || result == ETIMEDOUT, "way %d: got %d (%s)", way, result,
+                  strerror(result));
             CHECK(way < 3, "way %d: got %d (%s)", way, result, strerror(result));
             if (tries % 16 == 15) sched_yield();
         }

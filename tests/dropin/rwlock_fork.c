@@ -1,7 +1,8 @@
-// fork with a readers-writer lock held by the forking thread, and waiters for it in the parent, none of whom exists in the
-// child. It leaves the lock, takes it again, and hands it over between threads of its own; grandchildren do the same; the
-// parent goes on untouched. On glibc's code a child cannot give back what its parent wrote (it goes by thread ids), nor use
-// what its parent's threads wait for: there it makes the lock anew, as programs do.
+// fork with a readers-writer lock held by the forking thread, and waiters for it in the parent, none of whom
+// exists in the child. It leaves the lock, takes it again, and hands it over between threads of its own;
+// grandchildren do the same; the parent goes on untouched. On glibc's code a child cannot give back what its
+// parent wrote (it goes by thread ids), nor use what its parent's threads wait for: there it makes the lock
+// anew, as programs do.
 #include "rwlock.h"
 
 enum { WAITERS = 4, THREADS = 4, ROUNDS = 400 };

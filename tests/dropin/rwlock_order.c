@@ -1,5 +1,6 @@
-// Who comes in, by kind: a thread that reads may read again whoever waits, except with the kind that says it will not, where
-// a waiting writer keeps newcomers out and goes first. Waiters are known to sleep before anybody goes on.
+// Who comes in, by kind: a thread that reads may read again whoever waits, except with the kind that says it
+// will not, where a waiting writer keeps newcomers out and goes first. Waiters are known to sleep before
+// anybody goes on.
 #include "rwlock.h"
 
 static pthread_rwlock_t l;

@@ -1,11 +1,12 @@
-// Every kind of readers-writer lock, made in every way, and what each call on it returns: while it is free, while the
-// caller has it as a reader or as the writer, while another thread has it, and after it was destroyed. First in a process
-// with one thread, then with two.
+// Every kind of readers-writer lock, made in every way, and what each call on it returns: while it is free,
+// while the caller has it as a reader or as the writer, while another thread has it, and after it was
+// destroyed. First in a process with one thread, then with two.
 #include "rwlock.h"
 
 static const struct timespec bad_nanoseconds[] = {{1, -1}, {1, 1000000000}, {4000000000, 1000000000}};
 static const clockid_t clocks[] = {CLOCK_REALTIME, CLOCK_MONOTONIC};
-static const clockid_t bad_clocks[] = {CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID, CLOCK_BOOTTIME, 12345, -1};
+static const clockid_t bad_clocks[] = {CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID, CLOCK_BOOTTIME,
+                                       12345, -1};
 
 // The time and the clock are judged before anything else.
 static void nonsense(pthread_rwlock_t *l) {

@@ -1,4 +1,5 @@
-// Readers-writer locks that processes share are glibc's, whoever runs this one: also those that another process made.
+// Readers-writer locks that processes share are glibc's, whoever runs this one: also those that another
+// process made.
 #include "rwlock.h"
 #include <sys/mman.h>
 
@@ -48,7 +49,8 @@ int main(void) {
         pthread_rwlock_t made = PTHREAD_RWLOCK_INITIALIZER;
         made.__data.__shared = area->lock.__data.__shared;
         made.__data.__flags = (unsigned)rwlock_kinds[k].kind;
-        CHECK(made.__data.__shared != 0 && memcmp(&made, &area->lock, sizeof made) == 0, "it is not glibc's image");
+        CHECK(made.__data.__shared != 0 && memcmp(&made, &area->lock, sizeof made) == 0,
+              "it is not glibc's image");
         STAGE("exclusion between processes");
         pid_t children[CHILDREN];
         for (unsigned i = 0; i < CHILDREN; i++) {

@@ -1,6 +1,6 @@
-// A program that forbids itself system calls, in the middle of its life and with threads running: those that a lock may
-// have been using besides futex then fail (EPERM), and every lock works on, in the threads that were there and in new ones,
-// and in a child. With any argument it does so before any lock was contended.
+// A program that forbids itself system calls, in the middle of its life and with threads running: those that
+// a lock may have been using besides futex then fail (EPERM), and every lock works on, in the threads that
+// were there and in new ones, and in a child. With any argument it does so before any lock was contended.
 #include "check.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -103,7 +103,7 @@ static void use_all(void) {
 }
 
 static void forbid(void) {
-#define REFUSE(call)                                                                                                   \
+#define REFUSE(call)                                                                                         \
     BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (call), 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

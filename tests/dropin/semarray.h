@@ -1,7 +1,8 @@
 // What the programs about System V semaphores share, beside check.h.
 //
-// They run on the kernel's semaphores first, as the control, and then on the library's. Arrays are IPC_PRIVATE or have a
-// key of this process's own, are open to their owner alone unless a program says otherwise, and are removed at the end.
+// They run on the kernel's semaphores first, as the control, and then on the library's. Arrays are
+// IPC_PRIVATE or have a key of this process's own, are open to their owner alone unless a program says
+// otherwise, and are removed at the end.
 #ifndef DROPIN_SEM_H
 #define DROPIN_SEM_H
 
@@ -21,25 +22,25 @@ union semun {
 enum { MOST_SEMAPHORES = 32000, MOST_OPERATIONS = 500, MOST_VALUE = 32767 };
 
 // `call` returns -1 and sets errno to `want`.
-#define REFUSED(call, want)                                                                                            \
-    do {                                                                                                               \
-        errno = ERRNO_SENTINEL;                                                                                        \
-        int got_ = (call);                                                                                             \
-        int errno_ = errno;                                                                                            \
-        if (got_ != -1) FAIL("%s: got %d, expected it to fail with %s", #call, got_, strerror(want));                  \
-        if (errno_ != (want))                                                                                          \
+#define REFUSED(call, want)                                                                                  \
+    do {                                                                                                     \
+        errno = ERRNO_SENTINEL;                                                                              \
+        int got_ = (call);                                                                                   \
+        int errno_ = errno;                                                                                  \
+        if (got_ != -1) FAIL("%s: got %d, expected it to fail with %s", #call, got_, strerror(want));        \
+        if (errno_ != (want))                                                                                \
             FAIL("%s: failed with %d (%s), expected %d (%s)", #call, errno_, strerror(errno_), want, strerror(want));  \
     } while (0)
 
 // `call` returns the number `want` and leaves errno alone.
-#define GIVES(call, want)                                                                                              \
-    do {                                                                                                               \
-        errno = ERRNO_SENTINEL;                                                                                        \
-        int got_ = (call);                                                                                             \
-        int errno_ = errno;                                                                                            \
-        int want_ = (want);                                                                                            \
-        if (got_ != want_) FAIL("%s: got %d (errno %d), expected %d", #call, got_, errno_, want_);                     \
-        if (errno_ != ERRNO_SENTINEL) FAIL("%s: changed errno to %d (%s)", #call, errno_, strerror(errno_));           \
+#define GIVES(call, want)                                                                                    \
+    do {                                                                                                     \
+        errno = ERRNO_SENTINEL;                                                                              \
+        int got_ = (call);                                                                                   \
+        int errno_ = errno;                                                                                  \
+        int want_ = (want);                                                                                  \
+        if (got_ != want_) FAIL("%s: got %d (errno %d), expected %d", #call, got_, errno_, want_);           \
+        if (errno_ != ERRNO_SENTINEL) FAIL("%s: changed errno to %d (%s)", #call, errno_, strerror(errno_)); \
     } while (0)
 
 // The last private arrays of this process. A failure removes them; removing one twice does no harm.
@@ -64,7 +65,9 @@ UNUSED static int new_array(int semaphores) {
 }
 
 // A key that no other process uses: there are 2^16 process ids at a time, and each may have 2^8 keys.
-UNUSED static key_t own_key(unsigned which) { return (key_t)(0x50000000u | ((unsigned)getpid() & 0xfffff) << 8 | which); }
+UNUSED static key_t own_key(unsigned which) {
+    return (key_t)(0x50000000u | ((unsigned)getpid() & 0xfffff) << 8 | which);
+}
 
 UNUSED static struct sembuf op(int num, int change, int flags) {
     return (struct sembuf){(unsigned short)num, (short)change, (short)flags};
@@ -81,8 +84,8 @@ UNUSED static void set(int id, int num, int to) { OK(semctl(id, num, SETVAL, to)
 
 UNUSED static void remove_array(int id) { OK(semctl(id, 0, IPC_RMID)); }
 
-// Waits until this many sleep for the semaphore to grow, and for it to be zero. Both counts are exact once the sleeper
-// is in the array's queue.
+// Waits until this many sleep for the semaphore to grow, and for it to be zero. Both counts are exact once
+// the sleeper is in the array's queue.
 UNUSED static void await_sleepers(int id, int num, int growth, int zero) {
     for (;;) {
         int n = semctl(id, num, GETNCNT), z = semctl(id, num, GETZCNT);

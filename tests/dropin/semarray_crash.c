@@ -1,18 +1,21 @@
-// Processes that operate on arrays at random and are killed at random moments, thousands of times; after each kill, what
-// the arrays hold has to be what it would be had the dead one stopped between two calls.
+// Processes that operate on arrays at random and are killed at random moments, thousands of times; after each
+// kill, what the arrays hold has to be what it would be had the dead one stopped between two calls.
 //
 //     semarray_crash KILLS TEAMS SEED
 //
-// A team is a parent and its workers, with arrays of its own. Every operation keeps something that is known from outside:
+// A team is a parent and its workers, with arrays of its own. Every operation keeps something that is known
+// from outside:
 //
 // * Tokens move between semaphores, without SEM_UNDO: their sum stays.
-// * Other semaphores change with SEM_UNDO only: each is what it was at first, and what the living have done to it.
-//   Among them are locks, taken by going down from 1 and by raising from 0.
-// * In another array, set as a whole or changed by 500 operations in one call, all semaphores are always equal.
-// * A few keys are made, used and removed all the time: what is found there can be used, and what is not can be made.
+// * Other semaphores change with SEM_UNDO only: each is what it was at first, and what the living have done
+//   to it. Among them are locks, taken by going down from 1 and by raising from 0.
+// * In another array, set as a whole or changed by 500 operations in one call, all semaphores are always
+//   equal.
+// * A few keys are made, used and removed all the time: what is found there can be used, and what is not can
+//   be made.
 //
-// After a kill the workers are asked to pause between two calls. Those that sleep in one go on sleeping; none of them may
-// have what it waits for, and the arrays count them exactly.
+// After a kill the workers are asked to pause between two calls. Those that sleep in one go on sleeping; none
+// of them may have what it waits for, and the arrays count them exactly.
 #include "semarray.h"
 #include <sys/prctl.h>
 
@@ -72,7 +75,8 @@ static int call(struct worker *w, int count, const struct sembuf *ops, int how) 
     w->calls++;
     __atomic_store_n(&w->doing, IN_CALL, __ATOMIC_RELEASE);
     struct timespec t = {0, (long)below(1500) * 1000};
-    int result = how == 1 ? semtimedop(array, w->ops, (size_t)count, &t) : semop(array, w->ops, (size_t)count);
+    int result = how == 1 ? semtimedop(array, w->ops, (size_t)count, &t) : semop(array, w->ops,
+                                                                                 (size_t)count);
     if (result == 0) {
         for (int i = 0; i < count; i++)
             if (w->ops[i].sem_flg & SEM_UNDO) w->net[w->ops[i].sem_num] += w->ops[i].sem_op;
@@ -129,7 +133,8 @@ static void lock(struct worker *w) {
 }
 
 static void gate(struct worker *w) {
-    struct sembuf take[] = {op(GATE, 0, 0), op(GATE, 1, SEM_UNDO)}, give = op(GATE, -1, SEM_UNDO), look = op(GATE, 0, 0);
+    struct sembuf take[] = {op(GATE, 0, 0), op(GATE, 1, SEM_UNDO)}, give = op(GATE, -1, SEM_UNDO),
+    look = op(GATE, 0, 0);
     if (below(3) == 0) {
         call(w, 1, &look, patience());
         return;
@@ -160,7 +165,8 @@ static void evenly(struct worker *w) {
     } else {
         int flags = IPC_NOWAIT | (what < 6 ? SEM_UNDO : 0), by = below(2) ? 1 : -1;
         for (int i = 0; i < EVEN; i++) ops[i] = op(i, by, flags);
-        CHECK(semop(even, ops, EVEN) == 0 || errno == EAGAIN || errno == ERANGE, "semop: %s", strerror(errno));
+        CHECK(semop(even, ops, EVEN) == 0 || errno == EAGAIN || errno == ERANGE, "semop: %s",
+              strerror(errno));
     }
 }
 
@@ -255,16 +261,19 @@ static void report(const char *why) {
     unsigned short values[SEMAPHORES];
     semctl(array, 0, GETALL, values);
     for (int i = 0; i < SEMAPHORES; i++)
-        at += snprintf(text + at, sizeof text - (size_t)at, " %d:%d(%d+%d)", i, values[i], semctl(array, i, GETNCNT),
+        at += snprintf(text + at, sizeof text - (size_t)at, " %d:%d(%d+%d)", i, values[i],
+                       semctl(array, i, GETNCNT),
                        semctl(array, i, GETZCNT));
     for (int i = 0; i < WORKERS; i++) {
         struct worker *w = &team->workers[i];
         at += snprintf(text + at, sizeof text - (size_t)at, "; worker %d (%d) is %s", i, (int)processes[i],
                        w->doing == PAUSED ? "paused" : w->doing == BETWEEN ? "between calls" : "in a call:");
         for (int o = 0; w->doing == IN_CALL && o < w->count; o++)
-            at += snprintf(text + at, sizeof text - (size_t)at, " (%d,%+d)", w->ops[o].sem_num, w->ops[o].sem_op);
+            at += snprintf(text + at, sizeof text - (size_t)at, " (%d,%+d)", w->ops[o].sem_num,
+                           w->ops[o].sem_op);
         at += snprintf(text + at, sizeof text - (size_t)at, " net");
-        for (int i = FIRST_WALK; i < SEMAPHORES; i++) at += snprintf(text + at, sizeof text - (size_t)at, " %d", w->net[i]);
+        for (int i = FIRST_WALK; i < SEMAPHORES; i++)
+            at += snprintf(text + at, sizeof text - (size_t)at, " %d", w->net[i]);
     }
     dprintf(2, "after %u kills, %s: semaphores%s\n", kills, why, text);
     remove_everything();
@@ -355,9 +364,11 @@ static void lead_team(unsigned wanted, unsigned seed) {
         for (int i = 0; i < WORKERS; i++) {
             if (!dead[i]) continue;
             int status;
-            while (waitpid(processes[i], &status, 0) == -1) CHECK(errno == EINTR, "waitpid: %s", strerror(errno));
+            while (waitpid(processes[i], &status, 0) == -1)
+                CHECK(errno == EINTR, "waitpid: %s", strerror(errno));
             // A worker that found something wrong has said so.
-            CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "a worker ended with status %x", status);
+            CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "a worker ended with status %x",
+                  status);
             memset((void *)&team->workers[i], 0, sizeof team->workers[i]);
             // No other worker: not even one that pauses.
             team->workers[i].doing = PAUSED;
@@ -391,7 +402,8 @@ static void lead_team(unsigned wanted, unsigned seed) {
 
 int main(int argc, char **argv) {
     CHECK(argc == 4, "usage: semarray_crash KILLS TEAMS SEED");
-    unsigned wanted = (unsigned)atoi(argv[1]), teams = (unsigned)atoi(argv[2]), seed = (unsigned)atoi(argv[3]);
+    unsigned wanted = (unsigned)atoi(argv[1]), teams = (unsigned)atoi(argv[2]),
+        seed = (unsigned)atoi(argv[3]);
     limit_seconds(30 + wanted / 50);
     pid_t parents[16];
     CHECK(teams >= 1 && teams <= 16, "1 to 16 teams");

@@ -1,14 +1,15 @@
-// A random program of semaphore calls, which follows from its seed, and a trace of all that can be seen of it: run on the
-// kernel's semaphores and on others, it prints the same.
+// A random program of semaphore calls, which follows from its seed, and a trace of all that can be seen of
+// it: run on the kernel's semaphores and on others, it prints the same.
 //
 //     semarray_differ FIRST COUNT [STEPS]
 //
-// Several processes of several threads each, and this one, work on two arrays. They act one at a time: a step is over when
-// all calls have either returned or sleep in an array, as GETNCNT and GETZCNT say; then come its results, in the order of
-// the threads, and the state of the arrays. Steps are operations of all kinds, settings, removals, signals, deaths, ends
-// in order, ends of threads (the first one's too), and execs.
+// Several processes of several threads each, and this one, work on two arrays. They act one at a time: a step
+// is over when all calls have either returned or sleep in an array, as GETNCNT and GETZCNT say; then come its
+// results, in the order of the threads, and the state of the arrays. Steps are operations of all kinds,
+// settings, removals, signals, deaths, ends in order, ends of threads (the first one's too), and execs.
 //
-// Unlike the other programs here it writes to standard output. It exits with 1 if a step does not come to an end.
+// Unlike the other programs here it writes to standard output. It exits with 1 if a step does not come to an
+// end.
 #include "semarray.h"
 #include <poll.h>
 #include <sys/prctl.h>
@@ -61,7 +62,8 @@ static void nothing(int signal_number) { (void)signal_number; }
 static int execute(const struct worker *w, struct command *c) {
     switch (c->kind) {
     case OPERATE:
-        return c->timed ? semtimedop(c->id, c->ops, (size_t)c->count, &c->limit) : semop(c->id, c->ops, (size_t)c->count);
+        return c->timed ? semtimedop(c->id, c->ops, (size_t)c->count, &c->limit) : semop(c->id, c->ops,
+                                                                                         (size_t)c->count);
     case SET_ONE: return semctl(c->id, c->ops[0].sem_num, SETVAL, (int)c->ops[0].sem_op);
     case SET_ALL: return semctl(c->id, 0, SETALL, c->values);
     case REMOVE: return semctl(c->id, 0, IPC_RMID);
@@ -89,7 +91,8 @@ static void *worker_main(void *argument) {
         struct command c;
         ssize_t got;
         // Its orders come when it is idle, and then no signal does.
-        while ((got = read(w->commands, &c, sizeof c)) == -1) CHECK(errno == EINTR, "read: %s", strerror(errno));
+        while ((got = read(w->commands, &c, sizeof c)) == -1)
+            CHECK(errno == EINTR, "read: %s", strerror(errno));
         if (got == 0) exit(0);
         CHECK(got == sizeof c, "a torn command");
         errno = 0;
@@ -107,7 +110,8 @@ __attribute__((noreturn)) static void process_main(int process) {
     action.sa_flags = SA_RESTART;
     sigaction(SIGUSR1, &action, NULL);
     for (int i = 0; i < WORKERS; i++) workers[i] = (struct worker){i, COMMANDS + i};
-    for (int i = 1; i < THREADS; i++) MUST(pthread_detach(spawn(worker_main, &workers[process * THREADS + i])));
+    for (int i = 1; i < THREADS; i++) MUST(pthread_detach(spawn(worker_main,
+                                                                &workers[process * THREADS + i])));
     worker_main(&workers[process * THREADS]);
     exit(0);
 }
@@ -131,8 +135,8 @@ static enum doing doing[WORKERS];
 static struct reply results[WORKERS];
 static int has_result[WORKERS], hello[WORKERS];
 
-// Whether the process's program has made a call. Before that, nothing tells the library's other users that it has replaced
-// another, once its first thread has ended: the only case that is left out.
+// Whether the process's program has made a call. Before that, nothing tells the library's other users that it
+// has replaced another, once its first thread has ended: the only case that is left out.
 static int has_called[PROCESSES];
 
 // Who a process id belongs to, as the trace names it.
@@ -246,8 +250,8 @@ static int all_asleep(void) {
     return 1;
 }
 
-// Until every call has returned or sleeps. The counts of one look are not of one moment: it takes two that agree, and
-// nobody's return between them.
+// Until every call has returned or sleeps. The counts of one look are not of one moment: it takes two that
+// agree, and nobody's return between them.
 static void come_to_rest(void) {
     struct timespec limit = after_ms(CLOCK_MONOTONIC, PATIENCE * 1000L);
     int before[ARRAYS * 8], now_[ARRAYS * 8], agreed = 0;
@@ -332,7 +336,8 @@ static void print_state(void) {
             CHECK(value(ids[a], i) == values[i], "GETVAL and GETALL differ");
         }
         printf(" |");
-        for (int i = 0; i < sizes[a]; i++) printf(" %d+%d", semctl(ids[a], i, GETNCNT), semctl(ids[a], i, GETZCNT));
+        for (int i = 0; i < sizes[a]; i++)
+            printf(" %d+%d", semctl(ids[a], i, GETNCNT), semctl(ids[a], i, GETZCNT));
         printf(" |");
         for (int i = 0; i < sizes[a]; i++) print_pid(semctl(ids[a], i, GETPID));
         printf("\n");
@@ -354,7 +359,8 @@ static void random_ops(struct command *c, int a) {
 
 static void print_ops(const struct command *c) {
     for (int i = 0; i < c->count; i++)
-        printf(" (%d,%+d%s%s)", c->ops[i].sem_num, c->ops[i].sem_op, c->ops[i].sem_flg & SEM_UNDO ? ",undo" : "",
+        printf(" (%d,%+d%s%s)", c->ops[i].sem_num, c->ops[i].sem_op,
+               c->ops[i].sem_flg & SEM_UNDO ? ",undo" : "",
                c->ops[i].sem_flg & IPC_NOWAIT ? ",nowait" : "");
 }
 
@@ -407,7 +413,8 @@ static void one_step(void) {
         print_who(w);
         printf(" operates on %d:%s", a, "");
         print_ops(&c);
-        printf("%s\n", !c.timed ? "" : timed == 0 ? " for an hour" : timed == 1 ? " for a millisecond" : " now");
+        printf("%s\n",
+               !c.timed ? "" : timed == 0 ? " for an hour" : timed == 1 ? " for a millisecond" : " now");
         send(w, &c, timed == 1 || timed == 2 ? RETURNING : CALLING);
     } else if (what < 71) {
         c.kind = OPERATE;
@@ -475,8 +482,8 @@ static void one_step(void) {
         print_who(sleeper);
         printf(" gets a signal\n");
         struct timespec limit = after_ms(CLOCK_MONOTONIC, PATIENCE * 1000L);
-        // A sleeper that looks whether it is still to sleep, just then, takes the signal without being interrupted by it:
-        // the next one finds it asleep.
+        // A sleeper that looks whether it is still to sleep, just then, takes the signal without being
+        // interrupted by it: the next one finds it asleep.
         while (doing[sleeper] != IDLE) {
             await_task_asleep(processes[sleeper / THREADS], threads[sleeper]);
             SYS(syscall(SYS_tgkill, processes[sleeper / THREADS], threads[sleeper], SIGUSR1));

@@ -1,5 +1,5 @@
-// A group of processes is killed at once, and the one sleeper that is left has to come back by what their deaths undo:
-// nobody else touches the array from then on.
+// A group of processes is killed at once, and the one sleeper that is left has to come back by what their
+// deaths undo: nobody else touches the array from then on.
 //
 //     semarray_group ROUNDS
 #include "semarray.h"

@@ -1,5 +1,6 @@
-// Calls in a signal handler, on the arrays that the interrupted thread is working on. The kernel lets them do anything; a
-// handler that interrupted a call on the same array may be told EINTR instead, and nothing hangs or is lost.
+// Calls in a signal handler, on the arrays that the interrupted thread is working on. The kernel lets them do
+// anything; a handler that interrupted a call on the same array may be told EINTR instead, and nothing hangs
+// or is lost.
 #include "semarray.h"
 #include <sys/time.h>
 
@@ -65,7 +66,8 @@ int main(void) {
         long done = 0;
         // At least one round of each, however fast the signals come.
         while (handled < ROUNDS || raised == 0 || done == 0) {
-            struct sembuf there[] = {op(0, 2, SEM_UNDO), op(2, 1, 0)}, back[] = {op(2, -1, 0), op(0, -2, SEM_UNDO)};
+            struct sembuf there[] = {op(0, 2, SEM_UNDO), op(2, 1, 0)},
+            back[] = {op(2, -1, 0), op(0, -2, SEM_UNDO)};
             OK(semop(array, there, 2));
             OK(semop(array, back, 2));
             OK(change(array, 0, 1, 0));

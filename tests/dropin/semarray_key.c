@@ -1,5 +1,5 @@
-// Arrays found by key: processes that know nothing of each other meet there, and what is made, removed and found at the
-// same time by many of them stays one thing. With arguments it is one of those processes.
+// Arrays found by key: processes that know nothing of each other meet there, and what is made, removed and
+// found at the same time by many of them stays one thing. With arguments it is one of those processes.
 #include "semarray.h"
 
 enum { ROUNDS = 2000, MAKERS = 8, STORM = 400 };
@@ -66,12 +66,13 @@ static void stormer(key_t key, int seed) {
             CHECK(errno == EINVAL || errno == EIDRM, "semop: %s", strerror(errno));
             continue;
         }
-        // A waiter for what never comes, until somebody removes the array or its time is up. The kernel's arrays also return for
-        // work that it has for the thread, as if a handler had run.
+        // A waiter for what never comes, until somebody removes the array or its time is up. The kernel's
+        // arrays also return for work that it has for the thread, as if a handler had run.
         struct timespec t = ms(random >> 22 & 3);
         struct sembuf wait = op(0, -30000, 0);
         CHECK(semtimedop(id, &wait, 1, &t) == -1, "semtimedop: it succeeded");
-        CHECK(errno == EAGAIN || errno == EIDRM || errno == EINVAL || errno == EINTR, "semtimedop: %s", strerror(errno));
+        CHECK(errno == EAGAIN || errno == EIDRM || errno == EINVAL || errno == EINTR, "semtimedop: %s",
+              strerror(errno));
         if (random >> 25 & 1 && semctl(id, 0, IPC_RMID) == -1)
             CHECK(errno == EINVAL || errno == EIDRM, "IPC_RMID: %s", strerror(errno));
     }
@@ -97,7 +98,8 @@ int main(int argc, char **argv) {
     SYS(id);
     GIVES(value(id, 2), 2 * ROUNDS);
     GIVES(value(id, 0) + value(id, 1), 0);
-    CHECK(semctl(id, 2, GETPID) == players[0] || semctl(id, 2, GETPID) == players[1], "GETPID: %d", semctl(id, 2, GETPID));
+    CHECK(semctl(id, 2, GETPID) == players[0] || semctl(id, 2, GETPID) == players[1], "GETPID: %d",
+          semctl(id, 2, GETPID));
     remove_array(id);
     REFUSED(semget(key, 3, 0600), ENOENT);
 

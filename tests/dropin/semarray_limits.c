@@ -1,5 +1,5 @@
-// The system's limits, made small in a namespace of this program's own: as root alone. How many arrays there may be, how
-// many semaphores in one and in all, how many operations in a call.
+// The system's limits, made small in a namespace of this program's own: as root alone. How many arrays there
+// may be, how many semaphores in one and in all, how many operations in a call.
 #include "semarray.h"
 #include <sched.h>
 
@@ -28,7 +28,8 @@ int main(void) {
     STAGE("how many arrays");
     int ids[ARRAYS];
     key_t key = own_key(0);
-    for (int i = 0; i < ARRAYS; i++) ids[i] = i % 2 ? new_array(1) : semget(key + i, 1, 0600 | IPC_CREAT | IPC_EXCL);
+    for (int i = 0; i < ARRAYS; i++) ids[i] = i % 2 ? new_array(1) : semget(key + i, 1,
+                                                                            0600 | IPC_CREAT | IPC_EXCL);
     REFUSED(semget(IPC_PRIVATE, 1, 0600), ENOSPC);
     REFUSED(semget(key + 1, 1, 0600 | IPC_CREAT), ENOSPC);
     // What is there can be found, and what is not is not there.
@@ -62,8 +63,10 @@ int main(void) {
     STAGE("IPC_INFO");
     struct seminfo info;
     CHECK(semctl(0, 0, IPC_INFO, &info) >= 0, "IPC_INFO: %s", strerror(errno));
-    CHECK(info.semmni == ARRAYS && info.semmsl == SEMAPHORES && info.semopm == OPERATIONS && info.semmns == ALL,
-          "limits: %d arrays, %d and %d semaphores, %d operations", info.semmni, info.semmsl, info.semmns, info.semopm);
+    CHECK(info.semmni == ARRAYS && info.semmsl == SEMAPHORES && info.semopm == OPERATIONS
+          && info.semmns == ALL,
+          "limits: %d arrays, %d and %d semaphores, %d operations", info.semmni, info.semmsl, info.semmns,
+          info.semopm);
     remove_array(one);
     for (int i = 0; i < ALL / SEMAPHORES; i++) remove_array(ids[i]);
     return 0;

@@ -1,5 +1,5 @@
-// The result of every semaphore call in one thread: every error number that needs no second process, in the kernel's order
-// of precedence where two apply, and every command of semctl.
+// The result of every semaphore call in one thread: every error number that needs no second process, in the
+// kernel's order of precedence where two apply, and every command of semctl.
 #include "semarray.h"
 #include <limits.h>
 
@@ -61,7 +61,8 @@ static void get(void) {
     remove_array(other);
 
     STAGE("IPC_PRIVATE");
-    int one = semget(IPC_PRIVATE, 1, 0600 | IPC_CREAT | IPC_EXCL), two = semget(IPC_PRIVATE, 1, 0600 | IPC_CREAT);
+    int one = semget(IPC_PRIVATE, 1, 0600 | IPC_CREAT | IPC_EXCL),
+        two = semget(IPC_PRIVATE, 1, 0600 | IPC_CREAT);
     CHECK(one >= 0 && two >= 0 && one != two, "semget: %d %d", one, two);
     GIVES(value(one, 0), 0);
     OK(change(one, 0, 1, 0));
@@ -303,15 +304,19 @@ static void control(void) {
     memset(&about, 0xa5, sizeof about);
     OK(semctl(named, 99, IPC_STAT, &about));
     CHECK(about.sem_perm.__key == key, "key %x", about.sem_perm.__key);
-    CHECK(about.sem_perm.uid == geteuid() && about.sem_perm.cuid == geteuid(), "owner %d", about.sem_perm.uid);
-    CHECK(about.sem_perm.gid == getegid() && about.sem_perm.cgid == getegid(), "group %d", about.sem_perm.gid);
+    CHECK(about.sem_perm.uid == geteuid() && about.sem_perm.cuid == geteuid(), "owner %d",
+          about.sem_perm.uid);
+    CHECK(about.sem_perm.gid == getegid() && about.sem_perm.cgid == getegid(), "group %d",
+          about.sem_perm.gid);
     CHECK(about.sem_perm.mode == 0600, "mode %o", about.sem_perm.mode);
     CHECK(about.sem_nsems == 7, "%lu semaphores", about.sem_nsems);
     CHECK(about.sem_otime == 0, "operated on at %ld, before any operation", (long)about.sem_otime);
-    CHECK(about.sem_ctime >= before - 1 && about.sem_ctime <= time(NULL), "made at %ld", (long)about.sem_ctime);
+    CHECK(about.sem_ctime >= before - 1 && about.sem_ctime <= time(NULL), "made at %ld",
+          (long)about.sem_ctime);
     OK(change(named, 0, 0, 0));
     OK(semctl(named, 0, IPC_STAT, &about));
-    CHECK(about.sem_otime >= before - 1 && about.sem_otime <= time(NULL), "operated at %ld", (long)about.sem_otime);
+    CHECK(about.sem_otime >= before - 1 && about.sem_otime <= time(NULL), "operated at %ld",
+          (long)about.sem_otime);
 
     CASE("IPC_SET");
     REFUSED(semctl(named, 0, IPC_SET, bad), EFAULT);
@@ -326,7 +331,8 @@ static void control(void) {
     OK(semctl(named, 0, IPC_SET, &settings));
     OK(semctl(named, 0, IPC_STAT, &about));
     CHECK(about.sem_perm.mode == 0400, "mode %o", about.sem_perm.mode);
-    CHECK(about.sem_perm.__key == key && about.sem_perm.cuid == geteuid() && about.sem_nsems == 7, "IPC_SET set more");
+    CHECK(about.sem_perm.__key == key && about.sem_perm.cuid == geteuid() && about.sem_nsems == 7,
+          "IPC_SET set more");
     CHECK(about.sem_otime >= before - 1 && about.sem_ctime >= before - 1, "IPC_SET set the times");
     settings.sem_perm.mode = 0600;
     OK(semctl(named, 0, IPC_SET, &settings));
@@ -343,12 +349,14 @@ static void control(void) {
     CHECK(highest >= 0, "IPC_INFO: %s", strerror(errno));
     CHECK(info.semmsl == MOST_SEMAPHORES && info.semopm == MOST_OPERATIONS && info.semvmx == MOST_VALUE,
           "limits: %d semaphores, %d operations, %d at most", info.semmsl, info.semopm, info.semvmx);
-    CHECK(info.semmni >= 3 && info.semmns >= info.semmsl && info.semaem == MOST_VALUE, "limits: %d arrays, %d semaphores",
+    CHECK(info.semmni >= 3 && info.semmns >= info.semmsl && info.semaem == MOST_VALUE,
+          "limits: %d arrays, %d semaphores",
           info.semmni, info.semmns);
     memset(&info, 0, sizeof info);
     highest = semctl(0, 0, SEM_INFO, &info);
     CHECK(highest >= 0, "SEM_INFO: %s", strerror(errno));
-    CHECK(info.semusz >= 2 && info.semaem >= 4 + 7, "in use: %d arrays of %d semaphores", info.semusz, info.semaem);
+    CHECK(info.semusz >= 2 && info.semaem >= 4 + 7, "in use: %d arrays of %d semaphores", info.semusz,
+          info.semaem);
     REFUSED(semctl(0, 0, IPC_INFO, bad), EFAULT);
     REFUSED(semctl(0, 0, SEM_INFO, bad), EFAULT);
 
@@ -358,7 +366,8 @@ static void control(void) {
         for (int i = 0; i <= highest; i++) {
             memset(&about, 0, sizeof about);
             int which = semctl(i, 0, command, &about);
-            CHECK(which >= 0 || errno == EINVAL || errno == EACCES || errno == EIDRM, "SEM_STAT of %d: %s", i, strerror(errno));
+            CHECK(which >= 0 || errno == EINVAL || errno == EACCES || errno == EIDRM, "SEM_STAT of %d: %s", i,
+                  strerror(errno));
             if (which == named) {
                 found++;
                 CHECK(about.sem_nsems == 7 && about.sem_perm.__key == key, "SEM_STAT says another array");
@@ -402,7 +411,8 @@ static void large(void) {
     OK(semctl(id, 0, SETALL, all));
     memset(all, 0, sizeof all);
     OK(semctl(id, 0, GETALL, all));
-    for (int i = 0; i < MOST_SEMAPHORES; i++) CHECK(all[i] == i % (MOST_VALUE + 1), "semaphore %d is %d", i, all[i]);
+    for (int i = 0; i < MOST_SEMAPHORES; i++)
+        CHECK(all[i] == i % (MOST_VALUE + 1), "semaphore %d is %d", i, all[i]);
     for (int i = 1; i < MOST_SEMAPHORES; i += 997) GIVES(value(id, i), i);
 
     // 500 of them at once, all or none; and with an adjustment each.

@@ -1,5 +1,5 @@
-// SEM_UNDO: what a process did is undone when it ends, however it ends, and not before; threads, forks and execs are no
-// ends. With the argument "held ..." it is what the tests of exec run.
+// SEM_UNDO: what a process did is undone when it ends, however it ends, and not before; threads, forks and
+// execs are no ends. With the argument "held ..." it is what the tests of exec run.
 #include "semarray.h"
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -54,7 +54,8 @@ static int array;
 
 // At the program's own handlers nothing is undone yet.
 static void still_held(void) {
-    if (value(array, 0) != 2) die(__FILE__, __LINE__, "at exit the value is %d: it was undone too early", value(array, 0));
+    if (value(array, 0) != 2) die(__FILE__, __LINE__, "at exit the value is %d: it was undone too early",
+                                  value(array, 0));
 }
 
 static void *last_thread(void *first) {
@@ -80,8 +81,10 @@ static const struct end {
     const char *name;
     int signal_number;
 } ends[] = {
-    {"exit", 0},        {"_exit", 0},          {"_Exit", 0},          {"quick_exit", 0},     {"exit_group", 0},
-    {"last thread", 0}, {"another thread", 0}, {"SIGKILL", SIGKILL},  {"SIGTERM", SIGTERM},  {"abort", SIGABRT},
+    {"exit", 0},        {"_exit", 0},          {"_Exit", 0},          {"quick_exit", 0},
+    {"exit_group", 0},
+    {"last thread", 0}, {"another thread", 0}, {"SIGKILL", SIGKILL},  {"SIGTERM", SIGTERM},
+    {"abort", SIGABRT},
     {"first thread gone, SIGKILL", SIGKILL},   {"first thread gone, exit", 0},
     {"a sleeping thread, SIGKILL", SIGKILL},   {"a sleeping thread, exit", 0},
 };
@@ -420,8 +423,8 @@ static void forks(void) {
     remove_array(array);
 }
 
-// What exec runs: "held ARRAY": it holds one of semaphore 0. It takes one of semaphore 1 as well, and on the second word
-// gives the first back and ends.
+// What exec runs: "held ARRAY": it holds one of semaphore 0. It takes one of semaphore 1 as well, and on the
+// second word gives the first back and ends.
 static int held(char **argv) {
     array = atoi(argv[2]);
     to_parent[1] = atoi(argv[3]);
@@ -547,7 +550,8 @@ static void killed_sleepers(void) {
         for (int i = 0; i < 3; i++) {
             children[i] = fork_limited(60);
             if (children[i] == 0) {
-                struct sembuf ops[] = {op(0, -1, round % 2 ? SEM_UNDO : 0), op(1, 1, round % 2 ? SEM_UNDO : 0)};
+                struct sembuf ops[] = {op(0, -1, round % 2 ? SEM_UNDO : 0),
+                                       op(1, 1, round % 2 ? SEM_UNDO : 0)};
                 OK(semop(array, ops, round % 4 < 2 ? 1 : 2));
                 for (;;) pause();
             }

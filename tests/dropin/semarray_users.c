@@ -1,5 +1,5 @@
-// Who may do what with an array. As root, children become another user, before and after exec; otherwise what needs two
-// users is left out. With the argument "alone" it is what such a child runs.
+// Who may do what with an array. As root, children become another user, before and after exec; otherwise what
+// needs two users is left out. With the argument "alone" it is what such a child runs.
 #include "semarray.h"
 #include <grp.h>
 

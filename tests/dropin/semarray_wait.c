@@ -1,5 +1,5 @@
-// Sleepers, in threads of one process: who goes on when, in which order, all or nothing; what GETNCNT, GETZCNT and GETPID
-// say of them; time-outs; signals; the removal of the array under them.
+// Sleepers, in threads of one process: who goes on when, in which order, all or nothing; what GETNCNT,
+// GETZCNT and GETPID say of them; time-outs; signals; the removal of the array under them.
 #include "semarray.h"
 
 enum { CROWD = 250 };
@@ -44,9 +44,11 @@ static void start_one(struct sleeper *s, int id, int num, int by, int flags) {
 static void ends(struct sleeper *s, int error) {
     join(s->handle);
     if (error == 0)
-        CHECK(s->result == 0 && s->error == ERRNO_SENTINEL, "a sleeper got %d, errno %d", s->result, s->error);
+        CHECK(s->result == 0 && s->error == ERRNO_SENTINEL, "a sleeper got %d, errno %d", s->result,
+              s->error);
     else
-        CHECK(s->result == -1 && s->error == error, "a sleeper got %d (%s), expected %s", s->result, strerror(s->error),
+        CHECK(s->result == -1 && s->error == error, "a sleeper got %d (%s), expected %s", s->result,
+              strerror(s->error),
               strerror(error));
 }
 
@@ -182,10 +184,12 @@ static void together(void) {
     GIVES(value(id, 1), 0);
 
     // In the order in which they were written, on one semaphore too.
-    struct sembuf down_up[] = {op(2, -1, IPC_NOWAIT), op(2, 1, 0)}, up_down[] = {op(2, 1, 0), op(2, -1, IPC_NOWAIT)};
+    struct sembuf down_up[] = {op(2, -1, IPC_NOWAIT), op(2, 1, 0)},
+        up_down[] = {op(2, 1, 0), op(2, -1, IPC_NOWAIT)};
     REFUSED(semop(id, down_up, 2), EAGAIN);
     OK(semop(id, up_down, 2));
-    struct sembuf up_zero[] = {op(2, 1, 0), op(2, 0, IPC_NOWAIT)}, turn_back[] = {op(2, 1, 0), op(2, -1, 0), op(2, 0, 0)};
+    struct sembuf up_zero[] = {op(2, 1, 0), op(2, 0, IPC_NOWAIT)},
+        turn_back[] = {op(2, 1, 0), op(2, -1, 0), op(2, 0, 0)};
     REFUSED(semop(id, up_zero, 2), EAGAIN);
     OK(semop(id, turn_back, 3));
     GIVES(value(id, 2), 0);

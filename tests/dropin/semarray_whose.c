@@ -1,5 +1,5 @@
-// Whose an array is, as the kernel's own list says: that every way to a call leads to the library, and that what it has no
-// business with goes to the kernel.
+// Whose an array is, as the kernel's own list says: that every way to a call leads to the library, and that
+// what it has no business with goes to the kernel.
 //
 //     semarray_whose kernel|ours|all
 //
@@ -36,12 +36,14 @@ static int is_the_kernels(int id) {
 
 static void look(const char *what, int id, int kernels) {
     CHECK(id != -1, "%s: %s", what, strerror(errno));
-    CHECK(is_the_kernels(id) == kernels, "%s: array %d is %s", what, id, kernels ? "not the kernel's" : "the kernel's");
+    CHECK(is_the_kernels(id) == kernels, "%s: array %d is %s", what, id,
+          kernels ? "not the kernel's" : "the kernel's");
     OK(change(id, 0, 1, SEM_UNDO));
     GIVES(value(id, 0), 1);
     // By the system call, what is the kernel's can be seen, and nothing else.
     long by_call = bare(SYS_semctl, id, 0, GETVAL);
-    CHECK(kernels ? by_call == 1 : by_call == -1 && errno == EINVAL, "%s: the kernel's value is %ld", what, by_call);
+    CHECK(kernels ? by_call == 1 : by_call == -1 && errno == EINVAL, "%s: the kernel's value is %ld", what,
+          by_call);
     remove_array(id);
     REFUSED(change(id, 0, 1, SEM_UNDO), EINVAL);
 }

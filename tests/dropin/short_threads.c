@@ -1,5 +1,6 @@
 // Twenty thousand threads that live for a moment, each with locks of its own and contended ones. Whatever an
-// implementation knows its threads by comes round again many times; a newcomer owns nothing that a dead thread held.
+// implementation knows its threads by comes round again many times; a newcomer owns nothing that a dead
+// thread held.
 #include "check.h"
 
 enum { BATCH = 8 };
@@ -41,7 +42,8 @@ static void *dies_holding(void *mutex) {
     return NULL;
 }
 
-// A mutex whose owner has ended stays taken, and nobody is its owner: not the next thread with its stack either.
+// A mutex whose owner has ended stays taken, and nobody is its owner: not the next thread with its stack
+// either.
 static void *meets_the_dead(void *mutex) {
     pthread_mutex_t *dead = (pthread_mutex_t *)mutex;
     struct timespec soon = after_us(CLOCK_MONOTONIC, 50);
@@ -86,7 +88,8 @@ int main(int argc, char **argv) {
     OK(pthread_mutex_lock(&m));
     while (gone < started) OK(pthread_cond_wait(&c, &m));
     OK(pthread_mutex_unlock(&m));
-    CHECK(by_m == started && by_r == started && by_e == started && by_a == started, "%ld %ld %ld %ld of %ld", by_m, by_r,
+    CHECK(by_m == started && by_r == started && by_e == started && by_a == started, "%ld %ld %ld %ld of %ld",
+          by_m, by_r,
           by_e, by_a, started);
     STAGE("and the dead still own what they held");
     for (int k = 0; k < 2; k++) join(spawn(meets_the_dead, &dead[k]));

@@ -1,6 +1,6 @@
-// Signals that arrive while a thread waits for a lock or on a condition variable: the handler takes other locks, waits
-// for them in its turn, and the interrupted wait goes on; no call returns EINTR. And real-time threads, which may not
-// keep the CPU from the thread that they wait for.
+// Signals that arrive while a thread waits for a lock or on a condition variable: the handler takes other
+// locks, waits for them in its turn, and the interrupted wait goes on; no call returns EINTR. And real-time
+// threads, which may not keep the CPU from the thread that they wait for.
 #include "check.h"
 #include <sched.h>
 
@@ -97,7 +97,8 @@ static void interrupted(int signals) {
     CHECK(handled == signals, "%d of %d signals handled", handled, signals);
 }
 
-// --- at any moment --------------------------------------------------------------------------------------------------
+// --- at any moment
+// --------------------------------------------------------------------------------------------------
 
 static long by_threads;
 
@@ -135,7 +136,8 @@ static void at_any_moment(int signals) {
     CHECK(inner == made + handled, "%ld counted, %ld + %d made", inner, made, handled);
 }
 
-// --- real time ------------------------------------------------------------------------------------------------------
+// --- real time
+// ------------------------------------------------------------------------------------------------------
 
 static volatile long first, second;
 
@@ -173,7 +175,8 @@ int main(void) {
     action.sa_handler = handler;
     for (int restart = 0; restart < 2; restart++) {
         action.sa_flags = restart ? SA_RESTART : 0;
-        // The handler takes a mutex, which one that it interrupted would hold: both are masked while either runs.
+        // The handler takes a mutex, which one that it interrupted would hold: both are masked while either
+        // runs.
         sigemptyset(&action.sa_mask);
         for (int i = 1; i <= 2; i++) sigaddset(&action.sa_mask, SIGRTMIN + i);
         for (int i = 1; i <= 2; i++) SYS(sigaction(SIGRTMIN + i, &action, NULL));
@@ -189,7 +192,8 @@ int main(void) {
             }
             STAGE("at any moment");
             way = AT_ANY_MOMENT;
-            // glibc's handler could not take a recursive or errorcheck mutex that its own thread is just taking.
+            // glibc's handler could not take a recursive or errorcheck mutex that its own thread is just
+            // taking.
             if (mutex_kinds[k].type == PTHREAD_MUTEX_NORMAL) at_any_moment(1200);
             OK(pthread_mutex_destroy(&a));
         }

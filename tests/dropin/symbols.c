@@ -1,5 +1,6 @@
-// Every name under which a program can reach these calls leads to one library: the one whose file name is the first
-// argument. By direct reference, by pointer, by dlsym, and by dlvsym with each version that glibc has of it.
+// Every name under which a program can reach these calls leads to one library: the one whose file name is the
+// first argument. By direct reference, by pointer, by dlsym, and by dlvsym with each version that glibc has
+// of it.
 #include "check.h"
 #include <dlfcn.h>
 #include <sys/sem.h>
@@ -81,7 +82,8 @@ static const struct symbol symbols[] = {
 static int wrong;
 
 // Reports every one that is wrong, not the first alone: the list is what somebody wants to see.
-static void in_library(const char *name, const char *how, const char *version, void *address, const char *library) {
+static void in_library(const char *name, const char *how, const char *version, void *address,
+                       const char *library) {
     Dl_info info;
     const char *file = "(not found)";
     if (address != NULL) {
@@ -90,7 +92,8 @@ static void in_library(const char *name, const char *how, const char *version, v
         file = slash ? slash + 1 : info.dli_fname;
     }
     if (strcmp(file, library) == 0) return;
-    dprintf(2, "%s%s%s, by %s: in %s, expected in %s\n", name, *version ? "@" : "", version, how, file, library);
+    dprintf(2, "%s%s%s, by %s: in %s, expected in %s\n", name, *version ? "@" : "", version, how, file,
+            library);
     wrong++;
 }
 

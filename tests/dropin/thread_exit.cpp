@@ -1,5 +1,6 @@
-// Locks at the ends of things: in thread-specific and thread_local destructors of many threads that exit at once, in
-// every round of the former, in handlers at exit, in static destructors, and after the first thread has ended.
+// Locks at the ends of things: in thread-specific and thread_local destructors of many threads that exit at
+// once, in every round of the former, in handlers at exit, in static destructors, and after the first thread
+// has ended.
 #include "check.h"
 #include <condition_variable>
 #include <climits>
@@ -122,7 +123,8 @@ int main() {
         for (auto thread : threads) join(thread);
         CHECK(destroyed_keys == (long)round * THREADS * ROUNDS, "%ld destructors of keys ran",
               destroyed_keys);
-        CHECK(destroyed_locals == (long)round * THREADS, "%ld thread_local destructors ran", destroyed_locals);
+        CHECK(destroyed_locals == (long)round * THREADS, "%ld thread_local destructors ran",
+              destroyed_locals);
     }
     CHECK(count == 10L * THREADS * CALLS * (ROUNDS + 2), "%ld counted", count);
     for (int i = 0; i < 2; i++) MUST(atexit(at_exit));

@@ -1,5 +1,6 @@
-// What glibc lets programs get away with, and what programs take for granted about the objects themselves: their size,
-// that zeroes are a free mutex, that a free one may be copied or moved. And what is none of an interposer's business.
+// What glibc lets programs get away with, and what programs take for granted about the objects themselves:
+// their size, that zeroes are a free mutex, that a free one may be copied or moved. And what is none of an
+// interposer's business.
 #include "check.h"
 #include <threads.h>
 
@@ -133,7 +134,8 @@ int main(void) {
     pthread_cond_t zero_cond;
     memset(&zero, 0, sizeof zero);
     memset(&zero_cond, 0, sizeof zero_cond);
-    CHECK(memcmp(&zero, &(pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER, sizeof zero) == 0, "the initialiser is not zero");
+    CHECK(memcmp(&zero, &(pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER, sizeof zero) == 0,
+          "the initialiser is not zero");
     works(&zero);
     OK(pthread_cond_signal(&zero_cond));
     OK(pthread_mutex_lock(&zero));
@@ -185,7 +187,8 @@ int main(void) {
         OK(pthread_cond_destroy(&fenced.c));
         OK(pthread_mutex_destroy(&fenced.m));
         for (int i = 0; i < 64; i++)
-            CHECK(fenced.before[i] == 0x6b && fenced.between[i] == 0x6b && fenced.after[i] == 0x6b, "byte %d", i);
+            CHECK(fenced.before[i] == 0x6b && fenced.between[i] == 0x6b && fenced.after[i] == 0x6b, "byte %d",
+                  i);
     }
     CASE("");
 

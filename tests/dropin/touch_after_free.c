@@ -1,5 +1,5 @@
-// Wrong on purpose: unlocks a mutex, or with the argument "spin" a spinlock, that was freed. A memory checker that does not
-// object cannot vouch for the others.
+// Wrong on purpose: unlocks a mutex, or with the argument "spin" a spinlock, that was freed. A memory checker
+// that does not object cannot vouch for the others.
 #include "check.h"
 
 static void spin(void) {

@@ -1,7 +1,7 @@
 /*
- * Plays with csound's library, as the command of that name does, and ends the process once the output is complete: the
- * command goes on to free what its threads may still be using, and crashes now and then where the machine is busy.
- * Arguments: those of the command.
+ * Plays with csound's library, as the command of that name does, and ends the process once the output is
+ * complete: the command goes on to free what its threads may still be using, and crashes now and then where
+ * the machine is busy. Arguments: those of the command.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
 /*
- * A multi-threaded memcached client that believes nothing: every value that comes back is compared with what was
- * stored, and every result of `incr` must be one that no other thread was given.
+ * A multi-threaded memcached client that believes nothing: every value that comes back is compared with what
+ * was stored, and every result of `incr` must be one that no other thread was given.
  *
  *     memcached_client SOCKET THREADS ROUNDS
  *
- * Each thread has a connection of its own and, ROUNDS times, sends three pipelined batches: BATCH sets, BATCH gets of
- * the same keys, and BATCH increments spread over COUNTERS counters that all threads share. At the end the counters
- * must stand at exactly the number of increments, and the server's own statistics must agree with ours.
- * Exit status 0 and one line of totals on success; 1 and the first discrepancy otherwise.
+ * Each thread has a connection of its own and, ROUNDS times, sends three pipelined batches: BATCH sets, BATCH
+ * gets of the same keys, and BATCH increments spread over COUNTERS counters that all threads share. At the
+ * end the counters must stand at exactly the number of increments, and the server's own statistics must agree
+ * with ours. Exit status 0 and one line of totals on success; 1 and the first discrepancy otherwise.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -242,7 +242,8 @@ static void check_counters(struct connection *c)
 	}
 }
 
-/* The server's own count of our commands: it keeps one count a worker thread, each under that worker's mutex. */
+/* The server's own count of our commands: it keeps one count a worker thread, each under that worker's
+   mutex. */
 static void check_statistics(struct connection *c)
 {
 	unsigned long commands = (unsigned long)threads * rounds * BATCH;

@@ -1,7 +1,8 @@
 // The C++ timed locks and waits: std::timed_mutex (pthread_mutex_timedlock, pthread_mutex_clocklock),
 // std::recursive_timed_mutex, std::condition_variable (pthread_cond_timedwait, pthread_cond_clockwait) and
-// std::condition_variable_any. Every part checks its own results; nothing depends on how fast the machine is: a wait
-// that must run out is measured only against returning too early, and a wait that must succeed has MINUTES.
+// std::condition_variable_any. Every part checks its own results; nothing depends on how fast the machine is:
+// a wait that must run out is measured only against returning too early, and a wait that must succeed has
+// MINUTES.
 //
 // Prints one line for each part and exits 0, or names the first failed check and exits 1.
 
@@ -203,7 +204,8 @@ void bounded_queue_with_wait_for() {
                 std::unique_lock<std::mutex> guard(mutex);
                 bool ready = me % 2
                     ? not_empty.wait_for(guard, 1ms, [&] { return !queue.empty() || producing == 0; })
-                    : not_empty.wait_until(guard, System::now() + 1ms, [&] { return !queue.empty() || producing == 0; });
+                    : not_empty.wait_until(guard, System::now() + 1ms,
+                                           [&] { return !queue.empty() || producing == 0; });
                 if (!ready)
                     continue;
                 if (queue.empty())
@@ -229,7 +231,8 @@ void wait_runs_out() {
     std::unique_lock<std::mutex> guard(mutex);
 
     auto steady_end = Steady::now() + 20ms;
-    while (silent.wait_until(guard, steady_end) == std::cv_status::no_timeout) // spurious wake-ups are allowed
+    // spurious wake-ups are allowed
+    while (silent.wait_until(guard, steady_end) == std::cv_status::no_timeout)
         CHECK(guard.owns_lock());
     CHECK(Steady::now() >= steady_end);
 
@@ -243,7 +246,8 @@ void wait_runs_out() {
     std::puts("wait_for: runs out with the mutex held");
 }
 
-// Rounds of a barrier made of `notify_all` and long waits: a lost wake-up would stop it until MINUTES are over.
+// Rounds of a barrier made of `notify_all` and long waits: a lost wake-up would stop it until MINUTES are
+// over.
 void broadcast_wakes_all() {
     constexpr unsigned ROUNDS = 500;
     std::mutex mutex;

@@ -15,9 +15,9 @@
  * | semaphore_set, permit | several std::counting_semaphore at once, among processes too | |
  *
  * So std::lock_guard, std::unique_lock, std::shared_lock, std::scoped_lock and std::lock take them, and
- * std::condition_variable_any those that are not poundlock::mutex. Locks are made in constants: one with static
- * storage works before any constructor runs. They cannot be copied. What poundlock.h says of the algorithms, of
- * memory ordering, of signal handlers and of forks holds here.
+ * std::condition_variable_any those that are not poundlock::mutex. Locks are made in constants: one with
+ * static storage works before any constructor runs. They cannot be copied. What poundlock.h says of the
+ * algorithms, of memory ordering, of signal handlers and of forks holds here.
  *
  * With clang's -Wthread-safety the mutexes and the spinlock are capabilities.
  */
@@ -116,8 +116,8 @@ deadline expected(const std::chrono::time_point<Clock, Duration>& time) {
     return left.count() < 1e9 ? after(time - now) : after(left);
 }
 
-/* Waits until then: `wait` gets a deadline and returns 0 or an error number. A clock that the system does not know is
-   asked whenever the time ought to have come. */
+/* Waits until then: `wait` gets a deadline and returns 0 or an error number. A clock that the system does
+   not know is asked whenever the time ought to have come. */
 template <class Clock, class Duration, class Wait>
 int until(const std::chrono::time_point<Clock, Duration>& time, Wait wait) {
     if constexpr (std::is_same_v<Clock, std::chrono::steady_clock>) {
@@ -175,15 +175,16 @@ class object {
     Native native_{};
 };
 
-/* A bare name is of the class that uses this: for a time, and until a time, by a function that takes a clock's. */
-#define POUNDLOCK_TIMED(name, enter, safety)                                                                           \
-    template <class Rep, class Period>                                                                                 \
-    [[nodiscard]] bool name##_for(const std::chrono::duration<Rep, Period>& timeout) safety {                          \
-        return name() || this->template before<enter>(detail::after(timeout));                                         \
-    }                                                                                                                  \
-    template <class Clock, class Duration>                                                                             \
-    [[nodiscard]] bool name##_until(const std::chrono::time_point<Clock, Duration>& time) safety {                     \
-        return this->template at<enter>(time);                                                                         \
+/* A bare name is of the class that uses this: for a time, and until a time, by a function that takes a
+   clock's. */
+#define POUNDLOCK_TIMED(name, enter, safety)                                                                 \
+    template <class Rep, class Period>                                                                       \
+    [[nodiscard]] bool name##_for(const std::chrono::duration<Rep, Period>& timeout) safety {                \
+        return name() || this->template before<enter>(detail::after(timeout));                               \
+    }                                                                                                        \
+    template <class Clock, class Duration>                                                                   \
+    [[nodiscard]] bool name##_until(const std::chrono::time_point<Clock, Duration>& time) safety {           \
+        return this->template at<enter>(time);                                                               \
     }
 
 } // namespace detail
@@ -238,8 +239,8 @@ class POUNDLOCK_CAPABILITY("mutex") spinlock : public detail::object<poundlock_s
 
 /* The readers-writer lock, which is timed: see poundlock_rwlock_t.
  *
- * It is upgradable, by the names of Boost's UpgradeLockable, so that boost::upgrade_lock takes it: one reader at a
- * time can become the writer, with no other writer in between. */
+ * It is upgradable, by the names of Boost's UpgradeLockable, so that boost::upgrade_lock takes it: one
+ * reader at a time can become the writer, with no other writer in between. */
 class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex : public detail::object<poundlock_rwlock_t> {
   public:
     constexpr shared_mutex() noexcept = default;
@@ -302,7 +303,8 @@ class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex : public detail::object<
 
 using shared_timed_mutex = shared_mutex;
 
-/* The condition variable, on which threads wait with a std::unique_lock<poundlock::mutex>: see poundlock_cond_t. */
+/* The condition variable, on which threads wait with a std::unique_lock<poundlock::mutex>: see
+   poundlock_cond_t. */
 class condition_variable : public detail::object<poundlock_cond_t> {
   public:
     constexpr condition_variable() noexcept = default;
@@ -401,9 +403,9 @@ static_assert(sizeof(operation) == sizeof(poundlock_semset_op_t), "several lie s
 
 class permit;
 
-/* Semaphores of which several are taken at once, all or none, among the threads of a process or, by a key, among the processes
- * of one user, of which any may be killed: see poundlock_semset_private. Functions throw std::system_error where those of
- * poundlock.h return an error, and so do constructors. */
+/* Semaphores of which several are taken at once, all or none, among the threads of a process or, by a key,
+ * among the processes of one user, of which any may be killed: see poundlock_semset_private. Functions
+ * throw std::system_error where those of poundlock.h return an error, and so do constructors. */
 class semaphore_set {
   public:
     using native_handle_type = int;

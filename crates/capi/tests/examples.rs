@@ -59,7 +59,8 @@ fn workqueue_cpp() {
     works("cpp/workqueue.cpp", "clang++", &["3", "200001"], "workqueue: right: 200001 numbers sorted");
 }
 
-/// Jobs of both languages under one limit note their begin and end, and every second is killed; by itself, once it has noted its end.
+/// Jobs of both languages under one limit note their begin and end, and every second is killed; by itself,
+/// once it has noted its end.
 #[test]
 fn joblimiters_keep_to_one_limit_and_survive_kills() {
     let c = built("c/joblimiter.c", "clang");

@@ -16,8 +16,9 @@ use crate::semaphores::{self, ReportJson, check_domain, online_cpus, report_line
 /// Which arrays to show, and what of them.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Show what each array's lock has been through: its lifetime, how often it was taken free and contended, how long
-    /// that was waited for, and what share of the CPUs' time went into that; of this array only, if an id is given
+    /// Show what each array's lock has been through: its lifetime, how often it was taken free and contended,
+    /// how long that was waited for, and what share of the CPUs' time went into that; of this array only, if
+    /// an id is given
     #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = ALL, allow_hyphen_values = true)]
     report: Option<String>,
     /// Print JSON: everything there is, reports included

@@ -1,12 +1,12 @@
 //! Starting the command so that it cannot tell the difference, and waiting for it so that nothing is lost.
 //!
-//! The command has to start with the signal mask and dispositions that we were started with. `std` changes one of them
-//! before `main` (it ignores `SIGPIPE`) and resets the mask in its children, so [`inherited`] takes note before `std`
-//! runs, and the child puts it back.
+//! The command has to start with the signal mask and dispositions that we were started with. `std` changes
+//! one of them before `main` (it ignores `SIGPIPE`) and resets the mask in its children, so [`inherited`]
+//! takes note before `std` runs, and the child puts it back.
 //!
-//! While the command runs we catch nothing and ignore nothing: the signals that concern it are blocked here and taken
-//! one by one with `sigwaitinfo`. So there is no handler, no race between looking and sleeping, and no moment at which a
-//! signal ends us and leaves the command without a report.
+//! While the command runs we catch nothing and ignore nothing: the signals that concern it are blocked here
+//! and taken one by one with `sigwaitinfo`. So there is no handler, no race between looking and sleeping, and
+//! no moment at which a signal ends us and leaves the command without a report.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -35,8 +35,8 @@ mod inherited {
     static INHERITED: OnceLock<Inherited> = OnceLock::new();
 
     /// Run by the C start-up code, before `std` changes anything.
-    // SAFETY: the section holds pointers to functions that are called with the C convention before `main`; `note` is
-    // one, and needs nothing of `std`'s start-up.
+    // SAFETY: the section holds pointers to functions that are called with the C convention before `main`;
+    // `note` is one, and needs nothing of `std`'s start-up.
     #[used]
     #[unsafe(link_section = ".init_array")]
     static NOTE: extern "C" fn() = note;
@@ -131,8 +131,8 @@ fn signal_name(signal: i32) -> Option<&'static str> {
     })
 }
 
-/// Runs `program` as `argv`, with some environment variables set (or, where there is no value, removed), and waits for
-/// its end. Signals sent to us go on to it.
+/// Runs `program` as `argv`, with some environment variables set (or, where there is no value, removed), and
+/// waits for its end. Signals sent to us go on to it.
 pub(crate) fn run(
     program: &Path,
     argv: &[OsString],
@@ -141,8 +141,8 @@ pub(crate) fn run(
     let set = forwarded();
     // SAFETY: the set is initialised. Blocked from here on, a signal waits for `watch` rather than ending us.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
-    // With SIGCHLD ignored, children would vanish unwaited for. Ours is put right; the child gets back what it was.
-    // SAFETY: SIG_DFL is a valid disposition of this signal.
+    // With SIGCHLD ignored, children would vanish unwaited for. Ours is put right; the child gets back what
+    // it was. SAFETY: SIG_DFL is a valid disposition of this signal.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 
     let mut command = Command::new(program);
@@ -180,8 +180,9 @@ pub(crate) fn run(
     Ok(Ended { pid: child.id(), status, wall_ns })
 }
 
-/// The signals that are not for us: all but those which report a fault of our own, those which stop and continue (they
-/// act on us as on the command, so that the shell sees the job stop), and two that glibc keeps for itself.
+/// The signals that are not for us: all but those which report a fault of our own, those which stop and
+/// continue (they act on us as on the command, so that the shell sees the job stop), and two that glibc keeps
+/// for itself.
 fn forwarded() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigfillset initialises the set, and sigdelset takes any signal number.
@@ -223,13 +224,13 @@ fn watch(child: &mut Child, set: &libc::sigset_t) -> io::Result<ExitStatus> {
         }
         // SAFETY: the call succeeded and filled it in.
         let info = unsafe { info.assume_init() };
-        // What the kernel itself sent (^C, ^\ and the hang-up of a terminal) went to the command as well, as a member
-        // of the same process group; only what somebody sent to us has to be passed on.
+        // What the kernel itself sent (^C, ^\ and the hang-up of a terminal) went to the command as well, as
+        // a member of the same process group; only what somebody sent to us has to be passed on.
         if signal == libc::SIGCHLD || info.si_code > 0 {
             continue;
         }
-        // The child has not been waited for, so that its id cannot be another's by now. If it has died meanwhile, the
-        // signal has no addressee and the failure is of no interest.
+        // The child has not been waited for, so that its id cannot be another's by now. If it has died
+        // meanwhile, the signal has no addressee and the failure is of no interest.
         if info.si_code == libc::SI_QUEUE {
             // SAFETY: for SI_QUEUE the kernel filled in a value.
             let value = unsafe { info.si_value() };

@@ -1,7 +1,7 @@
 //! The `poundlock` command: run a program on scalable locks, and see where it waits.
 //!
-//! A subcommand is one file. It offers `Args` (deriving [`clap::Args`]) and `main(Args) -> ExitCode`; here it takes
-//! one `mod` line, one variant of [`Cmd`] (its doc comment is the help text) and one arm in [`main`].
+//! A subcommand is one file. It offers `Args` (deriving [`clap::Args`]) and `main(Args) -> ExitCode`; here it
+//! takes one `mod` line, one variant of [`Cmd`] (its doc comment is the help text) and one arm in [`main`].
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! What will run when the command is started: the file that `execvp` finds, the interpreters that its `#!` lines name,
-//! and whether the dynamic loader will take our library into each of them.
+//! What will run when the command is started: the file that `execvp` finds, the interpreters that its `#!`
+//! lines name, and whether the dynamic loader will take our library into each of them.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
@@ -55,7 +55,8 @@ fn find_in(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
     let mut refused = None;
     // Without PATH, glibc's `execvp` searches these two (`confstr(_CS_PATH)`).
     for dir in std::env::split_paths(path.unwrap_or(OsStr::new("/bin:/usr/bin"))) {
-        // An empty element is the current directory. Joined to it the name would lose its slash, and be searched again.
+        // An empty element is the current directory. Joined to it the name would lose its slash, and be
+        // searched again.
         let candidate = if dir.as_os_str().is_empty() { Path::new(".").join(name) } else { dir.join(name) };
         match runnable(&candidate) {
             Ok(()) => return Ok(candidate),
@@ -110,13 +111,14 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
 }
 
 fn c_string(text: &OsStr) -> CString {
-    // An argument or environment string of ours came as a C string and holds no zero; a text read from a file may.
+    // An argument or environment string of ours came as a C string and holds no zero; a text read from a file
+    // may.
     let end = text.as_bytes().iter().position(|&byte| byte == 0).unwrap_or(text.len());
     CString::new(&text.as_bytes()[..end]).unwrap_or_default()
 }
 
-/// Checks that the dynamic loader will take our library into the program at `path`, and into each interpreter that
-/// runs it. A program that would run without our locks is refused: it would be silently unhelped.
+/// Checks that the dynamic loader will take our library into the program at `path`, and into each interpreter
+/// that runs it. A program that would run without our locks is refused: it would be silently unhelped.
 pub(crate) fn check(path: &Path) -> Result<(), Failure> {
     check_interpreted(path, MAX_INTERPRETERS)
 }
@@ -127,8 +129,8 @@ fn check_interpreted(path: &Path, depth: usize) -> Result<(), Failure> {
     let mut first = Vec::new();
     match File::open(path).and_then(|file| file.take(FIRST_LINE as u64).read_to_end(&mut first)) {
         Ok(_) => {}
-        // Executable but not readable: the kernel will run it, and secretly (no core dumps, no ptrace), yet with our
-        // library. Nothing can be said about it beforehand.
+        // Executable but not readable: the kernel will run it, and secretly (no core dumps, no ptrace), yet
+        // with our library. Nothing can be said about it beforehand.
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Ok(()),
         Err(error) => return refuse(reason(&error)),
     }
@@ -193,7 +195,8 @@ fn shebang(first: &[u8]) -> Option<Shebang> {
     Some(Shebang { interpreter: owned(&line[..split]), argument: argument.map(owned) })
 }
 
-/// The program that `#!/usr/bin/env ARGUMENT` runs. Options and assignments are skipped; `-S` splits the argument.
+/// The program that `#!/usr/bin/env ARGUMENT` runs. Options and assignments are skipped; `-S` splits the
+/// argument.
 fn env_program(argument: Option<&OsStr>) -> Option<OsString> {
     let text = argument?.as_bytes();
     let split = text.strip_prefix(b"-S").or_else(|| text.strip_prefix(b"--split-string="));
@@ -258,8 +261,8 @@ fn native_endian() -> Endianness {
     if cfg!(target_endian = "little") { Endianness::Little } else { Endianness::Big }
 }
 
-/// Whether this is glibc's dynamic loader itself, run as a program (`ld.so PROGRAM`): it asks for no loader, and
-/// preloads as ever.
+/// Whether this is glibc's dynamic loader itself, run as a program (`ld.so PROGRAM`): it asks for no loader,
+/// and preloads as ever.
 fn is_dynamic_loader<'data>(file: &ElfFile64<'data, Endianness, &'data object::ReadCache<File>>) -> bool {
     dynamic_strings(file, elf::DT_SONAME)
         .first()
@@ -291,7 +294,8 @@ pub(crate) fn needed(path: &Path, wanted: impl Fn(&[u8]) -> bool) -> Option<OsSt
     names.into_iter().find(|name| wanted(name)).map(|name| OsStr::from_bytes(name).to_owned())
 }
 
-/// Refuses a program that gains privileges when it starts: the dynamic loader then ignores `LD_PRELOAD` (`AT_SECURE`).
+/// Refuses a program that gains privileges when it starts: the dynamic loader then ignores `LD_PRELOAD`
+/// (`AT_SECURE`).
 fn check_privileges(path: &Path) -> Result<(), Failure> {
     let refuse = |what: &str| {
         let line = format!(
@@ -317,7 +321,8 @@ fn check_privileges(path: &Path) -> Result<(), Failure> {
     if ids_can_change && meta.mode() & set_group_id == set_group_id && meta.gid() != gid {
         return refuse("set-group-id");
     }
-    // For root a file's capabilities are no gain. For others the loader is told to beware even where none is gained.
+    // For root a file's capabilities are no gain. For others the loader is told to beware even where none is
+    // gained.
     if uid != 0 && has_capabilities(path) {
         return refuse("given file capabilities");
     }

@@ -13,16 +13,17 @@ use crate::{launch, library, locks, program, semaphores};
 #[derive(clap::Args)]
 #[group(id = "run")]
 pub(crate) struct Args {
-    /// The locks to run on: a mutex, a spinlock, or both with a comma between them; `poundlock locks` lists them
+    /// The locks to run on: a mutex, a spinlock, or both with a comma between them; `poundlock locks` lists
+    /// them
     #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
     pub(crate) lock: String,
-    /// The readers-writer locks to run on: `by-kind`, ours, with the preference that the program gave each; `phase-fair`, ours,
-    /// in turn: for programs whose threads take no read lock twice; `glibc`, the program's own [default:
-    /// by-kind; glibc with --lock glibc]
+    /// The readers-writer locks to run on: `by-kind`, ours, with the preference that the program gave each;
+    /// `phase-fair`, ours, in turn: for programs whose threads take no read lock twice; `glibc`, the
+    /// program's own [default: by-kind; glibc with --lock glibc]
     #[arg(long, value_name = "NAME")]
     pub(crate) rwlock: Option<String>,
-    /// Whose System V semaphore arrays are ours: `ours`, those that no other user can open; `all`; `kernel`, none. With a
-    /// comma and a variant, how new ones work [default: ours; kernel with --lock glibc]
+    /// Whose System V semaphore arrays are ours: `ours`, those that no other user can open; `all`; `kernel`,
+    /// none. With a comma and a variant, how new ones work [default: ours; kernel with --lock glibc]
     #[arg(long, value_name = "VALUE")]
     pub(crate) semaphores: Option<String>,
     /// The program to run, and its arguments; after `--` if its name begins with a hyphen

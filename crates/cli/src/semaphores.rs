@@ -1,4 +1,5 @@
-//! Semaphore arrays: the choice that `--semaphores` takes, and the report that `stat` and `ipcs` print of each.
+//! Semaphore arrays: the choice that `--semaphores` takes, and the report that `stat` and `ipcs` print of
+//! each.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -35,8 +36,8 @@ pub(crate) fn change(value: &str) -> Change {
     (OsStr::new(library::SEMAPHORES_VARIABLE), Some(OsString::from(value)))
 }
 
-/// Makes sure that a directory which the environment names would be used; one that is not there will be made. If it is not,
-/// every array is the kernel's, and there is nothing of ours to show.
+/// Makes sure that a directory which the environment names would be used; one that is not there will be made.
+/// If it is not, every array is the kernel's, and there is nothing of ours to show.
 pub(crate) fn check_domain() -> Result<(), Failure> {
     let Some(name) = std::env::var_os(library::DOMAIN_VARIABLE) else { return Ok(()) };
     let path = Path::new(&name);

@@ -116,14 +116,14 @@ fn check_file_size() -> Result<(), Failure> {
     ))
 }
 
-/// A directory of our own for the processes' files: in memory, since every counter that is touched is a page of a
-/// file, which a disk's file system would have to find blocks for; elsewhere if there is no such place.
+/// A directory of our own for the processes' files: in memory, since every counter that is touched is a page
+/// of a file, which a disk's file system would have to find blocks for; elsewhere if there is no such place.
 fn figures_dir() -> Result<tempfile::TempDir, Failure> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("poundlock-stat-");
     let dir = builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir());
-    // A server that we start as root and that then becomes another user has to make files here as well. Like everybody
-    // else it may do that, but not see or remove those of others.
+    // A server that we start as root and that then becomes another user has to make files here as well. Like
+    // everybody else it may do that, but not see or remove those of others.
     let writable = |dir: &tempfile::TempDir| std::fs::set_permissions(dir, Permissions::from_mode(0o1733));
     dir.and_then(|dir| writable(&dir).map(|()| dir)).map_err(|error| {
         Failure::new(status::OURS, format_args!("a directory for the figures: {}", reason(&error)))

@@ -1,10 +1,11 @@
-//! `poundlock torture`: a lock under real threads, signals, cancellation, forks and sudden exits, against a checker of
-//! mutual exclusion and of progress.
+//! `poundlock torture`: a lock under real threads, signals, cancellation, forks and sudden exits, against a
+//! checker of mutual exclusion and of progress.
 //!
-//! With `--semaphores`, semaphore arrays under many processes instead, against books that must balance: `arrays`.
+//! With `--semaphores`, semaphore arrays under many processes instead, against books that must balance:
+//! `arrays`.
 //!
-//! The threads run in a child process, this command once more: see `poundlock-torture`, which also has the watchdog. Here are
-//! the options, what the child is told, and what people are.
+//! The threads run in a child process, this command once more: see `poundlock-torture`, which also has the
+//! watchdog. Here are the options, what the child is told, and what people are.
 
 mod arrays;
 
@@ -28,8 +29,8 @@ const VIOLATION: u8 = 1;
 /// What to torture, and for how long.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The locks to torture: a mutex, a spinlock, or both with a comma between them; `poundlock locks` lists them, and
-    /// `glibc` is the program's own
+    /// The locks to torture: a mutex, a spinlock, or both with a comma between them; `poundlock locks` lists
+    /// them, and `glibc` is the program's own
     #[arg(long, value_name = "NAME", default_value_t = LockName::DEFAULT.to_string())]
     lock: String,
     /// The readers-writer locks to torture beside them, as for `poundlock run`
@@ -48,8 +49,8 @@ pub(crate) struct Args {
     /// Seed of every random choice, as printed by an earlier run [default: another each time]
     #[arg(long, value_name = "X", value_parser = seed)]
     seed: Option<u64>,
-    /// Seconds without progress by any thread that count as a hang; a single thread may wait twice, a signalled one half
-    /// as long
+    /// Seconds without progress by any thread that count as a hang; a single thread may wait twice, a
+    /// signalled one half as long
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = positive_seconds)]
     patience: f64,
     /// After a violation, write a backtrace of every thread, as gdb sees it, to this file
@@ -187,9 +188,10 @@ impl Plan {
         })
     }
 
-    /// How many threads may wait for one spinlock at once where waiters keep their CPUs: with more than there are CPUs, each
-    /// hand-over takes a time slice of every waiter that spins in place of the holder or of the next in line, and a run
-    /// would look at little else. Enough for a pending waiter, a queue head and a queue behind it.
+    /// How many threads may wait for one spinlock at once where waiters keep their CPUs: with more than there
+    /// are CPUs, each hand-over takes a time slice of every waiter that spins in place of the holder or of
+    /// the next in line, and a run would look at little else. Enough for a pending waiter, a queue head and a
+    /// queue behind it.
     fn few_spinners(&self) -> u32 {
         u32::try_from(self.cpus + 2).unwrap_or(MAX_THREADS)
     }
@@ -233,7 +235,8 @@ impl Plan {
         command.spawn().map_err(failed)
     }
 
-    /// Removes what a dead child may have left. An error is a violation: something was left by one that had passed.
+    /// Removes what a dead child may have left. An error is a violation: something was left by one that had
+    /// passed.
     fn clear_up(&self) -> Result<(), String> {
         match &self.subject {
             Subject::Locks(..) => Ok(()),

@@ -16,7 +16,8 @@ use crate::object::{Kind, Mutex};
 use crate::stat::{self, CallSite, Uncounted};
 use crate::{abi, real};
 
-/// What a lock call is willing to do if the mutex is held. A time may turn out to be invalid only if it is needed.
+/// What a lock call is willing to do if the mutex is held. A time may turn out to be invalid only if it is
+/// needed.
 pub(crate) type Patience = abi::Patience<Result<Deadline, c_int>>;
 
 export! {

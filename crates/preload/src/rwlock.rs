@@ -122,8 +122,8 @@ unsafe extern "C" fn init(
     0
 }
 
-/// The bodies for readers and for the writer. What a fast path leaves over is apart, so that it needs neither a stack frame nor
-/// a jump.
+/// The bodies for readers and for the writer. What a fast path leaves over is apart, so that it needs neither
+/// a stack frame nor a jump.
 macro_rules! bodies {
     ($($side:ident: $take:ident, $lock:ident $other:ident $try_lock:ident $timed:ident $clocked:ident;)*) => {$(
         unsafe extern "C" fn $lock(lock: *mut pthread_rwlock_t, pc: usize, sp: usize) -> c_int {

@@ -1,5 +1,5 @@
-//! What the environment says about semaphore arrays, read once: `POUNDLOCK_SEMAPHORES` and `POUNDLOCK_IPC_DIR`; and the
-//! kernel's limits.
+//! What the environment says about semaphore arrays, read once: `POUNDLOCK_SEMAPHORES` and
+//! `POUNDLOCK_IPC_DIR`; and the kernel's limits.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{
@@ -46,8 +46,8 @@ pub struct Choice {
     pub scheme: Scheme,
 }
 
-/// Reads a choice as people write it: `ours`, `all` or `kernel`, and then perhaps a comma and a scheme. `None` if it is
-/// none. A choice without a scheme has the default one.
+/// Reads a choice as people write it: `ours`, `all` or `kernel`, and then perhaps a comma and a scheme.
+/// `None` if it is none. A choice without a scheme has the default one.
 ///
 /// ```
 /// use poundlock_core::semarray::Scheme;
@@ -105,10 +105,12 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// A variable of the environment. Nothing in a program that has more rights than its caller, who wrote the environment.
+/// A variable of the environment. Nothing in a program that has more rights than its caller, who wrote the
+/// environment.
 pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: a string that ends in a zero. What is returned is the process's environment, which lives on; a program that
-    // changes this variable while it is read for the first time has itself to blame, as with any `getenv`.
+    // SAFETY: a string that ends in a zero. What is returned is the process's environment, which lives on; a
+    // program that changes this variable while it is read for the first time has itself to blame, as with any
+    // `getenv`.
     unsafe {
         let value = secure_getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value))
@@ -178,7 +180,8 @@ pub(crate) fn limits() -> Limits {
 fn parse(text: &[u8]) -> Limits {
     let mut numbers = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).map(system::number);
     let mut next = |ours: u32| match numbers.next().flatten() {
-        // Nothing may be 0 here: that says "not known" above, and a limit of 0 means that the kernel shall have them all.
+        // Nothing may be 0 here: that says "not known" above, and a limit of 0 means that the kernel shall
+        // have them all.
         Some(number) => u32::try_from(number).unwrap_or(u32::MAX).clamp(1, ours),
         None => ours,
     };

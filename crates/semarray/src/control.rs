@@ -44,8 +44,9 @@ const _: () = {
     assert!(core::mem::offset_of!(Status, sequence) == core::mem::offset_of!(libc::ipc_perm, __seq));
 };
 
-/// `semctl(2)` on an array of ours; `argument` is the fourth argument's bits, a pointer or a value. Of `SEM_STAT` and
-/// `SEM_STAT_ANY`, `id` is the array's id, not an index; `IPC_INFO` and `SEM_INFO` tell of the domain.
+/// `semctl(2)` on an array of ours; `argument` is the fourth argument's bits, a pointer or a value. Of
+/// `SEM_STAT` and `SEM_STAT_ANY`, `id` is the array's id, not an index; `IPC_INFO` and `SEM_INFO` tell of the
+/// domain.
 ///
 /// # Errors
 /// Those of the system call, in its order of checks.

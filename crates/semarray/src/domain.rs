@@ -1,5 +1,5 @@
-//! The domain: the directory with everything that the processes of one user, in one set of namespaces, share; and the
-//! registry in it, which says what there is.
+//! The domain: the directory with everything that the processes of one user, in one set of namespaces, share;
+//! and the registry in it, which says what there is.
 //!
 //! ```text
 //!  <directory>/registry      this file's [`Registry`], mapped by every process
@@ -9,13 +9,15 @@
 //!
 //! # What survives a process that is killed
 //!
-//! Everything in the registry but single words is changed under its lock, a robust mutex. At every instruction:
+//! Everything in the registry but single words is changed under its lock, a robust mutex. At every
+//! instruction:
 //!
 //! * A process slot is one word, `owner`, which is the whole truth about it ([`process`](crate::process)).
-//! * An array slot is published by one store to its `state`, after the array is whole and its file has its name; and
-//!   withdrawn by one store, after the array was removed and its file too.
-//! * While one of these two is under way, `intent` says which. It is zero whenever the lock is free, unless a holder died: whoever
-//!   takes the lock next finishes the removal, or takes back the making ([`crate::make`]).
+//! * An array slot is published by one store to its `state`, after the array is whole and its file has its
+//!   name; and withdrawn by one store, after the array was removed and its file too.
+//! * While one of these two is under way, `intent` says which. It is zero whenever the lock is free, unless a
+//!   holder died: whoever takes the lock next finishes the removal, or takes back the making
+//!   ([`crate::make`]).
 //!
 //! The lock is taken by `semget` and by `IPC_RMID`, and once by each process; not by operations.
 
@@ -102,7 +104,8 @@ pub(crate) struct ProcessSlot {
     pub(crate) alive: Robust,
     /// The process: its number in the upper half, the time of its start in the lower. 0: the slot is free.
     pub(crate) owner: AtomicU64,
-    /// Something by which its program differs from one that follows it by exec: where its stack is. 0: not known.
+    /// Something by which its program differs from one that follows it by exec: where its stack is. 0: not
+    /// known.
     pub(crate) program: AtomicU64,
     /// How many of its threads are taking an array's lock over: see [`process`](crate::process).
     pub(crate) taking_over: AtomicU32,
@@ -227,7 +230,8 @@ pub(crate) fn slot_of(id: i32) -> usize {
 /// The state of the slot while it has the array of that id; of no id of ours, something else.
 #[inline(always)]
 fn state_of(id: i32) -> u32 {
-    // Bit 30 alone above the generation; an id without it, or with the sign, gives a generation that there is not.
+    // Bit 30 alone above the generation; an id without it, or with the sign, gives a generation that there is
+    // not.
     ((id as u32 ^ OURS) >> SLOT_BITS) << 1 | 1
 }
 
@@ -301,8 +305,8 @@ pub(crate) fn known() -> Option<&'static Domain> {
     (known.addr() > NONE.addr()).then(|| unsafe { &*known })
 }
 
-/// Looks without a lock, because a process may be forked in the middle of it: of several threads that look at once, one is
-/// first.
+/// Looks without a lock, because a process may be forked in the middle of it: of several threads that look at
+/// once, one is first.
 #[cold]
 fn find() -> Option<&'static Domain> {
     let found = make();
@@ -359,7 +363,8 @@ fn make() -> Option<(*mut Domain, Mapped)> {
     let namespaces = Namespaces::own();
     let directory = directory(namespaces)?;
     let mapped = open_registry(&directory).ok()?;
-    // SAFETY: atomics and mutexes in memory that is as long as a registry; unmapped only if the domain is not used.
+    // SAFETY: atomics and mutexes in memory that is as long as a registry; unmapped only if the domain is not
+    // used.
     let registry: &'static Registry = unsafe { &*mapped.file::<Registry>() };
     if !registry.is_whole() {
         return None;
@@ -405,8 +410,8 @@ const BYTES: usize = size_of::<Registry>();
 
 /// Maps the registry, and makes it first if nobody has.
 ///
-/// It is made under another name and then given its own, which fails if another process was first. No lock of a file: a
-/// child that is forked meanwhile would hold it too.
+/// It is made under another name and then given its own, which fails if another process was first. No lock of
+/// a file: a child that is forked meanwhile would hold it too.
 fn open_registry(directory: &Path) -> Result<Mapped, c_int> {
     let path = directory.and(b"/registry");
     // Two: it was not there, and then it was. More would be somebody who removes it again and again.
@@ -451,7 +456,8 @@ impl Domain {
         self.directory.and(b"/array.").and_number(slot as u64)
     }
 
-    /// Acquires the registry's lock. What a holder left that died is not looked at: for a process that is about to register.
+    /// Acquires the registry's lock. What a holder left that died is not looked at: for a process that is
+    /// about to register.
     pub(crate) fn lock_only(&'static self) -> Result<Guard, c_int> {
         let blocked = Blocked::all();
         let lock = &self.registry.lock;

@@ -1,7 +1,7 @@
 //! The file of an array, and its mapping.
 //!
-//! A file is as long as the array may ever get, and sparse: what is not used takes no memory. What is to be used is
-//! provided first, so that a full file system is an error number, and not SIGBUS.
+//! A file is as long as the array may ever get, and sparse: what is not used takes no memory. What is to be
+//! used is provided first, so that a full file system is an error number, and not SIGBUS.
 
 use core::ffi::{CStr, c_int};
 use core::ptr::{self, NonNull};
@@ -206,8 +206,8 @@ pub(crate) fn open(path: &CStr) -> Result<Mapped, c_int> {
 /// `MADV_POPULATE_WRITE` is not there (before Linux 5.14).
 static NO_POPULATE: AtomicBool = AtomicBool::new(false);
 
-/// See [`Host::provide`](poundlock_core::semarray::Host::provide). Works on the mapping, not on the file, because the process may
-/// have lost the right to open the file since it mapped it.
+/// See [`Host::provide`](poundlock_core::semarray::Host::provide). Works on the mapping, not on the file,
+/// because the process may have lost the right to open the file since it mapped it.
 pub(crate) fn provide(start: usize, bytes: usize) -> bool {
     let size = page();
     let first = start & !(size - 1);

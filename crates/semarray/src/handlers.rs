@@ -1,11 +1,13 @@
 //! Whether a signal handler ends a wait on a futex.
 //!
-//! `semop` ends with EINTR when a signal handler has run, whatever the handler's flags. A wait on a futex does the same if it
-//! has an end; one without is begun again by the kernel after a handler with `SA_RESTART`, unseen. A timer for each sleep takes
-//! a tenth of the cost of a sleep and wake-up, so it is left out as long as the process has no such handler.
+//! `semop` ends with EINTR when a signal handler has run, whatever the handler's flags. A wait on a futex
+//! does the same if it has an end; one without is begun again by the kernel after a handler with
+//! `SA_RESTART`, unseen. A timer for each sleep takes a tenth of the cost of a sleep and wake-up, so it is
+//! left out as long as the process has no such handler.
 //!
-//! That is looked up before the first sleep. Later ones are announced by whoever interposes `sigaction` ([`installed`]); those
-//! that nobody sees are found when a timed wait ends, as one sleeper of each process always looks at intervals.
+//! That is looked up before the first sleep. Later ones are announced by whoever interposes `sigaction`
+//! ([`installed`]); those that nobody sees are found when a timed wait ends, as one sleeper of each process
+//! always looks at intervals.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -33,8 +35,8 @@ pub(crate) fn interrupts() -> bool {
     }
 }
 
-/// A handler with `SA_RESTART` is about to be installed: sleepers that would not see it run are to sleep in another way.
-/// Async-signal-safe.
+/// A handler with `SA_RESTART` is about to be installed: sleepers that would not see it run are to sleep in
+/// another way. Async-signal-safe.
 pub fn installed() {
     if HANDLERS.swap(SOME, Relaxed) == NONE {
         // It was not NONE before an array was slept on, so the domain is known.
@@ -60,7 +62,8 @@ fn look() -> bool {
     HANDLERS.load(Relaxed) == NONE
 }
 
-/// The kernel's structure on this architecture: the C library's has another form and hides its own two signals.
+/// The kernel's structure on this architecture: the C library's has another form and hides its own two
+/// signals.
 #[repr(C)]
 struct Action {
     handler: usize,
@@ -69,7 +72,8 @@ struct Action {
     mask: u64,
 }
 
-/// Whether some signal has a handler with `SA_RESTART`. Not the two signals of the C library, whose handlers concern nobody.
+/// Whether some signal has a handler with `SA_RESTART`. Not the two signals of the C library, whose handlers
+/// concern nobody.
 fn restart() -> bool {
     const SIGNALS: i32 = 64;
     const OF_THE_C_LIBRARY: core::ops::RangeInclusive<i32> = 32..=33;

@@ -14,7 +14,8 @@ use crate::{files, handlers, process};
 /// In a place: the CPU's number + 1.
 const CPU: u32 = 0xffff;
 
-/// How urgently the calling thread wants to run, among those that get their shares of a CPU; `None` for one that wants it at once.
+/// How urgently the calling thread wants to run, among those that get their shares of a CPU; `None` for one
+/// that wants it at once.
 fn urgency() -> Option<u32> {
     let mut attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -148,7 +149,8 @@ mod tests {
     #[test]
     fn a_place_is_a_cpu_and_an_urgency() {
         poundlock_linux::parts::init_cpu();
-        // Another nice value, on a thread that ends. A migration between two looks is possible, a hundred in a row are not.
+        // Another nice value, on a thread that ends. A migration between two looks is possible, a hundred in
+        // a row are not.
         std::thread::spawn(|| {
             let before =
                 (0..100).find_map(|_| Some(Processes::place()).filter(|place| Processes::is_here(*place)));

@@ -1,4 +1,5 @@
-//! System V semaphore arrays, shared by the processes of one user, without a system call where nobody has to wait.
+//! System V semaphore arrays, shared by the processes of one user, without a system call where nobody has to
+//! wait.
 //!
 //! Which arrays are ours, and where they are, the environment says:
 //!
@@ -7,17 +8,20 @@
 //! | `POUNDLOCK_SEMAPHORES` | `ours` (the default): arrays that no other user can open, that is private ones and those whose mode gives nothing to group and others. `all`; `kernel`: none. Then perhaps a comma and a [`Scheme`](poundlock_core::semarray::Scheme) for new arrays |
 //! | `POUNDLOCK_IPC_DIR` | the directory, an absolute path; otherwise one in `/dev/shm`, for each user and set of namespaces |
 //!
-//! An array is a file in that directory, which belongs to the user and which nobody else may enter. Whoever may write there
-//! is trusted: a process that writes to the files at random can make every other one fail, though not
-//! with more than wrong results, errors and endless waits. That is why an array that others may open is left to the kernel.
+//! An array is a file in that directory, which belongs to the user and which nobody else may enter. Whoever
+//! may write there is trusted: a process that writes to the files at random can make every other one fail,
+//! though not with more than wrong results, errors and endless waits. That is why an array that others may
+//! open is left to the kernel.
 //!
-//! What is here: `domain` (the directory and the registry of arrays and processes), `process` (who is there, and who is
-//! gone), `files` and `table` (an array's memory, in the file system and in this process), `user` (memory of callers), and
-//! the calls: [`get()`], [`operate()`], [`control()`]. The semantics are `poundlock-core`'s.
+//! What is here: `domain` (the directory and the registry of arrays and processes), `process` (who is there,
+//! and who is gone), `files` and `table` (an array's memory, in the file system and in this process), `user`
+//! (memory of callers), and the calls: [`get()`], [`operate()`], [`control()`]. The semantics are
+//! `poundlock-core`'s.
 //!
 //! # What is not as the kernel has it
 //!
-//! * Rights to operate are judged at a process's first use of an array, and when the array's have changed; not at each operation.
+//! * Rights to operate are judged at a process's first use of an array, and when the array's have changed;
+//!   not at each operation.
 //! * A pointer to memory that was unmapped since it was last used is a fault rather than EFAULT (`user`).
 //! * The domain is that of the user and the namespaces at a process's first use. In another IPC namespace, or
 //!   another namespace of process numbers, a process has none, and all its arrays are the kernel's: a child
@@ -64,7 +68,8 @@ pub type Errno = c_int;
 /// The bit that the ids of our arrays have set.
 pub const OUR_BIT: i32 = domain::OURS as i32;
 
-/// Whether it is the id of an array of ours that is there. One that is not there any more is the kernel's to refuse.
+/// Whether it is the id of an array of ours that is there. One that is not there any more is the kernel's to
+/// refuse.
 #[inline]
 pub fn is_ours(id: i32) -> bool {
     // A domain that is known is used, whatever was chosen since for new arrays.

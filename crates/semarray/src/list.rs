@@ -55,7 +55,8 @@ impl fmt::Debug for Listed {
     }
 }
 
-/// Calls `each` with every array of this process's domain. Those that are made or removed meanwhile may be missed.
+/// Calls `each` with every array of this process's domain. Those that are made or removed meanwhile may be
+/// missed.
 pub fn list(each: impl FnMut(Listed)) {
     let Some(domain) = domain::get().filter(|_| process::process().is_some()) else { return };
     let arrays = domain.registry.arrays().iter().enumerate();

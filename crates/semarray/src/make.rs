@@ -27,9 +27,11 @@ pub fn get(key: i32, semaphores: i32, flags: i32) -> Result<Option<i32>, Errno> 
 /// What `semget(2)` cannot say of an array that is made.
 #[derive(Clone, Copy, Debug, Default)]
 struct New<'a> {
-    /// The first values of its semaphores, as many as there are; none: zeroes. Nobody sees the array without them.
+    /// The first values of its semaphores, as many as there are; none: zeroes. Nobody sees the array without
+    /// them.
     values: &'a [u16],
-    /// It goes when the calling process ends: at once if that ends by `exit` with one thread, else as soon as somebody notices.
+    /// It goes when the calling process ends: at once if that ends by `exit` with one thread, else as soon as
+    /// somebody notices.
     kept: bool,
 }
 
@@ -95,19 +97,22 @@ fn get_with(key: i32, semaphores: i32, flags: i32, new: New<'_>) -> Result<Optio
     match made {
         Ok(entered) => Ok(Some(entered.id)),
         Err(libc::ENOSPC | libc::ENOMEM | libc::EDQUOT) => Err(libc::ENOMEM),
-        // We may not, or have no descriptors for it, or may not write so long a file. The kernel can do without.
+        // We may not, or have no descriptors for it, or may not write so long a file. The kernel can do
+        // without.
         Err(_) if key == libc::IPC_PRIVATE => Ok(None),
         Err(libc::EACCES | libc::EPERM | libc::EROFS) => Ok(None),
         Err(_) => Err(libc::ENOMEM),
     }
 }
 
-/// As [`get`], for those who link with us: an array for this user alone, and none of the kernel's. One that is made has these values before anybody sees
-/// it. Without a key it goes when the calling process ends: at once if that ends by `exit` with one thread, else as soon as somebody
-/// notices. What is to be undone is undone at once when the process ends by `exit`.
+/// As [`get`], for those who link with us: an array for this user alone, and none of the kernel's. One that
+/// is made has these values before anybody sees it. Without a key it goes when the calling process ends: at
+/// once if that ends by `exit` with one thread, else as soon as somebody notices. What is to be undone is
+/// undone at once when the process ends by `exit`.
 ///
 /// # Errors
-/// Those of [`get`]; ERANGE for a value above [`MOST_VALUE`]; ENOENT if there is none and none is to be made, ENOSYS if it cannot be ours.
+/// Those of [`get`]; ERANGE for a value above [`MOST_VALUE`]; ENOENT if there is none and none is to be made,
+/// ENOSYS if it cannot be ours.
 pub fn find_or_make(key: i32, flags: i32, values: &[u16]) -> Result<i32, Errno> {
     let count = i32::try_from(values.len()).map_err(|_| libc::EINVAL)?;
     let new = New { values, kept: key == libc::IPC_PRIVATE };
@@ -181,13 +186,15 @@ fn make(
     }
 }
 
-/// A free array slot, the next after the one that was last made: an id comes back as late as possible. Under the lock.
+/// A free array slot, the next after the one that was last made: an id comes back as late as possible. Under
+/// the lock.
 fn free_slot(domain: &'static Domain) -> Result<(usize, &'static ArraySlot), c_int> {
     let registry = domain.registry;
     let slots = registry.arrays();
     let first = registry.next_array.load(Relaxed) as usize;
     let free = |slot: &usize| slots.get(*slot).is_some_and(|array| array.id(*slot).is_none());
-    // Among the slots up to the sixteenth that was ever used, or all: few files' names, and few places to look.
+    // Among the slots up to the sixteenth that was ever used, or all: few files' names, and few places to
+    // look.
     let found = (first..slots.len()).chain(0..first.min(slots.len())).find(free);
     match found {
         Some(slot) if slots.len() >= 16 => slots.get(slot).map(|array| (slot, array)).ok_or(libc::ENOSPC),
@@ -206,7 +213,8 @@ fn unmake(domain: &Domain, slot: usize) {
     }
 }
 
-/// Finishes what the last holder of the registry's lock was doing when it died. Under the lock, of a registered process.
+/// Finishes what the last holder of the registry's lock was doing when it died. Under the lock, of a
+/// registered process.
 pub(crate) fn repair(domain: &'static Domain) -> Result<(), c_int> {
     match domain.registry.intent() {
         Intent::None => {}
@@ -228,7 +236,8 @@ pub(crate) fn repair(domain: &'static Domain) -> Result<(), c_int> {
     Ok(())
 }
 
-/// The array in that slot was removed: so are its file and its place in the registry. Every step may be repeated.
+/// The array in that slot was removed: so are its file and its place in the registry. Every step may be
+/// repeated.
 fn finish_removal(domain: &Domain, slot: usize) {
     if let Ok(name) = domain.array_path(slot).get() {
         // If this process may not, the name goes when the slot is used again.
@@ -287,7 +296,8 @@ fn remove_from(domain: &Domain, slot: usize, array: &Array<'_, Processes>) -> Re
     removed
 }
 
-/// Removes the arrays that go with a process for which `ended` is true of its slot. Under the registry's lock.
+/// Removes the arrays that go with a process for which `ended` is true of its slot. Under the registry's
+/// lock.
 pub(crate) fn remove_kept(domain: &'static Domain, ended: impl Fn(u32) -> bool) {
     for (slot, array) in domain.registry.arrays().iter().enumerate() {
         let keeper = array.keeper.load(Relaxed).checked_sub(1);
@@ -297,8 +307,8 @@ pub(crate) fn remove_kept(domain: &'static Domain, ended: impl Fn(u32) -> bool) 
     }
 }
 
-/// Calls `each` with every array of the domain, whether this process has it mapped or not, until it returns false.
-/// Returns false if it did, or an array could not be opened. Under the registry's lock.
+/// Calls `each` with every array of the domain, whether this process has it mapped or not, until it returns
+/// false. Returns false if it did, or an array could not be opened. Under the registry's lock.
 pub(crate) fn for_each_array(
     domain: &'static Domain,
     mut each: impl FnMut(&Array<'_, Processes>) -> bool,
@@ -311,7 +321,8 @@ pub(crate) fn for_each_array(
         .all(|(slot, array)| array.id(slot).is_none_or(|id| with_array(domain, slot, id, &mut each)))
 }
 
-/// What `act` returns of that array, whether this process has it mapped or not. False if it could not be opened, and is there.
+/// What `act` returns of that array, whether this process has it mapped or not. False if it could not be
+/// opened, and is there.
 fn with_array(
     domain: &'static Domain,
     slot: usize,
@@ -329,7 +340,8 @@ fn with_array(
     }
 }
 
-/// Has [`end`] called when the process ends by `exit`, before what was registered for that earlier. Harmless if it is called twice.
+/// Has [`end`] called when the process ends by `exit`, before what was registered for that earlier. Harmless
+/// if it is called twice.
 pub fn end_at_exit() {
     static ASKED: AtomicBool = AtomicBool::new(false);
     extern "C" fn at_exit() {
@@ -341,13 +353,14 @@ pub fn end_at_exit() {
     }
 }
 
-/// The calling process ends in order: what it did with `SEM_UNDO` is undone now, and the arrays go that go with it.
+/// The calling process ends in order: what it did with `SEM_UNDO` is undone now, and the arrays go that go
+/// with it.
 pub fn end() {
     let Some(domain) = domain::known() else { return };
     // A child of vfork ends in its parent's memory, which says that the parent has registered.
     let Some(own) = process::registered().filter(|slot| process::is_own(domain, *slot)) else { return };
-    // Other threads run on until the process is gone, one of them perhaps inside what it took with SEM_UNDO. Then whoever looks
-    // next undoes it, as after any other death.
+    // Other threads run on until the process is gone, one of them perhaps inside what it took with SEM_UNDO.
+    // Then whoever looks next undoes it, as after any other death.
     if !is_last_thread() {
         return;
     }

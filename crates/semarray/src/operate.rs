@@ -13,14 +13,15 @@ use crate::{Errno, config, domain, errno, process, rights, table, user};
 /// Operations that are copied to a small buffer. Programs use one to three.
 const FEW: usize = 8;
 
-/// `semtimedop(2)` on an array of ours; without a timeout (null) `semop(2)`. The time is how long, not until when.
+/// `semtimedop(2)` on an array of ours; without a timeout (null) `semop(2)`. The time is how long, not until
+/// when.
 ///
 /// # Errors
 /// Those of the system call, in its order of checks.
 ///
 /// # Safety
-/// What `operations` and `timeout` point to, if it can be read, may be read. A pointer that cannot be is EFAULT, unless memory
-/// at the same page could be read earlier and was unmapped since.
+/// What `operations` and `timeout` point to, if it can be read, may be read. A pointer that cannot be is
+/// EFAULT, unless memory at the same page could be read earlier and was unmapped since.
 #[inline]
 pub unsafe fn operate(
     id: i32,
@@ -40,8 +41,8 @@ pub unsafe fn operate(
     unsafe { operate_slowly(id, operations, count, timeout) }
 }
 
-/// As [`operate`], but goes on after a signal was handled, and waits until a time. False if that has passed, or if an operation that is not to
-/// wait would have had to: nothing has been done.
+/// As [`operate`], but goes on after a signal was handled, and waits until a time. False if that has passed,
+/// or if an operation that is not to wait would have had to: nothing has been done.
 ///
 /// # Errors
 /// Those of the system call but EINTR; EAGAIN without a deadline only.

@@ -1,25 +1,26 @@
 //! The processes that use arrays: who they are, and whether they are gone.
 //!
-//! A process is its number and the time of its start, in one word: numbers are used again, but not within a clock tick of the
-//! machine's. That word, `owner`, is what makes a slot somebody's, by one store under the registry's lock. An exec changes
-//! neither number nor start, so the new program finds the slot of the old one, and the adjustments kept there.
+//! A process is its number and the time of its start, in one word: numbers are used again, but not within a
+//! clock tick of the machine's. That word, `owner`, is what makes a slot somebody's, by one store under the
+//! registry's lock. An exec changes neither number nor start, so the new program finds the slot of the old
+//! one, and the adjustments kept there.
 //!
 //! `/proc` shows a start as it is in the reader's time namespace, and processes of several may share arrays.
 //! So the reader's offset is taken off (`boot_offset`), and what is left differs by a tick at most, because
 //! `/proc` rounds after adding it.
 //!
-//! `alive` is a robust mutex that a thread of the process holds for as long as it lives. As long as it is not marked, the process is
-//! not gone: one load, without a system call. If it is marked, then that thread has ended, or there was an exec, or
-//! the process is gone: `/proc` tells. The process looks at its own mark at every call, and another of its threads takes
-//! over.
+//! `alive` is a robust mutex that a thread of the process holds for as long as it lives. As long as it is not
+//! marked, the process is not gone: one load, without a system call. If it is marked, then that thread has
+//! ended, or there was an exec, or the process is gone: `/proc` tells. The process looks at its own mark at
+//! every call, and another of its threads takes over.
 //!
-//! A process is gone when none of its threads can write to shared memory any more. Its leader may be a zombie long before:
-//! a leader may end before its threads. Then the count of threads is more than one.
+//! A process is gone when none of its threads can write to shared memory any more. Its leader may be a zombie
+//! long before: a leader may end before its threads. Then the count of threads is more than one.
 //!
-//! After an exec the process is there, and the threads of its old program are not: what they held and waited for is nobody's
-//! (`owner_died`), while the adjustments stay until the process is gone. If the new program uses arrays, it tells them so itself,
-//! before anything else (`succeed`); if it does not, others see that its stack lies elsewhere than that of the program that
-//! registered.
+//! After an exec the process is there, and the threads of its old program are not: what they held and waited
+//! for is nobody's (`owner_died`), while the adjustments stay until the process is gone. If the new program
+//! uses arrays, it tells them so itself, before anything else (`succeed`); if it does not, others see that
+//! its stack lies elsewhere than that of the program that registered.
 //!
 //! A slot is given to another process only after every array was told that its process is gone (`reap`).
 //!
@@ -58,14 +59,15 @@ use crate::robust::{DIED, THREAD, noticed};
 use crate::system::{self, Blocked, Path};
 use crate::table;
 
-/// The calling process's epoch in the upper half, and its slot + 1 in the lower. In a forked child the epoch is not the
-/// child's.
+/// The calling process's epoch in the upper half, and its slot + 1 in the lower. In a forked child the epoch
+/// is not the child's.
 static OWN: AtomicU64 = AtomicU64::new(0);
 /// Its number.
 static OWN_ID: AtomicU32 = AtomicU32::new(0);
 /// Its mark.
 static OWN_MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-/// Whether its slot was there before it registered: adjustments may be in arrays that this program has never used.
+/// Whether its slot was there before it registered: adjustments may be in arrays that this program has never
+/// used.
 static INHERITED: AtomicBool = AtomicBool::new(false);
 /// The thread that makes this program take the place of another ([`succeed`]): its identity, or 0.
 static SUCCESSOR: AtomicU32 = AtomicU32::new(0);
@@ -125,7 +127,8 @@ fn register() -> Option<Process> {
         return Some(Process { slot: SUCCESSOR_SLOT.load(Relaxed), id: OWN_ID.load(Relaxed) });
     }
     if let Some(slot) = registered() {
-        // Its mark says that the thread which held it has ended. Without the registry's lock, which the caller may hold.
+        // Its mark says that the thread which held it has ended. Without the registry's lock, which the
+        // caller may hold.
         remark(domain.registry.processes().get(slot as usize)?);
         return Some(Process { slot, id: OWN_ID.load(Relaxed) });
     }
@@ -139,7 +142,8 @@ fn register() -> Option<Process> {
     let (owner, program) = identity(id);
     // By another thread, meanwhile.
     let registered = registered().is_some();
-    // The next one after the last that was given out, so that a slot is free for as long as can be before it is somebody else's.
+    // The next one after the last that was given out, so that a slot is free for as long as can be before it
+    // is somebody else's.
     let next = registry.next_process.load(Relaxed);
     let mut free = None;
     let mut own = None;
@@ -200,8 +204,9 @@ fn register() -> Option<Process> {
     Some(Process { slot: index, id })
 }
 
-/// This program has taken the place of another in the same process: what the other's threads held and waited for in any array is
-/// nobody's. Under the registry's lock, for which this process's other threads wait until it is done.
+/// This program has taken the place of another in the same process: what the other's threads held and waited
+/// for in any array is nobody's. Under the registry's lock, for which this process's other threads wait until
+/// it is done.
 fn succeed(domain: &'static Domain, slot: u32) {
     SUCCESSOR_SLOT.store(slot, Relaxed);
     SUCCESSOR.store(poundlock_linux::registry::identity(), Release);
@@ -325,8 +330,9 @@ fn fate(slot: &ProcessSlot) -> Fate {
     }
     let word = slot.alive.word().load(Acquire);
     if word != 0 && word & DIED == 0 {
-        // The end of the process's first thread is always marked. Another one that calls exec takes the number of the first
-        // before the kernel looks at what it holds, and leaves no mark: so its being there has to be asked for.
+        // The end of the process's first thread is always marked. Another one that calls exec takes the
+        // number of the first before the kernel looks at what it holds, and leaves no mark: so its being
+        // there has to be asked for.
         let (id, thread) = (owner >> 32, u64::from(word & THREAD));
         if thread == id || is_thread(id, thread) {
             return Fate::Lives;
@@ -346,8 +352,8 @@ fn is_thread(process: u64, thread: u64) -> bool {
 fn identity(id: u32) -> (u64, u64) {
     let start = |stat: &Stat| boot_offset().map_or(0, |offset| stat.start_without(offset));
     let (start, program) = match look(c"/proc/self/stat") {
-        // If `/proc` is of another namespace, so are its numbers.
-        // Of a first thread that has ended, it is not said where its stack began: a process has one program, so any thread will do.
+        // If `/proc` is of another namespace, so are its numbers. Of a first thread that has ended, it is not
+        // said where its stack began: a process has one program, so any thread will do.
         Some(stat) if stat.id == u64::from(id) && stat.stack == 0 => {
             (start(&stat), look(c"/proc/thread-self/stat").map_or(0, |own| own.stack))
         }
@@ -589,7 +595,8 @@ mod tests {
     fn a_process_has_ended_when_it_is_a_zombie_and_not_before() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let id = child.id();
-        // Once it echoes, its program is there, stack and all: `spawn` returns earlier, in the middle of the exec.
+        // Once it echoes, its program is there, stack and all: `spawn` returns earlier, in the middle of the
+        // exec.
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let stat = look(path(id).get().unwrap()).unwrap();
@@ -667,7 +674,8 @@ mod tests {
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {
-            // As a thread that an exec ends in the middle of a critical section. The new program knows nothing of us.
+            // As a thread that an exec ends in the middle of a critical section. The new program knows
+            // nothing of us.
             let done = operate(0, 5, Op::UNDO).is_ok();
             if let (true, Some(process)) = (done, process()) {
                 lock.store(process.slot + 1, Release);

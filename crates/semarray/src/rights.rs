@@ -30,7 +30,8 @@ fn granted(settings: &Settings) -> u32 {
     }
 }
 
-/// Whether the calling process has the rights that `semget`'s flags ask for, in whichever of the three places.
+/// Whether the calling process has the rights that `semget`'s flags ask for, in whichever of the three
+/// places.
 pub(crate) fn has(settings: &Settings, flags: u32) -> bool {
     let asked = (flags >> 6 | flags >> 3 | flags) & 0o7;
     system::user() == 0 || asked & !granted(settings) == 0
@@ -69,9 +70,9 @@ fn in_group(group: u32) -> bool {
     }
 }
 
-/// Whether the process may apply the operations, or else look at the array ([`READ`]): judged when it first asks, and again when
-/// the array's settings have changed since. It keeps what it was granted when it changes its user, as an open file
-/// is kept: a system call in each operation is what this avoids.
+/// Whether the process may apply the operations, or else look at the array ([`READ`]): judged when it first
+/// asks, and again when the array's settings have changed since. It keeps what it was granted when it changes
+/// its user, as an open file is kept: a system call in each operation is what this avoids.
 #[inline(always)]
 pub(crate) fn check(mapping: &Mapping, operations: &[Op]) -> Result<(), c_int> {
     let alters = operations.iter().any(|operation| operation.change != 0);
@@ -91,7 +92,8 @@ fn judge(mapping: &Mapping, operations: &[Op], asked: u32) -> Result<(), c_int> 
     if operations.iter().any(|operation| u32::from(operation.num) >= array.semaphores()) {
         return Err(libc::EFBIG);
     }
-    // If the settings change in between, the rights are those of before, and are judged again at the next call.
+    // If the settings change in between, the rights are those of before, and are judged again at the next
+    // call.
     let count = array.settings_count();
     let granted = granted(&array.settings()) & (READ | ALTER);
     mapping.rights.store(count << 3 | granted, Relaxed);

@@ -1,7 +1,8 @@
-//! glibc's robust mutexes in shared memory: the kernel says when the thread that holds one ends, however it does.
+//! glibc's robust mutexes in shared memory: the kernel says when the thread that holds one ends, however it
+//! does.
 //!
-//! A thread's robust mutexes are in a list that the kernel walks when the thread ends or its process calls exec, before
-//! anybody can be told of the end: it sets [`DIED`] in the first word of each.
+//! A thread's robust mutexes are in a list that the kernel walks when the thread ends or its process calls
+//! exec, before anybody can be told of the end: it sets [`DIED`] in the first word of each.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -45,7 +46,8 @@ impl Robust {
     pub(crate) fn make(&self) -> bool {
         let mut attributes = MaybeUninit::<pthread_mutexattr_t>::zeroed();
         let attributes = attributes.as_mut_ptr();
-        // SAFETY: attributes of ours, initialised first; memory that is a mutex's, whose old bytes mean nothing any more.
+        // SAFETY: attributes of ours, initialised first; memory that is a mutex's, whose old bytes mean
+        // nothing any more.
         unsafe {
             ptr::write_bytes(self.pointer().cast::<u8>(), 0, size_of::<pthread_mutex_t>());
             libc::pthread_mutexattr_init(attributes) == 0
@@ -57,8 +59,8 @@ impl Robust {
 
     /// The word that the kernel marks: the holder's thread number, 0 for none, and [`DIED`].
     pub(crate) fn word(&self) -> &AtomicU32 {
-        // SAFETY: glibc's mutexes begin with the futex word on every architecture that this crate knows; glibc and the kernel
-        // access it atomically.
+        // SAFETY: glibc's mutexes begin with the futex word on every architecture that this crate knows;
+        // glibc and the kernel access it atomically.
         unsafe { AtomicU32::from_ptr(self.pointer().cast()) }
     }
 
@@ -96,7 +98,8 @@ impl Robust {
         }
     }
 
-    /// Marks it if its holder has ended without being noticed: a process that was not forked through glibc has no list.
+    /// Marks it if its holder has ended without being noticed: a process that was not forked through glibc
+    /// has no list.
     fn look_after(&self) {
         let seen = self.word().load(Relaxed);
         let thread = seen & THREAD;

@@ -1,4 +1,5 @@
-//! Small things asked of the kernel without allocation, `errno` left as it was; and paths and numbers as text.
+//! Small things asked of the kernel without allocation, `errno` left as it was; and paths and numbers as
+//! text.
 
 use core::ffi::{CStr, c_int};
 use core::fmt;
@@ -29,7 +30,8 @@ impl File {
         self.0
     }
 
-    /// Reads from `offset` until `buffer` is full or the file ends. Bare system calls: not a cancellation point.
+    /// Reads from `offset` until `buffer` is full or the file ends. Bare system calls: not a cancellation
+    /// point.
     pub(crate) fn read(&self, buffer: &mut [u8], offset: i64) -> Result<usize, c_int> {
         let mut read = 0;
         while read < buffer.len() {
@@ -179,16 +181,16 @@ pub(crate) fn page() -> usize {
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
 }
 
-/// Blocks every signal of the calling thread until dropped: glibc's own too, so that nothing runs on the thread meanwhile
-/// and it is not cancelled.
+/// Blocks every signal of the calling thread until dropped: glibc's own too, so that nothing runs on the
+/// thread meanwhile and it is not cancelled.
 pub(crate) struct Blocked(u64);
 
 impl Blocked {
     pub(crate) fn all() -> Blocked {
         let every = u64::MAX;
         let mut before = 0u64;
-        // SAFETY: reads and writes the kernel's eight bytes of a set. It has no reason to fail; if it did, signals would
-        // merely not be blocked.
+        // SAFETY: reads and writes the kernel's eight bytes of a set. It has no reason to fail; if it did,
+        // signals would merely not be blocked.
         let _ = keeping_errno(|| unsafe {
             libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const every, &raw mut before, 8)
         });

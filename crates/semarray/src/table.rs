@@ -2,25 +2,28 @@
 //!
 //! # Giving back
 //!
-//! A mapping is unmapped when its array is gone and no thread uses it. Who uses which is told by *marks*: a thread that enters a
-//! mapping writes its address to a mark of its own, looks again whether the table still has it, and clears the mark
-//! when it leaves. Whoever takes a mapping out of the table unmaps it once no mark names it.
+//! A mapping is unmapped when its array is gone and no thread uses it. Who uses which is told by *marks*: a
+//! thread that enters a mapping writes its address to a mark of its own, looks again whether the table still
+//! has it, and clears the mark when it leaves. Whoever takes a mapping out of the table unmaps it once no
+//! mark names it.
 //!
 //! 1. The thread: (a) store the mark; (b) load the table's entry; use the mapping only if it is still there.
 //! 2. The reclaimer: (c) change the entry; (d) `membarrier`; (e) load all marks; unmap if none names it.
 //!
-//! `membarrier` is a full barrier on every running thread of the process, between (c) and (e). Where it hits the thread before
-//! (a), (b) comes after (c) and finds the entry changed. Where it hits the thread after (a), (e) sees the mark, or
-//! that it was cleared (release, and (e) acquires: the use came before). So the mapping is never unmapped under a
-//! thread that uses it, and (a) to (b) costs a store and a load, with the compiler alone kept from exchanging them.
-//! Without `membarrier` there is a fence between (a) and (b), and one at (d).
+//! `membarrier` is a full barrier on every running thread of the process, between (c) and (e). Where it hits
+//! the thread before (a), (b) comes after (c) and finds the entry changed. Where it hits the thread after
+//! (a), (e) sees the mark, or that it was cleared (release, and (e) acquires: the use came before). So the
+//! mapping is never unmapped under a thread that uses it, and (a) to (b) costs a store and a load, with the
+//! compiler alone kept from exchanging them. Without `membarrier` there is a fence between (a) and (b), and
+//! one at (d).
 //!
-//! A mapping that is still named waits in a list, and is looked at again at the next occasion: as many may wait as there are
-//! threads with marks. So a program that makes and removes arrays for ever uses no more memory than its threads can hold.
+//! A mapping that is still named waits in a list, and is looked at again at the next occasion: as many may
+//! wait as there are threads with marks. So a program that makes and removes arrays for ever uses no more
+//! memory than its threads can hold.
 //!
-//! A signal handler that interrupts an operation uses the thread's next mark; one that leaves an operation by `longjmp`
-//! leaves a mark set, which keeps one mapping from being unmapped. A thread without a free mark counts itself in `PINNED`, and
-//! nothing is unmapped while that is not 0.
+//! A signal handler that interrupts an operation uses the thread's next mark; one that leaves an operation by
+//! `longjmp` leaves a mark set, which keeps one mapping from being unmapped. A thread without a free mark
+//! counts itself in `PINNED`, and nothing is unmapped while that is not 0.
 //!
 //! Arrays that other processes removed are found when this one maps another (`sweep`).
 
@@ -192,14 +195,16 @@ pub(crate) fn open(domain: &'static Domain, id: i32) -> Result<Entered, c_int> {
         // No descriptor, no memory, no more mappings.
         _ => libc::ENOMEM,
     })?;
-    // The file's name is given to another array only after this one was withdrawn: if it is still there, the file is its.
+    // The file's name is given to another array only after this one was withdrawn: if it is still there, the
+    // file is its.
     if domain.registry.live(id).is_none() {
         return Err(libc::EINVAL);
     }
     put(id, mapped)
 }
 
-/// Puts an array into the table, in the place of what was there; or returns the one that another thread put there.
+/// Puts an array into the table, in the place of what was there; or returns the one that another thread put
+/// there.
 pub(crate) fn put(id: i32, mapped: Mapped) -> Result<Entered, c_int> {
     // SAFETY: it is kept from here on, or not used.
     let array = Array::open(unsafe { mapped.words() }).ok_or(libc::EINVAL)?;
@@ -226,7 +231,8 @@ pub(crate) fn put(id: i32, mapped: Mapped) -> Result<Entered, c_int> {
     }
 }
 
-/// A free mark of the calling thread that now holds this address; if there is none, the thread is counted in `PINNED`.
+/// A free mark of the calling thread that now holds this address; if there is none, the thread is counted in
+/// `PINNED`.
 fn name(address: usize) -> Option<&'static AtomicUsize> {
     let mark = registry::marks().and_then(|marks| marks.iter().find(|mark| mark.load(Relaxed) == 0));
     match mark {
@@ -307,8 +313,8 @@ pub(crate) fn reclaim() {
 
 #[cold]
 fn reclaim_slowly() {
-    // All at once: of two that do this at a time, each has its own, and nobody meets an address that comes back. A child that
-    // is forked in between never unmaps its copy of these.
+    // All at once: of two that do this at a time, each has its own, and nobody meets an address that comes
+    // back. A child that is forked in between never unmaps its copy of these.
     let mut next = RETIRED.swap(ptr::null_mut(), AcqRel);
     let able = barrier();
     while !next.is_null() {
@@ -334,7 +340,8 @@ fn barrier() -> bool {
         || (membarrier(REGISTER_EXPEDITED).is_ok() && membarrier(EXPEDITED).is_ok())
 }
 
-/// Takes the arrays that other processes removed out of the table: now and then, so that it costs no more than mapping.
+/// Takes the arrays that other processes removed out of the table: now and then, so that it costs no more
+/// than mapping.
 fn sweep(domain: &'static Domain) {
     let slots = domain.registry.arrays();
     if FRESH.load(Relaxed) > 8 + slots.len() / 8 {
@@ -357,8 +364,8 @@ pub(crate) fn for_each(domain: &Domain, mut each: impl FnMut(&Mapping)) {
     }
 }
 
-/// The process of that epoch begins to use marks: those that it was forked with are of its parent's threads. Under the registry's
-/// lock, and before any of its threads enters.
+/// The process of that epoch begins to use marks: those that it was forked with are of its parent's threads.
+/// Under the registry's lock, and before any of its threads enters.
 pub(crate) fn forked(epoch: u32) {
     if EPOCH.swap(epoch + 1, Relaxed) != epoch + 1 {
         registry::clear_other_marks();

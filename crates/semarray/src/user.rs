@@ -1,8 +1,8 @@
 //! Memory that a caller points to: EFAULT rather than a fault, as the kernel has it.
 //!
-//! A page is tested once, by a system call that touches it and fails with EFAULT if it cannot, and then remembered. So a
-//! caller that unmaps memory and passes a pointer to it later is told by a signal, not by an error number; the alternative
-//! is a system call for each operation.
+//! A page is tested once, by a system call that touches it and fails with EFAULT if it cannot, and then
+//! remembered. So a caller that unmaps memory and passes a pointer to it later is told by a signal, not by an
+//! error number; the alternative is a system call for each operation.
 //!
 //! * To read: `rt_sigprocmask` with a `how` that there is not reads eight bytes, and then fails with EINVAL.
 //! * To write: the futex operation that adds bits to a second word, with none to add, is an atomic
@@ -18,7 +18,8 @@ use poundlock_linux::parts::keeping_errno;
 
 /// The least page: what is tested is tested for each of these, whatever the real ones are.
 const PAGE: usize = 4096;
-/// Pages remembered. Callers keep their operations on their stack or in a static; a thread has one or two of these.
+/// Pages remembered. Callers keep their operations on their stack or in a static; a thread has one or two of
+/// these.
 const REMEMBERED: usize = 64;
 
 /// Pages that could be read, by the low bits of their number: the page's address + 1, or 0.
@@ -51,8 +52,8 @@ fn readable_slow(address: usize, bytes: usize) -> bool {
     })
 }
 
-/// Whether so many bytes there can be written. Never remembered: a page may be made read-only, as in a forked child's
-/// copy of a file.
+/// Whether so many bytes there can be written. Never remembered: a page may be made read-only, as in a forked
+/// child's copy of a file.
 pub(crate) fn writable(address: usize, bytes: usize) -> bool {
     pages(address, bytes).is_some_and(|mut pages| pages.all(touch))
 }
@@ -74,11 +75,11 @@ fn test_read(page: usize) -> bool {
     tested != Err(libc::EFAULT)
 }
 
-/// Makes sure that the page at this address can be written, by doing so without a change. False: it cannot, because there
-/// is none, it is read-only, or there is no memory for it.
+/// Makes sure that the page at this address can be written, by doing so without a change. False: it cannot,
+/// because there is none, it is read-only, or there is no memory for it.
 pub(crate) fn touch(page: usize) -> bool {
-    // "Or with 0, and wake those who wait on the second word if it was less than -2048": nobody is woken as a rule, and if
-    // somebody is, it is a wake-up for no reason, which whoever waits has to expect.
+    // "Or with 0, and wake those who wait on the second word if it was less than -2048": nobody is woken as a
+    // rule, and if somebody is, it is a wake-up for no reason, which whoever waits has to expect.
     const OR_ZERO: u32 = (libc::FUTEX_OP_OR as u32) << 28 | (libc::FUTEX_OP_CMP_LT as u32) << 24 | 0x800;
     // On which nobody waits.
     let own = 0u32;
@@ -106,7 +107,8 @@ pub(crate) unsafe fn read<T: Copy>(from: *const T) -> Result<T, c_int> {
         return Err(libc::EFAULT);
     }
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: it can be read; another thread that writes it now makes bytes of it, which are a `T`, by the caller's word.
+    // SAFETY: it can be read; another thread that writes it now makes bytes of it, which are a `T`, by the
+    // caller's word.
     unsafe {
         core::ptr::copy_nonoverlapping(from.cast::<u8>(), value.as_mut_ptr().cast::<u8>(), size_of::<T>());
         Ok(value.assume_init())

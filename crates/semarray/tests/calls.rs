@@ -1,5 +1,5 @@
-//! Calls on our arrays, where programs that know the kernel's alone cannot look: `tests/dropin/semarray_*.c` are about results
-//! and error numbers, and run on the kernel's arrays as well.
+//! Calls on our arrays, where programs that know the kernel's alone cannot look: `tests/dropin/semarray_*.c`
+//! are about results and error numbers, and run on the kernel's arrays as well.
 
 use std::ptr;
 

@@ -9,7 +9,8 @@ use poundlock_core::semarray::Op;
 use poundlock_semarray as semarray;
 pub(crate) use poundlock_testing::{LIMIT, until};
 
-/// The directory of this program's domain. The first call makes it and tells the library; every test begins with it.
+/// The directory of this program's domain. The first call makes it and tells the library; every test begins
+/// with it.
 pub(crate) fn domain() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     static OWNER: OnceLock<u32> = OnceLock::new();
@@ -84,7 +85,8 @@ pub(crate) fn remove(id: i32) {
 pub(crate) struct Child(pub(crate) libc::pid_t);
 
 impl Child {
-    /// Runs `work` in a child, which ends with what it returns. The other threads are not there: `work` must not allocate.
+    /// Runs `work` in a child, which ends with what it returns. The other threads are not there: `work` must
+    /// not allocate.
     pub(crate) fn new(work: impl FnOnce() -> i32) -> Child {
         // SAFETY: the child does as said above.
         let process = unsafe { libc::fork() };

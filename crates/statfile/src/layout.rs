@@ -21,31 +21,35 @@
 //! # Identity of a lock
 //!
 //! A lock carries one 32-bit word of ours, zero at first: `generation << 20 | index` of its slot. Memory is
-//! copied, zeroed and reused under us, so the word is a claim, not a fact. The fact is a [`LockSlot`] in state
-//! [`LIVE`] with that generation and the lock's address. What a thread has once checked it keeps as the
-//! entry's *tag*: word and low half of the address in 64 bits ([`tag`]). One comparison of the tag, which lies
-//! in the cache line that is about to be written anyway, tells the fast path that everything still holds.
+//! copied, zeroed and reused under us, so the word is a claim, not a fact. The fact is a [`LockSlot`] in
+//! state [`LIVE`] with that generation and the lock's address. What a thread has once checked it keeps as the
+//! entry's *tag*: word and low half of the address in 64 bits ([`tag`]). One comparison of the tag, which
+//! lies in the cache line that is about to be written anyway, tells the fast path that everything still
+//! holds.
 //!
 //! # Invariants
 //!
 //! * ONE-WRITER. Records, their directories, chunks and sites are written only by the thread that holds the
-//!   record (state [`HELD`]); no read-modify-write is needed. Handing a record on synchronises through the free
-//!   list. Counters in a record are sums over all threads that ever held it and only grow (but for RECYCLE).
-//! * NULL-CHUNK. A directory entry of 0 means "no chunk yet" and points at page 0, whose words at the place of
-//!   the tag are zero for ever; no tag is zero. So the fast path needs no test for 0, and never writes to
+//!   record (state [`HELD`]); no read-modify-write is needed. Handing a record on synchronises through the
+//!   free list. Counters in a record are sums over all threads that ever held it and only grow (but for
+//!   RECYCLE).
+//! * NULL-CHUNK. A directory entry of 0 means "no chunk yet" and points at page 0, whose words at the place
+//!   of the tag are zero for ever; no tag is zero. So the fast path needs no test for 0, and never writes to
 //!   page 0.
 //! * TAG. An entry's figures belong to the lock instance of its tag. An entry whose tag is not that of the
 //!   slot's present instance belongs to an earlier one, which nobody ever waited for.
-//! * RECYCLE. The thread that finds such an entry adds it to the record's `recycled` entry and starts it anew;
-//!   until then the reader does the same sum.
+//! * RECYCLE. The thread that finds such an entry adds it to the record's `recycled` entry and starts it
+//!   anew; until then the reader does the same sum.
 //! * WAITED. A slot whose lock was ever waited for never changes its instance.
 //! * STACKS. A stack slot is immutable once its `ready` is set, and the index names only such. So a stack has
 //!   one number; a second slot, made by a thread that lost the race for the index, is named by nobody.
-//! * EVENTS. A record's page of [`Events`] is added to by read-modify-writes, because a signal handler may count in the
-//!   middle of its thread's count, and because nothing of it needs more: so an event is never lost once the page is
-//!   there. Two that belong together (a kick, and how long it took) may be a signal handler or a death apart.
-//! * ARRAYS. A slot for a semaphore array is claimed once, by a compare-and-swap of its id, and never let go of. Its
-//!   figures are written by the one call that removed the array, and are there once `removed` says so.
+//! * EVENTS. A record's page of [`Events`] is added to by read-modify-writes, because a signal handler may
+//!   count in the middle of its thread's count, and because nothing of it needs more: so an event is never
+//!   lost once the page is there. Two that belong together (a kick, and how long it took) may be a signal
+//!   handler or a death apart.
+//! * ARRAYS. A slot for a semaphore array is claimed once, by a compare-and-swap of its id, and never let go
+//!   of. Its figures are written by the one call that removed the array, and are there once `removed` says
+//!   so.
 //! * APPEND. `next_lock`, `next_stack`, `next_module` and `arena_next` only grow. A slot below them may still
 //!   be unfinished: its state says so.
 
@@ -243,7 +247,8 @@ pub struct Header {
     pub free_records: AtomicU64,
     /// Ticks that ended threads have lived.
     pub ended_ticks: AtomicU64,
-    /// Events that could not be counted: in a signal handler that interrupted the recorder, or without memory.
+    /// Events that could not be counted: in a signal handler that interrupted the recorder, or without
+    /// memory.
     pub lost_events: AtomicU64,
     /// When the memory map was last scanned, in ticks.
     pub scanned: AtomicU64,
@@ -354,7 +359,8 @@ pub struct ArraySlot {
     pub key: AtomicU32,
     /// How many semaphores it had.
     pub semaphores: AtomicU32,
-    /// Which variant it was. The numbers are the writer's and the reader's to give a meaning, here and in `figures`.
+    /// Which variant it was. The numbers are the writer's and the reader's to give a meaning, here and in
+    /// `figures`.
     pub variant: AtomicU32,
     _pad: u32,
     /// What it did in its life, by number.
@@ -465,8 +471,8 @@ pub struct SiteCell {
     _pad: [u64; 1],
 }
 
-/// What happened to the holders of a record, other than to one lock. The numbers are the writer's and the reader's to give
-/// a meaning.
+/// What happened to the holders of a record, other than to one lock. The numbers are the writer's and the
+/// reader's to give a meaning.
 #[repr(C)]
 pub struct Events {
     /// How often, by number.

@@ -1,9 +1,9 @@
 //! The file through which a measured process leaves its lock statistics.
 //!
 //! A process that is measured maps one sparse file, shared, and counts straight into it. Nothing has to be
-//! written out at the end, so the figures survive any death of the process, `SIGKILL` included. [`read`] makes
-//! a [`Snapshot`] of such a file, during the life of the process or after it.
-//! The layout, and what holds about it at every moment, is in [`layout`].
+//! written out at the end, so the figures survive any death of the process, `SIGKILL` included. [`read`]
+//! makes a [`Snapshot`] of such a file, during the life of the process or after it. The layout, and what
+//! holds about it at every moment, is in [`layout`].
 
 pub mod layout;
 mod reader;

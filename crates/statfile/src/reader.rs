@@ -1,9 +1,9 @@
 //! From a file to a [`Snapshot`].
 //!
 //! The file may be cut short, torn (its process was killed in the middle of anything, or runs on while we
-//! read), or damaged. Nothing in it is trusted: every offset is checked against the file, every list is bounded
-//! by the number of things that could be on it, and sums saturate. What does not make sense is left out; only
-//! a header that contradicts itself is an error.
+//! read), or damaged. Nothing in it is trusted: every offset is checked against the file, every list is
+//! bounded by the number of things that could be on it, and sums saturate. What does not make sense is left
+//! out; only a header that contradicts itself is an error.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;

@@ -35,10 +35,11 @@ pub struct Snapshot {
     /// How many operations were not counted: in a signal handler that interrupted the recorder, or without
     /// memory for them.
     pub lost_events: u64,
-    /// What was counted with [`Recorder::event`](crate::writer::Recorder::event), by number. Empty if nothing was.
+    /// What was counted with [`Recorder::event`](crate::writer::Recorder::event), by number. Empty if nothing
+    /// was.
     pub events: Vec<EventCount>,
-    /// What was counted with [`Recorder::duration`](crate::writer::Recorder::duration), by number. Empty if there were no
-    /// events at all.
+    /// What was counted with [`Recorder::duration`](crate::writer::Recorder::duration), by number. Empty if
+    /// there were no events at all.
     pub durations: Vec<Durations>,
     /// How many calls on locks were seen whose locks are not counted, by [`Uncounted`].
     pub uncounted: [u64; UNCOUNTED],
@@ -66,8 +67,8 @@ pub struct ArrayStats {
     pub end: Option<ArrayEnd>,
 }
 
-/// What is known of a semaphore array at its end. What `variant` and the figures mean is for the writer and the reader of
-/// the file to agree on.
+/// What is known of a semaphore array at its end. What `variant` and the figures mean is for the writer and
+/// the reader of the file to agree on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ArrayEnd {
     /// Its key.
@@ -85,7 +86,8 @@ pub struct ArrayEnd {
 pub struct EventCount {
     /// To all threads.
     pub total: u64,
-    /// To the thread to which it happened most. Threads of which one began after the other's end may count as one.
+    /// To the thread to which it happened most. Threads of which one began after the other's end may count as
+    /// one.
     pub most: u64,
 }
 
@@ -147,7 +149,8 @@ pub enum LockKind {
     Spinlock = 2,
     /// A readers-writer lock, as its readers use it.
     RwReaders = 3,
-    /// The same lock, as its writers do: its [`LockStats::address`] is [`LockKind::WRITERS`] beyond the lock's own.
+    /// The same lock, as its writers do: its [`LockStats::address`] is [`LockKind::WRITERS`] beyond the
+    /// lock's own.
     RwWriters = 4,
     /// Not one lock: all destroyed locks that nobody ever waited for and whose place in the table was needed
     /// for others.
@@ -157,8 +160,8 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// How far beyond a readers-writer lock the address lies by which its writers are counted: a lock has one place in the table for
-    /// each address.
+    /// How far beyond a readers-writer lock the address lies by which its writers are counted: a lock has one
+    /// place in the table for each address.
     pub const WRITERS: usize = 4;
 
     /// The kind that is stored as `byte`; an unknown byte reads as a mutex.

@@ -34,7 +34,8 @@ static void count(enum array_counter counter)
 static void deed(enum deed what, int of)
 {
     atomic_store_explicit(&me->of, of, memory_order_relaxed);
-    atomic_store_explicit(&me->since, atomic_load_explicit(&books->tick, memory_order_relaxed), memory_order_relaxed);
+    atomic_store_explicit(&me->since, atomic_load_explicit(&books->tick, memory_order_relaxed),
+                          memory_order_relaxed);
     atomic_store_explicit(&me->deed, what, memory_order_relaxed);
     atomic_fetch_add_explicit(&me->beats, 1, memory_order_relaxed);
 }
@@ -76,7 +77,8 @@ static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode)
     deed(AT_NOTHING, -1);
     if (rc == 0) {
         if (error != SENTINEL)
-            broken("an operation on semaphore %u that succeeded changed errno to %s", op->sem_num, errno_text(error));
+            broken("an operation on semaphore %u that succeeded changed errno to %s", op->sem_num,
+                   errno_text(error));
         return 0;
     }
     if (rc != -1)
@@ -93,7 +95,8 @@ static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode)
         return EAGAIN;
     case EINTR:
         /* After a stop and continue it may be interrupted without a handler. */
-        if (mode != TRY && (atomic_load(&me->handled) != handled || stops % 2 || atomic_load(&mine->stops) != stops)) {
+        if (mode != TRY && (atomic_load(&me->handled) != handled || stops % 2
+                            || atomic_load(&mine->stops) != stops)) {
             count(ARRAY_INTERRUPTED);
             return EINTR;
         }
@@ -124,7 +127,9 @@ static int control(int id, unsigned num, int command, union semun argument)
 
 static int get(int id, unsigned num, int command) { return control(id, num, command, (union semun){0}); }
 
-static struct sembuf by(unsigned num, int change) { return (struct sembuf){(unsigned short)num, (short)change, SEM_UNDO}; }
+static struct sembuf by(unsigned num, int change) {
+    return (struct sembuf){(unsigned short)num, (short)change, SEM_UNDO};
+}
 
 static enum mode any_mode(void) { return (enum mode)under(3); }
 
@@ -388,8 +393,8 @@ static int wait_for(pid_t child, enum deed what)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* A child has no adjustments of its parent's: its end must not release the parent's lock. Its own are its own, and are made
- * good whichever way it ends. */
+/* A child has no adjustments of its parent's: its end must not release the parent's lock. Its own are its
+ * own, and are made good whichever way it ends. */
 static void act_fork_holding(void)
 {
     unsigned lock = under(LOCKS), how = under(8);
@@ -419,7 +424,8 @@ static void act_fork_holding(void)
         if (how == 0) {
             char id[16];
             snprintf(id, sizeof id, "%d", books->id);
-            execl("/proc/self/exe", "poundlock", "torture-executed", id, once_in(2) ? "give" : "keep", (char *)NULL);
+            execl("/proc/self/exe", "poundlock", "torture-executed", id, once_in(2) ? "give" : "keep",
+                  (char *)NULL);
             child_broken(parent, "torture itself: exec", errno);
         }
         if (how < 4)
@@ -628,8 +634,8 @@ static void start_thread(struct lane *lane, pthread_t *thread)
     pthread_attr_destroy(&small);
 }
 
-/* In the middle of anything that the thread does, an operation on the same array included. Ours may then refuse what the
- * kernel's never does: the thread itself holds the array's lock. */
+/* In the middle of anything that the thread does, an operation on the same array included. Ours may then
+ * refuse what the kernel's never does: the thread itself holds the array's lock. */
 static void operate_in_handler(void)
 {
     struct sembuf op = by(PERMITS, -1);
@@ -685,8 +691,8 @@ void work(unsigned seat)
                 start_thread(&mine->lane[i], &thread[i]);
             }
         if (threads > 0 && once_in(1000)) {
-            /* The others go on without it; with the last of them the process ends. Not by pthread_exit, which would
-             * unwind into Rust. */
+            /* The others go on without it; with the last of them the process ends. Not by pthread_exit,
+             * which would unwind into Rust. */
             count(ARRAY_LEADER_LEFT);
             atomic_store(&mine->leaving, 1);
             atomic_store(&me->present, 0);

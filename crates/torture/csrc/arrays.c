@@ -26,7 +26,8 @@ const char *errno_text(int error)
     static _Thread_local char number[16];
     switch (error) {
 #define NAME(error) case error: return #error
-        NAME(EACCES); NAME(EEXIST); NAME(EFBIG); NAME(EIDRM); NAME(ENOENT); NAME(ENOSPC); NAME(ERANGE); NAME(E2BIG);
+        NAME(EACCES); NAME(EEXIST); NAME(EFBIG); NAME(EIDRM); NAME(ENOENT); NAME(ENOSPC); NAME(ERANGE);
+        NAME(E2BIG);
 #undef NAME
     default:
         return error_name(error, number);
@@ -53,7 +54,8 @@ static void describe_lane(char *into, size_t room, const struct lane *lane)
     if (of >= 0)
         snprintf(on, sizeof on, " on semaphore %d", of);
     uint64_t ticks = atomic_load(&books->tick) - atomic_load(&lane->since);
-    snprintf(into, room, "%s%s for %.1f s", what < DEEDS ? deed_text[what] : "?", on, (double)ticks * TICK_MS / 1000.0);
+    snprintf(into, room, "%s%s for %.1f s", what < DEEDS ? deed_text[what] : "?", on,
+             (double)ticks * TICK_MS / 1000.0);
 }
 
 static void dump_lanes(void)
@@ -70,7 +72,8 @@ static void dump_lanes(void)
         }
     for (unsigned i = 0; i < LEDGER; i++)
         say("array: semaphore %u is %d, last used by %d; %d wait for more, %d for zero", i,
-            semctl(books->id, (int)i, GETVAL), semctl(books->id, (int)i, GETPID), semctl(books->id, (int)i, GETNCNT),
+            semctl(books->id, (int)i, GETVAL), semctl(books->id, (int)i, GETPID),
+            semctl(books->id, (int)i, GETNCNT),
             semctl(books->id, (int)i, GETZCNT));
 }
 
@@ -112,8 +115,10 @@ static _Noreturn void report_failure(void)
                     i = 100;
                 }
     }
-    say("violation %s", atomic_load(&books->failed) ? books->failure : "a process died while it reported one");
-    /* Reading the array may be what hangs: the watchdog has the line, and waits no longer than it is patient. */
+    say("violation %s",
+        atomic_load(&books->failed) ? books->failure : "a process died while it reported one");
+    /* Reading the array may be what hangs: the watchdog has the line, and waits no longer than it is
+       patient. */
     dump_lanes();
     say("end");
     halt();
@@ -157,7 +162,8 @@ void check_sums(const unsigned short *value)
     for (unsigned i = 0; i < ACCOUNTS; i++)
         sum += value[ACCOUNT + i];
     if (sum != ACCOUNTS * OPENING_BALANCE)
-        broken("the accounts' sum is %u instead of %u: an operation was done by half", sum, ACCOUNTS * OPENING_BALANCE);
+        broken("the accounts' sum is %u instead of %u: an operation was done by half", sum,
+               ACCOUNTS * OPENING_BALANCE);
     for (unsigned i = 0; i < LOCKS; i++)
         if (value[i] > 1)
             broken("lock %u is %u: it was given back twice", i, value[i]);
@@ -196,7 +202,8 @@ static void audit(bool ledgers)
         for (unsigned i = 0; i < LANES; i++) {
             uint64_t moves = books->seat[s].lane[i].moves;
             if (value[LEDGER + s * LANES + i] != moves)
-                broken("thread %u of process %u made %lu moves, but its ledger says %u", i, s, (unsigned long)moves,
+                broken("thread %u of process %u made %lu moves, but its ledger says %u", i, s,
+                       (unsigned long)moves,
                        value[LEDGER + s * LANES + i]);
         }
 }
@@ -238,8 +245,8 @@ static void go_on(struct seat *seat)
     seat->resume = 0;
 }
 
-/* Before the monitor uses the array: one that was stopped in an operation may keep it from that, and only the monitor
- * lets it go on. */
+/* Before the monitor uses the array: one that was stopped in an operation may keep it from that, and only
+ * the monitor lets it go on. */
 static void let_all_go_on(void)
 {
     for (unsigned s = 0; s < books->seats; s++)
@@ -332,7 +339,8 @@ static void disturb(void)
         }
         break;
     case 3 ... 25: {
-        /* To a thread: of one sent to the process, other threads may be interrupted than the one whose handler runs. */
+        /* To a thread: of one sent to the process, other threads may be interrupted than the one whose
+           handler runs. */
         pid_t tid = atomic_load(&seat->lane[less_than(LANES)].tid);
         if (tid != 0)
             syscall(SYS_tgkill, pid, tid, SIGUSR1);
@@ -404,7 +412,8 @@ static void watch_arrays(uint64_t milliseconds)
             say("beat %lu %lu", (unsigned long)(looks * LOOK_MS), (unsigned long)entries());
             look_for_hangs();
             if (quiet_since != 0 && tick > quiet_since + 2 * books->patience)
-                broken("the threads did not come to rest in %.1f s", 2.0 * (double)books->patience * TICK_MS / 1000.0);
+                broken("the threads did not come to rest in %.1f s",
+                       2.0 * (double)books->patience * TICK_MS / 1000.0);
         }
         if (quiet_since == 0) {
             disturb();
@@ -453,9 +462,11 @@ static void watch_arrays(uint64_t milliseconds)
 static const char *const array_symbols[] = {"semget", "semop", "semtimedop", "semctl", NULL};
 
 /* Everything; returns only if nothing was violated. The keys from `key` on are ours. */
-void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t milliseconds, uint64_t patience_ms,
+void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t milliseconds,
+                              uint64_t patience_ms,
                               uint64_t seed, int key);
-void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t milliseconds, uint64_t patience_ms,
+void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t milliseconds,
+                              uint64_t patience_ms,
                               uint64_t seed, int key)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the watchdog's end is ours */

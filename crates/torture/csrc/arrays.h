@@ -2,22 +2,26 @@
  * poundlock torture --semaphores: semaphore arrays under many processes, some of which die.
  *
  * Processes:
- *   monitor  (arrays.c) forks the workers, signals, stops and kills them, looks for threads that make no progress, and
+ *   monitor  (arrays.c) forks the workers, signals, stops and kills them, looks for threads that make no
+ *   progress, and
  *            calls for silence now and then to audit the books. Holds nothing.
- *   workers  (array_actions.c) one seat each, with up to LANES threads, a lane each. They act on one array that all share
+ *   workers  (array_actions.c) one seat each, with up to LANES threads, a lane each. They act on one array
+ *   that all share
  *            and on arrays of their own.
- *   children of workers: sleepers on such an array; others that die, or become another program, with a permit.
+ *   children of workers: sleepers on such an array; others that die, or become another program, with a
+ *   permit.
  *
  * What the books say of the shared array:
- *   locks     1 when free, taken and released with SEM_UNDO. Who enters finds nobody inside, but for a mark that a process
+ *   locks     1 when free, taken and released with SEM_UNDO. Who enters finds nobody inside, but for a mark
+ *   that a process
  *             left which was doomed: killed, or about to end by itself.
- *   permits   taken and given back with SEM_UNDO, in every combination with a lock.
- *   busy      counted up and down with SEM_UNDO, waited for to be zero.
- *   accounts  amounts move between them, all or nothing, never undone: their sum stays, whoever is killed when.
- *   ledgers   each move also adds 1 to its lane's ledger: so the array itself says whether the last move of a lane that
+ *   permits   taken and given back with SEM_UNDO, in every combination with a lock. busy      counted up and
+ *   down with SEM_UNDO, waited for to be zero. accounts  amounts move between them, all or nothing, never
+ *   undone: their sum stays, whoever is killed when. ledgers   each move also adds 1 to its lane's ledger: so
+ *   the array itself says whether the last move of a lane that
  *             died was made, and the lane says how many it knows of.
- * In silence all locks are 1, all permits are there, nobody is busy or asleep, the sum is right and every ledger is that of
- * its lane.
+ * In silence all locks are 1, all permits are there, nobody is busy or asleep, the sum is right and every
+ * ledger is that of its lane.
  */
 #ifndef POUNDLOCK_TORTURE_ARRAYS_H
 #define POUNDLOCK_TORTURE_ARRAYS_H
@@ -49,7 +53,8 @@ union semun {
     struct seminfo *info;
 };
 
-enum deed { AT_NOTHING, AT_SEMOP, AT_TIMED, AT_TRYING, INSIDE, AT_CONTROL, AT_CHILD, AT_SLEEPERS, PARKED, DEEDS };
+enum deed { AT_NOTHING, AT_SEMOP, AT_TIMED, AT_TRYING, INSIDE, AT_CONTROL, AT_CHILD, AT_SLEEPERS, PARKED,
+           DEEDS };
 
 #define ARRAY_COUNTERS(X) \
     X(TAKEN, "locks taken") X(BUSY_LOCK, "locks tried and found busy") X(RAN_OUT, "waits that timed out") \

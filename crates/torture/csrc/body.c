@@ -79,8 +79,8 @@ static void leaving(void *arg)
     atomic_store(&self->phase, LEAVING);
 }
 
-/* Thread-specific data's destructor: locks while the thread is being taken apart, again in every round there is, and so
- * also after anybody else's destructor has run. */
+/* Thread-specific data's destructor: locks while the thread is being taken apart, again in every round
+ * there is, and so also after anybody else's destructor has run. */
 static void destructor(void *value)
 {
     uintptr_t round = (uintptr_t)value;
@@ -238,7 +238,8 @@ static void look_for_hangs(void)
             tally[what]++;
         if (now > since && now - since > 2 * world.patience) {
             describe(text, sizeof text, slot);
-            violation("no progress: thread %u (tid %d) is %s, while others go on", i, atomic_load(&slot->tid), text);
+            violation("no progress: thread %u (tid %d) is %s, while others go on", i, atomic_load(&slot->tid),
+                      text);
         }
     }
     /* The warden and the feeder have beats of their own as long as they run: only the workers' count. */
@@ -260,8 +261,10 @@ static void look_for_hangs(void)
             describe(text, sizeof text, longest);
         violation("no progress by any thread for %.1f s: %u in lock, %u in timed lock, %u in unlock, %u in condition "
                   "waits, %u holding, %u exiting; thread %d is %s",
-                  (double)world.patience * TICK_MS / 1000, tally[LOCKING], tally[TIMED_LOCKING], tally[UNLOCKING],
-                  tally[WAITING] + tally[TIMED_WAITING] + tally[CANCELLABLE_WAITING], tally[HOLDING], tally[EXITING],
+                  (double)world.patience * TICK_MS / 1000, tally[LOCKING], tally[TIMED_LOCKING],
+                  tally[UNLOCKING],
+                  tally[WAITING] + tally[TIMED_WAITING] + tally[CANCELLABLE_WAITING], tally[HOLDING],
+                  tally[EXITING],
                   longest ? (int)longest->number : -1, longest ? text : "elsewhere");
     }
 }
@@ -339,7 +342,8 @@ static void audit(void)
                 violation("memory behind the object of %s was written", lock->name);
         int rc = lock->kind->trylock(lock->cell->object);
         if (rc != 0)
-            violation("trylock of %s, which nobody holds any more, returned %s", lock->name, error_name(rc, number));
+            violation("trylock of %s, which nobody holds any more, returned %s", lock->name,
+                      error_name(rc, number));
         rc = lock->kind->unlock(lock->cell->object);
         if (rc == 0)
             rc = lock->kind->destroy(lock->cell->object);
@@ -374,8 +378,8 @@ static void start_helper(struct slot *slot, void *(*main)(void *))
         violation("torture itself: no thread could be created");
 }
 
-/* Every call must reach the library under test: one that escapes to another would break exclusion, or hide that nothing
- * is being tested. NULL: the program's own. */
+/* Every call must reach the library under test: one that escapes to another would break exclusion, or hide
+ * that nothing is being tested. NULL: the program's own. */
 void check_symbols(const char *library, const char *const symbols[])
 {
     for (unsigned i = 0; library && symbols[i]; i++) {
@@ -389,9 +393,11 @@ void check_symbols(const char *library, const char *const symbols[])
 }
 
 /* Everything; returns only if nothing was violated. Standard output is the pipe to the watchdog. */
-void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners, unsigned shared_spinners,
+void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners,
+                            unsigned shared_spinners,
                             bool reads_once, uint64_t milliseconds, uint64_t patience_ms, uint64_t seed);
-void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners, unsigned shared_spinners,
+void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners,
+                            unsigned shared_spinners,
                             bool reads_once, uint64_t milliseconds, uint64_t patience_ms, uint64_t seed)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the watchdog's end is ours */

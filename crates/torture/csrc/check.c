@@ -68,7 +68,8 @@ const char *error_name(int error, char into[16])
     } names[] = {
         {0, "0"},
 #define NAME(error) {error, #error}
-        NAME(EAGAIN), NAME(EBUSY), NAME(EDEADLK), NAME(EFAULT), NAME(EINTR), NAME(EINVAL), NAME(ENOMEM), NAME(ENOSYS),
+        NAME(EAGAIN), NAME(EBUSY), NAME(EDEADLK), NAME(EFAULT), NAME(EINTR), NAME(EINVAL), NAME(ENOMEM),
+            NAME(ENOSYS),
         NAME(EOWNERDEAD), NAME(EPERM), NAME(ESRCH), NAME(ETIMEDOUT),
 #undef NAME
     };
@@ -116,7 +117,8 @@ void describe(char *into, size_t room, const struct slot *slot)
     const char *name = atomic_load(&slot->name);
     unsigned what = atomic_load(&slot->what);
     uint64_t ticks = atomic_load(&world.tick) - atomic_load(&slot->since);
-    int n = snprintf(into, room, "%s%s%s for %.1f s", what < WHATS ? what_text[what] : "?", name ? " of " : "",
+    int n = snprintf(into, room, "%s%s%s for %.1f s", what < WHATS ? what_text[what] : "?",
+                     name ? " of " : "",
                      name ? name : "", (double)ticks * TICK_MS / 1000.0);
     const void *object = atomic_load(&slot->object);
     if (object && n > 0 && (size_t)n + 16 < room) {
@@ -194,7 +196,8 @@ void enter(struct lock *lock)
     uint32_t owner = lock->owner;
     uint64_t first = lock->first, second = lock->second;
     if (owner != 0)
-        violation("mutual exclusion: thread %u acquired %s while thread %u holds it", me - 1, lock->name, owner - 1);
+        violation("mutual exclusion: thread %u acquired %s while thread %u holds it", me - 1, lock->name,
+                  owner - 1);
     if (first != second)
         violation("mutual exclusion: thread %u acquired %s in the middle of another critical section (%lu of %lu)",
                   me - 1, lock->name, (unsigned long)second, (unsigned long)first);
@@ -213,7 +216,8 @@ void must_hold(const struct lock *lock, const char *when)
         violation("mutual exclusion: %s, thread %u holds %s, but it belongs to thread %d", when, self->number,
                   lock->name, (int)owner - 1);
     if (lock->first != lock->second + 1)
-        violation("mutual exclusion: %s, thread %u holds %s, but another critical section ran (%lu, %lu)", when,
+        violation("mutual exclusion: %s, thread %u holds %s, but another critical section ran (%lu, %lu)",
+                  when,
                   self->number, lock->name, (unsigned long)lock->first, (unsigned long)lock->second);
 }
 

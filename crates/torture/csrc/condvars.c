@@ -1,22 +1,23 @@
 /*
- * Condition variables: pools of tokens with an account of what each signal owes, and meetings whose condition variable
- * is destroyed and unmapped right after the broadcast.
+ * Condition variables: pools of tokens with an account of what each signal owes, and meetings whose condition
+ * variable is destroyed and unmapped right after the broadcast.
  *
- * A signal that is given while a thread is blocked must bring at least one blocked thread back. To see that one did,
- * each pool keeps, under its mutex:
+ * A signal that is given while a thread is blocked must bring at least one blocked thread back. To see that
+ * one did, each pool keeps, under its mutex:
  *   blocked   threads inside a wait on the condition variable
  *   owed_min  threads that must still come back for signals given so far
  *   owed_max  threads that may still come back for them
- * A signal counts (both go up) only if blocked > owed_max, that is, if somebody is asleep for certain. A return with 0
- * pays both. A time-out pays owed_min alone: POSIX lets a timed-out waiter swallow the signal it was given at the same
- * moment. A cancelled waiter may not swallow a signal that others could use: it pays only what nobody else can be owed.
- * Others who could certainly have used it are the `elders`, those who have been blocked since before owed_min last left
- * 0; somebody who began to wait later may have come after the cancelled waiter had passed its signal on to nobody.
- * Nothing is owed to threads that are not there. Wake-ups without cause are allowed, and can hide a loss but never fake
- * one. Signals that somebody who timed out or was cancelled may have taken along leave owed_min below owed_max: those
- * who are left may never come back for them. Where that is everybody, only the feeder's broadcast gets them back.
- * Now and then the feeder declares the pool quiet with the signals it gives: nobody signals, and nobody but the waiters
- * that come back so much as touches the mutex (which might set right what went wrong), until owed_min is down to 0. If
+ * A signal counts (both go up) only if blocked > owed_max, that is, if somebody is asleep for certain. A
+ * return with 0 pays both. A time-out pays owed_min alone: POSIX lets a timed-out waiter swallow the signal
+ * it was given at the same moment. A cancelled waiter may not swallow a signal that others could use: it pays
+ * only what nobody else can be owed. Others who could certainly have used it are the `elders`, those who have
+ * been blocked since before owed_min last left 0; somebody who began to wait later may have come after the
+ * cancelled waiter had passed its signal on to nobody. Nothing is owed to threads that are not there.
+ * Wake-ups without cause are allowed, and can hide a loss but never fake one. Signals that somebody who timed
+ * out or was cancelled may have taken along leave owed_min below owed_max: those who are left may never come
+ * back for them. Where that is everybody, only the feeder's broadcast gets them back. Now and then the feeder
+ * declares the pool quiet with the signals it gives: nobody signals, and nobody but the waiters that come
+ * back so much as touches the mutex (which might set right what went wrong), until owed_min is down to 0. If
  * that takes longer than half the patience, a wake-up was lost.
  */
 #define _GNU_SOURCE
@@ -342,7 +343,8 @@ static bool still_quiet(struct pool *pool)
     }
     if (atomic_load(&world.tick) - pool->quiet_since > world.patience / 2)
         violation("lost wake-up: %s owes %lu of %lu waiters their return for signals given more than %.1f s ago",
-                  pool->name, (unsigned long)owed, (unsigned long)__atomic_load_n(&pool->blocked, __ATOMIC_RELAXED),
+                  pool->name, (unsigned long)owed,
+                  (unsigned long)__atomic_load_n(&pool->blocked, __ATOMIC_RELAXED),
                   (double)(world.patience / 2) * TICK_MS / 1000);
     return true;
 }
@@ -403,9 +405,11 @@ void audit_pools(void)
         struct pool *pool = &pools[i];
         if (pool->produced != pool->consumed + pool->tokens)
             violation("%s: %lu tokens were made, but %lu consumed and %lu are left", pool->name,
-                      (unsigned long)pool->produced, (unsigned long)pool->consumed, (unsigned long)pool->tokens);
+                      (unsigned long)pool->produced, (unsigned long)pool->consumed,
+                      (unsigned long)pool->tokens);
         if (pool->blocked != 0)
-            violation("%s: %lu threads ended without leaving their wait", pool->name, (unsigned long)pool->blocked);
+            violation("%s: %lu threads ended without leaving their wait", pool->name,
+                      (unsigned long)pool->blocked);
         check_guards(pool->cell, pool->name);
         expect_zero("destroy", pool->name, pool->kind->destroy(pool->cell->object));
     }

@@ -1,9 +1,10 @@
 /*
  * Mutexes, spinlocks and readers-writer locks that are destroyed and unmapped right after the last unlock.
  *
- * Each lies in a page of its own beside a reference count that it protects. Whoever brings the count to 0 destroys it,
- * while the thread that unlocked just before may still be inside unlock: from the store that released the lock on, that
- * thread may not read the page (unmapped: a fault) nor write to it (overwritten with a pattern: compared later).
+ * Each lies in a page of its own beside a reference count that it protects. Whoever brings the count to 0
+ * destroys it, while the thread that unlocked just before may still be inside unlock: from the store that
+ * released the lock on, that thread may not read the page (unmapped: a fault) nor write to it (overwritten
+ * with a pattern: compared later).
  */
 #define _GNU_SOURCE
 #include "torture.h"
@@ -110,7 +111,8 @@ static void lock_parcel(struct parcel *parcel)
     enter(&parcel->lock);
 }
 
-/* A reference given up by a reader, who may be on its way out still when the last one has been in as the writer, alone. */
+/* A reference given up by a reader, who may be on its way out still when the last one has been in as the
+   writer, alone. */
 static void drop_shared(struct parcel *parcel)
 {
     struct lock *lock = &parcel->lock;
@@ -140,8 +142,8 @@ static void drop_shared(struct parcel *parcel)
     dispose(parcel, kind);
 }
 
-/* A young mutex has paths of its own (a first sleeper, a first time-out), which one that has lived a while does not
- * take any more: so some are used more than once before they go. */
+/* A young mutex has paths of its own (a first sleeper, a first time-out), which one that has lived a while
+ * does not take any more: so some are used more than once before they go. */
 static void use(struct parcel *parcel)
 {
     struct lock *lock = &parcel->lock;
@@ -195,7 +197,8 @@ static void send(void)
         unexpected("init", parcel->lock.kind, rc);
     unsigned others = 1 + below(3);
     parcel->references = 1 + others;
-    /* The others come upon a lock that is held, wait for it, and are woken by the unlock that must not look back. */
+    /* The others come upon a lock that is held, wait for it, and are woken by the unlock that must not
+       look back. */
     lock_parcel(parcel);
     struct parcel *returned[3];
     unsigned count = 0;

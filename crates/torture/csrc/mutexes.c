@@ -43,7 +43,8 @@ void must_have_timed_out(const struct wait_began *began, const char *call, const
     int64_t at = (int64_t)began->deadline.tv_sec * SECOND + began->deadline.tv_nsec;
     int64_t early = at - now_ns(began->clock);
     int64_t waited = now_ns(CLOCK_MONOTONIC) - began->monotonic_ns;
-    /* The real-time clock may have been set back meanwhile: then the other clock must agree, slewing allowed for. */
+    /* The real-time clock may have been set back meanwhile: then the other clock must agree, slewing
+       allowed for. */
     if (early > 0 && (began->clock == CLOCK_MONOTONIC || waited + waited / 100 < began->remaining_ns))
         violation("%s of %s timed out %lld ns before its deadline", call, name, (long long)early);
 }
@@ -128,7 +129,8 @@ static struct timespec some_deadline(clockid_t clock, bool patient, bool before_
     case 3:
         return deadline_after(clock, 3600 * SECOND);
     default:
-        return deadline_after(clock, below(epoch().hot % 4 == 0 ? 20000000 : below(4) == 0 ? 3000000 : 100000));
+        return deadline_after(clock,
+                              below(epoch().hot % 4 == 0 ? 20000000 : below(4) == 0 ? 3000000 : 100000));
     }
 }
 
@@ -362,7 +364,8 @@ void act_misuse(void)
     int rc = lock->kind->unlock(lock->cell->object);
     if (rc != EPERM) {
         char number[16];
-        violation("unlock of %s by a thread that does not hold it returned %s", lock->name, error_name(rc, number));
+        violation("unlock of %s by a thread that does not hold it returned %s", lock->name,
+                  error_name(rc, number));
     }
     did(DID_MISUSE);
     doing(THINKING, NULL, NULL, 0);
@@ -383,7 +386,8 @@ static void check_signal_memory(void)
     pthread_cond_t cond;
     expect("init", "condition variable", pthread_cond_init(&cond, NULL), 0);
     expect("lock", "mutex", pthread_mutex_lock(&mutex), 0);
-    /* A wake-up without cause is allowed now and then: not after each of four such signals, with nobody else about. */
+    /* A wake-up without cause is allowed now and then: not after each of four such signals, with nobody
+       else about. */
     unsigned woken = 0;
     for (int i = 0; i < 4; i++) {
         for (unsigned signals = 1 + below(3); signals > 0; signals--)
@@ -403,7 +407,8 @@ static void check_signal_memory(void)
     if (woken == 4)
         violation("a signal to nobody was remembered: four times, a wait that began after it returned at once");
     struct timespec past = {0, 0};
-    expect("timedwait with a deadline long gone", "condition variable", pthread_cond_timedwait(&cond, &mutex, &past),
+    expect("timedwait with a deadline long gone", "condition variable",
+           pthread_cond_timedwait(&cond, &mutex, &past),
            ETIMEDOUT);
     expect("unlock", "mutex", pthread_mutex_unlock(&mutex), 0);
     expect("destroy", "condition variable", pthread_cond_destroy(&cond), 0);
@@ -446,10 +451,12 @@ void act_results(void)
             struct timespec soon = deadline_after(CLOCK_REALTIME, 50000);
             expect("timedlock by the owner", name, kind->timedlock(object, &soon), ETIMEDOUT);
             if (!(kind->traits & C11))
-                expect("timedlock by the owner with 10^9 nanoseconds", name, kind->timedlock(object, &bad), EINVAL);
+                expect("timedlock by the owner with 10^9 nanoseconds", name, kind->timedlock(object, &bad),
+                       EINVAL);
             if (kind->clocklock) {
                 soon = deadline_after(CLOCK_MONOTONIC, 50000);
-                expect("clocklock by the owner", name, kind->clocklock(object, CLOCK_MONOTONIC, &soon), ETIMEDOUT);
+                expect("clocklock by the owner", name, kind->clocklock(object, CLOCK_MONOTONIC, &soon),
+                       ETIMEDOUT);
                 expect("clocklock on a clock that cannot be waited for", name,
                        kind->clocklock(object, CLOCK_PROCESS_CPUTIME_ID, &soon), EINVAL);
             }

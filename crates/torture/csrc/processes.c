@@ -17,7 +17,8 @@ extern char **environ;
 
 void make_notes(void)
 {
-    world.notes = mmap(NULL, sizeof(struct note) * world.slots, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    world.notes = mmap(NULL, sizeof(struct note) * world.slots, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (world.notes == MAP_FAILED)
         violation("torture itself: out of memory");
 }
@@ -215,7 +216,8 @@ static void await_child(pid_t pid, const char *how, const struct note *note)
             for (unsigned i = 0; note && i < sizeof step; i++)
                 step[i] = note->step[i];
             step[sizeof step - 1] = 0;
-            violation("a child of %s hung for %.1f s: process %d, %s", how, (double)world.patience * TICK_MS / 1000,
+            violation("a child of %s hung for %.1f s: process %d, %s", how,
+                      (double)world.patience * TICK_MS / 1000,
                       (int)pid, step);
         }
         nap(300);
@@ -223,7 +225,8 @@ static void await_child(pid_t pid, const char *how, const struct note *note)
     if (WIFEXITED(status) && WEXITSTATUS(status) == 3 && note && note->text[0])
         violation("in a forked child: %s", note->text);
     if (WIFSIGNALED(status))
-        violation("a child of %s died of signal %d while %s", how, WTERMSIG(status), note ? (const char *)note->step : "?");
+        violation("a child of %s died of signal %d while %s", how, WTERMSIG(status),
+                  note ? (const char *)note->step : "?");
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         violation("a child of %s ended with status %#x", how, (unsigned)status);
 }
@@ -240,7 +243,8 @@ void act_fork(void)
     struct note *note = &world.notes[self->number];
     if (survives_fork(world.lock[first].kind) && acquire(&world.lock[first], BY_WHATEVER, true))
         held[count++] = &world.lock[first];
-    if (second != first && survives_fork(world.lock[second].kind) && acquire(&world.lock[second], BY_WHATEVER, true))
+    if (second != first && survives_fork(world.lock[second].kind)
+        && acquire(&world.lock[second], BY_WHATEVER, true))
         held[count++] = &world.lock[second];
     for (unsigned i = 0; i < count; i++)
         if (held[i]->kind->traits & SPINS) {
@@ -248,7 +252,8 @@ void act_fork(void)
             break;
         }
     memset(note, 0, sizeof *note);
-    /* A handler that waited for a lock in the child, whose holder exists in the parent only, would wait for ever. */
+    /* A handler that waited for a lock in the child, whose holder exists in the parent only, would wait
+       for ever. */
     sigset_t before;
     block_pesterers(&before);
     doing(FORKING, count ? held[0]->name : NULL, NULL, 0);

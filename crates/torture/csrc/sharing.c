@@ -1,9 +1,10 @@
 /*
- * Readers-writer locks: the sides that several may hold at once. What a writer does is in `kinds`, and goes through every
- * action that mutexes go through.
+ * Readers-writer locks: the sides that several may hold at once. What a writer does is in `kinds`, and goes
+ * through every action that mutexes go through.
  *
- * pthread's are tried by kind. Beside them stand those of poundlock-core, linked into this program and not preloaded, for
- * what pthread has no calls for: each policy, downgrades, and a reader that may become the writer.
+ * pthread's are tried by kind. Beside them stand those of poundlock-core, linked into this program and not
+ * preloaded, for what pthread has no calls for: each policy, downgrades, and a reader that may become the
+ * writer.
  */
 #define _GNU_SOURCE
 #include "torture.h"
@@ -20,7 +21,9 @@
 static int r_lock(void *l) { return pthread_rwlock_rdlock(l); }
 static int r_trylock(void *l) { return pthread_rwlock_tryrdlock(l); }
 static int r_timedlock(void *l, const struct timespec *t) { return pthread_rwlock_timedrdlock(l, t); }
-static int r_clocklock(void *l, clockid_t c, const struct timespec *t) { return pthread_rwlock_clockrdlock(l, c, t); }
+static int r_clocklock(void *l, clockid_t c, const struct timespec *t) {
+    return pthread_rwlock_clockrdlock(l, c, t);
+}
 static int r_unlock(void *l) { return pthread_rwlock_unlock(l); }
 
 #define NO_LOOKS NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
@@ -30,7 +33,8 @@ static const struct sharing reading_on = PTHREAD_SHARING(true), reading_once = P
 /* ---- poundlock-core's: `torture/rwlocks.rs` ---- */
 
 enum operation {
-    READ, TRY_READ, LEAVE_READ, WRITE, TRY_WRITE, LEAVE_WRITE, LOOK, TRY_LOOK, LEAVE_LOOK, UPGRADE, TRY_UPGRADE,
+    READ, TRY_READ, LEAVE_READ, WRITE, TRY_WRITE, LEAVE_WRITE, LOOK, TRY_LOOK, LEAVE_LOOK, UPGRADE,
+        TRY_UPGRADE,
     WRITE_TO_READ, WRITE_TO_LOOK, LOOK_TO_READ, DESTROY
 };
 /* 0 or an error number; the deadline may be NULL. */
@@ -108,7 +112,9 @@ static int w_shared(void *l) { return w_init(l, PTHREAD_RWLOCK_DEFAULT_NP, PTHRE
 static int w_lock(void *l) { return pthread_rwlock_wrlock(l); }
 static int w_trylock(void *l) { return pthread_rwlock_trywrlock(l); }
 static int w_timedlock(void *l, const struct timespec *t) { return pthread_rwlock_timedwrlock(l, t); }
-static int w_clocklock(void *l, clockid_t c, const struct timespec *t) { return pthread_rwlock_clockwrlock(l, c, t); }
+static int w_clocklock(void *l, clockid_t c, const struct timespec *t) {
+    return pthread_rwlock_clockwrlock(l, c, t);
+}
 static int w_destroy(void *l) { return pthread_rwlock_destroy(l); }
 
 #define RWLOCK sizeof(pthread_rwlock_t)
@@ -147,8 +153,8 @@ const struct sharing *sharing_of(const struct kind *kind)
     return NULL;
 }
 
-/* Whether glibc's code runs pthread's: a forked child cannot give back what its parent wrote then, as it goes by thread
- * ids. */
+/* Whether glibc's code runs pthread's: a forked child cannot give back what its parent wrote then, as it
+ * goes by thread ids. */
 bool rwlocks_are_glibcs(void)
 {
     pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
@@ -171,9 +177,11 @@ uint64_t enter_shared(struct lock *lock)
     atomic_fetch_add_explicit(&lock->sharers, 1, memory_order_relaxed);
     uint32_t owner = lock->owner;
     if (owner != 0)
-        violation("exclusion: thread %u reads %s while thread %u holds it", self->number, lock->name, owner - 1);
+        violation("exclusion: thread %u reads %s while thread %u holds it", self->number, lock->name,
+                  owner - 1);
     if (lock->first != lock->second)
-        violation("exclusion: thread %u reads %s in the middle of a critical section (%lu of %lu)", self->number,
+        violation("exclusion: thread %u reads %s in the middle of a critical section (%lu of %lu)",
+                  self->number,
                   lock->name, (unsigned long)lock->second, (unsigned long)lock->first);
     return lock->entries;
 }
@@ -182,7 +190,8 @@ void must_share(const struct lock *lock, uint64_t entries, const char *when)
 {
     if (lock->owner != 0 || lock->entries != entries || lock->first != lock->second)
         violation("exclusion: %s, thread %u reads %s, but a critical section ran (%lu, %lu; thread %d)", when,
-                  self->number, lock->name, (unsigned long)entries, (unsigned long)lock->entries, (int)lock->owner - 1);
+                  self->number, lock->name, (unsigned long)entries, (unsigned long)lock->entries,
+                  (int)lock->owner - 1);
 }
 
 void leave_shared(struct lock *lock, uint64_t entries)
@@ -218,7 +227,8 @@ static void must(const char *name, struct lock *lock, enum what what, int (*oper
 }
 
 /* With a deadline, near or never; false: it passed. */
-static bool timed(const char *name, struct lock *lock, int (*operation)(void *, clockid_t, const struct timespec *))
+static bool timed(const char *name, struct lock *lock,
+                  int (*operation)(void *, clockid_t, const struct timespec *))
 {
     clockid_t clock = chance(500) ? CLOCK_MONOTONIC : CLOCK_REALTIME;
     struct timespec deadline = chance(200) ? deadline_after(clock, 3600 * SECOND)
@@ -304,13 +314,15 @@ static void look_on(struct lock *lock, uint64_t entries)
         bool upgraded = gets("upgrade", lock, sharing->upgrade, sharing->try_upgrade, sharing->clock_upgrade);
         if (!upgraded) {
             if (enter_shared(lock) != entries)
-                violation("exclusion: somebody wrote to %s while thread %u tried to upgrade", lock->name, self->number);
+                violation("exclusion: somebody wrote to %s while thread %u tried to upgrade", lock->name,
+                          self->number);
             leave_shared(lock, entries);
             must("leaving as the upgradable reader", lock, UNLOCKING, sharing->leave_look);
             did(DID_UPGRADE_FAILED);
         } else {
             if (lock->entries != entries)
-                violation("exclusion: somebody wrote to %s before thread %u, which upgraded", lock->name, self->number);
+                violation("exclusion: somebody wrote to %s before thread %u, which upgraded", lock->name,
+                          self->number);
             did(DID_UPGRADE);
             enter(lock);
             self->entries[lock->index]++;
@@ -332,10 +344,12 @@ static void write_on(struct lock *lock)
         must("unlock by the writer", lock, UNLOCKING, lock->kind->unlock);
         return;
     }
-    must("downgrade", lock, UNLOCKING, next == 1 ? lock->sharing->write_to_read : lock->sharing->write_to_look);
+    must("downgrade", lock, UNLOCKING,
+         next == 1 ? lock->sharing->write_to_read : lock->sharing->write_to_look);
     did(DID_DOWNGRADE);
     if (enter_shared(lock) != entries)
-        violation("exclusion: somebody wrote to %s before thread %u, which stayed as a reader", lock->name, self->number);
+        violation("exclusion: somebody wrote to %s before thread %u, which stayed as a reader", lock->name,
+                  self->number);
     if (next == 1)
         read_on(lock, entries);
     else
@@ -355,7 +369,8 @@ void act_share(void)
             read_on(lock, enter_shared(lock));
         }
     } else if (chance(500)) {
-        if (gets("the upgradable reader's lock", lock, sharing->look, sharing->try_look, sharing->clock_look)) {
+        if (gets("the upgradable reader's lock", lock, sharing->look, sharing->try_look,
+                 sharing->clock_look)) {
             did(DID_SHARE);
             look_on(lock, enter_shared(lock));
         }

@@ -1,6 +1,6 @@
 /*
- * Signals without SA_RESTART, at any moment, whose handlers take a lock by trylock, nested in each other; or wait for a
- * spinlock, which is allowed if nobody can hold it who waits for what was interrupted.
+ * Signals without SA_RESTART, at any moment, whose handlers take a lock by trylock, nested in each other; or
+ * wait for a spinlock, which is allowed if nobody can hold it who waits for what was interrupted.
  */
 #define _GNU_SOURCE
 #include "torture.h"
@@ -11,11 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The locks that handlers take. Workers take them too: pick_lock() finds the first, which is an ordinary one. */
+/* The locks that handlers take. Workers take them too: pick_lock() finds the first, which is an ordinary
+   one. */
 static struct lock *handlers_own, *shared_with_workers;
 
-/* One that handlers wait for, whatever they interrupted. It is taken nowhere else and with the signals blocked, so its
- * holder waits for nothing. */
+/* One that handlers wait for, whatever they interrupted. It is taken nowhere else and with the signals
+ * blocked, so its holder waits for nothing. */
 static struct lock *handlers_spin;
 
 /* Not the trap's (stepping.c): a thread that is stepped while it is blocked dies of it. */
@@ -124,19 +125,21 @@ static void on_signal(int signal, siginfo_t *info, void *context)
     int before, error = errno;
     if (!self || child_note)
         return;
-    /* Inside a cancellation point glibc may have made this thread cancellable at any instruction; a critical section
-     * is no place for that. */
+    /* Inside a cancellation point glibc may have made this thread cancellable at any instruction; a
+     * critical section is no place for that. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     atomic_fetch_add_explicit(&self->handler_did[0], 1, memory_order_relaxed);
     (void)info;
     take(signal == SIGUSR1 ? handlers_own : shared_with_workers);
-    uint64_t random = atomic_fetch_add_explicit(&self->handler_random, 0x9e3779b97f4a7c15u, memory_order_relaxed);
+    uint64_t random = atomic_fetch_add_explicit(&self->handler_random, 0x9e3779b97f4a7c15u,
+                                                memory_order_relaxed);
     random = mix(random + world.seed + self->number);
     if ((random >> 32 & 3) == 0)
         spin_in_handler();
     enum what what = atomic_load_explicit(&self->what, memory_order_relaxed);
-    bool in_call = what == LOCKING || what == TRYING || what == TIMED_LOCKING || what == UNLOCKING || what == WAITING ||
-                   what == TIMED_WAITING || what == CANCELLABLE_WAITING || what == SIGNALLING || what == BROADCASTING;
+    bool in_call = what == LOCKING || what == TRYING || what == TIMED_LOCKING || what == UNLOCKING ||
+                   what == WAITING || what == TIMED_WAITING || what == CANCELLABLE_WAITING ||
+                   what == SIGNALLING || what == BROADCASTING;
     if (in_call && random >> 60 < 4)
         step_interrupted(context, random);
     errno = error;
@@ -163,10 +166,10 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 /* ---- the ladder: a wait in a handler, which interrupted a wait in a handler, which ... ---- */
 
 /*
- * Two climbers wait for the first rung's lock; the thread that holds all of them interrupts each wait by a signal whose
- * handler waits for the next rung's. So that this cannot deadlock, a rung's lock is taken in that rung's handler only, with
- * the signals of this and of lower rungs blocked: who holds it waits, if at all, for a higher one. A thread has nodes
- * to queue with for four waits; there are five rungs.
+ * Two climbers wait for the first rung's lock; the thread that holds all of them interrupts each wait by a
+ * signal whose handler waits for the next rung's. So that this cannot deadlock, a rung's lock is taken in
+ * that rung's handler only, with the signals of this and of lower rungs blocked: who holds it waits, if at
+ * all, for a higher one. A thread has nodes to queue with for four waits; there are five rungs.
  */
 #define RUNGS 5
 #define CLIMBERS 2
@@ -185,7 +188,8 @@ static void climb(unsigned rung)
     struct climber *me = (struct climber *)self;
     struct lock *lock = rungs[rung];
     char number[16];
-    unsigned turns = 20 * (unsigned)(lock->index + me->slot.number) % 300; /* who was interrupted may be drawing */
+    /* who was interrupted may be drawing */
+    unsigned turns = 20 * (unsigned)(lock->index + me->slot.number) % 300;
     atomic_store(&me->rung, rung + 1);
     doing_lock(LOCKING, lock);
     errno_arm();
@@ -281,7 +285,8 @@ void act_ladder(void)
         for (unsigned i = 0; i < count && rung < RUNGS; i++)
             pthread_kill(climbers[i].thread, rung_signal(rung));
     }
-    /* From above, as nested waits come to an end; or the lowest first, and all of them are on their way at once. */
+    /* From above, as nested waits come to an end; or the lowest first, and all of them are on their way at
+       once. */
     bool upwards = chance(300);
     for (unsigned i = 0; i < RUNGS; i++) {
         release(rungs[upwards ? i : RUNGS - 1 - i]);

@@ -1,10 +1,10 @@
 /*
  * A preemption at any instruction.
  *
- * The windows that matter in a lock are a few instructions wide; a scheduler that switches a thousand times a second
- * finds them once in hours. Where the processor can trap after each instruction and lets a program ask for it, a call is
- * now and then single-stepped by its own thread for a random number of instructions, put to sleep there for as long as
- * others need to pass by, and let go.
+ * The windows that matter in a lock are a few instructions wide; a scheduler that switches a thousand times a
+ * second finds them once in hours. Where the processor can trap after each instruction and lets a program ask
+ * for it, a call is now and then single-stepped by its own thread for a random number of instructions, put to
+ * sleep there for as long as others need to pass by, and let go.
  */
 #define _GNU_SOURCE
 #include "torture.h"
@@ -44,7 +44,8 @@ static void on_trap(int signal, siginfo_t *info, void *context)
 void make_stepping(void)
 {
     struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO | SA_RESTART};
-    sigfillset(&trap.sa_mask); /* a handler in there that asked for steps would trap while traps are blocked */
+    /* a handler in there that asked for steps would trap while traps are blocked */
+    sigfillset(&trap.sa_mask);
     sigaction(SIGTRAP, &trap, NULL);
 }
 
@@ -63,8 +64,8 @@ void step_begin(unsigned permille)
     SET_FLAGS("orq $0x100, (%%rsp)");
 }
 
-/* From a signal handler: what it interrupted is stopped some instructions further on. The random number is the
- * caller's, since the interrupted code may be drawing one. */
+/* From a signal handler: what it interrupted is stopped some instructions further on. The random number is
+ * the caller's, since the interrupted code may be drawing one. */
 void step_interrupted(void *context, uint64_t random)
 {
     ucontext_t *at = context;

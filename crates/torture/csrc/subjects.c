@@ -11,7 +11,9 @@
 static int m_lock(void *m) { return pthread_mutex_lock(m); }
 static int m_trylock(void *m) { return pthread_mutex_trylock(m); }
 static int m_timedlock(void *m, const struct timespec *t) { return pthread_mutex_timedlock(m, t); }
-static int m_clocklock(void *m, clockid_t c, const struct timespec *t) { return pthread_mutex_clocklock(m, c, t); }
+static int m_clocklock(void *m, clockid_t c, const struct timespec *t) {
+    return pthread_mutex_clocklock(m, c, t);
+}
 static int m_unlock(void *m) { return pthread_mutex_unlock(m); }
 static int m_destroy(void *m) { return pthread_mutex_destroy(m); }
 
@@ -120,18 +122,25 @@ static const struct kind kinds[] = {
     {"default", FORKS | FREEABLE, MUTEX, init_null, PTHREAD_CALLS},
     {"normal", FORKS | FREEABLE, MUTEX, init_normal, PTHREAD_CALLS},
     {"recursive", RECURSIVE | CHECKS_OWNER | FORKS | FREEABLE, MUTEX, init_recursive, PTHREAD_CALLS},
-    {"static recursive", RECURSIVE | CHECKS_OWNER | FORKS | FREEABLE, MUTEX, init_static_recursive, PTHREAD_CALLS},
+    {"static recursive", RECURSIVE | CHECKS_OWNER | FORKS | FREEABLE, MUTEX, init_static_recursive,
+     PTHREAD_CALLS},
     {"errorcheck", ERRORCHECK | CHECKS_OWNER | FORKS | FREEABLE, MUTEX, init_errorcheck, PTHREAD_CALLS},
-    {"static errorcheck", ERRORCHECK | CHECKS_OWNER | FORKS | FREEABLE, MUTEX, init_static_errorcheck, PTHREAD_CALLS},
+    {"static errorcheck", ERRORCHECK | CHECKS_OWNER | FORKS | FREEABLE, MUTEX, init_static_errorcheck,
+     PTHREAD_CALLS},
     {"adaptive", FORKS | FREEABLE, MUTEX, init_adaptive, PTHREAD_CALLS},
     {"static adaptive", FORKS | FREEABLE, MUTEX, init_static_adaptive, PTHREAD_CALLS},
-    {"C11 plain", C11 | FORKS | FREEABLE, C11_MUTEX, c_plain, c_lock, c_trylock, NULL, NULL, c_unlock, c_destroy},
-    {"C11 timed", C11 | FORKS | FREEABLE, C11_MUTEX, c_timed, c_lock, c_trylock, c_timedlock, NULL, c_unlock, c_destroy},
-    {"C11 recursive", C11 | RECURSIVE | FORKS | FREEABLE, C11_MUTEX, c_recursive, c_lock, c_trylock, c_timedlock, NULL,
+    {"C11 plain", C11 | FORKS | FREEABLE, C11_MUTEX, c_plain, c_lock, c_trylock, NULL, NULL, c_unlock,
+     c_destroy},
+    {"C11 timed", C11 | FORKS | FREEABLE, C11_MUTEX, c_timed, c_lock, c_trylock, c_timedlock, NULL, c_unlock,
+     c_destroy},
+    {"C11 recursive", C11 | RECURSIVE | FORKS | FREEABLE, C11_MUTEX, c_recursive, c_lock, c_trylock,
+     c_timedlock, NULL,
      c_unlock, c_destroy},
-    /* Not Poundlock's to replace: these must reach glibc whole. Their owner is a kernel thread id or a list of the
-     * thread's, which a forked child does not inherit; robust unlocks touch the list after the release. */
-    {"priority-inheriting", CHECKS_OWNER | KERNEL_DEADLINE, MUTEX, init_inherit, m_lock, m_trylock, m_timedlock, NULL, m_unlock, m_destroy},
+    /* Not Poundlock's to replace: these must reach glibc whole. Their owner is a kernel thread id or a
+     * list of the thread's, which a forked child does not inherit; robust unlocks touch the list after the
+     * release. */
+    {"priority-inheriting", CHECKS_OWNER | KERNEL_DEADLINE, MUTEX, init_inherit, m_lock, m_trylock,
+     m_timedlock, NULL, m_unlock, m_destroy},
     {"robust", CHECKS_OWNER, MUTEX, init_robust, PTHREAD_CALLS},
     {"process-shared", FORKS, MUTEX, init_shared, PTHREAD_CALLS},
     /* Twice, so that one is waited for and held inside the other. */
@@ -143,7 +152,9 @@ static const struct kind kinds[] = {
 
 /* These, and after them the readers-writer locks. */
 unsigned kind_count(void) { return KINDS + sharing_kinds; }
-const struct kind *kind_at(unsigned number) { return number < KINDS ? &kinds[number] : sharing_kind(number - KINDS); }
+const struct kind *kind_at(unsigned number) {
+    return number < KINDS ? &kinds[number] : sharing_kind(number - KINDS);
+}
 
 /* ---- condition variables ---- */
 
@@ -181,7 +192,9 @@ static int v_shared(void *c) { return v_attr(c, CLOCK_REALTIME, PTHREAD_PROCESS_
 
 static int d_init(void *c) { return from_c11(cnd_init(c)); }
 static int d_wait(void *c, void *m) { return from_c11(cnd_wait(c, m)); }
-static int d_timedwait(void *c, void *m, const struct timespec *t) { return from_c11(cnd_timedwait(c, m, t)); }
+static int d_timedwait(void *c, void *m, const struct timespec *t) {
+    return from_c11(cnd_timedwait(c, m, t));
+}
 static int d_signal(void *c) { return from_c11(cnd_signal(c)); }
 static int d_broadcast(void *c) { return from_c11(cnd_broadcast(c)); }
 static int d_destroy(void *c)
@@ -198,7 +211,8 @@ const struct cond_kind cond_kinds[] = {
     {"default", CLOCK_REALTIME, COND, v_null, COND_CALLS},
     {"monotonic", CLOCK_MONOTONIC, COND, v_monotonic, COND_CALLS},
     {"process-shared", CLOCK_REALTIME, COND, v_shared, COND_CALLS},
-    {"C11", CLOCK_REALTIME, sizeof(cnd_t), d_init, d_wait, d_timedwait, NULL, d_signal, d_broadcast, d_destroy},
+    {"C11", CLOCK_REALTIME, sizeof(cnd_t), d_init, d_wait, d_timedwait, NULL, d_signal, d_broadcast,
+     d_destroy},
     {NULL, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -211,9 +225,11 @@ const char *const symbols[] = {
     "mtx_init", "mtx_destroy", "mtx_lock", "mtx_trylock", "mtx_timedlock", "mtx_unlock",
     "cnd_init", "cnd_destroy", "cnd_wait", "cnd_timedwait", "cnd_signal", "cnd_broadcast",
     "pthread_rwlock_init", "pthread_rwlock_destroy", "pthread_rwlock_rdlock", "pthread_rwlock_tryrdlock",
-    "pthread_rwlock_timedrdlock", "pthread_rwlock_clockrdlock", "pthread_rwlock_wrlock", "pthread_rwlock_trywrlock",
+    "pthread_rwlock_timedrdlock", "pthread_rwlock_clockrdlock", "pthread_rwlock_wrlock",
+    "pthread_rwlock_trywrlock",
     "pthread_rwlock_timedwrlock", "pthread_rwlock_clockwrlock", "pthread_rwlock_unlock",
-    "pthread_spin_init", "pthread_spin_destroy", "pthread_spin_lock", "pthread_spin_trylock", "pthread_spin_unlock",
+    "pthread_spin_init", "pthread_spin_destroy", "pthread_spin_lock", "pthread_spin_trylock",
+    "pthread_spin_unlock",
     NULL,
 };
 
@@ -233,4 +249,5 @@ const struct cond_kind *cond_kind_named(const char *name)
     violation("torture itself: no kind of condition variable is named %s", name);
 }
 
-_Static_assert(MUTEX <= OBJECT_BYTES && COND <= OBJECT_BYTES && C11_MUTEX <= OBJECT_BYTES && SPIN <= OBJECT_BYTES, "objects fit their cells");
+_Static_assert(MUTEX <= OBJECT_BYTES && COND <= OBJECT_BYTES && C11_MUTEX <= OBJECT_BYTES
+               && SPIN <= OBJECT_BYTES, "objects fit their cells");

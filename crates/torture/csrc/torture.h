@@ -2,19 +2,20 @@
  * poundlock torture: the part that runs inside the process under test.
  *
  * It is C because cancellation is: pthread_cleanup_push is a macro, and the forced unwinding that follows
- * pthread_cancel and pthread_exit must pass through no Rust frame. It calls the pthread and C11 symbols as any
- * program does; which locks stand behind them is decided by what was preloaded.
+ * pthread_cancel and pthread_exit must pass through no Rust frame. It calls the pthread and C11 symbols as
+ * any program does; which locks stand behind them is decided by what was preloaded.
  *
  * Threads:
- *   main     the monitor (body.c): keeps the clock, looks for threads that make no progress, audits at the end.
+ *   main     the monitor (body.c): keeps the clock, looks for threads that make no progress, audits at the
+ *   end.
  *            It takes none of the locks under test until every other thread is gone.
  *   warden   creates and joins the workers, cancels them, sends them signals. Takes none of the locks either.
  *   feeder   keeps the condition variables' waiters supplied, and calls in their debts (condvars.c).
  *   workers  everything else, one slot each.
  *
- * How a further kind of lock is added: an entry in `kinds` (subjects.c). An operation that a kind lacks is NULL,
- * and the actions look before they call. Kinds that admit several holders have a second pair of enter()/leave()
- * beside the exclusive one (sharing.c).
+ * How a further kind of lock is added: an entry in `kinds` (subjects.c). An operation that a kind lacks is
+ * NULL, and the actions look before they call. Kinds that admit several holders have a second pair of
+ * enter()/leave() beside the exclusive one (sharing.c).
  */
 #ifndef POUNDLOCK_TORTURE_H
 #define POUNDLOCK_TORTURE_H
@@ -61,8 +62,8 @@ struct kind {
     int (*destroy)(void *object);
 };
 
-/* The other sides of a kind that SHARES: a reader, and (NULL with pthread's) the reader that may become the writer, who
- * looks. */
+/* The other sides of a kind that SHARES: a reader, and (NULL with pthread's) the reader that may become
+ * the writer, who looks. */
 struct sharing {
     bool again; /* a reader may read again, whoever waits */
     int (*lock)(void *object);
@@ -116,8 +117,8 @@ struct cell {
 };
 
 /*
- * A lock and what it protects. `first`, `second` and `entries` are deliberately not atomic: the lock under test is all
- * that orders them. Outside a critical section first == second.
+ * A lock and what it protects. `first`, `second` and `entries` are deliberately not atomic: the lock under
+ * test is all that orders them. Outside a critical section first == second.
  */
 struct lock {
     const struct kind *kind;
@@ -135,8 +136,10 @@ struct lock {
 };
 
 enum what {
-    STARTING, THINKING, LOCKING, TRYING, TIMED_LOCKING, HOLDING, UNLOCKING, WAITING, TIMED_WAITING, CANCELLABLE_WAITING,
-    SIGNALLING, BROADCASTING, DESTROYING, FORKING, AWAITING_CHILD, JOINING, CREATING, CHECKING_RESULTS, WATCHING, EXITING, WHATS
+    STARTING, THINKING, LOCKING, TRYING, TIMED_LOCKING, HOLDING, UNLOCKING, WAITING, TIMED_WAITING,
+        CANCELLABLE_WAITING,
+    SIGNALLING, BROADCASTING, DESTROYING, FORKING, AWAITING_CHILD, JOINING, CREATING, CHECKING_RESULTS,
+    WATCHING, EXITING, WHATS
 };
 
 #define COUNTERS(X) \
@@ -178,7 +181,8 @@ enum counter {
     COUNTER_COUNT
 };
 
-/* One worker (or the warden, or the feeder) and what is known of it. The monitor reads the atomics at any time. */
+/* One worker (or the warden, or the feeder) and what is known of it. The monitor reads the atomics at any
+   time. */
 struct slot {
     unsigned number;
     pthread_t thread;
@@ -221,12 +225,14 @@ struct world {
     unsigned slots;        /* workers, warden and feeder */
     uint64_t patience;     /* ticks */
     bool rwlocks_are_glibcs, reads_once; /* see sharing.c */
-    unsigned spinners, shared_spinners; /* threads that may wait at once for a private spinlock, for a shared one */
+    /* threads that may wait at once for a private spinlock, for a shared one */
+    unsigned spinners, shared_spinners;
     struct slot *slot;
     struct lock lock[MAX_LOCKS];
     unsigned lock_count;
     unsigned ordinary;     /* locks [0, ordinary) are for any action; the rest belong to somebody */
-    _Atomic uint64_t tick; /* the monitor's clock: does not run while the machine is suspended or the monitor starved */
+    /* the monitor's clock: does not run while the machine is suspended or the monitor starved */
+    _Atomic uint64_t tick;
     _Atomic int stopping;  /* workers: finish */
     _Atomic int workers_gone;
     _Atomic(struct epoch) epoch;
@@ -271,7 +277,8 @@ static inline void doing(enum what what, const char *name, const void *object, s
     atomic_store_explicit(&self->object, object, memory_order_relaxed);
     atomic_store_explicit(&self->object_size, size, memory_order_relaxed);
     atomic_store_explicit(&self->what, what, memory_order_relaxed);
-    atomic_store_explicit(&self->since, atomic_load_explicit(&world.tick, memory_order_relaxed), memory_order_relaxed);
+    atomic_store_explicit(&self->since, atomic_load_explicit(&world.tick, memory_order_relaxed),
+                          memory_order_relaxed);
     atomic_store_explicit(&self->beats, atomic_load_explicit(&self->beats, memory_order_relaxed) + 1,
                           memory_order_relaxed);
 }
@@ -320,10 +327,11 @@ static inline bool chance(unsigned permille) { return below(1000) < permille; }
 
 enum how { BY_LOCK, BY_TRYLOCK, BY_TIMEDLOCK, BY_CLOCKLOCK, BY_WHATEVER };
 
-/* Acquires, checks the result, enters. False: busy or timed out. `patient`: only deadlines that are far away. */
+/* Acquires, checks the result, enters. False: busy or timed out. `patient`: only deadlines that are far
+   away. */
 bool acquire(struct lock *lock, enum how how, bool patient);
-/* Whether the caller may wait for the lock now: for a spinlock whose waiters keep their CPUs only a few may at a time. If
- * so, let_out() once it is acquired. */
+/* Whether the caller may wait for the lock now: for a spinlock whose waiters keep their CPUs only a few
+ * may at a time. If so, let_out() once it is acquired. */
 bool let_in(struct lock *lock);
 void let_out(struct lock *lock);
 void release(struct lock *lock);
@@ -355,8 +363,9 @@ void act_results(void);
 /* ---- stepping.c ---- */
 
 void make_stepping(void);
-/* Between the two, with this chance, the thread is stopped at some instruction; or, from a handler, in what it
- * interrupted. Only in calls on the objects under test: elsewhere libc may have blocked the trap's signal. */
+/* Between the two, with this chance, the thread is stopped at some instruction; or, from a handler, in
+ * what it interrupted. Only in calls on the objects under test: elsewhere libc may have blocked the trap's
+ * signal. */
 void step_begin(unsigned permille);
 void step_interrupted(void *context, uint64_t random);
 

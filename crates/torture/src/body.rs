@@ -65,8 +65,8 @@ pub fn body(args: BodyArgs) -> ExitCode {
     let library = args.library.and_then(|name| CString::new(name).ok());
     let pointer = library.as_deref().map_or(std::ptr::null(), |name| name.as_ptr());
     rwlocks::prepare();
-    // SAFETY: the string lives until the call returns. The threads that the body starts have no Rust frame on their
-    // stacks, and are gone when it returns; this thread is never cancelled.
+    // SAFETY: the string lives until the call returns. The threads that the body starts have no Rust frame on
+    // their stacks, and are gone when it returns; this thread is never cancelled.
     unsafe {
         poundlock_torture_body(
             pointer,
@@ -106,8 +106,8 @@ pub struct ExecutedArgs {
 pub fn arrays(args: ArraysArgs) -> ExitCode {
     let library = args.library.and_then(|name| CString::new(name).ok());
     let pointer = library.as_deref().map_or(std::ptr::null(), |name| name.as_ptr());
-    // SAFETY: the string lives until the call returns. It forks while this process has one thread, and the children do
-    // not return.
+    // SAFETY: the string lives until the call returns. It forks while this process has one thread, and the
+    // children do not return.
     unsafe {
         poundlock_torture_arrays(
             pointer,

@@ -1,8 +1,10 @@
-//! The child process of `poundlock torture`: locks, or semaphore arrays, under real threads, signals, cancellation, forks and
-//! sudden exits, against a checker of mutual exclusion and of progress. And the watchdog that reads what the child says.
+//! The child process of `poundlock torture`: locks, or semaphore arrays, under real threads, signals,
+//! cancellation, forks and sudden exits, against a checker of mutual exclusion and of progress. And the
+//! watchdog that reads what the child says.
 //!
-//! The child is the command once more, started as `poundlock run` starts a program, so that the pthread symbols are those
-//! that users get. Its body is C (`csrc`, which also says why). It writes lines on its standard output, a pipe:
+//! The child is the command once more, started as `poundlock run` starts a program, so that the pthread
+//! symbols are those that users get. Its body is C (`csrc`, which also says why). It writes lines on its
+//! standard output, a pipe:
 //!
 //! | line | meaning |
 //! | --- | --- |

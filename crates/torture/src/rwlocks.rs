@@ -32,8 +32,8 @@ pub(super) fn prepare() {
 /// Does what C asks for: 0, or an error number.
 ///
 /// # Safety
-/// `lock` points to a readers-writer lock, `deadline` to a time or nowhere; the caller has of the lock what the operation
-/// gives up.
+/// `lock` points to a readers-writer lock, `deadline` to a time or nowhere; the caller has of the lock what
+/// the operation gives up.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn poundlock_torture_rwlock(
     lock: *const RawRwLock<Linux>,

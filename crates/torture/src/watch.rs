@@ -194,8 +194,9 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
 /// Ends the child and all that it forked.
 pub fn end(child: &mut Child) {
     if let Ok(group) = libc::pid_t::try_from(child.id()) {
-        // SAFETY: kill takes two numbers. The child was started as the leader of a group of its own, and the group's id
-        // is not given out again while the child has not been waited for or another member is alive.
+        // SAFETY: kill takes two numbers. The child was started as the leader of a group of its own, and the
+        // group's id is not given out again while the child has not been waited for or another member is
+        // alive.
         unsafe { libc::kill(-group, libc::SIGKILL) };
     }
     let _ = child.wait();

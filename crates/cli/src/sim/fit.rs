@@ -1,4 +1,5 @@
-//! `poundlock sim fit`: finds the numbers that the model leaves open, from published figures of before a change.
+//! `poundlock sim fit`: finds the numbers that the model leaves open, from published figures of before a
+//! change.
 
 use poundlock_sim::fit::Fit;
 use poundlock_sim::model::Model;

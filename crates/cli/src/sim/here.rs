@@ -1,4 +1,5 @@
-//! The machine `here`: this one, as far as `poundlock bench floor` can measure what the simulator wants to know.
+//! The machine `here`: this one, as far as `poundlock bench floor` can measure what the simulator wants to
+//! know.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

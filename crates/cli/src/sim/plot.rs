@@ -1,7 +1,7 @@
 //! Charts as SVG, drawn by `plotters`.
 //!
-//! It writes a fixed colour and a fixed size into every element. The page's style sheet scales the picture, and turns
-//! these colours into those of a dark scheme ([`dark`]).
+//! It writes a fixed colour and a fixed size into every element. The page's style sheet scales the picture,
+//! and turns these colours into those of a dark scheme ([`dark`]).
 
 use std::ops::Range;
 

@@ -38,7 +38,8 @@ struct Document {
     name: &'static str,
     about: &'static str,
     unit: &'static str,
-    /// How near the figures came that were fitted. Each figure of the source counts once, however many rows it is in.
+    /// How near the figures came that were fitted. Each figure of the source counts once, however many rows
+    /// it is in.
     fitted: Option<Accuracy>,
     /// And those that nothing was fitted to.
     predicted: Option<Accuracy>,

@@ -1,4 +1,5 @@
-//! `poundlock sim validate`: what the simulator predicts for this machine, against what `bench` measures on it.
+//! `poundlock sim validate`: what the simulator predicts for this machine, against what `bench` measures on
+//! it.
 
 use std::path::PathBuf;
 

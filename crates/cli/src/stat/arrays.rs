@@ -1,4 +1,5 @@
-//! The semaphore arrays that the measured processes used, with the report of each: from its removal, or as of now.
+//! The semaphore arrays that the measured processes used, with the report of each: from its removal, or as of
+//! now.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -59,7 +60,8 @@ pub(super) struct ArrayJson {
 }
 
 impl Arrays {
-    /// Of all processes. Those that nobody removed are looked up in this process's domain, which is that of the program.
+    /// Of all processes. Those that nobody removed are looked up in this process's domain, which is that of
+    /// the program.
     pub(super) fn new(snapshots: &[Snapshot]) -> Self {
         let mut ends: BTreeMap<u32, Option<&ArrayEnd>> = BTreeMap::new();
         for array in snapshots.iter().flat_map(|snapshot| &snapshot.arrays) {

@@ -19,8 +19,8 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Of all processes. The numbers in their files are the preload library's: an event has that of its discriminant, a
-    /// duration that of its place among the durations.
+    /// Of all processes. The numbers in their files are the preload library's: an event has that of its
+    /// discriminant, a duration that of its place among the durations.
     pub(super) fn new(snapshots: &[Snapshot]) -> Self {
         let count = |event: Event| {
             let mut sum = EventCount::default();

@@ -64,7 +64,8 @@ struct RanOn<'a> {
 struct Event {
     name: &'static str,
     count: u64,
-    /// In the thread to which it happened most. Threads of which one began after the other's end may count as one.
+    /// In the thread to which it happened most. Threads of which one began after the other's end may count as
+    /// one.
     most: u64,
 }
 
@@ -146,7 +147,8 @@ impl Output {
                 let file = OpenOptions::new().write(true).open(&target)?;
                 return Ok(Output::Stream { file, path: path.to_path_buf() });
             }
-            // It would be replaced whatever its mode says; but a file that its owner made read-only is meant to stay.
+            // It would be replaced whatever its mode says; but a file that its owner made read-only is meant
+            // to stay.
             Ok(_) => drop(OpenOptions::new().append(true).open(&target)?),
             Err(_) => {}
         }

@@ -180,7 +180,8 @@ impl Report {
         ratio(lock.wait_total_ns, self.thread_time_ns)
     }
 
-    /// Whether locks of more than one process are shown, so that an address alone does not tell which one it is.
+    /// Whether locks of more than one process are shown, so that an address alone does not tell which one it
+    /// is.
     pub(super) fn several_processes(&self) -> bool {
         self.locks.iter().any(|lock| lock.pid != self.locks[0].pid)
     }
@@ -238,8 +239,8 @@ impl Lock {
     }
 }
 
-/// The line that initialised a lock. One in a library says little by itself: then the line of the program that led
-/// there is given as well.
+/// The line that initialised a lock. One in a library says little by itself: then the line of the program
+/// that led there is given as well.
 fn creation(stack: &[u64], space: &Space) -> String {
     let innermost = space.call(stack[0]);
     let mut text = innermost.first().map(|frame| frame.text.clone()).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! From addresses in a process that is gone to functions, lines and variables.
 //!
-//! An address in a process becomes one in a file by the mapping it lies in: `address - start + offset` is a place in the
-//! file, and the file's program headers say which of its own addresses that place has. Debug information and symbol
-//! tables speak of the latter.
+//! An address in a process becomes one in a file by the mapping it lies in: `address - start + offset` is a
+//! place in the file, and the file's program headers say which of its own addresses that place has. Debug
+//! information and symbol tables speak of the latter.
 
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
@@ -43,8 +43,8 @@ impl Symbols {
         if let Some(known) = files.get(path) {
             return known.clone();
         }
-        // A path that is none ("[heap]", "/memfd:x (deleted)") cannot be opened, and something else that was mapped,
-        // a locale say, is no ELF file.
+        // A path that is none ("[heap]", "/memfd:x (deleted)") cannot be opened, and something else that was
+        // mapped, a locale say, is no ELF file.
         let file = ElfFile::open(path).map(Rc::new);
         files.insert(path.to_path_buf(), file.clone());
         file
@@ -73,8 +73,8 @@ impl Symbols {
 pub(super) struct Frame {
     /// `function (file:line)`, or as much of it as is known.
     pub(super) text: String,
-    /// How the program came to the frames that are of interest: the C library that starts a thread, or the insides of
-    /// a language's library that were compiled into it (`std::lock_guard`).
+    /// How the program came to the frames that are of interest: the C library that starts a thread, or the
+    /// insides of a language's library that were compiled into it (`std::lock_guard`).
     pub(super) is_plumbing: bool,
 }
 
@@ -112,8 +112,8 @@ impl Space<'_> {
     }
 
     fn resolve(&self, return_address: u64) -> Vec<Frame> {
-        // The call is the instruction before. Its last byte will do: a call that never returns may be the last
-        // instruction of its function, and what follows another one.
+        // The call is the instruction before. Its last byte will do: a call that never returns may be the
+        // last instruction of its function, and what follows another one.
         let address = return_address.wrapping_sub(1);
         let unknown = |text: String| vec![Frame { text, is_plumbing: false }];
         let Some(module) = self.snapshot.module_at(address) else {
@@ -181,8 +181,8 @@ impl Space<'_> {
         })
     }
 
-    /// Where the files are loaded. Needed for variables only: most of them (.bss) lie in memory that is no longer part of
-    /// the file's mappings, so that mapping and program header have to be matched first.
+    /// Where the files are loaded. Needed for variables only: most of them (.bss) lie in memory that is no
+    /// longer part of the file's mappings, so that mapping and program header have to be matched first.
     fn find_images(&self) -> Vec<Image> {
         let mut paths: Vec<&str> = self.snapshot.modules.iter().map(|module| module.path.as_str()).collect();
         paths.sort_unstable();
@@ -190,8 +190,9 @@ impl Space<'_> {
         let mut images = Vec::new();
         for path in paths {
             let Some(file) = self.symbols.file(path) else { continue };
-            // A mapping may fit more than one program header, as two of them can share a page of the file. The place
-            // that explains most mappings is the right one; of a file loaded twice there are two such places.
+            // A mapping may fit more than one program header, as two of them can share a page of the file.
+            // The place that explains most mappings is the right one; of a file loaded twice there are two
+            // such places.
             let mut votes: HashMap<u64, usize> = HashMap::new();
             for module in self.snapshot.modules.iter().filter(|module| module.path == path) {
                 for segment in &file.segments {
@@ -376,7 +377,8 @@ impl ElfFile {
                 read_symbols(path, &mut tables);
             }
             for table in &mut tables {
-                // Of several names for one address the longest extent wins, and then the one without underscores.
+                // Of several names for one address the longest extent wins, and then the one without
+                // underscores.
                 table.sort_by(|a, b| {
                     let rank = |s: &Symbol| (s.address, std::cmp::Reverse(s.size), s.name.starts_with('_'));
                     rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
@@ -387,7 +389,8 @@ impl ElfFile {
         })
     }
 
-    /// The declaration of the variable that starts at this address, and the part of it that is `offset` further on.
+    /// The declaration of the variable that starts at this address, and the part of it that is `offset`
+    /// further on.
     fn declared(&self, vaddr: u64, offset: u64) -> Option<Declared> {
         let path = self.debug_path.as_deref().unwrap_or(&self.path);
         self.variables.get_or_init(|| Variables::read(path)).as_ref()?.declared(vaddr, offset)
@@ -419,8 +422,8 @@ fn read_symbols(path: &Path, tables: &mut [Vec<Symbol>; 2]) -> Option<()> {
     Some(())
 }
 
-/// The name as it stands in the source. Only what is mangled is demangled: a plain `w` or `m` is a C name, though
-/// it is also how C++ abbreviates a built-in type.
+/// The name as it stands in the source. Only what is mangled is demangled: a plain `w` or `m` is a C name,
+/// though it is also how C++ abbreviates a built-in type.
 fn readable(name: &str) -> String {
     if name.starts_with("_Z") || name.starts_with("_R") {
         addr2line::demangle_auto(Cow::Borrowed(name), None).into_owned()
@@ -536,8 +539,8 @@ mod tests {
         let space = symbols.space(&snapshot);
         VALUE_IN_DATA.fetch_add(1, Ordering::Relaxed);
         PAIRS_IN_BSS[3000].second.fetch_add(1, Ordering::Relaxed);
-        // Member and declaration depend on how much debug information this test was built with: the tests of the whole
-        // command look at those, in programs that they compile themselves.
+        // Member and declaration depend on how much debug information this test was built with: the tests of
+        // the whole command look at those, in programs that they compile themselves.
         let in_data = space.variable((&raw const VALUE_IN_DATA) as u64).unwrap().name;
         assert!(in_data.contains("VALUE_IN_DATA") && in_data.contains(" (in poundlock"), "{in_data}");
         let in_bss = space.variable((&raw const PAIRS_IN_BSS[3000].second) as u64).unwrap().name;

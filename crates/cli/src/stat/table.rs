@@ -226,7 +226,8 @@ fn command_line(words: &[String]) -> String {
 pub(super) fn duration(ns: u64) -> String {
     let (value, unit) = match ns {
         0..1_000 => return format!("{ns} ns"),
-        // Rounded to three digits, 999.6 us would be 1000 us: these limits are where the rounding changes the unit.
+        // Rounded to three digits, 999.6 us would be 1000 us: these limits are where the rounding changes the
+        // unit.
         1_000..999_500 => (ns as f64 / 1e3, "us"),
         999_500..999_500_000 => (ns as f64 / 1e6, "ms"),
         _ => (ns as f64 / 1e9, "s"),

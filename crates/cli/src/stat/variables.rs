@@ -8,10 +8,12 @@ use std::path::Path;
 use gimli::{AttributeValue, DebugInfoOffset, EndianSlice, RunTimeEndian, SectionId, UnitOffset};
 use object::{Object as _, ObjectSection as _};
 
-/// Debug information larger than this is not searched for variables: it would take longer than a reader waits.
+/// Debug information larger than this is not searched for variables: it would take longer than a reader
+/// waits.
 const LARGEST: u64 = 64 << 20;
 
-/// Types and declarations refer to others; in damaged debug information perhaps in a circle. No sound chain is longer.
+/// Types and declarations refer to others; in damaged debug information perhaps in a circle. No sound chain
+/// is longer.
 const DEEPEST: usize = 16;
 
 type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
@@ -23,7 +25,8 @@ type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 pub(super) struct Declared {
     pub(super) file: String,
     pub(super) line: u32,
-    /// The part of the variable that was asked about, as it is written in C: `[3].lock`. None if it has no such part.
+    /// The part of the variable that was asked about, as it is written in C: `[3].lock`. None if it has no
+    /// such part.
     pub(super) member: Option<String>,
 }
 
@@ -66,7 +69,8 @@ impl Variables {
         let dwarf = self.dwarf();
         let mut found = HashMap::new();
         let mut headers = dwarf.units();
-        // What is damaged or of a newer version is passed over: the report is better without it than not there.
+        // What is damaged or of a newer version is passed over: the report is better without it than not
+        // there.
         while let Ok(Some(header)) = headers.next() {
             let Some(offset) = header.debug_info_offset() else { continue };
             let Ok(unit) = dwarf.unit(header) else { continue };
@@ -187,7 +191,8 @@ impl<'a> Reader<'_, 'a> {
         let (at, entry) = self.entry(of).filter(|_| depth < DEEPEST)?;
         match entry.tag() {
             gimli::DW_TAG_typedef | gimli::DW_TAG_const_type | gimli::DW_TAG_volatile_type => {
-                // These are unions of an internal struct: whoever reads the report knows them by these names only.
+                // These are unions of an internal struct: whoever reads the report knows them by these names
+                // only.
                 let name = self.name(&entry).unwrap_or_default();
                 if name.starts_with("pthread_") || name == "mtx_t" {
                     return Some(offset);
@@ -198,14 +203,15 @@ impl<'a> Reader<'_, 'a> {
                 let Some((start, name, of)) = self.member(at, offset) else { return Some(offset) };
                 let offset = offset - start;
                 match name {
-                    // Names like this are kept for the implementation: `std::mutex` is known by its own name, not by
-                    // its `_M_mutex`.
+                    // Names like this are kept for the implementation: `std::mutex` is known by its own name,
+                    // not by its `_M_mutex`.
                     Some(name) if name.starts_with('_') => return Some(offset),
                     Some(name) => {
                         text.push('.');
                         text.push_str(&name);
                     }
-                    // The members of an anonymous struct, or of a base class, are named as if they were the outer one's.
+                    // The members of an anonymous struct, or of a base class, are named as if they were the
+                    // outer one's.
                     None => {}
                 }
                 Some(self.part(of, offset, text, depth + 1).unwrap_or(offset))

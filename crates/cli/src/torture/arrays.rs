@@ -1,4 +1,5 @@
-//! `poundlock torture --semaphores`: what is told to the child whose body is `csrc/arrays.c` in `poundlock-torture`, and what it leaves.
+//! `poundlock torture --semaphores`: what is told to the child whose body is `csrc/arrays.c` in
+//! `poundlock-torture`, and what it leaves.
 
 use std::ffi::{OsStr, c_int};
 use std::fs::Permissions;

@@ -41,8 +41,8 @@ impl Audit {
 }
 
 impl<H: Host> Array<'_, H> {
-    /// Checks the invariants of an array that nobody uses at the moment but sleepers, and of which no user has died
-    /// that was not reaped. Slow: for tests.
+    /// Checks the invariants of an array that nobody uses at the moment but sleepers, and of which no user
+    /// has died that was not reaped. Slow: for tests.
     ///
     /// # Errors
     /// What is wrong.

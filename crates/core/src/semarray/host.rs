@@ -6,8 +6,8 @@ use crate::platform::{Platform, Waited};
 /// A process that uses arrays, as it is known to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its place in the table of processes, below [`Process::SLOTS`]. It is not given to another before every array
-    /// has been told by [`reap`](super::Array::reap) that this process is gone.
+    /// Its place in the table of processes, below [`Process::SLOTS`]. It is not given to another before every
+    /// array has been told by [`reap`](super::Array::reap) that this process is gone.
     pub slot: u32,
     /// Its process number, for those who ask who used a semaphore last.
     pub id: u32,
@@ -39,8 +39,9 @@ pub trait Host: 'static {
         Self::wait_shared(word, expected, nanoseconds)
     }
 
-    /// Whether a signal handler ends a wait without end just as one with an end. False is always right, and costs a timer a
-    /// sleep. Whenever it becomes false, [`rouse`](super::Array::rouse) is called on every array.
+    /// Whether a signal handler ends a wait without end just as one with an end. False is always right, and
+    /// costs a timer a sleep. Whenever it becomes false, [`rouse`](super::Array::rouse) is called on every
+    /// array.
     fn interrupts() -> bool {
         false
     }
@@ -50,19 +51,21 @@ pub trait Host: 'static {
         Self::wake_shared(word, u32::MAX);
     }
 
-    /// So many times one who releases the lock serves those who ask meanwhile, before it leaves that to one of them (combining).
+    /// So many times one who releases the lock serves those who ask meanwhile, before it leaves that to one
+    /// of them (combining).
     const MOST_ROUNDS: u32 = 64;
 
     /// So many sleepers elsewhere are worth a delegate, who wakes them as a call of its own.
     const LEAST_DUTY: u32 = 2;
 
-    /// Where the calling thread will be woken, and how urgently: those that give the same answer can as well be woken by one of
-    /// them. 0: whoever lets it proceed is to wake it.
+    /// Where the calling thread will be woken, and how urgently: those that give the same answer can as well
+    /// be woken by one of them. 0: whoever lets it proceed is to wake it.
     fn place() -> u32 {
         0
     }
 
-    /// Whether the calling thread is there, so that nobody wakes those of that [`place`](Host::place) for less.
+    /// Whether the calling thread is there, so that nobody wakes those of that [`place`](Host::place) for
+    /// less.
     fn is_here(place: u32) -> bool {
         Self::place() == place
     }
@@ -70,22 +73,22 @@ pub trait Host: 'static {
     /// The calling process, registered on first use and again after a fork. `None` if the table is full.
     fn process() -> Option<Process>;
 
-    /// Whether the process of that slot has ended, all of its threads. False if in doubt. If true, everything that
-    /// it wrote happens before the return.
+    /// Whether the process of that slot has ended, all of its threads. False if in doubt. If true, everything
+    /// that it wrote happens before the return.
     fn gone(slot: u32) -> bool;
 
-    /// Whether none of the threads runs any more that the process had when it registered: it has ended, or it runs another program
-    /// since (exec), which has not registered yet. What they held and waited for is nobody's then; the adjustments stay until
-    /// it is [`gone`](Host::gone). False if in doubt. If true, everything that those threads wrote happens before the
-    /// return.
+    /// Whether none of the threads runs any more that the process had when it registered: it has ended, or it
+    /// runs another program since (exec), which has not registered yet. What they held and waited for is
+    /// nobody's then; the adjustments stay until it is [`gone`](Host::gone). False if in doubt. If true,
+    /// everything that those threads wrote happens before the return.
     fn owner_died(slot: u32) -> bool {
         Self::gone(slot)
     }
 
     /// Calls `act`. Before it returns, nobody comes to stand in the place of a process that is
     /// [`owner_died`](Host::owner_died): its slot is given to no other, and a new program of it does not
-    /// register. So a word that names a dead owner's slot, if it is read and found unchanged within `act`, means
-    /// the same threads both times. No signal handler runs on the calling thread meanwhile.
+    /// register. So a word that names a dead owner's slot, if it is read and found unchanged within `act`,
+    /// means the same threads both times. No signal handler runs on the calling thread meanwhile.
     ///
     /// The default is for a host in which nobody ever takes such a place.
     fn taking_over<R>(act: impl FnOnce() -> R) -> R {
@@ -95,6 +98,7 @@ pub trait Host: 'static {
     /// Wall-clock time in seconds.
     fn seconds() -> u64;
 
-    /// Makes sure that these words, zero so far if they were never written, can be written. False: there is no memory.
+    /// Makes sure that these words, zero so far if they were never written, can be written. False: there is
+    /// no memory.
     fn provide(memory: &[Word<Self>]) -> bool;
 }

@@ -1,10 +1,12 @@
 //! Changes that can be rolled back by whoever finds their author dead.
 //!
-//! Before a word is changed its offset and old value are written to the journal, and the length is increased; to commit is to
-//! set the length to 0. Each of these is one store, in this order for the compiler because all are releases. A reader
-//! of a dead process's journal needs no more: [`Host::gone`](super::Host::gone) orders the process's stores before the look.
+//! Before a word is changed its offset and old value are written to the journal, and the length is increased;
+//! to commit is to set the length to 0. Each of these is one store, in this order for the compiler because
+//! all are releases. A reader of a dead process's journal needs no more: [`Host::gone`](super::Host::gone)
+//! orders the process's stores before the look.
 //!
-//! A transaction is at most [`JOURNAL_ENTRIES`] changes: the greatest is that of a call with [`MOST_OPERATIONS`](super::MOST_OPERATIONS).
+//! A transaction is at most [`JOURNAL_ENTRIES`] changes: the greatest is that of a call with
+//! [`MOST_OPERATIONS`](super::MOST_OPERATIONS).
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -43,7 +45,8 @@ impl<H: Host> Locked<'_, H> {
         self.at(JOURNAL_LENGTH).store(0, Release);
     }
 
-    /// Takes back the changes since the last commit. If it is interrupted for ever, the next one does the same again.
+    /// Takes back the changes since the last commit. If it is interrupted for ever, the next one does the
+    /// same again.
     pub(super) fn roll_back(&self) {
         let length = (self.load(JOURNAL_LENGTH) as usize).min(JOURNAL_ENTRIES);
         for entry in (0..length).rev() {

@@ -14,8 +14,8 @@
 //!  large lists     operations of waiters that have more
 //! ```
 //!
-//! Only the part before the staging area is there from the start; the rest is provided as it is first used, so the
-//! file is sparse.
+//! Only the part before the staging area is there from the start; the rest is provided as it is first used,
+//! so the file is sparse.
 
 use super::{MOST_OPERATIONS, MOST_SEMAPHORES, Scheme};
 
@@ -79,8 +79,8 @@ words! { 2 * LINE;
     SLEPT: 2,
     /// Non-zero: removed. Never changes back.
     REMOVED,
-    /// What is being set, whatever the semaphores hold: [`STAGED_ALL`], to what is in the staging area; or one semaphore,
-    /// its number + 1, to [`STAGED_VALUE`]. 0: nothing.
+    /// What is being set, whatever the semaphores hold: [`STAGED_ALL`], to what is in the staging area; or
+    /// one semaphore, its number + 1, to [`STAGED_VALUE`]. 0: nothing.
     STAGED,
     /// First undo slot with an adjustment, + 1.
     ACTIVE,
@@ -119,7 +119,8 @@ words! { 3 * LINE;
     STAGED_VALUE,
     /// The process whose adjustments are being applied, its slot + 1. 0: none.
     LEAVING,
-    /// How many of `MULTIPLE` heed values that fall: they also wait for zero, or must not wait for some operation.
+    /// How many of `MULTIPLE` heed values that fall: they also wait for zero, or must not wait for some
+    /// operation.
     MIXED,
 }
 
@@ -148,7 +149,8 @@ words! { 4 * LINE;
 
 /// First word of the journal.
 pub(super) const JOURNAL: usize = 5 * LINE;
-/// Entries that fit: for each operation the value, the process and an adjustment, and the links of a sleeper, an undo slot.
+/// Entries that fit: for each operation the value, the process and an adjustment, and the links of a sleeper,
+/// an undo slot.
 pub(super) const JOURNAL_ENTRIES: usize = 3 * MOST_OPERATIONS + 100;
 /// First word of the undo index.
 pub(super) const UNDO_INDEX: usize = (JOURNAL + 2 * JOURNAL_ENTRIES).next_multiple_of(LINE);
@@ -225,16 +227,18 @@ pub(super) mod waiter {
     pub(in super::super) const CHAIN: usize = 13;
     /// Its large list + 1; 0: the operations are inline.
     pub(in super::super) const LARGE: usize = 14;
-    /// Non-zero: it is a request that nobody has served yet (combining); [`ITS_TURN`](super::super::sleep::ITS_TURN): its thread is
-    /// to see to that.
+    /// Non-zero: it is a request that nobody has served yet (combining);
+    /// [`ITS_TURN`](super::super::sleep::ITS_TURN): its thread is to see to that.
     pub(in super::super) const ASKED: usize = 15;
-    /// In the first of each [`GROUP`]: on which the threads of the group sleep; changes whenever one of them is to wake.
+    /// In the first of each [`GROUP`]: on which the threads of the group sleep; changes whenever one of them
+    /// is to wake.
     pub(in super::super) const CHANNEL: usize = 16;
     /// So many records are a group, each with a bit of its own.
     pub(in super::super) const GROUP: u32 = 32;
     /// Where its thread ran when it came: [`Host::place`](super::super::Host::place).
     pub(in super::super) const PLACE: usize = 17;
-    /// Which others of its group its thread wakes when it has been told its result, as bits: it is their *delegate*.
+    /// Which others of its group its thread wakes when it has been told its result, as bits: it is their
+    /// *delegate*.
     pub(in super::super) const DUTY: usize = 18;
     /// Another delegate that it wakes as well, + 1.
     pub(in super::super) const NEXT_DELEGATE: usize = 19;

@@ -7,15 +7,15 @@
 //!  bit  31       somebody may sleep for it
 //! ```
 //!
-//! All in one word, so that there is no instruction at which a signal handler could find its own thread to hold the lock and
-//! not be told so: it is refused instead of waiting for itself.
+//! All in one word, so that there is no instruction at which a signal handler could find its own thread to
+//! hold the lock and not be told so: it is refused instead of waiting for itself.
 //!
-//! Its critical sections are short, except where many sleepers are looked through, and whoever holds it may be preempted
-//! or killed: so one who wants it spins for a while, then looks whether the holder's process is gone, and then sleeps
-//! for [`LOOK_NS`] at most. A free lock belongs to whoever takes it.
+//! Its critical sections are short, except where many sleepers are looked through, and whoever holds it may
+//! be preempted or killed: so one who wants it spins for a while, then looks whether the holder's process is
+//! gone, and then sleeps for [`LOOK_NS`] at most. A free lock belongs to whoever takes it.
 //!
-//! Releases are exchanges, so that the one that clears [`CONTENDED`] sees it. A releaser that is killed before its
-//! wake-up delays the sleeper until it looks.
+//! Releases are exchanges, so that the one that clears [`CONTENDED`] sees it. A releaser that is killed
+//! before its wake-up delays the sleeper until it looks.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -87,8 +87,8 @@ impl<H: Host> Array<'_, H> {
                     return Some(locked);
                 }
             } else if lock.compare_exchange(seen, seen | REQUESTED, AcqRel, Relaxed).is_ok() {
-                // Release: the holder that clears the bit sees the request. Also if somebody had set the bit already: only a
-                // write of our own to this word comes before the holder's exchange for sure.
+                // Release: the holder that clears the bit sees the request. Also if somebody had set the bit
+                // already: only a write of our own to this word comes before the holder's exchange for sure.
                 return None;
             }
         }
@@ -100,9 +100,9 @@ impl<H: Host> Array<'_, H> {
         owner != 0 && H::owner_died(owner - 1)
     }
 
-    /// The calling process has replaced its program (exec): nothing of the old one runs any more, and the adjustments stay. Takes
-    /// the lock if a thread of the old program held it, and drops its sleepers. To be called before any other use of the
-    /// array by the new program.
+    /// The calling process has replaced its program (exec): nothing of the old one runs any more, and the
+    /// adjustments stay. Takes the lock if a thread of the old program held it, and drops its sleepers. To be
+    /// called before any other use of the array by the new program.
     ///
     /// # Errors
     /// As [`Array::reap`].
@@ -225,7 +225,8 @@ impl<'a, H: Host> Locked<'a, H> {
         Self { array, me, mark: (me.slot + 1) | thread, first: Cell::new(0), last: Cell::new(0) }
     }
 
-    /// Whether the lock, with this word, is held by the very thread that wants it: the caller is a signal handler.
+    /// Whether the lock, with this word, is held by the very thread that wants it: the caller is a signal
+    /// handler.
     fn is_mine(&self, seen: u32) -> bool {
         self.mark & THREAD != 0 && seen & (OWNER | THREAD) == self.mark
     }
@@ -246,7 +247,8 @@ impl<'a, H: Host> Locked<'a, H> {
         self.array.at(offset)
     }
 
-    /// The sleeper is in no list any more, and that is committed: it will be woken to find `RESULT` as its state.
+    /// The sleeper is in no list any more, and that is committed: it will be woken to find `RESULT` as its
+    /// state.
     pub(super) fn will_wake(&self, index: u32) {
         self.array.add_wide(WAKES, 1);
         let record = self.array.waiter(index);
@@ -269,8 +271,8 @@ impl<'a, H: Host> Locked<'a, H> {
         false
     }
 
-    /// Releases the lock and then wakes whom this critical section let proceed. Serves requests first, and those that
-    /// came meanwhile afterwards, unless another holder will.
+    /// Releases the lock and then wakes whom this critical section let proceed. Serves requests first, and
+    /// those that came meanwhile afterwards, unless another holder will.
     #[inline]
     pub(super) fn release(self) {
         // Requests are those of this scheme only.
@@ -309,7 +311,8 @@ impl<'a, H: Host> Locked<'a, H> {
             self.wake_all();
         }
         let lock = self.at(self.array.layout.lock);
-        // Release: partner of the acquire in `attempt`. Acquire: of the release with which a request is announced.
+        // Release: partner of the acquire in `attempt`. Acquire: of the release with which a request is
+        // announced.
         let seen = lock.swap(0, AcqRel);
         if seen & CONTENDED != 0 {
             H::wake_shared(lock, 1);
@@ -320,8 +323,9 @@ impl<'a, H: Host> Locked<'a, H> {
         seen & REQUESTED != 0
     }
 
-    /// Wakes whom this critical section let proceed: tells each its result, and then wakes those of a group together, since it is
-    /// the calls that cost. Of those elsewhere it wakes one, their delegate, who wakes the others.
+    /// Wakes whom this critical section let proceed: tells each its result, and then wakes those of a group
+    /// together, since it is the calls that cost. Of those elsewhere it wakes one, their delegate, who wakes
+    /// the others.
     #[inline(never)]
     fn wake_all(&self) {
         let mut calls = Calls::new(self.array);
@@ -476,8 +480,8 @@ impl<H: Host> Array<'_, H> {
     pub(super) fn wake(&self, groups: &[(usize, u32)]) {
         for &(channel, bits) in groups {
             let channel = self.at(channel);
-            // Release: a sleeper that sees the new value sees what it was told. One that saw the old one either sleeps by now, and
-            // is woken, or is not let sleep.
+            // Release: a sleeper that sees the new value sees what it was told. One that saw the old one
+            // either sleeps by now, and is woken, or is not let sleep.
             channel.fetch_add(1, Release);
             H::wake_shared_as(channel, bits);
         }

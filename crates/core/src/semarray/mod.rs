@@ -1,28 +1,32 @@
 //! Semaphore arrays with System V semantics, in memory that processes share.
 //!
-//! The semantics are those of `semop(2)` and `semctl(2)`: up to 500 operations on one array are applied all or none, a
-//! caller sleeps until they can be, and adjustments undo what a process did when it ends. What is done differently
-//! from before is what Manfred Spraul's series of 2010 changed in Linux ("ipc/sem.c: Optimization for reducing spinlock
-//! contention"), and more: one linear pass over those who may proceed, the woken collected under the lock and woken after it,
-//! and the lock on a cache line of its own. [`Scheme::Before`] is without these, for comparison.
+//! The semantics are those of `semop(2)` and `semctl(2)`: up to 500 operations on one array are applied all
+//! or none, a caller sleeps until they can be, and adjustments undo what a process did when it ends. What is
+//! done differently from before is what Manfred Spraul's series of 2010 changed in Linux ("ipc/sem.c:
+//! Optimization for reducing spinlock contention"), and more: one linear pass over those who may proceed, the
+//! woken collected under the lock and woken after it, and the lock on a cache line of its own.
+//! [`Scheme::Before`] is without these, for comparison.
 //!
-//! An array is a slice of words ([`Layout`]), addressed by offset, so that every process may map it where it likes.
-//! Everything in it is changed under the array's lock, whose word names the process that holds it.
+//! An array is a slice of words ([`Layout`]), addressed by offset, so that every process may map it where it
+//! likes. Everything in it is changed under the array's lock, whose word names the process that holds it.
 //!
 //! # Invariants
 //!
-//! * JOURNAL: whoever holds the lock writes down the old value of each word before changing it, and clears the journal's length
-//!   to commit. At every instruction either the length is 0 and the array is whole, or rolling back makes it so.
-//! * TAKE OVER: a lock held by a process that is gone is taken by compare-and-swap from that process's mark, by one; which
-//!   rolls back first. Rolling back writes the same values however often it is begun.
-//! * RUNNABLE: with the lock free, no sleeper's operations can be applied. Whoever makes some applicable applies them before
-//!   releasing the lock; whoever takes over tries all.
-//! * ONE WAKER: a sleeper in no list with a result has one waker, which sets its state after releasing the lock. Its thread
-//!   leaves the record alone until then, or until the waker's process is gone.
-//! * LOOKING: sleepers look at the array at intervals, so a death between commit and wake-up delays them and loses nothing.
+//! * JOURNAL: whoever holds the lock writes down the old value of each word before changing it, and clears
+//!   the journal's length to commit. At every instruction either the length is 0 and the array is whole, or
+//!   rolling back makes it so.
+//! * TAKE OVER: a lock held by a process that is gone is taken by compare-and-swap from that process's mark,
+//!   by one; which rolls back first. Rolling back writes the same values however often it is begun.
+//! * RUNNABLE: with the lock free, no sleeper's operations can be applied. Whoever makes some applicable
+//!   applies them before releasing the lock; whoever takes over tries all.
+//! * ONE WAKER: a sleeper in no list with a result has one waker, which sets its state after releasing the
+//!   lock. Its thread leaves the record alone until then, or until the waker's process is gone.
+//! * LOOKING: sleepers look at the array at intervals, so a death between commit and wake-up delays them and
+//!   loses nothing.
 //!
-//! No weak ordering is needed for what a killed process wrote: it is gone only when the kernel says so, after its last store.
-//! What must not happen is that the compiler exchanges its stores; hence the releases in the journal.
+//! No weak ordering is needed for what a killed process wrote: it is gone only when the kernel says so, after
+//! its last store. What must not happen is that the compiler exchanges its stores; hence the releases in the
+//! journal.
 //!
 //! Proof: docs/SEMAPHORES.md
 //! Models: crates/model/tests/models/semarray.rs, crates/model/tests/semarray
@@ -84,7 +88,8 @@ pub enum Error {
     WouldBlock,
     /// The array was removed while the caller slept (EIDRM).
     Removed,
-    /// A signal handler ran (EINTR); or the caller is a handler that interrupted a call of its own thread on this array.
+    /// A signal handler ran (EINTR); or the caller is a handler that interrupted a call of its own thread on
+    /// this array.
     Interrupted,
     /// A value or an adjustment would leave its range (ERANGE).
     Range,
@@ -98,8 +103,8 @@ pub enum Error {
     Invalid,
 }
 
-/// How an array works. Users choose it (`POUNDLOCK_SEMAPHORES=ours,combining`), and every process that opens an array must be
-/// able to work as its maker chose.
+/// How an array works. Users choose it (`POUNDLOCK_SEMAPHORES=ours,combining`), and every process that opens
+/// an array must be able to work as its maker chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Scheme {
@@ -203,8 +208,8 @@ impl<H: Host> Clone for Array<'_, H> {
 impl<H: Host> Copy for Array<'_, H> {}
 
 impl<'a, H: Host> Array<'a, H> {
-    /// Makes an array of `semaphores` zeros (1 to [`MOST_SEMAPHORES`]) in memory of [`Layout::words`] words, whose
-    /// [`Layout::initial`] ones are there, and zero; nobody else uses it yet.
+    /// Makes an array of `semaphores` zeros (1 to [`MOST_SEMAPHORES`]) in memory of [`Layout::words`] words,
+    /// whose [`Layout::initial`] ones are there, and zero; nobody else uses it yet.
     ///
     /// `None`: the number or the length does not fit.
     pub fn format(
@@ -266,15 +271,16 @@ impl<'a, H: Host> Array<'a, H> {
         self.scheme
     }
 
-    /// Applies the operations, all or none, and sleeps until that is possible: for `patience` nanoseconds, or for as long as
-    /// it takes. First come, first served among those who can be.
+    /// Applies the operations, all or none, and sleeps until that is possible: for `patience` nanoseconds, or
+    /// for as long as it takes. First come, first served among those who can be.
     ///
     /// What an operation that changes a semaphore did happens before the return of those that it let proceed.
-    /// Not async-signal-safe with respect to itself: a handler that interrupted the same thread in a call on the same
-    /// array may get [`Error::Interrupted`] at once.
+    /// Not async-signal-safe with respect to itself: a handler that interrupted the same thread in a call on
+    /// the same array may get [`Error::Interrupted`] at once.
     ///
     /// # Errors
-    /// All but [`Error::Invalid`], which is returned for no operations at all or more than [`MOST_OPERATIONS`].
+    /// All but [`Error::Invalid`], which is returned for no operations at all or more than
+    /// [`MOST_OPERATIONS`].
     pub fn operate(&self, operations: &[Op], patience: Option<u64>) -> Result<(), Error> {
         if operations.is_empty() || operations.len() > MOST_OPERATIONS {
             return Err(Error::Invalid);
@@ -289,8 +295,8 @@ impl<'a, H: Host> Array<'a, H> {
         self.operate_locked(locked, operations, patience)
     }
 
-    /// Calls `each` with every semaphore's number and value, at one moment: under the lock, so it must be short and not use the
-    /// array.
+    /// Calls `each` with every semaphore's number and value, at one moment: under the lock, so it must be
+    /// short and not use the array.
     ///
     /// # Errors
     /// [`Error::Gone`], [`Error::NoSpace`], [`Error::Interrupted`].
@@ -353,7 +359,8 @@ impl<'a, H: Host> Array<'a, H> {
         })
     }
 
-    /// Sets every semaphore to what `value` says for its number, and forgets all adjustments. `value` is called under the lock.
+    /// Sets every semaphore to what `value` says for its number, and forgets all adjustments. `value` is
+    /// called under the lock.
     ///
     /// # Errors
     /// [`Error::Range`] if a value is above [`MOST_VALUE`]; then nothing is set. And those of [`Array::values`].
@@ -413,7 +420,8 @@ impl<'a, H: Host> Array<'a, H> {
         Times { operated: self.load_wide(layout::OPERATED), changed: self.load_wide(layout::CHANGED) }
     }
 
-    /// Removes the array: every sleeper wakes and finds it gone. The memory stays until nobody uses it any more.
+    /// Removes the array: every sleeper wakes and finds it gone. The memory stays until nobody uses it any
+    /// more.
     ///
     /// # Errors
     /// Those of [`Array::values`].
@@ -453,8 +461,8 @@ impl<'a, H: Host> Array<'a, H> {
         self.at(layout::SLEEPERS).load(Relaxed)
     }
 
-    /// That process is gone: drops its sleepers, applies its adjustments, and takes the lock from it. Harmless if there is
-    /// nothing to do, or if somebody has done it; also on a removed array.
+    /// That process is gone: drops its sleepers, applies its adjustments, and takes the lock from it.
+    /// Harmless if there is nothing to do, or if somebody has done it; also on a removed array.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Interrupted`]: nothing was done.
@@ -465,8 +473,8 @@ impl<'a, H: Host> Array<'a, H> {
         Ok(())
     }
 
-    /// The calling process ends in order: applies its adjustments now. Not if threads of it sleep here, which end with it and
-    /// are to get nothing of what it gives back: then it is left to be found gone.
+    /// The calling process ends in order: applies its adjustments now. Not if threads of it sleep here, which
+    /// end with it and are to get nothing of what it gives back: then it is left to be found gone.
     ///
     /// # Errors
     /// As [`Array::reap`].
@@ -500,8 +508,8 @@ impl<'a, H: Host> Array<'a, H> {
         result
     }
 
-    /// The word there. An offset beyond the end, which only somebody who overwrote the array can have caused, is another
-    /// word of it.
+    /// The word there. An offset beyond the end, which only somebody who overwrote the array can have caused,
+    /// is another word of it.
     #[inline(always)]
     fn at(&self, offset: usize) -> &Word<H> {
         let offset = if offset < self.words.len() { offset } else { layout::LARGE_HIGH };

@@ -7,10 +7,11 @@
 //! | several, one of which changes something | the list of all | [`MULTIPLE`] |
 //! | several that all wait for zero | the array's list of constants | [`CONSTANT`] |
 //!
-//! All lists are in the order of coming. When a semaphore is raised and nobody has several operations, one pass over its
-//! takers is enough: a taker that proceeds only lowers it, which helps nobody but those that wait for zero. With several
-//! operations the list of all is walked in its order, so that first come is first served across semaphores; and walked
-//! again only after a sleeper has proceeded that raised something, or made something zero.
+//! All lists are in the order of coming. When a semaphore is raised and nobody has several operations, one
+//! pass over its takers is enough: a taker that proceeds only lowers it, which helps nobody but those that
+//! wait for zero. With several operations the list of all is walked in its order, so that first come is first
+//! served across semaphores; and walked again only after a sleeper has proceeded that raised something, or
+//! made something zero.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -69,7 +70,8 @@ pub(super) trait Operations: Copy {
     fn change(self) -> bool {
         self.all().any(|operation| operation.change != 0)
     }
-    /// Whether they may proceed, or fail, because a value falls: one of them waits for zero, or must not wait at all.
+    /// Whether they may proceed, or fail, because a value falls: one of them waits for zero, or must not wait
+    /// at all.
     fn heed_falls(self) -> bool {
         self.all().any(|operation| operation.change == 0 || operation.flags & Op::NOWAIT != 0)
     }
@@ -191,8 +193,8 @@ impl<H: Host> Array<'_, H> {
     pub(super) fn free(&self, record: usize) {
         let large = self.at(record + waiter::LARGE).load(Relaxed);
         if large != 0 {
-            // Only its own: one that was killed before it wrote down its list has that of the record's last owner, which
-            // may be somebody else's by now.
+            // Only its own: one that was killed before it wrote down its list has that of the record's last
+            // owner, which may be somebody else's by now.
             let owner = self.at(record + waiter::OWNER).load(Relaxed);
             let _ = self.at(self.large_list(large - 1)).compare_exchange(owner, 0, Release, Relaxed);
         }
@@ -200,8 +202,8 @@ impl<H: Host> Array<'_, H> {
         self.at(record + waiter::OWNER).store(0, Release);
     }
 
-    /// Claims a record of a pool for a process, by compare-and-swap: also without the lock. Looks at so many from `start`
-    /// on, and takes a new one if those are in use.
+    /// Claims a record of a pool for a process, by compare-and-swap: also without the lock. Looks at so many
+    /// from `start` on, and takes a new one if those are in use.
     fn claim(&self, pool: &Pool, owner: u32, start: u32, looks: usize) -> Option<u32> {
         let claimed = |index: usize| {
             let word = self.at(pool.first + index * pool.size + pool.owner);
@@ -238,8 +240,9 @@ impl<H: Host> Array<'_, H> {
     /// If the process is killed on the way, the record is found by its owner.
     pub(super) fn record(&self, operations: impl Operations, slot: u32, process: u32) -> Result<u32, Error> {
         let owner = slot + 1;
-        // In the order of coming: who came together is often woken together, and a group is woken by one call. So that this order
-        // lasts there are more records than sleepers; but not more than twice as many.
+        // In the order of coming: who came together is often woken together, and a group is woken by one
+        // call. So that this order lasts there are more records than sleepers; but not more than twice as
+        // many.
         let pool = self.waiters();
         let [high, sleepers, start] =
             [WAITERS_HIGH, SLEEPERS, NEXT_WAITER].map(|word| self.at(word).load(Relaxed));
@@ -533,7 +536,8 @@ impl<H: Host> Locked<'_, H> {
         self.set(SLEEPERS, self.load(SLEEPERS).wrapping_sub(1));
     }
 
-    /// Ends a sleeper's sleep with this result; commits that together with what was done since the last commit.
+    /// Ends a sleeper's sleep with this result; commits that together with what was done since the last
+    /// commit.
     pub(super) fn complete(&self, index: u32, result: u32) {
         let record = self.array().waiter(index);
         self.dequeue(index);
@@ -555,7 +559,8 @@ impl<H: Host> Locked<'_, H> {
 
     // Who may proceed.
 
-    /// Tries a sleeper, and completes it if its operations can be applied or never can. Returns whether they were applied.
+    /// Tries a sleeper, and completes it if its operations can be applied or never can. Returns whether they
+    /// were applied.
     fn try_sleeper(&self, index: u32) -> bool {
         let record = self.array().waiter(index);
         let owner = self.load(record + waiter::OWNER);
@@ -677,8 +682,9 @@ impl<H: Host> Locked<'_, H> {
             let operations = self.array().operations(record);
             self.settle_zeros(operations);
             let again = self.array().scheme == Scheme::Before
-                // One that takes and then waits for zero proceeds at one value only, which may be a lower one; and one that
-                // must not wait for its second operation fails when a taker that came later has left too little.
+                // One that takes and then waits for zero proceeds at one value only, which may be a lower
+                // one; and one that must not wait for its second operation fails when a taker that came later
+                // has left too little.
                 || self.load(MIXED) != 0
                 || operations.all().any(|operation| operation.change > 0);
             if again {
@@ -713,7 +719,8 @@ impl<H: Host> Locked<'_, H> {
                 .count() as u32
     }
 
-    /// Which operation of a sleeper stands in the way: of one that only waits for zeros, when it was last tried.
+    /// Which operation of a sleeper stands in the way: of one that only waits for zeros, when it was last
+    /// tried.
     fn blocking(&self, record: usize) -> usize {
         let operations = self.array().operations(record);
         if self.load(record + waiter::LISTS) == MULTIPLE {

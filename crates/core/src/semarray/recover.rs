@@ -1,7 +1,7 @@
 //! What processes that are gone have left behind: adjustments to apply, sleepers to drop, values half set.
 //!
-//! Everything here may itself be interrupted for ever at any instruction; the next one continues. Adjustments are applied
-//! one by one, each with its disappearance from the undo slot in one transaction.
+//! Everything here may itself be interrupted for ever at any instruction; the next one continues. Adjustments
+//! are applied one by one, each with its disappearance from the undo slot in one transaction.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -83,7 +83,8 @@ impl<H: Host> Locked<'_, H> {
             .any(|index| self.load(self.array().waiter(index) + waiter::OWNER) == slot + 1)
     }
 
-    /// The thread of this record is no more. One that was completed is in the chain of its waker, who frees it.
+    /// The thread of this record is no more. One that was completed is in the chain of its waker, who frees
+    /// it.
     fn reap_sleeper(&self, index: u32) {
         self.dequeue(index);
         self.commit();
@@ -91,7 +92,8 @@ impl<H: Host> Locked<'_, H> {
         let waker = self.load(record + waiter::WAKER);
         if self.load(record + waiter::RESULT) != SLEEPING && waker != 0 && !H::owner_died(waker - 1) {
             let state = self.at(record + waiter::STATE);
-            // Acquire: partner of the release in `Array::wake`, after which the waker leaves the record alone.
+            // Acquire: partner of the release in `Array::wake`, after which the waker leaves the record
+            // alone.
             match state.compare_exchange(SLEEPING, ORPHANED, AcqRel, Acquire) {
                 Ok(_) | Err(ORPHANED) => return,
                 Err(_) => {}
@@ -103,7 +105,8 @@ impl<H: Host> Locked<'_, H> {
     /// A sleeper was completed by somebody who died before waking it: this holder wakes it instead.
     pub(super) fn adopt(&self, index: u32) {
         let record = self.array().waiter(index);
-        // Acquire: partner of the release in `Array::record`, so that the result is not one of the record's last use.
+        // Acquire: partner of the release in `Array::record`, so that the result is not one of the record's
+        // last use.
         if self.at(record + waiter::STATE).load(Acquire) == SLEEPING
             && self.load(record + waiter::LISTS) == 0
             && self.load(record + waiter::RESULT) != SLEEPING
@@ -115,7 +118,8 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// A process ends: undoes what it wanted undone, gives its undo slot back, and lets those proceed who can.
+    /// A process ends: undoes what it wanted undone, gives its undo slot back, and lets those proceed who
+    /// can.
     pub(super) fn apply_adjustments(&self, slot: u32) {
         if self.undo_of(slot).is_some() {
             // Nobody is to see half of them.
@@ -125,7 +129,8 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// Applies the adjustments of the process that is [`LEAVING`]. However often it is begun, the result is the same.
+    /// Applies the adjustments of the process that is [`LEAVING`]. However often it is begun, the result is
+    /// the same.
     pub(super) fn adjust_all(&self) {
         let Some(slot) = self.load(LEAVING).checked_sub(1) else { return };
         if let Some(index) = self.undo_of(slot) {

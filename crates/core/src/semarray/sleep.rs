@@ -10,19 +10,20 @@
 //!  SLEEPING   none    SLEEPING    being written; with `ASKED`, a request
 //! ```
 //!
-//! A thread takes its result from the state. If its patience ends, or a signal handler runs, it takes itself out of the lists
-//! under the lock; if it is in none, it was completed and waits for its waker.
+//! A thread takes its result from the state. If its patience ends, or a signal handler runs, it takes itself
+//! out of the lists under the lock; if it is in none, it was completed and waits for its waker.
 //!
 //! # Looking
 //!
-//! Nobody tells a sleeper that a process was killed. So each looks now and then whether the lock's holder is gone, or its waker, or
-//! somebody with adjustments. A timer for each sleep costs as much as all the rest of it in user space, so one
-//! sleeper of a process looks for the others, the *sentinel*:
+//! Nobody tells a sleeper that a process was killed. So each looks now and then whether the lock's holder is
+//! gone, or its waker, or somebody with adjustments. A timer for each sleep costs as much as all the rest of
+//! it in user space, so one sleeper of a process looks for the others, the *sentinel*:
 //!
-//! * SENTINEL: a sleeper that never looks is of the sentinel's process. For the sentinel is made and changed under the lock: whoever
-//!   goes to sleep becomes it if there is none, and when it leaves it names another of its process, as long as one is in a list.
-//!   If it dies, so do those that rely on it.
-//! * Sleepers of other processes look for themselves, and the first that sleeps after the sentinel's process is gone is the next one.
+//! * SENTINEL: a sleeper that never looks is of the sentinel's process. For the sentinel is made and changed
+//!   under the lock: whoever goes to sleep becomes it if there is none, and when it leaves it names another
+//!   of its process, as long as one is in a list. If it dies, so do those that rely on it.
+//! * Sleepers of other processes look for themselves, and the first that sleeps after the sentinel's process
+//!   is gone is the next one.
 //! * Once adjustments have been used on the array, the sentinel looks more often.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -120,7 +121,8 @@ impl<H: Host> Array<'_, H> {
         // Once it has been completed, nothing stops it from taking its result.
         let mut completed = false;
         loop {
-            // Acquire: partner of the release in `Array::wake`. Before the state: if that is old, so is this, or the sleep ends.
+            // Acquire: partner of the release in `Array::wake`. Before the state: if that is old, so is this,
+            // or the sleep ends.
             let seen = channel.load(Acquire);
             // Acquire: partner of the release in `Array::tell`.
             let result = state.load(Acquire);
@@ -166,8 +168,8 @@ impl<H: Host> Array<'_, H> {
         }
     }
 
-    /// Acquires the lock for a thread that has a record in the array. It cannot hold the lock, so the only reason to
-    /// fail is one that passes.
+    /// Acquires the lock for a thread that has a record in the array. It cannot hold the lock, so the only
+    /// reason to fail is one that passes.
     fn lock_again(&self) -> Locked<'_, H> {
         let mut round = 0;
         loop {
@@ -201,7 +203,8 @@ impl<H: Host> Array<'_, H> {
         true
     }
 
-    /// Looks whether somebody's death is in the way of this sleeper; as the sentinel, also of the others of its process.
+    /// Looks whether somebody's death is in the way of this sleeper; as the sentinel, also of the others of
+    /// its process.
     #[cold]
     fn look(&self, index: u32) {
         let word = |at| self.at(at).load(Relaxed);
@@ -241,7 +244,8 @@ impl<H: Host> Array<'_, H> {
         (0..self.at(WAITERS_HIGH).load(Relaxed)).filter(move |other| owner(*other) == own)
     }
 
-    /// Wakes those of the same process that have been told their results: if their waker died after that, nobody else does.
+    /// Wakes those of the same process that have been told their results: if their waker died after that,
+    /// nobody else does.
     fn wake_the_told(&self, index: u32) {
         let word = |other: u32, at| self.at(self.waiter(other) + at).load(Relaxed);
         self.siblings(index)
@@ -260,8 +264,8 @@ impl<H: Host> Array<'_, H> {
             && word(waiter::WAKER).checked_sub(1).is_some_and(H::owner_died)
     }
 
-    /// How long this sleeper sleeps before it looks. SENTINEL: without end if the sentinel is of its own process and a signal
-    /// handler ends such a wait as well.
+    /// How long this sleeper sleeps before it looks. SENTINEL: without end if the sentinel is of its own
+    /// process and a signal handler ends such a wait as well.
     fn look_interval(&self, index: u32) -> u64 {
         let word = |at| self.at(at).load(Relaxed);
         let owner = |index: u32| word(self.waiter(index) + waiter::OWNER);
@@ -278,12 +282,14 @@ impl<H: Host> Array<'_, H> {
         }
     }
 
-    /// A sleeper that is in no list any more leaves. SENTINEL: if it was the sentinel, another is, of the same process if one sleeps:
-    /// one that is in a list, or else one that was completed and may have lost its waker.
+    /// A sleeper that is in no list any more leaves. SENTINEL: if it was the sentinel, another is, of the
+    /// same process if one sleeps: one that is in a list, or else one that was completed and may have lost
+    /// its waker.
     fn pass_the_sentinel_on(&self, index: u32) {
         let sentinel = self.at(SENTINEL);
-        // A read-modify-write, acquire and release, as is the one below. Either this one comes later and sees that it was named, or
-        // it comes first, and then whoever names it sees that it has been told its result, and names another.
+        // A read-modify-write, acquire and release, as is the one below. Either this one comes later and sees
+        // that it was named, or it comes first, and then whoever names it sees that it has been told its
+        // result, and names another.
         if sentinel.fetch_add(0, AcqRel) != index + 1 {
             return;
         }
@@ -318,7 +324,8 @@ impl<H: Host> Array<'_, H> {
         }
     }
 
-    /// Makes every sleeper look how long it may sleep: the answer of [`Host::interrupts`] is another than it was.
+    /// Makes every sleeper look how long it may sleep: the answer of [`Host::interrupts`] is another than it
+    /// was.
     pub fn rouse(&self) {
         for index in (0..self.at(WAITERS_HIGH).load(Relaxed)).step_by(waiter::GROUP as usize) {
             self.wake(&[(self.channel(index).0, u32::MAX)]);
@@ -352,13 +359,14 @@ impl<H: Host> Array<'_, H> {
         self.sleep(index, patience)
     }
 
-    /// Leaves the requests to the thread of one of them. It sees that before it sleeps, or else its channel's change. If it dies
-    /// first, those who ask look.
+    /// Leaves the requests to the thread of one of them. It sees that before it sleeps, or else its channel's
+    /// change. If it dies first, those who ask look.
     pub(super) fn pass_the_service_on(&self) {
         // Acquire: partner of the release with which it was pushed.
         if let Some(newest) = self.at(REQUESTS).load(Acquire).checked_sub(1) {
             let asked = self.at(self.waiter(newest) + waiter::ASKED);
-            // It may have been served meanwhile, and even be another call's request by now, which can do this as well.
+            // It may have been served meanwhile, and even be another call's request by now, which can do this
+            // as well.
             if asked.compare_exchange(REQUEST, ITS_TURN, Relaxed, Relaxed).is_ok() {
                 self.wake(&[self.channel(newest)]);
             }
@@ -424,8 +432,8 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// Serves the requests, the oldest first. Each stays in the list until all are served, so that none is lost if this process
-    /// dies; those that were served are known by their cleared `ASKED`.
+    /// Serves the requests, the oldest first. Each stays in the list until all are served, so that none is
+    /// lost if this process dies; those that were served are known by their cleared `ASKED`.
     pub(super) fn drain(&self) {
         if self.array().scheme != Scheme::Combining {
             return;
@@ -437,11 +445,13 @@ impl<H: Host> Locked<'_, H> {
             if newest == 0 {
                 return;
             }
-            // From the newest to the oldest, noting the way back in a link that a record in no list does not need.
+            // From the newest to the oldest, noting the way back in a link that a record in no list does not
+            // need.
             let (mut at, mut newer) = (newest, 0);
             while at != 0 {
                 let record = self.array().waiter(at - 1);
-                // Served by a holder that died, and so are all older ones; its links may be in use for something else.
+                // Served by a holder that died, and so are all older ones; its links may be in use for
+                // something else.
                 if self.load(record + waiter::ASKED) == 0 {
                     break;
                 }

@@ -1,9 +1,9 @@
 //! Processes that are killed before each of their steps in turn.
 //!
-//! A scenario leads to a call by the victim, which is killed before its first step, its second, and so on to its last.
-//! Afterwards the array must be what it was before the call or what it is after it, with the victim's adjustments
-//! applied and its sleepers gone; nobody who could proceed may be left asleep; and no record may be left over. Those
-//! who come to the rescue are killed in the same way.
+//! A scenario leads to a call by the victim, which is killed before its first step, its second, and so on to
+//! its last. Afterwards the array must be what it was before the call or what it is after it, with the
+//! victim's adjustments applied and its sleepers gone; nobody who could proceed may be left asleep; and no
+//! record may be left over. Those who come to the rescue are killed in the same way.
 
 use std::collections::BTreeSet;
 
@@ -119,8 +119,8 @@ impl Course {
     }
 }
 
-/// All that may be if these processes die, in any order, after some calls. If the victim runs another program, it loses
-/// its sleepers only.
+/// All that may be if these processes die, in any order, after some calls. If the victim runs another
+/// program, it loses its sleepers only.
 fn deaths(model: &Model, processes: &[ProcessNumber], rescue: Rescue) -> BTreeSet<Model> {
     if processes.is_empty() {
         return BTreeSet::from([model.clone()]);
@@ -363,265 +363,129 @@ fn note(scenario: &Scenario, scheme: Scheme, step: u64, without: Option<usize>, 
     });
 }
 
-fn one(num: usize, change: i32) -> Call {
-    Call::Operate(vec![operation(num, change)], None)
+/// An operation as it is written below: a semaphore, what is added to it, and perhaps `!` (undo) and `~`
+/// (does not wait).
+fn parse_operation(text: &str) -> Operation {
+    let plain = text.trim_end_matches(['!', '~']);
+    let (num, change) = plain.split_at(plain.find(['+', '-']).expect("a change"));
+    Operation {
+        no_wait: text.contains('~'),
+        undo: text.contains('!'),
+        ..operation(num.parse().expect("a number"), change.parse().expect("a number"))
+    }
 }
 
-fn one_undo(num: usize, change: i32) -> Call {
-    Call::Operate(vec![undo(num, change)], None)
+/// A call as it is written below: operations, perhaps with a limit of nanoseconds, or a word for another
+/// call.
+fn parse_call(text: &str) -> Call {
+    let (text, limit) = text.split_once(" for ").map_or((text, None), |(text, limit)| (text, Some(limit)));
+    let words: Vec<&str> = text.split(' ').collect();
+    let number = |word: &str| word.parse::<i32>().expect("a number");
+    match words[0] {
+        "set" => Call::SetValue(number(words[1]) as usize, number(words[2])),
+        "set-all" => Call::SetValues(words[1..].iter().copied().map(number).collect()),
+        "own" => Call::Set,
+        "remove" => Call::Remove,
+        "leave" => Call::Leave,
+        "reap" => Call::Reap(number(words[1]) as ProcessNumber),
+        _ => Call::Operate(
+            words.into_iter().map(parse_operation).collect(),
+            limit.map(|limit| limit.parse().expect("nanoseconds")),
+        ),
+    }
 }
 
-fn several(changes: &[(usize, i32)]) -> Call {
-    Call::Operate(changes.iter().map(|(num, change)| operation(*num, *change)).collect(), None)
+/// Somebody's call: the process, a colon, and the call.
+fn parse_others(text: &str) -> (ProcessNumber, Call) {
+    let (process, call) = text.split_once(": ").expect("a process and its call");
+    (process.parse().expect("a process"), parse_call(call))
 }
 
-fn several_undo(changes: &[(usize, i32)]) -> Call {
-    Call::Operate(changes.iter().map(|(num, change)| undo(*num, *change)).collect(), None)
-}
+/// Name, calls before it, the victim's call, and what happens then: processes that are dead already, or what
+/// befalls a victim that sleeps.
+type Row = (&'static str, &'static str, &'static str, &'static str);
+
+#[rustfmt::skip]
+const SCENARIOS: &[Row] = &[
+    // Operations that disturb nobody.
+    ("give", "", "0+2", ""),
+    ("take", "1: 0+2", "0-1", ""),
+    ("zero already", "", "0+0", ""),
+    ("several", "1: 1+3", "0+1 1-2 2+3 0-1", ""),
+    ("none of several", "1: 1+3", "0+1 1-2 2-3~", ""),
+    ("out of range", "1: 0+32767", "1+1 0+1", ""),
+    // Adjustments.
+    ("first adjustment", "", "0+2!", ""),
+    ("another adjustment", "0: 0+2!", "1+2!", ""),
+    ("same adjustment", "0: 0+2!", "0+3!", ""),
+    ("no more adjustments", "0: 0+2!", "0-2!", ""),
+    ("adjustments among others'", "1: 0+2!; 2: 0+2!; 0: 1+1!; 3: 0+3!", "1-1! 0-1! 2+2!", ""),
+    ("an adjustment that wakes", "0: 0+2; 0: 0-2!; 1: 0-1", "1+1", ""),
+    // Waking those who wait for one thing.
+    ("wake one", "1: 0-1", "0+1", ""),
+    ("wake one who adjusts", "1: 0-1!", "0+1", ""),
+    ("wake several", "1: 0-1; 2: 0-2; 3: 0-1!; 4: 0-1", "0+3!", ""),
+    ("wake at several", "1: 0-1; 2: 1-1; 3: 2-1; 4: 2-1", "2+1 1+1 0+1", ""),
+    ("wake a second one", "1: 0-3; 2: 0-2; 3: 0-2", "0+2", ""),
+    ("wake for zero", "1: 0+1; 2: 0+0; 3: 0+0; 4: 1+0", "0-1", ""),
+    ("wake for zero in passing", "1: 0-1; 2: 1+1; 3: 0+0", "0+1", ""),
+    ("a thread of its own", "0: 0-1!; 1: 0-1; 0: 1-1", "0+2 1+1", ""),
+    // Waking those who wait for several things.
+    ("wake several things", "1: 0+1; 2: 0-1 1-1", "1+1", ""),
+    ("wake a chain", "1: 0-1 1+1; 2: 1-1! 2+1!; 3: 2-1; 4: 2+0 1+0 0+0; 5: 0+0", "0+1", ""),
+    ("wake in the order of coming", "1: 0-2; 2: 0-1 1-1; 3: 0-1; 4: 1-1", "0+2 1+1", ""),
+    ("wake an earlier one again", "1: 0-2; 2: 1-1 0+1; 3: 1-1", "1+1 0+1", ""),
+    ("wake one who finds no room", "1: 0-1 1+32767; 2: 0-1; 3: 1+1", "0+1", ""),
+    ("wake one with many operations", "1: 0+1 1+1 2+1 0+1 1+1 2+1 0+1 1+1 2+1 2-4", "2+1", ""),
+    // Sleeping.
+    ("sleep", "", "0-1", "1: 0+1"),
+    ("sleep and adjust", "", "0-1!", "1: 0+2"),
+    ("sleep behind others", "1: 0-1; 2: 0-2", "0-3", "1: 0+6"),
+    ("sleep for zero", "1: 0+1", "0+0", "1: 0-1"),
+    ("sleep for several things", "1: 0-1; 2: 1-1 2-1", "0-1! 1-1! 2+2!", "1: 0+2 1+1"),
+    ("sleep for several zeros", "1: 1+1 2+1", "0+0 1+0 2+0", "1: 1-1 2-1"),
+    ("sleep with many operations", "", "0+1 1+1 2+1 0+1 1+1 2+1 0+1 1+1 2+1 2-4", "1: 2+1"),
+    ("sleep in vain", "1: 0+1!", "0-2! for 30000000", "time 2000000000"),
+    ("be interrupted", "1: 0-2", "0-1 1-1", "interrupt"),
+    ("sleep, and it is removed", "1: 0-1", "0-1", "1: remove"),
+    ("sleep for good", "1: 0+1!", "0-2", ""),
+    // Setting.
+    ("set one", "1: 0+1!; 0: 0+1!; 0: 1+1!; 2: 0-4; 3: 0+0", "set 0 4", ""),
+    ("set one to zero", "1: 0+1!; 3: 0+0; 2: 0-4", "set 0 0", ""),
+    ("set all", "1: 0+1!; 0: 0+1! 1+2! 2+1!; 2: 0-4; 3: 1-3 2-3; 4: 2+0", "set-all 5 3 3", ""),
+    ("set the owner", "0: 0+1!; 1: 0-2", "own", ""),
+    ("remove", "0: 0+1!; 1: 0-2; 2: 0-2 1-1; 3: 0+0; 0: 0-3", "remove", ""),
+    // Ends.
+    ("leave", "1: 1+1; 0: 0+1! 1-1!; 2: 0+0; 3: 1-1", "leave", ""),
+    ("find one dead", "1: 0+2! 1+1!; 2: 0+0; 3: 1+0", "2+1", "dead 1"),
+    ("find two dead", "1: 0+3; 1: 0-2!; 2: 0-1!; 3: 0-2; 4: 0-1", "2+1", "dead 1 2"),
+    // Between two adjustments it looks as if the sleeper could proceed.
+    ("find half an end", "2: 0+1; 1: 0-1! 1+1!; 3: 0-1 1-1", "2+1", "dead 1"),
+    ("reap one", "1: 0+2! 1+1!; 1: 2-1; 2: 0+0", "reap 1", "dead 1"),
+    ("pass over the dead", "1: 0-1; 2: 0-1; 1: 0-1 1-1", "0+1", "dead 1"),
+    ("pass over the dead among several", "1: 0-1 1-1; 2: 0-1! 1-1!; 3: 0-1", "1+1 0+1", "dead 1"),
+    ("remove among the dead", "1: 0+1!; 1: 0-2; 2: 0-2", "remove", "dead 1"),
+    ("set among the dead", "1: 0+1!; 1: 1-2; 2: 1-1", "set-all 1 1 1", "dead 1"),
+];
 
 fn scenarios() -> Vec<Scenario> {
-    let plain = |name, before: Vec<(ProcessNumber, Call)>, call| Scenario {
-        name,
-        semaphores: 3,
-        before,
-        dead: vec![],
-        call,
-        meanwhile: Meanwhile::Nothing,
+    let scenario = |&(name, before, call, then): &Row| {
+        let before = before.split("; ").filter(|text| !text.is_empty()).map(parse_others).collect();
+        let dead = then.strip_prefix("dead ").into_iter().flat_map(|dead| dead.split(' '));
+        let meanwhile = match then.split_once(' ') {
+            _ if then.is_empty() => Meanwhile::Nothing,
+            None => Meanwhile::Interrupt,
+            Some(("dead", _)) => Meanwhile::Nothing,
+            Some(("time", time)) => Meanwhile::Time(time.parse().expect("nanoseconds")),
+            Some(_) => {
+                let (process, call) = parse_others(then);
+                Meanwhile::Call(process, call)
+            }
+        };
+        let dead = dead.map(|process| process.parse().expect("a process")).collect();
+        Scenario { name, semaphores: 3, before, dead, call: parse_call(call), meanwhile }
     };
-    let asleep = |name, before, call, meanwhile| Scenario { meanwhile, ..plain(name, before, call) };
-    let bereft =
-        |name, before, dead: &[_], call| Scenario { dead: dead.to_vec(), ..plain(name, before, call) };
-    let by_another = |call| Meanwhile::Call(1, call);
-    vec![
-        // Operations that disturb nobody.
-        plain("give", vec![], one(0, 2)),
-        plain("take", vec![(1, one(0, 2))], one(0, -1)),
-        plain("zero already", vec![], one(0, 0)),
-        plain("several", vec![(1, one(1, 3))], several(&[(0, 1), (1, -2), (2, 3), (0, -1)])),
-        plain(
-            "none of several",
-            vec![(1, one(1, 3))],
-            Call::Operate(
-                vec![operation(0, 1), operation(1, -2), Operation { no_wait: true, ..operation(2, -3) }],
-                None,
-            ),
-        ),
-        plain("out of range", vec![(1, one(0, 32_767))], several(&[(1, 1), (0, 1)])),
-        // Adjustments.
-        plain("first adjustment", vec![], one_undo(0, 2)),
-        plain("another adjustment", vec![(0, one_undo(0, 2))], one_undo(1, 2)),
-        plain("same adjustment", vec![(0, one_undo(0, 2))], one_undo(0, 3)),
-        plain("no more adjustments", vec![(0, one_undo(0, 2))], one_undo(0, -2)),
-        plain(
-            "adjustments among others'",
-            vec![(1, one_undo(0, 2)), (2, one_undo(0, 2)), (0, one_undo(1, 1)), (3, one_undo(0, 3))],
-            several_undo(&[(1, -1), (0, -1), (2, 2)]),
-        ),
-        plain(
-            "an adjustment that wakes",
-            vec![(0, one(0, 2)), (0, one_undo(0, -2)), (1, one(0, -1))],
-            one(1, 1),
-        ),
-        // Waking those who wait for one thing.
-        plain("wake one", vec![(1, one(0, -1))], one(0, 1)),
-        plain("wake one who adjusts", vec![(1, one_undo(0, -1))], one(0, 1)),
-        plain(
-            "wake several",
-            vec![(1, one(0, -1)), (2, one(0, -2)), (3, one_undo(0, -1)), (4, one(0, -1))],
-            one_undo(0, 3),
-        ),
-        plain(
-            "wake at several",
-            vec![(1, one(0, -1)), (2, one(1, -1)), (3, one(2, -1)), (4, one(2, -1))],
-            several(&[(2, 1), (1, 1), (0, 1)]),
-        ),
-        plain("wake a second one", vec![(1, one(0, -3)), (2, one(0, -2)), (3, one(0, -2))], one(0, 2)),
-        plain(
-            "wake for zero",
-            vec![(1, one(0, 1)), (2, one(0, 0)), (3, one(0, 0)), (4, one(1, 0))],
-            one(0, -1),
-        ),
-        plain("wake for zero in passing", vec![(1, one(0, -1)), (2, one(1, 1)), (3, one(0, 0))], one(0, 1)),
-        plain(
-            "a thread of its own",
-            vec![(0, one_undo(0, -1)), (1, one(0, -1)), (0, one(1, -1))],
-            several(&[(0, 2), (1, 1)]),
-        ),
-        // Waking those who wait for several things.
-        plain("wake several things", vec![(1, one(0, 1)), (2, several(&[(0, -1), (1, -1)]))], one(1, 1)),
-        plain(
-            "wake a chain",
-            vec![
-                (1, several(&[(0, -1), (1, 1)])),
-                (2, several_undo(&[(1, -1), (2, 1)])),
-                (3, one(2, -1)),
-                (4, several(&[(2, 0), (1, 0), (0, 0)])),
-                (5, one(0, 0)),
-            ],
-            one(0, 1),
-        ),
-        plain(
-            "wake in the order of coming",
-            vec![(1, one(0, -2)), (2, several(&[(0, -1), (1, -1)])), (3, one(0, -1)), (4, one(1, -1))],
-            several(&[(0, 2), (1, 1)]),
-        ),
-        plain(
-            "wake an earlier one again",
-            vec![(1, one(0, -2)), (2, several(&[(1, -1), (0, 1)])), (3, one(1, -1))],
-            several(&[(1, 1), (0, 1)]),
-        ),
-        plain(
-            "wake one who finds no room",
-            vec![(1, several(&[(0, -1), (1, 32_767)])), (2, one(0, -1)), (3, one(1, 1))],
-            one(0, 1),
-        ),
-        plain(
-            "wake one with many operations",
-            vec![(
-                1,
-                several(&[(0, 1), (1, 1), (2, 1), (0, 1), (1, 1), (2, 1), (0, 1), (1, 1), (2, 1), (2, -4)]),
-            )],
-            one(2, 1),
-        ),
-        // Sleeping.
-        asleep("sleep", vec![], one(0, -1), by_another(one(0, 1))),
-        asleep("sleep and adjust", vec![], one_undo(0, -1), by_another(one(0, 2))),
-        asleep(
-            "sleep behind others",
-            vec![(1, one(0, -1)), (2, one(0, -2))],
-            one(0, -3),
-            by_another(one(0, 6)),
-        ),
-        asleep("sleep for zero", vec![(1, one(0, 1))], one(0, 0), by_another(one(0, -1))),
-        asleep(
-            "sleep for several things",
-            vec![(1, one(0, -1)), (2, several(&[(1, -1), (2, -1)]))],
-            several_undo(&[(0, -1), (1, -1), (2, 2)]),
-            by_another(several(&[(0, 2), (1, 1)])),
-        ),
-        asleep(
-            "sleep for several zeros",
-            vec![(1, several(&[(1, 1), (2, 1)]))],
-            several(&[(0, 0), (1, 0), (2, 0)]),
-            by_another(several(&[(1, -1), (2, -1)])),
-        ),
-        asleep(
-            "sleep with many operations",
-            vec![],
-            several(&[(0, 1), (1, 1), (2, 1), (0, 1), (1, 1), (2, 1), (0, 1), (1, 1), (2, 1), (2, -4)]),
-            by_another(one(2, 1)),
-        ),
-        asleep(
-            "sleep in vain",
-            vec![(1, one_undo(0, 1))],
-            Call::Operate(vec![undo(0, -2)], Some(30_000_000)),
-            Meanwhile::Time(2_000_000_000),
-        ),
-        asleep("be interrupted", vec![(1, one(0, -2))], several(&[(0, -1), (1, -1)]), Meanwhile::Interrupt),
-        asleep("sleep, and it is removed", vec![(1, one(0, -1))], one(0, -1), by_another(Call::Remove)),
-        asleep("sleep for good", vec![(1, one_undo(0, 1))], one(0, -2), Meanwhile::Nothing),
-        // Setting.
-        plain(
-            "set one",
-            vec![
-                (1, one_undo(0, 1)),
-                (0, one_undo(0, 1)),
-                (0, one_undo(1, 1)),
-                (2, one(0, -4)),
-                (3, one(0, 0)),
-            ],
-            Call::SetValue(0, 4),
-        ),
-        plain(
-            "set one to zero",
-            vec![(1, one_undo(0, 1)), (3, one(0, 0)), (2, one(0, -4))],
-            Call::SetValue(0, 0),
-        ),
-        plain(
-            "set all",
-            vec![
-                (1, one_undo(0, 1)),
-                (0, several_undo(&[(0, 1), (1, 2), (2, 1)])),
-                (2, one(0, -4)),
-                (3, several(&[(1, -3), (2, -3)])),
-                (4, one(2, 0)),
-            ],
-            Call::SetValues(vec![5, 3, 3]),
-        ),
-        plain("set the owner", vec![(0, one_undo(0, 1)), (1, one(0, -2))], Call::Set),
-        plain(
-            "remove",
-            vec![
-                (0, one_undo(0, 1)),
-                (1, one(0, -2)),
-                (2, several(&[(0, -2), (1, -1)])),
-                (3, one(0, 0)),
-                (0, one(0, -3)),
-            ],
-            Call::Remove,
-        ),
-        // Ends.
-        plain(
-            "leave",
-            vec![(1, one(1, 1)), (0, several_undo(&[(0, 1), (1, -1)])), (2, one(0, 0)), (3, one(1, -1))],
-            Call::Leave,
-        ),
-        bereft(
-            "find one dead",
-            vec![(1, several_undo(&[(0, 2), (1, 1)])), (2, one(0, 0)), (3, one(1, 0))],
-            &[1],
-            one(2, 1),
-        ),
-        bereft(
-            "find two dead",
-            vec![
-                (1, one(0, 3)),
-                (1, one_undo(0, -2)),
-                (2, one_undo(0, -1)),
-                (3, one(0, -2)),
-                (4, one(0, -1)),
-            ],
-            &[1, 2],
-            one(2, 1),
-        ),
-        // Between two adjustments it looks as if the sleeper could proceed.
-        bereft(
-            "find half an end",
-            vec![(2, one(0, 1)), (1, several_undo(&[(0, -1), (1, 1)])), (3, several(&[(0, -1), (1, -1)]))],
-            &[1],
-            one(2, 1),
-        ),
-        bereft(
-            "reap one",
-            vec![(1, several_undo(&[(0, 2), (1, 1)])), (1, one(2, -1)), (2, one(0, 0))],
-            &[1],
-            Call::Reap(1),
-        ),
-        bereft(
-            "pass over the dead",
-            vec![(1, one(0, -1)), (2, one(0, -1)), (1, several(&[(0, -1), (1, -1)]))],
-            &[1],
-            one(0, 1),
-        ),
-        bereft(
-            "pass over the dead among several",
-            vec![(1, several(&[(0, -1), (1, -1)])), (2, several_undo(&[(0, -1), (1, -1)])), (3, one(0, -1))],
-            &[1],
-            several(&[(1, 1), (0, 1)]),
-        ),
-        bereft(
-            "remove among the dead",
-            vec![(1, one_undo(0, 1)), (1, one(0, -2)), (2, one(0, -2))],
-            &[1],
-            Call::Remove,
-        ),
-        bereft(
-            "set among the dead",
-            vec![(1, one_undo(0, 1)), (1, one(1, -2)), (2, one(1, -1))],
-            &[1],
-            Call::SetValues(vec![1, 1, 1]),
-        ),
-    ]
+    SCENARIOS.iter().map(scenario).collect()
 }
 
 /// The victim alone is killed.
@@ -636,8 +500,8 @@ fn one_death(scheme: Scheme) {
     println!("{}: killed before each of {steps} steps, {runs} runs", scheme.name());
 }
 
-/// And whoever comes to the rescue. Of every victim's step and every rescuer's step one in so many combinations, and every
-/// step of each.
+/// And whoever comes to the rescue. Of every victim's step and every rescuer's step one in so many
+/// combinations, and every step of each.
 fn two_deaths(scheme: Scheme, one_in: u64) {
     let _sayer = Sayer;
     let mut runs = 0;
@@ -709,19 +573,19 @@ fn greatest(scheme: Scheme) {
     };
     let up_and_down = |at: usize| (0, if at.is_multiple_of(2) { 1 } else { -1 });
     let scenarios = [
-        plain("500 semaphores", 500, vec![(1, one(7, -1))], each(&|at| (at, 1))),
+        plain("500 semaphores", 500, vec![(1, parse_call("7-1"))], each(&|at| (at, 1))),
         plain(
             "500 semaphores, no adjustments left",
             500,
             vec![(0, each(&|at| (at, 2)))],
             each(&|at| (at, -2)),
         ),
-        plain("500 times one semaphore", 1, vec![(1, one(0, -1))], each(&up_and_down)),
+        plain("500 times one semaphore", 1, vec![(1, parse_call("0-1"))], each(&up_and_down)),
         plain(
             "500 semaphores for a sleeper",
             500,
             vec![(1, each(&|at| (at, if at == 499 { -1 } else { 1 })))],
-            one(499, 1),
+            parse_call("499+1"),
         ),
     ];
     let mut runs = 0;

@@ -1,9 +1,9 @@
 //! A machine of simulated processes and threads, for semaphore arrays.
 //!
-//! A thread is a coroutine. It runs until it sleeps or ends, so that histories are deterministic; or, if the machine
-//! is given a seed, it may be displaced by another at every access to a shared word. Every access and every call of
-//! the kernel counts as a step, and a process can be killed before any step of any of its threads: the
-//! coroutines are then never resumed. Nothing unwinds and no destructor runs, as with `kill -9`.
+//! A thread is a coroutine. It runs until it sleeps or ends, so that histories are deterministic; or, if the
+//! machine is given a seed, it may be displaced by another at every access to a shared word. Every access and
+//! every call of the kernel counts as a step, and a process can be killed before any step of any of its
+//! threads: the coroutines are then never resumed. Nothing unwinds and no destructor runs, as with `kill -9`.
 //!
 //! Time stands still unless a test lets it pass. Memory must be provided before it is written.
 
@@ -20,7 +20,8 @@ use poundlock_core::platform::{Atomic, Deadline, Running, Spin, Split, Until, Wa
 use poundlock_core::record::Record;
 use poundlock_core::semarray::{Host, Process};
 
-/// Steps of all threads together, without any of them getting anywhere, after which they are taken to be stuck.
+/// Steps of all threads together, without any of them getting anywhere, after which they are taken to be
+/// stuck.
 const TOO_MANY_STEPS: u64 = 50_000_000;
 /// What a simulated thread's stack has room for.
 const STACK: usize = 64 * 1024;
@@ -149,8 +150,9 @@ pub(crate) struct System {
     armed: Cell<Option<(ProcessNumber, u64)>>,
     /// The process that will be killed, whoever runs then, and how many more steps there are of all.
     doomed: Cell<Option<(ProcessNumber, u64)>>,
-    /// Of its stores, those that the compiler may have put after the next one, with what was there: none of them is
-    /// ordered before a later release. The last release itself may come after what follows it, if that is relaxed.
+    /// Of its stores, those that the compiler may have put after the next one, with what was there: none of
+    /// them is ordered before a later release. The last release itself may come after what follows it, if
+    /// that is relaxed.
     recent: RefCell<Vec<(*const Word, u32)>>,
     /// Which of those did not come to pass when the process was killed, counted from the latest.
     undone: Cell<Option<usize>>,
@@ -218,8 +220,8 @@ impl Drop for System {
 
 /// Takes the stack of a thread that will never run again.
 fn recycle(mut body: Body) {
-    // SAFETY: nothing on that stack will be used again. What it owned is leaked; nothing outside points into it but
-    // shared memory, which does so by numbers.
+    // SAFETY: nothing on that stack will be used again. What it owned is leaked; nothing outside points into
+    // it but shared memory, which does so by numbers.
     unsafe { body.force_reset() };
     STACKS.with_borrow_mut(|stacks| stacks.push(body.into_stack()));
 }
@@ -257,8 +259,8 @@ impl System {
     fn current<'a>() -> &'a System {
         let machine = CURRENT.get();
         assert!(!machine.is_null(), "an array is used outside its machine");
-        // SAFETY: it is there until it takes itself off, when it is dropped, and references do not outlive the call
-        // of the platform for which they were made.
+        // SAFETY: it is there until it takes itself off, when it is dropped, and references do not outlive
+        // the call of the platform for which they were made.
         unsafe { &*machine }
     }
 
@@ -418,8 +420,8 @@ impl System {
         self.succeeds.set(true);
     }
 
-    /// As [`System::kill_at`], but without the `nth` of its last stores, from 0 for the latest, of those that the orderings
-    /// allow the compiler to put after all that follow.
+    /// As [`System::kill_at`], but without the `nth` of its last stores, from 0 for the latest, of those that
+    /// the orderings allow the compiler to put after all that follow.
     pub(crate) fn kill_without(&self, process: ProcessNumber, step: u64, nth: usize) {
         self.kill_at(process, step);
         self.undone.set(Some(nth));
@@ -755,9 +757,9 @@ impl Word {
     }
 }
 
-// One thread runs at a time, so that looking and storing are one step; and there is one order of all accesses. What
-// weaker orders allow two threads to see is for the models. What they allow the compiler to do to the stores of a process
-// that is killed is for `kill_without`.
+// One thread runs at a time, so that looking and storing are one step; and there is one order of all
+// accesses. What weaker orders allow two threads to see is for the models. What they allow the compiler to do
+// to the stores of a process that is killed is for `kill_without`.
 impl Atomic<u32> for Word {
     fn new(value: u32) -> Self {
         Word(AtomicU32::new(value))

@@ -120,8 +120,8 @@ pub(crate) fn uncounted(what: Uncounted) {
     RECORDER.uncounted(what);
 }
 
-/// Takes a lock and counts that: `acquire` takes it with as much patience as it is told. Only the `outermost` acquisition of a
-/// recursive lock counts.
+/// Takes a lock and counts that: `acquire` takes it with as much patience as it is told. Only the `outermost`
+/// acquisition of a recursive lock counts.
 pub(crate) fn acquire<Time>(
     lock: LockRef<'_>,
     site: CallSite,

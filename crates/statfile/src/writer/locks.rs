@@ -10,9 +10,9 @@
 //!
 //! Locks at one address that were initialised from one place are one lock to a reader of the report, so a
 //! program that makes and destroys mutexes in a loop, or places zeroed ones at one address again and again
-//! (`std::mutex` needs no call for either), stays in one slot. Others are found a slot on the free list, which
-//! holds those that are DEAD and that nobody waited for; `listed` keeps a slot from being on it twice, and
-//! being on it means nothing until the change from DEAD to LIVE has been won.
+//! (`std::mutex` needs no call for either), stays in one slot. Others are found a slot on the free list,
+//! which holds those that are DEAD and that nobody waited for; `listed` keeps a slot from being on it twice,
+//! and being on it means nothing until the change from DEAD to LIVE has been won.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -225,8 +225,8 @@ pub(super) fn waited(map: Map, word: u32) {
     }
 }
 
-/// In a forked child: its parent's locks, without their figures. The parent may go on meanwhile, so a slot may
-/// be read half changed; then the child's lock finds that its slot is not its own, and gets another.
+/// In a forked child: its parent's locks, without their figures. The parent may go on meanwhile, so a slot
+/// may be read half changed; then the child's lock finds that its slot is not its own, and gets another.
 pub(super) fn carry_over(from: Map, to: Map) {
     let (old, new) = (from.header(), to.header());
     let count = old.next_lock.load(Acquire).min(new.lock_capacity.load(Relaxed));

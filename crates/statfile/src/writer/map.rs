@@ -35,8 +35,8 @@ impl Options {
         stacks: 1 << 16,
         modules: 4096,
         arrays: 8192,
-        // As many chunks per thread as the small directory can hold would be 60,000; a fourth of it keeps what
-        // a thread that touches all of them needs at 1 MiB.
+        // As many chunks per thread as the small directory can hold would be 60,000; a fourth of it keeps
+        // what a thread that touches all of them needs at 1 MiB.
         recycle_after: 1 << 14,
         plain_clock: false,
     };

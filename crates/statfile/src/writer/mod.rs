@@ -1,13 +1,13 @@
 //! The recorder: what a process under measurement calls at each lock operation.
 //!
-//! No call allocates from the heap, takes a lock, panics or unwinds, and `errno` stays as it is, so all of them
-//! may be made before `main`, from inside `malloc`, from signal handlers and in forked children. Nothing
+//! No call allocates from the heap, takes a lock, panics or unwinds, and `errno` stays as it is, so all of
+//! them may be made before `main`, from inside `malloc`, from signal handlers and in forked children. Nothing
 //! blocks; in one case a thread yields to another: when both are the first in a forked child.
 //!
 //! The uncontended pair [`Recorder::acquired`] and [`Recorder::released`] is a few loads, stores to one line
 //! that no other thread writes, and a look at the clock; everything else is out of line. Slow paths mark the
-//! record busy. A signal handler that interrupts one, or a lock taken by the unwinder in the middle of one, is
-//! not counted (but counted as lost) if it needs a slow path itself.
+//! record busy. A signal handler that interrupts one, or a lock taken by the unwinder in the middle of one,
+//! is not counted (but counted as lost) if it needs a slow path itself.
 
 mod arrays;
 mod clock;
@@ -50,8 +50,8 @@ pub unsafe trait Host: Sized + 'static {
 /// A lock, as the recorder sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct LockRef<'a> {
-    /// A word that belongs to the recorder, of the lock's own memory or of [`Words`]; zero in a statically initialised
-    /// lock.
+    /// A word that belongs to the recorder, of the lock's own memory or of [`Words`]; zero in a statically
+    /// initialised lock.
     pub word: &'a AtomicU32,
     /// The lock's address, for the report.
     pub address: usize,
@@ -115,8 +115,8 @@ struct Setup {
     directory_len: usize,
 }
 
-// SAFETY: `setup` is written only by the thread that moved `state` to STARTING, and `options` in it only before
-// ON is first reached; everything else is atomic.
+// SAFETY: `setup` is written only by the thread that moved `state` to STARTING, and `options` in it only
+// before ON is first reached; everything else is atomic.
 unsafe impl<H> Sync for Recorder<H> {}
 
 /// No figures are taken.
@@ -201,8 +201,8 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// Begins recording into a new file in `directory`. Returns whether it did, or another thread is at it; if
-    /// not, one line on standard error says why, a file of no length is left if one could be made, and all
+    /// Begins recording into a new file in `directory`. Returns whether it did, or another thread is at it;
+    /// if not, one line on standard error says why, a file of no length is left if one could be made, and all
     /// other calls do nothing. Of the names 64 and 32 bytes are kept.
     pub fn init(
         &'static self,
@@ -299,8 +299,8 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// The calling thread is about to release the lock. It must still hold it: afterwards the lock's memory may
-    /// be gone.
+    /// The calling thread is about to release the lock. It must still hold it: afterwards the lock's memory
+    /// may be gone.
     #[inline(always)]
     pub fn released(&'static self, lock: LockRef<'_>) {
         match find::<H>(lock) {
@@ -313,9 +313,9 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// The calling thread will have to wait for the lock. To be called before it queues up, and to be followed
-    /// by [`Recorder::acquired_after_wait`] or [`Recorder::abandoned_wait`]; or by neither if the lock is refused
-    /// without a wait after all.
+    /// The calling thread will have to wait for the lock. To be called before it queues up, and to be
+    /// followed by [`Recorder::acquired_after_wait`] or [`Recorder::abandoned_wait`]; or by neither if the
+    /// lock is refused without a wait after all.
     #[cold]
     #[inline(never)]
     pub fn wait_begin(&'static self, lock: LockRef<'_>, site: CallSite) -> Wait {
@@ -408,8 +408,9 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// An event of this number, of which there are [`layout::COUNTERS`], has happened to the calling thread. Never lost
-    /// but in a signal handler that interrupts the thread's very first call of the recorder, or without memory.
+    /// An event of this number, of which there are [`layout::COUNTERS`], has happened to the calling thread.
+    /// Never lost but in a signal handler that interrupts the thread's very first call of the recorder, or
+    /// without memory.
     #[cold]
     pub fn event(&'static self, number: usize) {
         self.with_events(|events| {
@@ -419,7 +420,8 @@ impl<H: Host> Recorder<H> {
         });
     }
 
-    /// Something of this number, of which there are [`layout::DURATIONS`], took so long. As [`Recorder::event`].
+    /// Something of this number, of which there are [`layout::DURATIONS`], took so long. As
+    /// [`Recorder::event`].
     #[cold]
     pub fn duration(&'static self, number: usize, ns: u64) {
         self.with_events(|events| {
@@ -469,8 +471,8 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// The process uses the semaphore array with this id, which is not 0. Cheap enough for every operation: one look at
-    /// a table, once it is known there.
+    /// The process uses the semaphore array with this id, which is not 0. Cheap enough for every operation:
+    /// one look at a table, once it is known there.
     pub fn array_used(&'static self, id: u32) {
         self.with_map(|map| {
             let _ = arrays::slot(map, id);
@@ -486,7 +488,8 @@ impl<H: Host> Recorder<H> {
     fn with_map(&'static self, act: impl FnOnce(Map)) {
         let _errno = sys::Errno::keep();
         if self.state.load(Acquire) == ON && !self.is_forked() {
-            // Without the thread's record: one that is busy, under a signal handler, makes no difference to a table.
+            // Without the thread's record: one that is busy, under a signal handler, makes no difference to a
+            // table.
             act(self.current());
         } else if let Some(visit) = self.enter() {
             act(visit.map);
@@ -546,8 +549,8 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// The thread has no entry for a lock that it releases: either it acquired it before there was one, or the
-    /// lock is one of those counted together, of which the last one acquired is timed.
+    /// The thread has no entry for a lock that it releases: either it acquired it before there was one, or
+    /// the lock is one of those counted together, of which the last one acquired is timed.
     #[cold]
     #[inline(never)]
     fn released_slowly(&'static self, address: usize) {
@@ -704,8 +707,8 @@ impl<H: Host> Recorder<H> {
     }
 
     fn thread_ends(&'static self) {
-        // Destructors of other keys may use locks too: most of them in the first round of calls, so we let that
-        // pass. What comes later borrows a record for each event.
+        // Destructors of other keys may use locks too: most of them in the first round of calls, so we let
+        // that pass. What comes later borrows a record for each event.
         const ROUNDS: u32 = 2;
         let word = H::word();
         if word.is_null() || word == ATTACHING.word() || word == GONE.word() || self.is_forked() {
@@ -843,8 +846,8 @@ fn make_file(setup: &mut Setup) -> Result<Map, i32> {
     Ok(map)
 }
 
-/// The process has been here before: it came to this program by `exec`, which takes down the mapping without a
-/// word. That was the end of the program before, unless it had one already.
+/// The process has been here before: it came to this program by `exec`, which takes down the mapping without
+/// a word. That was the end of the program before, unless it had one already.
 fn end_previous(path: &CStr, ns: u64) {
     const END: u64 = layout::HEADER_OFFSET + core::mem::offset_of!(layout::Header, end_ns) as u64;
     if let Ok(file) = sys::Fd::open(path, libc::O_RDWR)

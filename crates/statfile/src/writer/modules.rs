@@ -6,8 +6,8 @@ use super::clock;
 use super::map::Map;
 use super::sys;
 
-/// The first pause between scans in ticks, about 10 ms; it doubles while scans find nothing new (an address in
-/// code compiled at run time, or a lock on the heap, lies in no file).
+/// The first pause between scans in ticks, about 10 ms; it doubles while scans find nothing new (an address
+/// in code compiled at run time, or a lock on the heap, lies in no file).
 const PAUSE: u64 = 1 << 24;
 /// The longest, a few seconds.
 const LONGEST: u64 = 1 << 33;

@@ -1,10 +1,10 @@
 //! Stacks: unwound once per place, recognised from then on.
 //!
-//! A thread that waits at a place again finds its [`SiteCell`] by the return address, the stack pointer and the
-//! lock. That the callers further out are the same as well is then read off the stack: each cell remembers
-//! where the unwinder found the outer return addresses, and they must all be there still. Reading is safe,
-//! frame by frame from the inside: up to the first difference the stack *is* the one that was unwound, so the
-//! next return address lies where it lay then.
+//! A thread that waits at a place again finds its [`SiteCell`] by the return address, the stack pointer and
+//! the lock. That the callers further out are the same as well is then read off the stack: each cell
+//! remembers where the unwinder found the outer return addresses, and they must all be there still. Reading
+//! is safe, frame by frame from the inside: up to the first difference the stack *is* the one that was
+//! unwound, so the next return address lies where it lay then.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU32;
@@ -124,8 +124,8 @@ fn still_there(map: Map, cell: &SiteCell, site: CallSite) -> bool {
     let outer = stack.frames[1..].iter().zip(&cell.words).take(known);
     outer.into_iter().all(|(frame, word)| {
         let place = site.sp as *const u64;
-        // SAFETY: part of this thread's own stack: see the head of the file. Volatile, as it belongs to frames
-        // of functions that the compiler knows nothing of.
+        // SAFETY: part of this thread's own stack: see the head of the file. Volatile, as it belongs to
+        // frames of functions that the compiler knows nothing of.
         let now = unsafe { place.add(usize::from(word.load(Relaxed))).read_volatile() };
         now == frame.load(Relaxed)
     })

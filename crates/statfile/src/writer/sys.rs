@@ -1,7 +1,7 @@
 //! The few system calls that the recorder makes.
 //!
-//! All of them go through `syscall`: the C library's `open`, `read` and `close` are cancellation points, and a
-//! thread must not be cancelled inside of `pthread_mutex_lock`. They set `errno`; callers keep it with
+//! All of them go through `syscall`: the C library's `open`, `read` and `close` are cancellation points, and
+//! a thread must not be cancelled inside of `pthread_mutex_lock`. They set `errno`; callers keep it with
 //! [`Errno`].
 
 use core::ffi::{CStr, c_int, c_long};

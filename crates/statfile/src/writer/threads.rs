@@ -96,7 +96,8 @@ pub(super) fn entry(map: Map, record: &Record, word: u32, address: u64) -> Optio
     Some(entry)
 }
 
-/// The record's events. `None` without memory. May interrupt itself, in a signal handler: then a page is wasted.
+/// The record's events. `None` without memory. May interrupt itself, in a signal handler: then a page is
+/// wasted.
 pub(super) fn events(map: Map, record: &Record) -> Option<&'static Events> {
     let mut page = record.events.load(Acquire);
     if page == 0 {

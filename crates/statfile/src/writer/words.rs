@@ -1,13 +1,13 @@
 //! Words for locks that have no room for one of ours: found by the lock's address.
 //!
-//! A lock's place is one of [`PROBES`] lines of four entries, from the one that its address hashes to. All of them are
-//! searched, whatever lies between, so an entry can be freed by one store and there are no marks of freed ones that
-//! would pile up. A lock that is there is found in its first line, but for a nearly full table; one that is not costs the
-//! whole search, once.
+//! A lock's place is one of [`PROBES`] lines of four entries, from the one that its address hashes to. All of
+//! them are searched, whatever lies between, so an entry can be freed by one store and there are no marks of
+//! freed ones that would pile up. A lock that is there is found in its first line, but for a nearly full
+//! table; one that is not costs the whole search, once.
 //!
-//! Two threads that enter one lock at the same time meet in its first free entry; or, if an entry before it is freed just
-//! then, they may make two. Both words are claims to the lock's one slot (see [`layout`](crate::layout)), later calls
-//! find the first, and [`Words::free`] frees both.
+//! Two threads that enter one lock at the same time meet in its first free entry; or, if an entry before it
+//! is freed just then, they may make two. Both words are claims to the lock's one slot (see
+//! [`layout`](crate::layout)), later calls find the first, and [`Words::free`] frees both.
 
 use core::ptr;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -21,7 +21,8 @@ const ENTRIES: usize = 1 << 18;
 /// Entries in a line, which is a cache line.
 const WIDTH: usize = 4;
 const LINES: usize = ENTRIES / WIDTH;
-/// How many lines are searched: enough for chance to fill four fifths of the table before a lock finds no room.
+/// How many lines are searched: enough for chance to fill four fifths of the table before a lock finds no
+/// room.
 const PROBES: usize = 8;
 
 /// A table of words. Make one `static`. Its methods are async-signal-safe.
@@ -50,7 +51,8 @@ impl Words {
         Words { lines: AtomicPtr::new(ptr::null_mut()), others: AtomicU32::new(layout::OVERFLOW) }
     }
 
-    /// Gives it memory, of which the kernel provides what is used. Without any it has no room, and nothing else changes.
+    /// Gives it memory, of which the kernel provides what is used. Without any it has no room, and nothing
+    /// else changes.
     pub fn open(&self) {
         let _errno = sys::Errno::keep();
         let Some(fresh) = sys::memory(size_of::<Line>() * LINES) else { return };
@@ -62,8 +64,8 @@ impl Words {
         }
     }
 
-    /// The word of the lock at `address`, which is entered if it is not there. One that says that it is counted with
-    /// others, and must not be changed, if there is no room.
+    /// The word of the lock at `address`, which is entered if it is not there. One that says that it is
+    /// counted with others, and must not be changed, if there is no room.
     #[inline]
     pub fn word(&self, address: usize) -> &AtomicU32 {
         self.entries(address)
@@ -111,7 +113,8 @@ impl Words {
         // Fibonacci hashing. The locks are 4-byte aligned.
         let hash = ((address as u64 >> 2).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize;
         (0..probes).flat_map(move |step| {
-            // SAFETY: so many lines lie there, of zero bytes at first, which are free entries; never unmapped.
+            // SAFETY: so many lines lie there, of zero bytes at first, which are free entries; never
+            // unmapped.
             let line: &Line = unsafe { &*lines.add(hash.wrapping_add(step) % LINES) };
             &line.0
         })

@@ -35,8 +35,8 @@ macro_rules! host {
     };
 }
 
-/// A directory that goes when it is dropped, and a recorder in it, hosted by a type of this name; its file is small unless
-/// options say otherwise.
+/// A directory that goes when it is dropped, and a recorder in it, hosted by a type of this name; its file is
+/// small unless options say otherwise.
 macro_rules! recording {
     ($name:ident: $directory:ident, $recorder:pat) => {
         recording!($name: $directory, $recorder, SMALL);

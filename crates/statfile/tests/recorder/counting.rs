@@ -568,8 +568,8 @@ fn events_of_all_threads_are_summed() {
     assert_eq!(durations.max_ns, u64::from(u32::MAX) + 3 * 4096);
     let buckets: Vec<(usize, u64)> =
         durations.buckets.iter().copied().enumerate().filter(|b| b.1 > 0).collect();
-    // By hand: of the first thread 0 and 1, 2, 1023, 1024; of the second five in 4096..8192; of the two others five each
-    // in 8192..16384; and what is near 2^32, once below it.
+    // By hand: of the first thread 0 and 1, 2, 1023, 1024; of the second five in 4096..8192; of the two
+    // others five each in 8192..16384; and what is near 2^32, once below it.
     assert_eq!(buckets, [(0, 2), (1, 1), (9, 1), (10, 1), (12, 5), (13, 10), (31, 1), (32, 3)]);
     assert!(found.durations[..5].iter().all(|durations| durations.count == 0));
 }

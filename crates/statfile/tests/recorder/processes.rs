@@ -1,7 +1,7 @@
 //! Threads that end, processes that fork, become another program, run out of room, or are killed.
 //!
-//! What must happen in a process of its own runs in this test binary again: [`child`] starts it at a test that
-//! does nothing unless it is told to.
+//! What must happen in a process of its own runs in this test binary again: [`child`] starts it at a test
+//! that does nothing unless it is told to.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -62,7 +62,8 @@ fn wait_for(pid: libc::pid_t) -> i32 {
 
 #[test]
 fn short_lived_threads_share_records() {
-    // In a process of its own: where other recorders have asked for many keys before, records are not handed on.
+    // In a process of its own: where other recorders have asked for many keys before, records are not handed
+    // on.
     let Some(directory) = told() else {
         let directory = tempfile::tempdir().expect("a directory");
         let name = "short_lived_threads_share_records";
@@ -167,7 +168,8 @@ fn many_live_threads() {
 
 /// Forks; `in_child` runs in the child, which then ends at once.
 fn fork<H: Host>(in_child: impl FnOnce(&'static Recorder<H>)) {
-    // SAFETY: the child does only what `in_child` does, and that is the recorder's calls, which are made for it.
+    // SAFETY: the child does only what `in_child` does, and that is the recorder's calls, which are made for
+    // it.
     match unsafe { libc::fork() } {
         0 => {
             H::recorder().fork_child();
@@ -264,8 +266,8 @@ fn a_child_forked_behind_our_back_is_noticed() {
     }
 }
 
-/// The child copies the lock table at its first event. Until then the parent may have destroyed locks that live
-/// on in the child.
+/// The child copies the lock table at its first event. Until then the parent may have destroyed locks that
+/// live on in the child.
 #[test]
 fn a_lock_that_the_parent_destroyed_lives_on_in_the_child() {
     recording!(Outlived: directory, recorder, Options { recycle_after: 0, ..SMALL });
@@ -484,16 +486,16 @@ fn a_limit_on_file_sizes_is_kept_to() {
     }
 }
 
-/// A timer whose signal interrupts the thread that made it, and no other of this process: the test harness has one that
-/// would take it. Ends when it is dropped.
+/// A timer whose signal interrupts the thread that made it, and no other of this process: the test harness
+/// has one that would take it. Ends when it is dropped.
 struct Interruptions(libc::timer_t);
 
 impl Interruptions {
     fn of_this_thread(handle: extern "C" fn(libc::c_int)) -> Interruptions {
         let every = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
         let times = libc::itimerspec { it_interval: every, it_value: every };
-        // SAFETY: the handlers are async-signal-safe: that is what is tested. All calls get our own variables, for which
-        // zeroes are a value.
+        // SAFETY: the handlers are async-signal-safe: that is what is tested. All calls get our own
+        // variables, for which zeroes are a value.
         unsafe {
             let mut timer = std::mem::zeroed();
             let mut event: libc::sigevent = std::mem::zeroed();
