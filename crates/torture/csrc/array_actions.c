@@ -18,21 +18,18 @@ static unsigned my_seat, my_life;
 
 enum { SENTINEL = 4242 };
 
-static uint64_t random_number(void)
-{
+static uint64_t random_number(void) {
     me->random += 0x9e3779b97f4a7c15u;
     return mix(me->random);
 }
 static unsigned under(unsigned n) { return (unsigned)((random_number() >> 33) % n); }
 static bool once_in(unsigned n) { return under(n) == 0; }
 
-static void count(enum array_counter counter)
-{
+static void count(enum array_counter counter) {
     atomic_fetch_add_explicit(&me->did[counter], 1, memory_order_relaxed);
 }
 
-static void deed(enum deed what, int of)
-{
+static void deed(enum deed what, int of) {
     atomic_store_explicit(&me->of, of, memory_order_relaxed);
     atomic_store_explicit(&me->since, atomic_load_explicit(&books->tick, memory_order_relaxed),
                           memory_order_relaxed);
@@ -43,15 +40,13 @@ static void deed(enum deed what, int of)
 static unsigned lane_number(void) { return (unsigned)(me - mine->lane); }
 static unsigned ledger(void) { return LEDGER + my_seat * LANES + lane_number(); }
 
-static int64_t now_ns(void)
-{
+static int64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void rest(unsigned microseconds)
-{
+static void rest(unsigned microseconds) {
     struct timespec t = {0, microseconds * 1000L};
     nanosleep(&t, NULL); /* a signal may cut it short */
 }
@@ -61,12 +56,10 @@ static void rest(unsigned microseconds)
 enum mode { PLAIN, TRY, TIMED };
 
 /* 0, EAGAIN or EINTR, if that is a right answer. */
-static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode)
-{
+static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode) {
     int64_t timeout = mode == TIMED ? (int64_t)(1 + under(40)) * (once_in(4) ? 1000000 : 50000) : 0;
     struct timespec t = {timeout / 1000000000, timeout % 1000000000};
-    for (unsigned i = 0; mode == TRY && i < n; i++)
-        op[i].sem_flg |= IPC_NOWAIT;
+    for (unsigned i = 0; mode == TRY && i < n; i++) op[i].sem_flg |= IPC_NOWAIT;
     uint64_t handled = atomic_load(&me->handled);
     unsigned stops = atomic_load(&mine->stops);
     int64_t began = now_ns();
@@ -76,51 +69,44 @@ static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode)
     int error = errno;
     deed(AT_NOTHING, -1);
     if (rc == 0) {
-        if (error != SENTINEL)
-            broken("an operation on semaphore %u that succeeded changed errno to %s", op->sem_num,
-                   errno_text(error));
+        BROKEN_IF(error != SENTINEL, "an operation on semaphore %u that succeeded changed errno to %s",
+                  op->sem_num, errno_text(error));
         return 0;
     }
-    if (rc != -1)
-        broken("an operation on semaphore %u returned %d", op->sem_num, rc);
+    BROKEN_IF(rc != -1, "an operation on semaphore %u returned %d", op->sem_num, rc);
     switch (error) {
     case EAGAIN:
-        if (mode == PLAIN)
-            broken("an operation on semaphore %u failed with EAGAIN, but may wait for ever", op->sem_num);
-        if (mode == TIMED && now_ns() - began < timeout)
-            broken("an operation on semaphore %u timed out after %ld ns of %ld", op->sem_num,
-                   (long)(now_ns() - began), (long)timeout);
-        if (mode == TIMED)
-            count(ARRAY_RAN_OUT);
+        BROKEN_IF(mode == PLAIN, "an operation on semaphore %u failed with EAGAIN, but may wait for ever",
+                  op->sem_num);
+        BROKEN_IF(mode == TIMED && now_ns() - began < timeout,
+                  "an operation on semaphore %u timed out after %ld ns of %ld", op->sem_num,
+                  (long)(now_ns() - began), (long)timeout);
+        if (mode == TIMED) count(ARRAY_RAN_OUT);
         return EAGAIN;
     case EINTR:
         /* After a stop and continue it may be interrupted without a handler. */
-        if (mode != TRY && (atomic_load(&me->handled) != handled || stops % 2
-                            || atomic_load(&mine->stops) != stops)) {
+        if (mode != TRY &&
+            (atomic_load(&me->handled) != handled || stops % 2 || atomic_load(&mine->stops) != stops)) {
             count(ARRAY_INTERRUPTED);
             return EINTR;
         }
         broken("an operation on semaphore %u was interrupted, but no signal came", op->sem_num);
-    default:
-        broken("an operation on semaphore %u failed with %s", op->sem_num, errno_text(error));
+    default: broken("an operation on semaphore %u failed with %s", op->sem_num, errno_text(error));
     }
 }
 
 /* One that can always be done at once. */
-static void must(struct sembuf *op, unsigned n)
-{
+static void must(struct sembuf *op, unsigned n) {
     deed(AT_SEMOP, op->sem_num);
-    if (semop(books->id, op, n) != 0)
-        broken("giving back semaphore %u failed with %s", op->sem_num, errno_text(errno));
+    BROKEN_IF(semop(books->id, op, n) != 0, "giving back semaphore %u failed with %s", op->sem_num,
+              errno_text(errno));
     deed(AT_NOTHING, -1);
 }
 
-static int control(int id, unsigned num, int command, union semun argument)
-{
+static int control(int id, unsigned num, int command, union semun argument) {
     deed(AT_CONTROL, (int)num);
     int rc = semctl(id, (int)num, command, argument);
-    if (rc < 0)
-        broken("semctl %d of semaphore %u failed with %s", command, num, errno_text(errno));
+    BROKEN_IF(rc < 0, "semctl %d of semaphore %u failed with %s", command, num, errno_text(errno));
     deed(AT_NOTHING, -1);
     return rc;
 }
@@ -135,40 +121,33 @@ static enum mode any_mode(void) { return (enum mode)under(3); }
 
 /* ---- critical sections ---- */
 
-static uint64_t my_mark(void)
-{
-    return ((uint64_t)my_life << 32 | my_seat << 4 | lane_number()) + 1;
-}
+static uint64_t my_mark(void) { return ((uint64_t)my_life << 32 | my_seat << 4 | lane_number()) + 1; }
 
-static bool is_doomed(uint64_t mark)
-{
+static bool is_doomed(uint64_t mark) {
     const struct seat *seat = &books->seat[(mark - 1) >> 4 & (MAX_SEATS - 1)];
     /* In this order: the next process there has another life before it is not doomed. */
     return atomic_load(&seat->doomed) || atomic_load(&seat->life) != (unsigned)((mark - 1) >> 32);
 }
 
-static void come_in(unsigned lock)
-{
+static void come_in(unsigned lock) {
     struct critical *section = &books->critical[lock];
     uint64_t left = atomic_exchange(&section->mark, my_mark());
-    if (left != 0 && !is_doomed(left))
-        broken("mutual exclusion: lock %u was granted while thread %lu of process %lu holds it", lock,
-               (unsigned long)((left - 1) & 15), (unsigned long)((left - 1) >> 4 & (MAX_SEATS - 1)));
-    if (section->first != section->second && (left == 0 || section->first != section->second + 1))
-        broken("mutual exclusion: lock %u was granted in the middle of another critical section", lock);
+    BROKEN_IF(left != 0 && !is_doomed(left),
+              "mutual exclusion: lock %u was granted while thread %lu of process %lu holds it", lock,
+              (unsigned long)((left - 1) & 15), (unsigned long)((left - 1) >> 4 & (MAX_SEATS - 1)));
+    BROKEN_IF(section->first != section->second && (left == 0 || section->first != section->second + 1),
+              "mutual exclusion: lock %u was granted in the middle of another critical section", lock);
     section->second = section->first;
     section->first = section->first + 1;
 }
 
-static void must_be_in(unsigned lock, const char *when)
-{
+static void must_be_in(unsigned lock, const char *when) {
     struct critical *section = &books->critical[lock];
-    if (atomic_load(&section->mark) != my_mark() || section->first != section->second + 1)
-        broken("mutual exclusion: %s, somebody else is inside lock %u", when, lock);
+    BROKEN_IF(atomic_load(&section->mark) != my_mark() || section->first != section->second + 1,
+              "mutual exclusion: %s, somebody else is inside lock %u", when, lock);
 }
 
-static void go_out(unsigned lock)
-{
+static void go_out(unsigned lock) {
     struct critical *section = &books->critical[lock];
     must_be_in(lock, "on leaving");
     section->second = section->first;
@@ -176,80 +155,60 @@ static void go_out(unsigned lock)
 }
 
 /* The process ends here and now, whatever it holds. */
-static _Noreturn void end_suddenly(void)
-{
+static _Noreturn void end_suddenly(void) {
     atomic_store(&mine->doomed, 1);
     count(ARRAY_EXITED);
     switch (under(3)) {
-    case 0:
-        exit(0);
-    case 1:
-        _exit(0);
+    case 0: exit(0);
+    case 1: _exit(0);
     default:
         kill(getpid(), SIGKILL);
-        for (;;)
-            pause();
+        for (;;) pause();
     }
 }
 
-static void stay(void)
-{
+static void stay(void) {
     deed(INSIDE, -1);
     switch (under(8)) {
-    case 0:
-        rest(1 + under(200));
-        break;
-    case 1:
-        sched_yield();
-        break;
+    case 0: rest(1 + under(200)); break;
+    case 1: sched_yield(); break;
     default:
         for (volatile unsigned turn = under(500); turn > 0; turn--) {
         }
     }
-    if (once_in(400))
-        end_suddenly();
+    if (once_in(400)) end_suddenly();
 }
 
 /* While the lock is held nobody else can have changed it. */
-static void check_last(unsigned lock)
-{
+static void check_last(unsigned lock) {
     int pid = get(books->id, lock, GETPID);
-    if (pid != getpid())
-        broken("lock %u is held, but its last operation is said to be process %d's", lock, pid);
+    BROKEN_IF(pid != getpid(), "lock %u is held, but its last operation is said to be process %d's", lock,
+              pid);
     int value = get(books->id, lock, GETVAL);
-    if (value != 0)
-        broken("lock %u is held, but its value is %d", lock, value);
+    BROKEN_IF(value != 0, "lock %u is held, but its value is %d", lock, value);
 }
 
-static void act_lock(void)
-{
+static void act_lock(void) {
     unsigned lock = under(LOCKS);
     struct sembuf op = by(lock, -1);
     switch (attempt(books->id, &op, 1, any_mode())) {
-    case 0:
-        break;
-    case EAGAIN:
-        count(ARRAY_BUSY_LOCK);
-        return;
-    default:
-        return;
+    case 0: break;
+    case EAGAIN: count(ARRAY_BUSY_LOCK); return;
+    default: return;
     }
     come_in(lock);
     count(ARRAY_TAKEN);
     stay();
-    if (once_in(16))
-        check_last(lock);
+    if (once_in(16)) check_last(lock);
     go_out(lock);
     op = by(lock, 1);
     must(&op, 1);
 }
 
-static void act_permit(void)
-{
+static void act_permit(void) {
     int n = 1 + (int)under(3);
     struct sembuf op = by(PERMITS, -n);
-    if (attempt(books->id, &op, 1, any_mode()) != 0)
-        return;
+    if (attempt(books->id, &op, 1, any_mode()) != 0) return;
     count(ARRAY_PERMIT);
     stay();
     /* All at once, or one by one. */
@@ -260,13 +219,11 @@ static void act_permit(void)
     }
 }
 
-static void act_together(void)
-{
+static void act_together(void) {
     unsigned lock = under(LOCKS);
     int n = 1 + (int)under(3);
     struct sembuf op[3] = {by(BUSY, 1), by(lock, -1), by(PERMITS, -n)};
-    if (attempt(books->id, op, 3, any_mode()) != 0)
-        return;
+    if (attempt(books->id, op, 3, any_mode()) != 0) return;
     come_in(lock);
     count(ARRAY_TOGETHER);
     stay();
@@ -275,18 +232,15 @@ static void act_together(void)
     if (once_in(2)) {
         must(back, 3);
     } else {
-        for (unsigned i = 0; i < 3; i++)
-            must(&back[i], 1);
+        for (unsigned i = 0; i < 3; i++) must(&back[i], 1);
     }
 }
 
 /* Not for ever: who needs two at once may starve among those who need one. */
-static void act_two(void)
-{
+static void act_two(void) {
     unsigned one = under(LOCKS - 1), other = one + 1 + under(LOCKS - 1 - one);
     struct sembuf op[2] = {by(other, -1), by(one, -1)};
-    if (attempt(books->id, op, 2, once_in(2) ? TRY : TIMED) != 0)
-        return;
+    if (attempt(books->id, op, 2, once_in(2) ? TRY : TIMED) != 0) return;
     come_in(one);
     come_in(other);
     count(ARRAY_TWO);
@@ -297,10 +251,8 @@ static void act_two(void)
     must(back, 2);
 }
 
-static void act_move(void)
-{
-    if (me->moves >= MOVES)
-        return;
+static void act_move(void) {
+    if (me->moves >= MOVES) return;
     unsigned from = under(ACCOUNTS), n = 0;
     int amount = 1 + (int)under(once_in(4) ? 1000 : 50);
     struct sembuf op[1 + ACCOUNTS];
@@ -321,18 +273,15 @@ static void act_move(void)
     if (attempt(books->id, op, n, once_in(2) ? TRY : TIMED) == 0) {
         me->moves = me->moves + 1;
         count(ARRAY_MOVED);
-        if (n > 3)
-            count(ARRAY_SPREAD);
+        if (n > 3) count(ARRAY_SPREAD);
     }
     me->moving = 0;
 }
 
-static void act_zero(void)
-{
+static void act_zero(void) {
     struct sembuf op[2] = {{BUSY, 0, 0}, by(BUSY, 1)};
     unsigned n = 1 + under(2);
-    if (attempt(books->id, op, n, once_in(3) ? TRY : TIMED) != 0)
-        return;
+    if (attempt(books->id, op, n, once_in(3) ? TRY : TIMED) != 0) return;
     count(ARRAY_ZERO);
     if (n == 2) {
         stay();
@@ -341,66 +290,55 @@ static void act_zero(void)
     }
 }
 
-static void act_look(void)
-{
+static void act_look(void) {
     unsigned short value[LEDGER + MAX_SEATS * LANES];
     control(books->id, 0, GETALL, (union semun){.array = value});
     check_sums(value);
-    if (value[ledger()] != me->moves)
-        broken("a thread made %lu moves, but its ledger says %u", (unsigned long)me->moves, value[ledger()]);
+    BROKEN_IF(value[ledger()] != me->moves, "a thread made %lu moves, but its ledger says %u",
+              (unsigned long)me->moves, value[ledger()]);
     count(ARRAY_LOOKED);
 }
 
 /* ---- children ---- */
 
 /* In a child of fork: it goes with the thread that made it, and says nothing in its name. */
-static void become_child(pid_t parent)
-{
+static void become_child(pid_t parent) {
     static struct lane unseen;
     unseen.random = me->random ^ (uint64_t)getpid() << 32;
     me = &unseen;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(0);
+    if (getppid() != parent) _exit(0);
 }
 
 /* As long as the parent lives: an orphan finds its array removed, and is about to be killed. */
-static _Noreturn void child_broken(pid_t parent, const char *what, int error)
-{
-    if (getppid() != parent)
-        _exit(0);
+static _Noreturn void child_broken(pid_t parent, const char *what, int error) {
+    if (getppid() != parent) _exit(0);
     broken("%s failed with %s", what, errno_text(error));
 }
 
-static pid_t fork_child(void)
-{
+static pid_t fork_child(void) {
     deed(AT_CHILD, -1);
     pid_t child = fork();
-    if (child < 0)
-        broken("torture itself: fork failed with %s", errno_text(errno));
+    BROKEN_IF(child < 0, "torture itself: fork failed with %s", errno_text(errno));
     return child;
 }
 
 /* How it ended: its exit status, or minus the signal. */
-static int wait_for(pid_t child, enum deed what)
-{
+static int wait_for(pid_t child, enum deed what) {
     int status;
     deed(what, -1);
     while (waitpid(child, &status, 0) != child)
-        if (errno != EINTR)
-            broken("torture itself: waitpid failed with %s", errno_text(errno));
+        BROKEN_IF(errno != EINTR, "torture itself: waitpid failed with %s", errno_text(errno));
     deed(AT_NOTHING, -1);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 /* A child has no adjustments of its parent's: its end must not release the parent's lock. Its own are its
  * own, and are made good whichever way it ends. */
-static void act_fork_holding(void)
-{
+static void act_fork_holding(void) {
     unsigned lock = under(LOCKS), how = under(8);
     struct sembuf op = by(lock, -1);
-    if (attempt(books->id, &op, 1, TRY) != 0)
-        return;
+    if (attempt(books->id, &op, 1, TRY) != 0) return;
     come_in(lock);
     count(ARRAY_FORKED_HOLDING);
     pid_t parent = getpid(), child = fork_child();
@@ -410,15 +348,14 @@ static void act_fork_holding(void)
         op.sem_flg |= IPC_NOWAIT;
         if (semop(books->id, &op, 1) == 0) {
             /* Unless the parent is dying: what it did is undone before anybody can see that it has gone. */
-            if (!atomic_load(&mine->doomed) && getppid() == parent)
-                broken("mutual exclusion: a forked child was granted lock %u, which its parent holds", lock);
+            BROKEN_IF(!atomic_load(&mine->doomed) && getppid() == parent,
+                      "mutual exclusion: a forked child was granted lock %u, which its parent holds", lock);
             _exit(0);
         }
         op = by(PERMITS, -1);
         op.sem_flg |= IPC_NOWAIT;
         if (semop(books->id, &op, 1) != 0) {
-            if (errno == EAGAIN)
-                _exit(1);
+            if (errno == EAGAIN) _exit(1);
             child_broken(parent, "taking a permit in a forked child", errno);
         }
         if (how == 0) {
@@ -428,10 +365,8 @@ static void act_fork_holding(void)
                   (char *)NULL);
             child_broken(parent, "torture itself: exec", errno);
         }
-        if (how < 4)
-            kill(getpid(), SIGKILL);
-        if (how < 6)
-            exit(0);
+        if (how < 4) kill(getpid(), SIGKILL);
+        if (how < 6) exit(0);
         _exit(0);
     }
     int ended = wait_for(child, AT_CHILD);
@@ -448,8 +383,7 @@ static void act_fork_holding(void)
     must(&op, 1);
 }
 
-int poundlock_torture_executed(int id, int give_back)
-{
+int poundlock_torture_executed(int id, int give_back) {
     struct sembuf op = by(PERMITS, 1);
     return give_back && semop(id, &op, 1) != 0 ? 2 : 0;
 }
@@ -459,45 +393,37 @@ int poundlock_torture_executed(int id, int give_back)
 enum { MOST_SLEEPERS = 6, COUNTED = 0, ALSO, NOUGHT };
 
 /* Waits until as many are asleep as there should be. */
-static void await_sleepers(int id, int on_counted, int on_nought)
-{
+static void await_sleepers(int id, int on_counted, int on_nought) {
     deed(AT_SLEEPERS, -1);
-    while (semctl(id, COUNTED, GETNCNT) != on_counted || semctl(id, NOUGHT, GETZCNT) != on_nought)
-        rest(200);
+    while (semctl(id, COUNTED, GETNCNT) != on_counted || semctl(id, NOUGHT, GETZCNT) != on_nought) rest(200);
     deed(AT_NOTHING, -1);
 }
 
-static _Noreturn void sleeper(pid_t parent, int id, unsigned kind, int expected)
-{
+static _Noreturn void sleeper(pid_t parent, int id, unsigned kind, int expected) {
     become_child(parent);
     struct sembuf op[2] = {{COUNTED, -1, 0}, by(ALSO, -1)};
     struct timespec long_time = {100000, 0};
-    if (kind == 2)
-        op[0] = (struct sembuf){NOUGHT, 0, 0};
+    if (kind == 2) op[0] = (struct sembuf){NOUGHT, 0, 0};
     int rc = kind == 3 ? semtimedop(id, op, 1, &long_time) : semop(id, op, kind == 1 ? 2 : 1);
     int error = rc == 0 ? 0 : errno;
-    if (error != expected && getppid() == parent)
-        broken("a sleeper was woken with %s instead of %s", errno_text(error), errno_text(expected));
+    BROKEN_IF(error != expected && getppid() == parent, "a sleeper was woken with %s instead of %s",
+              errno_text(error), errno_text(expected));
     _exit(0);
 }
 
-static void expect_value(int id, unsigned num, int value, const char *after)
-{
+static void expect_value(int id, unsigned num, int value, const char *after) {
     int found = get(id, num, GETVAL);
-    if (found != value)
-        broken("%s, semaphore %u of an array of our own is %d instead of %d", after, num, found, value);
+    BROKEN_IF(found != value, "%s, semaphore %u of an array of our own is %d instead of %d", after, num,
+              found, value);
 }
 
-static void act_sleepers(void)
-{
+static void act_sleepers(void) {
     key_t key = books->key + 1 + (key_t)(my_seat * LANES + lane_number());
     int id = semget(key, 3, IPC_CREAT | IPC_EXCL | 0600);
-    if (id < 0)
-        broken("a new array could not be made: %s", errno_text(errno));
-    if (semget(key, 3, IPC_CREAT | IPC_EXCL | 0600) != -1 || errno != EEXIST)
-        broken("an array was made twice under one key, or that failed with %s", errno_text(errno));
-    if (semget(key, 0, 0) != id)
-        broken("a key did not lead to its array");
+    BROKEN_IF(id < 0, "a new array could not be made: %s", errno_text(errno));
+    BROKEN_IF(semget(key, 3, IPC_CREAT | IPC_EXCL | 0600) != -1 || errno != EEXIST,
+              "an array was made twice under one key, or that failed with %s", errno_text(errno));
+    BROKEN_IF(semget(key, 0, 0) != id, "a key did not lead to its array");
     unsigned short initial[3] = {0, 1, 1};
     control(id, 0, SETALL, (union semun){.array = initial});
 
@@ -509,16 +435,15 @@ static void act_sleepers(void)
         kind[i] = under(4);
         *(kind[i] == 2 ? &nought : &counted) += 1;
         child[i] = fork_child();
-        if (child[i] == 0)
-            sleeper(parent, id, kind[i], how == 0 ? EIDRM : 0);
+        if (child[i] == 0) sleeper(parent, id, kind[i], how == 0 ? EIDRM : 0);
         count(ARRAY_SLEEPERS);
     }
     await_sleepers(id, counted, nought);
 
     if (how == 0) {
         get(id, 0, IPC_RMID);
-        if (semctl(id, 0, GETVAL) != -1 || (errno != EINVAL && errno != EIDRM))
-            broken("an array that was removed is still there");
+        BROKEN_IF(semctl(id, 0, GETVAL) != -1 || (errno != EINVAL && errno != EIDRM),
+                  "an array that was removed is still there");
         count(ARRAY_REMOVED);
     } else if (how == 1) {
         /* More than enough for all, at one stroke. */
@@ -530,86 +455,73 @@ static void act_sleepers(void)
     if (how == 2) {
         killed = under(n);
         kill(child[killed], SIGKILL);
-        if (wait_for(child[killed], AT_SLEEPERS) != -SIGKILL)
-            broken("a sleeper that was killed had been woken by nobody");
+        BROKEN_IF(wait_for(child[killed], AT_SLEEPERS) != -SIGKILL,
+                  "a sleeper that was killed had been woken by nobody");
         *(kind[killed] == 2 ? &nought : &counted) -= 1;
         await_sleepers(id, counted, nought); /* it is not counted any more */
         /* One for each that is left, one after the other: none may go to the dead. */
         for (int i = 0; i < counted; i++) {
             struct sembuf one = {COUNTED, 1, 0};
-            if (semop(id, &one, 1) != 0)
-                broken("adding to an array of our own failed with %s", errno_text(errno));
+            BROKEN_IF(semop(id, &one, 1) != 0, "adding to an array of our own failed with %s",
+                      errno_text(errno));
         }
         control(id, NOUGHT, SETVAL, (union semun){.val = 0});
         count(ARRAY_SLEEPER_KILLED);
     }
     for (unsigned i = 0; i < n; i++)
-        if (i != killed && wait_for(child[i], AT_SLEEPERS) != 0)
-            broken("a sleeper died");
-    if (how == 0)
-        return;
+        BROKEN_IF(i != killed && wait_for(child[i], AT_SLEEPERS) != 0, "a sleeper died");
+    if (how == 0) return;
     /* What the second kind took of ALSO is given back by its end. */
     expect_value(id, COUNTED, how == 1 ? (int)n + 3 - counted : 0, "after its sleepers' end");
     expect_value(id, ALSO, how == 1 ? (int)n + 1 : 1, "after its sleepers' end");
     expect_value(id, NOUGHT, 0, "after its sleepers' end");
-    if (get(id, COUNTED, GETNCNT) != 0 || get(id, NOUGHT, GETZCNT) != 0)
-        broken("an array whose sleepers are gone counts some");
+    BROKEN_IF(get(id, COUNTED, GETNCNT) != 0 || get(id, NOUGHT, GETZCNT) != 0,
+              "an array whose sleepers are gone counts some");
     get(id, 0, IPC_RMID);
 }
 
 /* ---- a worker's life ---- */
 
 /* From now on the process is killed at some instruction within a millisecond or so. */
-static void light_fuse(void)
-{
+static void light_fuse(void) {
     static _Atomic int lit;
-    if (atomic_exchange(&lit, 1))
-        return;
+    if (atomic_exchange(&lit, 1)) return;
     atomic_store(&mine->doomed, 1);
     count(ARRAY_FUSE);
     timer_t timer;
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
     struct itimerspec when = {.it_value = {0, 1 + (long)under(once_in(2) ? 20000 : 1000000)}};
-    if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 || timer_settime(timer, 0, &when, NULL) != 0)
-        broken("torture itself: no timer: %s", errno_text(errno));
+    BROKEN_IF(timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 || timer_settime(timer, 0, &when, NULL) != 0,
+              "torture itself: no timer: %s", errno_text(errno));
 }
 
-static void act(void)
-{
+static void act(void) {
     static const struct {
         void (*act)(void);
         unsigned weight;
     } actions[] = {
-        {act_lock, 300}, {act_permit, 150}, {act_together, 120}, {act_two, 80}, {act_move, 220},
-        {act_zero, 60}, {act_look, 40}, {act_fork_holding, 4}, {act_sleepers, 2},
+        {act_lock, 300}, {act_permit, 150}, {act_together, 120},   {act_two, 80},     {act_move, 220},
+        {act_zero, 60},  {act_look, 40},    {act_fork_holding, 4}, {act_sleepers, 2},
     };
-    if (once_in(600))
-        light_fuse();
+    if (once_in(600)) light_fuse();
     unsigned sum = 0, which = 0;
-    for (unsigned i = 0; i < sizeof actions / sizeof *actions; i++)
-        sum += actions[i].weight;
-    for (unsigned drawn = under(sum); drawn >= actions[which].weight; which++)
-        drawn -= actions[which].weight;
+    for (unsigned i = 0; i < sizeof actions / sizeof *actions; i++) sum += actions[i].weight;
+    for (unsigned drawn = under(sum); drawn >= actions[which].weight; which++) drawn -= actions[which].weight;
     actions[which].act();
-    if (once_in(4))
-        rest(1 + under(300));
+    if (once_in(4)) rest(1 + under(300));
 }
 
-static void park(void)
-{
+static void park(void) {
     deed(PARKED, -1);
-    while (atomic_load(&books->quiet) && !atomic_load(&books->stopping))
-        rest(500);
+    while (atomic_load(&books->quiet) && !atomic_load(&books->stopping)) rest(500);
     deed(AT_NOTHING, -1);
 }
 
-static void *thread_main(void *lane)
-{
+static void *thread_main(void *lane) {
     me = lane;
     atomic_store(&me->tid, (int)syscall(SYS_gettid));
     for (unsigned lives = 20 + under(400); lives > 0 && !atomic_load(&books->stopping); lives--) {
-        if (atomic_load(&books->quiet))
-            park();
+        if (atomic_load(&books->quiet)) park();
         act();
     }
     count(ARRAY_THREAD_ENDED);
@@ -619,8 +531,7 @@ static void *thread_main(void *lane)
     return NULL;
 }
 
-static void start_thread(struct lane *lane, pthread_t *thread)
-{
+static void start_thread(struct lane *lane, pthread_t *thread) {
     lane->random = random_number();
     atomic_store(&lane->over, 0);
     atomic_store(&lane->deed, AT_NOTHING);
@@ -629,15 +540,14 @@ static void start_thread(struct lane *lane, pthread_t *thread)
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 256 * 1024);
-    if (pthread_create(thread, &small, thread_main, lane) != 0)
-        broken("torture itself: no thread could be created");
+    BROKEN_IF(pthread_create(thread, &small, thread_main, lane) != 0,
+              "torture itself: no thread could be created");
     pthread_attr_destroy(&small);
 }
 
 /* In the middle of anything that the thread does, an operation on the same array included. Ours may then
  * refuse what the kernel's never does: the thread itself holds the array's lock. */
-static void operate_in_handler(void)
-{
+static void operate_in_handler(void) {
     struct sembuf op = by(PERMITS, -1);
     op.sem_flg |= IPC_NOWAIT;
     if (semop(books->id, &op, 1) != 0) {
@@ -648,22 +558,19 @@ static void operate_in_handler(void)
         return;
     }
     op = by(PERMITS, 1);
-    if (semop(books->id, &op, 1) != 0)
-        broken("giving back in a signal handler failed with %s", errno_text(errno));
+    BROKEN_IF(semop(books->id, &op, 1) != 0, "giving back in a signal handler failed with %s",
+              errno_text(errno));
     count(ARRAY_HANDLER);
 }
 
-static void poked(int signal)
-{
+static void poked(int signal) {
     (void)signal;
     int error = errno;
-    if (me && atomic_fetch_add_explicit(&me->handled, 1, memory_order_relaxed) % 2)
-        operate_in_handler();
+    if (me && atomic_fetch_add_explicit(&me->handled, 1, memory_order_relaxed) % 2) operate_in_handler();
     errno = error;
 }
 
-void work(unsigned seat)
-{
+void work(unsigned seat) {
     my_seat = seat;
     mine = &books->seat[seat];
     my_life = atomic_load(&mine->life);
@@ -679,11 +586,9 @@ void work(unsigned seat)
 
     unsigned threads = under(LANES);
     pthread_t thread[LANES];
-    for (unsigned i = 1; i <= threads; i++)
-        start_thread(&mine->lane[i], &thread[i]);
+    for (unsigned i = 1; i <= threads; i++) start_thread(&mine->lane[i], &thread[i]);
     while (!atomic_load(&books->stopping)) {
-        if (atomic_load(&books->quiet))
-            park();
+        if (atomic_load(&books->quiet)) park();
         act();
         for (unsigned i = 1; i <= threads; i++)
             if (atomic_load(&mine->lane[i].over)) {
@@ -691,16 +596,15 @@ void work(unsigned seat)
                 start_thread(&mine->lane[i], &thread[i]);
             }
         if (threads > 0 && once_in(1000)) {
-            /* The others go on without it; with the last of them the process ends. Not by pthread_exit,
-             * which would unwind into Rust. */
+            /* The others go on without it; with the last of them the process ends. Not by pthread_exit, which
+             * would unwind into Rust. */
             count(ARRAY_LEADER_LEFT);
             atomic_store(&mine->leaving, 1);
             atomic_store(&me->present, 0);
             syscall(SYS_exit, 0);
         }
     }
-    for (unsigned i = 1; i <= threads; i++)
-        pthread_join(thread[i], NULL);
+    for (unsigned i = 1; i <= threads; i++) pthread_join(thread[i], NULL);
     atomic_store(&mine->leaving, 1);
     atomic_store(&me->present, 0);
     exit(0);

@@ -21,17 +21,9 @@ static uint64_t random_state, looks;
 
 enum { LOOK_MS = 2, LOOKS_A_TICK = TICK_MS / LOOK_MS, QUIET_LOOKS = 200 };
 
-const char *errno_text(int error)
-{
+const char *errno_text(int error) {
     static _Thread_local char number[16];
-    switch (error) {
-#define NAME(error) case error: return #error
-        NAME(EACCES); NAME(EEXIST); NAME(EFBIG); NAME(EIDRM); NAME(ENOENT); NAME(ENOSPC); NAME(ERANGE);
-        NAME(E2BIG);
-#undef NAME
-    default:
-        return error_name(error, number);
-    }
+    return error_name(error, number);
 }
 
 static const char *const deed_text[DEEDS] = {
@@ -46,25 +38,21 @@ static const char *const deed_text[DEEDS] = {
     [PARKED] = "parked",
 };
 
-static void describe_lane(char *into, size_t room, const struct lane *lane)
-{
+static void describe_lane(char *into, size_t room, const struct lane *lane) {
     unsigned what = atomic_load(&lane->deed);
     int of = atomic_load(&lane->of);
     char on[32] = "";
-    if (of >= 0)
-        snprintf(on, sizeof on, " on semaphore %d", of);
+    if (of >= 0) snprintf(on, sizeof on, " on semaphore %d", of);
     uint64_t ticks = atomic_load(&books->tick) - atomic_load(&lane->since);
     snprintf(into, room, "%s%s for %.1f s", what < DEEDS ? deed_text[what] : "?", on,
              (double)ticks * TICK_MS / 1000.0);
 }
 
-static void dump_lanes(void)
-{
+static void dump_lanes(void) {
     for (unsigned s = 0; s < books->seats; s++)
         for (unsigned i = 0; i < LANES; i++) {
             struct seat *seat = &books->seat[s];
-            if (atomic_load(&seat->pid) == 0 || !atomic_load(&seat->lane[i].present))
-                continue;
+            if (atomic_load(&seat->pid) == 0 || !atomic_load(&seat->lane[i].present)) continue;
             char text[128];
             describe_lane(text, sizeof text, &seat->lane[i]);
             say("thread %u of process %u (pid %d%s): %s", i, s, atomic_load(&seat->pid),
@@ -73,21 +61,18 @@ static void dump_lanes(void)
     for (unsigned i = 0; i < LEDGER; i++)
         say("array: semaphore %u is %d, last used by %d; %d wait for more, %d for zero", i,
             semctl(books->id, (int)i, GETVAL), semctl(books->id, (int)i, GETPID),
-            semctl(books->id, (int)i, GETNCNT),
-            semctl(books->id, (int)i, GETZCNT));
+            semctl(books->id, (int)i, GETNCNT), semctl(books->id, (int)i, GETZCNT));
 }
 
 /* Whether a process may have ended with this status. */
-static bool may_end_so(const struct seat *seat, int status)
-{
+static bool may_end_so(const struct seat *seat, int status) {
     bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     bool ended = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     return (atomic_load(&seat->doomed) && (killed || ended)) || (atomic_load(&seat->leaving) && ended);
 }
 
 /* In place of what has failed before. */
-static void describe_end(unsigned s, int status)
-{
+static void describe_end(unsigned s, int status) {
     atomic_store(&books->failing, 1);
     if (WIFSIGNALED(status))
         snprintf(books->failure, sizeof books->failure, "process %u died of signal %d", s, WTERMSIG(status));
@@ -99,11 +84,9 @@ static void describe_end(unsigned s, int status)
 
 static void let_all_go_on(void);
 
-static _Noreturn void report_failure(void)
-{
+static _Noreturn void report_failure(void) {
     /* Whoever fails writes at once; but it may die at it. */
-    for (unsigned i = 0; i < 1000 && !atomic_load(&books->failed); i++)
-        usleep(1000);
+    for (unsigned i = 0; i < 1000 && !atomic_load(&books->failed); i++) usleep(1000);
     let_all_go_on();
     /* What others see of a crash comes of it, perhaps before it can be waited for. */
     for (unsigned i = 0; i < 100; i++, usleep(1000)) {
@@ -117,15 +100,13 @@ static _Noreturn void report_failure(void)
     }
     say("violation %s",
         atomic_load(&books->failed) ? books->failure : "a process died while it reported one");
-    /* Reading the array may be what hangs: the watchdog has the line, and waits no longer than it is
-       patient. */
+    /* Reading the array may hang: the watchdog has the line, and waits no longer than its patience. */
     dump_lanes();
     say("end");
     halt();
 }
 
-_Noreturn void broken(const char *format, ...)
-{
+_Noreturn void broken(const char *format, ...) {
     if (atomic_exchange(&books->failing, 1) == 0) {
         va_list args;
         va_start(args, format);
@@ -133,83 +114,67 @@ _Noreturn void broken(const char *format, ...)
         va_end(args);
         atomic_store(&books->failed, 1);
     }
-    if (getpid() == monitor)
-        report_failure();
+    if (getpid() == monitor) report_failure();
     halt();
 }
 
-static uint64_t draw_number(void)
-{
+static uint64_t draw_number(void) {
     random_state += 0x9e3779b97f4a7c15u;
     return mix(random_state);
 }
 static unsigned less_than(unsigned n) { return (unsigned)((draw_number() >> 33) % n); }
 
-static void initial_values(unsigned short *value)
-{
+static void initial_values(unsigned short *value) {
     memset(value, 0, semaphores() * sizeof *value);
-    for (unsigned i = 0; i < LOCKS; i++)
-        value[i] = 1;
+    for (unsigned i = 0; i < LOCKS; i++) value[i] = 1;
     value[PERMITS] = ALL_PERMITS;
-    for (unsigned i = 0; i < ACCOUNTS; i++)
-        value[ACCOUNT + i] = OPENING_BALANCE;
+    for (unsigned i = 0; i < ACCOUNTS; i++) value[ACCOUNT + i] = OPENING_BALANCE;
 }
 
 /* What holds at every moment. */
-void check_sums(const unsigned short *value)
-{
+void check_sums(const unsigned short *value) {
     unsigned sum = 0;
-    for (unsigned i = 0; i < ACCOUNTS; i++)
-        sum += value[ACCOUNT + i];
-    if (sum != ACCOUNTS * OPENING_BALANCE)
-        broken("the accounts' sum is %u instead of %u: an operation was done by half", sum,
-               ACCOUNTS * OPENING_BALANCE);
+    for (unsigned i = 0; i < ACCOUNTS; i++) sum += value[ACCOUNT + i];
+    BROKEN_IF(sum != ACCOUNTS * OPENING_BALANCE,
+              "the accounts' sum is %u instead of %u: an operation was done by half", sum,
+              ACCOUNTS * OPENING_BALANCE);
     for (unsigned i = 0; i < LOCKS; i++)
-        if (value[i] > 1)
-            broken("lock %u is %u: it was given back twice", i, value[i]);
-    if (value[PERMITS] > ALL_PERMITS)
-        broken("there are %u permits of %u", value[PERMITS], ALL_PERMITS);
+        BROKEN_IF(value[i] > 1, "lock %u is %u: it was given back twice", i, value[i]);
+    BROKEN_IF(value[PERMITS] > ALL_PERMITS, "there are %u permits of %u", value[PERMITS], ALL_PERMITS);
 }
 
-static int value_of(unsigned num, int command)
-{
+static int value_of(unsigned num, int command) {
     int value = semctl(books->id, (int)num, command);
-    if (value < 0)
-        broken("semctl %d of semaphore %u failed with %s", command, num, errno_text(errno));
+    BROKEN_IF(value < 0, "semctl %d of semaphore %u failed with %s", command, num, errno_text(errno));
     return value;
 }
 
 /* Nobody acts: the books must balance. `ledgers`: those of living lanes are looked at as well. */
-static void audit(bool ledgers)
-{
+static void audit(bool ledgers) {
     unsigned short value[LEDGER + MAX_SEATS * LANES], right[LEDGER + MAX_SEATS * LANES];
-    if (semctl(books->id, 0, GETALL, (union semun){.array = value}) != 0)
-        broken("GETALL failed with %s", errno_text(errno));
+    BROKEN_IF(semctl(books->id, 0, GETALL, (union semun){.array = value}) != 0, "GETALL failed with %s",
+              errno_text(errno));
     check_sums(value);
     initial_values(right);
     for (unsigned i = 0; i < LOCKS; i++)
-        if (value[i] != 1)
-            broken("nobody holds lock %u, but its value is %u", i, value[i]);
-    if (value[PERMITS] != ALL_PERMITS)
-        broken("nobody has a permit, but there are %u of %u", value[PERMITS], ALL_PERMITS);
-    if (value[BUSY] != 0)
-        broken("nobody is busy, but %u are said to be", value[BUSY]);
+        BROKEN_IF(value[i] != 1, "nobody holds lock %u, but its value is %u", i, value[i]);
+    BROKEN_IF(value[PERMITS] != ALL_PERMITS, "nobody has a permit, but there are %u of %u", value[PERMITS],
+              ALL_PERMITS);
+    BROKEN_IF(value[BUSY] != 0, "nobody is busy, but %u are said to be", value[BUSY]);
     for (unsigned i = 0; i < LEDGER; i++)
-        if (value_of(i, GETNCNT) != 0 || value_of(i, GETZCNT) != 0)
-            broken("nobody sleeps, but %d and %d are said to on semaphore %u", value_of(i, GETNCNT),
-                   value_of(i, GETZCNT), i);
+        BROKEN_IF(value_of(i, GETNCNT) != 0 || value_of(i, GETZCNT) != 0,
+                  "nobody sleeps, but %d and %d are said to on semaphore %u", value_of(i, GETNCNT),
+                  value_of(i, GETZCNT), i);
     for (unsigned s = 0; ledgers && s < books->seats; s++)
         for (unsigned i = 0; i < LANES; i++) {
             uint64_t moves = books->seat[s].lane[i].moves;
-            if (value[LEDGER + s * LANES + i] != moves)
-                broken("thread %u of process %u made %lu moves, but its ledger says %u", i, s,
-                       (unsigned long)moves,
-                       value[LEDGER + s * LANES + i]);
+            BROKEN_IF(value[LEDGER + s * LANES + i] != moves,
+                      "thread %u of process %u made %lu moves, but its ledger says %u", i, s,
+                      (unsigned long)moves, value[LEDGER + s * LANES + i]);
         }
 }
 
-static void sit_down(unsigned s)
-{
+static void sit_down(unsigned s) {
     struct seat *seat = &books->seat[s];
     atomic_fetch_add(&seat->life, 1);
     atomic_store(&seat->doomed, 0);
@@ -227,36 +192,30 @@ static void sit_down(unsigned s)
     }
     seat->lane[0].random = mix(books->seed ^ mix((uint64_t)s << 32 | atomic_load(&seat->life)));
     pid_t pid = fork();
-    if (pid < 0)
-        broken("torture itself: fork failed with %s", errno_text(errno));
+    BROKEN_IF(pid < 0, "torture itself: fork failed with %s", errno_text(errno));
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != monitor)
-            _exit(0);
+        if (getppid() != monitor) _exit(0);
         work(s);
     }
     atomic_store(&seat->pid, pid);
 }
 
-static void go_on(struct seat *seat)
-{
+static void go_on(struct seat *seat) {
     kill(atomic_load(&seat->pid), SIGCONT);
     atomic_fetch_add(&seat->stops, 1);
     seat->resume = 0;
 }
 
-/* Before the monitor uses the array: one that was stopped in an operation may keep it from that, and only
- * the monitor lets it go on. */
-static void let_all_go_on(void)
-{
+/* Before the monitor uses the array: one that was stopped in an operation may keep it from that, and only the
+ * monitor lets it go on. */
+static void let_all_go_on(void) {
     for (unsigned s = 0; s < books->seats; s++)
-        if (books->seat[s].resume != 0)
-            go_on(&books->seat[s]);
+        if (books->seat[s].resume != 0) go_on(&books->seat[s]);
 }
 
 /* A process is gone: what it left behind is checked and cleared up. */
-static void settle(unsigned s, int status)
-{
+static void settle(unsigned s, int status) {
     struct seat *seat = &books->seat[s];
     seat->resume = 0;
     let_all_go_on();
@@ -269,53 +228,46 @@ static void settle(unsigned s, int status)
     for (unsigned i = 0; i < LANES; i++) {
         unsigned num = LEDGER + s * LANES + i;
         uint64_t noted = (uint64_t)value_of(num, GETVAL), moves = seat->lane[i].moves;
-        if (noted < moves || noted > moves + seat->lane[i].moving)
-            broken("thread %u of process %u, now dead, made %lu moves%s, but its ledger says %lu", i, s,
-                   (unsigned long)moves, seat->lane[i].moving ? " or one more" : "", (unsigned long)noted);
-        if (semctl(books->id, (int)num, SETVAL, (union semun){.val = 0}) != 0)
-            broken("SETVAL failed with %s", errno_text(errno));
+        BROKEN_IF(noted < moves || noted > moves + seat->lane[i].moving,
+                  "thread %u of process %u, now dead, made %lu moves%s, but its ledger says %lu", i, s,
+                  (unsigned long)moves, seat->lane[i].moving ? " or one more" : "", (unsigned long)noted);
+        BROKEN_IF(semctl(books->id, (int)num, SETVAL, (union semun){.val = 0}) != 0, "SETVAL failed with %s",
+                  errno_text(errno));
         seat->lane[i].moves = 0;
         seat->lane[i].moving = 0;
         atomic_store(&seat->lane[i].present, 0);
         int own = semget(books->key + 1 + (key_t)(s * LANES + i), 0, 0);
-        if (own >= 0 && semctl(own, 0, IPC_RMID) != 0)
-            broken("an array that a dead process left could not be removed: %s", errno_text(errno));
+        BROKEN_IF(own >= 0 && semctl(own, 0, IPC_RMID) != 0,
+                  "an array that a dead process left could not be removed: %s", errno_text(errno));
     }
     atomic_store(&seat->pid, 0);
 }
 
-static void reap(void)
-{
+static void reap(void) {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
         for (unsigned s = 0; s < books->seats; s++)
-            if (atomic_load(&books->seat[s].pid) == pid)
-                settle(s, status);
+            if (atomic_load(&books->seat[s].pid) == pid) settle(s, status);
     /* Any other was the child of a worker that died before it. */
 }
 
 /* Children of dead workers come to us, and are about to be killed. */
-static bool are_there_orphans(void)
-{
+static bool are_there_orphans(void) {
     char name[64], text[8192];
     snprintf(name, sizeof name, "/proc/self/task/%d/children", (int)monitor);
     FILE *file = fopen(name, "re");
-    if (!file)
-        broken("torture itself: %s: %s", name, errno_text(errno));
+    BROKEN_IF(!file, "torture itself: %s: %s", name, errno_text(errno));
     size_t length = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[length] = 0;
     unsigned children = 0, seated = 0;
-    for (char *at = text, *end; (void)strtol(at, &end, 10), end != at; at = end)
-        children++;
-    for (unsigned s = 0; s < books->seats; s++)
-        seated += atomic_load(&books->seat[s].pid) != 0;
+    for (char *at = text, *end; (void)strtol(at, &end, 10), end != at; at = end) children++;
+    for (unsigned s = 0; s < books->seats; s++) seated += atomic_load(&books->seat[s].pid) != 0;
     return children > seated;
 }
 
 /* Kills, stops and signals. */
-static void disturb(void)
-{
+static void disturb(void) {
     for (unsigned s = 0; s < books->seats; s++) {
         struct seat *seat = &books->seat[s];
         if (atomic_load(&seat->pid) == 0)
@@ -340,24 +292,20 @@ static void disturb(void)
         break;
     case 3 ... 25: {
         /* To a thread: of one sent to the process, other threads may be interrupted than the one whose
-           handler runs. */
+         * handler runs. */
         pid_t tid = atomic_load(&seat->lane[less_than(LANES)].tid);
-        if (tid != 0)
-            syscall(SYS_tgkill, pid, tid, SIGUSR1);
+        if (tid != 0) syscall(SYS_tgkill, pid, tid, SIGUSR1);
         break;
     }
     }
 }
 
 /* Whether all are parked, and nobody is about to die. */
-static bool is_quiet(void)
-{
+static bool is_quiet(void) {
     for (unsigned s = 0; s < books->seats; s++) {
         struct seat *seat = &books->seat[s];
-        if (atomic_load(&seat->pid) == 0)
-            continue;
-        if (atomic_load(&seat->doomed))
-            return false;
+        if (atomic_load(&seat->pid) == 0) continue;
+        if (atomic_load(&seat->doomed)) return false;
         for (unsigned i = 0; i < LANES; i++)
             if (atomic_load(&seat->lane[i].present) && atomic_load(&seat->lane[i].deed) != PARKED)
                 return false;
@@ -365,17 +313,14 @@ static bool is_quiet(void)
     return !are_there_orphans();
 }
 
-static uint64_t entries(void)
-{
+static uint64_t entries(void) {
     uint64_t sum = 0;
-    for (unsigned i = 0; i < LOCKS; i++)
-        sum += books->critical[i].second;
+    for (unsigned i = 0; i < LOCKS; i++) sum += books->critical[i].second;
     return sum;
 }
 
 /* Once a tick: who has been at one thing for too long? */
-static void look_for_hangs(void)
-{
+static void look_for_hangs(void) {
     static uint64_t last_beats, last_progress;
     uint64_t tick = atomic_load(&books->tick), beats = 0;
     for (unsigned s = 0; s < books->seats; s++)
@@ -399,21 +344,19 @@ static void look_for_hangs(void)
     }
 }
 
-static void watch_arrays(uint64_t milliseconds)
-{
+static void watch_arrays(uint64_t milliseconds) {
     uint64_t quiet_since = 0, audits = 0;
     for (looks = 1;; looks++) {
         usleep(LOOK_MS * 1000);
         reap();
-        if (atomic_load(&books->failing))
-            report_failure();
+        if (atomic_load(&books->failing)) report_failure();
         if (looks % LOOKS_A_TICK == 0) {
             uint64_t tick = atomic_fetch_add(&books->tick, 1) + 1;
             say("beat %lu %lu", (unsigned long)(looks * LOOK_MS), (unsigned long)entries());
             look_for_hangs();
-            if (quiet_since != 0 && tick > quiet_since + 2 * books->patience)
-                broken("the threads did not come to rest in %.1f s",
-                       2.0 * (double)books->patience * TICK_MS / 1000.0);
+            BROKEN_IF(quiet_since != 0 && tick > quiet_since + 2 * books->patience,
+                      "the threads did not come to rest in %.1f s",
+                      2.0 * (double)books->patience * TICK_MS / 1000.0);
         }
         if (quiet_since == 0) {
             disturb();
@@ -426,8 +369,7 @@ static void watch_arrays(uint64_t milliseconds)
             audit(true);
             audits++;
             quiet_since = 0;
-            if (looks * LOOK_MS >= milliseconds)
-                break;
+            if (looks * LOOK_MS >= milliseconds) break;
             /* Kills of those that hold nothing, too. */
             if (less_than(2)) {
                 struct seat *seat = &books->seat[less_than(books->seats)];
@@ -443,17 +385,13 @@ static void watch_arrays(uint64_t milliseconds)
     for (uint64_t waited = 0;; waited++) {
         usleep(LOOK_MS * 1000);
         reap();
-        if (atomic_load(&books->failing))
-            report_failure();
+        if (atomic_load(&books->failing)) report_failure();
         unsigned left = 0;
-        for (unsigned s = 0; s < books->seats; s++)
-            left += atomic_load(&books->seat[s].pid) != 0;
-        if (left == 0 && !are_there_orphans())
-            break;
+        for (unsigned s = 0; s < books->seats; s++) left += atomic_load(&books->seat[s].pid) != 0;
+        if (left == 0 && !are_there_orphans()) break;
         if (waited % LOOKS_A_TICK == 0)
             say("beat %lu %lu", (unsigned long)(looks * LOOK_MS), (unsigned long)entries());
-        if (waited / LOOKS_A_TICK > 2 * books->patience)
-            broken("%u processes did not end", left);
+        BROKEN_IF(waited / LOOKS_A_TICK > 2 * books->patience, "%u processes did not end", left);
     }
     audit(true);
     say("count %lu times that the books were balanced in silence", (unsigned long)audits + 1);
@@ -463,12 +401,9 @@ static const char *const array_symbols[] = {"semget", "semop", "semtimedop", "se
 
 /* Everything; returns only if nothing was violated. The keys from `key` on are ours. */
 void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t milliseconds,
-                              uint64_t patience_ms,
-                              uint64_t seed, int key);
+                              uint64_t patience_ms, uint64_t seed, int key);
 void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t milliseconds,
-                              uint64_t patience_ms,
-                              uint64_t seed, int key)
-{
+                              uint64_t patience_ms, uint64_t seed, int key) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the watchdog's end is ours */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     struct rlimit none = {0, 0};
@@ -479,8 +414,7 @@ void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t 
     sigaddset(&pokes, SIGUSR1);
     sigprocmask(SIG_BLOCK, &pokes, NULL);
     books = mmap(NULL, sizeof *books, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (books == MAP_FAILED)
-        violation("torture itself: out of memory");
+    VIOLATION_IF(books == MAP_FAILED, "torture itself: out of memory");
     monitor = getpid();
     random_state = books->seed = seed;
     books->key = key;
@@ -488,21 +422,17 @@ void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t 
     books->seats = processes > MAX_SEATS ? MAX_SEATS : processes;
     books->patience = patience_ms / TICK_MS;
     books->id = semget(key, (int)semaphores(), IPC_CREAT | IPC_EXCL | 0600);
-    if (books->id < 0)
-        broken("the array could not be made: %s", errno_text(errno));
-    if (library && !(books->id & 1 << 30))
-        violation("torture itself: the array is the kernel's");
+    BROKEN_IF(books->id < 0, "the array could not be made: %s", errno_text(errno));
+    VIOLATION_IF(library && !(books->id & 1 << 30), "torture itself: the array is the kernel's");
     unsigned short value[LEDGER + MAX_SEATS * LANES];
     initial_values(value);
-    if (semctl(books->id, 0, SETALL, (union semun){.array = value}) != 0)
-        broken("SETALL failed with %s", errno_text(errno));
+    BROKEN_IF(semctl(books->id, 0, SETALL, (union semun){.array = value}) != 0, "SETALL failed with %s",
+              errno_text(errno));
     watch_arrays(milliseconds);
-    if (semctl(books->id, 0, IPC_RMID) != 0)
-        broken("IPC_RMID failed with %s", errno_text(errno));
-    if (semop(books->id, &(struct sembuf){0, 1, 0}, 1) != -1 || (errno != EINVAL && errno != EIDRM))
-        broken("the array is still there after its removal");
-    for (unsigned i = 0; i < LOCKS; i++)
-        say("lock %lu lock %u", (unsigned long)books->critical[i].second, i);
+    BROKEN_IF(semctl(books->id, 0, IPC_RMID) != 0, "IPC_RMID failed with %s", errno_text(errno));
+    BROKEN_IF(semop(books->id, &(struct sembuf){0, 1, 0}, 1) != -1 || (errno != EINVAL && errno != EIDRM),
+              "the array is still there after its removal");
+    for (unsigned i = 0; i < LOCKS; i++) say("lock %lu lock %u", (unsigned long)books->critical[i].second, i);
     for (unsigned c = 0; c < ARRAY_COUNTER_COUNT; c++) {
         static const char *const text[] = {
 #define X(name, text) text,
@@ -511,13 +441,11 @@ void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t 
         };
         uint64_t sum = 0;
         for (unsigned s = 0; s < books->seats; s++)
-            for (unsigned i = 0; i < LANES; i++)
-                sum += atomic_load(&books->seat[s].lane[i].did[c]);
+            for (unsigned i = 0; i < LANES; i++) sum += atomic_load(&books->seat[s].lane[i].did[c]);
         say("count %lu %s", (unsigned long)sum, text[c]);
     }
     uint64_t lives = 0;
-    for (unsigned s = 0; s < books->seats; s++)
-        lives += atomic_load(&books->seat[s].life);
+    for (unsigned s = 0; s < books->seats; s++) lives += atomic_load(&books->seat[s].life);
     say("count %lu processes started", (unsigned long)lives);
     say("done");
 }

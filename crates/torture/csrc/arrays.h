@@ -3,23 +3,21 @@
  *
  * Processes:
  *   monitor  (arrays.c) forks the workers, signals, stops and kills them, looks for threads that make no
- *   progress, and
- *            calls for silence now and then to audit the books. Holds nothing.
+ *            progress, and calls for silence now and then to audit the books. Holds nothing.
  *   workers  (array_actions.c) one seat each, with up to LANES threads, a lane each. They act on one array
- *   that all share
- *            and on arrays of their own.
+ *            that all share and on arrays of their own.
  *   children of workers: sleepers on such an array; others that die, or become another program, with a
  *   permit.
  *
  * What the books say of the shared array:
  *   locks     1 when free, taken and released with SEM_UNDO. Who enters finds nobody inside, but for a mark
- *   that a process
- *             left which was doomed: killed, or about to end by itself.
- *   permits   taken and given back with SEM_UNDO, in every combination with a lock. busy      counted up and
- *   down with SEM_UNDO, waited for to be zero. accounts  amounts move between them, all or nothing, never
- *   undone: their sum stays, whoever is killed when. ledgers   each move also adds 1 to its lane's ledger: so
- *   the array itself says whether the last move of a lane that
- *             died was made, and the lane says how many it knows of.
+ *             that a process left which was doomed: killed, or about to end by itself.
+ *   permits   taken and given back with SEM_UNDO, in every combination with a lock.
+ *   busy      counted up and down with SEM_UNDO, waited for to be zero.
+ *   accounts  amounts move between them, all or nothing, never undone: their sum stays, whoever is killed
+ *             when.
+ *   ledgers   each move also adds 1 to its lane's ledger: so the array itself says whether the last move of a
+ *             lane that died was made, and the lane says how many it knows of.
  * In silence all locks are 1, all permits are there, nobody is busy or asleep, the sum is right and every
  * ledger is that of its lane.
  */
@@ -53,22 +51,36 @@ union semun {
     struct seminfo *info;
 };
 
-enum deed { AT_NOTHING, AT_SEMOP, AT_TIMED, AT_TRYING, INSIDE, AT_CONTROL, AT_CHILD, AT_SLEEPERS, PARKED,
-           DEEDS };
+enum deed {
+    AT_NOTHING,
+    AT_SEMOP,
+    AT_TIMED,
+    AT_TRYING,
+    INSIDE,
+    AT_CONTROL,
+    AT_CHILD,
+    AT_SLEEPERS,
+    PARKED,
+    DEEDS
+};
 
 #define ARRAY_COUNTERS(X) \
     X(TAKEN, "locks taken") X(BUSY_LOCK, "locks tried and found busy") X(RAN_OUT, "waits that timed out") \
-    X(INTERRUPTED, "waits interrupted by a signal") X(PERMIT, "permits taken") X(TOGETHER, "a lock and permits, at once") \
-    X(TWO, "two locks at once") X(MOVED, "amounts moved, all or nothing") X(SPREAD, "amounts spread by nine operations at once") \
+    X(INTERRUPTED, "waits interrupted by a signal") X(PERMIT, "permits taken") \
+    X(TOGETHER, "a lock and permits, at once") \
+    X(TWO, "two locks at once") X(MOVED, "amounts moved, all or nothing") \
+    X(SPREAD, "amounts spread by nine operations at once") \
     X(ZERO, "waits for zero") \
     X(LOOKED, "sums checked at one moment") X(SLEEPERS, "sleepers on an array of their own") \
     X(REMOVED, "arrays removed under their sleepers") X(REPLACED, "values set under sleepers") \
-    X(SLEEPER_KILLED, "sleepers killed, and the next one served") X(FORKED_HOLDING, "forks by a thread that holds a lock") \
+    X(SLEEPER_KILLED, "sleepers killed, and the next one served") \
+    X(FORKED_HOLDING, "forks by a thread that holds a lock") \
     X(CHILD_DIED, "children that died with a permit") X(CHILD_KILLED, "children killed with a permit") \
     X(EXECUTED, "children that became another program with a permit") X(THREAD_ENDED, "threads ended") \
     X(HANDLER, "permits taken in a signal handler") \
     X(HANDLER_REFUSED, "operations of a signal handler refused, as its thread was at one") \
-    X(LEADER_LEFT, "main threads ended before their process") X(EXITED, "processes ended inside a critical section") \
+    X(LEADER_LEFT, "main threads ended before their process") \
+    X(EXITED, "processes ended inside a critical section") \
     X(FUSE, "processes killed at a random instruction")
 
 enum array_counter {
@@ -129,6 +141,7 @@ extern struct books *books;
 
 void work(unsigned seat);
 _Noreturn void broken(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define BROKEN_IF(condition, ...) do if (condition) broken(__VA_ARGS__); while (0)
 const char *errno_text(int error);
 void check_sums(const unsigned short *value);
 

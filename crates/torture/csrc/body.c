@@ -41,8 +41,7 @@ static const struct {
     {{6, 1, 10, 60}, act_meeting},
 };
 
-static void act(void)
-{
+static void act(void) {
     if (permit(&due.fork, 1)) {
         act_fork();
         return;
@@ -60,8 +59,7 @@ static void act(void)
         return;
     }
     unsigned total = 0, mix = epoch().mix % MIXES;
-    for (unsigned i = 0; i < sizeof actions / sizeof *actions; i++)
-        total += actions[i].weight[mix];
+    for (unsigned i = 0; i < sizeof actions / sizeof *actions; i++) total += actions[i].weight[mix];
     unsigned r = below(total);
     for (unsigned i = 0;; i++) {
         if (r < actions[i].weight[mix]) {
@@ -72,17 +70,15 @@ static void act(void)
     }
 }
 
-static void leaving(void *arg)
-{
+static void leaving(void *arg) {
     (void)arg;
     doing(EXITING, NULL, NULL, 0);
     atomic_store(&self->phase, LEAVING);
 }
 
-/* Thread-specific data's destructor: locks while the thread is being taken apart, again in every round
- * there is, and so also after anybody else's destructor has run. */
-static void destructor(void *value)
-{
+/* Thread-specific data's destructor: locks while the thread is being taken apart, again in every round there
+ * is, and so also after anybody else's destructor has run. */
+static void destructor(void *value) {
     uintptr_t round = (uintptr_t)value;
     struct lock *lock = &world.lock[below(world.ordinary)];
     if (acquire(lock, BY_WHATEVER, false)) {
@@ -90,12 +86,10 @@ static void destructor(void *value)
         release(lock);
     }
     doing(EXITING, NULL, NULL, 0);
-    if (round < PTHREAD_DESTRUCTOR_ITERATIONS)
-        pthread_setspecific(at_exit, (void *)(round + 1));
+    if (round < PTHREAD_DESTRUCTOR_ITERATIONS) pthread_setspecific(at_exit, (void *)(round + 1));
 }
 
-static void *worker_main(void *arg)
-{
+static void *worker_main(void *arg) {
     struct slot *slot = arg;
     self = slot;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
@@ -111,14 +105,12 @@ static void *worker_main(void *arg)
     pthread_cleanup_push(leaving, NULL);
     /* A short life as often as a long one. */
     for (slot->lives = 1 + below(1u << below(13)); slot->lives-- > 0;) {
-        if (atomic_load_explicit(&world.stopping, memory_order_relaxed))
-            break;
+        if (atomic_load_explicit(&world.stopping, memory_order_relaxed)) break;
         halt_if_violated();
         act();
         think();
     }
-    if (abruptly)
-        pthread_exit(NULL);
+    if (abruptly) pthread_exit(NULL);
     pthread_cleanup_pop(1);
     return NULL;
 }
@@ -127,8 +119,7 @@ static void *worker_main(void *arg)
 
 static pthread_attr_t small;
 
-static void start(struct slot *slot)
-{
+static void start(struct slot *slot) {
     slot->generation++;
     slot->random = mix(world.seed ^ mix((uint64_t)slot->number << 32 | slot->generation));
     slot->cancel_sent = false;
@@ -147,8 +138,7 @@ static void start(struct slot *slot)
         did(DID_THREADS);
 }
 
-static void reap(struct slot *slot)
-{
+static void reap(struct slot *slot) {
     static char who[32];
     snprintf(who, sizeof who, "thread %u", slot->number);
     doing(JOINING, who, NULL, 0);
@@ -157,8 +147,7 @@ static void reap(struct slot *slot)
     doing(THINKING, NULL, NULL, 0);
 }
 
-static void *warden_main(void *arg)
-{
+static void *warden_main(void *arg) {
     self = arg;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     unsigned next = 0;
@@ -178,23 +167,19 @@ static void *warden_main(void *arg)
                 doing(CREATING, NULL, NULL, 0);
                 start(slot);
             } else if (phase == RUNNING && !slot->cancel_sent && atomic_load(&slot->cancellable)) {
-                if (chance(300))
-                    spin(below(3000));
+                if (chance(300)) spin(below(3000));
                 pthread_cancel(slot->thread);
                 slot->cancel_sent = true;
                 /* Its way out is interrupted too. */
-                if (chance(500))
-                    pester(slot, draw());
+                if (chance(500)) pester(slot, draw());
             }
             all_gone = all_gone && atomic_load(&slot->phase) == EMPTY;
         }
-        if (stopping && all_gone)
-            break;
+        if (stopping && all_gone) break;
         for (unsigned i = below(4); i > 0; i--) {
             struct slot *slot = &world.slot[below(world.threads)];
             int phase = atomic_load(&slot->phase);
-            if (slot->pestered && (phase == RUNNING || phase == LEAVING))
-                pester(slot, draw());
+            if (slot->pestered && (phase == RUNNING || phase == LEAVING)) pester(slot, draw());
         }
         nap(20 + below(200));
     }
@@ -205,24 +190,20 @@ static void *warden_main(void *arg)
 
 /* ---- monitor ---- */
 
-static int64_t monotonic_ms(void)
-{
+static int64_t monotonic_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static uint64_t acquisitions(void)
-{
+static uint64_t acquisitions(void) {
     uint64_t sum = 0;
-    for (unsigned i = 0; i < world.lock_count; i++)
-        sum += world.lock[i].entries;
+    for (unsigned i = 0; i < world.lock_count; i++) sum += world.lock[i].entries;
     return sum;
 }
 
 /* Nobody got on, or one did not. */
-static void look_for_hangs(void)
-{
+static void look_for_hangs(void) {
     static uint64_t last_sum, last_change;
     uint64_t now = atomic_load(&world.tick), sum = 0;
     unsigned tally[WHATS] = {0};
@@ -230,12 +211,10 @@ static void look_for_hangs(void)
     for (unsigned i = 0; i < world.slots; i++) {
         struct slot *slot = &world.slot[i];
         sum += atomic_load_explicit(&slot->beats, memory_order_relaxed);
-        if (atomic_load(&slot->phase) == EMPTY)
-            continue;
+        if (atomic_load(&slot->phase) == EMPTY) continue;
         unsigned what = atomic_load(&slot->what);
         uint64_t since = atomic_load(&slot->since);
-        if (what < WHATS)
-            tally[what]++;
+        if (what < WHATS) tally[what]++;
         if (now > since && now - since > 2 * world.patience) {
             describe(text, sizeof text, slot);
             violation("no progress: thread %u (tid %d) is %s, while others go on", i, atomic_load(&slot->tid),
@@ -257,20 +236,18 @@ static void look_for_hangs(void)
                 (!longest || atomic_load(&slot->since) < atomic_load(&longest->since)))
                 longest = slot;
         }
-        if (longest)
-            describe(text, sizeof text, longest);
-        violation("no progress by any thread for %.1f s: %u in lock, %u in timed lock, %u in unlock, %u in condition "
+        if (longest) describe(text, sizeof text, longest);
+        violation("no progress by any thread for %.1f s: %u in lock, %u in timed lock, %u in unlock, %u in "
+                  "condition "
                   "waits, %u holding, %u exiting; thread %d is %s",
                   (double)world.patience * TICK_MS / 1000, tally[LOCKING], tally[TIMED_LOCKING],
-                  tally[UNLOCKING],
-                  tally[WAITING] + tally[TIMED_WAITING] + tally[CANCELLABLE_WAITING], tally[HOLDING],
-                  tally[EXITING],
-                  longest ? (int)longest->number : -1, longest ? text : "elsewhere");
+                  tally[UNLOCKING], tally[WAITING] + tally[TIMED_WAITING] + tally[CANCELLABLE_WAITING],
+                  tally[HOLDING], tally[EXITING], longest ? (int)longest->number : -1,
+                  longest ? text : "elsewhere");
     }
 }
 
-static void next_epoch(uint64_t number)
-{
+static void next_epoch(uint64_t number) {
     static const uint16_t hot[] = {0, 300, 600, 900, 1000};
     uint64_t random = mix(world.seed + number * 0x9e3779b97f4a7c15u);
     struct epoch epoch = {
@@ -292,13 +269,11 @@ static void next_epoch(uint64_t number)
 }
 
 /* Ticks until `until` (in ms of the monitor's own clock) or until the workers are gone. */
-static void watch(uint64_t until)
-{
+static void watch(uint64_t until) {
     static uint64_t epochs;
     static int64_t last;
     static uint64_t elapsed;
-    if (last == 0)
-        last = monotonic_ms();
+    if (last == 0) last = monotonic_ms();
     while (elapsed < until && !atomic_load(&world.workers_gone)) {
         nap(TICK_MS * 1000);
         halt_if_violated();
@@ -309,8 +284,7 @@ static void watch(uint64_t until)
         elapsed += (uint64_t)(step > 2 * (int)TICK_MS ? 2 * (int)TICK_MS : step);
         atomic_store(&world.tick, elapsed / TICK_MS);
         look_for_hangs();
-        if (elapsed / (2 * TICK_MS) > epochs)
-            next_epoch(++epochs);
+        if (elapsed / (2 * TICK_MS) > epochs) next_epoch(++epochs);
         say("beat %lu %lu", (unsigned long)elapsed, (unsigned long)acquisitions());
     }
 }
@@ -323,37 +297,32 @@ static const char *const counter_text[] = {
 #undef X
 };
 
-static void audit(void)
-{
+static void audit(void) {
     char number[16];
     drain_ephemeral();
     audit_pools();
     for (unsigned i = 0; i < world.lock_count; i++) {
         struct lock *lock = &world.lock[i];
         uint64_t sum = handler_entries(i);
-        for (unsigned j = 0; j < world.slots; j++)
-            sum += world.slot[j].entries[i];
-        if (sum != lock->entries || lock->first != lock->entries)
-            violation("%s: its threads counted %lu critical sections, the lock protected %lu", lock->name,
-                      (unsigned long)sum, (unsigned long)lock->entries);
+        for (unsigned j = 0; j < world.slots; j++) sum += world.slot[j].entries[i];
+        VIOLATION_IF(sum != lock->entries || lock->first != lock->entries,
+                     "%s: its threads counted %lu critical sections, the lock protected %lu", lock->name,
+                     (unsigned long)sum, (unsigned long)lock->entries);
         check_guards(lock->cell, lock->name);
         for (size_t b = lock->kind->size; b < OBJECT_BYTES; b++)
-            if (lock->cell->object[b] != 0x5a)
-                violation("memory behind the object of %s was written", lock->name);
+            VIOLATION_IF(lock->cell->object[b] != 0x5a, "memory behind the object of %s was written",
+                         lock->name);
         int rc = lock->kind->trylock(lock->cell->object);
-        if (rc != 0)
-            violation("trylock of %s, which nobody holds any more, returned %s", lock->name,
-                      error_name(rc, number));
+        VIOLATION_IF(rc != 0, "trylock of %s, which nobody holds any more, returned %s", lock->name,
+                     error_name(rc, number));
         rc = lock->kind->unlock(lock->cell->object);
-        if (rc == 0)
-            rc = lock->kind->destroy(lock->cell->object);
-        if (rc != 0)
-            violation("the last unlock or destroy of %s returned %s", lock->name, error_name(rc, number));
+        if (rc == 0) rc = lock->kind->destroy(lock->cell->object);
+        VIOLATION_IF(rc != 0, "the last unlock or destroy of %s returned %s", lock->name,
+                     error_name(rc, number));
     }
 }
 
-static void report(void)
-{
+static void report(void) {
     for (unsigned i = 0; i < world.lock_count; i++)
         say("lock %lu %s", (unsigned long)world.lock[i].entries, world.lock[i].name);
     for (unsigned c = 0; c < COUNTER_COUNT; c++) {
@@ -368,38 +337,34 @@ static void report(void)
     }
 }
 
-static void start_helper(struct slot *slot, void *(*main)(void *))
-{
+static void start_helper(struct slot *slot, void *(*main)(void *)) {
     slot->generation = 1;
     slot->random = mix(world.seed ^ mix((uint64_t)slot->number << 32));
     atomic_store(&slot->phase, RUNNING);
     int rc = pthread_create(&slot->thread, &small, main, slot);
-    if (rc != 0)
-        violation("torture itself: no thread could be created");
+    VIOLATION_IF(rc != 0, "torture itself: no thread could be created");
 }
 
 /* Every call must reach the library under test: one that escapes to another would break exclusion, or hide
  * that nothing is being tested. NULL: the program's own. */
-void check_symbols(const char *library, const char *const symbols[])
-{
+void check_symbols(const char *library, const char *const symbols[]) {
     for (unsigned i = 0; library && symbols[i]; i++) {
         Dl_info info;
         void *address = dlsym(RTLD_DEFAULT, symbols[i]);
-        if (!address || !dladdr(address, &info) || !info.dli_fname)
-            violation("torture itself: nothing defines %s", symbols[i]);
-        if (!strstr(info.dli_fname, library))
-            violation("%s is bound to %s, not to %s", symbols[i], info.dli_fname, library);
+        VIOLATION_IF(!address || !dladdr(address, &info) || !info.dli_fname,
+                     "torture itself: nothing defines %s", symbols[i]);
+        VIOLATION_IF(!strstr(info.dli_fname, library), "%s is bound to %s, not to %s", symbols[i],
+                     info.dli_fname, library);
     }
 }
 
 /* Everything; returns only if nothing was violated. Standard output is the pipe to the watchdog. */
 void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners,
-                            unsigned shared_spinners,
-                            bool reads_once, uint64_t milliseconds, uint64_t patience_ms, uint64_t seed);
+                            unsigned shared_spinners, bool reads_once, uint64_t milliseconds,
+                            uint64_t patience_ms, uint64_t seed);
 void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners,
-                            unsigned shared_spinners,
-                            bool reads_once, uint64_t milliseconds, uint64_t patience_ms, uint64_t seed)
-{
+                            unsigned shared_spinners, bool reads_once, uint64_t milliseconds,
+                            uint64_t patience_ms, uint64_t seed) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the watchdog's end is ours */
     check_symbols(library, symbols);
     world.seed = seed;
@@ -411,14 +376,10 @@ void poundlock_torture_body(const char *library, unsigned threads, unsigned spin
     world.rwlocks_are_glibcs = rwlocks_are_glibcs();
     world.patience = patience_ms / TICK_MS;
     world.slot = calloc(world.slots, sizeof *world.slot);
-    if (!world.slot)
-        violation("torture itself: out of memory");
-    for (unsigned i = 0; i < world.slots; i++)
-        world.slot[i].number = i;
+    VIOLATION_IF(!world.slot, "torture itself: out of memory");
+    for (unsigned i = 0; i < world.slots; i++) world.slot[i].number = i;
     for (unsigned i = 0; i < kind_count(); i++) {
-        struct lock *lock = &world.lock[world.lock_count];
-        lock->index = world.lock_count++;
-        make_lock(lock, kind_at(i)->name, kind_at(i)->name);
+        new_lock(kind_at(i)->name, kind_at(i)->name);
     }
     world.ordinary = world.lock_count;
     make_pools();

@@ -71,36 +71,20 @@ struct meeting {
 #define MEETINGS 2
 static struct meeting meetings[MEETINGS];
 
-static struct lock *own_lock(const char *kind, const char *name)
-{
-    struct lock *lock = &world.lock[world.lock_count];
-    lock->index = world.lock_count++;
-    make_lock(lock, kind, name);
-    return lock;
-}
-
-static void expect_zero(const char *call, const char *name, int rc)
-{
-    char number[16];
-    if (rc != 0)
-        violation("%s of %s returned %s", call, name, error_name(rc, number));
-}
-
-void make_pools(void)
-{
+void make_pools(void) {
     for (unsigned i = 0; i < POOLS; i++) {
         struct pool *pool = &pools[i];
         pool->name = pool_kinds[i].name;
         pool->brief = pool_kinds[i].brief;
         pool->kind = cond_kind_named(pool_kinds[i].cond);
-        pool->lock = own_lock(pool_kinds[i].mutex, pool_kinds[i].name);
+        pool->lock = new_lock(pool_kinds[i].mutex, pool_kinds[i].name);
         pool->cell = new_cell();
         expect_zero("init", pool->name, pool->kind->init(pool->cell->object));
     }
     static const char *const names[MEETINGS][3] = {{"meeting", "default", "default"},
                                                    {"meeting errorcheck", "errorcheck", "monotonic"}};
     for (unsigned i = 0; i < MEETINGS; i++) {
-        meetings[i].lock = own_lock(names[i][1], names[i][0]);
+        meetings[i].lock = new_lock(names[i][1], names[i][0]);
         meetings[i].kind = cond_kind_named(names[i][2]);
     }
 }
@@ -108,8 +92,7 @@ void make_pools(void)
 /* ---- the account ---- */
 
 /* Before a signal: whoever is blocked now is an elder if this one opens a period. */
-static void open_period(struct pool *pool)
-{
+static void open_period(struct pool *pool) {
     if (pool->owed_min == 0) {
         pool->period++;
         pool->elders = pool->blocked;
@@ -117,52 +100,30 @@ static void open_period(struct pool *pool)
 }
 
 /* A thread that began to wait in `period` comes back. */
-static void come_back(struct pool *pool, uint64_t period)
-{
+static void come_back(struct pool *pool, uint64_t period) {
     pool->blocked--;
-    if (period < pool->period)
-        pool->elders--;
-    if (pool->owed_min > pool->blocked)
-        pool->owed_min = pool->blocked;
-    if (pool->owed_max > pool->blocked)
-        pool->owed_max = pool->blocked;
+    if (period < pool->period) pool->elders--;
+    if (pool->owed_min > pool->blocked) pool->owed_min = pool->blocked;
+    if (pool->owed_max > pool->blocked) pool->owed_max = pool->blocked;
 }
 
-/* Gives one signal. The lock is held; with `outside` it is let go of first, else it is held on return. */
-static void give_signal(struct pool *pool, bool outside)
-{
+/* Gives one signal, or a broadcast. The lock is held; with `outside` it is let go of first, else it is held
+ * on return. */
+static void give(struct pool *pool, bool all, bool outside) {
+    const char *call = all ? "broadcast" : "signal";
+    void *cond = pool->cell->object;
     open_period(pool);
-    pool->owed_min++;
-    pool->owed_max++;
-    if (outside)
-        release(pool->lock);
-    doing(SIGNALLING, pool->name, pool->cell->object, pool->kind->size);
-    errno_arm();
-    step_begin(epoch().step);
-    int rc = pool->kind->signal(pool->cell->object);
-    step_end();
-    expect_zero("signal", pool->name, rc);
-    errno_check("signal", pool->name);
-    did(DID_SIGNAL);
+    pool->owed_min = all ? pool->blocked : pool->owed_min + 1;
+    pool->owed_max = all ? pool->blocked : pool->owed_max + 1;
+    if (outside) release(pool->lock);
+    doing(all ? BROADCASTING : SIGNALLING, pool->name, cond, pool->kind->size);
+    expect_zero(call, pool->name,
+                CALLED(call, pool->name, (all ? pool->kind->broadcast : pool->kind->signal)(cond)));
+    did(all ? DID_BROADCAST : DID_SIGNAL);
     doing(outside ? THINKING : HOLDING, pool->name, NULL, 0);
 }
 
-static void give_broadcast(struct pool *pool, bool outside)
-{
-    open_period(pool);
-    pool->owed_min = pool->owed_max = pool->blocked;
-    if (outside)
-        release(pool->lock);
-    doing(BROADCASTING, pool->name, pool->cell->object, pool->kind->size);
-    errno_arm();
-    step_begin(epoch().step);
-    int rc = pool->kind->broadcast(pool->cell->object);
-    step_end();
-    expect_zero("broadcast", pool->name, rc);
-    errno_check("broadcast", pool->name);
-    did(DID_BROADCAST);
-    doing(outside ? THINKING : HOLDING, pool->name, NULL, 0);
-}
+static void give_signal(struct pool *pool, bool outside) { give(pool, false, outside); }
 
 /* ---- waiting ---- */
 
@@ -173,14 +134,13 @@ struct waiting {
 };
 
 /* Cleanup handler of a cancelled waiter: it holds the mutex again. */
-static void cancelled(void *arg)
-{
+static void cancelled(void *arg) {
     struct waiting *waiting = arg;
     struct pool *pool = waiting->pool;
     struct lock *lock = pool->lock;
     char number[16];
-    if (!waiting->inside)
-        violation("thread %u was cancelled outside of pthread_cond_wait, in %s", self->number, pool->name);
+    VIOLATION_IF(!waiting->inside, "thread %u was cancelled outside of pthread_cond_wait, in %s",
+                 self->number, pool->name);
     enter(lock);
     self->entries[lock->index]++;
     doing_lock(HOLDING, lock);
@@ -194,15 +154,19 @@ static void cancelled(void *arg)
     }
     step_end();
     come_back(pool, waiting->period);
-    if (pool->owed_min > pool->elders)
-        pool->owed_min = pool->elders;
+    if (pool->owed_min > pool->elders) pool->owed_min = pool->elders;
     did(DID_CANCEL);
     release(lock);
 }
 
+static int wait_by(unsigned way, const struct cond_kind *kind, void *cond, void *mutex, clockid_t clock,
+                   const struct timespec *deadline) {
+    if (way == 0) return kind->wait(cond, mutex);
+    return way == 1 ? kind->timedwait(cond, mutex, deadline) : kind->clockwait(cond, mutex, clock, deadline);
+}
+
 /* One wait. The lock is held before and after; what it returned is checked and accounted for. */
-static int wait_once(struct pool *pool, bool cancellable)
-{
+static int wait_once(struct pool *pool, bool cancellable) {
     struct lock *lock = pool->lock;
     void *cond = pool->cell->object, *mutex = lock->cell->object;
     const struct cond_kind *kind = pool->kind;
@@ -216,8 +180,7 @@ static int wait_once(struct pool *pool, bool cancellable)
 
     if (way != 0) {
         int64_t ahead = 3600 * SECOND;
-        if (pool->brief)
-            ahead = chance(100) ? -1 : (int64_t)below(chance(200) ? 5000000 : 500000);
+        if (pool->brief) ahead = chance(100) ? -1 : (int64_t)below(chance(200) ? 5000000 : 500000);
         deadline = deadline_after(clock, ahead);
         began = wait_begins(clock, deadline);
     }
@@ -229,23 +192,13 @@ static int wait_once(struct pool *pool, bool cancellable)
         atomic_store(&self->cancellable, 1);
         pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
         waiting.inside = 1;
-        step_begin(epoch().step);
-        rc = way == 0   ? kind->wait(cond, mutex)
-             : way == 1 ? kind->timedwait(cond, mutex, &deadline)
-                        : kind->clockwait(cond, mutex, clock, &deadline);
-        step_end();
+        rc = STEPPED(epoch().step, wait_by(way, kind, cond, mutex, clock, &deadline));
         waiting.inside = 0;
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
         atomic_store(&self->cancellable, 0);
         pthread_cleanup_pop(0);
     } else {
-        errno_arm();
-        step_begin(epoch().step);
-        rc = way == 0   ? kind->wait(cond, mutex)
-             : way == 1 ? kind->timedwait(cond, mutex, &deadline)
-                        : kind->clockwait(cond, mutex, clock, &deadline);
-        step_end();
-        errno_check("wait", pool->name);
+        rc = CALLED("wait", pool->name, wait_by(way, kind, cond, mutex, clock, &deadline));
     }
     enter(lock);
     self->entries[lock->index]++;
@@ -253,8 +206,7 @@ static int wait_once(struct pool *pool, bool cancellable)
 
     if (rc == ETIMEDOUT && way != 0) {
         must_have_timed_out(&began, "timed wait", pool->name);
-        if (pool->owed_min > 0)
-            pool->owed_min--;
+        if (pool->owed_min > 0) pool->owed_min--;
         did(DID_WAIT_TIMED_OUT);
     } else if (rc != 0) {
         violation("%s on %s returned %s", way ? "timed wait" : "wait", pool->name, error_name(rc, number));
@@ -263,8 +215,7 @@ static int wait_once(struct pool *pool, bool cancellable)
             pool->owed_max--;
         else
             did(DID_WAIT_SPURIOUS);
-        if (pool->owed_min > 0)
-            pool->owed_min--;
+        if (pool->owed_min > 0) pool->owed_min--;
         did(DID_WAIT);
     }
     come_back(pool, waiting.period);
@@ -272,21 +223,17 @@ static int wait_once(struct pool *pool, bool cancellable)
 }
 
 /* One that is not quiet, or NULL. */
-static struct pool *pick_pool(bool brief)
-{
+static struct pool *pick_pool(bool brief) {
     for (unsigned tries = 0; tries < 20; tries++) {
         struct epoch now = epoch();
         struct pool *pool = &pools[chance(now.hot_permille / 2) ? now.hot % POOLS : below(POOLS)];
-        if (pool->brief == brief && !atomic_load_explicit(&pool->quiet, memory_order_relaxed))
-            return pool;
+        if (pool->brief == brief && !atomic_load_explicit(&pool->quiet, memory_order_relaxed)) return pool;
     }
     return NULL;
 }
 
-static void consume(struct pool *pool, bool cancellable, unsigned tries)
-{
-    if (!pool || !acquire(pool->lock, BY_WHATEVER, true))
-        return;
+static void consume(struct pool *pool, bool cancellable, unsigned tries) {
+    if (!pool || !acquire(pool->lock, BY_WHATEVER, true)) return;
     while (pool->tokens == 0 && tries-- > 0 && !atomic_load_explicit(&world.stopping, memory_order_relaxed))
         wait_once(pool, cancellable);
     if (pool->tokens > 0) {
@@ -300,11 +247,9 @@ void act_consume(void) { consume(pick_pool(false), false, 1000); }
 void act_consume_timed(void) { consume(pick_pool(true), false, 2); }
 void act_consume_cancellable(void) { consume(pick_pool(chance(100)), true, 10); }
 
-void act_produce(void)
-{
+void act_produce(void) {
     struct pool *pool = pick_pool(chance(250));
-    if (!pool || !acquire(pool->lock, BY_WHATEVER, true))
-        return;
+    if (!pool || !acquire(pool->lock, BY_WHATEVER, true)) return;
     bool outside = chance(500);
     if (atomic_load(&pool->quiet) || pool->tokens > world.threads) {
         release(pool->lock);
@@ -312,8 +257,7 @@ void act_produce(void)
         pool->tokens++;
         pool->produced++;
         give_signal(pool, outside);
-        if (!outside)
-            release(pool->lock);
+        if (!outside) release(pool->lock);
     } else if (pool->blocked == 0 && chance(200)) {
         /* A signal that nobody waits for: no later waiter may come back for it. Nothing is owed. */
         give_signal(pool, false);
@@ -331,28 +275,24 @@ void act_produce(void)
 /* ---- the feeder ---- */
 
 /* Still quiet? Looks without the mutex. */
-static bool still_quiet(struct pool *pool)
-{
-    if (!atomic_load(&pool->quiet))
-        return false;
+static bool still_quiet(struct pool *pool) {
+    if (!atomic_load(&pool->quiet)) return false;
     uint64_t owed = __atomic_load_n(&pool->owed_min, __ATOMIC_RELAXED);
     if (owed == 0) {
         atomic_store(&pool->quiet, 0);
         did(DID_QUIET);
         return false;
     }
-    if (atomic_load(&world.tick) - pool->quiet_since > world.patience / 2)
-        violation("lost wake-up: %s owes %lu of %lu waiters their return for signals given more than %.1f s ago",
-                  pool->name, (unsigned long)owed,
-                  (unsigned long)__atomic_load_n(&pool->blocked, __ATOMIC_RELAXED),
-                  (double)(world.patience / 2) * TICK_MS / 1000);
+    VIOLATION_IF(
+        atomic_load(&world.tick) - pool->quiet_since > world.patience / 2,
+        "lost wake-up: %s owes %lu of %lu waiters their return for signals given more than %.1f s ago",
+        pool->name, (unsigned long)owed, (unsigned long)__atomic_load_n(&pool->blocked, __ATOMIC_RELAXED),
+        (double)(world.patience / 2) * TICK_MS / 1000);
     return true;
 }
 
-static void feed(struct pool *pool, bool stopping)
-{
-    if (still_quiet(pool))
-        return;
+static void feed(struct pool *pool, bool stopping) {
+    if (still_quiet(pool)) return;
     bool quiet = chance(stopping ? 500 : 150), outside = chance(500);
     if (quiet) {
         pool->quiet_since = atomic_load(&world.tick);
@@ -367,30 +307,25 @@ static void feed(struct pool *pool, bool stopping)
         uint64_t extra = below((unsigned)asleep + 1);
         pool->tokens += extra;
         pool->produced += extra;
-        give_broadcast(pool, outside);
-        if (!outside)
-            release(pool->lock);
+        give(pool, true, outside);
+        if (!outside) release(pool->lock);
     } else {
         unsigned some = chance(500) ? 1 : 1 + below((unsigned)asleep);
         pool->tokens += some;
         pool->produced += some;
-        for (unsigned i = 1; i < some; i++)
-            give_signal(pool, false);
+        for (unsigned i = 1; i < some; i++) give_signal(pool, false);
         give_signal(pool, outside);
-        if (!outside)
-            release(pool->lock);
+        if (!outside) release(pool->lock);
     }
 }
 
-void *feeder_main(void *slot)
-{
+void *feeder_main(void *slot) {
     self = slot;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
     while (!atomic_load(&world.workers_gone)) {
         bool stopping = atomic_load(&world.stopping);
         halt_if_violated();
-        for (unsigned i = 0; i < POOLS; i++)
-            feed(&pools[i], stopping);
+        for (unsigned i = 0; i < POOLS; i++) feed(&pools[i], stopping);
         doing(THINKING, NULL, NULL, 0);
         nap(200 + below(1500));
     }
@@ -399,29 +334,25 @@ void *feeder_main(void *slot)
 }
 
 /* Nobody is left: every token made was consumed or is still there, and nothing is owed to anybody. */
-void audit_pools(void)
-{
+void audit_pools(void) {
     for (unsigned i = 0; i < POOLS; i++) {
         struct pool *pool = &pools[i];
-        if (pool->produced != pool->consumed + pool->tokens)
-            violation("%s: %lu tokens were made, but %lu consumed and %lu are left", pool->name,
-                      (unsigned long)pool->produced, (unsigned long)pool->consumed,
-                      (unsigned long)pool->tokens);
-        if (pool->blocked != 0)
-            violation("%s: %lu threads ended without leaving their wait", pool->name,
-                      (unsigned long)pool->blocked);
+        VIOLATION_IF(pool->produced != pool->consumed + pool->tokens,
+                     "%s: %lu tokens were made, but %lu consumed and %lu are left", pool->name,
+                     (unsigned long)pool->produced, (unsigned long)pool->consumed,
+                     (unsigned long)pool->tokens);
+        VIOLATION_IF(pool->blocked != 0, "%s: %lu threads ended without leaving their wait", pool->name,
+                     (unsigned long)pool->blocked);
         check_guards(pool->cell, pool->name);
         expect_zero("destroy", pool->name, pool->kind->destroy(pool->cell->object));
     }
     for (unsigned i = 0; i < MEETINGS; i++)
-        if (meetings[i].cond)
-            violation("%s was left open", meetings[i].lock->name);
+        VIOLATION_IF(meetings[i].cond, "%s was left open", meetings[i].lock->name);
 }
 
 /* ---- meetings ---- */
 
-static void host(struct meeting *meeting)
-{
+static void host(struct meeting *meeting) {
     struct lock *lock = meeting->lock;
     void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) {
@@ -433,8 +364,7 @@ static void host(struct meeting *meeting)
     meeting->cond = cond;
     release(lock);
     nap(below(400));
-    if (!acquire(lock, BY_WHATEVER, true))
-        violation("torture itself: %s could not be closed", lock->name);
+    VIOLATION_IF(!acquire(lock, BY_WHATEVER, true), "torture itself: %s could not be closed", lock->name);
     meeting->cond = NULL;
     meeting->held++;
     doing(BROADCASTING, lock->name, NULL, 0);
@@ -442,24 +372,19 @@ static void host(struct meeting *meeting)
     did(DID_BROADCAST);
     /* Every waiter has been unblocked: POSIX allows the condition variable to be destroyed at once. */
     bool under_lock = chance(300);
-    if (!under_lock)
-        release(lock);
+    if (!under_lock) release(lock);
     doing(DESTROYING, lock->name, NULL, 0);
     expect_zero("destroy", lock->name, meeting->kind->destroy(cond));
-    if (munmap(page, 4096) != 0)
-        violation("torture itself: munmap failed");
+    VIOLATION_IF(munmap(page, 4096) != 0, "torture itself: munmap failed");
     did(DID_COND_UNMAPPED);
-    if (under_lock)
-        release(lock);
+    if (under_lock) release(lock);
     doing(THINKING, NULL, NULL, 0);
 }
 
-void act_meeting(void)
-{
+void act_meeting(void) {
     struct meeting *meeting = &meetings[below(MEETINGS)];
     struct lock *lock = meeting->lock;
-    if (!acquire(lock, BY_WHATEVER, true))
-        return;
+    if (!acquire(lock, BY_WHATEVER, true)) return;
     void *cond = meeting->cond;
     if (!cond) {
         host(meeting);
@@ -472,10 +397,8 @@ void act_meeting(void)
         bool timed = chance(400);
         struct timespec deadline = deadline_after(meeting->kind->clock, timed ? below(400000) : 0);
         leave(lock);
-        step_begin(30);
-        int rc = timed ? meeting->kind->timedwait(cond, lock->cell->object, &deadline)
-                       : meeting->kind->wait(cond, lock->cell->object);
-        step_end();
+        int rc = STEPPED(30, timed ? meeting->kind->timedwait(cond, lock->cell->object, &deadline)
+                       : meeting->kind->wait(cond, lock->cell->object));
         enter(lock);
         self->entries[lock->index]++;
         if (timed && rc == ETIMEDOUT)

@@ -15,17 +15,14 @@
 
 extern char **environ;
 
-void make_notes(void)
-{
+void make_notes(void) {
     world.notes = mmap(NULL, sizeof(struct note) * world.slots, PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (world.notes == MAP_FAILED)
-        violation("torture itself: out of memory");
+    VIOLATION_IF(world.notes == MAP_FAILED, "torture itself: out of memory");
 }
 
 /* True once every so many ticks, for one caller. */
-bool permit(_Atomic uint64_t *next, uint64_t ticks)
-{
+bool permit(_Atomic uint64_t *next, uint64_t ticks) {
     uint64_t now = atomic_load_explicit(&world.tick, memory_order_relaxed);
     uint64_t due = atomic_load_explicit(next, memory_order_relaxed);
     return now >= due && atomic_compare_exchange_strong(next, &due, now + ticks);
@@ -33,48 +30,37 @@ bool permit(_Atomic uint64_t *next, uint64_t ticks)
 
 /* ---- in the child ---- */
 
-static void step(const char *what, const char *name)
-{
+static void step(const char *what, const char *name) {
     char text[sizeof child_note->step];
     snprintf(text, sizeof text, "%s %s", what, name);
-    for (unsigned i = 0; i < sizeof text; i++)
-        child_note->step[i] = text[i];
-}
-
-static void expect(const char *call, const struct lock *lock, int rc, int expected)
-{
-    char got[16], wanted[16];
-    if (rc != expected)
-        violation("%s of %s returned %s instead of %s", call, lock->name, error_name(rc, got),
-                  error_name(expected, wanted));
+    for (unsigned i = 0; i < sizeof text; i++) child_note->step[i] = text[i];
 }
 
 /* The lock is free: goes through a life of it. */
-static void live(struct lock *lock)
-{
+static void live(struct lock *lock) {
     const struct kind *kind = lock->kind;
     void *object = lock->cell->object;
     for (unsigned round = 0; round < 3; round++) {
         step("locking", lock->name);
         if (round == 0)
-            expect("lock", lock, kind->lock(object), 0);
+            expect("lock", lock->name, kind->lock(object), 0);
         else if (round == 1 || !kind->timedlock)
-            expect("trylock", lock, kind->trylock(object), 0);
+            expect("trylock", lock->name, kind->trylock(object), 0);
         else {
             struct timespec deadline = deadline_after(CLOCK_REALTIME, 3600 * 1000000000ll);
-            expect("timedlock", lock, kind->timedlock(object, &deadline), 0);
+            expect("timedlock", lock->name, kind->timedlock(object, &deadline), 0);
         }
         enter(lock);
         if (!(kind->traits & RECURSIVE))
-            expect("trylock by the owner", lock, kind->trylock(object), EBUSY);
+            expect("trylock by the owner", lock->name, kind->trylock(object), EBUSY);
         if (!(kind->traits & (RECURSIVE | ERRORCHECK)) && kind->timedlock) {
             struct timespec soon = deadline_after(CLOCK_REALTIME, 200000);
             step("waiting for a deadline on", lock->name);
-            expect("timedlock by the owner", lock, kind->timedlock(object, &soon), ETIMEDOUT);
+            expect("timedlock by the owner", lock->name, kind->timedlock(object, &soon), ETIMEDOUT);
         }
         leave(lock);
         step("unlocking", lock->name);
-        expect("unlock", lock, kind->unlock(object), 0);
+        expect("unlock", lock->name, kind->unlock(object), 0);
     }
 }
 
@@ -85,8 +71,7 @@ struct crowd {
     unsigned number;
 };
 
-static void *crowd_main(void *arg)
-{
+static void *crowd_main(void *arg) {
     struct crowd *crowd = arg;
     struct slot mine = {0};
     self = &mine;
@@ -94,52 +79,46 @@ static void *crowd_main(void *arg)
     void *object = lock->cell->object;
     mine.number = MAX_SLOTS + __atomic_fetch_add(&crowd->number, 1, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < crowd->rounds; i++) {
-        expect("lock", lock, lock->kind->lock(object), 0);
+        expect("lock", lock->name, lock->kind->lock(object), 0);
         enter(lock);
         spin(i % 16);
         leave(lock);
-        expect("unlock", lock, lock->kind->unlock(object), 0);
+        expect("unlock", lock->name, lock->kind->unlock(object), 0);
     }
     /* A barrier on a condition variable that is as new as the process. */
     if (!(lock->kind->traits & (C11 | SPINS | SHARES))) {
-        expect("lock", lock, lock->kind->lock(object), 0);
+        expect("lock", lock->name, lock->kind->lock(object), 0);
         if (++crowd->arrived == crowd->wanted)
-            expect("broadcast", lock, pthread_cond_broadcast(&crowd->cond), 0);
+            expect("broadcast", lock->name, pthread_cond_broadcast(&crowd->cond), 0);
         while (crowd->arrived < crowd->wanted)
-            expect("wait", lock, pthread_cond_wait(&crowd->cond, object), 0);
-        expect("unlock", lock, lock->kind->unlock(object), 0);
+            expect("wait", lock->name, pthread_cond_wait(&crowd->cond, object), 0);
+        expect("unlock", lock->name, lock->kind->unlock(object), 0);
     }
     return NULL;
 }
 
 /* The child goes multi-threaded itself: its threads fight over the lock that was held across the fork. */
-static void crowd_around(struct lock *lock)
-{
+static void crowd_around(struct lock *lock) {
     struct crowd crowd = {.lock = lock, .cond = PTHREAD_COND_INITIALIZER, .wanted = 3, .rounds = 200};
     unsigned limit = lock->kind->traits & SHARED ? world.shared_spinners : world.spinners;
     /* Where waiters keep their CPUs from the holder: see torture.rs. */
-    if (lock->kind->traits & SPINS && limit < MAX_SLOTS)
-        crowd.rounds = 20;
+    if (lock->kind->traits & SPINS && limit < MAX_SLOTS) crowd.rounds = 20;
     pthread_t thread[3];
     uint64_t before = lock->entries;
     step("in three threads on", lock->name);
     for (unsigned i = 0; i < 3; i++)
         if (pthread_create(&thread[i], NULL, crowd_main, &crowd) != 0) {
-            if (i == 0)
-                return;
+            if (i == 0) return;
             _exit(0); /* no room for threads: not what is tested */
         }
-    for (unsigned i = 0; i < 3; i++)
-        pthread_join(thread[i], NULL);
+    for (unsigned i = 0; i < 3; i++) pthread_join(thread[i], NULL);
     child_note->crowds++;
-    if (lock->entries != before + 3 * crowd.rounds)
-        violation("%s was acquired %u times, but %lu were counted", lock->name, 3 * crowd.rounds,
-                  (unsigned long)(lock->entries - before));
+    VIOLATION_IF(lock->entries != before + 3 * crowd.rounds, "%s was acquired %u times, but %lu were counted",
+                 lock->name, 3 * crowd.rounds, (unsigned long)(lock->entries - before));
 }
 
 /* The lock was held by the thread that forked: goes on with it, to its unlock and beyond. */
-static void go_on(struct lock *lock)
-{
+static void go_on(struct lock *lock) {
     const struct kind *kind = lock->kind;
     void *object = lock->cell->object;
     must_hold(lock, "in a forked child");
@@ -150,17 +129,16 @@ static void go_on(struct lock *lock)
     bool stranger = kind->traits & C11 ? kind->traits & RECURSIVE && rc == EINVAL
                                        : kind->traits & CHECKS_OWNER && rc == EPERM;
     if (stranger)
-        expect("init", lock, kind->init(object), 0);
+        expect("init", lock->name, kind->init(object), 0);
     else
-        expect("unlock of a lock held across the fork", lock, rc, 0);
+        expect("unlock of a lock held across the fork", lock->name, rc, 0);
     live(lock);
 }
 
 /* A grandchild, forked with the lock held once more. */
-static void fork_again(struct lock *lock)
-{
+static void fork_again(struct lock *lock) {
     step("locking, before a second fork,", lock->name);
-    expect("lock", lock, lock->kind->lock(lock->cell->object), 0);
+    expect("lock", lock->name, lock->kind->lock(lock->cell->object), 0);
     enter(lock);
     pid_t pid = fork();
     if (pid == 0) {
@@ -172,67 +150,54 @@ static void fork_again(struct lock *lock)
         step("waiting for its own child on", lock->name);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
         }
-        if (WIFSIGNALED(status))
-            violation("a child of a forked child died of signal %d", WTERMSIG(status));
-        if (WEXITSTATUS(status) != 0)
-            _exit(WEXITSTATUS(status)); /* its note says why */
+        VIOLATION_IF(WIFSIGNALED(status), "a child of a forked child died of signal %d", WTERMSIG(status));
+        if (WEXITSTATUS(status) != 0) _exit(WEXITSTATUS(status)); /* its note says why */
     }
     leave(lock);
-    expect("unlock", lock, lock->kind->unlock(lock->cell->object), 0);
+    expect("unlock", lock->name, lock->kind->unlock(lock->cell->object), 0);
 }
 
-static _Noreturn void child_main(struct lock **held, unsigned count, struct note *note, pid_t parent)
-{
+static _Noreturn void child_main(struct lock **held, unsigned count, struct note *note, pid_t parent) {
     child_note = note;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(0);
+    if (getppid() != parent) _exit(0);
     while (count > 0) {
         struct lock *lock = held[--count];
         go_on(lock);
-        if (chance(250))
-            crowd_around(lock);
-        if (chance(50))
-            fork_again(lock);
+        if (chance(250)) crowd_around(lock);
+        if (chance(50)) fork_again(lock);
     }
     _exit(0);
 }
 
 /* ---- in the parent ---- */
 
-static void await_child(pid_t pid, const char *how, const struct note *note)
-{
+static void await_child(pid_t pid, const char *how, const struct note *note) {
     uint64_t began = atomic_load(&world.tick);
     int status;
     doing(AWAITING_CHILD, how, NULL, 0);
     for (;;) {
         pid_t got = waitpid(pid, &status, WNOHANG);
-        if (got == pid)
-            break;
-        if (got < 0 && errno != EINTR)
-            violation("torture itself: waitpid failed");
+        if (got == pid) break;
+        VIOLATION_IF(got < 0 && errno != EINTR, "torture itself: waitpid failed");
         if (atomic_load(&world.tick) - began > world.patience) {
             char step[sizeof note->step] = "starting";
-            for (unsigned i = 0; note && i < sizeof step; i++)
-                step[i] = note->step[i];
+            for (unsigned i = 0; note && i < sizeof step; i++) step[i] = note->step[i];
             step[sizeof step - 1] = 0;
             violation("a child of %s hung for %.1f s: process %d, %s", how,
-                      (double)world.patience * TICK_MS / 1000,
-                      (int)pid, step);
+                      (double)world.patience * TICK_MS / 1000, (int)pid, step);
         }
         nap(300);
     }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 3 && note && note->text[0])
-        violation("in a forked child: %s", note->text);
-    if (WIFSIGNALED(status))
-        violation("a child of %s died of signal %d while %s", how, WTERMSIG(status),
-                  note ? (const char *)note->step : "?");
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        violation("a child of %s ended with status %#x", how, (unsigned)status);
+    VIOLATION_IF(WIFEXITED(status) && WEXITSTATUS(status) == 3 && note && note->text[0],
+                 "in a forked child: %s", note->text);
+    VIOLATION_IF(WIFSIGNALED(status), "a child of %s died of signal %d while %s", how, WTERMSIG(status),
+                 note ? (const char *)note->step : "?");
+    VIOLATION_IF(!WIFEXITED(status) || WEXITSTATUS(status) != 0, "a child of %s ended with status %#x", how,
+                 (unsigned)status);
 }
 
-void act_fork(void)
-{
+void act_fork(void) {
     struct lock *held[2];
     unsigned count = 0, first = below(world.ordinary), second = below(world.ordinary);
     if (first > second) {
@@ -243,8 +208,8 @@ void act_fork(void)
     struct note *note = &world.notes[self->number];
     if (survives_fork(world.lock[first].kind) && acquire(&world.lock[first], BY_WHATEVER, true))
         held[count++] = &world.lock[first];
-    if (second != first && survives_fork(world.lock[second].kind)
-        && acquire(&world.lock[second], BY_WHATEVER, true))
+    if (second != first && survives_fork(world.lock[second].kind) &&
+        acquire(&world.lock[second], BY_WHATEVER, true))
         held[count++] = &world.lock[second];
     for (unsigned i = 0; i < count; i++)
         if (held[i]->kind->traits & SPINS) {
@@ -252,21 +217,17 @@ void act_fork(void)
             break;
         }
     memset(note, 0, sizeof *note);
-    /* A handler that waited for a lock in the child, whose holder exists in the parent only, would wait
-       for ever. */
+    /* A handler that waited for a lock in the child, whose holder exists in the parent only, would wait for
+     * ever. */
     sigset_t before;
     block_pesterers(&before);
     doing(FORKING, count ? held[0]->name : NULL, NULL, 0);
     pid_t parent = getpid(), pid = fork();
-    if (pid == 0)
-        child_main(held, count, note, parent);
+    if (pid == 0) child_main(held, count, note, parent);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    for (unsigned i = 0; i < count; i++)
-        must_hold(held[i], "after fork, in the parent,");
-    while (count > 0)
-        release(held[--count]);
-    if (pid < 0)
-        return; /* the machine's limit, not the locks' fault */
+    for (unsigned i = 0; i < count; i++) must_hold(held[i], "after fork, in the parent,");
+    while (count > 0) release(held[--count]);
+    if (pid < 0) return; /* the machine's limit, not the locks' fault */
     did(DID_FORK);
     await_child(pid, "fork", note);
     self->did[DID_FORK_THREADS] += note->crowds;
@@ -274,34 +235,28 @@ void act_fork(void)
 }
 
 /* The child runs in our memory while we stand still, and leaves no trace in the locks. */
-void act_vfork(void)
-{
+void act_vfork(void) {
     struct lock *lock = pick_lock();
-    if (!acquire(lock, BY_WHATEVER, true))
-        return;
+    if (!acquire(lock, BY_WHATEVER, true)) return;
     doing(FORKING, "vfork", NULL, 0);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     pid_t pid = vfork();
-    if (pid == 0)
-        _exit(0);
+    if (pid == 0) _exit(0);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     must_hold(lock, "after vfork");
     release(lock);
-    if (pid < 0)
-        return;
+    if (pid < 0) return;
     did(DID_VFORK);
     await_child(pid, "vfork", NULL);
     doing(THINKING, NULL, NULL, 0);
 }
 
 /* Another program, which gets the same locks by its environment, started while we hold one. */
-void act_spawn(void)
-{
+void act_spawn(void) {
     struct lock *lock = pick_lock();
-    if (!acquire(lock, BY_WHATEVER, true))
-        return;
+    if (!acquire(lock, BY_WHATEVER, true)) return;
     char *argv[] = {"true", NULL};
     pid_t pid;
     doing(FORKING, "posix_spawn", NULL, 0);
@@ -315,8 +270,7 @@ void act_spawn(void)
     posix_spawnattr_destroy(&attr);
     must_hold(lock, "after posix_spawn");
     release(lock);
-    if (rc != 0)
-        return; /* no such program, or no room: nothing of the locks' */
+    if (rc != 0) return; /* no such program, or no room: nothing of the locks' */
     did(DID_SPAWN);
     await_child(pid, "posix_spawn", NULL);
     doing(THINKING, NULL, NULL, 0);

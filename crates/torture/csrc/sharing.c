@@ -33,29 +33,38 @@ static const struct sharing reading_on = PTHREAD_SHARING(true), reading_once = P
 /* ---- poundlock-core's: `torture/rwlocks.rs` ---- */
 
 enum operation {
-    READ, TRY_READ, LEAVE_READ, WRITE, TRY_WRITE, LEAVE_WRITE, LOOK, TRY_LOOK, LEAVE_LOOK, UPGRADE,
-        TRY_UPGRADE,
-    WRITE_TO_READ, WRITE_TO_LOOK, LOOK_TO_READ, DESTROY
+    READ,
+    TRY_READ,
+    LEAVE_READ,
+    WRITE,
+    TRY_WRITE,
+    LEAVE_WRITE,
+    LOOK,
+    TRY_LOOK,
+    LEAVE_LOOK,
+    UPGRADE,
+    TRY_UPGRADE,
+    WRITE_TO_READ,
+    WRITE_TO_LOOK,
+    LOOK_TO_READ,
+    DESTROY
 };
 /* 0 or an error number; the deadline may be NULL. */
 int poundlock_torture_rwlock(void *lock, unsigned policy, unsigned operation, clockid_t clock,
                              const struct timespec *deadline);
 
-static int core_init(void *l)
-{
+static int core_init(void *l) {
     memset(l, 0, 32);
     return 0;
 }
 #define CALL(name, policy, operation) \
     static int name(void *l) { return poundlock_torture_rwlock(l, policy, operation, 0, NULL); }
 #define TIMED(name, policy, operation) \
-    static int name(void *l, const struct timespec *t) \
-    { \
+    static int name(void *l, const struct timespec *t) { \
         return poundlock_torture_rwlock(l, policy, operation, CLOCK_REALTIME, t); \
     }
 #define CLOCKED(name, policy, operation) \
-    static int name(void *l, clockid_t c, const struct timespec *t) \
-    { \
+    static int name(void *l, clockid_t c, const struct timespec *t) { \
         return poundlock_torture_rwlock(l, policy, operation, c, t); \
     }
 #define CORE(prefix, policy, again) \
@@ -72,11 +81,15 @@ static int core_init(void *l)
     CALL(prefix##_write_to_read, policy, WRITE_TO_READ) CALL(prefix##_write_to_look, policy, WRITE_TO_LOOK) \
     CALL(prefix##_look_to_read, policy, LOOK_TO_READ) CALL(prefix##_destroy, policy, DESTROY) \
     static const struct sharing prefix##_sharing = { \
-        again, prefix##_read, prefix##_try_read, prefix##_timed_read, prefix##_clock_read, prefix##_leave_read, \
-        prefix##_write_to_read, prefix##_write_to_look, prefix##_look, prefix##_try_look, prefix##_clock_look, \
-        prefix##_leave_look, prefix##_look_to_read, prefix##_upgrade, prefix##_try_upgrade, prefix##_clock_upgrade}; \
+        again, prefix##_read, prefix##_try_read, prefix##_timed_read, prefix##_clock_read, \
+        prefix##_leave_read, \
+        prefix##_write_to_read, prefix##_write_to_look, prefix##_look, prefix##_try_look, \
+        prefix##_clock_look, \
+        prefix##_leave_look, prefix##_look_to_read, prefix##_upgrade, prefix##_try_upgrade, \
+        prefix##_clock_upgrade}; \
     static const struct kind prefix##_kind = { \
-        "rwlock of the core, " #prefix, SHARES | FORKS | FREEABLE, 32, core_init, prefix##_write, prefix##_try_write, \
+        "rwlock of the core, " #prefix, SHARES | FORKS | FREEABLE, 32, core_init, prefix##_write, \
+        prefix##_try_write, \
         prefix##_timed_write, prefix##_clock_write, prefix##_leave_write, prefix##_destroy};
 CORE(phase_fair, 0, false)
 CORE(reader_preferring, 1, true)
@@ -84,28 +97,22 @@ CORE(writer_preferring, 2, false)
 
 /* ---- the table ---- */
 
-static int w_static(void *l)
-{
+static int w_static(void *l) {
     static const pthread_rwlock_t from = PTHREAD_RWLOCK_INITIALIZER;
     memcpy(l, &from, sizeof from);
     return 0;
 }
-static int w_init(void *l, int preference, int shared)
-{
+static int w_init(void *l, int preference, int shared) {
     pthread_rwlockattr_t attr;
     int rc = pthread_rwlockattr_init(&attr);
-    if (rc == 0)
-        rc = pthread_rwlockattr_setkind_np(&attr, preference);
-    if (rc == 0)
-        rc = pthread_rwlockattr_setpshared(&attr, shared);
-    if (rc == 0)
-        rc = pthread_rwlock_init(l, &attr);
+    if (rc == 0) rc = pthread_rwlockattr_setkind_np(&attr, preference);
+    if (rc == 0) rc = pthread_rwlockattr_setpshared(&attr, shared);
+    if (rc == 0) rc = pthread_rwlock_init(l, &attr);
     pthread_rwlockattr_destroy(&attr);
     return rc;
 }
 static int w_default(void *l) { return pthread_rwlock_init(l, NULL); }
-static int w_writers(void *l)
-{
+static int w_writers(void *l) {
     return w_init(l, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP, PTHREAD_PROCESS_PRIVATE);
 }
 static int w_shared(void *l) { return w_init(l, PTHREAD_RWLOCK_DEFAULT_NP, PTHREAD_PROCESS_SHARED); }
@@ -144,8 +151,7 @@ const unsigned sharing_kinds = sizeof table / sizeof *table;
 
 const struct kind *sharing_kind(unsigned number) { return table[number].kind; }
 
-const struct sharing *sharing_of(const struct kind *kind)
-{
+const struct sharing *sharing_of(const struct kind *kind) {
     for (unsigned i = 0; i < sharing_kinds; i++)
         if (table[i].kind == kind)
             /* Run on phase-fair locks a thread must not read twice, whatever the kind. */
@@ -153,10 +159,9 @@ const struct sharing *sharing_of(const struct kind *kind)
     return NULL;
 }
 
-/* Whether glibc's code runs pthread's: a forked child cannot give back what its parent wrote then, as it
- * goes by thread ids. */
-bool rwlocks_are_glibcs(void)
-{
+/* Whether glibc's code runs pthread's: a forked child cannot give back what its parent wrote then, as it goes
+ * by thread ids. */
+bool rwlocks_are_glibcs(void) {
     pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
     pthread_rwlock_wrlock(&lock);
     bool result = lock.__data.__cur_writer == (int)syscall(SYS_gettid);
@@ -164,114 +169,83 @@ bool rwlocks_are_glibcs(void)
     return result;
 }
 
-bool survives_fork(const struct kind *kind)
-{
+bool survives_fork(const struct kind *kind) {
     bool of_pthread = kind->traits & SHARES && !sharing_of(kind)->look;
     return kind->traits & FORKS && !(of_pthread && world.rwlocks_are_glibcs);
 }
 
 /* ---- the checker, for those who share ---- */
 
-uint64_t enter_shared(struct lock *lock)
-{
+uint64_t enter_shared(struct lock *lock) {
     atomic_fetch_add_explicit(&lock->sharers, 1, memory_order_relaxed);
     uint32_t owner = lock->owner;
-    if (owner != 0)
-        violation("exclusion: thread %u reads %s while thread %u holds it", self->number, lock->name,
-                  owner - 1);
-    if (lock->first != lock->second)
-        violation("exclusion: thread %u reads %s in the middle of a critical section (%lu of %lu)",
-                  self->number,
-                  lock->name, (unsigned long)lock->second, (unsigned long)lock->first);
+    VIOLATION_IF(owner != 0, "exclusion: thread %u reads %s while thread %u holds it", self->number,
+                 lock->name, owner - 1);
+    VIOLATION_IF(lock->first != lock->second,
+                 "exclusion: thread %u reads %s in the middle of a critical section (%lu of %lu)",
+                 self->number, lock->name, (unsigned long)lock->second, (unsigned long)lock->first);
     return lock->entries;
 }
 
-void must_share(const struct lock *lock, uint64_t entries, const char *when)
-{
-    if (lock->owner != 0 || lock->entries != entries || lock->first != lock->second)
-        violation("exclusion: %s, thread %u reads %s, but a critical section ran (%lu, %lu; thread %d)", when,
-                  self->number, lock->name, (unsigned long)entries, (unsigned long)lock->entries,
-                  (int)lock->owner - 1);
+void must_share(const struct lock *lock, uint64_t entries, const char *when) {
+    VIOLATION_IF(lock->owner != 0 || lock->entries != entries || lock->first != lock->second,
+                 "exclusion: %s, thread %u reads %s, but a critical section ran (%lu, %lu; thread %d)", when,
+                 self->number, lock->name, (unsigned long)entries, (unsigned long)lock->entries,
+                 (int)lock->owner - 1);
 }
 
-void leave_shared(struct lock *lock, uint64_t entries)
-{
+void leave_shared(struct lock *lock, uint64_t entries) {
     must_share(lock, entries, "on leaving");
     atomic_fetch_sub_explicit(&lock->sharers, 1, memory_order_relaxed);
 }
 
 /* ---- actions ---- */
 
-static void unexpected(const char *call, const struct lock *lock, int rc)
-{
-    char number[16];
-    violation("%s of %s returned %s", call, lock->name, error_name(rc, number));
-}
-
-static int call(const char *name, struct lock *lock, enum what what, int (*operation)(void *))
-{
+static int call(const char *name, struct lock *lock, enum what what, int (*operation)(void *)) {
     doing_lock(what, lock);
-    errno_arm();
-    step_begin(epoch().step);
-    int rc = operation(lock->cell->object);
-    step_end();
-    errno_check(name, lock->name);
+    int rc = CALLED(name, lock->name, operation(lock->cell->object));
     return rc;
 }
 
-static void must(const char *name, struct lock *lock, enum what what, int (*operation)(void *))
-{
+static void must(const char *name, struct lock *lock, enum what what, int (*operation)(void *)) {
     int rc = call(name, lock, what, operation);
-    if (rc != 0)
-        unexpected(name, lock, rc);
+    expect_zero(name, lock->name, rc);
 }
 
 /* With a deadline, near or never; false: it passed. */
 static bool timed(const char *name, struct lock *lock,
-                  int (*operation)(void *, clockid_t, const struct timespec *))
-{
+                  int (*operation)(void *, clockid_t, const struct timespec *)) {
     clockid_t clock = chance(500) ? CLOCK_MONOTONIC : CLOCK_REALTIME;
     struct timespec deadline = chance(200) ? deadline_after(clock, 3600 * SECOND)
                                            : deadline_after(clock, below(below(4) == 0 ? 3000000 : 100000));
     struct wait_began began = wait_begins(clock, deadline);
     doing_lock(TIMED_LOCKING, lock);
-    errno_arm();
-    step_begin(epoch().step);
-    int rc = operation(lock->cell->object, clock, &deadline);
-    step_end();
-    errno_check(name, lock->name);
+    int rc = CALLED(name, lock->name, operation(lock->cell->object, clock, &deadline));
     if (rc == ETIMEDOUT) {
         must_have_timed_out(&began, name, lock->name);
         did(DID_SHARE_TIMED_OUT);
         return false;
     }
-    if (rc != 0)
-        unexpected(name, lock, rc);
+    expect_zero(name, lock->name, rc);
     return true;
 }
 
 /* By any of three ways, of which two may fail. */
 static bool gets(const char *name, struct lock *lock, int (*always)(void *), int (*at_once)(void *),
-                 int (*until)(void *, clockid_t, const struct timespec *))
-{
+                 int (*until)(void *, clockid_t, const struct timespec *)) {
     int rc;
     switch (below(8)) {
     case 0:
         rc = call(name, lock, TRYING, at_once);
-        if (rc != 0 && rc != EBUSY)
-            unexpected(name, lock, rc);
+        if (rc != 0 && rc != EBUSY) expect_zero(name, lock->name, rc);
         return rc == 0;
     case 1:
-    case 2:
-        return timed(name, lock, until);
-    default:
-        must(name, lock, LOCKING, always);
-        return true;
+    case 2: return timed(name, lock, until);
+    default: must(name, lock, LOCKING, always); return true;
     }
 }
 
-static void read_on(struct lock *lock, uint64_t entries)
-{
+static void read_on(struct lock *lock, uint64_t entries) {
     doing_lock(HOLDING, lock);
     hold();
     must_share(lock, entries, "inside");
@@ -280,12 +254,10 @@ static void read_on(struct lock *lock, uint64_t entries)
         struct timespec past = {0, 0};
         int rc = chance(500) ? lock->sharing->lock(lock->cell->object)
                              : lock->sharing->timedlock(lock->cell->object, &past);
-        if (rc != 0)
-            unexpected("rdlock by a reader", lock, rc);
+        expect_zero("rdlock by a reader", lock->name, rc);
         must_share(lock, entries, "twice inside");
         hold();
-        if ((rc = lock->sharing->unlock(lock->cell->object)) != 0)
-            unexpected("unlock by a reader", lock, rc);
+        expect_zero("unlock by a reader", lock->name, lock->sharing->unlock(lock->cell->object));
         did(DID_SHARE_AGAIN);
     }
     leave_shared(lock, entries);
@@ -295,8 +267,7 @@ static void read_on(struct lock *lock, uint64_t entries)
 static void write_on(struct lock *lock);
 
 /* The caller is the reader that may become the writer. */
-static void look_on(struct lock *lock, uint64_t entries)
-{
+static void look_on(struct lock *lock, uint64_t entries) {
     const struct sharing *sharing = lock->sharing;
     doing_lock(HOLDING, lock);
     hold();
@@ -313,16 +284,16 @@ static void look_on(struct lock *lock, uint64_t entries)
         leave_shared(lock, entries);
         bool upgraded = gets("upgrade", lock, sharing->upgrade, sharing->try_upgrade, sharing->clock_upgrade);
         if (!upgraded) {
-            if (enter_shared(lock) != entries)
-                violation("exclusion: somebody wrote to %s while thread %u tried to upgrade", lock->name,
-                          self->number);
+            VIOLATION_IF(enter_shared(lock) != entries,
+                         "exclusion: somebody wrote to %s while thread %u tried to upgrade", lock->name,
+                         self->number);
             leave_shared(lock, entries);
             must("leaving as the upgradable reader", lock, UNLOCKING, sharing->leave_look);
             did(DID_UPGRADE_FAILED);
         } else {
-            if (lock->entries != entries)
-                violation("exclusion: somebody wrote to %s before thread %u, which upgraded", lock->name,
-                          self->number);
+            VIOLATION_IF(lock->entries != entries,
+                         "exclusion: somebody wrote to %s before thread %u, which upgraded", lock->name,
+                         self->number);
             did(DID_UPGRADE);
             enter(lock);
             self->entries[lock->index]++;
@@ -333,8 +304,7 @@ static void look_on(struct lock *lock, uint64_t entries)
 }
 
 /* The caller is the writer, and stays on as a reader, or leaves. */
-static void write_on(struct lock *lock)
-{
+static void write_on(struct lock *lock) {
     doing_lock(HOLDING, lock);
     hold();
     uint64_t entries = lock->entries;
@@ -347,21 +317,19 @@ static void write_on(struct lock *lock)
     must("downgrade", lock, UNLOCKING,
          next == 1 ? lock->sharing->write_to_read : lock->sharing->write_to_look);
     did(DID_DOWNGRADE);
-    if (enter_shared(lock) != entries)
-        violation("exclusion: somebody wrote to %s before thread %u, which stayed as a reader", lock->name,
-                  self->number);
+    VIOLATION_IF(enter_shared(lock) != entries,
+                 "exclusion: somebody wrote to %s before thread %u, which stayed as a reader", lock->name,
+                 self->number);
     if (next == 1)
         read_on(lock, entries);
     else
         look_on(lock, entries);
 }
 
-void act_share(void)
-{
+void act_share(void) {
     struct lock *lock = pick_lock();
     /* Most are not shared: then one of those that are. */
-    while (!lock->sharing)
-        lock = &world.lock[below(world.ordinary)];
+    while (!lock->sharing) lock = &world.lock[below(world.ordinary)];
     const struct sharing *sharing = lock->sharing;
     if (!sharing->look || chance(700)) {
         if (gets("rdlock", lock, sharing->lock, sharing->trylock, sharing->clocklock)) {

@@ -11,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The locks that handlers take. Workers take them too: pick_lock() finds the first, which is an ordinary
-   one. */
+/* The locks that handlers take. Workers take them too: pick_lock() finds the first, an ordinary one. */
 static struct lock *handlers_own, *shared_with_workers;
 
 /* One that handlers wait for, whatever they interrupted. It is taken nowhere else and with the signals
@@ -20,8 +19,7 @@ static struct lock *handlers_own, *shared_with_workers;
 static struct lock *handlers_spin;
 
 /* Not the trap's (stepping.c): a thread that is stepped while it is blocked dies of it. */
-static sigset_t pesterers(void)
-{
+static sigset_t pesterers(void) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
@@ -29,138 +27,88 @@ static sigset_t pesterers(void)
     return set;
 }
 
-void block_pesterers(sigset_t *before)
-{
+void block_pesterers(sigset_t *before) {
     sigset_t set = pesterers();
     pthread_sigmask(SIG_BLOCK, &set, before);
 }
 
-static struct lock *new_lock(const char *kind, const char *name)
-{
-    struct lock *lock = &world.lock[world.lock_count];
-    lock->index = world.lock_count++;
-    make_lock(lock, kind, name);
-    return lock;
-}
-
-/* What the interrupted thread does. */
-struct was {
-    enum what what;
-    const char *name;
-    const void *object;
-    size_t size;
-    uint64_t since, beats;
-};
-
-static struct was what_it_does(void)
-{
-    return (struct was){
-        .what = atomic_load_explicit(&self->what, memory_order_relaxed),
-        .name = atomic_load_explicit(&self->name, memory_order_relaxed),
-        .object = atomic_load_explicit(&self->object, memory_order_relaxed),
-        .size = atomic_load_explicit(&self->object_size, memory_order_relaxed),
-        .since = atomic_load_explicit(&self->since, memory_order_relaxed),
-        .beats = atomic_load_explicit(&self->beats, memory_order_relaxed),
-    };
-}
-
-/* As before: being interrupted is no progress. */
-static void goes_on(const struct was *was)
-{
-    doing(was->what, was->name, was->object, was->size);
-    atomic_store_explicit(&self->since, was->since, memory_order_relaxed);
-    atomic_store_explicit(&self->beats, was->beats, memory_order_relaxed);
-}
-
-/* The section of a handler that has the lock. */
-static void inside(struct lock *lock, unsigned deed, unsigned turns)
-{
-    char number[16];
+/* Inside the lock, in a handler that counts such entries by `counter`; and out of it. */
+static void pass_in_handler(struct lock *lock, enum counter counter, unsigned turns) {
     enter(lock);
     atomic_fetch_add_explicit(&self->handler_entries[lock->index], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&self->handler_did[deed], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->handler_did[counter - DID_HANDLER], 1, memory_order_relaxed);
     spin(turns);
     leave(lock);
-    int rc = lock->kind->unlock(lock->cell->object);
-    if (rc != 0)
-        violation("unlock of %s in a signal handler returned %s", lock->name, error_name(rc, number));
+    expect_zero("unlock in a signal handler", lock->name, lock->kind->unlock(lock->cell->object));
 }
 
-static void take(struct lock *lock)
-{
-    char number[16];
-    struct was was = what_it_does();
-
+static void take(struct lock *lock) {
     doing_lock(TRYING, lock);
     int rc = lock->kind->trylock(lock->cell->object);
-    if (rc == 0) {
-        inside(lock, 1, 50);
-    } else if (rc != EBUSY) {
-        violation("trylock of %s in a signal handler returned %s", lock->name, error_name(rc, number));
-    }
-    goes_on(&was);
+    if (rc == 0) pass_in_handler(lock, DID_HANDLER_LOCKED, 50);
+    else expect("trylock in a signal handler", lock->name, rc, EBUSY);
 }
 
-static void spin_in_handler(void)
-{
-    char number[16];
-    struct lock *lock = handlers_spin;
-    struct was was = what_it_does();
+static void spin_in_handler(struct lock *lock) {
     sigset_t before;
-    if (!let_in(lock))
-        return;
+    if (!let_in(lock)) return;
     block_pesterers(&before);
     doing_lock(LOCKING, lock);
-    int rc = lock->kind->lock(lock->cell->object);
-    if (rc != 0)
-        violation("lock of %s in a signal handler returned %s", lock->name, error_name(rc, number));
+    expect_zero("lock in a signal handler", lock->name, lock->kind->lock(lock->cell->object));
     let_out(lock);
-    inside(lock, 2, 100);
-    goes_on(&was);
+    pass_in_handler(lock, DID_HANDLER_SPUN, 100);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void on_signal(int signal, siginfo_t *info, void *context)
-{
+/* Leaves what the thread is said to do as it was: being interrupted is no progress. */
+static void aside(void (*act)(struct lock *), struct lock *lock) {
+    enum what what = atomic_load_explicit(&self->what, memory_order_relaxed);
+    const char *name = atomic_load_explicit(&self->name, memory_order_relaxed);
+    const void *object = atomic_load_explicit(&self->object, memory_order_relaxed);
+    size_t size = atomic_load_explicit(&self->object_size, memory_order_relaxed);
+    uint64_t since = atomic_load_explicit(&self->since, memory_order_relaxed);
+    uint64_t beats = atomic_load_explicit(&self->beats, memory_order_relaxed);
+    act(lock);
+    doing(what, name, object, size);
+    atomic_store_explicit(&self->since, since, memory_order_relaxed);
+    atomic_store_explicit(&self->beats, beats, memory_order_relaxed);
+}
+
+static void on_signal(int signal, siginfo_t *info, void *context) {
     int before, error = errno;
-    if (!self || child_note)
-        return;
-    /* Inside a cancellation point glibc may have made this thread cancellable at any instruction; a
-     * critical section is no place for that. */
+    if (!self || child_note) return;
+    /* Inside a cancellation point glibc may have made this thread cancellable at any instruction; a critical
+     * section is no place for that. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
     atomic_fetch_add_explicit(&self->handler_did[0], 1, memory_order_relaxed);
     (void)info;
-    take(signal == SIGUSR1 ? handlers_own : shared_with_workers);
-    uint64_t random = atomic_fetch_add_explicit(&self->handler_random, 0x9e3779b97f4a7c15u,
-                                                memory_order_relaxed);
+    aside(take, signal == SIGUSR1 ? handlers_own : shared_with_workers);
+    uint64_t random =
+        atomic_fetch_add_explicit(&self->handler_random, 0x9e3779b97f4a7c15u, memory_order_relaxed);
     random = mix(random + world.seed + self->number);
-    if ((random >> 32 & 3) == 0)
-        spin_in_handler();
+    if ((random >> 32 & 3) == 0) aside(spin_in_handler, handlers_spin);
     enum what what = atomic_load_explicit(&self->what, memory_order_relaxed);
     bool in_call = what == LOCKING || what == TRYING || what == TIMED_LOCKING || what == UNLOCKING ||
                    what == WAITING || what == TIMED_WAITING || what == CANCELLABLE_WAITING ||
                    what == SIGNALLING || what == BROADCASTING;
-    if (in_call && random >> 60 < 4)
-        step_interrupted(context, random);
+    if (in_call && random >> 60 < 4) step_interrupted(context, random);
     errno = error;
     pthread_setcancelstate(before, NULL);
 }
 
-static void on_fault(int signal, siginfo_t *info, void *context)
-{
+static void on_fault(int signal, siginfo_t *info, void *context) {
     char doing_what[256] = "outside of any worker";
     (void)context;
     struct sigaction fall_back = {.sa_handler = SIG_DFL};
     sigaction(signal, &fall_back, NULL); /* a fault in here ends the process, and the watchdog says so */
-    if (self)
-        describe(doing_what, sizeof doing_what, self);
+    if (self) describe(doing_what, sizeof doing_what, self);
     const char *name = signal == SIGSEGV  ? "SIGSEGV"
                        : signal == SIGBUS ? "SIGBUS"
                        : signal == SIGILL ? "SIGILL"
                        : signal == SIGFPE ? "SIGFPE"
                                           : "SIGABRT";
-    violation("%s at address %p in thread %d, which was %s", name,
-              signal == SIGABRT ? NULL : info->si_addr, self ? (int)self->number : -1, doing_what);
+    violation("%s at address %p in thread %d, which was %s", name, signal == SIGABRT ? NULL : info->si_addr,
+              self ? (int)self->number : -1, doing_what);
 }
 
 /* ---- the ladder: a wait in a handler, which interrupted a wait in a handler, which ... ---- */
@@ -183,39 +131,36 @@ struct climber {
 
 static int rung_signal(unsigned rung) { return SIGRTMIN + (int)rung; }
 
-static void climb(unsigned rung)
-{
+static void climb(unsigned rung) {
     struct climber *me = (struct climber *)self;
     struct lock *lock = rungs[rung];
     char number[16];
-    /* who was interrupted may be drawing */
-    unsigned turns = 20 * (unsigned)(lock->index + me->slot.number) % 300;
+    unsigned turns =
+        20 * (unsigned)(lock->index + me->slot.number) % 300; /* who was interrupted may be drawing */
     atomic_store(&me->rung, rung + 1);
     doing_lock(LOCKING, lock);
     errno_arm();
     int rc = lock->kind->lock(lock->cell->object);
     errno_check("lock", lock->name);
-    if (rc != 0)
-        violation("lock of %s, inside %u others, returned %s", lock->name, rung, error_name(rc, number));
+    VIOLATION_IF(rc != 0, "lock of %s, inside %u others, returned %s", lock->name, rung,
+                 error_name(rc, number));
     enter(lock);
     self->entries[lock->index]++;
     spin(turns);
     leave(lock);
     rc = lock->kind->unlock(lock->cell->object);
     errno_check("unlock", lock->name);
-    if (rc != 0)
-        violation("unlock of %s, inside %u others, returned %s", lock->name, rung, error_name(rc, number));
+    VIOLATION_IF(rc != 0, "unlock of %s, inside %u others, returned %s", lock->name, rung,
+                 error_name(rc, number));
 }
 
-static void on_rung(int signal)
-{
+static void on_rung(int signal) {
     int error = errno;
     climb((unsigned)(signal - SIGRTMIN));
     errno = error;
 }
 
-static void *climber_main(void *arg)
-{
+static void *climber_main(void *arg) {
     struct climber *me = arg;
     self = &me->slot;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
@@ -223,24 +168,20 @@ static void *climber_main(void *arg)
     return NULL;
 }
 
-static void make_ladder(void)
-{
+static void make_ladder(void) {
     static const char *const names[RUNGS] = {"rung 1", "rung 2", "rung 3", "rung 4", "rung 5"};
     for (unsigned i = 0; i < RUNGS; i++) {
         rungs[i] = new_lock("spin", names[i]);
-        if (i == 0)
-            continue;
+        if (i == 0) continue;
         struct sigaction action = {.sa_handler = on_rung};
         sigemptyset(&action.sa_mask);
-        for (unsigned j = 1; j <= i; j++)
-            sigaddset(&action.sa_mask, rung_signal(j));
+        for (unsigned j = 1; j <= i; j++) sigaddset(&action.sa_mask, rung_signal(j));
         sigaction(rung_signal(i), &action, NULL);
     }
 }
 
 /* Some waits are found before they spin, some spinning, some halted. */
-static void let_time_pass(void)
-{
+static void let_time_pass(void) {
     if (chance(300))
         sched_yield();
     else if (chance(500))
@@ -249,17 +190,14 @@ static void let_time_pass(void)
         nap(below(300));
 }
 
-void act_ladder(void)
-{
+void act_ladder(void) {
     static atomic_flag busy = ATOMIC_FLAG_INIT;
     static struct climber climbers[CLIMBERS];
-    if (atomic_flag_test_and_set(&busy))
-        return;
+    if (atomic_flag_test_and_set(&busy)) return;
     sigset_t before;
     block_pesterers(&before);
     for (unsigned i = 0; i < RUNGS; i++)
-        if (!acquire(rungs[i], BY_LOCK, true))
-            violation("torture itself: a rung is taken");
+        VIOLATION_IF(!acquire(rungs[i], BY_LOCK, true), "torture itself: a rung is taken");
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 256u * 1024u);
@@ -269,8 +207,7 @@ void act_ladder(void)
         memset(climber, 0, sizeof *climber);
         climber->slot.number = MAX_SLOTS + count;
         climber->slot.random = draw();
-        if (pthread_create(&climber->thread, &small, climber_main, climber) != 0)
-            break; /* no room now */
+        if (pthread_create(&climber->thread, &small, climber_main, climber) != 0) break; /* no room now */
     }
     pthread_attr_destroy(&small);
     for (unsigned rung = 1; rung <= RUNGS; rung++) {
@@ -286,12 +223,11 @@ void act_ladder(void)
             pthread_kill(climbers[i].thread, rung_signal(rung));
     }
     /* From above, as nested waits come to an end; or the lowest first, and all of them are on their way at
-       once. */
+     * once. */
     bool upwards = chance(300);
     for (unsigned i = 0; i < RUNGS; i++) {
         release(rungs[upwards ? i : RUNGS - 1 - i]);
-        if (!upwards)
-            let_time_pass();
+        if (!upwards) let_time_pass();
     }
     doing(JOINING, "those who wait for five spinlocks", NULL, 0);
     for (unsigned i = 0; i < count; i++) {
@@ -299,15 +235,13 @@ void act_ladder(void)
         for (unsigned j = 0; j < RUNGS; j++)
             self->entries[rungs[j]->index] += climbers[i].slot.entries[rungs[j]->index];
     }
-    if (count == CLIMBERS)
-        did(DID_LADDER);
+    if (count == CLIMBERS) did(DID_LADDER);
     doing(THINKING, NULL, NULL, 0);
     atomic_flag_clear(&busy);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-void make_handlers(void)
-{
+void make_handlers(void) {
     handlers_own = new_lock("normal", "signal handlers' own");
     shared_with_workers = &world.lock[0];
     handlers_spin = new_lock("spin", "signal handlers' spin");
@@ -320,20 +254,16 @@ void make_handlers(void)
     struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
     sigfillset(&fault.sa_mask);
     static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
-    for (unsigned i = 0; i < sizeof faults / sizeof *faults; i++)
-        sigaction(faults[i], &fault, NULL);
+    for (unsigned i = 0; i < sizeof faults / sizeof *faults; i++) sigaction(faults[i], &fault, NULL);
 }
 
 /* The warden's: the slot's thread has been created and not joined, so that its id is valid. */
-void pester(const struct slot *slot, uint64_t random)
-{
+void pester(const struct slot *slot, uint64_t random) {
     pthread_kill(slot->thread, random & 1 ? SIGUSR1 : SIGUSR2);
 }
 
-uint64_t handler_entries(unsigned lock)
-{
+uint64_t handler_entries(unsigned lock) {
     uint64_t sum = 0;
-    for (unsigned i = 0; i < world.slots; i++)
-        sum += atomic_load(&world.slot[i].handler_entries[lock]);
+    for (unsigned i = 0; i < world.slots; i++) sum += atomic_load(&world.slot[i].handler_entries[lock]);
     return sum;
 }

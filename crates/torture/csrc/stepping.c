@@ -20,19 +20,19 @@
 #define TRAP_FLAG 0x100
 
 /* Below the red zone: the compiler does not know that the stack is used here. */
-#define SET_FLAGS(operation) \
-    __asm__ volatile("leaq -128(%%rsp), %%rsp\n\tpushfq\n\t" operation "\n\tpopfq\n\tleaq 128(%%rsp), %%rsp" ::: "cc", "memory")
+#define SET_FLAGS(operation)                                                                                 \
+    __asm__ volatile("leaq -128(%%rsp), %%rsp\n\tpushfq\n\t" operation                                       \
+                     "\n\tpopfq\n\tleaq 128(%%rsp), %%rsp" ::                                                \
+                         : "cc", "memory")
 
-static void on_trap(int signal, siginfo_t *info, void *context)
-{
+static void on_trap(int signal, siginfo_t *info, void *context) {
     ucontext_t *at = context;
     int error = errno;
     (void)signal;
     (void)info;
     if (self && self->steps > 0) {
         self->steps = self->steps - 1;
-        if (self->steps > 0)
-            return; /* sigreturn puts the flag back */
+        if (self->steps > 0) return; /* sigreturn puts the flag back */
         struct timespec t = {0, (long)self->pause_us * 1000};
         /* Not through libc, for which it would be a cancellation point. */
         syscall(SYS_nanosleep, &t, NULL);
@@ -41,24 +41,20 @@ static void on_trap(int signal, siginfo_t *info, void *context)
     errno = error;
 }
 
-void make_stepping(void)
-{
+void make_stepping(void) {
     struct sigaction trap = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO | SA_RESTART};
-    /* a handler in there that asked for steps would trap while traps are blocked */
-    sigfillset(&trap.sa_mask);
+    sigfillset(
+        &trap.sa_mask); /* a handler in there that asked for steps would trap while traps are blocked */
     sigaction(SIGTRAP, &trap, NULL);
 }
 
-static void choose(uint64_t random)
-{
+static void choose(uint64_t random) {
     self->pause_us = 1 + (unsigned)(random >> 8) % (random % 8 == 0 ? 1000 : 100);
     self->steps = 1 + (unsigned)(random >> 32) % (4u << (random >> 3) % 8);
 }
 
-void step_begin(unsigned permille)
-{
-    if (!chance(permille))
-        return;
+void step_begin(unsigned permille) {
+    if (!chance(permille)) return;
     choose(draw());
     did(DID_STEPPED);
     SET_FLAGS("orq $0x100, (%%rsp)");
@@ -66,19 +62,15 @@ void step_begin(unsigned permille)
 
 /* From a signal handler: what it interrupted is stopped some instructions further on. The random number is
  * the caller's, since the interrupted code may be drawing one. */
-void step_interrupted(void *context, uint64_t random)
-{
+void step_interrupted(void *context, uint64_t random) {
     ucontext_t *at = context;
-    if (self->steps > 0)
-        return;
+    if (self->steps > 0) return;
     choose(random);
     at->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
 }
 
-void step_end(void)
-{
-    if (self->steps == 0)
-        return;
+void step_end(void) {
+    if (self->steps == 0) return;
     SET_FLAGS("andq $~0x100, (%%rsp)");
     self->steps = 0;
 }

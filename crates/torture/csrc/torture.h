@@ -7,8 +7,7 @@
  *
  * Threads:
  *   main     the monitor (body.c): keeps the clock, looks for threads that make no progress, audits at the
- *   end.
- *            It takes none of the locks under test until every other thread is gone.
+ *            end. It takes none of the locks under test until every other thread is gone.
  *   warden   creates and joins the workers, cancels them, sends them signals. Takes none of the locks either.
  *   feeder   keeps the condition variables' waiters supplied, and calls in their debts (condvars.c).
  *   workers  everything else, one slot each.
@@ -62,8 +61,8 @@ struct kind {
     int (*destroy)(void *object);
 };
 
-/* The other sides of a kind that SHARES: a reader, and (NULL with pthread's) the reader that may become
- * the writer, who looks. */
+/* The other sides of a kind that SHARES: a reader, and (NULL with pthread's) the reader that may become the
+ * writer, who looks. */
 struct sharing {
     bool again; /* a reader may read again, whoever waits */
     int (*lock)(void *object);
@@ -137,7 +136,7 @@ struct lock {
 
 enum what {
     STARTING, THINKING, LOCKING, TRYING, TIMED_LOCKING, HOLDING, UNLOCKING, WAITING, TIMED_WAITING,
-        CANCELLABLE_WAITING,
+    CANCELLABLE_WAITING,
     SIGNALLING, BROADCASTING, DESTROYING, FORKING, AWAITING_CHILD, JOINING, CREATING, CHECKING_RESULTS,
     WATCHING, EXITING, WHATS
 };
@@ -151,7 +150,8 @@ enum what {
     X(WAIT, "condition waits, woken") X(WAIT_TIMED_OUT, "condition waits, timed out") \
     X(WAIT_SPURIOUS, "condition waits, woken with no signal outstanding") \
     X(SIGNAL, "signals to a waiter") X(SIGNAL_NOBODY, "signals to nobody") X(BROADCAST, "broadcasts") \
-    X(QUIET, "times that all signals owed were called in") X(CANCEL, "threads cancelled in a condition wait") \
+    X(QUIET, "times that all signals owed were called in") \
+    X(CANCEL, "threads cancelled in a condition wait") \
     X(EXIT_HOLDING, "threads exited from inside a critical section") X(THREADS, "threads started") \
     X(UNMAPPED, "mutexes unmapped right after the last unlock") \
     X(POISONED, "mutexes overwritten right after the last unlock") \
@@ -182,7 +182,7 @@ enum counter {
 };
 
 /* One worker (or the warden, or the feeder) and what is known of it. The monitor reads the atomics at any
-   time. */
+ * time. */
 struct slot {
     unsigned number;
     pthread_t thread;
@@ -225,14 +225,12 @@ struct world {
     unsigned slots;        /* workers, warden and feeder */
     uint64_t patience;     /* ticks */
     bool rwlocks_are_glibcs, reads_once; /* see sharing.c */
-    /* threads that may wait at once for a private spinlock, for a shared one */
-    unsigned spinners, shared_spinners;
+    unsigned spinners, shared_spinners; /* that may wait at once for a private spinlock, a shared one */
     struct slot *slot;
     struct lock lock[MAX_LOCKS];
     unsigned lock_count;
     unsigned ordinary;     /* locks [0, ordinary) are for any action; the rest belong to somebody */
-    /* the monitor's clock: does not run while the machine is suspended or the monitor starved */
-    _Atomic uint64_t tick;
+    _Atomic uint64_t tick; /* the monitor's clock: stands while the machine or the monitor does */
     _Atomic int stopping;  /* workers: finish */
     _Atomic int workers_gone;
     _Atomic(struct epoch) epoch;
@@ -252,27 +250,26 @@ extern struct note *child_note; /* set in a forked child */
 
 /* The first caller's line is reported; nobody who calls comes back. */
 _Noreturn void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define VIOLATION_IF(condition, ...) do if (condition) violation(__VA_ARGS__); while (0)
 extern _Atomic int violated;
 _Noreturn void halt(void);
-static inline void halt_if_violated(void)
-{
-    if (atomic_load_explicit(&violated, memory_order_relaxed))
-        halt();
+static inline void halt_if_violated(void) {
+    if (atomic_load_explicit(&violated, memory_order_relaxed)) halt();
 }
 void describe(char *into, size_t room, const struct slot *slot);
 void dump_threads(void);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *error_name(int error, char into[16]);
+void expect(const char *call, const char *name, int rc, int expected);
+static inline void expect_zero(const char *call, const char *name, int rc) { expect(call, name, rc, 0); }
 void check_symbols(const char *library, const char *const symbols[]);
 
 static inline void did(enum counter counter) { self->did[counter]++; }
 
 void step_end(void);
 
-static inline void doing(enum what what, const char *name, const void *object, size_t size)
-{
-    if (self->steps > 0)
-        step_end();
+static inline void doing(enum what what, const char *name, const void *object, size_t size) {
+    if (self->steps > 0) step_end();
     atomic_store_explicit(&self->name, name, memory_order_relaxed);
     atomic_store_explicit(&self->object, object, memory_order_relaxed);
     atomic_store_explicit(&self->object_size, size, memory_order_relaxed);
@@ -282,14 +279,14 @@ static inline void doing(enum what what, const char *name, const void *object, s
     atomic_store_explicit(&self->beats, atomic_load_explicit(&self->beats, memory_order_relaxed) + 1,
                           memory_order_relaxed);
 }
-static inline void doing_lock(enum what what, const struct lock *lock)
-{
+static inline void doing_lock(enum what what, const struct lock *lock) {
     doing(what, lock->name, lock->cell->object, lock->kind->size);
 }
 
 struct cell *new_cell(void);
 void check_guards(const struct cell *cell, const char *name);
-void make_lock(struct lock *lock, const char *kind, const char *name);
+/* One more of the world's locks. */
+struct lock *new_lock(const char *kind, const char *name);
 
 /* enter: right after the lock was acquired for the first time. leave: right before it is let go of. */
 void enter(struct lock *lock);
@@ -315,8 +312,7 @@ void act_share(void);
 /* ---- random choices: reproducible for each slot and generation from the seed ---- */
 
 uint64_t mix(uint64_t x);
-static inline uint64_t draw(void)
-{
+static inline uint64_t draw(void) {
     self->random += 0x9e3779b97f4a7c15u;
     return mix(self->random);
 }
@@ -327,11 +323,10 @@ static inline bool chance(unsigned permille) { return below(1000) < permille; }
 
 enum how { BY_LOCK, BY_TRYLOCK, BY_TIMEDLOCK, BY_CLOCKLOCK, BY_WHATEVER };
 
-/* Acquires, checks the result, enters. False: busy or timed out. `patient`: only deadlines that are far
-   away. */
+/* Acquires, checks the result, enters. False: busy or timed out. `patient`: only deadlines far away. */
 bool acquire(struct lock *lock, enum how how, bool patient);
-/* Whether the caller may wait for the lock now: for a spinlock whose waiters keep their CPUs only a few
- * may at a time. If so, let_out() once it is acquired. */
+/* Whether the caller may wait for the lock now: for a spinlock whose waiters keep their CPUs only a few may
+ * at a time. If so, let_out() once it is acquired. */
 bool let_in(struct lock *lock);
 void let_out(struct lock *lock);
 void release(struct lock *lock);
@@ -363,11 +358,25 @@ void act_results(void);
 /* ---- stepping.c ---- */
 
 void make_stepping(void);
-/* Between the two, with this chance, the thread is stopped at some instruction; or, from a handler, in
- * what it interrupted. Only in calls on the objects under test: elsewhere libc may have blocked the trap's
- * signal. */
+/* Between the two, with this chance, the thread is stopped at some instruction; or, from a handler, in what
+ * it interrupted. Only in calls on the objects under test: elsewhere the trap may be blocked. */
 void step_begin(unsigned permille);
 void step_interrupted(void *context, uint64_t random);
+
+/* A call on what is under test, which is stopped in the middle with this chance. */
+#define STEPPED(permille, call) (step_begin(permille), stepped(call))
+static inline int stepped(int rc) {
+    step_end();
+    return rc;
+}
+
+/* The same, by the epoch's chance; and the call leaves errno alone. */
+#define CALLED(what, name, call) (errno_arm(), step_begin(epoch().step), called(what, name, call))
+static inline int called(const char *what, const char *name, int rc) {
+    step_end();
+    errno_check(what, name);
+    return rc;
+}
 
 /* ---- condvars.c ---- */
 
