@@ -6,13 +6,14 @@ use std::path::Path;
 use std::vec::Vec;
 use std::{fs, println};
 
-const LOCKS: [&str; 7] = [
+const LOCKS: [&str; 8] = [
     "adaptive/mod.rs",
     "condvar.rs",
     "handoff/mod.rs",
     "poundlock/mod.rs",
     "qspin/mod.rs",
     "rwlock.rs",
+    "semarray/mod.rs",
     "waiting/mod.rs",
 ];
 

@@ -87,7 +87,7 @@
 //!
 //! Proof: crates/core/src/rwlock.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/rwlock.rs
-//! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture/rwlocks.rs
+//! Stress: crates/sim/src/check/mod.rs, crates/torture/src/rwlocks.rs
 
 use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 

@@ -28,8 +28,8 @@
 //! its last store. What must not happen is that the compiler exchanges its stores; hence the releases in the
 //! journal.
 //!
-//! Proof: docs/SEMAPHORES.md
-//! Models: crates/model/tests/models/semarray.rs, crates/model/tests/semarray
+//! Proof: docs/SEMARRAY.md
+//! Models: crates/model/tests/models/semarray.rs, crates/model/tests/semarray/main.rs
 //! Stress: tests/dropin/semarray_crash.c, tests/dropin/semarray_differ.c, crates/torture/csrc/arrays.c
 
 mod audit;
