@@ -402,7 +402,7 @@ pub(crate) fn in_use(domain: &'static Domain) -> (u32, u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::domain;
+    use crate::testing::{Child, domain};
     use poundlock_core::semarray::Op;
 
     #[test]
@@ -423,17 +423,11 @@ mod tests {
         let (domain, _one) = domain();
         let arrays = || in_use(domain).0;
         let before = arrays();
-        // SAFETY: the child ends at once.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
+        let child = Child::new(|| {
             let made = get_with(libc::IPC_PRIVATE, 1, 0o600, New { values: &[1], kept: true });
-            // SAFETY: no handler of the parent's is to run here.
-            unsafe { libc::_exit(if matches!(made, Ok(Some(_))) { 0 } else { 1 }) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for our child.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert_eq!(status, 0, "the child made none");
+            i32::from(!matches!(made, Ok(Some(_))))
+        });
+        assert_eq!(child.wait(), 0, "the child made none");
         assert_eq!(arrays(), before + 1);
         // Whoever reaps is registered: it would do that in the middle, under the lock that it holds.
         process::process().expect("there is room");
@@ -443,24 +437,18 @@ mod tests {
 
     /// A process that dies with the registry's lock, after this work.
     fn dies_after(domain: &'static Domain, work: impl FnOnce()) {
-        // SAFETY: the child allocates nothing, and ends at once.
-        unsafe {
-            let child = libc::fork();
-            assert!(child >= 0);
-            if child == 0 {
-                if process::process().is_some()
-                    && let Ok(guard) = domain.lock()
-                {
-                    work();
-                    core::mem::forget(guard);
-                    libc::kill(libc::getpid(), libc::SIGKILL);
-                }
-                libc::_exit(1);
+        let child = Child::new(|| {
+            if process::process().is_some()
+                && let Ok(guard) = domain.lock()
+            {
+                work();
+                core::mem::forget(guard);
+                // SAFETY: ends the child.
+                unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
             }
-            let mut status = 0;
-            assert_eq!(libc::waitpid(child, &mut status, 0), child);
-            assert_eq!(status, libc::SIGKILL);
-        }
+            1
+        });
+        assert_eq!(child.wait(), libc::SIGKILL);
     }
 
     fn exists(path: crate::system::Path) -> bool {

@@ -509,6 +509,7 @@ pub(crate) fn each(registry: &'static Registry) -> impl Iterator<Item = u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Child, forever, shared, until, wait_zombie};
     use std::io::{Read, Write};
     use std::process::{Command, Stdio};
 
@@ -551,26 +552,26 @@ mod tests {
     #[test]
     fn the_offset_is_known_when_the_first_thread_has_ended() {
         let offset = boot_offset().expect("this test's own is known");
-        // SAFETY: the child's threads make system calls, and end.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0);
-        if child == 0 {
+        let child = Child::new(|| {
             std::thread::spawn(move || {
                 let stat = || look(c"/proc/self/stat").map_or(0, |stat| stat.stack);
                 // It has no memory any more, and so no stack.
-                until(|| stat() == 0);
+                until("the first thread has ended", || stat() == 0);
                 let (owner, program) = identity(system::process_id());
                 let known = owner as u32 != 0 && program != 0 && boot_offset() == Some(offset);
                 // SAFETY: ends the child.
                 unsafe { libc::_exit(if known { 0 } else { 1 }) };
             });
-            // SAFETY: ends this thread only.
-            unsafe { libc::syscall(libc::SYS_exit, 0) };
-        }
-        let mut status = 0;
-        // SAFETY: our own child.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert_eq!(status, 0);
+            end_thread()
+        });
+        assert_eq!(child.wait(), 0);
+    }
+
+    /// Ends the calling thread only, be it the first.
+    fn end_thread() -> ! {
+        // SAFETY: takes a number.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+        unreachable!()
     }
 
     #[test]
@@ -608,11 +609,7 @@ mod tests {
         assert!(ask(owner - 2, 0) == Fate::Ended, "another process with that number");
         assert!(ask(owner + 2, 0) == Fate::Ended, "another process with that number");
         child.kill().unwrap();
-        let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
-        // SAFETY: waits for our child and leaves it a zombie.
-        let waited =
-            unsafe { libc::waitid(libc::P_PID, id, status.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
-        assert_eq!(waited, 0);
+        wait_zombie(id);
         assert!(ask(owner, 0) == Fate::Ended && ended_without_proc(id.into()));
         child.wait().unwrap();
         assert!(ask(owner, 0) == Fate::Ended && ended_without_proc(id.into()));
@@ -620,38 +617,26 @@ mod tests {
 
     #[test]
     fn a_process_whose_leader_has_ended_lives() {
-        // SAFETY: a child whose first thread ends before its second.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0);
-        if child == 0 {
-            std::thread::spawn(|| {
-                loop {
-                    std::thread::park();
-                }
-            });
-            // SAFETY: ends this thread only.
-            unsafe { libc::syscall(libc::SYS_exit, 0) };
-        }
-        let id = child as u32;
+        let child = Child::new(|| {
+            std::thread::spawn(|| forever());
+            end_thread()
+        });
+        let id = child.0 as u32;
         let zombie = || {
             let text = std::fs::read_to_string(path(id).get().unwrap().to_str().unwrap()).unwrap();
             text.rsplit_once(')').unwrap().1.starts_with(" Z")
         };
-        while !zombie() {
-            std::thread::yield_now();
-        }
+        until("its first thread has ended", zombie);
         let stat = look(path(id).get().unwrap()).unwrap();
         assert!(!stat.ended);
         let owner = u64::from(id) << 32 | u64::from(stat.start as u32);
         assert_eq!(ask(owner, 0), Fate::Lives);
         assert!(!ended_without_proc(id.into()));
-        // SAFETY: our own child.
-        unsafe {
-            libc::kill(child, libc::SIGKILL);
-            assert_eq!(libc::waitpid(child, ptr::null_mut(), 0), child);
-        }
+        child.kill();
+        child.wait();
         assert_eq!(ask(owner, 0), Fate::Ended);
     }
+
     #[test]
     fn a_lock_of_a_program_that_another_has_replaced_is_taken_over_and_its_adjustments_stay() {
         use crate as sem;
@@ -670,10 +655,7 @@ mod tests {
         let mut pipe = [0; 2];
         // SAFETY: writes two descriptors.
         assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-        // SAFETY: a child that allocates nothing.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0);
-        if child == 0 {
+        let child = Child::new(|| {
             // As a thread that an exec ends in the middle of a critical section. The new program knows
             // nothing of us.
             let done = operate(0, 5, Op::UNDO).is_ok();
@@ -686,79 +668,20 @@ mod tests {
                     libc::execv(c"/bin/cat".as_ptr(), [c"cat".as_ptr(), ptr::null()].as_ptr());
                 }
             }
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(1) };
-        }
-        let name = || std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap();
-        while name().trim() != "cat" {
-            std::thread::yield_now();
-        }
+            1
+        });
+        let name = || std::fs::read_to_string(format!("/proc/{}/comm", child.0)).unwrap();
+        until("it is another program", || name().trim() == "cat");
         assert_eq!(operate(0, -5, Op::NOWAIT), Ok(()), "the lock is ours, and the value as it was");
         assert_eq!(operate(0, 5, 0), Ok(()));
-        // SAFETY: our own descriptors and child.
+        // SAFETY: our own descriptors.
         unsafe {
             libc::close(pipe[0]);
             libc::close(pipe[1]);
-            let mut status = 0;
-            assert_eq!(libc::waitpid(child, &mut status, 0), child);
-            assert_eq!(status, 0);
         }
+        assert_eq!(child.wait(), 0);
         assert_eq!(operate(0, -1, Op::NOWAIT), Err(libc::EAGAIN), "undone");
         sem::remove(id).unwrap();
-    }
-
-    /// A forked child.
-    struct Child(libc::pid_t);
-
-    impl Child {
-        fn new(body: impl FnOnce() -> bool) -> Self {
-            // SAFETY: the child makes system calls and ends without the parent's handlers.
-            let child = unsafe { libc::fork() };
-            assert!(child >= 0);
-            if child == 0 {
-                // A panic is not to go on in the child's copy of the tests.
-                let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
-                let status = if matches!(done, Ok(true)) { 0 } else { 1 };
-                // SAFETY: as above.
-                unsafe { libc::_exit(status) };
-            }
-            Self(child)
-        }
-
-        fn kill(&self) {
-            // SAFETY: our own child.
-            assert_eq!(unsafe { libc::kill(self.0, libc::SIGKILL) }, 0);
-        }
-
-        /// Its status, once it has ended.
-        fn status(&self) -> libc::c_int {
-            let mut status = 0;
-            // SAFETY: as above.
-            assert_eq!(unsafe { libc::waitpid(self.0, &mut status, 0) }, self.0);
-            status
-        }
-    }
-
-    /// Words that this process and its children share.
-    fn shared() -> &'static [AtomicU32; 5] {
-        // SAFETY: a new mapping of zeros.
-        unsafe {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-            let memory = libc::mmap(ptr::null_mut(), 4096, protection, flags, -1, 0);
-            assert_ne!(memory, libc::MAP_FAILED);
-            &*memory.cast()
-        }
-    }
-
-    fn until(condition: impl Fn() -> bool) {
-        for _ in 0..1_200_000 {
-            if condition() {
-                return;
-            }
-            system::pause();
-        }
-        panic!("two minutes passed");
     }
 
     /// A child that takes a lock over from when it sets the first word until the second is set; then it sets
@@ -768,11 +691,11 @@ mod tests {
             let registered = process().is_some();
             taking_over(|| {
                 words[0].store(1, Release);
-                until(|| words[1].load(Acquire) != 0);
+                until("it may end", || words[1].load(Acquire) != 0);
                 words[2].store(1, Release);
             });
-            until(|| words[3].load(Acquire) != 0);
-            registered
+            until("the child may end", || words[3].load(Acquire) != 0);
+            i32::from(!registered)
         })
     }
 
@@ -787,27 +710,30 @@ mod tests {
         let registry = domain.registry;
         assert!(process().is_some());
         for killed in [false, true] {
-            let words = shared();
-            let dead = Child::new(|| process().is_some());
-            assert_eq!(dead.status(), 0);
-            let slot = slot_of_process(registry, dead.0).expect("it has registered");
+            let words = shared::<[AtomicU32; 5]>();
+            let child = Child::new(|| i32::from(process().is_none()));
+            let dead = child.0;
+            assert_eq!(child.wait(), 0);
+            let slot = slot_of_process(registry, dead).expect("it has registered");
             let heir = heir(words);
-            until(|| words[0].load(Acquire) != 0);
+            until("the heir takes over", || words[0].load(Acquire) != 0);
             reap(domain);
-            assert_eq!(slot_of_process(registry, dead.0), Some(slot), "its slot was given away");
-            if killed {
+            assert_eq!(slot_of_process(registry, dead), Some(slot), "its slot was given away");
+            let living = if killed {
                 heir.kill();
-                heir.status();
+                heir.wait();
+                None
             } else {
                 words[1].store(1, Release);
                 let count = &registry.processes()[slot_of_process(registry, heir.0).unwrap()].taking_over;
-                until(|| count.load(Acquire) == 0);
-            }
+                until("nobody takes over", || count.load(Acquire) == 0);
+                Some(heir)
+            };
             reap(domain);
-            assert_eq!(slot_of_process(registry, dead.0), None, "its slot is kept");
-            if !killed {
+            assert_eq!(slot_of_process(registry, dead), None, "its slot is kept");
+            if let Some(heir) = living {
                 words[3].store(1, Release);
-                assert_eq!(heir.status(), 0);
+                assert_eq!(heir.wait(), 0);
             }
         }
     }
@@ -817,29 +743,30 @@ mod tests {
         let (domain, _one) = crate::testing::domain();
         let registry = domain.registry;
         assert!(process().is_some());
-        let words = shared();
+        let words = shared::<[AtomicU32; 5]>();
         let heir = heir(words);
-        until(|| words[0].load(Acquire) != 0);
+        until("the heir takes over", || words[0].load(Acquire) != 0);
         let successor = Child::new(|| {
-            let Some(own) = process() else { return false };
+            let Some(own) = process() else { return 1 };
             let slot = &registry.processes()[own.slot as usize];
             // As after an exec: this program knows nothing of the slot, and its stack is elsewhere.
             OWN.store(0, Relaxed);
             slot.program.store(1, Release);
             slot.taking_over.store(7, Relaxed);
             words[4].store(1, Release);
-            process() == Some(own) && inherited() && words[2].load(Acquire) != 0
+            let waited = process() == Some(own) && inherited() && words[2].load(Acquire) != 0;
+            i32::from(!waited)
         });
         let program = || {
             let slot = slot_of_process(registry, successor.0)?;
             Some(registry.processes()[slot].program.load(Acquire))
         };
-        until(|| words[4].load(Acquire) != 0 && program() != Some(1));
+        until("it comes to register", || words[4].load(Acquire) != 0 && program() != Some(1));
         // Time for one that does not wait.
         (0..100).for_each(|_| system::pause());
         words[1].store(1, Release);
-        assert_eq!(successor.status(), 0, "it did not wait, or did not become the successor");
+        assert_eq!(successor.wait(), 0, "it did not wait, or did not become the successor");
         words[3].store(1, Release);
-        assert_eq!(heir.status(), 0);
+        assert_eq!(heir.wait(), 0);
     }
 }

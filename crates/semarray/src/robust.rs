@@ -132,64 +132,30 @@ pub(crate) fn noticed() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{Child, forever, shared, until};
 
-    fn shared() -> &'static Robust {
-        // SAFETY: a new mapping, zero bytes.
-        unsafe {
-            let memory = libc::mmap(
-                ptr::null_mut(),
-                4096,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            );
-            assert_ne!(memory, libc::MAP_FAILED);
-            &*memory.cast()
-        }
-    }
-
-    /// Runs `child` in a child, which is then killed, and waits until it is a zombie.
-    fn killed(child: impl FnOnce()) -> libc::pid_t {
-        let mut pipe = [0; 2];
-        // SAFETY: system calls on our own child.
-        unsafe {
-            assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
-            let process = libc::fork();
-            assert!(process >= 0);
-            if process == 0 {
-                child();
-                libc::write(pipe[1], [1u8].as_ptr().cast(), 1);
-                loop {
-                    libc::pause();
-                }
-            }
-            let mut byte = 0u8;
-            assert_eq!(libc::read(pipe[0], (&raw mut byte).cast(), 1), 1);
-            libc::kill(process, libc::SIGKILL);
-            let mut status = MaybeUninit::<libc::siginfo_t>::uninit();
-            let ended =
-                libc::waitid(libc::P_PID, process as u32, status.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT);
-            assert_eq!(ended, 0);
-            libc::close(pipe[0]);
-            libc::close(pipe[1]);
-            process
-        }
-    }
-
-    fn reap(process: libc::pid_t) {
-        // SAFETY: our child.
-        assert_eq!(unsafe { libc::waitpid(process, ptr::null_mut(), 0) }, process);
+    /// Runs `work` in a child, which is then killed, and waits until it is a zombie.
+    fn killed(work: impl FnOnce()) -> Child {
+        let done = shared::<AtomicU32>();
+        let child = Child::new(|| {
+            work();
+            done.store(1, Relaxed);
+            forever()
+        });
+        until("the child did its work", || done.load(Relaxed) != 0);
+        child.kill();
+        child.wait_zombie();
+        child
     }
 
     #[test]
     fn a_killed_holder_is_marked_before_it_can_be_reaped() {
-        let mutex = shared();
+        let mutex = shared::<Robust>();
         assert!(mutex.make());
         assert_eq!(mutex.word().load(Relaxed), 0);
         let child = killed(|| assert!(mutex.claim()));
         assert_ne!(mutex.word().load(Relaxed) & DIED, 0);
-        reap(child);
+        child.wait();
         assert_eq!(mutex.lock(), Some(Had::FromTheDead));
         assert_eq!(mutex.word().load(Relaxed) & DIED, 0);
         assert!(!std::thread::scope(|scope| scope.spawn(|| mutex.claim()).join().unwrap()));
@@ -200,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_holder_whose_death_nobody_marked_is_found() {
-        let mutex = shared();
+        let mutex = shared::<Robust>();
         assert!(mutex.make());
         let child = killed(|| {
             assert!(noticed());
@@ -212,7 +178,7 @@ mod tests {
             assert!(!noticed());
             assert_eq!(mutex.lock(), Some(Had::Whole));
         });
-        reap(child);
+        child.wait();
         assert_eq!(mutex.word().load(Relaxed) & DIED, 0);
         assert_eq!(mutex.lock(), Some(Had::FromTheDead));
         mutex.unlock();
@@ -220,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_ends_is_marked() {
-        let mutex = shared();
+        let mutex = shared::<Robust>();
         assert!(mutex.make());
         std::thread::spawn(|| assert!(mutex.claim())).join().unwrap();
         // The kernel marks before it tells the joiner.

@@ -5,6 +5,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crate::domain::{self, Domain};
 
+#[path = "../tests/children.rs"]
+mod children;
+
+pub(crate) use children::*;
+
 /// The domain of the unit tests, for one at a time.
 pub(crate) fn domain() -> (&'static Domain, MutexGuard<'static, ()>) {
     static ONE: Mutex<()> = Mutex::new(());

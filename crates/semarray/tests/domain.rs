@@ -1,13 +1,13 @@
-//! What the tests of semaphore arrays share: a domain of their own, and children.
+//! What the tests of semaphore arrays share: a domain of their own.
 
 use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+pub(crate) use crate::children::*;
 use poundlock_core::semarray::Op;
 use poundlock_semarray as semarray;
-pub(crate) use poundlock_testing::{LIMIT, until};
 
 /// The directory of this program's domain. The first call makes it and tells the library; every test begins
 /// with it.
@@ -79,59 +79,6 @@ pub(crate) fn value(id: i32, num: i32) -> i32 {
 
 pub(crate) fn remove(id: i32) {
     ctl(id, 0, libc::IPC_RMID, 0).unwrap();
-}
-
-/// A forked child.
-pub(crate) struct Child(pub(crate) libc::pid_t);
-
-impl Child {
-    /// Runs `work` in a child, which ends with what it returns. The other threads are not there: `work` must
-    /// not allocate.
-    pub(crate) fn new(work: impl FnOnce() -> i32) -> Child {
-        // SAFETY: the child does as said above.
-        let process = unsafe { libc::fork() };
-        assert!(process >= 0);
-        if process == 0 {
-            // A child that hangs ends.
-            // SAFETY: a number; ends the child.
-            unsafe {
-                libc::alarm(LIMIT as u32);
-                libc::_exit(work());
-            }
-        }
-        Child(process)
-    }
-
-    pub(crate) fn kill(&self) {
-        // SAFETY: our child, which we have not waited for.
-        unsafe { libc::kill(self.0, libc::SIGKILL) };
-    }
-
-    /// Waits for its end; returns its status.
-    pub(crate) fn wait(self) -> i32 {
-        let mut status = 0;
-        // SAFETY: our child.
-        assert_eq!(unsafe { libc::waitpid(self.0, &mut status, 0) }, self.0);
-        status
-    }
-
-    /// Waits until it has ended, and leaves it a zombie.
-    pub(crate) fn wait_zombie(&self) {
-        let mut information = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: our child.
-        let waited = unsafe {
-            libc::waitid(libc::P_PID, self.0 as u32, information.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT)
-        };
-        assert_eq!(waited, 0);
-    }
-}
-
-/// Sleeps for ever.
-pub(crate) fn forever() -> ! {
-    loop {
-        // SAFETY: takes no arguments.
-        unsafe { libc::pause() };
-    }
 }
 
 /// Runs one test of this program as a program of its own, in this one's domain and with these variables.

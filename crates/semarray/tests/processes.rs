@@ -5,23 +5,6 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::SeqCst};
 use crate::domain::*;
 use poundlock_semarray as semarray;
 
-/// Words that processes share.
-fn shared<T>() -> &'static T {
-    // SAFETY: a new mapping of zero bytes, which are atomics.
-    unsafe {
-        let memory = libc::mmap(
-            std::ptr::null_mut(),
-            4096,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        );
-        assert_ne!(memory, libc::MAP_FAILED);
-        &*memory.cast()
-    }
-}
-
 #[test]
 fn an_orderly_end_undoes_at_once_and_a_child_does_not_inherit() {
     let id = private(2);

@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 
-use comfy_table::{Cell, CellAlignment, Table as Grid, presets};
 use poundlock_bench::grid;
 use poundlock_bench::grid::result::{Directory, Kind, Point, Sample};
 use poundlock_sim::experiment::{self, Experiment, Work};
@@ -11,6 +10,7 @@ use poundlock_sim::locks;
 use poundlock_sim::model::Model;
 use serde::Serialize;
 
+use super::sheet::Sheet;
 use super::{MS, US, here, progress};
 use crate::bench::{context, failure};
 use crate::message::{Failure, status};
@@ -176,11 +176,8 @@ fn rounds(samples: &[Sample], point: usize, lock: &str) -> Vec<f64> {
 }
 
 fn text(rows: &[Row]) -> String {
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-    let mut grid = Grid::new();
-    grid.load_style(presets::NOTHING);
-    let mut header = vec![Cell::new("lock")];
-    for column in [
+    let header = [
+        "lock",
         "threads",
         "inside, us",
         "outside, us",
@@ -189,27 +186,23 @@ fn text(rows: &[Row]) -> String {
         "most",
         "simulated",
         "of it",
-    ] {
-        header.push(right(column.to_owned()));
-    }
-    grid.set_header(header);
-    for row in rows {
-        let mut cells = vec![Cell::new(row.lock)];
-        cells.extend(
-            [row.threads.to_string(), row.critical_us.to_string(), row.think_us.to_string()].map(right),
-        );
-        for figure in [row.measured, row.measured_least, row.measured_most, row.simulated] {
-            cells.push(right(format!("{:.0}", figure / 1e3)));
-        }
-        cells.push(right(format!("{:.2}", row.ratio())));
-        grid.add_row(cells);
-    }
+    ];
+    let cells = |row: &Row| {
+        let mut cells = vec![row.lock.to_owned()];
+        cells.extend([row.threads.to_string(), row.critical_us.to_string(), row.think_us.to_string()]);
+        let figures = [row.measured, row.measured_least, row.measured_most, row.simulated];
+        cells.extend(figures.map(|figure| format!("{:.0}", figure / 1e3)));
+        cells.push(format!("{:.2}", row.ratio()));
+        cells
+    };
+    let header = header.map(str::to_owned).to_vec();
+    let sheet = Sheet { header, rows: rows.iter().map(cells).collect(), words: 0 };
     let mut factors: Vec<f64> = rows.iter().map(Row::factor).collect();
     factors.sort_by(f64::total_cmp);
     let worst = factors.last().copied().unwrap_or(1.0);
     format!(
-        "{}\nmedian error {:.0} %, worst factor {worst:.2}\n",
-        grid.trim_fmt(),
+        "{}median error {:.0} %, worst factor {worst:.2}\n",
+        sheet.text(),
         (factors[factors.len() / 2] - 1.0) * 100.0
     )
 }

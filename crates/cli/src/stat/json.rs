@@ -1,6 +1,5 @@
 //! The report as JSON.
 
-use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +10,7 @@ use tempfile::NamedTempFile;
 
 use super::arrays::ArrayJson;
 use super::events::bounds;
-use super::report::Report;
+use super::report::{Lock, RanOn, Report, Time};
 use super::uncounted::Uncounted;
 use crate::message::{Failure, status};
 use crate::output;
@@ -29,7 +28,7 @@ struct Document<'a> {
     /// Whose the program's readers-writer locks were to be, and with which policy.
     rwlock: &'static str,
     /// What the processes ran on: something else, if one of them chose for what it started.
-    ran_on: Vec<RanOn<'a>>,
+    ran_on: &'a [RanOn],
     wall_ns: u64,
     /// Of all processes that loaded the library.
     threads: u64,
@@ -39,7 +38,7 @@ struct Document<'a> {
     thread_time_ns: u64,
     ending: &'a str,
     dropped_locks: u64,
-    locks: Vec<Lock<'a>>,
+    locks: &'a [Lock],
     /// Every event of the locks' slow paths that has no duration; empty if none happened.
     events: Vec<Event>,
     /// Those that have one; empty if there were no events at all.
@@ -50,14 +49,6 @@ struct Document<'a> {
     dropped_arrays: bool,
     /// What is not among the `locks`.
     uncounted: &'a Uncounted,
-}
-
-#[derive(Serialize)]
-struct RanOn<'a> {
-    mutex: &'static str,
-    spinlock: &'static str,
-    rwlock: &'static str,
-    programs: &'a BTreeSet<String>,
 }
 
 #[derive(Serialize)]
@@ -84,35 +75,6 @@ struct Bucket {
     from_ns: u64,
     to_ns: u64,
     count: u64,
-}
-
-#[derive(Serialize)]
-struct Lock<'a> {
-    pid: u32,
-    address: String,
-    kind: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    variable: Option<&'a str>,
-    created_at: &'a str,
-    acquisitions: u64,
-    contended: u64,
-    wait_ns: Time,
-    hold_ns: Time,
-    share: f64,
-    sites: Vec<Site<'a>>,
-}
-
-#[derive(Serialize)]
-struct Time {
-    total: u64,
-    max: u64,
-}
-
-#[derive(Serialize)]
-struct Site<'a> {
-    stack: &'a [String],
-    contended: u64,
-    wait_ns: u64,
 }
 
 /// A file that is known to be writable.
@@ -189,23 +151,6 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
 }
 
 fn document(report: &Report) -> Document<'_> {
-    let locks = report.locks.iter().map(|lock| Lock {
-        pid: lock.pid,
-        address: format!("{:#x}", lock.address),
-        kind: lock.kind.to_string(),
-        variable: lock.variable.as_deref(),
-        created_at: &lock.created_at,
-        acquisitions: lock.acquisitions,
-        contended: lock.contended,
-        wait_ns: Time { total: lock.wait_total_ns, max: lock.wait_max_ns },
-        hold_ns: Time { total: lock.hold_total_ns, max: lock.hold_max_ns },
-        share: report.share(lock),
-        sites: lock
-            .sites
-            .iter()
-            .map(|site| Site { stack: &site.stack, contended: site.contended, wait_ns: site.wait_ns })
-            .collect(),
-    });
     let events = report.events.counts.iter().map(|(event, count)| Event {
         name: event.name(),
         count: count.total,
@@ -223,19 +168,13 @@ fn document(report: &Report) -> Document<'_> {
             .map(|(n, &count)| Bucket { from_ns: bounds(n).0, to_ns: bounds(n).1, count })
             .collect(),
     });
-    let ran_on = report.ran_on.iter().map(|on| RanOn {
-        mutex: on.mutex,
-        spinlock: on.spinlock,
-        rwlock: on.rwlock,
-        programs: &on.programs,
-    });
     Document {
         command: &report.command,
         lock: report.lock.to_string(),
         mutex: report.locks_asked.mutex,
         spinlock: report.locks_asked.spinlock,
         rwlock: report.locks_asked.rwlock,
-        ran_on: ran_on.collect(),
+        ran_on: &report.ran_on,
         wall_ns: report.wall_ns,
         threads: report.threads,
         locking_threads: report.locking_threads,
@@ -243,7 +182,7 @@ fn document(report: &Report) -> Document<'_> {
         thread_time_ns: report.thread_time_ns,
         ending: &report.ending,
         dropped_locks: report.dropped_locks,
-        locks: locks.collect(),
+        locks: &report.locks,
         events: events.collect(),
         durations: durations.collect(),
         arrays: report.arrays.json(),

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use poundlock_names::{Choice, LockName, Named, RwLocks};
 use poundlock_statfile::{LockKind, LockStats, Snapshot};
+use serde::{Serialize, Serializer};
 
 use super::arrays::Arrays;
 use super::events::Events;
@@ -44,7 +45,7 @@ pub(super) struct Report {
 }
 
 /// What processes ran on.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
 pub(super) struct RanOn {
     pub(super) mutex: &'static str,
     /// The spinlock that was named or, if none was, chosen: a child of ours sees the machine that we see.
@@ -81,29 +82,50 @@ impl RanOn {
 }
 
 /// One lock.
+#[derive(Serialize)]
 pub(super) struct Lock {
     pub(super) pid: u32,
-    pub(super) kind: LockKind,
+    #[serde(serialize_with = "in_hex")]
     pub(super) address: u64,
+    #[serde(serialize_with = "in_words")]
+    pub(super) kind: LockKind,
     /// A variable of that address, if the lock is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) variable: Option<String>,
     /// Where it was initialised or, for a variable, declared. Empty where that is not known.
     pub(super) created_at: String,
     pub(super) acquisitions: u64,
     pub(super) contended: u64,
-    pub(super) wait_total_ns: u64,
-    pub(super) wait_max_ns: u64,
-    pub(super) hold_total_ns: u64,
-    pub(super) hold_max_ns: u64,
+    pub(super) wait_ns: Time,
+    pub(super) hold_ns: Time,
+    /// What part of the threads' time went into waiting for it.
+    pub(super) share: f64,
     /// Most waiting first.
     pub(super) sites: Vec<Site>,
 }
 
+fn in_hex<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{address:#x}"))
+}
+
+fn in_words<S: Serializer>(kind: &LockKind, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(kind)
+}
+
+/// The sum of some durations, and the longest, in nanoseconds.
+#[derive(Serialize)]
+pub(super) struct Time {
+    pub(super) total: u64,
+    pub(super) max: u64,
+}
+
 /// One place where threads waited.
+#[derive(Serialize)]
 pub(super) struct Site {
     /// Innermost first.
     pub(super) stack: Vec<String>,
     /// The frames that are of interest: indices into the stack. All of them where none is.
+    #[serde(skip)]
     pub(super) interesting: Vec<usize>,
     pub(super) contended: u64,
     pub(super) wait_ns: u64,
@@ -141,9 +163,10 @@ impl Report {
             (Reverse((lock.wait_total_ns, lock.contended, lock.acquisitions)), *index, lock.address)
         });
         let spaces: Vec<Space> = snapshots.iter().map(|snapshot| symbols.space(snapshot)).collect();
+        let thread_time_ns = snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();
         let locks = raw.into_iter().enumerate().map(|(rank, (index, lock))| {
             let space = (rank < named).then(|| &spaces[index]);
-            Lock::new(snapshots[index].pid, lock, space)
+            Lock::new(snapshots[index].pid, lock, space, thread_time_ns)
         });
         Report {
             command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
@@ -156,7 +179,7 @@ impl Report {
             threads: threads.values().map(|&(started, locking)| started.max(locking)).sum(),
             locking_threads: snapshots.iter().map(|snapshot| u64::from(snapshot.threads)).sum(),
             processes: threads.len(),
-            thread_time_ns: snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum(),
+            thread_time_ns,
             dropped_locks: snapshots.iter().map(|snapshot| snapshot.dropped_locks).sum(),
             locks: locks.collect(),
             events: Events::new(snapshots),
@@ -173,11 +196,6 @@ impl Report {
     /// Whether it used any readers-writer lock.
     pub(super) fn has_rwlocks(&self) -> bool {
         self.locks.iter().any(|lock| side(lock.kind).is_some())
-    }
-
-    /// What part of the threads' time went into waiting for this lock.
-    pub(super) fn share(&self, lock: &Lock) -> f64 {
-        ratio(lock.wait_total_ns, self.thread_time_ns)
     }
 
     /// Whether locks of more than one process are shown, so that an address alone does not tell which one it
@@ -210,7 +228,7 @@ pub(super) fn ratio(a: u64, b: u64) -> f64 {
 }
 
 impl Lock {
-    fn new(pid: u32, stats: &LockStats, space: Option<&Space>) -> Self {
+    fn new(pid: u32, stats: &LockStats, space: Option<&Space>, thread_time_ns: u64) -> Self {
         let mut variable = None;
         let mut created_at = String::new();
         if let Some(space) = space.filter(|_| stats.address != 0) {
@@ -224,16 +242,15 @@ impl Lock {
         }
         Lock {
             pid,
-            kind: stats.kind,
             address: stats.object(),
+            kind: stats.kind,
             variable,
             created_at,
             acquisitions: stats.acquisitions,
             contended: stats.contended,
-            wait_total_ns: stats.wait_total_ns,
-            wait_max_ns: stats.wait_max_ns,
-            hold_total_ns: stats.hold_total_ns,
-            hold_max_ns: stats.hold_max_ns,
+            wait_ns: Time { total: stats.wait_total_ns, max: stats.wait_max_ns },
+            hold_ns: Time { total: stats.hold_total_ns, max: stats.hold_max_ns },
+            share: ratio(stats.wait_total_ns, thread_time_ns),
             sites: space.map(|space| sites(stats, space)).unwrap_or_default(),
         }
     }

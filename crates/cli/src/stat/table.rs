@@ -75,9 +75,9 @@ fn write_locks(out: &mut String, report: &Report, shown: usize) -> std::fmt::Res
     let several = report.several_processes();
     let shown = shown.min(report.locks.len());
     let (top, rest) = report.locks.split_at(shown);
-    writeln!(out, "{}", table(report, top, several))?;
+    writeln!(out, "{}", table(top, several))?;
     if !rest.is_empty() {
-        let waited: u64 = rest.iter().map(|lock| lock.wait_total_ns).sum();
+        let waited: u64 = rest.iter().map(|lock| lock.wait_ns.total).sum();
         let more = counted(rest.len() as u64, "more lock");
         writeln!(out, "and {more}, waited for {} in all (--top 0 shows them)", duration(waited))?;
     }
@@ -97,7 +97,7 @@ fn write_locks(out: &mut String, report: &Report, shown: usize) -> std::fmt::Res
     Ok(())
 }
 
-fn table(report: &Report, locks: &[Lock], several: bool) -> String {
+fn table(locks: &[Lock], several: bool) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let header = ["lock", "acquired", "contended", "wait", "avg", "max", "hold", "avg", "max", "lost"];
@@ -107,13 +107,13 @@ fn table(report: &Report, locks: &[Lock], several: bool) -> String {
             wrapped(&description(lock, several)),
             lock.acquisitions.to_string(),
             format!("{} ({})", lock.contended, percent(ratio(lock.contended, lock.acquisitions))),
-            duration(lock.wait_total_ns),
-            average(lock.wait_total_ns, lock.contended),
-            duration(lock.wait_max_ns),
-            duration(lock.hold_total_ns),
-            average(lock.hold_total_ns, lock.acquisitions),
-            duration(lock.hold_max_ns),
-            percent(report.share(lock)),
+            duration(lock.wait_ns.total),
+            average(lock.wait_ns.total, lock.contended),
+            duration(lock.wait_ns.max),
+            duration(lock.hold_ns.total),
+            average(lock.hold_ns.total, lock.acquisitions),
+            duration(lock.hold_ns.max),
+            percent(lock.share),
         ];
         table.add_row(cells.into_iter().enumerate().map(|(column, text)| aligned(column, text)));
     }
@@ -188,7 +188,7 @@ fn wrapped(lines: &[String]) -> String {
 
 fn write_sites(out: &mut String, lock: &Lock, several: bool) -> std::fmt::Result {
     let waits = counted(lock.contended, "wait");
-    writeln!(out, "\n{}: {} in {waits}", name(lock, several), duration(lock.wait_total_ns))?;
+    writeln!(out, "\n{}: {} in {waits}", name(lock, several), duration(lock.wait_ns.total))?;
     let total: u64 = lock.sites.iter().map(|site| site.wait_ns).sum();
     for site in lock.sites.iter().take(SITES) {
         let share = percent(ratio(site.wait_ns, total));

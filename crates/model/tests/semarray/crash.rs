@@ -1,16 +1,16 @@
 //! Processes that are killed before each of their steps in turn.
 //!
-//! A scenario leads to a call by the victim, which is killed before its first step, its second, and so on to
-//! its last. Afterwards the array must be what it was before the call or what it is after it, with the
-//! victim's adjustments applied and its sleepers gone; nobody who could proceed may be left asleep; and no
-//! record may be left over. Those who come to the rescue are killed in the same way.
+//! A scenario leads to a call by the victim, which is killed before its first step, its second, and so on to its last.
+//! Afterwards the array must be what it was before the call or what it is after it, with the victim's adjustments
+//! applied and its sleepers gone; nobody who could proceed may be left asleep; and no record may be left over. Those
+//! who come to the rescue are killed in the same way.
 
 use std::collections::BTreeSet;
 
 use poundlock_core::semarray::{Audit, Scheme};
 
 use crate::model::{Model, Operation};
-use crate::rig::{A_WHILE, Call, Reply, Rig, View, operation, undo};
+use crate::rig::{A_WHILE, Call, Reply, Rig, View};
 use crate::system::{self, Fault, ProcessNumber, State, ThreadNumber};
 
 /// The process that is killed.
@@ -79,8 +79,8 @@ struct Course {
 }
 
 impl Course {
-    fn new(scenario: &Scenario, scheme: Scheme) -> Course {
-        let rig = Rig::new(scenario.semaphores, scheme);
+    fn new(scenario: &Scenario, variant: Scheme) -> Course {
+        let rig = Rig::new(scenario.semaphores, variant);
         for _ in 0..PROCESSES + 2 {
             rig.machine.process();
         }
@@ -119,8 +119,8 @@ impl Course {
     }
 }
 
-/// All that may be if these processes die, in any order, after some calls. If the victim runs another
-/// program, it loses its sleepers only.
+/// All that may be if these processes die, in any order, after some calls. If the victim runs another program, it loses
+/// its sleepers only.
 fn deaths(model: &Model, processes: &[ProcessNumber], rescue: Rescue) -> BTreeSet<Model> {
     if processes.is_empty() {
         return BTreeSet::from([model.clone()]);
@@ -177,8 +177,8 @@ fn possible(
     all
 }
 
-fn run(scenario: &Scenario, scheme: Scheme, step: u64, without: Option<usize>, rescue: Rescue) -> Outcome {
-    let mut course = Course::new(scenario, scheme);
+fn run(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>, rescue: Rescue) -> Outcome {
+    let mut course = Course::new(scenario, variant);
     let machine = course.rig.machine.clone();
     let before = course.model.clone();
     match without {
@@ -319,15 +319,14 @@ impl Course {
 }
 
 /// Kills the victim before each of its steps, with each way to the rescue.
-fn every_step(scenario: &Scenario, scheme: Scheme) -> (u64, u64) {
+fn every_step(scenario: &Scenario, variant: Scheme) -> (u64, u64) {
     let mut runs = 0;
     let mut steps = 0;
     for rescue in [Rescue::Use, Rescue::Time, Rescue::Reap, Rescue::Succeed] {
         steps = (0..)
             .find(|step| {
                 runs += 1;
-                note(scenario, scheme, *step, None, rescue);
-                run(scenario, scheme, *step, None, rescue) == Outcome::Over
+                noted(scenario, variant, *step, None, rescue) == Outcome::Over
             })
             .expect("it ends");
         assert!(steps > 0, "{}: the victim takes no step", scenario.name);
@@ -350,7 +349,8 @@ impl Drop for Sayer {
     }
 }
 
-fn note(scenario: &Scenario, scheme: Scheme, step: u64, without: Option<usize>, rescue: Rescue) {
+/// [`run`], which is told of if a check fails.
+fn noted(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>, rescue: Rescue) -> Outcome {
     NOTED.with_borrow_mut(|noted| {
         use core::fmt::Write as _;
         noted.clear();
@@ -358,280 +358,260 @@ fn note(scenario: &Scenario, scheme: Scheme, step: u64, without: Option<usize>, 
             noted,
             "{:?} ({}), killed before step {step}, without {without:?}, then {rescue:?}",
             scenario.name,
-            scheme.name()
+            variant.name()
         );
     });
+    run(scenario, variant, step, without, rescue)
 }
 
-/// An operation as it is written below: a semaphore, what is added to it, and perhaps `!` (undo) and `~`
-/// (does not wait).
-fn parse_operation(text: &str) -> Operation {
-    let plain = text.trim_end_matches(['!', '~']);
-    let (num, change) = plain.split_at(plain.find(['+', '-']).expect("a change"));
-    Operation {
-        no_wait: text.contains('~'),
-        undo: text.contains('!'),
-        ..operation(num.parse().expect("a number"), change.parse().expect("a number"))
-    }
-}
+/// One scenario a line: its name, what happens before, the victim's call, and what happens while that sleeps.
+///
+/// `1: 0-1 2+3u` is a call by process 1 that takes one from semaphore 0 and gives 3 to semaphore 2, to be undone; `=0`
+/// waits for zero, and `n` must not wait. `1 dies`: nobody has seen it yet. The other words are at [`call`] and
+/// [`meanwhile`].
+const SCENARIOS: &str = "
+    give | | 0+2
+    take | 1: 0+2 | 0-1
+    zero already | | 0=0
+    several | 1: 1+3 | 0+1 1-2 2+3 0-1
+    none of several | 1: 1+3 | 0+1 1-2 2-3n
+    out of range | 1: 0+32767 | 1+1 0+1
 
-/// A call as it is written below: operations, perhaps with a limit of nanoseconds, or a word for another
-/// call.
-fn parse_call(text: &str) -> Call {
-    let (text, limit) = text.split_once(" for ").map_or((text, None), |(text, limit)| (text, Some(limit)));
-    let words: Vec<&str> = text.split(' ').collect();
-    let number = |word: &str| word.parse::<i32>().expect("a number");
-    match words[0] {
-        "set" => Call::SetValue(number(words[1]) as usize, number(words[2])),
-        "set-all" => Call::SetValues(words[1..].iter().copied().map(number).collect()),
-        "own" => Call::Set,
-        "remove" => Call::Remove,
-        "leave" => Call::Leave,
-        "reap" => Call::Reap(number(words[1]) as ProcessNumber),
-        _ => Call::Operate(
-            words.into_iter().map(parse_operation).collect(),
-            limit.map(|limit| limit.parse().expect("nanoseconds")),
-        ),
-    }
-}
+    first adjustment | | 0+2u
+    another adjustment | 0: 0+2u | 1+2u
+    same adjustment | 0: 0+2u | 0+3u
+    no more adjustments | 0: 0+2u | 0-2u
+    adjustments among others' | 1: 0+2u; 2: 0+2u; 0: 1+1u; 3: 0+3u | 1-1u 0-1u 2+2u
+    an adjustment that wakes | 0: 0+2; 0: 0-2u; 1: 0-1 | 1+1
 
-/// Somebody's call: the process, a colon, and the call.
-fn parse_others(text: &str) -> (ProcessNumber, Call) {
-    let (process, call) = text.split_once(": ").expect("a process and its call");
-    (process.parse().expect("a process"), parse_call(call))
-}
+    wake one | 1: 0-1 | 0+1
+    wake one who adjusts | 1: 0-1u | 0+1
+    wake several | 1: 0-1; 2: 0-2; 3: 0-1u; 4: 0-1 | 0+3u
+    wake at several | 1: 0-1; 2: 1-1; 3: 2-1; 4: 2-1 | 2+1 1+1 0+1
+    wake a second one | 1: 0-3; 2: 0-2; 3: 0-2 | 0+2
+    wake for zero | 1: 0+1; 2: 0=0; 3: 0=0; 4: 1=0 | 0-1
+    wake for zero in passing | 1: 0-1; 2: 1+1; 3: 0=0 | 0+1
+    a thread of its own | 0: 0-1u; 1: 0-1; 0: 1-1 | 0+2 1+1
 
-/// Name, calls before it, the victim's call, and what happens then: processes that are dead already, or what
-/// befalls a victim that sleeps.
-type Row = (&'static str, &'static str, &'static str, &'static str);
+    wake several things | 1: 0+1; 2: 0-1 1-1 | 1+1
+    wake a chain | 1: 0-1 1+1; 2: 1-1u 2+1u; 3: 2-1; 4: 2=0 1=0 0=0; 5: 0=0 | 0+1
+    wake in the order of coming | 1: 0-2; 2: 0-1 1-1; 3: 0-1; 4: 1-1 | 0+2 1+1
+    wake an earlier one again | 1: 0-2; 2: 1-1 0+1; 3: 1-1 | 1+1 0+1
+    wake one who finds no room | 1: 0-1 1+32767; 2: 0-1; 3: 1+1 | 0+1
+    wake one with many operations | 1: 0+1 1+1 2+1 0+1 1+1 2+1 0+1 1+1 2+1 2-4 | 2+1
 
-#[rustfmt::skip]
-const SCENARIOS: &[Row] = &[
-    // Operations that disturb nobody.
-    ("give", "", "0+2", ""),
-    ("take", "1: 0+2", "0-1", ""),
-    ("zero already", "", "0+0", ""),
-    ("several", "1: 1+3", "0+1 1-2 2+3 0-1", ""),
-    ("none of several", "1: 1+3", "0+1 1-2 2-3~", ""),
-    ("out of range", "1: 0+32767", "1+1 0+1", ""),
-    // Adjustments.
-    ("first adjustment", "", "0+2!", ""),
-    ("another adjustment", "0: 0+2!", "1+2!", ""),
-    ("same adjustment", "0: 0+2!", "0+3!", ""),
-    ("no more adjustments", "0: 0+2!", "0-2!", ""),
-    ("adjustments among others'", "1: 0+2!; 2: 0+2!; 0: 1+1!; 3: 0+3!", "1-1! 0-1! 2+2!", ""),
-    ("an adjustment that wakes", "0: 0+2; 0: 0-2!; 1: 0-1", "1+1", ""),
-    // Waking those who wait for one thing.
-    ("wake one", "1: 0-1", "0+1", ""),
-    ("wake one who adjusts", "1: 0-1!", "0+1", ""),
-    ("wake several", "1: 0-1; 2: 0-2; 3: 0-1!; 4: 0-1", "0+3!", ""),
-    ("wake at several", "1: 0-1; 2: 1-1; 3: 2-1; 4: 2-1", "2+1 1+1 0+1", ""),
-    ("wake a second one", "1: 0-3; 2: 0-2; 3: 0-2", "0+2", ""),
-    ("wake for zero", "1: 0+1; 2: 0+0; 3: 0+0; 4: 1+0", "0-1", ""),
-    ("wake for zero in passing", "1: 0-1; 2: 1+1; 3: 0+0", "0+1", ""),
-    ("a thread of its own", "0: 0-1!; 1: 0-1; 0: 1-1", "0+2 1+1", ""),
-    // Waking those who wait for several things.
-    ("wake several things", "1: 0+1; 2: 0-1 1-1", "1+1", ""),
-    ("wake a chain", "1: 0-1 1+1; 2: 1-1! 2+1!; 3: 2-1; 4: 2+0 1+0 0+0; 5: 0+0", "0+1", ""),
-    ("wake in the order of coming", "1: 0-2; 2: 0-1 1-1; 3: 0-1; 4: 1-1", "0+2 1+1", ""),
-    ("wake an earlier one again", "1: 0-2; 2: 1-1 0+1; 3: 1-1", "1+1 0+1", ""),
-    ("wake one who finds no room", "1: 0-1 1+32767; 2: 0-1; 3: 1+1", "0+1", ""),
-    ("wake one with many operations", "1: 0+1 1+1 2+1 0+1 1+1 2+1 0+1 1+1 2+1 2-4", "2+1", ""),
-    // Sleeping.
-    ("sleep", "", "0-1", "1: 0+1"),
-    ("sleep and adjust", "", "0-1!", "1: 0+2"),
-    ("sleep behind others", "1: 0-1; 2: 0-2", "0-3", "1: 0+6"),
-    ("sleep for zero", "1: 0+1", "0+0", "1: 0-1"),
-    ("sleep for several things", "1: 0-1; 2: 1-1 2-1", "0-1! 1-1! 2+2!", "1: 0+2 1+1"),
-    ("sleep for several zeros", "1: 1+1 2+1", "0+0 1+0 2+0", "1: 1-1 2-1"),
-    ("sleep with many operations", "", "0+1 1+1 2+1 0+1 1+1 2+1 0+1 1+1 2+1 2-4", "1: 2+1"),
-    ("sleep in vain", "1: 0+1!", "0-2! for 30000000", "time 2000000000"),
-    ("be interrupted", "1: 0-2", "0-1 1-1", "interrupt"),
-    ("sleep, and it is removed", "1: 0-1", "0-1", "1: remove"),
-    ("sleep for good", "1: 0+1!", "0-2", ""),
-    // Setting.
-    ("set one", "1: 0+1!; 0: 0+1!; 0: 1+1!; 2: 0-4; 3: 0+0", "set 0 4", ""),
-    ("set one to zero", "1: 0+1!; 3: 0+0; 2: 0-4", "set 0 0", ""),
-    ("set all", "1: 0+1!; 0: 0+1! 1+2! 2+1!; 2: 0-4; 3: 1-3 2-3; 4: 2+0", "set-all 5 3 3", ""),
-    ("set the owner", "0: 0+1!; 1: 0-2", "own", ""),
-    ("remove", "0: 0+1!; 1: 0-2; 2: 0-2 1-1; 3: 0+0; 0: 0-3", "remove", ""),
-    // Ends.
-    ("leave", "1: 1+1; 0: 0+1! 1-1!; 2: 0+0; 3: 1-1", "leave", ""),
-    ("find one dead", "1: 0+2! 1+1!; 2: 0+0; 3: 1+0", "2+1", "dead 1"),
-    ("find two dead", "1: 0+3; 1: 0-2!; 2: 0-1!; 3: 0-2; 4: 0-1", "2+1", "dead 1 2"),
-    // Between two adjustments it looks as if the sleeper could proceed.
-    ("find half an end", "2: 0+1; 1: 0-1! 1+1!; 3: 0-1 1-1", "2+1", "dead 1"),
-    ("reap one", "1: 0+2! 1+1!; 1: 2-1; 2: 0+0", "reap 1", "dead 1"),
-    ("pass over the dead", "1: 0-1; 2: 0-1; 1: 0-1 1-1", "0+1", "dead 1"),
-    ("pass over the dead among several", "1: 0-1 1-1; 2: 0-1! 1-1!; 3: 0-1", "1+1 0+1", "dead 1"),
-    ("remove among the dead", "1: 0+1!; 1: 0-2; 2: 0-2", "remove", "dead 1"),
-    ("set among the dead", "1: 0+1!; 1: 1-2; 2: 1-1", "set-all 1 1 1", "dead 1"),
-];
+    sleep | | 0-1 | 1: 0+1
+    sleep and adjust | | 0-1u | 1: 0+2
+    sleep behind others | 1: 0-1; 2: 0-2 | 0-3 | 1: 0+6
+    sleep for zero | 1: 0+1 | 0=0 | 1: 0-1
+    sleep for several things | 1: 0-1; 2: 1-1 2-1 | 0-1u 1-1u 2+2u | 1: 0+2 1+1
+    sleep for several zeros | 1: 1+1 2+1 | 0=0 1=0 2=0 | 1: 1-1 2-1
+    sleep with many operations | | 0+1 1+1 2+1 0+1 1+1 2+1 0+1 1+1 2+1 2-4 | 1: 2+1
+    sleep in vain | 1: 0+1u | 0-2u within 30000000 | pass 2000000000
+    be interrupted | 1: 0-2 | 0-1 1-1 | interrupt
+    sleep, and it is removed | 1: 0-1 | 0-1 | 1: remove
+    sleep for good | 1: 0+1u | 0-2
+
+    set one | 1: 0+1u; 0: 0+1u; 0: 1+1u; 2: 0-4; 3: 0=0 | set 0 4
+    set one to zero | 1: 0+1u; 3: 0=0; 2: 0-4 | set 0 0
+    set all | 1: 0+1u; 0: 0+1u 1+2u 2+1u; 2: 0-4; 3: 1-3 2-3; 4: 2=0 | set-all 5 3 3
+    set the owner | 0: 0+1u; 1: 0-2 | set-owner
+    remove | 0: 0+1u; 1: 0-2; 2: 0-2 1-1; 3: 0=0; 0: 0-3 | remove
+
+    leave | 1: 1+1; 0: 0+1u 1-1u; 2: 0=0; 3: 1-1 | leave
+    find one dead | 1: 0+2u 1+1u; 2: 0=0; 3: 1=0; 1 dies | 2+1
+    find two dead | 1: 0+3; 1: 0-2u; 2: 0-1u; 3: 0-2; 4: 0-1; 1 dies; 2 dies | 2+1
+    between two adjustments a sleeper could proceed | 2: 0+1; 1: 0-1u 1+1u; 3: 0-1 1-1; 1 dies | 2+1
+    reap one | 1: 0+2u 1+1u; 1: 2-1; 2: 0=0; 1 dies | reap 1
+    pass over the dead | 1: 0-1; 2: 0-1; 1: 0-1 1-1; 1 dies | 0+1
+    pass over the dead among several | 1: 0-1 1-1; 2: 0-1u 1-1u; 3: 0-1; 1 dies | 1+1 0+1
+    remove among the dead | 1: 0+1u; 1: 0-2; 2: 0-2; 1 dies | remove
+    set among the dead | 1: 0+1u; 1: 1-2; 2: 1-1; 1 dies | set-all 1 1 1
+";
 
 fn scenarios() -> Vec<Scenario> {
-    let scenario = |&(name, before, call, then): &Row| {
-        let before = before.split("; ").filter(|text| !text.is_empty()).map(parse_others).collect();
-        let dead = then.strip_prefix("dead ").into_iter().flat_map(|dead| dead.split(' '));
-        let meanwhile = match then.split_once(' ') {
-            _ if then.is_empty() => Meanwhile::Nothing,
-            None => Meanwhile::Interrupt,
-            Some(("dead", _)) => Meanwhile::Nothing,
-            Some(("time", time)) => Meanwhile::Time(time.parse().expect("nanoseconds")),
-            Some(_) => {
-                let (process, call) = parse_others(then);
-                Meanwhile::Call(process, call)
-            }
-        };
-        let dead = dead.map(|process| process.parse().expect("a process")).collect();
-        Scenario { name, semaphores: 3, before, dead, call: parse_call(call), meanwhile }
+    SCENARIOS.lines().map(str::trim).filter(|line| !line.is_empty()).map(scenario).collect()
+}
+
+fn scenario(line: &'static str) -> Scenario {
+    let mut parts = line.split('|').map(str::trim);
+    let mut part = || parts.next().unwrap_or_default();
+    let (name, before, call_of_victim, meanwhile_text) = (part(), part(), part(), part());
+    let mut scenario = Scenario {
+        name,
+        semaphores: 3,
+        before: vec![],
+        dead: vec![],
+        call: call(call_of_victim),
+        meanwhile: meanwhile(meanwhile_text),
     };
-    SCENARIOS.iter().map(scenario).collect()
+    for event in before.split(';').map(str::trim).filter(|event| !event.is_empty()) {
+        match event.strip_suffix(" dies") {
+            Some(process) => scenario.dead.push(number(process)),
+            None => scenario.before.push(call_by(event)),
+        }
+    }
+    scenario
+}
+
+fn number<T: core::str::FromStr>(text: &str) -> T {
+    text.parse().unwrap_or_else(|_| panic!("'{text}' is no number"))
+}
+
+fn meanwhile(text: &str) -> Meanwhile {
+    match text.strip_prefix("pass ") {
+        Some(time) => Meanwhile::Time(number(time)),
+        None if text.is_empty() => Meanwhile::Nothing,
+        None if text == "interrupt" => Meanwhile::Interrupt,
+        None => {
+            let (process, call) = call_by(text);
+            Meanwhile::Call(process, call)
+        }
+    }
+}
+
+fn call_by(text: &str) -> (ProcessNumber, Call) {
+    let (process, made) = text.split_once(": ").expect("a process and its call");
+    (number(process), call(made))
+}
+
+fn call(text: &str) -> Call {
+    let mut words = text.split(' ');
+    let mut values = text.split(' ').skip(1).map(number);
+    match words.next().unwrap_or_default() {
+        "set" => Call::SetValue(values.next().expect("which") as usize, values.next().expect("to what")),
+        "set-all" => Call::SetValues(values.collect()),
+        "set-owner" => Call::Set,
+        "remove" => Call::Remove,
+        "leave" => Call::Leave,
+        "reap" => Call::Reap(values.next().expect("whom") as usize),
+        _ => {
+            let (operations, patience) = match text.split_once(" within ") {
+                Some((operations, patience)) => (operations, Some(number(patience))),
+                None => (text, None),
+            };
+            Call::Operate(operations.split(' ').map(one_operation).collect(), patience)
+        }
+    }
+}
+
+fn one_operation(text: &str) -> Operation {
+    let (change, undo, no_wait) =
+        (text.trim_end_matches(['u', 'n']), text.ends_with('u'), text.ends_with('n'));
+    let (num, change) = change.split_at(change.find(['+', '-', '=']).expect("a sign"));
+    Operation { num: number(num), change: number(change.trim_start_matches('=')), no_wait, undo }
 }
 
 /// The victim alone is killed.
-fn one_death(scheme: Scheme) {
+fn one_death(variant: Scheme) {
     let _sayer = Sayer;
     let (mut steps, mut runs) = (0, 0);
     for scenario in scenarios() {
-        let (of_this, runs_of_this) = every_step(&scenario, scheme);
+        let (of_this, runs_of_this) = every_step(&scenario, variant);
         steps += of_this;
         runs += runs_of_this;
     }
-    println!("{}: killed before each of {steps} steps, {runs} runs", scheme.name());
+    println!("{}: killed before each of {steps} steps, {runs} runs", variant.name());
 }
 
-/// And whoever comes to the rescue. Of every victim's step and every rescuer's step one in so many
-/// combinations, and every step of each.
-fn two_deaths(scheme: Scheme, one_in: u64) {
-    let _sayer = Sayer;
+/// Kills each scenario's victim before each of its steps, in the `way` of each of the `numbers` for that step, until one
+/// finds nothing left to try. Returns how many runs there were.
+fn every_way<N: Iterator<Item = u64>>(
+    variant: Scheme,
+    numbers: impl Fn(u64) -> N,
+    way: impl Fn(u64) -> (Option<usize>, Rescue),
+) -> u64 {
     let mut runs = 0;
     for scenario in scenarios() {
-        for (kind, rescue) in [Rescue::Killed as fn(u64) -> Rescue, Rescue::KilledReaping].iter().enumerate()
-        {
-            let mut over = false;
-            let mut step = 0;
-            while !over {
-                let mut second = (step + kind as u64) % one_in;
-                loop {
-                    note(&scenario, scheme, step, None, rescue(second));
-                    runs += 1;
-                    match run(&scenario, scheme, step, None, rescue(second)) {
-                        Outcome::Checked => second += one_in,
-                        Outcome::NotKilled => break,
-                        Outcome::Over => {
-                            over = true;
-                            break;
-                        }
-                    }
-                }
-                step += 1;
-            }
-        }
+        let over = |step: &u64| {
+            let mut ended = numbers(*step).map(|number| {
+                let (without, rescue) = way(number);
+                runs += 1;
+                noted(&scenario, variant, *step, without, rescue)
+            });
+            ended.find(|outcome| *outcome != Outcome::Checked) == Some(Outcome::Over)
+        };
+        (0..).find(over);
     }
-    println!("{}: and those who came to the rescue, {runs} runs", scheme.name());
+    runs
+}
+
+/// And whoever comes to the rescue. Of every victim's step and every rescuer's step one in so many combinations, and every
+/// step of each.
+fn two_deaths(variant: Scheme, one_in: u64) {
+    let _sayer = Sayer;
+    let of = |kind: u64| move |step: u64| ((step + kind) % one_in..).step_by(one_in as usize);
+    let runs = every_way(variant, of(0), |step| (None, Rescue::Killed(step)))
+        + every_way(variant, of(1), |step| (None, Rescue::KilledReaping(step)));
+    println!("{}: and those who came to the rescue, {runs} runs", variant.name());
 }
 
 /// A killed process's last stores are missing, as far as the orderings allow the compiler to have moved them.
-fn missing_stores(scheme: Scheme) {
+fn missing_stores(variant: Scheme) {
     let _sayer = Sayer;
-    let mut runs = 0;
-    for scenario in scenarios() {
-        let mut over = false;
-        let mut step = 0;
-        while !over {
-            for nth in 0.. {
-                note(&scenario, scheme, step, Some(nth), Rescue::Use);
-                runs += 1;
-                match run(&scenario, scheme, step, Some(nth), Rescue::Use) {
-                    Outcome::Checked => {}
-                    Outcome::NotKilled => break,
-                    Outcome::Over => {
-                        over = true;
-                        break;
-                    }
-                }
-            }
-            step += 1;
-        }
-    }
-    println!("{}: without a store, {runs} runs", scheme.name());
+    let runs = every_way(variant, |_| 0.., |nth| (Some(nth as usize), Rescue::Use));
+    println!("{}: without a store, {runs} runs", variant.name());
 }
 
 /// The greatest calls fill the journal most.
-fn greatest(scheme: Scheme) {
+fn greatest(variant: Scheme) {
     let _sayer = Sayer;
     let each = |change: &dyn Fn(usize) -> (usize, i32)| {
-        Call::Operate((0..500).map(change).map(|(num, change)| undo(num, change)).collect(), None)
+        let undone = |(num, change)| Operation { num, change, no_wait: false, undo: true };
+        Call::Operate((0..500).map(change).map(undone).collect(), None)
     };
-    let plain = |name, semaphores, before, call| Scenario {
-        name,
-        semaphores,
-        before,
-        dead: vec![],
-        call,
-        meanwhile: Meanwhile::Nothing,
+    let plain = |name, semaphores, before: Option<(ProcessNumber, Call)>, call| {
+        let before = before.into_iter().collect();
+        Scenario { name, semaphores, before, dead: vec![], call, meanwhile: Meanwhile::Nothing }
     };
     let up_and_down = |at: usize| (0, if at.is_multiple_of(2) { 1 } else { -1 });
+    let all_but_one = |at| (at, if at == 499 { -1 } else { 1 });
     let scenarios = [
-        plain("500 semaphores", 500, vec![(1, parse_call("7-1"))], each(&|at| (at, 1))),
-        plain(
-            "500 semaphores, no adjustments left",
-            500,
-            vec![(0, each(&|at| (at, 2)))],
-            each(&|at| (at, -2)),
-        ),
-        plain("500 times one semaphore", 1, vec![(1, parse_call("0-1"))], each(&up_and_down)),
-        plain(
-            "500 semaphores for a sleeper",
-            500,
-            vec![(1, each(&|at| (at, if at == 499 { -1 } else { 1 })))],
-            parse_call("499+1"),
-        ),
+        plain("500 semaphores", 500, Some((1, call("7-1"))), each(&|at| (at, 1))),
+        plain("500, no adjustments left", 500, Some((0, each(&|at| (at, 2)))), each(&|at| (at, -2))),
+        plain("500 times one semaphore", 1, Some((1, call("0-1"))), each(&up_and_down)),
+        plain("500 semaphores for a sleeper", 500, Some((1, each(&all_but_one))), call("499+1")),
     ];
     let mut runs = 0;
     for scenario in &scenarios {
-        let mut step = 0;
-        loop {
-            note(scenario, scheme, step, None, Rescue::Use);
+        let over = |step: &u64| {
             runs += 1;
-            if run(scenario, scheme, step, None, Rescue::Use) == Outcome::Over {
-                break;
-            }
-            step += 41;
-        }
+            noted(scenario, variant, *step, None, Rescue::Use) == Outcome::Over
+        };
+        (0..).step_by(41).find(over);
     }
-    println!("{}: the greatest calls, {runs} runs", scheme.name());
+    println!("{}: the greatest calls, {runs} runs", variant.name());
 }
 
-macro_rules! for_each_scheme {
-    ($($module:ident $scheme:ident $one_in:literal,)*) => {$(
+macro_rules! for_each_variant {
+    ($($module:ident $variant:ident $one_in:literal,)*) => {$(
         mod $module {
             use super::*;
 
             #[test]
             fn one_is_killed() {
-                one_death(Scheme::$scheme);
+                one_death(Scheme::$variant);
             }
 
             #[test]
             fn the_rescuer_is_killed() {
-                two_deaths(Scheme::$scheme, $one_in);
+                two_deaths(Scheme::$variant, $one_in);
             }
 
             #[test]
             fn in_the_greatest_calls() {
-                greatest(Scheme::$scheme);
+                greatest(Scheme::$variant);
             }
 
             #[test]
             fn the_last_stores_are_missing() {
-                missing_stores(Scheme::$scheme);
+                missing_stores(Scheme::$variant);
             }
         }
     )*};
 }
 
-for_each_scheme! {
+for_each_variant! {
     after After 24,
     before Before 96,
     combining Combining 96,
@@ -669,53 +649,4 @@ fn a_death_that_nobody_sees() {
 #[test]
 fn stores_in_any_order() {
     caught(Fault::Unordered, || missing_stores(Scheme::After));
-}
-
-fn show(call: &Call) -> String {
-    match call {
-        Call::Operate(ops, time) => {
-            let mut words: Vec<String> = ops
-                .iter()
-                .map(|o| {
-                    format!(
-                        "{}{:+}{}{}",
-                        o.num,
-                        o.change,
-                        if o.undo { "!" } else { "" },
-                        if o.no_wait { "~" } else { "" }
-                    )
-                })
-                .collect();
-            if let Some(time) = time {
-                words.push(format!("for {time}"));
-            }
-            words.join(" ")
-        }
-        Call::SetValue(n, v) => format!("set {n} {v}"),
-        Call::SetValues(v) => {
-            format!("set-all {}", v.iter().map(|v| v.to_string()).collect::<Vec<_>>().join(" "))
-        }
-        Call::Set => "own".into(),
-        Call::Remove => "remove".into(),
-        Call::Leave => "leave".into(),
-        Call::Reap(p) => format!("reap {p}"),
-        _ => panic!(),
-    }
-}
-#[test]
-fn zzz_show() {
-    for s in scenarios() {
-        let before = s.before.iter().map(|(p, c)| format!("{p}: {}", show(c))).collect::<Vec<_>>().join("; ");
-        let mut then = match &s.meanwhile {
-            Meanwhile::Nothing => String::new(),
-            Meanwhile::Call(p, c) => format!("{p}: {}", show(c)),
-            Meanwhile::Interrupt => "interrupt".into(),
-            Meanwhile::Time(t) => format!("time {t}"),
-        };
-        if !s.dead.is_empty() {
-            then = format!("dead {}", s.dead.iter().map(|v| v.to_string()).collect::<Vec<_>>().join(" "));
-        }
-        println!("LINE {:?}, {:?}, {:?}, {:?}", s.name, before, show(&s.call), then);
-        println!("DEBUG {s:?}");
-    }
 }

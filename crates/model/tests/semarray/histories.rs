@@ -1,10 +1,9 @@
-//! Random histories: what processes and threads were told, and what the array holds, must be what the plain
-//! model of System V semaphores gives.
+//! Random histories: what processes and threads were told, and what the array holds, must be what the plain model of
+//! System V semaphores gives.
 //!
-//! A step of a history is a few calls at once, whose threads are displaced at random between any two
-//! accesses; processes are killed between steps and in the middle of calls. The model takes calls one after
-//! another, so what may be is what comes of any order of them. All that may be is kept, and everything that
-//! is seen narrows it down.
+//! A step of a history is a few calls at once, whose threads are displaced at random between any two accesses; processes
+//! are killed between steps and in the middle of calls. The model takes calls one after another, so what may be is what
+//! comes of any order of them. All that may be is kept, and everything that is seen narrows it down.
 
 use std::collections::BTreeSet;
 
@@ -26,40 +25,6 @@ const SHORT: u64 = 10_000_000;
 /// Passes in the third while.
 const LONG: u64 = 2 * A_WHILE + 2_000_000_000;
 
-/// A call in a history. Numbers are taken modulo what there is.
-#[derive(Clone)]
-enum Request {
-    Operate { operations: Vec<(usize, i32, bool, bool)>, patience: Option<u64> },
-    SetValue(usize, i32),
-    SetValues(Vec<i32>),
-    Set,
-    Remove,
-    Values,
-    Leave,
-}
-
-/// In one line.
-impl core::fmt::Debug for Request {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Request::Operate { operations, patience } => {
-                write!(f, "operate")?;
-                for (num, change, no_wait, undo) in operations {
-                    let no_wait = if *no_wait { " at once" } else { "" };
-                    write!(f, " [{num}: {change:+}{no_wait}{}]", if *undo { " undo" } else { "" })?;
-                }
-                patience.map_or(Ok(()), |patience| write!(f, " within {patience}"))
-            }
-            Request::SetValue(num, value) => write!(f, "set {num} to {value}"),
-            Request::SetValues(values) => write!(f, "set all to {values:?}"),
-            Request::Set => write!(f, "set the owner"),
-            Request::Remove => write!(f, "remove"),
-            Request::Values => write!(f, "read"),
-            Request::Leave => write!(f, "leave"),
-        }
-    }
-}
-
 impl core::fmt::Debug for Step {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
@@ -80,12 +45,13 @@ impl core::fmt::Debug for Step {
 
 #[derive(Clone)]
 enum Step {
-    /// Calls by the threads in these seats, at once if there are several.
-    Calls(Vec<(usize, Request)>, u64),
+    /// Calls by the threads in these seats, at once if there are several. Numbers of semaphores are taken modulo how many
+    /// there are.
+    Calls(Vec<(usize, Call)>, u64),
     /// And a process is killed after so many steps: of its own, or of all.
-    Killed(Vec<(usize, Request)>, u64, usize, u64, bool),
-    /// A process is killed; then somebody looks, or time passes first. Another one takes its place; perhaps
-    /// in its slot of the table.
+    Killed(Vec<(usize, Call)>, u64, usize, u64, bool),
+    /// A process is killed; then somebody looks, or time passes first. Another one takes its place; perhaps in its slot of
+    /// the table.
     Kill(usize, bool, bool),
     Interrupt(usize),
     Pass,
@@ -105,8 +71,9 @@ fn change() -> impl Strategy<Value = i32> + Clone {
     ]
 }
 
-fn operate() -> impl Strategy<Value = Request> {
-    let operation = (0..4_usize, change(), prop::bool::weighted(0.15), prop::bool::weighted(0.4));
+fn operate() -> impl Strategy<Value = Call> {
+    let operation = (0..4_usize, change(), prop::bool::weighted(0.15), prop::bool::weighted(0.4))
+        .prop_map(|(num, change, no_wait, undo)| Operation { num, change, no_wait, undo });
     let operations = prop_oneof![
         5 => vec(operation.clone(), 1),
         3 => vec(operation.clone(), 2..=4),
@@ -118,28 +85,28 @@ fn operate() -> impl Strategy<Value = Request> {
         1 => Just(Some(LONG)),
         1 => Just(Some(0)),
     ];
-    (operations, patience).prop_map(|(operations, patience)| Request::Operate { operations, patience })
+    (operations, patience).prop_map(|(operations, patience)| Call::Operate(operations, patience))
 }
 
-fn request() -> impl Strategy<Value = Request> {
+fn call() -> impl Strategy<Value = Call> {
     let value =
         || prop_oneof![6 => 0..4, 1 => Just(LARGEST), 1 => prop::sample::select(vec![-1, LARGEST + 1])];
     prop_oneof![
         40 => operate(),
-        3 => (0..4_usize, value()).prop_map(|(num, value)| Request::SetValue(num, value)),
-        2 => vec(value(), 4).prop_map(Request::SetValues),
-        1 => Just(Request::Set),
-        1 => Just(Request::Remove),
-        3 => Just(Request::Values),
-        2 => Just(Request::Leave),
+        3 => (0..4_usize, value()).prop_map(|(num, value)| Call::SetValue(num, value)),
+        2 => vec(value(), 4).prop_map(Call::SetValues),
+        1 => Just(Call::Set),
+        1 => Just(Call::Remove),
+        3 => Just(Call::Values),
+        2 => Just(Call::Leave),
     ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let seat = || 0..PROCESSES * THREADS;
-    let together = move || vec((seat(), request()), 1..=3);
+    let together = move || vec((seat(), call()), 1..=3);
     prop_oneof![
-        10 => vec((seat(), request()), 1).prop_map(|calls| Step::Calls(calls, 0)),
+        10 => vec((seat(), call()), 1).prop_map(|calls| Step::Calls(calls, 0)),
         4 => (together(), any::<u64>()).prop_map(|(calls, seed)| Step::Calls(calls, seed)),
         4 => (together(), any::<u64>(), 0..PROCESSES, 0..250_u64, any::<bool>())
             .prop_map(|(calls, seed, process, step, own)| Step::Killed(calls, seed, process, step, own)),
@@ -216,8 +183,8 @@ struct Course {
 }
 
 impl Course {
-    fn new(semaphores: usize, scheme: Scheme) -> Course {
-        let rig = Rig::new(semaphores, scheme);
+    fn new(semaphores: usize, variant: Scheme) -> Course {
+        let rig = Rig::new(semaphores, variant);
         let processes = core::array::from_fn(|_| rig.machine.process());
         let observer = rig.machine.process();
         Course {
@@ -231,28 +198,24 @@ impl Course {
         }
     }
 
-    fn call_for(&self, request: &Request) -> Call {
-        let number = |num: usize| num % self.semaphores;
-        match request {
-            Request::Operate { operations, patience } => {
-                // A sleeper that only waits for zeros is not tried again when one of them goes, so nobody
-                // notices that it stands before one for which it must not wait.
-                let zeros = operations.len() > 1 && operations.iter().all(|(_, change, ..)| *change == 0);
-                let operations = operations.iter().map(|(num, change, no_wait, undo)| Operation {
-                    num: number(*num),
-                    change: *change,
-                    no_wait: *no_wait && !zeros,
-                    undo: *undo,
-                });
-                Call::Operate(operations.collect(), *patience)
+    /// The call as it is made to this array.
+    fn fitted(&self, call: &Call) -> Call {
+        let mut call = call.clone();
+        match &mut call {
+            Call::Operate(operations, _) => {
+                // A sleeper that only waits for zeros is not tried again when one of them goes, so nobody notices that it
+                // stands before one for which it must not wait.
+                let zeros = operations.len() > 1 && operations.iter().all(|operation| operation.change == 0);
+                for operation in operations {
+                    operation.num %= self.semaphores;
+                    operation.no_wait &= !zeros;
+                }
             }
-            Request::SetValue(num, value) => Call::SetValue(number(*num), *value),
-            Request::SetValues(values) => Call::SetValues(values[..self.semaphores].to_vec()),
-            Request::Set => Call::Set,
-            Request::Remove => Call::Remove,
-            Request::Values => Call::Values,
-            Request::Leave => Call::Leave,
+            Call::SetValue(num, _) => *num %= self.semaphores,
+            Call::SetValues(values) => values.truncate(self.semaphores),
+            _ => {}
         }
+        call
     }
 
     fn take(&mut self, step: &Step) {
@@ -287,8 +250,7 @@ impl Course {
         self.models = models.collect();
     }
 
-    /// These events happened in any order; somebody died among them, which is found out by time unless
-    /// somebody looks.
+    /// These events happened in any order; somebody died among them, which is found out by time unless somebody looks.
     fn possible(&mut self, events: &[Event], look: bool) {
         let clock = self.rig.machine.clock();
         let mut models = BTreeSet::new();
@@ -317,17 +279,17 @@ impl Course {
         self.check();
     }
 
-    fn calls(&mut self, requests: &[(usize, Request)], seed: u64, kill: Option<(usize, u64, bool)>) {
+    fn calls(&mut self, requests: &[(usize, Call)], seed: u64, kill: Option<(usize, u64, bool)>) {
         let mut calls: Vec<(usize, Call)> = Vec::new();
         for (seat, request) in requests {
             // A process leaves when nothing else of it runs.
             let process = *seat / THREADS;
             let alone = requests.iter().filter(|(other, _)| other / THREADS == process).count() == 1;
             let taken = self.seats[*seat].is_some() || calls.iter().any(|(other, _)| other == seat);
-            if !taken && (alone || !matches!(request, Request::Leave)) {
-                let mut call = self.call_for(request);
-                // A request of one that has no patience may sleep for a moment, as in the kernel: long enough
-                // for others to be seen.
+            if !taken && (alone || !matches!(request, Call::Leave)) {
+                let mut call = self.fitted(request);
+                // A request of one that has no patience may sleep for a moment, as in the kernel: long enough for others
+                // to be seen.
                 if let Call::Operate(_, patience @ Some(0)) = &mut call
                     && self.rig.array.scheme() == Scheme::Combining
                     && requests.len() > 1
@@ -477,7 +439,7 @@ impl Course {
     }
 }
 
-/// How many histories of each scheme: set `POUNDLOCK_HISTORIES` for more than these.
+/// How many histories of each variant: set `POUNDLOCK_HISTORIES` for more than these.
 fn cases() -> u32 {
     match std::env::var("POUNDLOCK_HISTORIES") {
         Ok(number) => number.parse().expect("POUNDLOCK_HISTORIES is a number"),
@@ -485,16 +447,16 @@ fn cases() -> u32 {
     }
 }
 
-fn happen(history: &History, scheme: Scheme) {
-    let mut course = Course::new(history.semaphores, scheme);
+fn happen(history: &History, variant: Scheme) {
+    let mut course = Course::new(history.semaphores, variant);
     for step in &history.steps {
         course.take(step);
     }
     course.finish();
 }
 
-macro_rules! for_each_scheme {
-    ($($name:ident $scheme:ident,)*) => {
+macro_rules! for_each_variant {
+    ($($name:ident $variant:ident,)*) => {
         proptest! {
             #![proptest_config(ProptestConfig {
                 cases: cases(),
@@ -506,14 +468,14 @@ macro_rules! for_each_scheme {
             $(
                 #[test]
                 fn $name(history in history()) {
-                    happen(&history, Scheme::$scheme);
+                    happen(&history, Scheme::$variant);
                 }
             )*
         }
     };
 }
 
-for_each_scheme! {
+for_each_variant! {
     after After,
     before Before,
     combining Combining,

@@ -64,10 +64,6 @@ pub(crate) fn operation(num: usize, change: i32) -> Operation {
     Operation { num, change, no_wait: false, undo: false }
 }
 
-pub(crate) fn undo(num: usize, change: i32) -> Operation {
-    Operation { undo: true, ..operation(num, change) }
-}
-
 fn op(operation: &Operation) -> Op {
     let flags = if operation.no_wait { Op::NOWAIT } else { 0 } | if operation.undo { Op::UNDO } else { 0 };
     Op { num: operation.num as u16, change: operation.change as i16, flags }
@@ -139,12 +135,12 @@ pub(crate) struct Rig {
 
 impl Rig {
     /// A new array of zeros, on a new machine.
-    pub(crate) fn new(semaphores: usize, scheme: Scheme) -> Rig {
+    pub(crate) fn new(semaphores: usize, variant: Scheme) -> Rig {
         let machine = System::new();
-        let layout = Layout::new(semaphores as u32, scheme);
+        let layout = Layout::new(semaphores as u32, variant);
         let words = machine.memory(layout.words(), layout.initial());
         let settings = Settings { key: 0, uid: 1, gid: 1, cuid: 1, cgid: 1, mode: 0o600 };
-        let array = Array::format(words, semaphores as u32, scheme, &settings).expect("it fits");
+        let array = Array::format(words, semaphores as u32, variant, &settings).expect("it fits");
         Rig { machine, array, semaphores, replies: Rc::default() }
     }
 

@@ -40,8 +40,8 @@ struct Counts {
 
 /// Each of the first holder, the heir and the new holder is held up before one of its steps. Returns which of
 /// them were.
-fn run(scheme: Scheme, end: End, steps: [u64; 3], counts: &mut Counts) -> [bool; 3] {
-    let rig = Rig::new(1, scheme);
+fn run(variant: Scheme, end: End, steps: [u64; 3], counts: &mut Counts) -> [bool; 3] {
+    let rig = Rig::new(1, variant);
     let machine = rig.machine.clone();
     (0..3).for_each(|_| {
         machine.process();
@@ -109,13 +109,13 @@ fn run(scheme: Scheme, end: End, steps: [u64; 3], counts: &mut Counts) -> [bool;
     there
 }
 
-fn every_step(scheme: Scheme, end: End) {
+fn every_step(variant: Scheme, end: End) {
     let mut counts = Counts::default();
     let mut there = [true; 3];
     for first in 0.. {
         for heir in 0.. {
             for next in 0.. {
-                there = run(scheme, end, [first, heir, next], &mut counts);
+                there = run(variant, end, [first, heir, next], &mut counts);
                 if !there[2] {
                     break;
                 }
@@ -128,16 +128,16 @@ fn every_step(scheme: Scheme, end: End) {
             break;
         }
     }
-    println!("{}, {end:?}: {counts:?}", scheme.name());
+    println!("{}, {end:?}: {counts:?}", variant.name());
     assert!(counts.held > 0, "the heir was never held up beside a new holder");
 }
 
 #[test]
 fn the_next_process_in_a_slot_keeps_its_lock() {
-    Scheme::ALL.into_iter().for_each(|scheme| every_step(scheme, End::Killed));
+    Scheme::ALL.into_iter().for_each(|variant| every_step(variant, End::Killed));
 }
 
 #[test]
 fn the_next_program_of_a_process_keeps_its_lock() {
-    Scheme::ALL.into_iter().for_each(|scheme| every_step(scheme, End::Exec));
+    Scheme::ALL.into_iter().for_each(|variant| every_step(variant, End::Exec));
 }

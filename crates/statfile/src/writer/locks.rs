@@ -59,7 +59,7 @@ pub(super) fn destroyed(map: Map, lock: LockRef<'_>) {
         let old = slot.meta.load(Acquire);
         // A copy of another lock's word is not that lock.
         if word_of(index, old) == claim && slot.address.load(Relaxed) == lock.address as u64 {
-            bury(map, index, slot, old);
+            retire(map, index, slot, old);
         }
     }
 }
@@ -86,7 +86,7 @@ fn revive(slot: &LockSlot, old: u64, generation: u32) -> bool {
 }
 
 /// LIVE to DEAD, and onto the free list if the slot may change its instance (WAITED).
-fn bury(map: Map, index: u32, slot: &LockSlot, old: u64) {
+fn retire(map: Map, index: u32, slot: &LockSlot, old: u64) {
     let dead = meta(DEAD, meta_kind(old), meta_generation(old));
     if meta_state(old) == LIVE
         && slot.meta.compare_exchange(old, dead, AcqRel, Acquire).is_ok()
@@ -174,7 +174,7 @@ fn same_as_before(map: Map, lock: LockRef<'_>, stack: u32) -> Option<u32> {
         match meta_state(old) {
             LIVE if same => found = Some(word_of(index, old)),
             DEAD if same && revive(slot, old, meta_generation(old)) => found = Some(word_of(index, old)),
-            LIVE => bury(map, index, slot, old),
+            LIVE => retire(map, index, slot, old),
             _ => {}
         }
     }
@@ -212,7 +212,7 @@ pub(super) fn publish(map: Map, lock: LockRef<'_>, word: u32) {
 fn abandon(map: Map, word: u32) {
     let index = word & layout::INDEX_MASK;
     if let Some(slot) = map.lock(index) {
-        bury(map, index, slot, slot.meta.load(Acquire));
+        retire(map, index, slot, slot.meta.load(Acquire));
     }
 }
 
