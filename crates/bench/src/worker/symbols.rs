@@ -14,6 +14,7 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use poundlock_peers::{Calls, rw};
 use serde::{Deserialize, Serialize};
 
+use super::gate::Alone;
 use crate::error::{Error, Result};
 
 /// A function of one pointer to a lock; 0, or why it failed.
@@ -169,9 +170,7 @@ impl Symbols {
     /// # Errors
     /// If the library refuses.
     pub(super) fn make(&self) -> Result<*mut c_void> {
-        #[repr(align(128))]
-        struct Slot(#[allow(dead_code)] [u8; 128]);
-        let lock: *mut c_void = Box::into_raw(Box::new(Slot([0; 128]))).cast();
+        let lock: *mut c_void = Box::into_raw(Box::new(Alone([0_u8; 128]))).cast();
         self.init(lock)?;
         Ok(lock)
     }
