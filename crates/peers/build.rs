@@ -69,7 +69,8 @@ fn variable(name: &str) -> String {
     env::var(name).expect("cargo sets it")
 }
 
-/// Runs this script again when packages come or go. A path that is not there would make every build a rebuild.
+/// Runs this script again when packages come or go. A path that is not there would make every build a
+/// rebuild.
 fn watch_packages() {
     let lists = ["/var/lib/dpkg/status", "/var/lib/rpm", "/var/lib/pacman/local", "/lib/apk/db/installed"];
     let paths = lists.into_iter().filter(|path| Path::new(path).exists()).chain(["/usr/local/include"]);

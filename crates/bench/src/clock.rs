@@ -16,7 +16,8 @@ pub(crate) fn thread_ns() -> u64 {
 #[inline]
 fn read(clock: libc::clockid_t) -> u64 {
     let mut now = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: the pointer is to a timespec, which the call fills in; both clocks that we ask for always exist.
+    // SAFETY: the pointer is to a timespec, which the call fills in; both clocks that we ask for always
+    // exist.
     let now = unsafe {
         libc::clock_gettime(clock, now.as_mut_ptr());
         now.assume_init()

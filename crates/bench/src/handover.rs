@@ -32,7 +32,8 @@ pub struct Options {
     /// Use only that many of the allowed CPUs
     #[arg(long, value_name = "N")]
     pub cpus: Option<usize>,
-    /// Keep each thread on one CPU: on a machine that others use as well, threads may else share one and not contend
+    /// Keep each thread on one CPU: on a machine that others use as well, threads may else share one and not
+    /// contend
     #[arg(long)]
     pub pin: bool,
 }
@@ -142,7 +143,8 @@ impl Preset for Options {
         vec![table(title, 2, &columns, rows.of("rows"))]
     }
 
-    /// They are about critical sections of 2 microseconds, 1 microsecond in between, and 2 CPUs. Other work has none.
+    /// They are about critical sections of 2 microseconds, 1 microsecond in between, and 2 CPUs. Other work
+    /// has none.
     fn targets(&self, rows: &Rows) -> Vec<Target> {
         if self.critical_us != 2.0 || self.think_us != 1.0 || rows.cpus != 2 {
             return Vec::new();
@@ -188,7 +190,8 @@ mod tests {
 
     #[test]
     fn the_ideal_knows_both_bounds() {
-        // One section at a time: 2 microseconds each. Long thinking: the two CPUs are the bound. A single thread.
+        // One section at a time: 2 microseconds each. Long thinking: the two CPUs are the bound. A single
+        // thread.
         assert_eq!(ideal(2, 2, 2.0, 1.0), 500_000.0);
         assert_eq!(ideal(64, 2, 1.0, 9.0), 200_000.0);
         assert_eq!(ideal(1, 2, 2.0, 2.0), 250_000.0);

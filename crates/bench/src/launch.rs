@@ -136,8 +136,8 @@ fn memory_directory(what: &str) -> Result<tempfile::TempDir> {
         .map_err(Error::system(format!("cannot make a directory for {what}")))
 }
 
-/// Makes sure that the statistics in `directory` are those of the measurement: were they off, or another lock's,
-/// they would look wonderfully cheap.
+/// Makes sure that the statistics in `directory` are those of the measurement: were they off, or another
+/// lock's, they would look wonderfully cheap.
 fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
     let Answer::Alone(alone::Answer { acquisitions: acquired, .. }) = *answer else { return Ok(()) };
     let mut counted = 0;

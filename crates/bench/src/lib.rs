@@ -14,9 +14,9 @@
 //!
 //! Each measurement runs in a process of its own, which is this executable again ([`worker::serve`]): the
 //! preload library chooses its lock once a process. The processes of all contenders take turns, in rounds and
-//! in random order, so that whatever disturbs the machine disturbs everybody; ratios are taken inside a round.
-//! A measurement that could not mean what it says is an error and not a figure: a lock that does not exclude,
-//! a library that leaves the calls to glibc, statistics that were not on.
+//! in random order, so that whatever disturbs the machine disturbs everybody; ratios are taken inside a
+//! round. A measurement that could not mean what it says is an error and not a figure: a lock that does not
+//! exclude, a library that leaves the calls to glibc, statistics that were not on.
 
 mod affinity;
 mod clock;

@@ -30,8 +30,8 @@ pub struct Machine {
     pub load_average: f64,
     /// The nice value of the command.
     pub nice: i32,
-    /// The nice value of its autogroup, where the kernel schedules by those: against other sessions it is this
-    /// one that counts.
+    /// The nice value of its autogroup, where the kernel schedules by those: against other sessions it is
+    /// this one that counts.
     pub autogroup_nice: Option<i32>,
 }
 

@@ -1,5 +1,5 @@
-//! OSv's benchmark of mutexes, point by point, over every lock that we have and the C library's: sizes, the uncontended
-//! lock, the hand-off by itself, incrementing threads, trylock, and a checker that yields inside.
+//! OSv's benchmark of mutexes, point by point, over every lock that we have and the C library's: sizes, the
+//! uncontended lock, the hand-off by itself, incrementing threads, trylock, and a checker that yields inside.
 
 use std::mem;
 
@@ -38,7 +38,8 @@ pub struct Options {
     /// Seconds for each contender at each point in a round; twice that where threads share the CPUs
     #[arg(long, value_name = "S", default_value_t = 0.05)]
     pub seconds: f64,
-    /// Rounds in which everybody takes part once: four threads on two CPUs either fall into a convoy of sleepers or do not
+    /// Rounds in which everybody takes part once: four threads on two CPUs either fall into a convoy of
+    /// sleepers or do not
     #[arg(long, value_name = "N", default_value_t = 11)]
     pub rounds: usize,
     /// Use only that many of the allowed CPUs for threads that contend
@@ -46,17 +47,18 @@ pub struct Options {
     pub cpus: Option<usize>,
 }
 
-/// OSv's misc-mutex, incrementing threads, on 4 CPUs: threads, nanoseconds without spinning and with it. From Nadav Har'El,
-/// "RFC: Mutex with spinning", osv-dev, 2014.
+/// OSv's misc-mutex, incrementing threads, on 4 CPUs: threads, nanoseconds without spinning and with it. From
+/// Nadav Har'El, "RFC: Mutex with spinning", osv-dev, 2014.
 ///
-/// The benchmark divides the time of the run by the increments of *one* thread, while all threads make as many. So
-/// with n threads these are n times the time that passes from one acquisition to the next.
+/// The benchmark divides the time of the run by the increments of *one* thread, while all threads make as
+/// many. So with n threads these are n times the time that passes from one acquisition to the next.
 const PUBLISHED: [(usize, f64, f64); 2] = [(2, 800.0, 33.0), (4, 1800.0, 153.0)];
 
 /// The share of [`Options::seconds`] that one thread has for an operation.
 const ALONE: f64 = 0.25;
 
-/// Bytes of locks: plain, recursive, and of the condition variable that goes with it; 0 for what there is not.
+/// Bytes of locks: plain, recursive, and of the condition variable that goes with it; 0 for what there is
+/// not.
 fn sizes() -> [(&'static str, [usize; 3]); 6] {
     let condvar = mem::size_of::<RawCondvar<Linux>>();
     let pthread = mem::size_of::<libc::pthread_mutex_t>();

@@ -1,5 +1,5 @@
-//! What a benchmark consists of, and how it is made: processes that take turns in rounds, the figures that each round gives,
-//! their medians and ratios, and the tables of those.
+//! What a benchmark consists of, and how it is made: processes that take turns in rounds, the figures that
+//! each round gives, their medians and ratios, and the tables of those.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -153,8 +153,8 @@ impl Plan {
         }
     }
 
-    /// The times of a list alone: everybody in one process but for the preloaded, as the library chooses once a process. Each
-    /// of those has one of its own, with the references beside it.
+    /// The times of a list alone: everybody in one process but for the preloaded, as the library chooses once
+    /// a process. Each of those has one of its own, with the references beside it.
     pub(crate) fn alone_together(
         &mut self,
         section: &'static str,
@@ -252,8 +252,8 @@ impl Plan {
         &mut self.ratios[last]
     }
 
-    /// Makes all measurements, round by round: in each the points in random order, and at a point everybody in random order, so
-    /// that what is compared is measured side by side.
+    /// Makes all measurements, round by round: in each the points in random order, and at a point everybody
+    /// in random order, so that what is compared is measured side by side.
     fn measure(&mut self, number: usize) -> Result<()> {
         let mut points: Vec<String> = Vec::new();
         for run in &self.runs {
@@ -297,8 +297,8 @@ impl Ratio {
         self
     }
 
-    /// Compares with the hardest to reach of some locks: by the smallest ratio where more is better. Each ratio is a median over
-    /// the rounds; the best of each round would be the best of its luck.
+    /// Compares with the hardest to reach of some locks: by the smallest ratio where more is better. Each
+    /// ratio is a median over the rounds; the best of each round would be the best of its luck.
     pub(crate) fn best_of(&mut self, whose: fn(&str) -> bool, more_is_better: bool) -> &mut Self {
         self.best_of = Some((whose, more_is_better));
         self
@@ -582,8 +582,8 @@ pub struct Figures {
 /// Measures.
 ///
 /// # Errors
-/// If the options make no sense, the preload library or a lock that was asked for is missing, or a worker fails: above all, if a
-/// lock does not exclude.
+/// If the options make no sense, the preload library or a lock that was asked for is missing, or a worker
+/// fails: above all, if a lock does not exclude.
 pub fn run<P: Preset>(context: &Context, preset: &P) -> Result<Figures> {
     preset.check()?;
     let cpus = affinity::some(preset.cpus())?;
@@ -733,8 +733,8 @@ pub(crate) fn check_us(name: &str, durations: &[f64]) -> Result<()> {
 pub(crate) mod tests {
     use super::*;
 
-    /// What a preset makes of figures of three rounds, the second at half speed: `figure` gives each cell's by section, lock and
-    /// labels, as throughput or as nanoseconds.
+    /// What a preset makes of figures of three rounds, the second at half speed: `figure` gives each cell's
+    /// by section, lock and labels, as throughput or as nanoseconds.
     pub(crate) fn made_up<P: Preset>(
         preset: &P,
         cpus: usize,

@@ -28,7 +28,8 @@ pub trait Report {
     fn machine(&self) -> &Machine;
     /// The figures.
     fn tables(&self) -> Vec<Table>;
-    /// What a terminal shows besides, above the tables: the output of the program that the benchmark is after.
+    /// What a terminal shows besides, above the tables: the output of the program that the benchmark is
+    /// after.
     fn listing(&self) -> String {
         String::new()
     }

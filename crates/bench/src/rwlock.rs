@@ -1,4 +1,5 @@
-//! Readers-writer locks: alone, and with threads of which some write: throughput, waits of readers and of writers, fairness.
+//! Readers-writer locks: alone, and with threads of which some write: throughput, waits of readers and of
+//! writers, fairness.
 
 use poundlock_core::rwlock::Preference;
 use poundlock_names::Named;
@@ -37,7 +38,8 @@ pub struct Options {
     /// Microseconds of work between two critical sections of a thread
     #[arg(long = "think", value_name = "US", default_value_t = 1.0)]
     pub think_us: f64,
-    /// Seconds for each contender at each point in a round, and as long for its waits; twice that where threads share the CPUs
+    /// Seconds for each contender at each point in a round, and as long for its waits; twice that where
+    /// threads share the CPUs
     #[arg(long, value_name = "S", default_value_t = 0.1)]
     pub seconds: f64,
     /// Rounds in which everybody takes part once

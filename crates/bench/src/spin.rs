@@ -41,8 +41,8 @@ pub struct Options {
     pub cpus: Option<usize>,
 }
 
-/// Who takes part in a section. The preloaded symbols and the large layout run the same slow paths as the Rust types: where slow
-/// paths are most of the figure one of each will do.
+/// Who takes part in a section. The preloaded symbols and the large layout run the same slow paths as the
+/// Rust types: where slow paths are most of the figure one of each will do.
 fn admits(section: &str, name: &str) -> bool {
     match section {
         "pair" => name != "preload-qspin-virt",

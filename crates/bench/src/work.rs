@@ -88,8 +88,9 @@ mod tests {
 
     #[test]
     fn the_chain_cannot_be_skipped() {
-        // Only a lower bound, which nothing that disturbs the machine can break. Were the loop folded or dropped, a step would cost next to nothing. A multiplication has a latency
-        // of at least 2 cycles on any CPU, and none runs at 20 GHz.
+        // Only a lower bound, which nothing that disturbs the machine can break. Were the loop folded or
+        // dropped, a step would cost next to nothing. A multiplication has a latency of at least 2 cycles on
+        // any CPU, and none runs at 20 GHz.
         let measured = Calibration::measure().ns_per_step;
         assert!(measured > 0.1, "a step takes {measured} ns");
     }

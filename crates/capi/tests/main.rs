@@ -2,8 +2,8 @@
 //! as a static library, under gcc and clang.
 //!
 //! It is installed once for all of these tests, into a directory of the run's. A tool that is missing is
-//! reported on standard error and the tests that need it pass; with `POUNDLOCK_REAL=require` in the environment, as
-//! `.ci/run` has it, they fail.
+//! reported on standard error and the tests that need it pass; with `POUNDLOCK_REAL=require` in the
+//! environment, as `.ci/run` has it, they fail.
 
 mod examples;
 mod header;

@@ -86,7 +86,8 @@ struct Sembench {
     /// How many are woken at a time
     #[arg(short = 'w', long, value_name = "N", default_value_t = sem::Options::default().wake)]
     wake: usize,
-    /// Only these: kernel (or 0; takes part always), before, after, shared-line, combining, futex (or 2), nanosleep (or 1)
+    /// Only these: kernel (or 0; takes part always), before, after, shared-line, combining, futex (or 2),
+    /// nanosleep (or 1)
     #[arg(short = 'o', long, value_name = "NAME,..", value_delimiter = ',')]
     mechanisms: Vec<String>,
     /// Seconds for each of them in a round; single calls and sleepers take shares of it

@@ -1,4 +1,5 @@
-//! `poundlock bench`, with durations too short for good figures: what is measured and reported, never how fast.
+//! `poundlock bench`, with durations too short for good figures: what is measured and reported, never how
+//! fast.
 
 use std::path::Path;
 use std::process::Command;

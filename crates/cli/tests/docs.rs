@@ -1,4 +1,5 @@
-//! Links lead somewhere: those between Markdown pages, and the pages that sources name. Markdown is wrapped at 110 columns.
+//! Links lead somewhere: those between Markdown pages, and the pages that sources name. Markdown is wrapped
+//! at 110 columns.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -53,8 +53,9 @@ static inline void until_they_sleep(int *tids, int n) {
 }
 "#;
 
-/// `program THREADS ROUNDS`: each thread takes `locks[0]` ROUNDS times and tries for `locks[1]` as often; a third lock is
-/// shared with other processes, a fourth is on the heap. At the end it prints how often each was acquired.
+/// `program THREADS ROUNDS`: each thread takes `locks[0]` ROUNDS times and tries for `locks[1]` as often; a
+/// third lock is shared with other processes, a fourth is on the heap. At the end it prints how often each
+/// was acquired.
 const BUSY: &str = r#"
 static pthread_spinlock_t locks[3];
 static pthread_spinlock_t *heap;
@@ -112,7 +113,8 @@ int main(int argc, char **argv) {
 /// `program WAITERS END [FILE]`: main holds `lock` until so many others sleep, waiting for it. Then, by END:
 ///
 /// * `exit`: lets them have it once each;
-/// * `kill`: lets them take it over and over, counting in FILE, and kills the process when it was taken often enough.
+/// * `kill`: lets them take it over and over, counting in FILE, and kills the process when it was taken often
+///   enough.
 const WAITERS: &str = r#"
 static pthread_spinlock_t lock;
 static int tids[64];
@@ -223,7 +225,8 @@ fn made_at(line: String) -> impl Fn(&Value) -> bool {
 struct Events(BTreeMap<String, u64>);
 
 impl Events {
-    /// Checks what holds for all of them, whatever happened: the schema, the table, and what cannot be more than what.
+    /// Checks what holds for all of them, whatever happened: the schema, the table, and what cannot be more
+    /// than what.
     #[track_caller]
     fn of(document: &Value, table: &str) -> Events {
         let mut counts = BTreeMap::new();
@@ -299,7 +302,8 @@ impl std::fmt::Display for Events {
 fn every_acquisition_of_a_spinlock_is_counted() {
     let busy = program(BUSY);
     let few = "2";
-    // Forms whose waiters keep their CPUs take time slices when there are more threads than CPUs: few rounds of few.
+    // Forms whose waiters keep their CPUs take time slices when there are more threads than CPUs: few rounds
+    // of few.
     for (lock, threads, rounds) in [
         ("qspin-pv", "8", "4000"),
         ("any-negative", "64", "500"),
@@ -467,8 +471,8 @@ fn a_forked_child_counts_its_own() {
     assert_eq!((events.get(Event::SlowPath), events.get(Event::KickUnlock)), (1, 1), "{events}");
 }
 
-/// Prints the word of a spinlock when it is initialised: ours bear a mark, glibc's is 1. Then takes and destroys many, some
-/// of them freed without being destroyed.
+/// Prints the word of a spinlock when it is initialised: ours bear a mark, glibc's is 1. Then takes and
+/// destroys many, some of them freed without being destroyed.
 const WORDS: &str = r#"
 int main(void) {
     pthread_spinlock_t lock, shared;
@@ -530,8 +534,8 @@ fn a_spinlock_is_whose_it_was_asked_to_be() {
 
 #[test]
 fn the_environment_alone_forces_the_form() {
-    // Main holds the lock until its word says that somebody waits: with the pending bit, or in the queue; with an argument, until
-    // the waiter sleeps.
+    // Main holds the lock until its word says that somebody waits: with the pending bit, or in the queue;
+    // with an argument, until the waiter sleeps.
     let waits = program(
         r#"
         static pthread_spinlock_t lock;

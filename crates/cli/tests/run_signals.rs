@@ -1,5 +1,5 @@
-//! `poundlock run` and signals: the command starts with those dispositions and that mask that it would have without us,
-//! and what is sent to us reaches it.
+//! `poundlock run` and signals: the command starts with those dispositions and that mask that it would have
+//! without us, and what is sent to us reaches it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -49,8 +49,8 @@ fn a_signal_that_ends_the_command_is_in_our_exit_status() {
     }
 }
 
-/// The lines of /proc/self/status that say which signals are blocked and ignored, as a command sees them that `prepare`
-/// was called for.
+/// The lines of /proc/self/status that say which signals are blocked and ignored, as a command sees them that
+/// `prepare` was called for.
 fn signal_state(mut cmd: Command, prepare: fn()) -> Vec<String> {
     cmd.args(["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]);
     // SAFETY: the functions passed here make async-signal-safe calls only.
@@ -162,8 +162,8 @@ fn an_interrupt_from_the_terminal_reaches_the_command_once_and_we_survive_it() {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "kill: {}", std::io::Error::last_os_error());
     };
     wait_for("ready");
-    // While we stand still the command answers the terminal's interrupt. If we passed ours on afterwards, it would get a
-    // second one, and before the signal that ends it, which goes the same way.
+    // While we stand still the command answers the terminal's interrupt. If we passed ours on afterwards, it
+    // would get a second one, and before the signal that ends it, which goes the same way.
     kill(libc::SIGSTOP);
     master.write_all(b"\x03").expect("the terminal takes it");
     wait_for("interrupted");

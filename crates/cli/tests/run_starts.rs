@@ -19,8 +19,8 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("these programs print UTF-8")
 }
 
-/// Checks that the command was not run: this status, nothing on standard output, and one line of ours that contains
-/// each of `words`.
+/// Checks that the command was not run: this status, nothing on standard output, and one line of ours that
+/// contains each of `words`.
 #[track_caller]
 fn expect_refusal(output: &Output, code: i32, words: &[&str]) {
     expect_status(output, code);
@@ -38,8 +38,8 @@ fn executable(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("and made executable");
 }
 
-/// Copies a program by another process: what is open for writing here, a test beside this one may pass on to its child, and
-/// then it cannot be run.
+/// Copies a program by another process: what is open for writing here, a test beside this one may pass on to
+/// its child, and then it cannot be run.
 fn copy(from: &Path, to: &Path) {
     expect_status(&run_limited(Command::new("cp").args([from, to]), LIMIT), 0);
 }
@@ -63,7 +63,8 @@ fn leaves_a_file(flags: &[&str]) -> PathBuf {
 
 #[test]
 fn the_locks_are_ours() {
-    // Which library the calls go to. The program asks the loader rather than taking the address: that could be its own.
+    // Which library the calls go to. The program asks the loader rather than taking the address: that could
+    // be its own.
     let program = compile_c(
         r#"
         #define _GNU_SOURCE

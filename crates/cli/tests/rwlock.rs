@@ -9,10 +9,10 @@ use crate::support::{
 use poundlock_core::events::{Event, Family};
 use serde_json::Value;
 
-/// Two readers-writer locks with known figures. `guarded` is read 4 x 1000 times and written 4 x 100 times; then the
-/// main thread reads it twice over until the kernel says that a writer sleeps; and writes it until a reader sleeps.
-/// One made by a call is written once, and a forked child reads it three times. One that processes share is not
-/// counted.
+/// Two readers-writer locks with known figures. `guarded` is read 4 x 1000 times and written 4 x 100 times;
+/// then the main thread reads it twice over until the kernel says that a writer sleeps; and writes it until a
+/// reader sleeps. One made by a call is written once, and a forked child reads it three times. One that
+/// processes share is not counted.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>

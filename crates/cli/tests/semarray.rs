@@ -1,4 +1,5 @@
-//! Semaphore arrays from outside: whose they are under `run`, what `ipcs` and `ipcrm` do to them, and what `stat` says.
+//! Semaphore arrays from outside: whose they are under `run`, what `ipcs` and `ipcrm` do to them, and what
+//! `stat` says.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

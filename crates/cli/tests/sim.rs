@@ -221,8 +221,8 @@ fn pages_need_nothing_else() {
     }
 }
 
-/// Looks at a page as it is drawn: charts in the window, words in their chart and not over each other, and colours that
-/// can be seen.
+/// Looks at a page as it is drawn: charts in the window, words in their chart and not over each other, and
+/// colours that can be seen.
 const PROBE: &str = r#"
     const wrong = [];
     const check = (right, what) => { if (!right) wrong.push(what); };

@@ -8,11 +8,12 @@ use serde_json::Value;
 
 const LOCKS: [&str; 5] = ["poundlock", "any-negative", "baseline", "handoff", "glibc"];
 
-/// A program with known locks. `static_lock` is taken 4 x 1000 times, one on the heap 4 x 500 times. Then the main
-/// thread holds `static_lock` until the kernel says that a second thread sleeps, which is how a wait looks.
+/// A program with known locks. `static_lock` is taken 4 x 1000 times, one on the heap 4 x 500 times. Then the
+/// main thread holds `static_lock` until the kernel says that a second thread sleeps, which is how a wait
+/// looks.
 ///
-/// Its first argument tells how to end: with an exit status, or by that signal if it is negative. With a second one it
-/// first says so and waits for a signal.
+/// Its first argument tells how to end: with an exit status, or by that signal if it is negative. With a
+/// second one it first says so and waits for a signal.
 const PROGRAM: &str = r#"
 #include <pthread.h>
 #include <signal.h>

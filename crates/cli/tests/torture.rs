@@ -1,4 +1,5 @@
-//! `poundlock torture`: sound locks pass, and each way of being broken that the checker claims to see is seen.
+//! `poundlock torture`: sound locks pass, and each way of being broken that the checker claims to see is
+//! seen.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -29,8 +30,9 @@ fn seconds() -> String {
     std::env::var("POUNDLOCK_TORTURE_SECONDS").unwrap_or_else(|_| "1".to_string())
 }
 
-/// Tortures what these arguments choose, and checks that it passed, silently, and that its verdict is at the end, where it can
-/// be seen. Again and again until each of these things was done: how long that takes depends on what else the machine does.
+/// Tortures what these arguments choose, and checks that it passed, silently, and that its verdict is at the
+/// end, where it can be seen. Again and again until each of these things was done: how long that takes
+/// depends on what else the machine does.
 #[track_caller]
 fn passes_doing(what: &[&str], mut cmd: Command, choice: &[&str]) {
     cmd.arg("torture").args(choice).args(["--seconds", &seconds(), "--seed", "0x5eed"]);
@@ -155,8 +157,8 @@ fn broken() -> &'static Path {
     LIBRARY.get_or_init(|| compile_c(include_str!("torture/broken.c"), &["-shared", "-fPIC", "-ldl"]))
 }
 
-/// For damage that spreads: two threads inside a critical section, say, can come out as any of a dozen consequences. That
-/// the undamaged library passes is what ties the violation to the damage.
+/// For damage that spreads: two threads inside a critical section, say, can come out as any of a dozen
+/// consequences. That the undamaged library passes is what ties the violation to the damage.
 const ANYHOW: &[&str] = &[""];
 
 /// Runs torture on locks that are broken in this way, and checks that it names the damage in its first line.
@@ -165,9 +167,10 @@ fn is_caught(how: &str, named: &[&str]) {
     is_caught_on(broken(), ["--lock", "glibc"], "lock glibc, 11 threads", how, named);
 }
 
-/// Runs torture on what these arguments choose, under a library that breaks it in this way; the first line must say on what, and
-/// name the damage. It would run into the test's limit if it saw none. Who makes no progress is called hung soon where that is
-/// the damage, or may be; elsewhere a machine that is busy is not to be taken for it.
+/// Runs torture on what these arguments choose, under a library that breaks it in this way; the first line
+/// must say on what, and name the damage. It would run into the test's limit if it saw none. Who makes no
+/// progress is called hung soon where that is the damage, or may be; elsewhere a machine that is busy is not
+/// to be taken for it.
 #[track_caller]
 fn is_caught_on(library: &Path, choice: [&str; 2], on_what: &str, how: &str, named: &[&str]) {
     let mut cmd = poundlock_bare();
@@ -276,7 +279,8 @@ fn an_interrupted_lock_is_caught() {
     is_caught("eintr", &["returned EINTR"]);
 }
 
-/// As [`is_caught`], for damage that only the audit at the end sees: as often as it takes until the lock was used.
+/// As [`is_caught`], for damage that only the audit at the end sees: as often as it takes until the lock was
+/// used.
 #[track_caller]
 fn is_caught_in_the_audit(how: &str) {
     let mut cmd = poundlock_bare();

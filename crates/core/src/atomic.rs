@@ -37,9 +37,9 @@ pub trait Atomic<T: Copy>: Send + Sync {
 /// fields.
 ///
 /// Each operation acts on the whole word as one atomic step that leaves the other bits as they are. A
-/// platform that has narrow accesses makes them of those, which is what the operations are for; any other
-/// makes them of read-modify-writes of the word, which mean the same and cost more. "Low" counts from the
-/// least significant bit, whatever the byte order.
+/// platform with narrow accesses uses those: the operations exist for that. Any other uses read-modify-writes
+/// of the word, which mean the same and cost more. "Low" counts from the least significant bit, whatever the
+/// byte order.
 pub trait Split: Atomic<u32> {
     /// Writes bits 0 to 7.
     fn store_low_byte(&self, value: u8, order: Ordering);
@@ -74,7 +74,7 @@ pub trait Split: Atomic<u32> {
     }
 }
 
-/// Atomics that can be made in a constant, and what consists of them: all but those of a model checker.
+/// Atomics that can be made in a constant, and what consists of them: all except a model checker's.
 pub trait ConstAtomic {
     /// Zero bytes. Each use of the constant is an object of its own.
     const ZERO: Self;

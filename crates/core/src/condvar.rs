@@ -1,10 +1,10 @@
-//! The condition variable that moves its waiters to the mutex instead of waking them all.
+//! The condition variable that requeues its waiters to the mutex instead of waking them all.
 //!
 //! Waiters queue in the condition variable, under its own small lock: real-time threads by priority, before
-//! all others ([`Platform::priority`]), and first-in first-out among equals. A signal takes the
-//! first out and puts it into the mutex's list of sleepers, asleep as it is; the mutex's unlock wakes it when
-//! its turn comes ("wait morphing", as in OSv's `send_lock` and 4.4BSD's requeue). So a broadcast to a
-//! hundred waiters wakes one thread per unlock, and a signal under the mutex wakes nobody in vain.
+//! all others ([`Platform::priority`]), and first-in first-out among equals. A signal takes the first out and
+//! puts it into the mutex's list of sleepers, asleep as it is; the mutex's unlock wakes it when its turn
+//! comes ("wait morphing", as in OSv's `send_lock` and 4.4BSD's requeue). So a broadcast to a hundred waiters
+//! wakes one thread per unlock, and a signal under the mutex wakes no thread in vain.
 //!
 //! # The words
 //!
@@ -17,10 +17,10 @@
 //!   is consumed) or its own (it timed out, or is to be cancelled). A signal never goes to a waiter that
 //!   reports a time-out while another waits.
 //! * **NO LATE TOUCH.** A signalled waiter does not touch the condition variable again: a signaller may
-//!   destroy it as soon as `signal` or `broadcast` has taken out everybody. A waiter that gave up does, to
+//!   destroy it as soon as `signal` or `broadcast` has taken out all waiters. A waiter that gave up does, to
 //!   unlink itself; [`RawCondvar::drain`], which a destroyer calls, waits for those. If waiters wait under
-//!   different mutexes, a signaller looks at the list again after it has passed on those of one: nobody else
-//!   may destroy it meanwhile.
+//!   different mutexes, a signaller looks at the list again after it has passed on those of one: no other
+//!   thread may destroy it meanwhile.
 //!
 //! Proof: crates/core/src/condvar.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/condvar.rs, crates/model/tests/models/handoff_condvar.rs
@@ -39,11 +39,11 @@ use crate::waiting::{list, stall_until, wait_lock};
 /// How a [`RawCondvar::wait`] ended. The mutex is held again in every case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Signalled; or, as everywhere, for no reason.
+    /// Signalled, or a spurious wake-up.
     Signalled,
     /// The deadline has passed, and no signal was consumed.
     TimedOut,
-    /// Somebody asked to cancel the thread and it said that it may be; no signal was consumed.
+    /// The thread was to be cancelled and allowed it; no signal was consumed.
     Cancelled,
 }
 
@@ -147,10 +147,10 @@ impl<P: Platform, W: Policy<P>> Guarding<P> for &RawPoundlock<P, W> {
     }
 }
 
-/// The condition variable: 8 bytes, zero when nobody waits.
+/// The condition variable: 8 bytes, zero without waiters.
 ///
 /// Waiters that wait at the same time may use different mutexes of one platform, at a little more cost to
-/// those who signal; each is moved to its own. No method allocates, panics or unwinds. Not async-signal-safe.
+/// signals; each is requeued to its own. No method allocates, panics or unwinds. Not async-signal-safe.
 #[repr(C)]
 pub struct RawCondvar<P: Platform> {
     wait_lock: P::U32,
@@ -161,10 +161,10 @@ zeroed! { RawCondvar<P: Platform>: "A condition variable on which nobody waits."
 
 impl<P: Platform> RawCondvar<P> {
     /// Releases the lock that the caller holds, waits for a signal, for `deadline`, or for a cancellation
-    /// that `may_cancel` admits, and acquires the lock again. Releasing and starting to wait are one step as
-    /// far as signals of threads that acquire the lock afterwards are concerned.
+    /// that `may_cancel` admits, and acquires the lock again. Releasing and starting to wait are one step for
+    /// signals of threads that acquire the lock afterwards.
     ///
-    /// `may_cancel` is asked, without any lock held, when somebody has called
+    /// `may_cancel` is asked, without any lock held, after a call of
     /// [`Record::cancel`](crate::node::Record::cancel) for this thread.
     pub fn wait(
         &self,
@@ -174,8 +174,8 @@ impl<P: Platform> RawCondvar<P> {
     ) -> Outcome {
         self.renew();
         let Some(held) = Held::<P>::take() else {
-            // No node left to wait with: a wake-up for no reason, which every caller must expect. Give
-            // others a chance to make it a reason.
+            // No node left to wait with: a spurious wake-up, which every caller must expect. Give others a
+            // chance to make it a real one.
             guarding.release();
             P::stall(u32::MAX);
             guarding.acquire();
@@ -235,24 +235,24 @@ impl<P: Platform> RawCondvar<P> {
         Outcome::Signalled
     }
 
-    /// Wakes one waiter, if there is one: the most urgent, and of those the one that came first. A signal
-    /// without a waiter is forgotten.
+    /// Wakes one waiter, if there is one: the most urgent, and of equals the one that came first. A signal
+    /// without a waiter has no effect.
     pub fn signal(&self) {
         self.take_out(1);
     }
 
-    /// Wakes all who wait now: all at once onto the mutex's list, from where each unlock wakes one.
+    /// Wakes all present waiters: all at once onto the mutex's list, from where each unlock wakes one.
     pub fn broadcast(&self) {
         self.take_out(u32::MAX);
     }
 
-    /// Whether nobody waits, as far as can be seen without the lock.
+    /// Whether there is no waiter, as seen without the lock.
     pub fn is_idle(&self) -> bool {
         self.head.load(Relaxed) == 0
     }
 
-    /// Waits until nobody is in the list: for a destroyer, who knows that nobody waits any more but cannot
-    /// know of a waiter whose deadline passed a moment ago and who is about to unlink itself.
+    /// Waits until the list is empty: for a destroyer, which knows that no thread waits any more but cannot
+    /// know of a waiter whose deadline has just passed and which is about to unlink itself.
     pub fn drain(&self) {
         self.renew();
         stall_until::<P, ()>(|| {
@@ -291,8 +291,8 @@ impl<P: Platform> RawCondvar<P> {
     }
 
     fn take_out(&self, mut count: u32) {
-        // Nobody to wake, seen without a store to the line. A waiter whom this signal must reach acquired
-        // its lock before the caller changed the condition, so its store of `head` happens before.
+        // No waiter, seen without a store to the line. A waiter that this signal must reach acquired its lock
+        // before the caller changed the condition, so its store of `head` happens before.
         if self.head.load(Relaxed) == 0 {
             return;
         }
@@ -300,8 +300,7 @@ impl<P: Platform> RawCondvar<P> {
         while self.take_out_of_one(&mut count) {}
     }
 
-    /// Takes out up to `count` waiters, as far as they wait under one mutex, and passes them on. Whether
-    /// there are others.
+    /// Takes out up to `count` waiters under one mutex, and passes them on. Whether there are others.
     fn take_out_of_one(&self, count: &mut u32) -> bool {
         let mut requeued = Chain::default();
         let mut woken = Chain::default();

@@ -1,13 +1,12 @@
-//! Lock events: what happens in the slow paths of the locks, for those who count it.
+//! Lock events: what happens in the slow paths of the locks, for programs that count it.
 //!
 //! Of the spinlock, the counters that Waiman Long's series collects for its paravirtual lock ("qspinlock: a
-//! 4-byte queue spinlock with PV support", 2015), and those of what is done differently here. A lock reports
-//! each to an [`Observer`], in slow paths only; who keeps them, per thread or not at all, is the platform's
-//! business.
+//! 4-byte queue spinlock with PV support", 2015), and counters of what is different here. A lock reports each
+//! to an [`Observer`], in slow paths only; the platform decides how to keep them, if at all.
 
-/// Who counts lock events, and has a clock for durations. All of it may be left out.
+/// Counts lock events, and has a clock for durations. All of it may be left out.
 pub trait Observer {
-    /// Whether somebody counts lock events at present.
+    /// Whether lock events are counted at present.
     #[inline(always)]
     fn counting() -> bool {
         false
@@ -78,7 +77,7 @@ events! {
     WaitEarly = "early halts, predecessor not running",
     /// A waiter woke up and had to halt again.
     WaitAgain = "halts repeated",
-    /// A waiter woke up that nobody had kicked.
+    /// A waiter woke up without a kick.
     SpuriousWakeup = "spurious wake-ups",
     /// Headship was passed to a halted waiter, which the passer hashed.
     HashedByPasser = "headships passed to the halted",
@@ -96,7 +95,7 @@ events! {
     WakeLatency = "wake latency",
     /// A hand-off mutex was handed to a queued waiter, who was woken for it.
     HandOver = "hand-overs",
-    /// A hand-off mutex was left for whoever comes, as nobody had queued.
+    /// A hand-off mutex was left as a token, as no waiter had queued.
     TokenLeft = "tokens left",
     /// A waiter of a hand-off mutex gave up, and left its node in the queue.
     GaveUp = "waits given up",
@@ -123,7 +122,7 @@ events! {
     /// The designated waker of the default mutex parked for a set time, as others took the mutex all the
     /// time.
     TimedSleep = "sleeps for a set time",
-    /// A waiter slept in the list until somebody woke it.
+    /// A waiter slept in the list until it was woken.
     Sleep = "sleeps until woken",
     /// An unlock woke the first sleeper.
     Woken = "sleepers woken",
@@ -186,7 +185,7 @@ impl Event {
     }
 }
 
-/// Counts an event, if somebody counts.
+/// Counts an event, if events are counted.
 #[inline]
 pub(crate) fn count<P: Observer>(event: Event) {
     if P::counting() {

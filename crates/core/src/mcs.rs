@@ -1,8 +1,8 @@
 //! The MCS queue of spinners, which a waiter may leave before its turn.
 //!
-//! After Mellor-Crummey and Scott (ACM TOCS 1991), with a way out in the manner of Scott's MCS-try
-//! (PODC 2002). A lock uses it to let one thread at a time compete for it while the others spin, each on a
-//! flag in its own node, so that a release moves one cache line and not one a spinner.
+//! After Mellor-Crummey and Scott (ACM TOCS 1991), with a way out in the manner of Scott's MCS-try (PODC
+//! 2002). A lock uses it to let one thread at a time compete for it while the others spin, each on a flag in
+//! its own node, so that a release moves one cache line, not one for each spinner.
 //!
 //! The queue is its `tail` word: 0 if empty, else the [`NodeId`] of the last node. `next` runs from the head
 //! to the tail, `prev` back; the head is the node whose thread [`join`] let through.
@@ -14,10 +14,10 @@
 //! 1. *Only the owner of a link lets go of it.* `P.next` goes from 0 to N by N, when it joins or when the
 //!    one in front of it leaves; it goes from N to 0 by exactly one of: P passing the headship on, P
 //!    leaving, N leaving. All three take it by a read-modify-write, so exactly one succeeds.
-//! 2. *Who has cut the link in front of it cannot be made head and cannot lose its predecessor.* Once N has
-//!    set `P.next` back to 0, P can neither pass on nor leave: either needs a successor in `P.next`, or the
-//!    tail, and the tail is behind P as long as N, or one behind N, is in the queue. So P waits for N's few
-//!    instructions, and N may write to P.
+//! 2. *A node that has cut the link in front of it cannot be made head and cannot lose its predecessor.* Once
+//!    N has set `P.next` back to 0, P can neither pass on nor leave: either needs a successor in `P.next`, or
+//!    the tail, and the tail is behind P as long as N, or one behind N, is in the queue. So P waits for N's
+//!    few instructions, and N may write to P.
 //! 3. N then takes its own successor S out of `N.next` (or moves the tail from N to P if there is none), so
 //!    by (1) S can no longer leave before N has linked it to P: N sets `S.prev` and then `P.next`.
 //!
@@ -26,7 +26,7 @@
 //! names N only while P is in front of N.
 //!
 //! A thread that is preempted between its swap of the tail and the link, or in steps 2 to 3, keeps its
-//! neighbours waiting: they [`Platform::stall`], which gives up the CPU.
+//! neighbours waiting: they [`Platform::stall`], which yields the CPU.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -99,7 +99,7 @@ fn abandon<P: Platform>(tail: &P::U32, id: NodeId, node: &Node<P>) -> bool {
 fn successor<P: Platform>(tail: &P::U32, id: NodeId, front: u32) -> Option<NodeId> {
     let node = id.get::<P>();
     stall_until::<P, _>(|| {
-        // Release: whoever joins next finds `front` as we leave it. Acquire: if the tail named us because the
+        // Release: the next to join finds `front` as we leave it. Acquire: if the tail named us because the
         // one behind us left, its last store to our `next` happens before our next use of the node.
         if tail.load(Relaxed) == id.raw() && tail.compare_exchange(id.raw(), front, AcqRel, Relaxed).is_ok() {
             return Some(None);

@@ -1,31 +1,30 @@
 //! A queue of waiters: many threads add, one takes out.
 //!
-//! As in OSv's lock-free mutex (after Gidenstam and Papatriantafilou, LFTHREADS, 2007): a stack on which
-//! anybody pushes, and a list in the order of arrival that only the consumer sees; when its list is empty the
+//! As in OSv's lock-free mutex (after Gidenstam and Papatriantafilou, LFTHREADS, 2007): a stack on which any
+//! thread pushes, and a list in order of arrival that only the consumer sees; when its list is empty the
 //! consumer takes the whole stack and turns it round. Pushing is one compare-and-swap, taking out amortised
 //! less than one exchange.
 //!
-//! The stack's word has room to spare, which its user has: a **token**, a bit that may be set only while the
-//! queue is empty, so that "nobody has queued: leave this for whoever comes" is one step, and so is "take it,
-//! or else queue".
+//! The stack's word has room for a **token**, a bit that may be set only while the queue is empty. So "the
+//! queue is empty: leave this for the next" is one step, and so is "take it, or else queue".
 //!
 //! # The words
 //!
 //! | bits of `push` | what | who changes it |
 //! | --- | --- | --- |
-//! | 31 | the token | set: the consumer; cleared: whoever takes it |
+//! | 31 | the token | set: the consumer; cleared: the thread that takes it |
 //! | 25 to 30 | the low bits of the [`Platform::epoch`] of the last use | [`Queue::renew`] |
-//! | 0 to 24 | the [`Waiter`] pushed last; 0: none; all ones: being cleared | who pushes; the consumer |
+//! | 0 to 24 | the [`Waiter`] pushed last; 0: none; all ones: being cleared | the pusher; the consumer |
 //!
 //! `pop` is the first node of the consumer's list; 0: empty. Only the consumer changes it.
 //!
 //! Of the waiters that are on the stack when it is turned round, real-time threads come first, by priority
 //! ([`Platform::priority`]). None goes before one that is in the consumer's list already, so a waiter is
-//! overtaken by those of one stack at most.
+//! overtaken by those of at most one stack.
 //!
 //! # Invariants
 //!
-//! * **TOKEN.** The token is set only while both lists are empty, and nobody pushes while it is set.
+//! * **TOKEN.** The token is set only while both lists are empty, and no thread pushes while it is set.
 //! * **ONE CONSUMER.** [`Queue::pop`] and [`Queue::leave_token`] are called by one thread at a time; the user
 //!   says by what right.
 //! * **LAST TOUCH.** A successful [`Queue::leave_token`] is the consumer's last access to the queue.
@@ -53,13 +52,13 @@ pub struct Queue<P: Platform> {
 zeroed! { Queue<P: Platform>: [push pop] }
 
 impl<P: Platform> Queue<P> {
-    /// Whether a token is there to be taken, as far as can be seen without taking it.
+    /// Whether there is a token, as seen without taking it.
     #[inline]
     pub fn has_token(&self) -> bool {
         self.push.load(Relaxed) & TOKEN != 0
     }
 
-    /// Whether somebody has queued, as far as can be seen.
+    /// Whether a waiter has queued, as seen at this moment.
     #[inline]
     pub fn is_occupied(&self) -> bool {
         let seen = self.push.load(Relaxed) & LINK;
@@ -138,7 +137,7 @@ impl<P: Platform> Queue<P> {
         first
     }
 
-    /// Leaves the token for whoever comes next, if nobody has queued. The consumer only, whose role ends with
+    /// Leaves the token for the next to come, if the queue is empty. The consumer only, whose role ends with
     /// true.
     pub fn leave_token(&self) -> bool {
         let seen = self.push.load(Relaxed);
@@ -148,12 +147,12 @@ impl<P: Platform> Queue<P> {
             && self.push.compare_exchange(seen, seen | TOKEN, Release, Relaxed).is_ok()
     }
 
-    /// In a forked child: drops the waiters, who do not exist there; the token stays. Everybody calls it
-    /// before the other functions.
+    /// In a forked child: drops the waiters, which do not exist there; the token stays. Call it before the
+    /// other functions.
     #[inline]
     pub fn renew(&self) {
         let epoch = P::epoch() << EPOCH.trailing_zeros() & EPOCH;
-        // Acquire: partner of the release below; who sees the epoch sees `pop` cleared.
+        // Acquire: partner of the release below; a thread that sees the epoch sees `pop` cleared.
         let seen = self.push.load(Acquire);
         if seen & EPOCH != epoch || seen & LINK == CLEARING {
             self.renew_slow(epoch);

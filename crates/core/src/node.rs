@@ -158,9 +158,9 @@ impl<P: Platform> Spare<P> {
     pub(crate) fn take(lock: usize) -> Option<Self> {
         let index = P::current()?;
         let record = P::record(index);
-        // A node that was looked at is still what it was when it is taken, for nobody but this thread gives
-        // it to another lock: a handler in between, which could have done that, leaves the nodes alone. One
-        // that runs between the load and the store has come to its end when the store is made.
+        // A node that was looked at is still what it was when it is taken, for only this thread gives it to
+        // another lock: a handler in between, which could have done that, leaves the nodes alone. One that
+        // runs between the load and the store has come to its end when the store is made.
         if record.choosing.load(Relaxed) != 0 {
             return None;
         }
@@ -196,7 +196,7 @@ impl<P: Platform> Spare<P> {
             }
         }
         for (place, spare) in spares.iter().enumerate() {
-            // Acquire: partner of the release by who took it out of its last queue.
+            // Acquire: partner of the release by the thread that took it out of its last queue.
             if spare.state.load(Relaxed) == state::IDLE
                 && spare.state.compare_exchange(state::IDLE, state::TAKEN, Acquire, Relaxed).is_ok()
             {

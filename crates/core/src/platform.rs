@@ -36,8 +36,8 @@ pub enum Until<'a> {
     Woken,
     /// Until this has passed. No clock makes the wait end earlier.
     Deadline(&'a Deadline),
-    /// For about so many nanoseconds, more rather than less: for a thread that is to look now and then,
-    /// because its wake-up may be lost, or because nobody is to wake it.
+    /// For about this many nanoseconds, more rather than less: for a thread that is to look now and then,
+    /// because its wake-up may be lost, or because no thread is to wake it.
     Nanoseconds(u32),
 }
 
@@ -52,13 +52,13 @@ impl<'a> From<Option<&'a Deadline>> for Until<'a> {
 pub enum Waited {
     /// Woken, or the word did not hold the expected value, or for no reason at all.
     Woken,
-    /// The deadline has passed. A wait for so many nanoseconds may say `Woken` instead.
+    /// The deadline has passed. A wait for a number of nanoseconds may say `Woken` instead.
     TimedOut,
     /// A signal handler ran.
     Interrupted,
 }
 
-/// Whether another thread runs right now, as far as this platform can tell.
+/// Whether another thread runs right now, if this platform can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Running {
     /// It does.
@@ -74,24 +74,24 @@ pub trait Spin: Sized {
     /// A fresh budget; one that is used up at once where spinning cannot help (a single CPU).
     fn fresh() -> Self;
 
-    /// A fresh budget of what a sleep and a wake-up have cost of late, as far as [`Spin::woke`] has told.
+    /// A fresh budget of what a sleep and a wake-up have cost lately, by what [`Spin::woke`] was told.
     fn measured() -> Self {
         Self::fresh()
     }
 
-    /// Whoever was woken tells how long it took from the wake-up until it ran, in nanoseconds.
+    /// A woken thread tells how long it took from the wake-up until it ran, in nanoseconds.
     fn woke(_nanoseconds: u64) {}
 
     /// Spins once, briefly. Returns false when the budget is used up and the caller should sleep.
     fn spin(&mut self) -> bool;
 
-    /// Spins for so many turns, each some ten nanoseconds where the platform measures time. Returns false if
-    /// the budget was used up before.
+    /// Spins for that many turns, each some ten nanoseconds where the platform measures time. Returns false
+    /// if the budget was used up before.
     fn pass(&mut self, turns: u32) -> bool {
         (0..turns).all(|_| self.spin())
     }
 
-    /// Leaves so many 256ths of the budget, where it is large enough for that to make sense.
+    /// Leaves that many 256ths of the budget, if it is large enough for that to make sense.
     fn cut(&mut self, _of_256: u32) {}
 }
 
@@ -117,8 +117,8 @@ pub trait Platform: Atomics + Observer {
     /// the other thread does not run. Round 0 is a brief pause.
     fn stall(round: u32);
 
-    /// Lets others run on the caller's CPU that want to, once; among its equals, the caller is the last to
-    /// run again. It may return at once.
+    /// Lets other threads run on the caller's CPU, once; among its equals, the caller is the last to run
+    /// again. It may return at once.
     fn yield_now() {
         Self::relax();
     }
@@ -127,8 +127,8 @@ pub trait Platform: Atomics + Observer {
     /// reason at all. The comparison and the falling asleep are atomic with respect to [`Platform::wake`].
     fn wait(word: &Self::U32, expected: u32, until: Until<'_>) -> Waited;
 
-    /// Wakes up to `count` threads that wait on the word at this address. The word may be gone already:
-    /// the address is a name, and whoever waits there by then sees a wake-up for no reason.
+    /// Wakes up to `count` threads that wait on the word at this address. The word may be gone already: the
+    /// address is a name, and a thread that waits there by then sees a spurious wake-up.
     fn wake(word: *const Self::U32, count: u32);
 
     /// Whether a deadline has passed.

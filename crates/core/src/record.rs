@@ -18,8 +18,8 @@ use crate::atomic::{Atomic, Atomics};
 pub mod state {
     /// In no sleepers' list. Set by its thread.
     pub const IDLE: u32 = 0;
-    /// In a lock's list or queue, asleep or about to be; wants a wake-up. Set by its thread, or by whoever
-    /// requeues it; under the wait lock if the lock has one.
+    /// In a lock's list or queue, asleep or about to be; wants a wake-up. Set by its thread, or by the thread
+    /// that requeues it; under the wait lock if the lock has one.
     pub const SLEEPING: u32 = 1;
     /// Of a mutex with a list: must try for the lock. Set by an unlocker, under the wait lock.
     pub const WOKEN: u32 = 2;
@@ -39,11 +39,11 @@ pub mod state {
     /// by its thread from `HEAD`, or by the one in front from `HALTED`, holding the lock.
     pub const HASHED: u32 = 8;
     /// The head of a queue, awake. Of a queue spinlock: set by the one in front from `IDLE`, or by an
-    /// unlocker from `HASHED`, holding the lock. Of a readers-writer lock: by whoever passes headship on or
-    /// wakes it, under the wait lock.
+    /// unlocker from `HASHED`, holding the lock. Of a readers-writer lock: by the thread that passes headship
+    /// on or wakes it, under the wait lock.
     pub const HEAD: u32 = 9;
-    /// In a hand-off mutex's queue, but nobody waits: belongs to the queue until it is taken out. Set by its
-    /// thread from `SLEEPING`.
+    /// In a hand-off mutex's queue, but its thread has given up: belongs to the queue until it is taken out.
+    /// Set by its thread from `SLEEPING`.
     pub const ABANDONED: u32 = 10;
     /// A spare node that its thread is about to use, in no queue. Set by its thread from `IDLE`.
     pub const TAKEN: u32 = 11;
@@ -54,9 +54,9 @@ pub mod state {
 /// One waiter. A cache line of its own, because its owner spins on it.
 #[repr(C, align(64))]
 pub struct Node<P: Atomics> {
-    /// Spinners' queue: who is behind. Set by the one behind, taken by the owner ([`crate::mcs`]).
+    /// Spinners' queue: the node behind. Set by the one behind, taken by the owner ([`crate::mcs`]).
     pub(crate) next: P::U32,
-    /// Spinners' queue: who is in front. Set by the owner, then by the one in front as it leaves.
+    /// Spinners' queue: the node in front. Set by the owner, then by the one in front as it leaves.
     pub(crate) prev: P::U32,
     /// Spinners' queue: 1 when this node is its head. Set by the one in front.
     pub(crate) ready: P::U32,
@@ -80,7 +80,7 @@ pub struct Node<P: Atomics> {
     pub(crate) linked: P::U32,
     /// See [`Node::mutex`] and [`Node::lock`].
     mutex_or_lock: P::Usize,
-    /// When it was kicked, in nanoseconds of [`Observer::now`](crate::events::Observer::now), 0 if nobody
+    /// When it was kicked, in nanoseconds of [`Observer::now`](crate::events::Observer::now), 0 if no program
     /// counts. Written by the holder of the queue spinlock before the node becomes `HEAD`, and of the
     /// hand-off mutex before it becomes `HANDED`.
     pub(crate) kicked: P::Usize,
@@ -100,16 +100,16 @@ pub struct Record<P: Atomics> {
     pub(crate) spares: [Node<P>; SPARES as usize],
     /// Nodes in use. Written by the record's own thread only, a signal handler on it included.
     pub(crate) depth: P::U32,
-    /// Set for good when somebody asked to cancel the record's thread.
+    /// Set for good by a request to cancel the record's thread.
     pub(crate) cancelled: P::U32,
     /// Since when the thread has used locks that others wait for without a CPU, in nanoseconds of
-    /// [`Observer::now`](crate::events::Observer::now) without the lowest bit, which says instead that
-    /// somebody was woken to relieve it. 0 before it is asked. Written by the record's own thread only, a
+    /// [`Observer::now`](crate::events::Observer::now) without the lowest bit, which says instead that a
+    /// thread was woken to relieve it. 0 before it is asked. Written by the record's own thread only, a
     /// signal handler on it included, to which it is a hint.
     pub(crate) slice: P::Usize,
     /// When it was last asked whether that is over.
     pub(crate) asked: P::Usize,
-    /// How many readers-writer locks the thread has left that somebody waited for without a CPU. Written by
+    /// How often the thread has left a readers-writer lock for which another waited without a CPU. Written by
     /// the record's own thread only, a signal handler on it included, to which it is a hint.
     pub(crate) left: P::U32,
     /// What the platform knows of the thread's priority, and since when: its own to read and write, on the
@@ -141,7 +141,7 @@ impl<P: Atomics> Default for Node<P> {
 }
 
 impl<P: Atomics> Node<P> {
-    /// Who is behind, in a queue of spinners: for locks outside this crate.
+    /// The node behind, in a queue of spinners: for locks outside this crate.
     pub fn next(&self) -> &P::U32 {
         &self.next
     }

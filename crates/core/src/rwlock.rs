@@ -1,25 +1,25 @@
 //! The queued readers-writer lock.
 //!
-//! Readers share; a writer, or whoever may become one, excludes. In the manner of Waiman Long's queue rwlock
-//! ("qrwlock", Linux, 2014): one word says who holds the lock, newcomers take it there if nothing is against
-//! it, and the others stand in a queue, of which only the head tries for the lock. What is added for user
-//! space, where whoever should run may not: waiters sleep, may have deadlines, and leave the queue in the
-//! middle; a choice of who comes next after whom; and an upgradable reader.
+//! Readers share; a writer, or a reader that may become one, excludes. In the manner of Waiman Long's queue
+//! rwlock ("qrwlock", Linux, 2014): one word says who holds the lock, newcomers take it there if nothing is
+//! against it, and the others stand in a queue, of which only the head tries for the lock. Added for user
+//! space, where a thread that should run may not: waiters sleep, may have deadlines, and leave the middle of
+//! the queue; a preference says which waiters are next; and there is an upgradable reader.
 //!
 //! # The words
 //!
 //! | `word` | meaning | set by | cleared by |
 //! | --- | --- | --- | --- |
-//! | `WRITER` | held by a writer | whoever enters as one | the writer |
+//! | `WRITER` | held by a writer | a thread that enters as one | the writer |
 //! | `UPGRADABLE` | one of the readers may become a writer | that reader | that reader |
 //! | `UPGRADING` | ... and is about to: newcomers do not enter | that reader | that reader |
 //! | `HEAD_WAITING` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
-//! | `PARKED` | the head sleeps, or the one that upgrades | whoever sleeps (1) | its waker (2); a head, entering |
+//! | `PARKED` | the head sleeps, or the upgrader | the sleeper (1) | its waker (2); a head, entering |
 //! | `WAKE_IN_FLIGHT` | the head was woken and has not looked yet: a hint | its waker (2) | the head (3) |
 //! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
 //!
-//! (1) And whoever passes headship to a sleeper. (2) Under the wait lock, before it wakes it. (3) When it
-//! looks and when it enters; and, under the wait lock, whoever makes it the head no more.
+//! (1) And the thread that passes headship to a sleeper. (2) Under the wait lock, before it wakes it. (3)
+//! When it looks and when it enters; and, under the wait lock, the thread that takes headship from it.
 //!
 //! `wait_lock` guards all that follows (`waiting/wait_lock.rs`). `readers` and `writers` are lists of
 //! waiters, real-time threads first ([`Platform::priority`]) and in the order in which they came among
@@ -36,21 +36,21 @@
 //! | `ReaderPreferring` | no | readers | readers |
 //! | `WriterPreferring` | yes | writers | writers |
 //!
-//! Whether readers or writers are next is the preference's to say, whatever priorities they have; priorities
-//! say who is the first of the readers and the first of the writers.
+//! The preference says whether readers or writers are next, whatever priorities they have; priorities say
+//! which is the first of the readers and the first of the writers.
 //!
-//! With the first nobody waits for more than one phase of the others, in the manner of Brandenburg and
-//! Anderson's phase-fair locks (Real-Time Systems, 2010), but that who runs may overtake who sleeps, for a
-//! bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so, and a
-//! newcomer that finds the lock free takes it, until the head has been woken in vain
+//! With the first no thread waits for more than one phase of the others, in the manner of Brandenburg and
+//! Anderson's phase-fair locks (Real-Time Systems, 2010), except that running threads may bypass sleepers,
+//! for a bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so,
+//! and a newcomer that finds the lock free takes it, until the head has been woken in vain
 //! [`Tuning::handoff_after`] times.
 //!
-//! A thread that holds the lock as a reader may take it again as one, whoever waits, only with
+//! A thread that holds the lock as a reader may take it again as one, whatever threads wait, only with
 //! `ReaderPreferring`, which each call names for itself.
 //!
 //! # Slices
 //!
-//! A head that was woken has no CPU yet where threads outnumber them, and those who have one use the lock
+//! Where threads outnumber CPUs, a head that was woken has no CPU yet, and threads that have one use the lock
 //! meanwhile. `WAKE_IN_FLIGHT` tells them as they leave; one that has been at it for a [`Tuning::slice`]
 //! yields, outside its section, rather than be preempted inside at the end of a time slice.
 //!
@@ -62,28 +62,28 @@
 //!   `HEAD_WAITING`. Both change under the wait lock, except that the head clears `HEAD_WAITING` as it
 //!   enters.
 //! * **DUTY.** The head is awake ([`state::HEAD`], or between its wake-up and its next look), or `PARKED` is
-//!   set, or it is about to be looked at by whoever has cleared `PARKED`. It sets `PARKED` by a
-//!   read-modify-write after it has published [`state::SLEEPING`], and looks at what that returned; who
-//!   leaves the lock so that the head may enter looks at `PARKED` in the very step with which it leaves.
-//! * **LAST TOUCH.** The step that releases the lock is the last access to it. Who finds `PARKED` set calls
-//!   the sleeper first, under the wait lock, and releases with `PARKED` clear, or calls again; it wakes by
-//!   address, in type-stable memory.
-//! * **SERVICE.** Headship is passed on by whoever enters from it or gives up. A head that has waited in vain
-//!   bars newcomers, so it enters when those inside have left. More urgent threads of its list, and they
-//!   alone, may take headship from it.
+//!   set, or the thread that has cleared `PARKED` is about to look at it. It sets `PARKED` by a
+//!   read-modify-write after it has published [`state::SLEEPING`], and looks at what that returned; a thread
+//!   that leaves the lock so that the head may enter looks at `PARKED` in the very step with which it leaves.
+//! * **LAST TOUCH.** The step that releases the lock is the last access to it. A leaver that finds `PARKED`
+//!   set first tells the sleeper to look, under the wait lock, and releases with `PARKED` clear, or starts
+//!   over. It wakes by address, in type-stable memory.
+//! * **SERVICE.** A head that enters or gives up passes headship on. A head that has waited in vain bars
+//!   newcomers, so it enters when those inside have left. More urgent threads of its list, and they alone,
+//!   may take headship from it.
 //! * **PRIORITY.** No head sleeps while a more urgent waiter is in its list: a newcomer takes headship from
 //!   one that sleeps, and one that is about to sleep gives it up. Both happen under the wait lock, and only
-//!   if the head's node is [`state::SLEEPING`]; who has said so does not try as the head again before it is
-//!   called, or has found under the wait lock that it is the head still. So nobody tries as the head who is
-//!   not.
+//!   if the head's node is [`state::SLEEPING`]; a thread that has said so does not try as the head again
+//!   before it is woken, or has found under the wait lock that it is the head still. So only the head tries
+//!   as the head.
 //!
-//! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that nobody upgrades. So
-//!   whoever keeps a lock where others keep theirs may have a word of theirs there that says whose it is.
+//! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that no thread upgrades. So a
+//!   library that keeps this lock inside another's object may use that word to tell whose the object is.
 //!
 //! # Forks
 //!
-//! In a forked child the lists name threads that do not exist there. The epoch in `wait_lock` tells, and
-//! whoever enters a slow path first clears them, with the bits of `word` that speak of waiters.
+//! In a forked child the lists name threads that do not exist there. The epoch in `wait_lock` tells, and the
+//! first thread in a slow path clears them, with the bits of `word` that speak of waiters.
 //!
 //! Proof: crates/core/src/rwlock.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/rwlock.rs
@@ -112,13 +112,13 @@ pub struct Tuning {
 
 impl Tunable for Tuning {
     const USER_SPACE: Tuning = Tuning {
-        // Each wake-up in vain costs some ten microseconds; one that was not served after so many has met
+        // Each wake-up in vain costs some ten microseconds; one that was not served after this many has met
         // with something else.
         handoff_after: 16,
-        // A look takes the line from those who enter and leave, who write to it.
+        // A look takes the line from threads that enter and leave, which write to it.
         turns_a_look: 16,
-        // Half of the default mutex's slice: a thread that yields is the next to run where nobody else wants
-        // its CPU.
+        // Half of the default mutex's slice: a thread that yields is the next to run where no other thread
+        // wants its CPU.
         slice: 250_000,
         // 4: there is nothing to do but this in the slow path in which it is asked.
         leavings_a_slice_check: 2,
@@ -145,7 +145,7 @@ const READERS: u32 = WAKE_IN_FLIGHT - 1;
 /// Which waiters go first. Each call names it; the calls on one lock usually name the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preference {
-    /// Readers and writers in turn: nobody starves. The default.
+    /// Readers and writers in turn: none starves. The default.
     #[default]
     PhaseFair,
     /// Readers enter whenever no writer is inside, so that one may enter again while it is inside. Writers
@@ -161,7 +161,7 @@ impl Preference {
     pub const ALL: [Preference; 3] = [Self::PhaseFair, Self::ReaderPreferring, Self::WriterPreferring];
 }
 
-/// As what somebody enters.
+/// How a thread enters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Reader,
@@ -225,7 +225,7 @@ pub struct RawRwLock<P: Platform> {
 }
 
 impl<P: Platform> RawRwLock<P> {
-    /// Where the word lies that is zero as long as nobody upgrades: UPGRADER LAST.
+    /// The offset of the word that is zero as long as no thread upgrades: UPGRADER LAST.
     pub const UPGRADER_OFFSET: usize = {
         let offset = core::mem::offset_of!(Self, upgrader);
         assert!(offset + size_of::<P::U32>() == size_of::<Self>());
@@ -273,7 +273,7 @@ impl<P: Platform> RawRwLock<P> {
     /// [`RawRwLock::lock_read`] when true.
     #[inline(always)]
     pub fn take_read(&self) -> bool {
-        // A guess that nobody is inside. Where it is right, nothing waits for a look at what was written
+        // A guess that the lock is empty. Where it is right, nothing waits for a look at what was written
         // last; where it is wrong, it fetches the line for writing, as is needed next, and a look would have
         // fetched it for reading only.
         match self.swap(0, 1, Acquire) {
@@ -341,12 +341,13 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Becomes a reader, with nobody in between. What the caller did happens before other readers enter.
+    /// Becomes a reader, with no other thread in between. What the caller did happens before other readers
+    /// enter.
     pub fn downgrade(&self) {
         self.leave(WRITER, 1);
     }
 
-    /// Becomes the upgradable reader, with nobody in between.
+    /// Becomes the upgradable reader, with no other thread in between.
     pub fn downgrade_to_upgradable(&self) {
         self.leave(WRITER, UPGRADABLE | 1);
     }
@@ -493,12 +494,12 @@ impl<P: Platform> RawRwLock<P> {
         self.word.load(Relaxed) & WRITER != 0
     }
 
-    /// Whether anybody is.
+    /// Whether any thread is inside.
     pub fn is_locked(&self) -> bool {
         self.word.load(Relaxed) & (WRITER | READERS) != 0
     }
 
-    /// Whether nobody is, and nobody waits. For checkers.
+    /// Whether no thread is inside, and none waits. For checkers.
     pub fn is_idle(&self) -> bool {
         self.word.load(Relaxed) == 0
             && [&self.head, &self.readers, &self.writers, &self.upgrader]
@@ -509,7 +510,7 @@ impl<P: Platform> RawRwLock<P> {
 
 /// The slow paths.
 impl<P: Platform> RawRwLock<P> {
-    /// Tries for it until it is clear that somebody is in the way.
+    /// Tries for it until it is clear that another is in the way.
     #[cold]
     fn try_slow(&self, mode: Mode, preference: Preference) -> bool {
         self.renew();
@@ -548,9 +549,9 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Looks for as long as a sleep and a wake-up would take, whoever queues: if everybody slept who finds
-    /// others inside, those who run would soon be fewer than the CPUs. The queue head bars newcomers if they
-    /// are to let it pass.
+    /// Looks for as long as a sleep and a wake-up would take, whatever threads queue: if every thread slept
+    /// that finds others inside, running threads would soon be fewer than the CPUs. The queue head bars
+    /// newcomers if they are to let it pass.
     fn optimistic_spin(&self, want: Want<'_>) -> bool {
         let mut budget = P::Spin::fresh();
         loop {
@@ -558,8 +559,8 @@ impl<P: Platform> RawRwLock<P> {
                 return true;
             }
             let seen = self.word.load(Relaxed);
-            // Where nobody queues, a writer that finds readers had better bar others than hope for a gap
-            // between them.
+            // With an empty queue, a writer that finds readers had better keep newcomers out than hope for a
+            // gap between them.
             let to_bar = want.mode != Mode::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
             if to_bar || seen & HEAD_WAITING != 0 || self.is_displaced(seen) || want.expired::<P>() {
                 return false;
@@ -615,8 +616,8 @@ impl<P: Platform> RawRwLock<P> {
         let list = self.list(mode);
         let node = id.get::<P>();
         let Some(next) = list::following::<P>(list, id) else { return false };
-        // Who is passed by it waits for no other phase than it would have: the first reader is always of the
-        // earliest phase.
+        // A waiter that it passes waits for no other phase than it would have: the first reader is always of
+        // the earliest phase.
         node.phase().store(next.get::<P>().phase().load(Relaxed), Relaxed);
         // Partner of the head's, as it falls asleep: of two read-modify-writes of one word the later one's
         // thread sees what the other's did before. Release: our place in the list. Acquire: that it sleeps.
@@ -691,7 +692,7 @@ impl<P: Platform> RawRwLock<P> {
         let node = held.node();
         let mut vain = 0;
         loop {
-            // It runs: nobody need yield to it.
+            // It runs: no thread need yield to it.
             self.lift(WAKE_IN_FLIGHT);
             let mut budget = P::Spin::fresh();
             loop {
@@ -711,14 +712,14 @@ impl<P: Platform> RawRwLock<P> {
             if want.expired::<P>() {
                 return false;
             }
-            // The first time others may pass: one of the readers inside may have lost its CPU, and whoever
-            // has one had better use it than wait with us.
+            // The first time others may pass: one of the readers inside may have lost its CPU, and a thread
+            // that has one had better use it than wait with us.
             let briefly = vain == 0 && want.preference == Preference::PhaseFair && want.mode != Mode::Reader;
             if briefly {
                 self.word.fetch_and(!HEAD_WAITING, Relaxed);
             }
             node.state.store(state::SLEEPING, Relaxed);
-            // DUTY. Release: whoever calls us finds that we sleep. Acquire: `entered` may be true of what it
+            // DUTY. Release: our waker finds that we sleep. Acquire: `entered` may be true of what it
             // returns.
             let seen = self.word.fetch_or(PARKED, AcqRel);
             if want.entered(seen, true).is_none() {
@@ -733,8 +734,8 @@ impl<P: Platform> RawRwLock<P> {
                     return false;
                 }
             }
-            // PRIORITY: nobody called it, so others may have gone before it meanwhile; then it waits to be
-            // called.
+            // PRIORITY: it was not woken, so others may have gone before it meanwhile; then it waits to be
+            // woken.
             if node.state.load(Acquire) == state::SLEEPING
                 && !self.is_head_still(held)
                 && !self.sleep(want, node)
@@ -745,7 +746,7 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Whether the head keeps others out: a writer the readers, and anybody who has waited in vain for too
+    /// Whether the head keeps others out: a writer the readers, and any head that has waited in vain for too
     /// long.
     fn bars(&self, want: Want<'_>, seen: u32, vain: u32) -> bool {
         let sharing = want.mode == Mode::Writer && seen & WRITER == 0;
@@ -767,7 +768,8 @@ impl<P: Platform> RawRwLock<P> {
         if self.head.load(Relaxed) != id.raw() {
             return None;
         }
-        // Who has entered cleared both as it did so, awake; and nobody calls a head that is awake.
+        // A thread that has entered cleared both as it did so, awake; and no thread wakes a head that is
+        // awake.
         if !entered {
             self.lift(HEAD_WAITING | WAKE_IN_FLIGHT);
         }
@@ -779,19 +781,19 @@ impl<P: Platform> RawRwLock<P> {
         self.head.store(next.map_or(0, |(id, _)| id.raw()), Relaxed);
         let (id, mode) = next?;
         let node = id.get::<P>();
-        // It could do nothing yet: whoever lets it in wakes it.
+        // It could do nothing yet: the thread that lets it in wakes it.
         let waits =
             wrote || entered && mode != Mode::Reader && want.preference == Preference::ReaderPreferring;
         if waits && node.state.compare_exchange(state::IDLE, state::HEAD, Release, Relaxed).is_err() {
-            // DUTY, for it. Nobody can have left it the lock since it fell asleep: we are inside, and look at
-            // the word as we leave.
+            // DUTY, for it. No thread can have left it the lock since it fell asleep: we are inside, and look
+            // at the word as we leave.
             self.word.fetch_or(PARKED, AcqRel);
             return None;
         }
         if waits { None } else { self.rouse_head(node) }
     }
 
-    /// Who is to be the head, after a writer has entered, or somebody else. Under the wait lock.
+    /// The next head, after a writer has entered, or another thread. Under the wait lock.
     fn next(&self, preference: Preference, wrote: bool) -> Option<(NodeId, Mode)> {
         let reader = list::first::<P>(&self.readers).map(|id| (id, Mode::Reader));
         let writer = list::first::<P>(&self.writers).map(|id| (id, Mode::Writer));
@@ -832,11 +834,11 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Makes those look again of whom `PARKED` speaks.
+    /// Makes the threads look again of which `PARKED` speaks.
     fn call(&self) -> Called<P> {
         self.renew();
         wait_lock::lock::<P>(&self.wait_lock);
-        // Acquire: partner of the release of whoever set it. What it published before is there.
+        // Acquire: partner of the release that set it. What it published before is there.
         self.word.fetch_and(!PARKED, Acquire);
         let sleeper = |word: &P::U32| NodeId::from_raw(word.load(Relaxed)).map(NodeId::get);
         let head = sleeper(&self.head).and_then(|node| self.rouse_head(node));
@@ -853,10 +855,10 @@ impl<P: Platform> RawRwLock<P> {
         let mut seen = self.word.load(Relaxed);
         loop {
             let left = seen - take + put;
-            // A reader that leaves others behind lets nobody in but one that upgrades.
+            // A reader that leaves others behind can let in only the upgrader.
             let lets_in = take != 1 || left & READERS <= u32::from(left & UPGRADING != 0);
             if seen & PARKED != 0 && lets_in {
-                // Those of before, if somebody fell asleep again in between.
+                // The earlier ones, if a thread fell asleep again in between.
                 core::mem::replace(&mut called, self.call()).wake();
                 seen = self.word.load(Relaxed);
                 continue;

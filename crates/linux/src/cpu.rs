@@ -4,9 +4,9 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::tls::words;
 
-/// Finds glibc's restartable-sequences area. Until it is called, [`tag`] knows nothing.
+/// Finds glibc's restartable-sequences area. Before it is called, [`tag`] returns 0.
 ///
-/// The first call enters the dynamic linker; better at start-up than under a lock.
+/// The first call enters the dynamic linker; make it at start-up rather than under a lock.
 pub fn init() {
     static LOOKED: AtomicBool = AtomicBool::new(false);
     if LOOKED.swap(true, Relaxed) {
@@ -28,7 +28,7 @@ pub fn init() {
     use_area(offset, size);
 }
 
-/// Takes these for glibc's constants. A size of 0 says that the area was not registered.
+/// Uses these as glibc's constants. A size of 0 says that the area was not registered.
 pub(crate) fn use_area(offset: isize, size: u32) {
     if size != 0 {
         words().rseq.store(offset, Relaxed);
@@ -69,7 +69,7 @@ mod tests {
         init();
         // SAFETY: takes no arguments.
         let cpu = |()| unsafe { libc::sched_getcpu() };
-        // A migration between the two reads is possible, a hundred in a row are not.
+        // A migration between the two reads is possible; a hundred in a row are not.
         assert!((0..100).any(|_| tag() as i32 == cpu(()) + 1) || tag() == 0);
     }
 

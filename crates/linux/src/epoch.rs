@@ -1,10 +1,9 @@
 //! A number that a forked child does not share with its parent.
 //!
-//! It lies in a page that the kernel wipes in a child (`MADV_WIPEONFORK`, Linux 4.14), whatever way it was
-//! forked: zero there means that this process has not chosen its number yet. Where the kernel refuses,
-//! [`forked`] has to be called in the child, as the C library's `fork` has it done. (Asking for the process's
-//! number each time would not do: a child of
-//! `vfork`, which has another, uses its parent's memory.)
+//! It lies in a page that the kernel wipes in a child (`MADV_WIPEONFORK`, Linux 4.14), however it was forked:
+//! zero there means that this process has not chosen its number yet. Where the kernel refuses, [`forked`] has
+//! to be called in the child; the C library's `fork` does that. (The process's number would not do: a child
+//! of `vfork` has another, and uses its parent's memory.)
 
 use core::ptr;
 use core::sync::atomic::{
@@ -15,7 +14,7 @@ use core::sync::atomic::{
 static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// Whether the kernel does not wipe it.
 static KEPT: AtomicBool = AtomicBool::new(false);
-/// Where no page is to be had.
+/// Used if no page can be mapped.
 static STAND_IN: AtomicU32 = AtomicU32::new(0);
 /// The last number chosen by this process or an ancestor, plus one.
 static LAST: AtomicU32 = AtomicU32::new(0);
@@ -37,7 +36,7 @@ pub fn current() -> u32 {
     choose()
 }
 
-/// Tells the process that it is a new one. Call it in a forked child.
+/// Starts a new epoch. Call it in a forked child.
 pub(crate) fn forked() {
     let word = WORD.load(Acquire);
     if KEPT.load(Relaxed) && !word.is_null() {
@@ -103,7 +102,7 @@ fn word() -> &'static AtomicU32 {
         Ok(_) => unsafe { &*fresh },
         Err(first) => {
             if !ptr::eq(fresh, &raw const STAND_IN) {
-                // SAFETY: our own page, which nobody else has seen.
+                // SAFETY: our own page, which no other thread has seen.
                 unsafe { libc::munmap(fresh.cast(), size) };
             }
             // SAFETY: as in `current`.

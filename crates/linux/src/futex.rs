@@ -24,7 +24,7 @@ fn timespec(deadline: &Deadline) -> libc::timespec {
     libc::timespec { tv_sec: deadline.seconds, tv_nsec: i64::from(deadline.nanoseconds) }
 }
 
-/// So many nanoseconds from now, on the monotonic clock.
+/// That many nanoseconds from now, on the monotonic clock.
 pub fn in_nanoseconds(nanoseconds: u64) -> libc::timespec {
     in_nanoseconds_of(libc::CLOCK_MONOTONIC, nanoseconds)
 }
@@ -54,7 +54,7 @@ pub(crate) fn wait(word: &U32, expected: u32, until: Until<'_>) -> Waited {
             };
         }
     };
-    // The kernel calls a negative time invalid; it is merely long ago.
+    // The kernel calls a negative time invalid; it means long ago.
     if deadline.is_some_and(|deadline| deadline.seconds < 0) {
         return Waited::TimedOut;
     }
@@ -105,8 +105,8 @@ fn wait_until(
 }
 
 pub(crate) fn wake(word: *const U32, count: u32) {
-    // An address that is no longer mapped, or holds something else by now, wakes nobody or somebody for no
-    // reason; neither does harm, so the result does not matter.
+    // An address that is no longer mapped, or holds something else by now, wakes no thread, or one for no
+    // reason. Neither does harm, so the result does not matter.
     let count = count.min(i32::MAX as u32);
     let _ = keeping_errno(|| {
         // SAFETY: a private futex's wake-up uses the address as a name and does not access it.

@@ -1,5 +1,5 @@
 //! Poundlock's [`Platform`](poundlock_core::Platform) on Linux threads: futexes, a registry of threads, and
-//! the CPU that a thread runs on as evidence of who does not run.
+//! the CPU that a thread runs on, as evidence that another does not run.
 //!
 //! ```
 //! use poundlock_core::adaptive::{AnyNegative, RawAdaptive};
@@ -31,7 +31,7 @@ pub mod statistics;
 pub mod time;
 pub mod tls;
 
-/// What `poundlock-semarray` is built from as well; it takes the marks of [`registry`], too. For nobody else.
+/// For `poundlock-semarray` only, which also uses the marks of [`registry`].
 #[doc(hidden)]
 pub mod parts {
     pub use crate::atomic::U32;
@@ -45,19 +45,19 @@ pub mod parts {
 pub use platform::Linux;
 pub use priority::scheduling_changed;
 
-/// Finds out about the machine: the restartable-sequences area, the cost of spinning. Otherwise the first
-/// thread that has to wait does. Calling it again is harmless.
+/// Examines the machine: the restartable-sequences area, the cost of spinning. Otherwise the first thread
+/// that has to wait does. Calling it again is harmless.
 pub fn init() {
     cpu::init();
     let _ = budget::fresh();
     let _ = <Linux as poundlock_core::Platform>::epoch();
 }
 
-/// As [`init`], with the values of glibc's `__rseq_offset` and `__rseq_size`, for those who know them:
+/// As [`init`], with the values of glibc's `__rseq_offset` and `__rseq_size`, for programs that know them:
 /// without a dynamic linker [`init`] finds neither.
 ///
 /// # Safety
-/// They are.
+/// The values are glibc's.
 pub unsafe fn init_with_rseq(offset: isize, size: u32) {
     cpu::use_area(offset, size);
     init();

@@ -4,8 +4,8 @@ use core::ptr;
 
 use crate::futex::keeping_errno;
 
-/// Maps so many bytes; `None` if the kernel refuses. With `wiped`, a forked child finds zero bytes there
-/// again, or else there is no mapping. Async-signal-safe.
+/// Maps that many bytes; `None` if the kernel refuses. With `wiped`, a forked child finds zero bytes there
+/// again; if the kernel cannot do that, it is `None` too. Async-signal-safe.
 pub fn map<T>(bytes: usize, wiped: bool) -> Option<*mut T> {
     let address = keeping_errno(|| {
         // SAFETY: a new private mapping, at an address of the kernel's choice.
@@ -33,10 +33,10 @@ pub fn map<T>(bytes: usize, wiped: bool) -> Option<*mut T> {
     address.ok().map(|address| ptr::with_exposed_provenance_mut(address as usize))
 }
 
-/// Gives back what [`map`] gave, which nobody else has seen.
+/// Gives back what [`map`] gave, which no other thread has seen.
 ///
 /// # Safety
-/// The mapping is of so many bytes, and not used any more.
+/// The mapping is of that many bytes, and not used any more.
 pub unsafe fn unmap<T>(memory: *mut T, bytes: usize) {
     // SAFETY: the caller's.
     unsafe { libc::munmap(memory.cast(), bytes) };

@@ -1,26 +1,26 @@
 //! The threads that have used a slow path, each with a compact index and a record that is never unmapped.
 //!
-//! A thread registers when it first needs a record or an identity, and says nothing when it ends: locks must
-//! work in the last destructor of a dying thread. Records of dead threads are found when the registry would
-//! otherwise grow, by asking the kernel for their thread ids, and recycled. So indices stay below twice the
-//! number of threads that were alive at one time (and 64), and a registration costs an amortised handful of
-//! system calls.
+//! A thread registers when it first needs a record or an identity. It does not sign off when it ends: locks
+//! must work in the last destructor of a dying thread. Records of dead threads are found when the registry
+//! would otherwise grow, by asking the kernel for their thread ids, and recycled. So indices stay below twice
+//! the number of threads that were alive at one time (and 64), and a registration costs an amortised handful
+//! of system calls.
 //!
 //! An **identity** is `generation << 22 | index + 1`, without its highest bit. The index is unique among
 //! living threads; the generation, counted up when a record is recycled, tells a thread from the dead ones
-//! before it, so that a recursive mutex that a thread left locked does not pass for the next thread's.
+//! before it, so that a recursive mutex which a dead thread left locked is not taken for the next thread's.
 //!
 //! # Without memory
 //!
-//! The first records are part of the program. A thread for which there is none, because indices have run out
-//! or nothing can be mapped, still has an identity: the kernel's id of the thread, with the highest bit set
-//! and some bits of the epoch, since a forked child's thread keeps its identity but not its id. It waits
-//! without a record, by trying now and then, and each time asks for one again.
+//! The first records are part of the program. A thread without one, because indices have run out or nothing
+//! can be mapped, still has an identity: the kernel's id of the thread, with the highest bit set and some
+//! bits of the epoch, since a forked child's thread keeps its identity but not its id. It waits without a
+//! record, by trying now and then, and each time asks for one again.
 //!
 //! # Signals
 //!
-//! Everything here is lock-free, because a signal handler may register the thread that it interrupted in the
-//! middle of registering. Whoever comes first has registered the thread, and the other gives its record back.
+//! All of this is lock-free, because a signal handler may register the thread that it interrupted in the
+//! middle of registering. The first of the two registers the thread, and the other gives its record back.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -57,12 +57,12 @@ struct Entry {
     epoch: AtomicU32,
     /// The next free entry's index plus one.
     next_free: AtomicU32,
-    /// What the thread uses that somebody else may want to give back: see `poundlock-semarray`. Written by
+    /// What the thread uses that another thread may want to give back: see `poundlock-semarray`. Written by
     /// the thread only.
     marks: [AtomicUsize; MARKS],
 }
 
-/// How deep in nested signal handlers a thread can still say what it uses.
+/// How deep in nested signal handlers a thread can still note what it uses.
 pub const MARKS: usize = 4;
 
 /// Arrays of entries, made when first needed and then kept. Zero bytes are free entries.
@@ -92,7 +92,7 @@ pub fn known_identity() -> u32 {
     tls::identity()
 }
 
-/// Gives the calling thread a record, if one is to be had, so that [`cancel`] finds it.
+/// Gives the calling thread a record, if there is one, so that [`cancel`] finds it.
 pub fn register() {
     let _ = place();
 }
@@ -136,7 +136,7 @@ pub fn is_marked(value: usize) -> bool {
         .any(|entry| entry.marks.iter().any(|mark| mark.load(Acquire) == value))
 }
 
-/// Clears the marks of all threads but the calling one. In a forked child, where those do not exist.
+/// Clears the marks of all threads but the calling one. For a forked child, in which those do not exist.
 pub fn clear_other_marks() {
     let own = tls::place().checked_sub(1);
     for index in 0..HIGH.load(Relaxed).min(INDICES) {
@@ -147,7 +147,7 @@ pub fn clear_other_marks() {
     }
 }
 
-/// The C library calls what it finds in this section when the program starts, or the module is loaded.
+/// The C library calls the functions in this section when the program starts, or the module is loaded.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = follow_forks;
@@ -162,10 +162,10 @@ extern "C" fn follow_forks() {
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 
-/// Tells the registry that the process is a forked child, whose only thread is the caller: everybody else's
-/// record is free. A child of `fork` need not be told. In one that was made in another way the parent's
-/// records are never recycled without it; and where the kernel does not wipe pages (Linux before 4.14, or a
-/// filter that refuses `madvise`), that child's locks may wait for threads of the parent's.
+/// Tells the registry that the process is a forked child, whose only thread is the caller: all other records
+/// are free. Not needed after `fork`. In a child that was made in another way the parent's records are never
+/// recycled without it. Where the kernel does not wipe pages (Linux before 4.14, or a filter that refuses
+/// `madvise`), that child's locks may wait for threads of the parent.
 pub fn forked() {
     epoch::forked();
     let epoch = epoch::current();
@@ -226,12 +226,12 @@ impl Entry {
     fn adopt(&self, epoch: u32) {
         let holders = self.holder.load(Relaxed) >> 32;
         self.holder.store(holders << 32 | u64::from(thread_id()), Relaxed);
-        // Release: whoever sees the epoch sees the thread, or fails to release the entry.
+        // Release: a thread that sees the epoch sees the holder, or fails to release the entry.
         self.epoch.store(epoch, Release);
     }
 
-    /// The entry is nobody's any more, unless it is free, or another thread's than the one that was seen to
-    /// hold it, which may have the same id. The caller has it then.
+    /// Takes the entry from the thread that was seen to hold it, unless it is free by now, or another
+    /// thread's, which may have the same id. The caller has it then.
     fn release(&self, seen: u64) -> bool {
         let free = seen >> 32 << 32;
         seen != free && self.holder.compare_exchange(seen, free, AcqRel, Relaxed).is_ok()
@@ -266,7 +266,7 @@ fn enlist() -> Option<u32> {
 fn identify() -> u32 {
     let identity = match place() {
         Some(index) => {
-            // The same for as long as the thread has the entry, and so the same whoever asks.
+            // The same for as long as the thread has the entry, and so the same for every asker.
             let holders = (entry(index).holder.load(Relaxed) >> 32) as u32;
             (holders << INDEX_BITS) & !KERNELS | (index + 1)
         }
@@ -303,8 +303,8 @@ fn allocate() -> Option<u32> {
     }
 }
 
-/// The registry cannot grow: the entry of somebody who has ended, if there is one. It is asked for in each
-/// wait of a thread without a record, so looks are limited.
+/// The registry cannot grow: finds the entry of a thread that has ended, if there is one. Each wait of a
+/// thread without a record calls this, so looks are limited.
 #[cold]
 fn last_resort() -> Option<u32> {
     const NANOSECONDS: u64 = 10_000_000;
@@ -345,7 +345,7 @@ fn reap(alive: impl Fn(libc::pid_t, u32) -> bool) -> u32 {
 }
 
 fn alive(process: libc::pid_t, thread: u32) -> bool {
-    // SAFETY: signal 0 is sent to nobody; the call only checks.
+    // SAFETY: signal 0 only checks; nothing is sent.
     keeping_errno(|| unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) }) != Err(libc::ESRCH)
 }
 
@@ -366,7 +366,7 @@ fn provide(chunk: u32) -> bool {
         if first { Some(FIRST.as_ptr().cast::<Entry>().cast_mut()) } else { memory::map(size, false) };
     let Some(fresh) = fresh else { return false };
     if slot.compare_exchange(ptr::null_mut(), fresh, Release, Relaxed).is_err() && !first {
-        // SAFETY: our own mapping, which nobody else has seen.
+        // SAFETY: our own mapping, which no other thread has seen.
         unsafe { memory::unmap(fresh, size) };
     }
     true
@@ -430,8 +430,8 @@ mod tests {
         assert!(HIGH.load(Relaxed) <= 256, "{} indices in use", HIGH.load(Relaxed));
     }
 
-    /// The kernel gives a thread's id to another one, which may have come by the entry while somebody was
-    /// looking whether the first is alive.
+    /// The kernel gives a thread's id to another one, which may have got the entry while a thread was looking
+    /// whether the first is alive.
     #[test]
     fn a_late_look_does_not_free_the_entry_of_another_thread_with_the_same_id() {
         let (tell, told) = mpsc::channel();
@@ -440,7 +440,7 @@ mod tests {
             tell.send(thread_id()).unwrap();
             let _ = ends.recv();
         });
-        // Of a thread that lives and has no entry, so that nobody else's look finds this one dead.
+        // Of a thread that lives and has no entry, so that no other look finds this one dead.
         let id = told.recv().unwrap();
         let index = allocate().unwrap();
         let entry = entry(index);
@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(entry.holder.load(Relaxed), second);
         drop(end);
         thread.join().unwrap();
-        // Unless somebody has looked since then.
+        // Unless another thread has looked since then.
         if entry.release(second) {
             push(index);
         }

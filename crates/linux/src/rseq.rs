@@ -1,18 +1,18 @@
 //! Releasing a lock by a plain store, with restartable sequences.
 //!
-//! "If nobody may sleep here, store 0" has to be one step with respect to a thread that is about to sleep, or
-//! the sleeper could announce itself between the look and the store and never be woken. A restartable
-//! sequence makes it one: the kernel sends a thread that was interrupted in the middle (preempted, migrated,
-//! or signalled) back to its beginning, and `membarrier` (`PRIVATE_EXPEDITED_RSEQ`, Linux 5.10) does that to
-//! every thread of the process at once. So after [`fence`] every look at the wait lock has been followed by
-//! its store or is made again. The store costs a nanosecond where a locked instruction costs five; the system
-//! call is made once in the life of a lock, when a thread first sleeps in it.
+//! "If no thread may sleep here, store 0" has to be one step with respect to a thread that is about to sleep.
+//! Otherwise the sleeper could announce itself between the look and the store, and never be woken. A
+//! restartable sequence makes it one: the kernel sends a thread that was interrupted in the middle
+//! (preempted, migrated, or signalled) back to its beginning, and `membarrier` (`PRIVATE_EXPEDITED_RSEQ`,
+//! Linux 5.10) does that to every thread of the process at once. So after [`fence`] every look at the wait
+//! lock has been followed by its store or is made again. The store costs a nanosecond, a locked instruction
+//! five; the system call is made once in the life of a lock, when a thread first sleeps in it.
 //!
 //! It needs glibc 2.35, which registers the area in which a thread names its sequence. Where it, the system
 //! call, or the architecture is missing, [`release`] returns false and nothing is lost but time.
 //!
 //! A program that later forbids itself the system call gets an error from it here, and sleeps with a time
-//! limit from then on ([`crate::futex`]); one that is killed by its own filter for it is beyond help.
+//! limit from then on ([`crate::futex`]); a program whose own filter kills it for the call is beyond help.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -46,8 +46,8 @@ pub(crate) fn init() {
 /// See [`Platform::fence`](poundlock_core::Platform::fence).
 pub(crate) fn fence() {
     // The caller's announcement, a sequentially consistent read-modify-write, comes before this load. If it
-    // reads 0, whoever reads the offset comes later, and so does that thread's look at the wait lock, which
-    // the announcement has changed.
+    // reads 0, a thread that reads the offset comes later, and so does its look at the wait lock, which the
+    // announcement has changed.
     if words().release.load(SeqCst) == 0 {
         return;
     }

@@ -9,13 +9,13 @@ use poundlock_core::platform::{Clock, Deadline};
 
 use crate::futex;
 
-/// So long from now, as far as clocks reach. Async-signal-safe.
+/// That long from now, within the clock's range. Async-signal-safe.
 pub fn after(timeout: Duration) -> Deadline {
     let then = futex::in_nanoseconds(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
     Deadline { clock: Clock::Monotonic, seconds: then.tv_sec, nanoseconds: then.tv_nsec as u32 }
 }
 
-/// How long it is until then; nothing if that has passed.
+/// How long it is until then; zero if that has passed.
 pub fn left(deadline: &Deadline) -> timespec {
     let now = futex::now(id(deadline.clock));
     let borrowed = i64::from(i64::from(deadline.nanoseconds) < now.tv_nsec);
@@ -29,9 +29,9 @@ pub type ReadClock = unsafe extern "C" fn(clockid_t, *mut timespec) -> c_int;
 
 static READER: AtomicPtr<()> = AtomicPtr::new(libc::clock_gettime as *mut ());
 
-/// Has this function read the clocks from now on, instead of whatever the name `clock_gettime` leads to. A
-/// library may show the program times of its own under that name (libfaketime does); the kernel, which ends
-/// our waits, knows none of them. Async-signal-safe if the function is.
+/// Reads the clocks by this function from now on, instead of the one named `clock_gettime`. A library may
+/// show the program times of its own under that name (libfaketime does); the kernel, which ends our waits,
+/// does not know them. Async-signal-safe if the function is.
 ///
 /// # Safety
 /// The function does what C's does, and stays loaded.
@@ -39,7 +39,7 @@ pub unsafe fn read_clocks_by(function: ReadClock) {
     READER.store(function as *mut (), Relaxed);
 }
 
-/// What reads the clocks. Relaxed: either function is good for any thread at any time.
+/// The function that reads the clocks. Relaxed: any thread may use either function at any time.
 #[inline]
 pub(crate) fn reader() -> ReadClock {
     // SAFETY: the address of a function of this type, by the initial value and by `read_clocks_by`.

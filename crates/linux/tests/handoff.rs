@@ -79,7 +79,8 @@ fn a_broadcast_to_a_hundred_wakes_one_an_unlock() {
             })
         })
         .collect();
-    // Whoever has counted itself has released the mutex, once we have it, and so is in the condition variable's list.
+    // Whoever has counted itself has released the mutex, once we have it, and so is in the condition
+    // variable's list.
     until("all wait", || WAITING.load(Relaxed) == WAITERS);
     MUTEX.lock::<NoSpin>();
     let before = HAND_OVERS.get();

@@ -23,8 +23,8 @@ pub(crate) struct Shim {
 pub(crate) enum Library {
     /// Nothing.
     None,
-    /// This library. From its archive if there is one, for then it is not missed at run time, together with other archives
-    /// beside it whose names begin alike, which it may refer to.
+    /// This library. From its archive if there is one, for then it is not missed at run time, together with
+    /// other archives beside it whose names begin alike, which it may refer to.
     Archive { name: &'static str, siblings: &'static str },
     /// This library, which exists only as a shared object.
     Shared { name: &'static str },
@@ -101,8 +101,8 @@ impl Compilers {
                 .arg("-o")
                 .arg(&object)
                 .arg(sources.join(shim.source));
-            // Nothing of ours or theirs is visible but the entrance; nothing is looked up during a call; and what the
-            // shim lacks is found out now.
+            // Nothing of ours or theirs is visible but the entrance; nothing is looked up during a call; and
+            // what the shim lacks is found out now.
             command.args(["-Wl,--exclude-libs,ALL", "-Wl,-z,now", "-Wl,--gc-sections", "-Wl,--no-undefined"]);
             command.args(&way.arguments).arg("-pthread");
             let output = run(&mut command, cpp)?;
@@ -230,7 +230,8 @@ fn first_error(output: &Output) -> String {
         .to_owned()
 }
 
-/// Whether code was compiled without `NDEBUG`, and checks itself all the time: what is compiled here does not.
+/// Whether code was compiled without `NDEBUG`, and checks itself all the time: what is compiled here does
+/// not.
 fn asserts(file: &Path) -> bool {
     let text = b"__assert_fail\0";
     let bytes = std::fs::read(file).unwrap_or_default();

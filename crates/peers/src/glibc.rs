@@ -1,4 +1,5 @@
-//! The C library's locks, from the C library itself: what is preloaded may stand in for them elsewhere in the program.
+//! The C library's locks, from the C library itself: what is preloaded may stand in for them elsewhere in the
+//! program.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -26,7 +27,8 @@ const PTHREAD_RWLOCK_PREFER_READER_NP: c_int = 0;
 /// Writers go first, and no thread reads twice.
 const PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP: c_int = 2;
 
-/// A function of the C library. Calling it is a load and a jump, as through the linkage table of a program in C.
+/// A function of the C library. Calling it is a load and a jump, as through the linkage table of a program in
+/// C.
 struct Function {
     name: &'static CStr,
     /// Null until it is looked up.
@@ -106,8 +108,8 @@ fn look_up() -> Result<String, String> {
 
 unsafe extern "C" fn init_mutex<const KIND: c_int>(lock: *mut c_void) {
     let mut attributes = MaybeUninit::<pthread_mutexattr_t>::uninit();
-    // SAFETY: the caller brings memory for a mutex; the attributes are initialised before they are used. None of the calls
-    // has a reason to fail: the kind is one of glibc's.
+    // SAFETY: the caller brings memory for a mutex; the attributes are initialised before they are used. None
+    // of the calls has a reason to fail: the kind is one of glibc's.
     unsafe {
         libc::pthread_mutexattr_init(attributes.as_mut_ptr());
         libc::pthread_mutexattr_settype(attributes.as_mut_ptr(), KIND);

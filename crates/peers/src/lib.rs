@@ -17,28 +17,32 @@
 //!
 //! # The same rules for everybody
 //!
-//! A driver calls through the pointers of [`Calls`], so no lock is inlined into it, whichever language it is from. What
-//! lies behind a pointer is what a program in the lock's own language compiles to, once: a fast path that a library's
-//! header gives to its users is inlined into that function, and one that a library keeps to itself is a further jump, as
-//! it is for the library's users. [`EMPTY`] has functions that do nothing: what the pointers cost.
+//! A driver calls through the pointers of [`Calls`], so no lock is inlined into it, whichever language it is
+//! from. What lies behind a pointer is what a program in the lock's own language compiles to, once: a fast
+//! path that a library's header gives to its users is inlined into that function, and one that a library
+//! keeps to itself is a further jump, as it is for the library's users. [`EMPTY`] has functions that do
+//! nothing: what the pointers cost.
 //!
-//! Some locks want something from each thread that locks: a queue node, or a guard to keep until the unlock. It lies in
-//! the thread's node ([`Calls::node`]), as it would lie on its stack, and not in the lock, whose lines others look at.
+//! Some locks want something from each thread that locks: a queue node, or a guard to keep until the unlock.
+//! It lies in the thread's node ([`Calls::node`]), as it would lie on its stack, and not in the lock, whose
+//! lines others look at.
 //!
 //! # Where they come from
 //!
-//! The C library's locks are looked up in the C library itself, whatever is preloaded. Rust's are crates, each a feature
-//! of this one. Those in C and C++ are compiled by the build script, from a few lines each (`shims/`) and the package's
-//! headers, with `-O2 -DNDEBUG`; each is a shared object that is kept inside this library and loaded when it is first
-//! asked for. So this library depends on no package at run time, and one that is missing, then or when this was built,
-//! leaves out its own locks and nothing else: they are [`Absent`], and say what to install.
+//! The C library's locks are looked up in the C library itself, whatever is preloaded. Rust's are crates,
+//! each a feature of this one. Those in C and C++ are compiled by the build script, from a few lines each
+//! (`shims/`) and the package's headers, with `-O2 -DNDEBUG`; each is a shared object that is kept inside
+//! this library and loaded when it is first asked for. So this library depends on no package at run time, and
+//! one that is missing, then or when this was built, leaves out its own locks and nothing else: they are
+//! [`Absent`], and say what to install.
 //!
-//! A package that its distribution has built with assertions, as Debian has Abseil, checks more than one that its users build
-//! themselves as a release; [`Peer::origin`] says so. Another build is used if the compiler's variables `CPATH` and
-//! `LIBRARY_PATH` name it, and is put into the shared object if its archives are position-independent.
+//! A package that its distribution has built with assertions, as Debian has Abseil, checks more than one that
+//! its users build themselves as a release; [`Peer::origin`] says so. Another build is used if the compiler's
+//! variables `CPATH` and `LIBRARY_PATH` name it, and is put into the shared object if its archives are
+//! position-independent.
 //!
-//! The environment variable `POUNDLOCK_PEERS_WITHOUT` names shims to leave out, with commas between: `abseil,ck`. The
-//! build script heeds it as if the package were not there.
+//! The environment variable `POUNDLOCK_PEERS_WITHOUT` names shims to leave out, with commas between:
+//! `abseil,ck`. The build script heeds it as if the package were not there.
 
 mod empty;
 mod glibc;
@@ -63,9 +67,10 @@ pub const EMPTY: &str = "empty";
 /// Whoever calls them answers for these rules:
 ///
 /// * `init` comes first, `destroy` last, when nobody holds the lock or waits for it.
-/// * A node serves one acquisition at a time: the unlock is given the node of the lock, by the thread that locked. It may
-///   serve another lock of the same peer afterwards.
-/// * A node neither moves nor goes away while its thread is between a call of `lock` and the return of `unlock`.
+/// * A node serves one acquisition at a time: the unlock is given the node of the lock, by the thread that
+///   locked. It may serve another lock of the same peer afterwards.
+/// * A node neither moves nor goes away while its thread is between a call of `lock` and the return of
+///   `unlock`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
@@ -73,8 +78,8 @@ pub struct Calls {
     pub size: usize,
     /// Its alignment, a power of two.
     pub align: usize,
-    /// Bytes, 64-byte aligned and zeroed before they are first used, that each thread brings to lock and unlock; 0: none,
-    /// and any pointer will do.
+    /// Bytes, 64-byte aligned and zeroed before they are first used, that each thread brings to lock and
+    /// unlock; 0: none, and any pointer will do.
     pub node: usize,
     /// Makes an unlocked lock of zeroed memory of that size and alignment.
     pub init: unsafe extern "C" fn(lock: *mut c_void),
@@ -123,8 +128,8 @@ pub fn all() -> Vec<Result<Peer, Absent>> {
     entries().iter().map(Entry::peer).collect()
 }
 
-/// The lock of that name, or why it is not there; `None` if there is no such name. Knows some locks that stand in no list:
-/// textbook spinlocks and further forms of ours, which single benchmarks compare.
+/// The lock of that name, or why it is not there; `None` if there is no such name. Knows some locks that
+/// stand in no list: textbook spinlocks and further forms of ours, which single benchmarks compare.
 pub fn find(name: &str) -> Option<Result<Peer, Absent>> {
     entries().iter().chain(&ours::extras()).find(|entry| entry.name == name).map(Entry::peer)
 }

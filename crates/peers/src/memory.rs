@@ -44,7 +44,8 @@ pub struct Instance {
     destroy: unsafe extern "C" fn(*mut c_void),
 }
 
-// SAFETY: a lock is there to be used by any thread; what is done with the pointer is the caller's to answer for.
+// SAFETY: a lock is there to be used by any thread; what is done with the pointer is the caller's to answer
+// for.
 unsafe impl Send for Instance {}
 // SAFETY: as above.
 unsafe impl Sync for Instance {}
@@ -77,7 +78,8 @@ pub struct Node {
     memory: Option<Zeroed>,
 }
 
-// SAFETY: a node may be used by one thread after the other; what is done with the pointer is the caller's to answer for.
+// SAFETY: a node may be used by one thread after the other; what is done with the pointer is the caller's to
+// answer for.
 unsafe impl Send for Node {}
 
 impl Node {

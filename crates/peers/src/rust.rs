@@ -57,9 +57,9 @@ where
     rw::Calls { write: Calls { node, ..write }, read_lock: read.lock, read_unlock: read.unlock }
 }
 
-// A lock is borrowed for as long as the program runs, which is more than it lives. Nothing is done with the borrow after
-// the unlock, and what is kept of it until then lies in the node; the callers answer for the lock's life to that point
-// (see `Calls`).
+// A lock is borrowed for as long as the program runs, which is more than it lives. Nothing is done with the
+// borrow after the unlock, and what is kept of it until then lies in the node; the callers answer for the
+// lock's life to that point (see `Calls`).
 
 unsafe extern "C" fn init<L: Lock>(lock: *mut c_void) {
     // SAFETY: the caller brings memory of the lock's size and alignment.
@@ -70,7 +70,8 @@ unsafe extern "C" fn lock<L: Lock>(lock: *mut c_void, node: *mut c_void) {
     // SAFETY: the caller brings an initialised lock.
     let kept = unsafe { &*lock.cast::<L>() }.lock();
     if const { size_of::<L::Kept>() > 0 } {
-        // SAFETY: the caller brings a node of this size, 64-byte aligned, which holds nothing: it was zeroed, or read last.
+        // SAFETY: the caller brings a node of this size, 64-byte aligned, which holds nothing: it was zeroed,
+        // or read last.
         unsafe { node.cast::<L::Kept>().write(kept) };
     }
 }
@@ -81,8 +82,8 @@ unsafe extern "C" fn unlock<L: Lock>(lock: *mut c_void, node: *mut c_void) {
     } else {
         std::ptr::NonNull::dangling().as_ptr()
     };
-    // SAFETY: the caller holds the lock, and brings the node that `lock` wrote what it kept to; it is read once. Where that
-    // is nothing, any aligned address has it.
+    // SAFETY: the caller holds the lock, and brings the node that `lock` wrote what it kept to; it is read
+    // once. Where that is nothing, any aligned address has it.
     unsafe { (*lock.cast::<L>()).unlock(kept.read()) };
 }
 
@@ -91,9 +92,9 @@ unsafe extern "C" fn destroy<L: Lock>(lock: *mut c_void) {
     unsafe { lock.cast::<L>().drop_in_place() };
 }
 
-/// The standard library's. It can only be unlocked by its guard, which says whether its thread was panicking: it is kept
-/// in the thread's node, where a Rust program has it on its stack. That costs two stores and two loads of a line that is
-/// the thread's alone.
+/// The standard library's. It can only be unlocked by its guard, which says whether its thread was panicking:
+/// it is kept in the thread's node, where a Rust program has it on its stack. That costs two stores and two
+/// loads of a line that is the thread's alone.
 impl Lock for Mutex<()> {
     type Kept = MutexGuard<'static, ()>;
 
@@ -149,8 +150,8 @@ impl Lock for Reading<RwLock<()>> {
     }
 }
 
-/// The locks of a crate that also offers them without a guard, by `lock_api`, as they are used where locks are put into
-/// other types.
+/// The locks of a crate that also offers them without a guard, by `lock_api`, as they are used where locks
+/// are put into other types.
 #[cfg(any(feature = "parking_lot", feature = "usync"))]
 macro_rules! raw {
     ($from:ident) => {

@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use crate::{Absent, Entry, Peer, empty, glibc, ours, packages, rust};
 
-/// A readers-writer lock behind C functions. The rules are those of [`crate::Calls`], for whoever reads and whoever writes;
-/// nobody asks for a lock that it holds already.
+/// A readers-writer lock behind C functions. The rules are those of [`crate::Calls`], for whoever reads and
+/// whoever writes; nobody asks for a lock that it holds already.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Calls {
@@ -29,7 +29,8 @@ pub fn all() -> Vec<Result<Peer<Calls>, Absent>> {
     entries().iter().map(Entry::peer).collect()
 }
 
-/// The lock of that name, or why it is not there; `None` if there is no such name. Knows `mutex`, which stands in no list.
+/// The lock of that name, or why it is not there; `None` if there is no such name. Knows `mutex`, which
+/// stands in no list.
 pub fn find(name: &str) -> Option<Result<Peer<Calls>, Absent>> {
     entries().iter().chain(&ours::rw_extras()).find(|entry| entry.name == name).map(Entry::peer)
 }

@@ -48,7 +48,8 @@ unsafe impl Send for CTopology {}
 // SAFETY: as above.
 unsafe impl Sync for CTopology {}
 
-/// A shim, loaded when it is first asked for and never unloaded: threads may hold its locks, or end in its code.
+/// A shim, loaded when it is first asked for and never unloaded: threads may hold its locks, or end in its
+/// code.
 pub(crate) struct Shim {
     built: Built,
     loaded: OnceLock<Result<Loaded, String>>,
@@ -63,8 +64,8 @@ impl Shim {
     pub(crate) fn peer(&self, name: &CStr) -> Made<Calls> {
         let entrance = self.loaded()?.entrance;
         let mut calls = MaybeUninit::uninit();
-        // SAFETY: the function is a shim's. It reads the name and the topology, which lives as long as the program, and
-        // fills `calls` in if it returns 0.
+        // SAFETY: the function is a shim's. It reads the name and the topology, which lives as long as the
+        // program, and fills `calls` in if it returns 0.
         let rc = unsafe { entrance(name.as_ptr(), machine(), calls.as_mut_ptr()) };
         // SAFETY: as above.
         unsafe { self.filled(rc, calls, name) }
@@ -125,8 +126,8 @@ fn load(object: &[u8]) -> Result<Loaded, String> {
     let rw_entrance = unsafe { library.get::<RwEntrance>(c"poundlock_rw_peer".to_bytes_with_nul()) };
     let rw_entrance = rw_entrance.ok().map(|entrance| *entrance);
     std::mem::forget(library);
-    // The linker knows libraries by their paths. If this descriptor were closed, the next shim would get its number and with
-    // it its path, and be taken for the same library.
+    // The linker knows libraries by their paths. If this descriptor were closed, the next shim would get its
+    // number and with it its path, and be taken for the same library.
     std::mem::forget(file);
     Ok(Loaded { entrance, rw_entrance })
 }
@@ -249,8 +250,8 @@ mod tests {
         }
     }
 
-    /// On a machine with NUMA nodes the cohort lock has several locks, of which each thread takes one by its CPU. Here the
-    /// nodes change all the time under the threads' feet, which must not matter.
+    /// On a machine with NUMA nodes the cohort lock has several locks, of which each thread takes one by its
+    /// CPU. Here the nodes change all the time under the threads' feet, which must not matter.
     #[test]
     fn cohorts_of_many_nodes_exclude_each_other() {
         const NODES: u32 = 3;

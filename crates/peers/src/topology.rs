@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Which NUMA node each CPU belongs to. Nodes are counted from 0 and have CPUs, whatever the kernel calls them.
+/// Which NUMA node each CPU belongs to. Nodes are counted from 0 and have CPUs, whatever the kernel calls
+/// them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Topology {
     /// How many; at least 1.

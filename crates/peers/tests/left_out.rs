@@ -1,4 +1,5 @@
-//! What the build script makes of a package that is not there, or not as expected; and that the rest does not mind.
+//! What the build script makes of a package that is not there, or not as expected; and that the rest does not
+//! mind.
 
 #[path = "../build/make.rs"]
 mod make;

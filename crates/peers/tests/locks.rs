@@ -19,8 +19,8 @@ use poundlock_names::Named;
 use poundlock_peers::{Absent, Calls, EMPTY, Instance, Node, Peer, rw};
 use poundlock_testing::{LIMIT, asleep};
 
-/// Runs `body`, and ends the whole process with what it was about if it does not come to an end. A thread that waits for a
-/// lock cannot be stopped in any other way.
+/// Runs `body`, and ends the whole process with what it was about if it does not come to an end. A thread
+/// that waits for a lock cannot be stopped in any other way.
 fn limited<T: Send + 'static>(what: &str, body: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = mpsc::channel();
     let runner = thread::spawn(move || {
@@ -105,8 +105,9 @@ impl Guarded {
 
     /// Whether both counts are equal, and stay as they are, under the lock as a reader has it.
     fn look(&self, calls: &Calls, node: &Node, linger: u32) -> bool {
-        // SAFETY: lock and node are made for these functions and live; the thread unlocks what it locked. Nobody writes the
-        // counts meanwhile, if the lock excludes; the reads are volatile, so that the compiler leaves them in their order.
+        // SAFETY: lock and node are made for these functions and live; the thread unlocks what it locked.
+        // Nobody writes the counts meanwhile, if the lock excludes; the reads are volatile, so that the
+        // compiler leaves them in their order.
         unsafe {
             (calls.lock)(self.lock.as_ptr(), node.as_ptr());
             let counts = self.counts.get().cast::<u64>();
@@ -123,8 +124,9 @@ impl Guarded {
 
     /// Adds one to both counts, under the lock; false if they were not equal then.
     fn add(&self, calls: &Calls, node: &Node, linger: u32) -> bool {
-        // SAFETY: lock and node are made for these functions and live; the thread unlocks what it locked. The counts are
-        // this thread's between the two, and volatile, so that the compiler leaves all accesses in their order.
+        // SAFETY: lock and node are made for these functions and live; the thread unlocks what it locked. The
+        // counts are this thread's between the two, and volatile, so that the compiler leaves all accesses in
+        // their order.
         unsafe {
             (calls.lock)(self.lock.as_ptr(), node.as_ptr());
             let counts = self.counts.get().cast::<u64>();
@@ -150,7 +152,8 @@ fn contend(calls: Calls, threads: u32, rounds: u32) -> (bool, [u64; 2]) {
     share(rw::Calls { write: calls, read_lock: calls.lock, read_unlock: calls.unlock }, threads, rounds, 1)
 }
 
-/// The same where only one turn in `writes` adds, and the others look; whether anybody saw what he should not, and the counts.
+/// The same where only one turn in `writes` adds, and the others look; whether anybody saw what he should
+/// not, and the counts.
 fn share(calls: rw::Calls, threads: u32, rounds: u32, writes: u32) -> (bool, [u64; 2]) {
     let (calls, reads) = (calls.write, calls.read());
     let guarded = Arc::new(Guarded::new(&calls));
@@ -169,7 +172,8 @@ fn share(calls: rw::Calls, threads: u32, rounds: u32, writes: u32) -> (bool, [u6
                     thread::yield_now();
                 }
                 (0..rounds).fold(true, |equal, round| {
-                    // Now and then long enough for the others to come and wait, and to be preempted themselves.
+                    // Now and then long enough for the others to come and wait, and to be preempted
+                    // themselves.
                     let linger = if round % 64 == 0 { 2_000 } else { 10 };
                     turn(round, linger) && equal
                 })
@@ -250,8 +254,8 @@ fn nobody_writes_beside_the_lock_or_the_node() {
     const MARK: u8 = 0xa5;
     const MARGIN: usize = 256;
 
-    /// Memory of a size and alignment, between margins full of marks. At an odd multiple of the alignment, so that a lock
-    /// that counts on more than it asks for finds out.
+    /// Memory of a size and alignment, between margins full of marks. At an odd multiple of the alignment, so
+    /// that a lock that counts on more than it asks for finds out.
     struct Fenced {
         bytes: Vec<u8>,
         start: usize,
@@ -306,7 +310,8 @@ fn nobody_writes_beside_the_lock_or_the_node() {
 fn every_lock_excludes() {
     for peer in locks() {
         let (name, calls) = (peer.name, peer.calls);
-        // Locks that only spin, in order, pass at the pace of time slices where there are more threads than CPUs.
+        // Locks that only spin, in order, pass at the pace of time slices where there are more threads than
+        // CPUs.
         let cpus = thread::available_parallelism().map_or(1, usize::from) as u32;
         for threads in [2, 3, 4] {
             let rounds = if peer.spins && threads > cpus { 300 } else { 20_000 };
@@ -370,8 +375,8 @@ fn what_does_not_exclude_is_found_out() {
     }
 }
 
-/// One node serves many locks of a peer, one after the other and nested in no way, as in a hash table of locks; and locks
-/// come and go while the nodes stay.
+/// One node serves many locks of a peer, one after the other and nested in no way, as in a hash table of
+/// locks; and locks come and go while the nodes stay.
 #[test]
 fn a_node_serves_one_lock_after_the_other() {
     const LOCKS: usize = 7;
@@ -412,7 +417,8 @@ struct Lent<'a>(&'a Node);
 // SAFETY: one thread has it at a time.
 unsafe impl Send for Lent<'_> {}
 
-/// A lock is free once it is unlocked, for whoever comes, also for threads that end and for nodes that are new.
+/// A lock is free once it is unlocked, for whoever comes, also for threads that end and for nodes that are
+/// new.
 #[test]
 fn a_lock_survives_the_threads_and_nodes_that_used_it() {
     for peer in locks() {

@@ -1,7 +1,9 @@
-//! A bounded queue between threads: `cargo run --release -p poundlock --example bounded_queue [PRODUCERS] [CONSUMERS] [ITEMS] [ROOM]`
+//! A bounded queue between threads: `cargo run --release -p poundlock --example bounded_queue [PRODUCERS]
+//! [CONSUMERS] [ITEMS] [ROOM]`
 //!
-//! A [`Mutex`] and two [`Condvar`]s, one for each thing that somebody may wait for. Those who are notified are moved to the mutex and
-//! not woken before they can have it, so it costs nothing to notify with the mutex held.
+//! A [`Mutex`] and two [`Condvar`]s, one for each thing that somebody may wait for. Those who are notified
+//! are moved to the mutex and not woken before they can have it, so it costs nothing to notify with the mutex
+//! held.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -3,9 +3,10 @@
 //!     job_limiter FILE SLOTS[,MEMORY] [--needs MEMORY] -- COMMAND ARGUMENTS
 //!     job_limiter FILE --remove
 //!
-//! At most SLOTS of those that name the same FILE run their commands at a time, and these need no more than MEMORY units (gigabytes, say)
-//! together; the others wait. A job takes its slot and its memory at once or not at all, so two jobs never wait for what the other
-//! has. However a job ends, by `kill -9` too, what it held comes back.
+//! At most SLOTS of those that name the same FILE run their commands at a time, and these need no more than
+//! MEMORY units (gigabytes, say) together; the others wait. A job takes its slot and its memory at once or
+//! not at all, so two jobs never wait for what the other has. However a job ends, by `kill -9` too, what it
+//! held comes back.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};

@@ -1,8 +1,10 @@
-//! A cache in shards, for many threads: `cargo run --release -p poundlock --example sharded_cache [THREADS] [LOOK-UPS]`
+//! A cache in shards, for many threads: `cargo run --release -p poundlock --example sharded_cache [THREADS]
+//! [LOOK-UPS]`
 //!
-//! Each shard is a map under a [`RwLock`]: look-ups share it, and only what is not there yet is worth a writer. Whoever misses takes the
-//! upgradable read, so that of several threads that miss the same key one computes it and the others find it. Counters that every
-//! look-up touches are under a [`SpinLock`] a shard: 4 bytes, and a section of one addition.
+//! Each shard is a map under a [`RwLock`]: look-ups share it, and only what is not there yet is worth a
+//! writer. Whoever misses takes the upgradable read, so that of several threads that miss the same key one
+//! computes it and the others find it. Counters that every look-up touches are under a [`SpinLock`] a shard:
+//! 4 bytes, and a section of one addition.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};

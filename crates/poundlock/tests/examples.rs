@@ -63,7 +63,8 @@ impl Drop for Limit {
 fn the_job_limiter_keeps_to_its_limit_and_survives_kills() {
     let limit = Limit::new();
     let notes = limit.directory.path().join("notes");
-    // Each note is one write of a few bytes to a file opened for appending. A job that is killed has noted its end.
+    // Each note is one write of a few bytes to a file opened for appending. A job that is killed has noted
+    // its end.
     let script = format!("echo + >>{0}; echo - >>{0}; [ $1 = 0 ] || kill -9 $$", notes.display());
     let jobs: Vec<_> = (0..40)
         .map(|job: u32| {

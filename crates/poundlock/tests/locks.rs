@@ -23,7 +23,8 @@ fn threads() -> u32 {
 
 /// Runs `act` in a forked child, which must say that all is well by returning.
 fn in_child(act: impl FnOnce()) {
-    // SAFETY: the child has one thread and ends at once; it uses locks of ours, and no memory that others may hold a lock of.
+    // SAFETY: the child has one thread and ends at once; it uses locks of ours, and no memory that others may
+    // hold a lock of.
     unsafe {
         let child = libc::fork();
         assert!(child >= 0);

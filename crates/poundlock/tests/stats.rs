@@ -16,7 +16,8 @@ static CHANGED: Condvar = Condvar::new();
 /// Set in the measured program.
 const MEASURED: &str = "POUNDLOCK_TEST_MEASURED";
 
-/// Returns when the thread `waiter` sleeps, seen twice in a row: a sleep on the way to the lock is not taken for the wait.
+/// Returns when the thread `waiter` sleeps, seen twice in a row: a sleep on the way to the lock is not taken
+/// for the wait.
 fn await_sleep(waiter: &AtomicI32) {
     let mut seen = 0;
     while seen < 2 {

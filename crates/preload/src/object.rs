@@ -37,8 +37,8 @@ pub(crate) struct Mutex {
     pub(crate) waiters: AtomicU32,
     /// glibc's kind: type, flags, all ones once destroyed.
     kind: AtomicU32,
-    /// The lock, if it is the adaptive one. Otherwise ([`mode::sort`]) the same bytes are a [`RawPoundlock`] or
-    /// a [`RawHandoff`].
+    /// The lock, if it is the adaptive one. Otherwise ([`mode::sort`]) the same bytes are a [`RawPoundlock`]
+    /// or a [`RawHandoff`].
     pub(crate) raw: RawAdaptive<Linux>,
 }
 

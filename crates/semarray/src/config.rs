@@ -1,4 +1,4 @@
-//! What the environment says about semaphore arrays, read once: `POUNDLOCK_SEMAPHORES` and
+//! The environment's settings for semaphore arrays, read once: `POUNDLOCK_SEMAPHORES` and
 //! `POUNDLOCK_IPC_DIR`; and the kernel's limits.
 
 use core::ffi::{CStr, c_char};
@@ -15,7 +15,7 @@ use crate::system;
 /// Which arrays are ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// Those that no other user can open.
+    /// Arrays that no other user can open.
     #[default]
     Ours,
     /// All.
@@ -46,8 +46,8 @@ pub struct Choice {
     pub scheme: Scheme,
 }
 
-/// Reads a choice as people write it: `ours`, `all` or `kernel`, and then perhaps a comma and a scheme.
-/// `None` if it is none. A choice without a scheme has the default one.
+/// Reads a choice as users write it: `ours`, `all` or `kernel`, then perhaps a comma and a scheme. `None` if
+/// it is invalid. A choice without a scheme has the default one.
 ///
 /// ```
 /// use poundlock_core::semarray::Scheme;
@@ -78,7 +78,7 @@ pub fn choice() -> Choice {
     }
     let said = environment(c"POUNDLOCK_SEMAPHORES");
     let choice = said.and_then(|text| text.to_str().ok()).and_then(choose).unwrap_or_default();
-    // Whoever reads it at the same time reads the same.
+    // A thread that reads it at the same time reads the same.
     CHOICE.store(pack(choice), Relaxed);
     choice
 }
@@ -105,19 +105,18 @@ unsafe extern "C" {
     fn secure_getenv(name: *const c_char) -> *mut c_char;
 }
 
-/// A variable of the environment. Nothing in a program that has more rights than its caller, who wrote the
+/// A variable of the environment. Nothing in a program with more rights than its caller, which wrote the
 /// environment.
 pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: a string that ends in a zero. What is returned is the process's environment, which lives on; a
-    // program that changes this variable while it is read for the first time has itself to blame, as with any
-    // `getenv`.
+    // SAFETY: a string that ends in a zero. The result is the process's environment, which lives on; a
+    // program must not change this variable while it is read for the first time, as with any `getenv`.
     unsafe {
         let value = secure_getenv(name.as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value))
     }
 }
 
-/// How much there may be.
+/// Limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Semaphores in an array.
@@ -137,7 +136,7 @@ const OURS: Limits = Limits {
     arrays: ARRAYS as u32,
 };
 
-/// What each call asks for: operations in a call. 0 before it is known.
+/// Every call needs this one: operations in a call. 0 before it is known.
 static OPERATIONS: AtomicU32 = AtomicU32::new(0);
 /// Semaphores in an array, and arrays.
 static ARRAY_LIMITS: AtomicU64 = AtomicU64::new(0);
@@ -171,7 +170,7 @@ pub(crate) fn limits() -> Limits {
     };
     ARRAY_LIMITS.store(u64::from(limits.semaphores) << 32 | u64::from(limits.arrays), Relaxed);
     IN_ALL.store(limits.semaphores_in_all, Relaxed);
-    // Release: whoever sees it sees the others.
+    // Release: a thread that sees it sees the others.
     OPERATIONS.store(limits.operations, Release);
     limits
 }
@@ -180,8 +179,8 @@ pub(crate) fn limits() -> Limits {
 fn parse(text: &[u8]) -> Limits {
     let mut numbers = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).map(system::number);
     let mut next = |ours: u32| match numbers.next().flatten() {
-        // Nothing may be 0 here: that says "not known" above, and a limit of 0 means that the kernel shall
-        // have them all.
+        // No value may be 0 here: 0 means "not known" above, and a limit of 0 means that the kernel keeps all
+        // arrays.
         Some(number) => u32::try_from(number).unwrap_or(u32::MAX).clamp(1, ours),
         None => ours,
     };

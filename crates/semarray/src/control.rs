@@ -54,7 +54,7 @@ const _: () = {
 /// # Safety
 /// What `argument` points to, where the command takes a pointer, may be read or written if it can be.
 pub unsafe fn control(id: i32, num: i32, command: c_int, argument: usize) -> Result<c_int, Errno> {
-    // What is told by a bit of the command is the layout that 64-bit programs use anyway.
+    // A bit of the command asks for the layout that 64-bit programs use anyway.
     const IPC_64: c_int = 0x100;
     if id < 0 {
         return Err(libc::EINVAL);
@@ -73,7 +73,7 @@ pub unsafe fn control(id: i32, num: i32, command: c_int, argument: usize) -> Res
         libc::SEM_INFO => info(argument, true),
         libc::GETALL => get_all(id, argument),
         libc::SETALL => set_all(id, argument),
-        // The value is an `int`, in whatever the other bits.
+        // The value is an `int`; the other bits may be anything.
         libc::SETVAL => set_value(id, num, argument as c_int),
         command @ (libc::GETVAL | libc::GETPID | libc::GETNCNT | libc::GETZCNT) => get_one(id, num, command),
         _ => Err(libc::EINVAL),
@@ -129,7 +129,7 @@ fn open(id: i32) -> Result<Entered, Errno> {
     table::open(domain, id)
 }
 
-/// Opens the array and asks whether the process may: afresh, whatever an operation was granted.
+/// Opens the array and checks the process's rights, afresh, whatever an operation was granted.
 fn open_for(id: i32, asked: u32) -> Result<Entered, Errno> {
     let entered = open(id)?;
     if entered.array.is_removed() {
@@ -142,7 +142,7 @@ fn length_of(entered: &Entered) -> usize {
     entered.array.semaphores() as usize
 }
 
-/// The number of a semaphore that is there.
+/// The number of an existing semaphore.
 fn number(entered: &Entered, num: i32) -> Result<u32, Errno> {
     u32::try_from(num).ok().filter(|num| *num < entered.array.semaphores()).ok_or(libc::EINVAL)
 }
@@ -174,7 +174,7 @@ fn set_value(id: i32, num: i32, value: c_int) -> Result<c_int, Errno> {
     entered.array.set_value(num, value).map(|()| 0).map_err(errno)
 }
 
-/// All values. Not to the caller's memory: nothing may fault under the array's lock.
+/// All values, not to the caller's memory: nothing may fault under the array's lock.
 fn snapshot(entered: &Entered) -> Result<Scratch, Errno> {
     let mut scratch = Scratch::new(entered)?;
     let values = scratch.values();
@@ -189,7 +189,7 @@ fn snapshot(entered: &Entered) -> Result<Scratch, Errno> {
     Ok(scratch)
 }
 
-/// Sets all values to these, which are as many and not in the caller's memory, either.
+/// Sets all values to these: as many as semaphores, and not in the caller's memory either.
 fn replace(entered: &Entered, values: &[u16]) -> Result<(), Errno> {
     if values.iter().any(|value| u32::from(*value) > MOST_VALUE) {
         return Err(libc::ERANGE);
@@ -228,7 +228,7 @@ fn set_all(id: i32, argument: usize) -> Result<c_int, Errno> {
 }
 
 fn set(id: i32, status: &Status) -> Result<c_int, Errno> {
-    /// Nobody's number.
+    /// No process's number.
     const NONE: u32 = u32::MAX;
     let entered = open(id)?;
     if entered.array.is_removed() {
@@ -279,7 +279,7 @@ fn info(argument: usize, usage: bool) -> Result<c_int, Errno> {
     let number = |number: u32| number.min(i32::MAX as u32) as c_int;
     let in_all = number(limits.semaphores_in_all);
     let value = MOST_VALUE as c_int;
-    /// The kernel's size of an undo structure, which nobody uses.
+    /// The kernel's size of an undo structure, which no program uses.
     const UNDO_SIZE: c_int = 20;
     let info = libc::seminfo {
         semmap: in_all,
@@ -301,7 +301,7 @@ fn info(argument: usize, usage: bool) -> Result<c_int, Errno> {
 /// Room for every value of an array: on the stack, or mapped for a large one.
 struct Scratch {
     few: [u16; Scratch::FEW],
-    /// Null if the few will do.
+    /// Null if the stack's room is enough.
     many: *mut u16,
     count: usize,
 }

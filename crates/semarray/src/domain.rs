@@ -9,15 +9,13 @@
 //!
 //! # What survives a process that is killed
 //!
-//! Everything in the registry but single words is changed under its lock, a robust mutex. At every
-//! instruction:
+//! All of the registry except single words is changed under its lock, a robust mutex. At every instruction:
 //!
 //! * A process slot is one word, `owner`, which is the whole truth about it ([`process`](crate::process)).
 //! * An array slot is published by one store to its `state`, after the array is whole and its file has its
 //!   name; and withdrawn by one store, after the array was removed and its file too.
 //! * While one of these two is under way, `intent` says which. It is zero whenever the lock is free, unless a
-//!   holder died: whoever takes the lock next finishes the removal, or takes back the making
-//!   ([`crate::make`]).
+//!   holder died: the next holder finishes the removal, or takes back the making ([`crate::make`]).
 //!
 //! The lock is taken by `semget` and by `IPC_RMID`, and once by each process; not by operations.
 
@@ -44,7 +42,7 @@ pub(crate) const ARRAYS: usize = 1 << SLOT_BITS;
 const PROCESSES: usize = Process::SLOTS as usize;
 /// Bits of an id that name the slot.
 pub(crate) const SLOT_BITS: u32 = 15;
-/// The bit that ids of ours have set, and ids of the kernel's do not as a rule.
+/// The bit that ids of ours have set, and the kernel's usually do not.
 pub(crate) const OURS: u32 = 1 << 30;
 /// Generations of a slot.
 const GENERATIONS: u32 = 1 << 15;
@@ -52,10 +50,10 @@ const GENERATIONS: u32 = 1 << 15;
 const MAGIC: u32 = 0x504c_5247;
 /// Changes whenever the layout does; the size of glibc's mutex is part of it.
 const VERSION: u32 = 1 << 16 | size_of::<libc::pthread_mutex_t>() as u32;
-/// How many process slots are used before somebody looks for the dead.
+/// How many process slots are used before a process looks for the dead.
 pub(crate) const FEW_PROCESSES: u32 = 64;
 
-/// What is known of an array without opening it. Zero bytes are a free slot.
+/// An array, without opening it. Zero bytes are a free slot.
 #[repr(C)]
 pub(crate) struct ArraySlot {
     /// Bit 0: there is an array. Above it, the generation: how many arrays the slot has had.
@@ -83,11 +81,11 @@ impl ArraySlot {
 
     /// Says that there is an array. Under the lock.
     pub(crate) fn publish(&self) {
-        // Release: whoever sees it sees the key and the rest.
+        // Release: a thread that sees it sees the key and the rest.
         self.state.store(self.state.load(Relaxed) | 1, Release);
     }
 
-    /// Says that there is none any more. Under the lock.
+    /// Says that the array is gone. Under the lock.
     pub(crate) fn withdraw(&self) {
         let state = self.state.load(Relaxed);
         if state & 1 != 0 {
@@ -104,8 +102,7 @@ pub(crate) struct ProcessSlot {
     pub(crate) alive: Robust,
     /// The process: its number in the upper half, the time of its start in the lower. 0: the slot is free.
     pub(crate) owner: AtomicU64,
-    /// Something by which its program differs from one that follows it by exec: where its stack is. 0: not
-    /// known.
+    /// Tells its program from one that follows it by exec: where its stack is. 0: not known.
     pub(crate) program: AtomicU64,
     /// How many of its threads are taking an array's lock over: see [`process`](crate::process).
     pub(crate) taking_over: AtomicU32,
@@ -124,7 +121,7 @@ pub(crate) struct Registry {
     processes_high: AtomicU32,
     /// See [`Intent`].
     intent: AtomicU32,
-    /// When so many process slots are in use, look for the dead.
+    /// When this many process slots are in use, look for the dead.
     pub(crate) reap_at: AtomicU32,
     /// Where to look for a free array slot first.
     pub(crate) next_array: AtomicU32,
@@ -141,7 +138,7 @@ struct Page<T>(T);
 
 const _: () = assert!(size_of::<ProcessSlot>() == 64 && size_of::<ArraySlot>() == 16);
 
-/// Something of several steps that is under way.
+/// A change of several steps that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     /// Nothing.
@@ -206,7 +203,7 @@ impl Registry {
         }
     }
 
-    /// Release: before what follows; and after what came before, for the intent of nothing.
+    /// Release: it comes before what follows; and, for the intent of nothing, after what came before.
     pub(crate) fn intend(&self, intent: Intent) {
         let word = match intent {
             Intent::None => 0,
@@ -227,11 +224,11 @@ pub(crate) fn slot_of(id: i32) -> usize {
     id as usize & (ARRAYS - 1)
 }
 
-/// The state of the slot while it has the array of that id; of no id of ours, something else.
+/// The state of the slot while it has the array of that id; for an id that is not ours, another value.
 #[inline(always)]
 fn state_of(id: i32) -> u32 {
-    // Bit 30 alone above the generation; an id without it, or with the sign, gives a generation that there is
-    // not.
+    // Bit 30 alone is above the generation; an id without it, or with the sign, gives an impossible
+    // generation.
     ((id as u32 ^ OURS) >> SLOT_BITS) << 1 | 1
 }
 
@@ -251,7 +248,7 @@ impl Drop for Guard {
 pub(crate) struct Domain {
     directory: Path,
     pub(crate) registry: &'static Registry,
-    /// Those in which the process was when it looked for the domain.
+    /// The namespaces in which the process was when it looked for the domain.
     namespaces: Namespaces,
 }
 
@@ -260,13 +257,13 @@ pub(crate) struct Domain {
 struct Namespaces {
     /// Of process numbers.
     processes: u64,
-    /// Of what the kernel's arrays are in.
+    /// Of IPC objects, among them the kernel's arrays.
     ipc: u64,
 }
 
 impl Namespaces {
-    /// Those of the calling thread: threads may part, and of a first thread that has ended the kernel says
-    /// nothing.
+    /// Those of the calling thread: threads may differ, and the kernel says nothing of a first thread that
+    /// has ended.
     fn own() -> Self {
         let number = |path| system::status(path).map_or(0, |status| status.st_ino);
         Self { processes: number(c"/proc/thread-self/ns/pid"), ipc: number(c"/proc/thread-self/ns/ipc") }
@@ -305,7 +302,7 @@ pub(crate) fn known() -> Option<&'static Domain> {
     (known.addr() > NONE.addr()).then(|| unsafe { &*known })
 }
 
-/// Looks without a lock, because a process may be forked in the middle of it: of several threads that look at
+/// Looks without a lock, because a process may be forked in the middle of it. Of several threads that look at
 /// once, one is first.
 #[cold]
 fn find() -> Option<&'static Domain> {
@@ -323,7 +320,8 @@ fn find() -> Option<&'static Domain> {
             }
         }
         Err(_) if fresh != NONE => {
-            // SAFETY: our own, which nobody else has seen. The registry is unmapped when `mapped` goes.
+            // SAFETY: our own, which no other thread has seen. The registry is unmapped when `mapped` is
+            // dropped.
             unsafe { unmap(fresh, size_of::<Domain>()) };
         }
         Err(_) => {}
@@ -331,9 +329,9 @@ fn find() -> Option<&'static Domain> {
     known()
 }
 
-/// The domain, if the calling process, which is about to register, is where it looked for it. If not, every
-/// array is the kernel's from here on: a child was born into other namespaces, or its parent or itself has
-/// gone there.
+/// The domain, if the calling process, which is about to register, is still in the namespaces in which it
+/// looked for it. If not, every array is the kernel's from here on: a child was born into other namespaces,
+/// or it or its parent has gone there.
 pub(crate) fn at_home() -> Option<&'static Domain> {
     let domain = get()?;
     if domain.namespaces.are(Namespaces::own()) {
@@ -344,8 +342,8 @@ pub(crate) fn at_home() -> Option<&'static Domain> {
 }
 
 /// The calling process may have gone into another IPC namespace, or come back. As in the kernel it leaves its
-/// arrays behind, and what is to be undone is undone. Nothing happens if it has other threads, which are
-/// where they were.
+/// arrays behind, and its adjustments are undone. Nothing happens if it has other threads, which stay where
+/// they were.
 pub fn moved() {
     let home = HOME.load(Acquire);
     // SAFETY: stored by `find`, and never unmapped.
@@ -378,7 +376,7 @@ fn make() -> Option<(*mut Domain, Mapped)> {
 /// The directory, made if it was not there.
 fn directory(namespaces: Namespaces) -> Option<Path> {
     let path = match config::environment(c"POUNDLOCK_IPC_DIR") {
-        // Relative to what, a process that changes its directory could not say.
+        // A relative path would change with the process's directory.
         Some(said) if said.to_bytes().first() == Some(&b'/') => Path::new().and(said.to_bytes()),
         Some(_) => return None,
         None if namespaces.processes == 0 || namespaces.ipc == 0 => return None,
@@ -394,12 +392,11 @@ fn directory(namespaces: Namespaces) -> Option<Path> {
     // SAFETY: a string that ends in a zero.
     let made = keeping_errno(|| unsafe { libc::mkdir(name.as_ptr(), 0o700) }.into());
     if made.is_ok() {
-        // Whatever the process's mask took away.
-        // SAFETY: as above.
+        // Restores what the process's mask took away. SAFETY: as above.
         let _ = keeping_errno(|| unsafe { libc::chmod(name.as_ptr(), 0o700) }.into());
     }
     let status = system::link_status(name).ok()?;
-    // Ours alone: who else could write there could do to us what it likes.
+    // Ours alone: another user that could write there could do anything to us.
     let private = status.st_mode & libc::S_IFMT == libc::S_IFDIR
         && status.st_mode & 0o077 == 0
         && status.st_uid == system::user();
@@ -408,16 +405,17 @@ fn directory(namespaces: Namespaces) -> Option<Path> {
 
 const BYTES: usize = size_of::<Registry>();
 
-/// Maps the registry, and makes it first if nobody has.
+/// Maps the registry, and makes it first if there is none.
 ///
 /// It is made under another name and then given its own, which fails if another process was first. No lock of
 /// a file: a child that is forked meanwhile would hold it too.
 fn open_registry(directory: &Path) -> Result<Mapped, c_int> {
     let path = directory.and(b"/registry");
-    // Two: it was not there, and then it was. More would be somebody who removes it again and again.
+    // Two attempts: it was not there, and then it was. More would mean that another process removes it again
+    // and again.
     for _ in 0..10 {
         match File::open(path.get()?, libc::O_RDWR, 0) {
-            // That of another version may be shorter.
+            // Another version's registry may be shorter.
             Ok(file) if file.status()?.st_size < BYTES as i64 => return Err(libc::EINVAL),
             Ok(file) => return Mapped::new(&file, BYTES),
             Err(libc::ENOENT) => make_registry(directory, path.get()?)?,
@@ -430,9 +428,9 @@ fn open_registry(directory: &Path) -> Result<Mapped, c_int> {
 fn make_registry(directory: &Path, name: &CStr) -> Result<(), c_int> {
     let path = directory.and(b"/registry.").and_number(system::thread_id().into());
     let path = path.get()?;
-    // One that was left by a process that was killed here is replaced.
+    // A file that a process left which was killed here is replaced.
     let mapped = files::create(path, BYTES, core::mem::offset_of!(Registry, arrays))?;
-    // SAFETY: as long as a registry, and nobody else has it.
+    // SAFETY: as long as a registry, and no other process has it.
     let registry = unsafe { &*mapped.file::<Registry>() };
     if !registry.lock.make() {
         let _ = system::unlink(path);
@@ -456,8 +454,8 @@ impl Domain {
         self.directory.and(b"/array.").and_number(slot as u64)
     }
 
-    /// Acquires the registry's lock. What a holder left that died is not looked at: for a process that is
-    /// about to register.
+    /// Acquires the registry's lock. Does not look at what a dead holder left: for a process that is about to
+    /// register.
     pub(crate) fn lock_only(&'static self) -> Result<Guard, c_int> {
         let blocked = Blocked::all();
         let lock = &self.registry.lock;
@@ -467,7 +465,7 @@ impl Domain {
         }
     }
 
-    /// Acquires the registry's lock, and finishes what a holder left that died. The process is registered.
+    /// Acquires the registry's lock, and finishes what a dead holder left. The process is registered.
     pub(crate) fn lock(&'static self) -> Result<Guard, c_int> {
         let guard = self.lock_only()?;
         if self.registry.intent() != Intent::None {

@@ -1,7 +1,7 @@
 //! The file of an array, and its mapping.
 //!
-//! A file is as long as the array may ever get, and sparse: what is not used takes no memory. What is to be
-//! used is provided first, so that a full file system is an error number, and not SIGBUS.
+//! A file is as long as the array may ever get, and sparse: unused parts take no memory. Pages are provided
+//! before their first use, so that a full file system is an error number and not SIGBUS.
 
 use core::ffi::{CStr, c_int};
 use core::ptr::{self, NonNull};
@@ -24,7 +24,7 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// Maps so many bytes of the file.
+    /// Maps that many bytes of the file.
     pub(crate) fn new(file: &File, bytes: usize) -> Result<Mapped, c_int> {
         let front = page();
         let bytes = bytes.checked_next_multiple_of(front).ok_or(libc::ENOMEM)?;
@@ -43,7 +43,7 @@ impl Mapped {
             if start == libc::MAP_FAILED {
                 return -1;
             }
-            // SAFETY: replaces what was just mapped, all but its first page, which nobody else has seen.
+            // SAFETY: replaces what was just mapped, all but its first page; no other thread has seen it.
             let words = unsafe {
                 libc::mmap(
                     start.byte_add(front),
@@ -95,22 +95,22 @@ impl Mapped {
 /// Unmaps what a [`Mapped`] mapped.
 ///
 /// # Safety
-/// Nobody uses it any more.
+/// It is not used any more.
 pub(crate) unsafe fn unmap(start: *mut u8, whole: usize) {
     // SAFETY: the caller's.
     let _ = keeping_errno(|| unsafe { libc::munmap(start.cast(), whole) }.into());
 }
 
 impl Drop for Mapped {
-    /// For one that was not kept: whoever keeps it, forgets it.
+    /// For a mapping that was not kept: an owner that keeps it forgets this.
     fn drop(&mut self) {
         // SAFETY: the owner uses it no more.
         unsafe { unmap(self.start.as_ptr(), self.whole()) };
     }
 }
 
-/// Makes the empty file so many bytes long, all zero, and provides the first of them. Those that it has are
-/// never more than are provided before it has all: who maps it too early can look at its first page.
+/// Makes the empty file that many bytes long, all zero, and provides the first of them. Until it has all, it
+/// is never longer than what is provided, so a process that maps it too early can look at its first page.
 pub(crate) fn size(file: &File, bytes: usize, initial: usize) -> Result<(), c_int> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes the structure.
@@ -134,7 +134,7 @@ fn provide_first(file: &File, initial: usize) -> Result<(), c_int> {
         match provided {
             Ok(_) => return Ok(()),
             Err(libc::EINTR) => {}
-            // A file system that cannot promise memory: write, which takes it.
+            // A file system that cannot promise memory: write, which allocates it.
             Err(libc::EOPNOTSUPP) => return fill(file, initial),
             Err(error) => return Err(error),
         }
@@ -165,7 +165,7 @@ fn fill(file: &File, initial: usize) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Makes a file of that name, in the place of one that is there, and maps it.
+/// Makes a file of that name, replacing an existing one, and maps it.
 pub(crate) fn create(path: &CStr, bytes: usize, initial: usize) -> Result<Mapped, c_int> {
     let create = || File::open(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600);
     let file = match create() {
@@ -175,8 +175,7 @@ pub(crate) fn create(path: &CStr, bytes: usize, initial: usize) -> Result<Mapped
         }
         created => created?,
     };
-    // Whatever the process's mask for new files takes away.
-    // SAFETY: a descriptor of ours.
+    // Restores what the process's mask for new files takes away. SAFETY: a descriptor of ours.
     let made = keeping_errno(|| unsafe { libc::fchmod(file.descriptor(), 0o600) }.into())
         .and_then(|_| size(&file, bytes, initial))
         .and_then(|()| Mapped::new(&file, bytes));
@@ -190,8 +189,7 @@ pub(crate) fn create(path: &CStr, bytes: usize, initial: usize) -> Result<Mapped
 pub(crate) fn open(path: &CStr) -> Result<Mapped, c_int> {
     let file = File::open(path, libc::O_RDWR, 0)?;
     let bytes = usize::try_from(file.status()?.st_size).map_err(|_| libc::EINVAL)?;
-    // A page at least, so that the first words can be looked at: of what the file is long so far, it is
-    // provided.
+    // At least a page, so that the first words can be looked at: the file is provided as far as it is long.
     if bytes < page() {
         return Err(libc::EINVAL);
     }

@@ -1,12 +1,12 @@
 //! Whether a signal handler ends a wait on a futex.
 //!
-//! `semop` ends with EINTR when a signal handler has run, whatever the handler's flags. A wait on a futex
-//! does the same if it has an end; one without is begun again by the kernel after a handler with
-//! `SA_RESTART`, unseen. A timer for each sleep takes a tenth of the cost of a sleep and wake-up, so it is
-//! left out as long as the process has no such handler.
+//! `semop` ends with EINTR when a signal handler has run, whatever the handler's flags. A timed wait on a
+//! futex does the same. The kernel restarts an endless one after a handler with `SA_RESTART`, unseen. A timer
+//! for each sleep takes a tenth of the cost of a sleep and wake-up, so sleeps have none as long as the
+//! process has no such handler.
 //!
-//! That is looked up before the first sleep. Later ones are announced by whoever interposes `sigaction`
-//! ([`installed`]); those that nobody sees are found when a timed wait ends, as one sleeper of each process
+//! That is looked up before the first sleep. Later handlers are announced by the library that interposes
+//! `sigaction` ([`installed`]). Unseen ones are found when a timed wait ends: one sleeper of each process
 //! always looks at intervals.
 
 use core::mem::MaybeUninit;
@@ -46,7 +46,7 @@ pub fn installed() {
     }
 }
 
-/// Now and then: looks for handlers that nobody announced.
+/// Now and then: looks for handlers that were not announced.
 #[cold]
 pub(crate) fn look_again() {
     if HANDLERS.load(Relaxed) == NONE && restart() {
@@ -73,7 +73,7 @@ struct Action {
 }
 
 /// Whether some signal has a handler with `SA_RESTART`. Not the two signals of the C library, whose handlers
-/// concern nobody.
+/// do not matter here.
 fn restart() -> bool {
     const SIGNALS: i32 = 64;
     const OF_THE_C_LIBRARY: core::ops::RangeInclusive<i32> = 32..=33;

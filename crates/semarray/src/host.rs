@@ -14,8 +14,7 @@ use crate::{files, handlers, process};
 /// In a place: the CPU's number + 1.
 const CPU: u32 = 0xffff;
 
-/// How urgently the calling thread wants to run, among those that get their shares of a CPU; `None` for one
-/// that wants it at once.
+/// How urgent the calling thread is among threads that share a CPU; `None` for a real-time thread.
 fn urgency() -> Option<u32> {
     let mut attributes = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -51,7 +50,7 @@ impl Host for Processes {
     }
 
     fn wait_shared_as(word: &U32, expected: u32, bit: u32, nanoseconds: u64) -> Waited {
-        // With a time, the kernel never starts the call again after a signal handler, whatever its flags.
+        // With a time, the kernel never restarts the call after a signal handler, whatever its flags.
         let time = (nanoseconds != u64::MAX).then(|| poundlock_linux::parts::in_nanoseconds(nanoseconds));
         // SAFETY: the word and the time, if there is one, outlive the call, which reads them.
         let waited = keeping_errno(|| unsafe {
@@ -125,8 +124,8 @@ impl Host for Processes {
 }
 
 fn wake(word: *const U32, count: u32, bits: u32) {
-    // A word that is not mapped any more is EFAULT, and nobody waits there.
-    // SAFETY: the kernel looks for the page behind the address, and does not write.
+    // A word that is not mapped any more is EFAULT, and no thread waits there. SAFETY: the kernel looks for
+    // the page behind the address, and does not write.
     let _ = keeping_errno(|| unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -149,12 +148,13 @@ mod tests {
     #[test]
     fn a_place_is_a_cpu_and_an_urgency() {
         poundlock_linux::parts::init_cpu();
-        // Another nice value, on a thread that ends. A migration between two looks is possible, a hundred in
+        // Another nice value, on a thread that ends. A migration between two looks is possible; a hundred in
         // a row are not.
         std::thread::spawn(|| {
             let before =
                 (0..100).find_map(|_| Some(Processes::place()).filter(|place| Processes::is_here(*place)));
-            // SAFETY: the calling thread's own nice value, raised, which everybody may do; 19 is the greatest.
+            // SAFETY: the calling thread's own nice value, raised, which everybody may do; 19 is the
+            // greatest.
             let (nice, set) = unsafe {
                 let thread = libc::gettid().cast_unsigned();
                 let nice = libc::getpriority(libc::PRIO_PROCESS, thread);
@@ -165,7 +165,7 @@ mod tests {
                 assert_ne!(Processes::place() >> super::CPU.count_ones(), before >> super::CPU.count_ones());
             }
             let fifo = libc::sched_param { sched_priority: 1 };
-            // SAFETY: reads one structure. Only those who may do so become real-time threads.
+            // SAFETY: reads one structure. Only permitted threads become real-time threads.
             if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const fifo) } == 0 {
                 assert_eq!(Processes::place(), 0);
             }

@@ -1,24 +1,24 @@
-//! System V semaphore arrays, shared by the processes of one user, without a system call where nobody has to
-//! wait.
+//! System V semaphore arrays, shared by the processes of one user, without a system call unless a thread has
+//! to wait.
 //!
-//! Which arrays are ours, and where they are, the environment says:
+//! The environment says which arrays are ours, and where they are:
 //!
 //! | variable | meaning |
 //! | --- | --- |
 //! | `POUNDLOCK_SEMAPHORES` | `ours` (the default): arrays that no other user can open, that is private ones and those whose mode gives nothing to group and others. `all`; `kernel`: none. Then perhaps a comma and a [`Scheme`](poundlock_core::semarray::Scheme) for new arrays |
 //! | `POUNDLOCK_IPC_DIR` | the directory, an absolute path; otherwise one in `/dev/shm`, for each user and set of namespaces |
 //!
-//! An array is a file in that directory, which belongs to the user and which nobody else may enter. Whoever
-//! may write there is trusted: a process that writes to the files at random can make every other one fail,
-//! though not with more than wrong results, errors and endless waits. That is why an array that others may
-//! open is left to the kernel.
+//! An array is a file in that directory, which belongs to the user and which no other user may enter.
+//! Processes that may write there are trusted: one that writes to the files at random can give every other
+//! one wrong results, errors and endless waits, but nothing worse. That is why arrays that others may open
+//! are left to the kernel.
 //!
-//! What is here: `domain` (the directory and the registry of arrays and processes), `process` (who is there,
-//! and who is gone), `files` and `table` (an array's memory, in the file system and in this process), `user`
-//! (memory of callers), and the calls: [`get()`], [`operate()`], [`control()`]. The semantics are
-//! `poundlock-core`'s.
+//! What is here: `domain` (the directory and the registry of arrays and processes), `process` (which
+//! processes there are, and which are gone), `files` and `table` (an array's memory, in the file system and
+//! in this process), `user` (memory of callers), and the calls: [`get()`], [`operate()`], [`control()`]. The
+//! semantics are `poundlock-core`'s.
 //!
-//! # What is not as the kernel has it
+//! # Differences from the kernel
 //!
 //! * Rights to operate are judged at a process's first use of an array, and when the array's have changed;
 //!   not at each operation.
@@ -68,11 +68,10 @@ pub type Errno = c_int;
 /// The bit that the ids of our arrays have set.
 pub const OUR_BIT: i32 = domain::OURS as i32;
 
-/// Whether it is the id of an array of ours that is there. One that is not there any more is the kernel's to
-/// refuse.
+/// Whether it is the id of an existing array of ours. The kernel refuses ids of arrays that are gone.
 #[inline]
 pub fn is_ours(id: i32) -> bool {
-    // A domain that is known is used, whatever was chosen since for new arrays.
+    // A known domain is used, whatever was chosen since for new arrays.
     id & OUR_BIT != 0
         && domain::known().or_else(find).is_some_and(|domain| domain.registry.live(id).is_some())
 }
@@ -82,13 +81,13 @@ fn find() -> Option<&'static domain::Domain> {
     if config::choice().which == Which::Kernel { None } else { domain::get() }
 }
 
-/// The array at an index, of those that `SEM_INFO` tells the highest of.
+/// The array at an index; `SEM_INFO` tells the highest.
 pub fn at(index: u32) -> Option<i32> {
     let slot = index as usize;
     domain::get()?.registry.arrays().get(slot)?.id(slot)
 }
 
-/// What the system calls a failure.
+/// The error number of the last call.
 fn errno(error: Error) -> Errno {
     match error {
         Error::TooFar => libc::EFBIG,

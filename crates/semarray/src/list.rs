@@ -1,4 +1,4 @@
-//! What there is, for those who list it.
+//! Lists arrays.
 
 use core::fmt;
 
@@ -29,7 +29,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// How many processes have it mapped: those that have used it, and their children, but for the calling
+    /// How many processes have it mapped: those that have used it, and their children, without the calling
     /// one, which has it mapped to look. Reads `/proc`; processes that may not be looked at are not counted.
     pub fn processes(&self) -> u32 {
         let path = self.domain.array_path(slot_of(self.id));
@@ -88,7 +88,7 @@ fn listed(domain: &'static Domain, id: i32) -> Option<Listed> {
 fn maps(id: u32, name: &[u8]) -> bool {
     let path = Path::new().and(b"/proc/").and_number(id.into()).and(b"/maps");
     let Ok(file) = path.get().and_then(|path| File::open(path, libc::O_RDONLY, 0)) else { return false };
-    // The rest of a line that was not whole is kept in front of what is read next.
+    // The beginning of an incomplete line is kept in front of what is read next.
     let mut buffer = [0u8; 8192];
     let (mut kept, mut offset) = (0, 0);
     loop {

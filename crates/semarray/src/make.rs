@@ -24,14 +24,14 @@ pub fn get(key: i32, semaphores: i32, flags: i32) -> Result<Option<i32>, Errno> 
     get_with(key, semaphores, flags, New::default())
 }
 
-/// What `semget(2)` cannot say of an array that is made.
+/// What `semget(2)` cannot say of a new array.
 #[derive(Clone, Copy, Debug, Default)]
 struct New<'a> {
-    /// The first values of its semaphores, as many as there are; none: zeroes. Nobody sees the array without
-    /// them.
+    /// The first values of its semaphores, as many as there are; none: zeroes. No process sees the array
+    /// without them.
     values: &'a [u16],
-    /// It goes when the calling process ends: at once if that ends by `exit` with one thread, else as soon as
-    /// somebody notices.
+    /// It is removed when the calling process ends: at once if that ends by `exit` with one thread, else as
+    /// soon as another process notices.
     kept: bool,
 }
 
@@ -49,7 +49,7 @@ fn get_with(key: i32, semaphores: i32, flags: i32, new: New<'_>) -> Result<Optio
     }
     let Some(domain) = domain::get() else { return Ok(None) };
     let limits = config::limits();
-    // The kernel says EINVAL, or has higher limits than we.
+    // The kernel returns EINVAL, or has higher limits than we.
     let Some(semaphores) = u32::try_from(semaphores).ok().filter(|count| *count <= limits.semaphores) else {
         return Ok(None);
     };
@@ -97,18 +97,18 @@ fn get_with(key: i32, semaphores: i32, flags: i32, new: New<'_>) -> Result<Optio
     match made {
         Ok(entered) => Ok(Some(entered.id)),
         Err(libc::ENOSPC | libc::ENOMEM | libc::EDQUOT) => Err(libc::ENOMEM),
-        // We may not, or have no descriptors for it, or may not write so long a file. The kernel can do
-        // without.
+        // We may not, or have no descriptors for it, or may not write so long a file. The kernel needs none
+        // of that.
         Err(_) if key == libc::IPC_PRIVATE => Ok(None),
         Err(libc::EACCES | libc::EPERM | libc::EROFS) => Ok(None),
         Err(_) => Err(libc::ENOMEM),
     }
 }
 
-/// As [`get`], for those who link with us: an array for this user alone, and none of the kernel's. One that
-/// is made has these values before anybody sees it. Without a key it goes when the calling process ends: at
-/// once if that ends by `exit` with one thread, else as soon as somebody notices. What is to be undone is
-/// undone at once when the process ends by `exit`.
+/// As [`get`], for programs that link with us: an array for this user alone, and none of the kernel's. A new
+/// one has these values before any process sees it. Without a key it is removed when the calling process
+/// ends: at once if that ends by `exit` with one thread, else as soon as another process notices. Adjustments
+/// are undone at once when the process ends by `exit`.
 ///
 /// # Errors
 /// Those of [`get`]; ERANGE for a value above [`MOST_VALUE`]; ENOENT if there is none and none is to be made,
@@ -132,7 +132,7 @@ fn kernel_has(key: i32) -> bool {
     matches!(system::kernels_semget(key, 0, 0), Ok(_) | Err(libc::EACCES | libc::EPERM))
 }
 
-/// Those of a new array of the calling process's.
+/// The rights of a new array of the calling process's.
 fn settings(key: i32, mode: u32) -> Settings {
     let (uid, gid) = (system::user(), system::group());
     Settings { key, uid, gid, cuid: uid, cgid: gid, mode }
@@ -154,8 +154,8 @@ fn make(
 
     registry.intend(Intent::Make(slot));
     let word = size_of::<U32>();
-    // Under its own name from the start: nobody opens it for an array that is not published, but one who is
-    // slow and means the array before; and that one finds it too short, or not whole, or the wrong array.
+    // Under its own name from the start: only a slow process that means the previous array opens it before it
+    // is published, and that one finds it too short, or not whole, or the wrong array.
     let made =
         files::create(path.get()?, layout.words() * word, layout.initial() * word).and_then(|mapped| {
             // SAFETY: the view goes before the mapping.
@@ -205,7 +205,7 @@ fn free_slot(domain: &'static Domain) -> Result<(usize, &'static ArraySlot), c_i
     }
 }
 
-/// Takes back what was made of an array that was not published. Under the lock.
+/// Takes back a half-made array that was not published. Under the lock.
 fn unmake(domain: &Domain, slot: usize) {
     let unpublished = domain.registry.arrays().get(slot).is_some_and(|array| array.id(slot).is_none());
     if let (Ok(name), true) = (domain.array_path(slot).get(), unpublished) {
@@ -251,7 +251,7 @@ fn finish_removal(domain: &Domain, slot: usize) {
 /// `semctl(id, 0, IPC_RMID)` of an array of ours, with its statistics.
 ///
 /// # Errors
-/// EINVAL: it is not there. EPERM: it is somebody else's.
+/// EINVAL: it is not there. EPERM: it is another user's.
 pub fn remove(id: i32) -> Result<Report, Errno> {
     let domain = domain::get().ok_or(libc::EINVAL)?;
     process::required()?;
@@ -270,7 +270,7 @@ pub fn remove(id: i32) -> Result<Report, Errno> {
     Ok(report)
 }
 
-/// The end of an array's use by the calling process: removes it if it goes with that.
+/// The end of an array's use by the calling process: removes it if it ends with that process.
 ///
 /// # Errors
 /// Those of [`remove`].
@@ -278,7 +278,7 @@ pub fn close(id: i32) -> Result<(), Errno> {
     if keeps(id) { remove(id).map(drop) } else { Ok(()) }
 }
 
-/// Whether that array is there, and goes with the calling process.
+/// Whether that array is there, and ends with the calling process.
 fn keeps(id: i32) -> bool {
     let array = domain::known().and_then(|domain| domain.registry.live(id));
     let own = process::registered().map(|slot| slot + 1);
@@ -296,8 +296,7 @@ fn remove_from(domain: &Domain, slot: usize, array: &Array<'_, Processes>) -> Re
     removed
 }
 
-/// Removes the arrays that go with a process for which `ended` is true of its slot. Under the registry's
-/// lock.
+/// Removes the arrays that end with a process for whose slot `ended` is true. Under the registry's lock.
 pub(crate) fn remove_kept(domain: &'static Domain, ended: impl Fn(u32) -> bool) {
     for (slot, array) in domain.registry.arrays().iter().enumerate() {
         let keeper = array.keeper.load(Relaxed).checked_sub(1);
@@ -340,8 +339,7 @@ fn with_array(
     }
 }
 
-/// Has [`end`] called when the process ends by `exit`, before what was registered for that earlier. Harmless
-/// if it is called twice.
+/// Registers [`end`] for the process's `exit`, before earlier handlers. Calling it twice is harmless.
 pub fn end_at_exit() {
     static ASKED: AtomicBool = AtomicBool::new(false);
     extern "C" fn at_exit() {
@@ -353,14 +351,14 @@ pub fn end_at_exit() {
     }
 }
 
-/// The calling process ends in order: what it did with `SEM_UNDO` is undone now, and the arrays go that go
+/// The calling process ends in order: undoes what it did with `SEM_UNDO`, and removes the arrays that end
 /// with it.
 pub fn end() {
     let Some(domain) = domain::known() else { return };
     // A child of vfork ends in its parent's memory, which says that the parent has registered.
     let Some(own) = process::registered().filter(|slot| process::is_own(domain, *slot)) else { return };
     // Other threads run on until the process is gone, one of them perhaps inside what it took with SEM_UNDO.
-    // Then whoever looks next undoes it, as after any other death.
+    // Then the next process that looks undoes it, as after any other death.
     if !is_last_thread() {
         return;
     }
@@ -455,7 +453,7 @@ mod tests {
         system::status(path.get().unwrap()).is_ok()
     }
 
-    /// That the registry is whole, and arrays can be made and removed.
+    /// Checks that the registry is whole, and that arrays can be made and removed.
     fn usable(domain: &'static Domain) {
         let id = get(libc::IPC_PRIVATE, 1, 0o600).unwrap().unwrap();
         assert_eq!(domain.registry.intent(), Intent::None);
@@ -473,7 +471,7 @@ mod tests {
     fn an_array_whose_maker_dies_is_made_or_not() {
         let (domain, _one) = domain();
         usable(domain);
-        // After so many steps of `make`.
+        // After that many steps of `make`.
         for steps in 0..=3 {
             let (slot, array) = {
                 let _guard = domain.lock().unwrap();

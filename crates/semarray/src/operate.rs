@@ -13,8 +13,7 @@ use crate::{Errno, config, domain, errno, process, rights, table, user};
 /// Operations that are copied to a small buffer. Programs use one to three.
 const FEW: usize = 8;
 
-/// `semtimedop(2)` on an array of ours; without a timeout (null) `semop(2)`. The time is how long, not until
-/// when.
+/// `semtimedop(2)` on an array of ours; without a timeout (null) `semop(2)`. The time is a duration.
 ///
 /// # Errors
 /// Those of the system call, in its order of checks.
@@ -42,7 +41,7 @@ pub unsafe fn operate(
 }
 
 /// As [`operate`], but goes on after a signal was handled, and waits until a time. False if that has passed,
-/// or if an operation that is not to wait would have had to: nothing has been done.
+/// or if an operation with `IPC_NOWAIT` would have had to wait: nothing has been done.
 ///
 /// # Errors
 /// Those of the system call but EINTR; EAGAIN without a deadline only.
@@ -50,7 +49,7 @@ pub fn operate_until(id: i32, operations: &[Op], deadline: Option<&Deadline>) ->
     loop {
         let left = deadline.map(time::left);
         let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: so many operations, and a time if it is not null.
+        // SAFETY: that many operations, and a time if it is not null.
         match unsafe { operate(id, operations.as_ptr(), operations.len(), left) } {
             Ok(()) => return Ok(true),
             Err(libc::EINTR) => {}
@@ -120,7 +119,7 @@ unsafe fn copied<const ROOM: usize>(
 
 #[inline(always)]
 fn apply(id: i32, operations: &[Op], patience: Option<u64>) -> Result<(), Errno> {
-    // Before a mapping is entered: in a forked child, this clears the marks of the parent's threads.
+    // Before a mapping is entered: in a forked child this clears the marks of the parent's threads.
     process::required()?;
     let entered = match table::enter(id) {
         Some(entered) => entered,

@@ -1,45 +1,46 @@
-//! The processes that use arrays: who they are, and whether they are gone.
+//! The processes that use arrays: which they are, and whether they are gone.
 //!
 //! A process is its number and the time of its start, in one word: numbers are used again, but not within a
-//! clock tick of the machine's. That word, `owner`, is what makes a slot somebody's, by one store under the
+//! clock tick of the machine's. That word, `owner`, gives a slot to a process, by one store under the
 //! registry's lock. An exec changes neither number nor start, so the new program finds the slot of the old
 //! one, and the adjustments kept there.
 //!
 //! `/proc` shows a start as it is in the reader's time namespace, and processes of several may share arrays.
-//! So the reader's offset is taken off (`boot_offset`), and what is left differs by a tick at most, because
+//! So the reader's offset is taken off (`boot_offset`), and the result differs by a tick at most, because
 //! `/proc` rounds after adding it.
 //!
-//! `alive` is a robust mutex that a thread of the process holds for as long as it lives. As long as it is not
-//! marked, the process is not gone: one load, without a system call. If it is marked, then that thread has
-//! ended, or there was an exec, or the process is gone: `/proc` tells. The process looks at its own mark at
-//! every call, and another of its threads takes over.
+//! `alive` is a robust mutex that a thread of the process holds for as long as it lives. While it is not
+//! marked, the process is not gone: one load, without a system call. If it is marked, that thread has ended,
+//! or there was an exec, or the process is gone: `/proc` tells. The process looks at its own mark at every
+//! call, and another of its threads takes the mutex over.
 //!
 //! A process is gone when none of its threads can write to shared memory any more. Its leader may be a zombie
 //! long before: a leader may end before its threads. Then the count of threads is more than one.
 //!
-//! After an exec the process is there, and the threads of its old program are not: what they held and waited
-//! for is nobody's (`owner_died`), while the adjustments stay until the process is gone. If the new program
-//! uses arrays, it tells them so itself, before anything else (`succeed`); if it does not, others see that
-//! its stack lies elsewhere than that of the program that registered.
+//! After an exec the process is there, but the threads of its old program are not. What they held and waited
+//! for has no owner (`owner_died`); the adjustments stay until the process is gone. If the new program uses
+//! arrays, it first tells all arrays (`succeed`). If it does not, others see that its stack lies elsewhere
+//! than that of the program that registered.
 //!
 //! A slot is given to another process only after every array was told that its process is gone (`reap`).
 //!
 //! # Taking a place
 //!
-//! The lock of an array names a slot and a thread. Whoever finds that owner dead and takes the lock
-//! over must not meet one that stands in its place by then, lives, and has the same word (`taking_over`):
+//! The lock of an array names a slot and a thread. A thread that finds that owner dead and takes the lock
+//! over must not meet a living one that got the same place, and so the same word, meanwhile (`taking_over`):
 //!
-//! 1. Who takes over: (a) counts itself in its own process's slot; (b) fence; (c) reads the lock's word, and
-//!    asks whether that owner died; (d) exchanges the word, if it is the same; (e) counts itself
-//!    out.
-//! 2. Who clears a place: (f) tells every array (`reap`), or names the new program in the slot (`register`),
-//!    so that nobody finds the lock held by a dead owner in that slot from here on; (g) fence; (h)
-//!    reads the counts of all living processes, and gives the place to nobody unless they are 0.
+//! 1. The thread that takes over: (a) counts itself in its own process's slot; (b) fence; (c) reads the
+//!    lock's word, and asks whether that owner died; (d) exchanges the word, if it is the same; (e) counts
+//!    itself out.
+//! 2. The thread that clears a place: (f) tells every array (`reap`), or names the new program in the slot
+//!    (`register`), so that from here on no lock is found held by a dead owner in that slot; (g) fence; (h)
+//!    reads the counts of all living processes, and gives the place away only if they are 0.
 //!
 //! If (g) comes before (b), (c) sees what was done at (f). If (b) comes before (g), (h) sees the count, or
 //! that it was counted out again (release, and (h) acquires: (d) came before). `reap` then leaves the slots
-//! to who looks next. A new program waits, and meanwhile nobody can register: for another's look into
-//! `/proc`, and for longer only if that one is stopped in it. One that is killed in it counts no more.
+//! to the next look. A new program waits, and meanwhile no process can register: for another's look into
+//! `/proc`, and for longer only if that one is stopped in it. A process that is killed in it no longer
+//! counts.
 
 use core::ffi::CStr;
 use core::ptr;
@@ -69,7 +70,7 @@ static OWN_MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// Whether its slot was there before it registered: adjustments may be in arrays that this program has never
 /// used.
 static INHERITED: AtomicBool = AtomicBool::new(false);
-/// The thread that makes this program take the place of another ([`succeed`]): its identity, or 0.
+/// The identity of the thread that makes this program take over from another ([`succeed`]), or 0.
 static SUCCESSOR: AtomicU32 = AtomicU32::new(0);
 /// ... in that slot.
 static SUCCESSOR_SLOT: AtomicU32 = AtomicU32::new(0);
@@ -107,7 +108,7 @@ pub(crate) fn registered() -> Option<u32> {
     ((own >> 32) as u32 == epoch()).then_some(own as u32)?.checked_sub(1)
 }
 
-/// Whether the slot is that of the process that asks, rather than of one in whose memory it runs.
+/// Whether the slot is the calling process's, rather than that of a process in whose memory it runs.
 pub(crate) fn is_own(domain: &Domain, slot: u32) -> bool {
     let owner = domain.registry.processes().get(slot as usize).map(|slot| slot.owner.load(Relaxed));
     owner.is_some_and(|owner| (owner >> 32) as u32 == system::process_id())
@@ -132,7 +133,7 @@ fn register() -> Option<Process> {
         remark(domain.registry.processes().get(slot as usize)?);
         return Some(Process { slot, id: OWN_ID.load(Relaxed) });
     }
-    // In another namespace of process numbers, ours would mean somebody else.
+    // In another namespace of process numbers, ours would name another process.
     domain::at_home()?;
     let guard = domain.lock_only().ok()?;
     let registry = domain.registry;
@@ -142,8 +143,8 @@ fn register() -> Option<Process> {
     let (owner, program) = identity(id);
     // By another thread, meanwhile.
     let registered = registered().is_some();
-    // The next one after the last that was given out, so that a slot is free for as long as can be before it
-    // is somebody else's.
+    // The next one after the last that was given out, so that a slot stays free for as long as possible
+    // before another process gets it.
     let next = registry.next_process.load(Relaxed);
     let mut free = None;
     let mut own = None;
@@ -160,7 +161,7 @@ fn register() -> Option<Process> {
         Some(own) => own,
         None => {
             let (index, slot) = free.or_else(|| registry.another_process())?;
-            // Before the owner: a slot whose owner is there has a mutex, or a word that says nothing.
+            // Before the owner: a slot with an owner has a mutex, or a word without meaning.
             if !slot.alive.make() {
                 return None;
             }
@@ -173,9 +174,9 @@ fn register() -> Option<Process> {
         }
     };
     if inherited {
-        // Release, and first: from here on nobody takes this program's threads for those of the old one.
+        // Release, and first: from here on no process takes this program's threads for those of the old one.
         slot.program.store(program, Release);
-        // The old program's thread may have left no mark, and whoever held it has ended in any case.
+        // The old program's thread may have left no mark, and has ended in any case.
         slot.alive.make();
         slot.taking_over.store(0, Relaxed);
     }
@@ -205,13 +206,13 @@ fn register() -> Option<Process> {
 }
 
 /// This program has taken the place of another in the same process: what the other's threads held and waited
-/// for in any array is nobody's. Under the registry's lock, for which this process's other threads wait until
-/// it is done.
+/// for in any array has no owner. Under the registry's lock, for which this process's other threads wait
+/// until it is done.
 fn succeed(domain: &'static Domain, slot: u32) {
     SUCCESSOR_SLOT.store(slot, Relaxed);
     SUCCESSOR.store(poundlock_linux::registry::identity(), Release);
     crate::make::for_each_array(domain, |array| {
-        // One whose lock cannot be had stays as it is.
+        // An array whose lock cannot be taken stays as it is.
         let _ = array.succeed();
         true
     });
@@ -224,7 +225,8 @@ fn remark(slot: &ProcessSlot) {
         slot.alive.claim();
         return;
     }
-    // Nobody would notice this thread's end. Without a holder, the mark says nothing, and `/proc` is asked.
+    // No process would notice this thread's end. Without a holder, the mark says nothing, and `/proc` is
+    // asked.
     let seen = slot.alive.word().load(Relaxed);
     if seen & DIED != 0 {
         let _ = slot.alive.word().compare_exchange(seen, 0, Release, Relaxed);
@@ -266,7 +268,7 @@ pub(crate) fn reap(domain: &'static Domain) {
 }
 
 /// See [`Host::taking_over`](poundlock_core::semarray::Host::taking_over). For a registered process; or for
-/// one that registers, under the registry's lock, so that nobody clears a place.
+/// one that registers, under the registry's lock, so that no thread clears a place.
 pub(crate) fn taking_over<R>(act: impl FnOnce() -> R) -> R {
     let _blocked = Blocked::all();
     let processes = domain::known().map_or(&[][..], |domain| domain.registry.processes());
@@ -301,16 +303,16 @@ fn is(slot: u32, wanted: impl FnOnce(Fate) -> bool) -> bool {
     let slot = domain::known().and_then(|domain| domain.registry.processes().get(slot as usize));
     let is = slot.is_some_and(|slot| wanted(fate(slot)));
     if is {
-        // What its threads wrote, they wrote before the kernel said so.
+        // Its threads' writes came before the kernel said so.
         fence(SeqCst);
     }
     is
 }
 
-/// What has become of a process.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// As far as is known, some thread of the program that registered runs.
+    /// Some thread of the program that registered may run.
     Lives,
     /// It runs another program, which has not registered: all threads of the old one have ended.
     Replaced,
@@ -331,8 +333,8 @@ fn fate(slot: &ProcessSlot) -> Fate {
     let word = slot.alive.word().load(Acquire);
     if word != 0 && word & DIED == 0 {
         // The end of the process's first thread is always marked. Another one that calls exec takes the
-        // number of the first before the kernel looks at what it holds, and leaves no mark: so its being
-        // there has to be asked for.
+        // number of the first before the kernel looks at what it holds, and leaves no mark: so ask whether it
+        // is there.
         let (id, thread) = (owner >> 32, u64::from(word & THREAD));
         if thread == id || is_thread(id, thread) {
             return Fate::Lives;
@@ -343,17 +345,17 @@ fn fate(slot: &ProcessSlot) -> Fate {
 
 /// Whether the process has that thread.
 fn is_thread(process: u64, thread: u64) -> bool {
-    // SAFETY: signal 0 is sent to nobody; the call only checks.
+    // SAFETY: signal 0 only checks; nothing is sent.
     keeping_errno(|| unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) }) != Err(libc::ESRCH)
 }
 
 /// The word for the calling process, its number and the lower half of the time of its start, in clock ticks
-/// as without a time namespace; and for its program, where that has its stack. 0 in any place: not known.
+/// as without a time namespace; and for its program, the place of its stack. 0 for any of them: not known.
 fn identity(id: u32) -> (u64, u64) {
     let start = |stat: &Stat| boot_offset().map_or(0, |offset| stat.start_without(offset));
     let (start, program) = match look(c"/proc/self/stat") {
-        // If `/proc` is of another namespace, so are its numbers. Of a first thread that has ended, it is not
-        // said where its stack began: a process has one program, so any thread will do.
+        // If `/proc` is of another namespace, so are its numbers. The kernel does not say where the stack of
+        // an ended first thread began. A process has one program, so any thread will do.
         Some(stat) if stat.id == u64::from(id) && stat.stack == 0 => {
             (start(&stat), look(c"/proc/thread-self/stat").map_or(0, |own| own.stack))
         }
@@ -371,17 +373,15 @@ fn is_same(one: u64, other: u64) -> bool {
     one >> 32 == other >> 32 && is_same_start(one as u32, other as u32)
 }
 
-/// Whether two starts may be one, as two processes have read it. One that is not known is not known to be
-/// another.
+/// Whether two starts, as two processes have read them, may be the same. An unknown one may be.
 fn is_same_start(one: u32, other: u32) -> bool {
     one == other || (one != 0 && other != 0 && one.wrapping_sub(other).wrapping_add(1) <= 2)
 }
 
-/// How many clock ticks after their starts processes seem to start to the calling one, in its time namespace.
-/// `None`: not known, while the children of this process are to be born into another.
+/// By how many clock ticks starts of processes appear late to the calling one, in its time namespace. `None`:
+/// not known, because the children of this process are to be born into another.
 fn boot_offset() -> Option<i64> {
-    // As of the process of this thread's number: the process's own has nothing to say once its first thread
-    // has ended.
+    // Read through this thread's number: the process's own entry is empty once its first thread has ended.
     let path = Path::new().and(b"/proc/").and_number(system::thread_id().into()).and(b"/timens_offsets");
     let mut buffer = [0; 256];
     match system::read_file(path.get().ok()?, &mut buffer) {
@@ -414,12 +414,12 @@ fn parse_offset(text: &[u8]) -> Option<i64> {
 /// Clock ticks of `/proc` in a second, whatever the machine's are.
 const TICKS: i64 = 100;
 
-/// What has become of the process of that identity, which ran that program.
+/// The state of the process of that identity, which ran that program.
 #[cold]
 fn ask(owner: u64, program: u64) -> Fate {
     let (id, start) = (owner >> 32, owner as u32);
     let ended = |ended: bool| if ended { Fate::Ended } else { Fate::Lives };
-    // SAFETY: signal 0 is sent to nobody; the call only checks.
+    // SAFETY: signal 0 only checks; nothing is sent.
     if keeping_errno(|| unsafe { libc::syscall(libc::SYS_kill, id, 0) }) == Err(libc::ESRCH) {
         return Fate::Ended;
     }
@@ -483,7 +483,7 @@ fn look(path: &CStr) -> Option<Stat> {
 }
 
 fn parse(text: &[u8]) -> Option<Stat> {
-    // The name may have anything in it, brackets too.
+    // The name may contain anything, brackets too.
     let name_begins = text.iter().position(|byte| *byte == b'(')?;
     let name_ends = text.iter().rposition(|byte| *byte == b')')?;
     let id = system::number(text.get(..name_begins)?.trim_ascii_end())?;
@@ -656,8 +656,8 @@ mod tests {
         // SAFETY: writes two descriptors.
         assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
         let child = Child::new(|| {
-            // As a thread that an exec ends in the middle of a critical section. The new program knows
-            // nothing of us.
+            // As a thread that an exec ends in the middle of a critical section. The new program does not
+            // know us.
             let done = operate(0, 5, Op::UNDO).is_ok();
             if let (true, Some(process)) = (done, process()) {
                 lock.store(process.slot + 1, Release);
@@ -762,7 +762,7 @@ mod tests {
             Some(registry.processes()[slot].program.load(Acquire))
         };
         until("it comes to register", || words[4].load(Acquire) != 0 && program() != Some(1));
-        // Time for one that does not wait.
+        // Time for a process that does not wait.
         (0..100).for_each(|_| system::pause());
         words[1].store(1, Release);
         assert_eq!(successor.wait(), 0, "it did not wait, or did not become the successor");

@@ -1,4 +1,4 @@
-//! Who may do what, as the kernel judges it for its own arrays. Root may all.
+//! Rights, as the kernel judges them for its own arrays. Root may do all.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -37,7 +37,7 @@ pub(crate) fn has(settings: &Settings, flags: u32) -> bool {
     system::user() == 0 || asked & !granted(settings) == 0
 }
 
-/// Whether the calling process may remove the array and change whose it is.
+/// Whether the calling process may remove the array and change its owner.
 pub(crate) fn owns(settings: &Settings) -> bool {
     let user = system::user();
     user == 0 || user == settings.uid || user == settings.cuid
@@ -71,8 +71,8 @@ fn in_group(group: u32) -> bool {
 }
 
 /// Whether the process may apply the operations, or else look at the array ([`READ`]): judged when it first
-/// asks, and again when the array's settings have changed since. It keeps what it was granted when it changes
-/// its user, as an open file is kept: a system call in each operation is what this avoids.
+/// asks, and again when the array's settings have changed since. It keeps its rights when it changes its
+/// user, as with an open file. This avoids a system call in each operation.
 #[inline(always)]
 pub(crate) fn check(mapping: &Mapping, operations: &[Op]) -> Result<(), c_int> {
     let alters = operations.iter().any(|operation| operation.change != 0);
@@ -139,7 +139,7 @@ mod tests {
         assert!(as_user(1, 9, &[], || has(&owner_only, 0o600)));
         assert!(as_user(3, 9, &[], || has(&owner_only, 0o600)));
         assert!(as_user(NOBODY, 2, &[], || !has(&owner_only, 0o600) && has(&owner_only, 0)));
-        // The group's bits are used for the group even if everybody has more.
+        // The group's bits are used for the group even if others have more.
         let odd = settings(0o646);
         assert!(as_user(NOBODY, 9, &[7, 4], || has(&odd, 0o444) && !has(&odd, 0o222)));
         assert!(as_user(NOBODY, 9, &[7], || has(&odd, 0o666)));

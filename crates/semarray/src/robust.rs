@@ -2,7 +2,7 @@
 //! does.
 //!
 //! A thread's robust mutexes are in a list that the kernel walks when the thread ends or its process calls
-//! exec, before anybody can be told of the end: it sets [`DIED`] in the first word of each.
+//! exec, before any process can learn of the end: it sets [`DIED`] in the first word of each.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -28,7 +28,7 @@ pub(crate) struct Robust(UnsafeCell<MaybeUninit<pthread_mutex_t>>);
 // SAFETY: accessed through glibc's functions, and its first word as an atomic.
 unsafe impl Sync for Robust {}
 
-/// How a lock was had.
+/// How a lock was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Had {
     /// As usual.
@@ -42,7 +42,7 @@ impl Robust {
         self.0.get().cast()
     }
 
-    /// Makes a free mutex of it. Nobody else uses it.
+    /// Makes a free mutex of it. No other thread uses it.
     pub(crate) fn make(&self) -> bool {
         let mut attributes = MaybeUninit::<pthread_mutexattr_t>::zeroed();
         let attributes = attributes.as_mut_ptr();
@@ -64,13 +64,13 @@ impl Robust {
         unsafe { AtomicU32::from_ptr(self.pointer().cast()) }
     }
 
-    /// Acquires it if nobody living holds it.
+    /// Acquires it if no living thread holds it.
     pub(crate) fn claim(&self) -> bool {
         // SAFETY: made before.
         match unsafe { libc::pthread_mutex_trylock(self.pointer()) } {
             0 => true,
             libc::EOWNERDEAD => {
-                // SAFETY: held by this thread since just now.
+                // SAFETY: just acquired by this thread.
                 unsafe { libc::pthread_mutex_consistent(self.pointer()) };
                 true
             }

@@ -1,12 +1,11 @@
-//! Small things asked of the kernel without allocation, `errno` left as it was; and paths and numbers as
-//! text.
+//! Small calls of the kernel without allocation, with `errno` left as it was; and paths and numbers as text.
 
 use core::ffi::{CStr, c_int};
 use core::fmt;
 
 use poundlock_linux::parts::keeping_errno;
 
-/// A file descriptor that is closed when it goes.
+/// A file descriptor that is closed when it is dropped.
 pub(crate) struct File(c_int);
 
 impl File {
@@ -50,7 +49,7 @@ impl File {
         Ok(read)
     }
 
-    /// What the file is: size, owner, mode, inode.
+    /// The file's size, owner, mode and inode.
     pub(crate) fn status(&self) -> Result<libc::stat, c_int> {
         let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: writes the structure.
@@ -62,7 +61,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // SAFETY: a descriptor of ours that nobody uses any more.
+        // SAFETY: a descriptor of ours that is not used any more.
         let _ = keeping_errno(|| unsafe { libc::syscall(libc::SYS_close, self.0) });
     }
 }
@@ -93,7 +92,7 @@ pub(crate) fn status(path: &CStr) -> Result<libc::stat, c_int> {
     Ok(unsafe { status.assume_init() })
 }
 
-/// As [`status`], of a link rather than of what it points to.
+/// As [`status`], of a link itself.
 pub(crate) fn link_status(path: &CStr) -> Result<libc::stat, c_int> {
     let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: a string that ends in a zero; writes the structure.
@@ -132,8 +131,8 @@ pub(crate) fn group() -> u32 {
     unsafe { libc::getegid() }
 }
 
-/// The system call `semget`, by its instruction: whoever preloads our library has the C library's `syscall`
-/// ask for arrays of ours, under the registry's lock.
+/// The system call `semget`, by its instruction: with our preloaded library, the C library's `syscall` asks
+/// for arrays of ours, under the registry's lock.
 pub(crate) fn kernels_semget(key: i32, semaphores: i32, flags: i32) -> Result<i32, c_int> {
     let done: isize;
     #[cfg(target_arch = "x86_64")]
@@ -166,7 +165,7 @@ pub(crate) fn kernels_semget(key: i32, semaphores: i32, flags: i32) -> Result<i3
     if (-4095..0).contains(&done) { Err(-done as c_int) } else { Ok(done as i32) }
 }
 
-/// Leaves the CPU for a tenth of a millisecond. A bare system call: not a cancellation point.
+/// Sleeps for a tenth of a millisecond. A bare system call: not a cancellation point.
 pub(crate) fn pause() {
     let time = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
     // SAFETY: reads the structure, which outlives the call.
@@ -216,7 +215,7 @@ impl Drop for Blocked {
 /// Longest path, its zero included.
 const LONGEST: usize = 1024;
 
-/// A path of the file system, or as much of one as fits: see [`Path::get`].
+/// A path of the file system, or the part of it that fits: see [`Path::get`].
 #[derive(Clone, Copy)]
 pub(crate) struct Path {
     bytes: [u8; LONGEST],
@@ -230,7 +229,7 @@ impl Path {
 
     /// With these at the end.
     pub(crate) fn and(mut self, more: &[u8]) -> Self {
-        // What does not fit leaves a path that is full, for `get` to refuse.
+        // If it does not fit, the path is full, and `get` refuses it.
         let room = &mut self.bytes[self.length..];
         let count = more.len().min(room.len());
         room[..count].copy_from_slice(&more[..count]);

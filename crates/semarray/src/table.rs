@@ -1,11 +1,11 @@
-//! The arrays that this process has mapped, by slot: found with a few loads, given back when they are gone.
+//! The arrays that this process has mapped, by slot: found with a few loads, unmapped when they are gone.
 //!
 //! # Giving back
 //!
-//! A mapping is unmapped when its array is gone and no thread uses it. Who uses which is told by *marks*: a
+//! A mapping is unmapped when its array is gone and no thread uses it. *Marks* tell which threads use it: a
 //! thread that enters a mapping writes its address to a mark of its own, looks again whether the table still
-//! has it, and clears the mark when it leaves. Whoever takes a mapping out of the table unmaps it once no
-//! mark names it.
+//! has it, and clears the mark when it leaves. The thread that takes a mapping out of the table unmaps it
+//! once no mark names it.
 //!
 //! 1. The thread: (a) store the mark; (b) load the table's entry; use the mapping only if it is still there.
 //! 2. The reclaimer: (c) change the entry; (d) `membarrier`; (e) load all marks; unmap if none names it.
@@ -13,13 +13,12 @@
 //! `membarrier` is a full barrier on every running thread of the process, between (c) and (e). Where it hits
 //! the thread before (a), (b) comes after (c) and finds the entry changed. Where it hits the thread after
 //! (a), (e) sees the mark, or that it was cleared (release, and (e) acquires: the use came before). So the
-//! mapping is never unmapped under a thread that uses it, and (a) to (b) costs a store and a load, with the
-//! compiler alone kept from exchanging them. Without `membarrier` there is a fence between (a) and (b), and
-//! one at (d).
+//! mapping is never unmapped under a thread that uses it, and (a) to (b) costs a store and a load, which only
+//! the compiler is kept from exchanging. Without `membarrier` there is a fence between (a) and (b), and one
+//! at (d).
 //!
-//! A mapping that is still named waits in a list, and is looked at again at the next occasion: as many may
-//! wait as there are threads with marks. So a program that makes and removes arrays for ever uses no more
-//! memory than its threads can hold.
+//! A mapping that is still named waits in a list for the next look. No more can wait than there are threads
+//! with marks, so a program that makes and removes arrays for ever uses bounded memory.
 //!
 //! A signal handler that interrupts an operation uses the thread's next mark; one that leaves an operation by
 //! `longjmp` leaves a mark set, which keeps one mapping from being unmapped. A thread without a free mark
@@ -48,7 +47,7 @@ use crate::files::{self, Mapped};
 pub(crate) struct Mapping {
     pub(crate) id: i32,
     pub(crate) array: Array<'static, Processes>,
-    /// Which rights the process was found to have, and of which settings: see [`crate::rights`].
+    /// The rights that the process was found to have, and for which settings: see [`crate::rights`].
     pub(crate) rights: AtomicU32,
     /// Bytes in all.
     whole: usize,
@@ -85,7 +84,7 @@ pub(crate) fn init() -> Option<()> {
     const BYTES: usize = ARRAYS * size_of::<Entry>();
     let fresh = map::<Entry>(BYTES, false)?;
     if TABLE.compare_exchange(ptr::null_mut(), fresh, Release, Relaxed).is_err() {
-        // SAFETY: our own mapping, which nobody else has seen.
+        // SAFETY: our own mapping, which no other thread has seen.
         unsafe { unmap(fresh, BYTES) };
     }
     Some(())
@@ -120,7 +119,7 @@ impl Drop for Entered {
     }
 }
 
-/// The array of that id, if this process has it mapped already.
+/// The array of that id, if this process already has it mapped.
 #[inline(always)]
 pub(crate) fn enter(id: i32) -> Option<Entered> {
     let entered = enter_slot(slot_of(id))?;
@@ -214,16 +213,16 @@ pub(crate) fn put(id: i32, mapped: Mapped) -> Result<Entered, c_int> {
     let next = AtomicPtr::new(ptr::null_mut());
     // SAFETY: private memory in front of the file's, long enough and aligned.
     unsafe { fresh.write(Mapping { id, array, rights: AtomicU32::new(0), whole, next }) };
-    // Named before it is in the table, so that it is not given back again before this thread has entered it.
+    // Named before it is in the table, so that it is not unmapped before this thread has entered it.
     let mark = name(fresh.addr());
     loop {
         if entry.compare_exchange(ptr::null_mut(), fresh, AcqRel, Relaxed).is_ok() {
             core::mem::forget(mapped);
             FRESH.fetch_add(1, Relaxed);
-            // SAFETY: named since before anybody could take it out of the table.
+            // SAFETY: named since before any thread could take it out of the table.
             return Ok(Entered { mapping: unsafe { &*fresh }, mark });
         }
-        // What is there is of an array that is gone, or was put there by another thread just now.
+        // The entry is of an array that is gone, or was put there by another thread just now.
         if let Some(same) = retire_unless(entry, id) {
             unname(mark);
             return Ok(same);
@@ -249,7 +248,7 @@ fn name(address: usize) -> Option<&'static AtomicUsize> {
     mark
 }
 
-/// Takes back what [`name`] did.
+/// Undoes [`name`].
 #[inline(always)]
 fn unname(mark: Option<&AtomicUsize>) {
     match mark {
@@ -277,7 +276,7 @@ fn retire_unless(entry: &'static Entry, id: i32) -> Option<Entered> {
     None
 }
 
-/// Takes an array that is gone out of the table, and unmaps it when nobody uses it any more.
+/// Takes an array that is gone out of the table, and unmaps it when no thread uses it any more.
 pub(crate) fn retire(entered: Entered) {
     let slot = slot_of(entered.id);
     let mapping = ptr::from_ref(entered.mapping).cast_mut();
@@ -290,11 +289,11 @@ pub(crate) fn retire(entered: Entered) {
     reclaim();
 }
 
-/// Puts a mapping that is not in the table any more into the list of those that wait.
+/// Puts a mapping that is no longer in the table into the list of those that wait.
 fn wait(mapping: *mut Mapping) {
     let mut first = RETIRED.load(Relaxed);
     loop {
-        // SAFETY: in no table and no list: nobody else changes it, and only we could have it unmapped.
+        // SAFETY: in no table and no list: no other thread changes it, and only we could have it unmapped.
         unsafe { (*mapping).next.store(first, Relaxed) };
         match RETIRED.compare_exchange(first, mapping, Release, Relaxed) {
             Ok(_) => return,
@@ -313,8 +312,8 @@ pub(crate) fn reclaim() {
 
 #[cold]
 fn reclaim_slowly() {
-    // All at once: of two that do this at a time, each has its own, and nobody meets an address that comes
-    // back. A child that is forked in between never unmaps its copy of these.
+    // All at once: of two threads that do this at a time, each has its own, and none meets an address that
+    // comes back. A child that is forked in between never unmaps its copy of these.
     let mut next = RETIRED.swap(ptr::null_mut(), AcqRel);
     let able = barrier();
     while !next.is_null() {
@@ -323,7 +322,7 @@ fn reclaim_slowly() {
         let (after, whole) = unsafe { ((*mapping).next.load(Relaxed), (*mapping).whole) };
         next = after;
         if able && PINNED.load(SeqCst) == 0 && !registry::is_marked(mapping.addr()) {
-            // SAFETY: nobody uses it: see the module's documentation.
+            // SAFETY: no thread uses it: see the module's documentation.
             unsafe { files::unmap(mapping.cast(), whole) };
         } else {
             wait(mapping);
@@ -331,7 +330,7 @@ fn reclaim_slowly() {
     }
 }
 
-/// (d). False: it cannot be done any more.
+/// (d). False: it is no longer possible.
 fn barrier() -> bool {
     fence(SeqCst);
     // A forked child may have to register anew.
@@ -364,7 +363,7 @@ pub(crate) fn for_each(domain: &Domain, mut each: impl FnMut(&Mapping)) {
     }
 }
 
-/// The process of that epoch begins to use marks: those that it was forked with are of its parent's threads.
+/// The process of that epoch begins to use marks; those that it was forked with are of its parent's threads.
 /// Under the registry's lock, and before any of its threads enters.
 pub(crate) fn forked(epoch: u32) {
     if EPOCH.swap(epoch + 1, Relaxed) != epoch + 1 {

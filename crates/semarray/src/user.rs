@@ -1,10 +1,10 @@
 //! Memory that a caller points to: EFAULT rather than a fault, as the kernel has it.
 //!
 //! A page is tested once, by a system call that touches it and fails with EFAULT if it cannot, and then
-//! remembered. So a caller that unmaps memory and passes a pointer to it later is told by a signal, not by an
-//! error number; the alternative is a system call for each operation.
+//! remembered. So a caller that unmaps memory and passes a pointer to it later gets a signal, not an error
+//! number. The alternative is a system call for each operation.
 //!
-//! * To read: `rt_sigprocmask` with a `how` that there is not reads eight bytes, and then fails with EINVAL.
+//! * To read: `rt_sigprocmask` with an invalid `how` reads eight bytes, and then fails with EINVAL.
 //! * To write: the futex operation that adds bits to a second word, with none to add, is an atomic
 //!   read-modify-write of one aligned word that leaves it as it is.
 //!
@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use poundlock_linux::parts::keeping_errno;
 
-/// The least page: what is tested is tested for each of these, whatever the real ones are.
+/// The smallest page: each of these is tested, whatever the real size is.
 const PAGE: usize = 4096;
 /// Pages remembered. Callers keep their operations on their stack or in a static; a thread has one or two of
 /// these.
@@ -25,7 +25,7 @@ const REMEMBERED: usize = 64;
 /// Pages that could be read, by the low bits of their number: the page's address + 1, or 0.
 static READABLE: [AtomicUsize; REMEMBERED] = [const { AtomicUsize::new(0) }; REMEMBERED];
 
-/// Whether so many bytes there can be read.
+/// Whether that many bytes there can be read.
 #[inline(always)]
 pub(crate) fn readable(address: usize, bytes: usize) -> bool {
     let first = address & !(PAGE - 1);
@@ -52,8 +52,8 @@ fn readable_slow(address: usize, bytes: usize) -> bool {
     })
 }
 
-/// Whether so many bytes there can be written. Never remembered: a page may be made read-only, as in a forked
-/// child's copy of a file.
+/// Whether that many bytes there can be written. Never remembered: a page may be made read-only, as in a
+/// forked child's copy of a file.
 pub(crate) fn writable(address: usize, bytes: usize) -> bool {
     pages(address, bytes).is_some_and(|mut pages| pages.all(touch))
 }
@@ -78,10 +78,10 @@ fn test_read(page: usize) -> bool {
 /// Makes sure that the page at this address can be written, by doing so without a change. False: it cannot,
 /// because there is none, it is read-only, or there is no memory for it.
 pub(crate) fn touch(page: usize) -> bool {
-    // "Or with 0, and wake those who wait on the second word if it was less than -2048": nobody is woken as a
-    // rule, and if somebody is, it is a wake-up for no reason, which whoever waits has to expect.
+    // "Or with 0, and wake those who wait on the second word if it was less than -2048": usually no thread is
+    // woken, and if one is, that is a spurious wake-up, which every waiter has to expect.
     const OR_ZERO: u32 = (libc::FUTEX_OP_OR as u32) << 28 | (libc::FUTEX_OP_CMP_LT as u32) << 24 | 0x800;
-    // On which nobody waits.
+    // Without waiters.
     let own = 0u32;
     // SAFETY: the first word is ours; the second is changed by the kernel, atomically, to what it was.
     let touched = keeping_errno(|| unsafe {
@@ -177,7 +177,7 @@ mod tests {
         assert!(writable(base, PAGE));
         assert!(!writable(base + PAGE - 1, 2));
         let third = ptr::with_exposed_provenance_mut(base + 2 * PAGE);
-        // SAFETY: a page that nobody else uses.
+        // SAFETY: a page that no other thread uses.
         assert_eq!(unsafe { libc::mprotect(third, PAGE, libc::PROT_READ) }, 0);
         assert!(!writable(base + 2 * PAGE, 1));
         assert!(readable(base + 2 * PAGE, 1));

@@ -1,4 +1,5 @@
-//! Nothing of what arrays take is lost: memory, address space, files, places in the registry; whoever dies, and when.
+//! Nothing of what arrays take is lost: memory, address space, files, places in the registry; whoever dies,
+//! and when.
 //!
 //! What is counted is the whole process's: each test has one of its own.
 
@@ -152,8 +153,8 @@ fn a_handler_that_jumps_out_costs_no_safety() {
         return;
     }
     domain();
-    // As after `longjmp`: a call that never returns leaves its mark set, more often than a thread has marks. A thread that
-    // ends in the middle of a call, by a cancellation that a handler asked for, does the same.
+    // As after `longjmp`: a call that never returns leaves its mark set, more often than a thread has marks.
+    // A thread that ends in the middle of a call, by a cancellation that a handler asked for, does the same.
     let id = private(1);
     for round in 0..8 {
         let sleeper = std::thread::spawn(move || {

@@ -15,7 +15,8 @@ use poundlock_textbook::{Mcs, Spinlock};
 
 /// Set it to try other seeds, or more than five times as many as find each of the bugs below: `FROM..TO`.
 const VARIABLE: &str = "POUNDLOCK_SIM_SEEDS";
-/// Set it to try one subject's locks alone: `poundlock`, `adaptive`, `handoff`, `qspin`, `rwlock` or `condvar`.
+/// Set it to try one subject's locks alone: `poundlock`, `adaptive`, `handoff`, `qspin`, `rwlock` or
+/// `condvar`.
 const SUBJECT: &str = "POUNDLOCK_SIM_LOCK";
 
 fn seeds() -> std::ops::Range<u64> {

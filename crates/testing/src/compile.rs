@@ -36,8 +36,8 @@ pub fn preload_library() -> PathBuf {
     built_as("release", "libpoundlock_preload.so", "poundlock-preload", &[])
 }
 
-/// A file that cargo makes of these targets of a package, in the profile that the test was built in. What runs all tests has
-/// built it before.
+/// A file that cargo makes of these targets of a package, in the profile that the test was built in. What
+/// runs all tests has built it before.
 ///
 /// # Panics
 /// It cannot be built.
@@ -78,8 +78,8 @@ pub fn scratch() -> PathBuf {
     directory
 }
 
-/// Builds `target` from a source by this command, which is complete but for `-o TARGET`, or takes it from an earlier test that
-/// did just so. Headers count as the same if everything beside the source is.
+/// Builds `target` from a source by this command, which is complete but for `-o TARGET`, or takes it from an
+/// earlier test that did just so. Headers count as the same if everything beside the source is.
 ///
 /// # Panics
 /// The compiler finds errors.
@@ -112,8 +112,8 @@ fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Compiles C source text with the system's `cc`, debug information and threads. The flags come after the source, so
-/// that libraries may be among them.
+/// Compiles C source text with the system's `cc`, debug information and threads. The flags come after the
+/// source, so that libraries may be among them.
 #[track_caller]
 #[must_use]
 pub fn compile_c(source: &str, extra_flags: &[&str]) -> PathBuf {

@@ -18,8 +18,8 @@ pub fn all_is_built() -> bool {
     std::env::var_os(SCRATCH).is_some()
 }
 
-/// For a test that changes, or counts, what belongs to its whole process: true once it has run again in a process of its own,
-/// and passed there. False in that process, where it is to go on.
+/// For a test that changes, or counts, what belongs to its whole process: true once it has run again in a
+/// process of its own, and passed there. False in that process, where it is to go on.
 ///
 /// # Panics
 /// It did not pass.
@@ -61,7 +61,8 @@ pub fn asleep(thread: i32) -> bool {
     stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')))
 }
 
-/// A directory that `make` fills with what several tests use: once for all that run together, else once for each call.
+/// A directory that `make` fills with what several tests use: once for all that run together, else once for
+/// each call.
 ///
 /// # Panics
 /// The target directory cannot be written to.

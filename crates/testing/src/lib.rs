@@ -1,5 +1,6 @@
-//! What the tests of several crates need: children with a limit on their time, tools that may be missing, programs in C that
-//! are compiled once, filters of system calls, and processes of their own. `main.rs` is the program that runs all tests.
+//! What the tests of several crates need: children with a limit on their time, tools that may be missing,
+//! programs in C that are compiled once, filters of system calls, and processes of their own. `main.rs` is
+//! the program that runs all tests.
 
 mod compile;
 mod isolation;

@@ -1,10 +1,11 @@
-//! Runs all tests, each in a process of its own and as many at a time as there are CPUs. `./test` starts it; what cargo said
-//! of the programs that it built comes in on standard input, as JSON.
+//! Runs all tests, each in a process of its own and as many at a time as there are CPUs. `./test` starts it;
+//! what cargo said of the programs that it built comes in on standard input, as JSON.
 //!
 //!     poundlock-testing [--list] [WORD]...
 //!
-//! A test runs if its name contains one of the words, or if there are none. A test that takes longer than [`LIMIT`] is killed
-//! and fails. Those that took longest the last time come first, so that none is left alone at the end.
+//! A test runs if its name contains one of the words, or if there are none. A test that takes longer than
+//! [`LIMIT`] is killed and fails. Those that took longest the last time come first, so that none is left
+//! alone at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

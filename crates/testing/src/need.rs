@@ -25,15 +25,16 @@ pub fn missing(what: &str, how: &str) {
     }
 }
 
-/// The path of `program`, which is part of a package of Debian and Ubuntu; if it is not installed, none, as [`missing`] has it.
+/// The path of `program`, which is part of a package of Debian and Ubuntu; if it is not installed, none, as
+/// [`missing`] has it.
 #[track_caller]
 #[must_use]
 pub fn need(program: &str, package: &str) -> Option<PathBuf> {
     need_that_runs(program, package, &[])
 }
 
-/// As [`need`], of a program that ends with status 0 if it is run with these arguments: it may be there without what comes
-/// with the package. Without arguments it is not run.
+/// As [`need`], of a program that ends with status 0 if it is run with these arguments: it may be there
+/// without what comes with the package. Without arguments it is not run.
 #[track_caller]
 #[must_use]
 pub fn need_that_runs(program: &str, package: &str, args: &[&str]) -> Option<PathBuf> {
@@ -59,8 +60,8 @@ fn found_or_missing(found: Option<PathBuf>, what: &str, package: &str) -> Option
 }
 
 fn find(program: &str) -> Option<PathBuf> {
-    // The distribution's directories first: in PATH may lie a shell script that chooses between versions, and the test
-    // is about the program. Servers lie where PATH does not lead.
+    // The distribution's directories first: in PATH may lie a shell script that chooses between versions, and
+    // the test is about the program. Servers lie where PATH does not lead.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let distribution = ["/usr/bin", "/usr/sbin"].map(PathBuf::from);
     let directories = distribution.into_iter().chain(std::env::split_paths(&path));

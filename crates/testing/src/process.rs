@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Seconds that anything may take. Only a hang is to reach this: it is a hundred times what the slowest takes on an idle
-/// machine, and the machine may have twenty times as much to do as it can.
+/// Seconds that anything may take. Only a hang is to reach this: it is a hundred times what the slowest takes
+/// on an idle machine, and the machine may have twenty times as much to do as it can.
 pub const LIMIT: u64 = 600;
 
 /// Waits until the condition holds.
@@ -24,8 +24,8 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Has a command start as one that is typed at a terminal does, whatever started the tests: a shell has its background jobs
-/// ignore some signals, and `nohup` another.
+/// Has a command start as one that is typed at a terminal does, whatever started the tests: a shell has its
+/// background jobs ignore some signals, and `nohup` another.
 pub fn from_a_terminal(command: &mut Command) -> &mut Command {
     // SAFETY: signal is async-signal-safe; no function of ours handles these.
     unsafe {
@@ -38,8 +38,8 @@ pub fn from_a_terminal(command: &mut Command) -> &mut Command {
     }
 }
 
-/// Runs `cmd` with its output caught. Kills it, with all that it started, after `secs` seconds and then fails the test
-/// with what it had written so far.
+/// Runs `cmd` with its output caught. Kills it, with all that it started, after `secs` seconds and then fails
+/// the test with what it had written so far.
 ///
 /// # Panics
 /// It cannot be started, or takes longer.

@@ -16,15 +16,16 @@ pub enum Answer {
 pub struct Filter {
     /// Its number.
     pub call: libc::c_long,
-    /// An argument's index, the value that the lower half is compared with, and whether equal ones are filtered, or all others.
+    /// An argument's index, the value that the lower half is compared with, and whether equal ones are
+    /// filtered, or all others.
     pub argument: Option<(usize, u32, bool)>,
     /// What becomes of it.
     pub answer: Answer,
 }
 
 impl Filter {
-    /// Sets the filter for the calling thread and those that it starts; with `everybody`, for all threads of the process.
-    /// Nobody can take it away.
+    /// Sets the filter for the calling thread and those that it starts; with `everybody`, for all threads of
+    /// the process. Nobody can take it away.
     ///
     /// # Errors
     /// The system does not allow it.
@@ -52,8 +53,8 @@ impl Filter {
         ];
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
         let flags = if everybody { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
-        // SAFETY: the first call takes numbers. The second reads the program, which outlives it, and whose loads are within the
-        // data.
+        // SAFETY: the first call takes numbers. The second reads the program, which outlives it, and whose
+        // loads are within the data.
         let done = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
             libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)

@@ -1,8 +1,9 @@
-//! What the samples of a run say: medians and spreads, ratios against each and against the best of the others, targets.
+//! What the samples of a run say: medians and spreads, ratios against each and against the best of the
+//! others, targets.
 //!
-//! Ratios are taken inside a round and the median over the rounds, as everywhere ([`Summary::of_ratios`]). The best of
-//! the others at a point is the one with the largest median throughput there; with the fewest rounds it is therefore
-//! the luckiest as well, which errs to our disadvantage.
+//! Ratios are taken inside a round and the median over the rounds, as everywhere ([`Summary::of_ratios`]).
+//! The best of the others at a point is the one with the largest median throughput there; with the fewest
+//! rounds it is therefore the luckiest as well, which errs to our disadvantage.
 
 use super::result::{Directory, Floors, Kind, Measured, Outcome, Point, Run, Sample};
 use crate::error::{Error, Result};
@@ -53,7 +54,8 @@ pub enum Figure {
 }
 
 impl Figure {
-    /// The figure of a measurement; `None` where there is none: nothing can be said of each of no acquisitions.
+    /// The figure of a measurement; `None` where there is none: nothing can be said of each of no
+    /// acquisitions.
     pub fn of(self, measured: &Measured) -> Option<f64> {
         let each = |count: u64| count as f64 / measured.operations as f64;
         let waited = |ns: u64| (measured.wait.count > 0).then_some(ns as f64);
@@ -305,7 +307,8 @@ impl Results {
         self.versus(point, self.best(point)?, Figure::Throughput)
     }
 
-    /// Our CPU time for an acquisition as a multiple of that of the thriftiest competitor that is nearly as fast.
+    /// Our CPU time for an acquisition as a multiple of that of the thriftiest competitor that is nearly as
+    /// fast.
     pub fn against_thriftiest(&self, point: usize) -> Option<Versus> {
         let enough = self.summary(point, self.ours(), Figure::Throughput)?.median * THRIFTY_THROUGHPUT;
         let median = |peer, figure| Some(self.summary(point, peer, figure)?.median);
@@ -336,8 +339,9 @@ impl Results {
         self.together(versus, Figure::Throughput)
     }
 
-    /// A lock over the grid as ours is judged: its median throughput at each point as a multiple of the best median of the others there,
-    /// among ours and its competitors. Points where it or all others have no figure are left out.
+    /// A lock over the grid as ours is judged: its median throughput at each point as a multiple of the best
+    /// median of the others there, among ours and its competitors. Points where it or all others have no
+    /// figure are left out.
     pub fn standing(&self, peer: usize) -> Option<Standing> {
         let throughput = |point, peer| Some(self.summary(point, peer, Figure::Throughput)?.median);
         let others = || self.competitors().chain([self.ours()]).filter(|&other| other != peer);

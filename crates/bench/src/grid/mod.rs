@@ -1,7 +1,7 @@
 //! The grid: every lock that people use, ours among them, on the same work in one run.
 //!
-//! [`Options`] say what is measured. The figures lie in a [directory](result) that outlives an interruption, and what they
-//! say is worked out [from it alone](compare), so that anybody may read it again.
+//! [`Options`] say what is measured. The figures lie in a [directory](result) that outlives an interruption,
+//! and what they say is worked out [from it alone](compare), so that anybody may read it again.
 
 pub mod compare;
 mod plan;
@@ -156,12 +156,13 @@ impl Job {
             })
     }
 
-    /// Measures what is not measured yet: in each round the points in random order, and at a point all locks in random
-    /// order, one soon after the other. An interrupt (SIGINT, SIGTERM) ends the run after the measurement that it falls
-    /// into; a third one ends it at once.
+    /// Measures what is not measured yet: in each round the points in random order, and at a point all locks
+    /// in random order, one soon after the other. An interrupt (SIGINT, SIGTERM) ends the run after the
+    /// measurement that it falls into; a third one ends it at once.
     ///
     /// # Errors
-    /// If the directory cannot be written or workers cannot be started. A lock that fails is no error: the results say so.
+    /// If the directory cannot be written or workers cannot be started. A lock that fails is no error: the
+    /// results say so.
     pub fn run(&self, context: &Context) -> Result<Ended> {
         let interrupted = interrupts()?;
         let (samples, mut out) = self.directory.append()?;
@@ -250,7 +251,8 @@ fn interrupts() -> Result<Arc<AtomicBool>> {
         let (flag, times) = (Arc::clone(&flag), Arc::clone(&times));
         let act = move || {
             flag.store(true, Relaxed);
-            // Some send each signal twice, to a process and to its group. A third one is a person's impatience.
+            // Some send each signal twice, to a process and to its group. A third one is a person's
+            // impatience.
             if times.fetch_add(1, Relaxed) >= 2 {
                 signal_hook::low_level::exit(128 + signal);
             }
@@ -262,8 +264,8 @@ fn interrupts() -> Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-/// Whether the flag is set, or will be at once: a worker may be gone a moment before the signal that ended it has come
-/// here.
+/// Whether the flag is set, or will be at once: a worker may be gone a moment before the signal that ended it
+/// has come here.
 fn comes_soon(interrupted: &AtomicBool) -> bool {
     (0..50).any(|_| {
         let set = interrupted.load(Relaxed);

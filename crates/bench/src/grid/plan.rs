@@ -166,8 +166,9 @@ fn count(threads: usize) -> String {
     if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
 }
 
-/// How many times [`Options::seconds`] the two intervals last. With many threads the scheduler's time slices need longer
-/// to even out. With 64 of them it is a second, by default: that is over which we ask for fairness.
+/// How many times [`Options::seconds`] the two intervals last. With many threads the scheduler's time slices
+/// need longer to even out. With 64 of them it is a second, by default: that is over which we ask for
+/// fairness.
 const fn lengths(kind: Kind, threads: usize) -> (f64, f64) {
     match (kind, threads) {
         // The most that it may take: a lock with which nobody starves is done much sooner.

@@ -6,7 +6,8 @@
 //! | `floors.json` | [`Floors`]: what no lock can undercut | before the first measurement |
 //! | `samples.jsonl` | a [`Sample`] a line | line by line, as each measurement ends |
 //!
-//! A run that is interrupted leaves its samples. At worst the last line is torn, and [`Directory::samples`] leaves it out.
+//! A run that is interrupted leaves its samples. At worst the last line is torn, and [`Directory::samples`]
+//! leaves it out.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -150,7 +151,8 @@ pub struct Point {
     pub critical_us: f64,
     /// Microseconds of work between two critical sections of a thread, on average.
     pub think_us: f64,
-    /// Seconds without timing of single acquisitions, for throughput; for `lock-bench` the most that it may take.
+    /// Seconds without timing of single acquisitions, for throughput; for `lock-bench` the most that it may
+    /// take.
     pub seconds: f64,
     /// Seconds with timing of each acquisition.
     pub latency_seconds: f64,
@@ -248,8 +250,8 @@ pub struct Measured {
     pub unserved: usize,
     /// The share of the CPUs that went to other processes (hogs that belong to the measurement not counted).
     pub others: Option<f64>,
-    /// How long acquisitions took, in an interval of its own in which each one is timed; the time of reading the clock
-    /// included.
+    /// How long acquisitions took, in an interval of its own in which each one is timed; the time of reading
+    /// the clock included.
     pub wait: Wait,
 }
 
@@ -265,7 +267,8 @@ impl Measured {
     }
 }
 
-/// Quantiles of waits, in nanoseconds. A wait that had not ended with the interval counts as long as it had lasted.
+/// Quantiles of waits, in nanoseconds. A wait that had not ended with the interval counts as long as it had
+/// lasted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
     /// Half of them are no longer.
@@ -293,7 +296,8 @@ impl Sample {
     }
 }
 
-/// What no lock can undercut, and what the driver adds to each: `floors.json`. Nanoseconds, each over several slices.
+/// What no lock can undercut, and what the driver adds to each: `floors.json`. Nanoseconds, each over several
+/// slices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Floors {
     /// A compare-and-swap and an exchange on one CPU, inlined: the least that a lock with sleepers does.
@@ -396,7 +400,8 @@ impl Directory {
         Ok(self.samples_and_length()?.0)
     }
 
-    /// The measurements, and how many bytes of the file they fill: a line that an interruption tore is not among them.
+    /// The measurements, and how many bytes of the file they fill: a line that an interruption tore is not
+    /// among them.
     fn samples_and_length(&self) -> Result<(Vec<Sample>, u64)> {
         let path = self.path.join("samples.jsonl");
         let text = match fs::read(&path) {

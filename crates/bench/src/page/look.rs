@@ -49,7 +49,8 @@ impl Look {
     pub(super) fn of(group: Group, index: usize) -> Look {
         const MARKERS: [Marker; 5] =
             [Marker::Square, Marker::Triangle, Marker::Diamond, Marker::Upturned, Marker::Bar];
-        // As many markers as colours would give each colour one marker for ever; 5 and 9 have no common divisor.
+        // As many markers as colours would give each colour one marker for ever; 5 and 9 have no common
+        // divisor.
         Look { colour: 1 + index % COLOURS, group, marker: MARKERS[index % MARKERS.len()], subject: false }
     }
 

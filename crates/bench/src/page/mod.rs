@@ -1,5 +1,6 @@
-//! The results of a run of the [grid](crate::grid) as one HTML page that needs nothing else: no network, no fonts, no
-//! library. It reads in both colour schemes, on a telephone, and by ear; behind every plot lies its table.
+//! The results of a run of the [grid](crate::grid) as one HTML page that needs nothing else: no network, no
+//! fonts, no library. It reads in both colour schemes, on a telephone, and by ear; behind every plot lies its
+//! table.
 //!
 //! | part | shows |
 //! | --- | --- |
@@ -9,8 +10,9 @@
 //! | `floors` | what no lock can undercut, and what the driver adds |
 //! | `people` | who took part, and who could not |
 //!
-//! Contenders are chosen, and views switched, by the style sheet alone (`:has`). The script adds what the pointer is
-//! at, and no more. Every word goes through `maud`, which escapes it: names and messages come from files.
+//! Contenders are chosen, and views switched, by the style sheet alone (`:has`). The script adds what the
+//! pointer is at, and no more. Every word goes through `maud`, which escapes it: names and messages come from
+//! files.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -86,8 +88,8 @@ pub fn html(results: &Results) -> String {
     document(&title, POLICY, &[STYLE, &people.rules()], &body)
 }
 
-/// A page in both schemes of colours, for wide screens and narrow ones, which needs nothing but itself. `policy` is what it may ask for and run;
-/// `styles` are trusted.
+/// A page in both schemes of colours, for wide screens and narrow ones, which needs nothing but itself.
+/// `policy` is what it may ask for and run; `styles` are trusted.
 pub fn document(title: &str, policy: &str, styles: &[&str], body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)

@@ -20,7 +20,8 @@ pub(super) struct Person {
     shown: bool,
 }
 
-/// All that are drawn: the subject first, then its competitors, then others of ours. What does nothing is none of them.
+/// All that are drawn: the subject first, then its competitors, then others of ours. What does nothing is
+/// none of them.
 pub(super) struct People {
     groups: Vec<(&'static str, Vec<Person>)>,
 }

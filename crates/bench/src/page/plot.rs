@@ -1,8 +1,8 @@
 //! Lines over numbers of threads, as inline SVG.
 //!
-//! Written by hand rather than with `plotters`, which puts a fixed colour and a fixed size into every element: here a
-//! line bears a class, so that the style sheet gives it the colour of the reader's scheme and hides it when asked to,
-//! and the picture grows and shrinks with the page.
+//! Written by hand rather than with `plotters`, which puts a fixed colour and a fixed size into every
+//! element: here a line bears a class, so that the style sheet gives it the colour of the reader's scheme and
+//! hides it when asked to, and the picture grows and shrinks with the page.
 
 use maud::{Markup, html};
 
@@ -277,8 +277,8 @@ fn reference_label(reference: &Reference, axis: &Axis, quantity: Quantity) -> Ma
     }
 }
 
-/// A label stands on that side of its line where measurements are not, if there is room: nothing takes less time than
-/// its floor, or goes faster than its limit.
+/// A label stands on that side of its line where measurements are not, if there is room: nothing takes less
+/// time than its floor, or goes faster than its limit.
 fn above_or_below(y: f64, quantity: Quantity) -> &'static str {
     let room_below = BOTTOM - y >= 11.0;
     if (quantity == Quantity::Time && room_below) || y - TOP < LABEL_HEIGHT { "1em" } else { "-0.35em" }

@@ -182,7 +182,8 @@ fn every_part_is_there_and_linked() {
         let id = link.value().attr("href").unwrap().strip_prefix('#').unwrap();
         assert!(ids.contains(&id), "{id}");
     }
-    // Two sections and two think times, for throughput, four quantiles, CPU time and two sorts of switches, fairness.
+    // Two sections and two think times, for throughput, four quantiles, CPU time and two sorts of switches,
+    // fairness.
     assert_eq!(all(&document, "svg.plot").len(), 4 * (1 + 4 + 3 + 1));
     for plot in all(&document, "svg.plot") {
         for reference in ["aria-labelledby", "aria-describedby"] {

@@ -43,8 +43,8 @@ pub(super) const ALL: &[Known] = &[
     Known { name: "java", needs: &["javac", "java"], package: "default-jdk-headless", prepare: java },
 ];
 
-/// Where an executable is. The distribution's directories first: in PATH may lie a shell script that chooses between versions,
-/// and the measurement is about the program. Servers lie where PATH does not lead.
+/// Where an executable is. The distribution's directories first: in PATH may lie a shell script that chooses
+/// between versions, and the measurement is about the program. Servers lie where PATH does not lead.
 pub(super) fn installed(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     ["/usr/bin", "/usr/sbin"]
@@ -70,7 +70,8 @@ fn line(name: &str, arguments: &[&str]) -> Vec<OsString> {
     argv
 }
 
-/// Four threads that take blocks from a queue, in turn of words and of noise, and give them to one writer in order.
+/// Four threads that take blocks from a queue, in turn of words and of noise, and give them to one writer in
+/// order.
 fn xz(directory: &Path) -> Result<Work> {
     const BLOCK: usize = 256 << 10;
     const BLOCKS: usize = 128;

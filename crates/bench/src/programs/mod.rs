@@ -1,7 +1,7 @@
 //! Whole programs, as they are and under `poundlock run`.
 //!
-//! Programs differ in what limits them, and most wait for locks little: what this shows is that ours does them no harm, and
-//! which of them gain.
+//! Programs differ in what limits them, and most wait for locks little: what this shows is that ours does
+//! them no harm, and which of them gain.
 
 mod known;
 mod served;

@@ -1,5 +1,6 @@
-//! The benchmark of semaphore arrays that the source's series was measured with, over the kernel's arrays, ours, and
-//! futexes; beside it single calls, two threads in one array, and wake-ups among ever more sleepers.
+//! The benchmark of semaphore arrays that the source's series was measured with, over the kernel's arrays,
+//! ours, and futexes; beside it single calls, two threads in one array, and wake-ups among ever more
+//! sleepers.
 
 mod mechanism;
 mod plot;
@@ -298,7 +299,8 @@ enum Point {
 
 impl Point {
     fn admits(self, mechanism: Mechanism, options: &Options) -> bool {
-        // Thousands of threads take their time. Some of ours differ in the lock only, which nobody contends for there.
+        // Thousands of threads take their time. Some of ours differ in the lock only, which nobody contends
+        // for there.
         let alike = matches!(mechanism, Mechanism::SharedLine | Mechanism::Combining);
         let named = options.mechanisms.contains(&mechanism);
         match self {

@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 const SIZE: (u32, u32) = (1440, 520);
 
 impl Figures {
-    /// Nanoseconds of a wake-up against the number of sleepers, both on logarithmic scales, as an SVG document; a panel
-    /// for each way of sleeping. `None` if no sleepers were measured.
+    /// Nanoseconds of a wake-up against the number of sleepers, both on logarithmic scales, as an SVG
+    /// document; a panel for each way of sleeping. `None` if no sleepers were measured.
     ///
     /// # Errors
     /// If the picture cannot be drawn.
@@ -24,7 +24,8 @@ impl Figures {
     }
 }
 
-/// Told apart without colours, too: the order of the names is that of the lines at their right end, as a rule.
+/// Told apart without colours, too: the order of the names is that of the lines at their right end, as a
+/// rule.
 fn colour(mechanism: Mechanism) -> RGBColor {
     match mechanism {
         Mechanism::Kernel => RGBColor(0, 0, 0),

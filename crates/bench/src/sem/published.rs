@@ -33,8 +33,8 @@ pub struct Published {
     pub permille: u64,
 }
 
-/// `sembench -t 250 -w 64 -o 0 -r 30 -b` on a 4-core AMD Phenom, before the series and after it. From Manfred Spraul,
-/// "[RFC PATCH 0/3] ipc/sem.c: Optimization for reducing spinlock contention", linux-kernel, 2010.
+/// `sembench -t 250 -w 64 -o 0 -r 30 -b` on a 4-core AMD Phenom, before the series and after it. From Manfred
+/// Spraul, "[RFC PATCH 0/3] ipc/sem.c: Optimization for reducing spinlock contention", linux-kernel, 2010.
 pub const PUBLISHED: [Published; 2] = [
     Published {
         main_burns: 2_194_274,

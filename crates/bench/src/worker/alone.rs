@@ -1,5 +1,5 @@
-//! Time of a lock and an unlock that nobody contends for: what a lock's users could inline is inlined here, and what they
-//! call through a pointer is called through a pointer.
+//! Time of a lock and an unlock that nobody contends for: what a lock's users could inline is inlined here,
+//! and what they call through a pointer is called through a pointer.
 
 use std::ffi::{c_int, c_void};
 use std::fs;
@@ -49,10 +49,11 @@ pub(crate) enum Operation {
     Trylock,
     /// Trylock of one that another thread holds.
     TrylockHeld,
-    /// The hand-off mutex: unlock with somebody counted who has not queued, so that a token is left; and trylock, which
-    /// takes it.
+    /// The hand-off mutex: unlock with somebody counted who has not queued, so that a token is left; and
+    /// trylock, which takes it.
     ByToken,
-    /// The hand-off mutex: a waiter is queued, the unlock finds it, hands over and wakes it; it is the thread itself.
+    /// The hand-off mutex: a waiter is queued, the unlock finds it, hands over and wakes it; it is the thread
+    /// itself.
     ThroughQueue,
 }
 
@@ -93,7 +94,8 @@ pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Answer> {
     Ok(Answer { ns: summaries.iter().map(|ns| ns.median).collect(), acquisitions })
 }
 
-/// Times what is there, slice by slice in turn. Returns nanoseconds a pair for each, and how many pairs there were.
+/// Times what is there, slice by slice in turn. Returns nanoseconds a pair for each, and how many pairs there
+/// were.
 pub(super) fn take_turns(
     timers: &mut [(&str, Timer)],
     slices: u32,
@@ -172,7 +174,8 @@ fn pairs_in(
     }
 }
 
-/// A lock in lines of its own, of which the compiler does not know which it is. It lives as long as the process.
+/// A lock in lines of its own, of which the compiler does not know which it is. It lives as long as the
+/// process.
 fn leak<T>(lock: T) -> &'static T {
     #[repr(align(128))]
     struct Line<T>(T);
@@ -278,8 +281,8 @@ fn textbook<S: Spinlock + 'static>() -> Result<Timer> {
     ))
 }
 
-/// The timer of a lock by its name, of which `library:` and `glibc:` are followed by a kind of pthread lock, and `rw:` by a
-/// readers-writer lock.
+/// The timer of a lock by its name, of which `library:` and `glibc:` are followed by a kind of pthread lock,
+/// and `rw:` by a readers-writer lock.
 fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
     if let Some(of) = name.strip_prefix("glibc:") {
         return pthread(Symbols::of(None, kind(of)?)?, what);
@@ -452,7 +455,8 @@ fn reading_or_writing(name: &str, what: Operation) -> Result<Timer> {
                 _ => (calls.write.lock, calls.write.unlock),
             };
             type Function = unsafe extern "C" fn(*mut c_void, *mut c_void);
-            // SAFETY: lock and node live as long as the process; whoever is timed unlocks what it locked, with this node.
+            // SAFETY: lock and node live as long as the process; whoever is timed unlocks what it locked,
+            // with this node.
             let call =
                 move |function: Function| done(unsafe { function(at as *mut c_void, node as *mut c_void) });
             Ok(timer_of(move |(): &mut ()| call(lock), move |()| call(unlock)))
@@ -471,10 +475,11 @@ fn ours_with<const POLICY: usize>(what: Operation) -> Result<Timer> {
     )
 }
 
-/// A hand-off mutex as it is while some thread has counted itself and gets no further: every unlock leaves the token.
+/// A hand-off mutex as it is while some thread has counted itself and gets no further: every unlock leaves
+/// the token.
 fn by_token() -> Timer {
-    // SAFETY: a `RawHandoff` is five 32-bit words, of which all values are valid; the first is the count. If that should
-    // change, trylock fails below, and there is no figure.
+    // SAFETY: a `RawHandoff` is five 32-bit words, of which all values are valid; the first is the count. If
+    // that should change, trylock fails below, and there is no figure.
     let lock = leak(unsafe { std::mem::transmute::<[u32; 5], RawHandoff<Linux>>([2, 0, 0, 0, 0]) });
     // Of the two that are counted one is us, the owner.
     lock.unlock();

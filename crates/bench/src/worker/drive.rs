@@ -1,9 +1,9 @@
-//! A lock of whatever make under a sort of work: throughput first, then each wait by itself. Every benchmark of contended
-//! locks is this loop.
+//! A lock of whatever make under a sort of work: throughput first, then each wait by itself. Every benchmark
+//! of contended locks is this loop.
 //!
-//! Threads go through two intervals. In the first they take no times: what counts is what they publish between two
-//! readings. In the second, if there is one, each acquisition is timed. Nothing here waits for a thread that waits for a lock: where
-//! spinners starve they end with the process.
+//! Threads go through two intervals. In the first they take no times: what counts is what they publish
+//! between two readings. In the second, if there is one, each acquisition is timed. Nothing here waits for a
+//! thread that waits for a lock: where spinners starve they end with the process.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::borrow::Cow;
@@ -78,7 +78,8 @@ pub(crate) struct Task {
     pub(crate) vary: bool,
     /// How long the threads are at it before they are measured.
     pub(crate) warm_up_ns: u64,
-    /// How long they are measured without timing acquisitions; the most that a fixed number of operations may take.
+    /// How long they are measured without timing acquisitions; the most that a fixed number of operations may
+    /// take.
     pub(crate) throughput_ns: u64,
     /// How long with timing of each; again the most that a fixed number may take. 0: not at all.
     pub(crate) latency_ns: u64,
@@ -100,7 +101,8 @@ pub(crate) struct Task {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Worked {
     pub(crate) measured: Measured,
-    /// How long writers waited, which everybody is who cannot share; and how long readers did. Without those that nobody had.
+    /// How long writers waited, which everybody is who cannot share; and how long readers did. Without those
+    /// that nobody had.
     pub(crate) waits: [Option<Wait>; 2],
     /// What a probe saw.
     pub(crate) gaps: Option<Gaps>,
@@ -125,8 +127,8 @@ pub(crate) enum Inside {
     Share { writers: f64, read_steps: u64, write_steps: u64 },
 }
 
-/// How long threads may take to come to their ends. Those that sleep for a lock get it in time even with hogs around;
-/// those that spin for it may take time slices each, which nobody wants to wait for.
+/// How long threads may take to come to their ends. Those that sleep for a lock get it in time even with hogs
+/// around; those that spin for it may take time slices each, which nobody wants to wait for.
 const fn patience(spins: bool) -> Duration {
     if spins { Duration::from_millis(50) } else { Duration::from_secs(2) }
 }
@@ -212,8 +214,8 @@ trait Body: Send + Sync + 'static {
     /// The same, and whether nobody else was there who should not have been.
     ///
     /// # Safety
-    /// The thread holds the lock of this data. A lock that does not exclude breaks this promise; then this finds out, and
-    /// there is no figure.
+    /// The thread holds the lock of this data. A lock that does not exclude breaks this promise; then this
+    /// finds out, and there is no figure.
     #[inline(always)]
     unsafe fn held(&self, thread: &mut Self::Thread, protected: &AtomicU64, data: *mut Self::Data) -> bool {
         let seen = protected.load(Relaxed);
@@ -358,9 +360,9 @@ impl Section for Yields {
     }
 }
 
-/// Readers and writers. What the lock protects is two words that are equal whenever no writer is inside: a writer makes the
-/// first the larger when it comes, and the second when it leaves, so that whoever overlaps with it anywhere finds out, or an
-/// addition is lost.
+/// Readers and writers. What the lock protects is two words that are equal whenever no writer is inside: a
+/// writer makes the first the larger when it comes, and the second when it leaves, so that whoever overlaps
+/// with it anywhere finds out, or an addition is lost.
 struct Shares {
     below: u32,
     read_steps: u64,
@@ -519,8 +521,8 @@ impl Body for Table {
 /// Entries that a bucket has room for. The oldest makes room for another.
 const ENTRIES: usize = 32;
 
-/// A short linked list in memory of its own, newest first: a program that is fast does not allocate while it holds a
-/// lock. Links are one more than an index; 0 ends the list, so that zero bytes are an empty one.
+/// A short linked list in memory of its own, newest first: a program that is fast does not allocate while it
+/// holds a lock. Links are one more than an index; 0 ends the list, so that zero bytes are an empty one.
 #[repr(C)]
 struct Bucket {
     first: u32,
@@ -574,13 +576,13 @@ impl Bucket {
     }
 }
 
-/// What every lock protects. It is read when a critical section begins and written when it ends, so that two threads
-/// that overlap anywhere in it find out, or lose an update.
+/// What every lock protects. It is read when a critical section begins and written when it ends, so that two
+/// threads that overlap anywhere in it find out, or lose an update.
 #[derive(Default)]
 struct Protected(AtomicU64);
 
-/// Locks, each with what it protects, in cache lines of its own. They are never freed: threads that starve may still be
-/// at them when the process ends.
+/// Locks, each with what it protects, in cache lines of its own. They are never freed: threads that starve
+/// may still be at them when the process ends.
 struct Cells<D> {
     base: *mut u8,
     stride: usize,
@@ -613,8 +615,8 @@ struct Beside<D> {
 const LINES: usize = 128;
 
 impl<D> Cells<D> {
-    /// Makes `number` locks. What they protect lies apart from them, as one lock of a large object has it, or in the same
-    /// lines, as many small objects have it.
+    /// Makes `number` locks. What they protect lies apart from them, as one lock of a large object has it, or
+    /// in the same lines, as many small objects have it.
     fn new(calls: &poundlock_peers::Calls, number: usize, apart: bool) -> Result<Cells<D>> {
         let beside = Layout::new::<Beside<D>>();
         let data = calls.size.next_multiple_of(if apart { LINES } else { beside.align() });
@@ -718,13 +720,14 @@ struct Shared<B: Body> {
 }
 
 impl<B: Body> Shared<B> {
-    /// A thread's histogram. The thread that records holds it briefly; nobody waits for a lock under test with it.
+    /// A thread's histogram. The thread that records holds it briefly; nobody waits for a lock under test
+    /// with it.
     fn waits(&self, index: usize) -> MutexGuard<'_, Vec<Histogram<u64>>> {
         self.waits[index].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether any wait has been timed from its beginning to its end. One that lasts still may be over, and not noted, by the time that somebody
-    /// looks for it.
+    /// Whether any wait has been timed from its beginning to its end. One that lasts still may be over, and
+    /// not noted, by the time that somebody looks for it.
     fn timed(&self) -> bool {
         (0..self.waits.len()).any(|index| self.waits(index).iter().any(|waits| !waits.is_empty()))
     }
@@ -769,8 +772,8 @@ fn acquire<B: Body, const TIMED: bool, const PROBED: bool>(
         if PROBED && let Some(probe) = &mut probe {
             probe.acquired();
         }
-        // SAFETY: never freed, and valid as zero bytes; the counter is only ever reached as an atomic. This thread holds the
-        // lock of this data, or `held` finds out that it excludes nobody.
+        // SAFETY: never freed, and valid as zero bytes; the counter is only ever reached as an atomic. This
+        // thread holds the lock of this data, or `held` finds out that it excludes nobody.
         let alone = unsafe {
             let protected = &(*ptr::addr_of!((*beside).protected)).0;
             body.held(thread, protected, ptr::addr_of_mut!((*beside).data))
@@ -878,8 +881,8 @@ fn drive<B: Body>(
         // Who waits for a mutex sleeps, and is to be woken.
         return Err(Error::Options(format!("{unfinished} threads do not come to their ends")));
     }
-    // In this order: a thread counts what the lock protects before it counts for itself. Readers add nothing to it, and are
-    // counted for themselves first.
+    // In this order: a thread counts what the lock protects before it counts for itself. Readers add nothing
+    // to it, and are counted for themselves first.
     let counts = shared
         .published
         .iter()
@@ -923,8 +926,8 @@ impl Consumption<'_> {
     }
 }
 
-/// Lets time pass, and more of it as long as `happened` says that nothing has: a busy machine may not let the threads run
-/// at all. Returns whether something has happened.
+/// Lets time pass, and more of it as long as `happened` says that nothing has: a busy machine may not let the
+/// threads run at all. Returns whether something has happened.
 fn pass(ns: u64, happened: impl Fn() -> bool) -> bool {
     // Many of the longest time slices.
     const ENOUGH_NS: u64 = 10_000_000_000;
@@ -942,8 +945,8 @@ fn nobody(elapsed_ns: u64) -> Error {
     Error::Options(format!("nobody acquired the lock in {:.3} s", elapsed_ns as f64 / 1e9))
 }
 
-/// Threads that go on until they are stopped. They may be well under way before this one runs again, above all where
-/// there are many of them: what counts is the time that really passed.
+/// Threads that go on until they are stopped. They may be well under way before this one runs again, above
+/// all where there are many of them: what counts is the time that really passed.
 fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Worked> {
     shared.start.open(task.threads);
     thread::sleep(Duration::from_nanos(task.warm_up_ns));
@@ -970,7 +973,8 @@ fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Wo
     waited(shared, began, measured, gaps)
 }
 
-/// Threads that make a number of operations: the time that all of them take. Where that is too long, what they got done.
+/// Threads that make a number of operations: the time that all of them take. Where that is too long, what
+/// they got done.
 fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Worked> {
     let limit = |ns| Instant::now() + Duration::from_nanos(ns);
     let wait_for = |finished, end| {
@@ -1022,8 +1026,8 @@ fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Worked
     waited(shared, began, measured, None)
 }
 
-/// The waits of all threads since `began`. Those that have not ended count as long as they have lasted: were they left
-/// out, a lock that serves some at once and others never would look best.
+/// The waits of all threads since `began`. Those that have not ended count as long as they have lasted: were
+/// they left out, a lock that serves some at once and others never would look best.
 fn waited<B: Body>(shared: &Shared<B>, began: u64, measured: Measured, gaps: Option<Gaps>) -> Result<Worked> {
     shared.phase.0.store(phase::END, Relaxed);
     let end = clock::now_ns();
@@ -1186,7 +1190,8 @@ mod tests {
         // In a worker they end with the process. Here there are other tests.
         END.store(true, Relaxed);
         assert_eq!((measured.unserved, measured.jain), (4, 0.2));
-        // One thread's waits are nothing, four have waited throughout: to a hundredth, as the histogram has it.
+        // One thread's waits are nothing, four have waited throughout: to a hundredth, as the histogram has
+        // it.
         assert!(measured.wait.max >= 29_700_000, "{measured:?}");
         assert!(measured.wait.count >= 5);
     }

@@ -104,8 +104,8 @@ fn driver(task: &Task, cpu: usize) -> Result<(Summary, Summary)> {
     Ok((pair.ok_or_else(none)?, wait.ok_or_else(none)?))
 }
 
-/// Has two threads answer each other, each kept on its CPU. Returns what each slice took a round trip; `call` is given
-/// whose turn a thread waits for and passes the turn on.
+/// Has two threads answer each other, each kept on its CPU. Returns what each slice took a round trip; `call`
+/// is given whose turn a thread waits for and passes the turn on.
 fn round_trips(
     task: &Task,
     cpus: [usize; 2],
@@ -163,9 +163,9 @@ fn transfer(task: &Task, from: usize, to: usize) -> Result<Summary> {
     summary.map(halved).ok_or_else(|| Error::Options("a cache line's way: no figure".to_owned()))
 }
 
-/// A sleep in a futex and its wake-up, between two threads of which each sleeps until it is its turn. On one CPU the
-/// woken thread may run at once, and the waker finds its turn come before it sleeps; so it is real sleeps that count.
-/// Slices in which there were hardly any are left out.
+/// A sleep in a futex and its wake-up, between two threads of which each sleeps until it is its turn. On one
+/// CPU the woken thread may run at once, and the waker finds its turn come before it sleeps; so it is real
+/// sleeps that count. Slices in which there were hardly any are left out.
 fn sleep_wake(task: &Task, here: usize, there: usize) -> Result<Summary> {
     let word = Alone(<Linux as poundlock_core::atomic::Atomics>::U32::new(0));
     let pass = |to: u32| {
@@ -233,7 +233,8 @@ mod tests {
         assert_eq!(futex.other_cpu.is_some(), cpus.len() > 1);
         let measured: Vec<_> = floors.line_transfer_ns.iter().map(|line| (line.from, line.to)).collect();
         assert_eq!(measured, pairs);
-        // A system call and a switch against an instruction: nothing that disturbs the machine turns this round.
+        // A system call and a switch against an instruction: nothing that disturbs the machine turns this
+        // round.
         assert!(futex.same_cpu.min > floors.bare_load_store_ns.min, "{floors:?}");
         // And this thread may run where it could before, but for what was measured last.
         affinity::keep_to(&cpus).unwrap();

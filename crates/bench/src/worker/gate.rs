@@ -1,4 +1,5 @@
-//! What drivers of threads share: lines of their own, a gate to start at, readings of counts, and an end in time.
+//! What drivers of threads share: lines of their own, a gate to start at, readings of counts, and an end in
+//! time.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -17,8 +18,8 @@ use crate::error::{Error, Result};
 #[repr(align(128))]
 pub(super) struct Alone<T>(pub(super) T);
 
-/// Where threads wait until all are there. Nobody who goes through it needs anybody else to run: among threads that
-/// spin, a barrier with a mutex inside lets one through a time slice.
+/// Where threads wait until all are there. Nobody who goes through it needs anybody else to run: among
+/// threads that spin, a barrier with a mutex inside lets one through a time slice.
 pub(super) struct Gate {
     open: <Linux as poundlock_core::atomic::Atomics>::U32,
     there: AtomicUsize,

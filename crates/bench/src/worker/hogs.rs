@@ -24,7 +24,8 @@ impl Hogs {
         Hogs(Vec::new())
     }
 
-    /// Starts one on each of `cpus` and waits until they are at it. This process must not have other threads yet.
+    /// Starts one on each of `cpus` and waits until they are at it. This process must not have other threads
+    /// yet.
     pub(super) fn start(cpus: &[usize]) -> Result<Hogs> {
         let mut hogs = Hogs::none();
         for &cpu in cpus {
@@ -71,7 +72,8 @@ impl Hog {
 
     fn cpu_ns(&self) -> u64 {
         let mut used = MaybeUninit::<libc::timespec>::zeroed();
-        // SAFETY: the pointer is to a timespec, valid when zeroed, which the call fills in if the process is there.
+        // SAFETY: the pointer is to a timespec, valid when zeroed, which the call fills in if the process is
+        // there.
         let used = unsafe {
             libc::clock_gettime(self.clock, used.as_mut_ptr());
             used.assume_init()

@@ -81,8 +81,8 @@ pub fn serve() -> ! {
             1
         }
     };
-    // SAFETY: takes a number, and needs nothing of the process. Not `exit`: that would run the destructors of libraries under
-    // threads that starve in their locks. oneTBB's throws exceptions into them, and aborts.
+    // SAFETY: takes a number, and needs nothing of the process. Not `exit`: that would run the destructors of
+    // libraries under threads that starve in their locks. oneTBB's throws exceptions into them, and aborts.
     unsafe { libc::_exit(status) }
 }
 

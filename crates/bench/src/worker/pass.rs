@@ -47,8 +47,8 @@ pub(crate) struct Passes {
     pub(crate) unlock_ns: f64,
 }
 
-/// How long the next owner has waited when the lock is passed to one that [`Next::JustCame`]: longer than it takes to
-/// set out, and far shorter than spinners spin.
+/// How long the next owner has waited when the lock is passed to one that [`Next::JustCame`]: longer than it
+/// takes to set out, and far shorter than spinners spin.
 const JUST_NS: u64 = 1_000;
 /// The fewest passes of one thread, however long they take.
 const FEWEST: usize = 10;

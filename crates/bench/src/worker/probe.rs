@@ -1,10 +1,10 @@
-//! A closer look at threads that take turns: how long the lock lies free, or is held, while somebody waits for it, and
-//! what the lock does meanwhile.
+//! A closer look at threads that take turns: how long the lock lies free, or is held, while somebody waits
+//! for it, and what the lock does meanwhile.
 //!
-//! Each holder leaves the time of its release inside the critical section, so the time to the next acquisition
-//! includes the release itself. Threads say when they begin to wait; what a holder reads of that when it releases
-//! decides whether the gap counts. All this costs a few dozen nanoseconds a turn: a probed run is not for its
-//! throughput.
+//! Each holder leaves the time of its release inside the critical section, so the time to the next
+//! acquisition includes the release itself. Threads say when they begin to wait; what a holder reads of that
+//! when it releases decides whether the gap counts. All this costs a few dozen nanoseconds a turn: a probed
+//! run is not for its throughput.
 
 use std::cell::Cell;
 use std::ptr;
@@ -278,7 +278,8 @@ impl Thread {
 }
 
 thread_local! {
-    /// The calling thread's event counters; null in threads that have none. They live as long as its [`Thread`].
+    /// The calling thread's event counters; null in threads that have none. They live as long as its
+    /// [`Thread`].
     static COUNTERS: Cell<*const AtomicU64> = const { Cell::new(ptr::null()) };
 }
 
@@ -293,7 +294,8 @@ pub(super) fn count_events() {
     poundlock_linux::events::send_to(|event, amount| {
         let counters = COUNTERS.get();
         if !counters.is_null() {
-            // SAFETY: the counters of this thread, one for each event, which are there until `Thread` is dropped.
+            // SAFETY: the counters of this thread, one for each event, which are there until `Thread` is
+            // dropped.
             add(unsafe { &*counters.add(event as usize) }, amount);
         }
     });

@@ -67,7 +67,8 @@ impl Kind {
     }
 }
 
-/// A library's functions for a kind of lock. They are values, so that no call can be inlined or resolved at build time.
+/// A library's functions for a kind of lock. They are values, so that no call can be inlined or resolved at
+/// build time.
 #[derive(Clone, Copy)]
 pub(super) struct Symbols {
     kind: Kind,
@@ -109,7 +110,8 @@ impl Symbols {
         let library = load(path)?;
         let find = |name: &CStr| symbol(&library, path, name);
         let [lock, trylock, read, unlock, init] = names;
-        // SAFETY: these functions have one pointer to a lock and return an int; C has one sort of pointers to objects.
+        // SAFETY: these functions have one pointer to a lock and return an int; C has one sort of pointers to
+        // objects.
         let call = |name: &CStr| Ok(unsafe { std::mem::transmute::<*mut c_void, Call>(find(name)?) });
         let found = Symbols {
             kind,
@@ -135,8 +137,9 @@ impl Symbols {
         Self::open(Path::new(&named), [lock, trylock, lock, unlock, c""], Kind::Mutex)
     }
 
-    /// Functions of this file, which the compiler must not know: they do nothing, or a compare-and-swap and an exchange or a
-    /// plain store. No mutex whose waiters sleep can be had as cheaply as the last without help from elsewhere.
+    /// Functions of this file, which the compiler must not know: they do nothing, or a compare-and-swap and
+    /// an exchange or a plain store. No mutex whose waiters sleep can be had as cheaply as the last without
+    /// help from elsewhere.
     pub(super) fn floor(name: &str) -> Option<Symbols> {
         unsafe extern "C" fn nothing(_: *mut c_void) -> c_int {
             0
@@ -181,8 +184,9 @@ impl Symbols {
         }
         let mut mutex = MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
         let mut rwlock = MaybeUninit::<libc::pthread_rwlockattr_t>::uninit();
-        // SAFETY: zeroed memory of 128 bytes, which is more than any of these locks takes and which nobody uses yet; the
-        // attributes are initialised before they are used, and the types are those that POSIX gives the functions.
+        // SAFETY: zeroed memory of 128 bytes, which is more than any of these locks takes and which nobody
+        // uses yet; the attributes are initialised before they are used, and the types are those that POSIX
+        // gives the functions.
         let rc = unsafe {
             let init = std::mem::transmute::<*mut c_void, Init>(self.init);
             match self.kind {
@@ -215,7 +219,8 @@ impl Symbols {
         succeed(rc, "making a lock failed")
     }
 
-    /// What a lock is made of while a reader holds it, or, if it is a spinlock, nobody: ours and the C library's differ.
+    /// What a lock is made of while a reader holds it, or, if it is a spinlock, nobody: ours and the C
+    /// library's differ.
     fn trace(&self) -> Result<[u8; 64]> {
         let lock = self.make()?;
         // SAFETY: the lock lives, and this thread alone uses it and unlocks it.
@@ -295,8 +300,8 @@ fn calls<const KIND: usize>() -> rw::Calls {
 }
 
 fn load(path: &Path) -> Result<Library> {
-    // SAFETY: the library is the C library, which is initialised long since, or one of Poundlock's, whose initialisers may run
-    // at any time in any process: it is made to be preloaded.
+    // SAFETY: the library is the C library, which is initialised long since, or one of Poundlock's, whose
+    // initialisers may run at any time in any process: it is made to be preloaded.
     unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
         .map_err(|error| Error::Library(format!("{}: {error}", path.display())))
 }
@@ -320,8 +325,8 @@ fn symbol(library: &Library, path: &Path, name: &CStr) -> Result<*mut c_void> {
 /// The file that `address` was mapped from.
 fn home_of(address: *mut c_void) -> Option<PathBuf> {
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `info` has room for the answer and is valid as zeroes; any address may be asked about. The name is a string
-    // that lives as long as the library is loaded, and we unload none.
+    // SAFETY: `info` has room for the answer and is valid as zeroes; any address may be asked about. The name
+    // is a string that lives as long as the library is loaded, and we unload none.
     let name = unsafe {
         if libc::dladdr(address, info.as_mut_ptr()) == 0 || info.assume_init_ref().dli_fname.is_null() {
             return None;

@@ -1,6 +1,7 @@
-//! What drop-in means: each program of `tests/dropin` is compiled with the system's compiler and run on plain glibc,
-//! as the control, and then under `poundlock run` with each lock. It has to end by itself, with status 0 and nothing
-//! on standard output, each time. The programs say what they test; only `symbols.c` is told whose symbols to expect.
+//! What drop-in means: each program of `tests/dropin` is compiled with the system's compiler and run on plain
+//! glibc, as the control, and then under `poundlock run` with each lock. It has to end by itself, with status
+//! 0 and nothing on standard output, each time. The programs say what they test; only `symbols.c` is told
+//! whose symbols to expect.
 //!
 //! Heavy programs, whose subject does not depend on the algorithm, run with the default lock alone.
 
@@ -80,7 +81,8 @@ programs! {
     cpp_shared_mutexes: "cxx_shared.cpp", ReadersWriter;
 }
 
-/// Counting changes no result: the programs that go through every result, and those where counting has most to follow.
+/// Counting changes no result: the programs that go through every result, and those where counting has most
+/// to follow.
 #[test]
 fn counted() {
     let sources = [
@@ -187,7 +189,8 @@ fn allocator_that_takes_spinlocks() {
     program.environment("LD_PRELOAD", library).check(Locks::Crowd);
 }
 
-/// The allocator is preloaded by the user: it is under the command itself too, and behind our library in the program.
+/// The allocator is preloaded by the user: it is under the command itself too, and behind our library in the
+/// program.
 #[test]
 fn allocator_that_locks_preloaded() {
     let program = Program::compile("malloc_user.c", &[]).library("malloc_lib", &[]);

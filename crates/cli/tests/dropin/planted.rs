@@ -1,4 +1,5 @@
-//! The programs can fail: each planted bug is put under one of them, on plain glibc, and is found for what it is.
+//! The programs can fail: each planted bug is put under one of them, on plain glibc, and is found for what it
+//! is.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -13,7 +14,8 @@ fn bugs_are_found() {
         ("planted_touch", "destroy_unmap.c", &["signal 11"]),
         ("planted_memory", "condvar_wake.c", &["a signal is remembered"]),
         ("planted_herd", "condvar_wake.c", &["300 signals woke"]),
-        // By which of the two is for the scheduler to say: whether the first waiter has given up before it is looked at.
+        // By which of the two is for the scheduler to say: whether the first waiter has given up before it is
+        // looked at.
         ("planted_qspin", "qspin_results.c", &["expected 16", "two holders at once"]),
         ("planted_rwlock", "rwlock_exclusion.c", &[" inside"]),
         ("planted_errno", "mutex_results.c", &["changed errno to 11"]),

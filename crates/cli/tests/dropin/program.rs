@@ -10,7 +10,8 @@ use poundlock_names::{LockName, Named, RwLocks};
 
 use crate::support::{LIMIT, ending, need, poundlock, run_limited, scratch};
 
-/// The exit status of a program that the system does not let do what it is about; it says what on standard error.
+/// The exit status of a program that the system does not let do what it is about; it says what on standard
+/// error.
 pub(crate) const NOT_PERMITTED: i32 = 77;
 
 pub(crate) const FLAGS: &[&str] = &["-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
@@ -44,8 +45,8 @@ pub(crate) enum Locks {
     ReadersWriter,
     /// Those that keep to the kinds: our own of the default, and glibc's.
     ByKind,
-    /// The spinlocks for more threads than CPUs: what the machine chooses, and the forms that do not keep their CPUs. On the
-    /// others, glibc's among them, such a program takes minutes: there is no control.
+    /// The spinlocks for more threads than CPUs: what the machine chooses, and the forms that do not keep
+    /// their CPUs. On the others, glibc's among them, such a program takes minutes: there is no control.
     Crowd,
 }
 
@@ -169,8 +170,8 @@ impl Program {
         }
     }
 
-    /// Runs it with its locks counted, on the default lock and on glibc's: the same paths, with a measurement at each
-    /// step. The report is for standard error, so only the rest of the outcome is judged.
+    /// Runs it with its locks counted, on the default lock and on glibc's: the same paths, with a measurement
+    /// at each step. The report is for standard error, so only the rest of the outcome is judged.
     #[track_caller]
     pub(crate) fn check_counted(&self) {
         for lock in [LockName::DEFAULT, LockName::Glibc] {
@@ -206,7 +207,8 @@ impl Program {
     }
 }
 
-/// Status 0, and nothing on either stream: the programs write only what is wrong, and the library nothing at all.
+/// Status 0, and nothing on either stream: the programs write only what is wrong, and the library nothing at
+/// all.
 #[track_caller]
 pub(crate) fn expect_silent_success(what: &str, output: &Output) {
     assert!(

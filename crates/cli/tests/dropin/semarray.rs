@@ -1,5 +1,5 @@
-//! System V semaphore arrays: each program is run on the kernel's, as the control, and on the library's, in each variant and
-//! in a domain of its own, of which nothing may be left.
+//! System V semaphore arrays: each program is run on the kernel's, as the control, and on the library's, in
+//! each variant and in a domain of its own, of which nothing may be left.
 //!
 //! | environment | meaning |
 //! | --- | --- |
@@ -76,7 +76,8 @@ fn check(source: &str, kernel: &[&str], ours: &[(&str, &[&str])]) {
     }
 }
 
-/// As [`check`], without a look at what is left: for each run its name, its domain, and whether that was used.
+/// As [`check`], without a look at what is left: for each run its name, its domain, and whether that was
+/// used.
 #[track_caller]
 fn run_on_all(source: &str, kernel: &[&str], ours: &[(&str, &[&str])]) -> Vec<(String, Domain, bool)> {
     let program = Program::compile(source, &[]);

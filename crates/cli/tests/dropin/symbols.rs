@@ -7,8 +7,8 @@ use std::process::Command;
 use super::program::{Program, compilable, expect_silent_success};
 use crate::support::{LIMIT, expect_status, poundlock, preload_library, run_limited};
 
-/// Whether calls of this name work on the state of a mutex, a spinlock, a readers-writer lock or a condition variable,
-/// rather than on attributes; or on a System V semaphore array.
+/// Whether calls of this name work on the state of a mutex, a spinlock, a readers-writer lock or a condition
+/// variable, rather than on attributes; or on a System V semaphore array.
 fn is_ours_to_answer(name: &str) -> bool {
     let plain = name.trim_start_matches('_');
     if ["semget", "semop", "semtimedop", "semctl"].contains(&plain) {
@@ -17,8 +17,8 @@ fn is_ours_to_answer(name: &str) -> bool {
     let family = ["pthread_mutex_", "pthread_cond_", "pthread_spin_", "pthread_rwlock_", "mtx_", "cnd_"]
         .iter()
         .any(|family| plain.starts_with(family));
-    // They ask for the kind alone, which our objects keep where glibc has it, and end with EINVAL for every mutex
-    // that is not glibc's own business: tested by results.
+    // They ask for the kind alone, which our objects keep where glibc has it, and end with EINVAL for every
+    // mutex that is not glibc's own business: tested by results.
     let by_kind = ["pthread_mutex_consistent", "pthread_mutex_consistent_np"].contains(&plain)
         || plain.ends_with("prioceiling");
     family && !by_kind
@@ -55,8 +55,8 @@ fn every_name_that_glibc_has_is_exported() {
     assert!(unknown.is_empty(), "exported, but glibc knows no such thing: {unknown:?}");
 }
 
-/// What the program sees of the preload library is the interface: nothing of Rust's, or of a helper's, may come before
-/// the program's own symbols.
+/// What the program sees of the preload library is the interface: nothing of Rust's, or of a helper's, may
+/// come before the program's own symbols.
 #[test]
 fn nothing_else_is_exported() {
     let handlers = ["sigaction", "signal", "bsd_signal", "ssignal", "sigset", "siginterrupt"];

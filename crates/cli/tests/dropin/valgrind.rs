@@ -1,5 +1,5 @@
-//! The first rule of all locks, under a memory checker: unlock does not touch the lock once another thread may have
-//! freed it.
+//! The first rule of all locks, under a memory checker: unlock does not touch the lock once another thread
+//! may have freed it.
 
 use std::process::Command;
 
@@ -24,7 +24,8 @@ fn freed_by_another_thread() {
         ("destroy_free.c", "300", true),
         ("destroy_unmap.c", "60", true),
         ("qspin_destroy.c", "60", true),
-        // glibc's wakes by an address in the lock, which may be unmapped by then: the checker reports the system call.
+        // glibc's wakes by an address in the lock, which may be unmapped by then: the checker reports the
+        // system call.
         ("rwlock_destroy.c", "60", false),
     ] {
         let Some([mut plain, mut ours]) = memcheck(&Program::compile(source, &[]), rounds) else { return };
@@ -38,7 +39,8 @@ fn freed_by_another_thread() {
     }
 }
 
-/// The checker can fail: a lock that is touched after it was freed is reported, through the preloaded symbol too.
+/// The checker can fail: a lock that is touched after it was freed is reported, through the preloaded symbol
+/// too.
 #[test]
 fn memcheck_sees_a_touch_after_free() {
     let program = Program::compile("touch_after_free.c", &[]);

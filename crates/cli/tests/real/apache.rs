@@ -1,6 +1,7 @@
-//! Apache with `mpm_event`: two forked processes of 16 threads, which take connections from a queue under a mutex and
-//! a condition variable, and a graceful stop. And with `mpm_prefork`: processes that come and go, and take turns at the
-//! listening sockets under a System V semaphore ([`prefork`]), which their parent made, and as root gave to another user.
+//! Apache with `mpm_event`: two forked processes of 16 threads, which take connections from a queue under a
+//! mutex and a condition variable, and a graceful stop. And with `mpm_prefork`: processes that come and go,
+//! and take turns at the listening sockets under a System V semaphore ([`prefork`]), which their parent made,
+//! and as root gave to another user.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

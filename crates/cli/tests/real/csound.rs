@@ -1,6 +1,6 @@
-//! `csound`: a synthesiser whose instruments, played by several threads, add their sound to the output one after the
-//! other under a `pthread_spinlock_t`. Sums of whole numbers do not depend on the order: the samples are the same
-//! whatever the number of threads.
+//! `csound`: a synthesiser whose instruments, played by several threads, add their sound to the output one
+//! after the other under a `pthread_spinlock_t`. Sums of whole numbers do not depend on the order: the
+//! samples are the same whatever the number of threads.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

@@ -143,8 +143,8 @@ impl Running {
         self.started().kill(signal);
     }
 
-    /// Calls `ready` until it has something. Fails, with what was written, if the command ends before or [`LIMIT`] is
-    /// over.
+    /// Calls `ready` until it has something. Fails, with what was written, if the command ends before or
+    /// [`LIMIT`] is over.
     #[track_caller]
     pub(crate) fn wait_until<T>(&mut self, what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
         let deadline = Instant::now() + Duration::from_secs(LIMIT);
@@ -215,7 +215,8 @@ fn ended(id: i32) -> bool {
     process_fields(id).is_none_or(|(state, _)| state == "Z")
 }
 
-/// State and process group of a process: fields 3 and 5, behind the name in parentheses, which may hold anything.
+/// State and process group of a process: fields 3 and 5, behind the name in parentheses, which may hold
+/// anything.
 fn process_fields(id: i32) -> Option<(String, i32)> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');

@@ -1,7 +1,7 @@
 //! The Java compiler on a small program of several classes, and then that program: `tests/real/java`.
 //!
-//! Both are a virtual machine whose monitors, parking, collector and compiler threads wait on pthread mutexes and
-//! condition variables.
+//! Both are a virtual machine whose monitors, parking, collector and compiler threads wait on pthread mutexes
+//! and condition variables.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +14,8 @@ use crate::support::need;
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/real/java/bank");
 const CLASSES: [&str; 3] = ["Account", "Journal", "Main"];
 
-/// Follows from the program's constants: money is moved and not made, each transfer is journalled once with an amount
-/// that its random seed fixes and touches two accounts.
+/// Follows from the program's constants: money is moved and not made, each transfer is journalled once with
+/// an amount that its random seed fixes and touches two accounts.
 const EXPECTED: &str = "money 10000\njournal 32000 4816680\ntouches 64000\nthreads 500\n";
 
 fn compile_and_run(how: How) {

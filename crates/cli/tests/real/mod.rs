@@ -1,12 +1,13 @@
-//! Real programs on Poundlock's locks: what a distribution ships, unmodified, must do its work and get it right.
+//! Real programs on Poundlock's locks: what a distribution ships, unmodified, must do its work and get it
+//! right.
 //!
-//! Each program is one module and is run in the same ways (see [`how::How`]): plainly on glibc as the control, under
-//! `run` with every lock, under `stat`, and under `stat --lock glibc`. A run passes if its *results* are right; it fails
-//! if they are not, if the exit status is not the expected one, or if it takes longer than [`LIMIT`](crate::support::LIMIT), and then shows
-//! what it had written.
+//! Each program is one module and is run in the same ways (see [`how::How`]): plainly on glibc as the
+//! control, under `run` with every lock, under `stat`, and under `stat --lock glibc`. A run passes if its
+//! *results* are right; it fails if they are not, if the exit status is not the expected one, or if it takes
+//! longer than [`LIMIT`](crate::support::LIMIT), and then shows what it had written.
 //!
-//! A program that is not installed is reported on standard error and its tests pass; with `POUNDLOCK_REAL=require` in
-//! the environment, as `.ci/run` has it, they fail.
+//! A program that is not installed is reported on standard error and its tests pass; with
+//! `POUNDLOCK_REAL=require` in the environment, as `.ci/run` has it, they fail.
 
 mod apache;
 mod csound;

@@ -64,7 +64,8 @@ impl Report {
         for site in array(&lock["sites"]) {
             at_sites += number(&site["contended"]);
             let stack: Vec<&str> = array(&site["stack"]).iter().map(string).collect();
-            // Farther out may be code that a virtual machine made at run time: a number is all there is to say of it.
+            // Farther out may be code that a virtual machine made at run time: a number is all there is to
+            // say of it.
             assert!(stack.first().is_some_and(|frame| is_name(frame)), "a site without a name: {lock:#}");
             self.frames.extend(stack.into_iter().filter(|frame| is_name(frame)).map(str::to_owned));
         }

@@ -1,5 +1,5 @@
-//! Programs that use System V semaphore arrays: Perl's module (`tests/real/semaphores.pl`), stress-ng, and Apache's processes.
-//! On the kernel's as the control, and on ours in every variant.
+//! Programs that use System V semaphore arrays: Perl's module (`tests/real/semaphores.pl`), stress-ng, and
+//! Apache's processes. On the kernel's as the control, and on ours in every variant.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

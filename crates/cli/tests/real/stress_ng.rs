@@ -1,4 +1,5 @@
-//! `stress-ng --mutex`: where it may, its threads change between real-time priorities while they hold the lock.
+//! `stress-ng --mutex`: where it may, its threads change between real-time priorities while they hold the
+//! lock.
 
 use crate::real::every_way;
 use crate::real::how::How;

@@ -1,4 +1,5 @@
-//! What the tests of the command need beside what all tests do: the command, with the preload library beside it.
+//! What the tests of the command need beside what all tests do: the command, with the preload library beside
+//! it.
 
 pub(crate) mod browser;
 

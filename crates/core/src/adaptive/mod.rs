@@ -13,12 +13,12 @@
 //! | `count` | source | meaning | who changes it |
 //! | --- | --- | --- | --- |
 //! | 0 | 1 | free | the owner, releasing |
-//! | 1 | 0 | held | whoever takes it from 0; the wait lock's holder |
-//! | > 1 | < 0 | held, and somebody may sleep | lockers (+1); the wait lock's holder (to 2 or 1) |
+//! | 1 | 0 | held | the thread that takes it from 0; the wait lock's holder |
+//! | > 1 | < 0 | held, and a thread may sleep | lockers (+1); the wait lock's holder (to 2 or 1) |
 //!
 //! The other words are the [waiting room](crate::waiting). Its `owner` is the owner's tag
-//! ([`Platform::tag`]), a hint for spinners: 0 while nobody has published one, `HANDED_OVER` from a hand-off
-//! until the sleeper has woken.
+//! ([`Platform::tag`]), a hint for spinners: 0 while no owner has published one, `HANDED_OVER` from a
+//! hand-off until the sleeper has woken.
 //!
 //! # Invariants
 //!
@@ -32,19 +32,19 @@
 //!   2. A release is a compare-and-swap from 1, or a plain store while QUIET allows none to sleep.
 //!   3. `Self::unlock_slow` sets 1 under the wait lock, after it has told the first sleeper to try or has
 //!      seen a spinner queued. Newcomers' increments go then, since newcomers are on their way to attempts.
-//!   4. Whoever attempts in vain from the list sets the count above 1 before it sleeps or leaves, and a
+//!   4. A thread that attempts in vain from the list sets the count above 1 before it sleeps or leaves, and a
 //!      spinner that acquires while the list is not empty does too.
 //! * **QUIET, LAST TOUCH, PRIORITY, GIVING UP, FORKS**, as in [`crate::waiting`]. A woken sleeper stays in
 //!   the list until it has the mutex.
 //! * **SERVICE.** A sleeper that was woken [`Tuning::handoff_after`] times in vain is handed the mutex; at
 //!   most [`Tuning::bypasses_before_wake`] unlocks in a row leave the first sleeper asleep, and none if it is
-//!   a real-time thread. Among threads of one priority the list is first-in first-out, so everybody becomes
-//!   first whom no more urgent threads keep from it.
+//!   a real-time thread. Among threads of one priority the list is first-in first-out, so every sleeper
+//!   becomes first unless more urgent ones keep it from that.
 //!
 //! # What differs from the source
 //!
-//! * The source releases the mutex and then takes the wait lock to find whom to wake; a kernel mutex may
-//!   therefore not be freed by the next owner. Here the wait lock is taken and released first, and the
+//! * The source releases the mutex and then takes the wait lock to find the sleeper to wake; a kernel mutex
+//!   may therefore not be freed by the next owner. Here the wait lock is taken and released first, and the
 //!   release fails if an attempt came in between.
 //! * Unlock's fast path is a plain store ([`crate::waiting`]) or a compare-and-swap 1 -> 0 rather than an
 //!   increment: an increment would turn the unlock of an unlocked mutex, which programs get away with
@@ -126,12 +126,12 @@ impl<P: Platform> RawAdaptive<P> {
         }
     }
 
-    /// Whether somebody holds the mutex at this moment.
+    /// Whether the mutex is held at this moment.
     pub fn is_locked(&self) -> bool {
         self.count.load(Relaxed) != 0
     }
 
-    /// Whether nobody holds it and nobody is queued or asleep in it.
+    /// Whether it is free and no thread is queued or asleep in it.
     pub fn is_idle(&self) -> bool {
         self.count.load(Acquire) == 0 && self.waiters.is_idle()
     }
@@ -182,7 +182,7 @@ impl<P: Platform> RawAdaptive<P> {
     /// Spins for the mutex. True if it was acquired.
     fn compete<V: Variant>(&self, id: NodeId) -> bool {
         let mut budget = P::Spin::fresh();
-        // Entry is checked once: nobody queues to spin on an owner that does not run.
+        // Entry is checked once: no thread queues to spin on an owner that does not run.
         if !self.owner_may_run() {
             return false;
         }
@@ -239,8 +239,8 @@ impl<P: Platform> RawAdaptive<P> {
                 return Ok(());
             }
             if let Some(failure) = failed {
-                // GIVING UP. DUTY 4: the attempt left the count above 1, so the owner will wake whoever is
-                // first then.
+                // GIVING UP. DUTY 4: the attempt left the count above 1, so the owner will wake the first
+                // sleeper.
                 self.waiters.remove(id);
                 node.state.store(state::IDLE, Relaxed);
                 if self.waiters.first().is_none() {
@@ -269,7 +269,7 @@ impl<P: Platform> RawAdaptive<P> {
         }
     }
 
-    /// Takes up the wait of a condition variable's waiter whom a signaller puts into the list. Returns with
+    /// Takes up the wait of a condition variable's waiter that a signaller puts into the list. Returns with
     /// the mutex held.
     pub(crate) fn sleep_requeued<V: Variant>(&self, id: NodeId) {
         let _ = park(id.get::<P>(), Patience::ENDLESS);
@@ -311,7 +311,7 @@ impl<P: Platform> RawAdaptive<P> {
     /// Under the wait lock: changes the count of a mutex that is held.
     fn mark(&self, mut next: impl FnMut(u32) -> u32) -> u32 {
         let mut seen = self.count.load(Relaxed);
-        // Relaxed: whoever makes it 0, or takes it from 0, orders; this does neither.
+        // Relaxed: making it 0 and taking it from 0 order; this does neither.
         while let Err(now) = self.count.compare_exchange(seen, next(seen), Relaxed, Relaxed) {
             seen = now;
         }
@@ -359,8 +359,8 @@ impl<P: Platform> RawAdaptive<P> {
                 }
             }
             // DUTY 3. From here on an attempt in vain, which takes the wait lock, leaves a count above 1; if
-            // there is none, whoever owes one now (the first sleeper, the spinner that shows in `tail`) will
-            // find the mutex free.
+            // there is none, the thread that owes one now (the first sleeper, the spinner that shows in
+            // `tail`) will find the mutex free.
             self.mark(|_| 1);
             waiters.unlock();
             // LAST TOUCH, if it succeeds.

@@ -1,10 +1,10 @@
 //! The hand-off mutex: no inner lock, no barging, and the lock passed to exactly one waiter.
 //!
 //! After OSv's lock-free mutex (after Gidenstam and Papatriantafilou, "LFTHREADS: A lock-free thread
-//! library", 2007), with Nadav Har'El's "RFC: Mutex with spinning" (2014). Who finds it held counts itself,
-//! may spin for a while, and queues; who unlocks while others are counted takes the first out of the queue
-//! and makes it the owner. If nobody has queued yet there is nobody to wake, and neither waits for the other:
-//! the unlocker leaves a token, and whoever comes with the intention to queue finds it and is the owner.
+//! library", 2007), with Nadav Har'El's "RFC: Mutex with spinning" (2014). A thread that finds it held counts
+//! itself, may spin for a while, and queues. An unlock while others are counted takes the first out of the
+//! queue and makes it the owner. If the queue is still empty, neither waits for the other: the unlocker
+//! leaves a token, and the next thread that comes to queue finds it and is the owner.
 //!
 //! # The words
 //!
@@ -12,34 +12,36 @@
 //! | --- | --- | --- |
 //! | `count` | how many hold the lock or have set out to; 0: free | +1: lockers. -1: unlockers (1) |
 //! | `queue` | the waiters, and the token: [`crate::mpsc`] | |
-//! | `owner` | the owner's tag, 0 or `HANDED_OVER`: a hint for spinners (2) | the owner; who hands over |
+//! | `owner` | the owner's tag, 0 or `HANDED_OVER`: a hint for spinners (2) | the owner; its unlock |
 //! | `learnt` | how spinning has gone of late; for [`Adaptive`]: see `Experience` | the owner |
 //!
-//! (1) And whoever takes a waiter that gave up out of the queue, on its behalf. (2) See [`Platform::tag`]; 0
-//! while nobody has published one; `HANDED_OVER` from a hand-off until the waiter has woken.
+//! (1) And the thread that takes a waiter that gave up out of the queue, on its behalf. (2) See
+//! [`Platform::tag`]; 0 while no owner has published one; `HANDED_OVER` from a hand-off until the waiter has
+//! woken.
 //!
 //! # Invariants
 //!
-//! * **EXCLUSION.** The owner is: who counts from 0 to 1; who takes the token; whom an owner, or who took the
-//!   token on the way to the queue, takes out of the queue and marks [`state::HANDED`].
-//! * **COUNTED.** Every owner, every queued waiter (one who gave up included), and everybody between counting
-//!   and queueing is counted, once. So an unlock that counts down to 0 leaves nobody behind, and one that
-//!   does not knows of somebody who is queued, or will look for the token.
+//! * **EXCLUSION.** The owner is: the thread that counts from 0 to 1; or that takes the token; or the waiter
+//!   that an owner (or the taker of a token on its way to the queue) takes out of the queue and marks
+//!   [`state::HANDED`].
+//! * **COUNTED.** Every owner, every queued waiter (one that gave up included), and every thread between
+//!   counting and queueing is counted, once. So an unlock that counts down to 0 leaves no thread behind, and
+//!   one that does not knows of a thread that is queued, or will look for the token.
 //! * **CONSUMER.** The owner alone takes out waiters and leaves the token; an unlocker that has counted down
 //!   is still the owner in this sense, until it has handed over, left the token, or counted down to 0.
 //! * **LAST TOUCH.** Handing over, leaving the token, and counting down to 0 are each one atomic operation,
 //!   and the unlocker's last access. It wakes by an address in type-stable memory.
 //! * **GAVE UP.** A waiter whose deadline has passed marks its node [`state::ABANDONED`] and leaves it in the
-//!   queue, counted. Whoever takes it out frees it and counts it down. Until then the node belongs to the
-//!   queue and not to its thread, which may take it up again, in its old place, if it comes back to the same
-//!   lock.
+//!   queue, counted. The thread that takes it out frees it and counts it down. Until then the node belongs to
+//!   the queue and not to its thread, which may take it up again, in its old place, if it comes back to the
+//!   same lock.
 //!
 //! # What differs from the source
 //!
 //! * There the token is a word of its own: the unlocker writes it, looks at the queue once more, and takes
-//!   the token back if somebody has queued meanwhile. That look comes after the token's taker may have
+//!   the token back if a waiter has queued meanwhile. That look comes after the token's taker may have
 //!   unlocked, destroyed and freed the mutex. Here the token and the queue's end are one word, so that
-//!   leaving it succeeds only if nobody has queued; there is nothing to look at afterwards, and nothing to
+//!   leaving it succeeds only if the queue is empty; there is nothing to look at afterwards, and nothing to
 //!   take back.
 //! * Waiters can give up.
 //! * A waiter's record is a node of its thread, in memory that is never unmapped, and not on its stack.
@@ -101,8 +103,8 @@ impl<P: Platform> RawHandoff<P> {
         self.try_lock() || self.lock_until_slow::<S>(deadline)
     }
 
-    /// Acquires the mutex if it is free, or left for whoever comes; false if it is held, or promised to a
-    /// waiter. Synchronises as [`RawHandoff::lock`] when true.
+    /// Acquires the mutex if it is free, or left as a token; false if it is held, or promised to a waiter.
+    /// Synchronises as [`RawHandoff::lock`] when true.
     #[inline]
     pub fn try_lock(&self) -> bool {
         let seen = self.count.load(Relaxed);
@@ -128,12 +130,12 @@ impl<P: Platform> RawHandoff<P> {
         }
     }
 
-    /// Whether somebody holds the mutex at this moment, or is promised it.
+    /// Whether the mutex is held at this moment, or promised.
     pub fn is_locked(&self) -> bool {
         self.count.load(Relaxed) != 0 && !self.queue.has_token()
     }
 
-    /// Whether nobody holds it, waits for it, or is promised it.
+    /// Whether it is neither held, nor waited for, nor promised.
     pub fn is_idle(&self) -> bool {
         self.count.load(Acquire) == 0
     }
@@ -160,8 +162,8 @@ impl<P: Platform> RawHandoff<P> {
     #[cold]
     fn try_take_token(&self) -> bool {
         self.queue.renew();
-        // COUNTED: those for whom it was left are counted, and we are not. Until we are, the count is too low
-        // by one, but not 0, and we are the only one to count down.
+        // COUNTED: the threads for which it was left are counted, and we are not. Until we are, the count is
+        // too low by one, but not 0, and we are the only one to count down.
         let taken = self.queue.take_token();
         if taken {
             self.count.fetch_add(1, Relaxed);
@@ -184,7 +186,7 @@ impl<P: Platform> RawHandoff<P> {
                 self.learn::<S>(false);
             }
             None => {
-                // Counted but without a node: the next unlock that finds nobody queued leaves the token for
+                // Counted but without a node: the next unlock that finds the queue empty leaves the token for
                 // us.
                 poll::<P>(None, || self.queue.take_token());
                 self.publish();
@@ -197,7 +199,7 @@ impl<P: Platform> RawHandoff<P> {
     fn lock_until_slow<S: Policy>(&self, deadline: &Deadline) -> bool {
         self.queue.renew();
         let address = core::ptr::from_ref(self).addr();
-        // Before counting: who is counted cannot leave but through the queue.
+        // Before counting: a counted thread can leave only through the queue.
         let Some(spare) = Spare::<P>::take(address) else {
             // Every spare node waits to be taken out of some queue: try now and then.
             return poll::<P>(Some(deadline), || self.try_lock());
@@ -225,7 +227,7 @@ impl<P: Platform> RawHandoff<P> {
         let Some(mut spell) = Spell::<P>::begin(S::spinning(), || self.learnt.load(Relaxed)) else {
             return false;
         };
-        // Somebody has queued: it comes first, and no token will be left.
+        // A waiter has queued: it comes first, and no token will be left.
         while !self.queue.is_occupied() {
             if self.queue.take_token() {
                 self.publish();
@@ -288,12 +290,11 @@ impl<P: Platform> RawHandoff<P> {
         true
     }
 
-    /// Others are counted: finds who is to have the mutex.
+    /// Others are counted: finds the next owner.
     #[cold]
     #[inline(never)]
     fn unlock_slow(&self) {
-        // CONSUMER, and what others do who count down: none of them frees the mutex while somebody is
-        // counted.
+        // CONSUMER. Others that count down do not free the mutex while a thread is counted.
         self.queue.renew();
         loop {
             match self.queue.pop() {
@@ -340,7 +341,7 @@ impl<P: Platform> RawHandoff<P> {
 
     /// Lets a waiter of a condition variable wait for the mutex instead, asleep as it is. The caller may hold
     /// the mutex or not. The waiter is woken when it owns it, and completes with
-    /// [`RawHandoff::receive_lock`]. It must be in no queue, and asleep in a state that nobody but the caller
+    /// [`RawHandoff::receive_lock`]. It must be in no queue, and asleep in a state that only the caller
     /// changes.
     pub fn send_lock(&self, waiter: Waiter) {
         count::<P>(Event::LockSent);
@@ -357,9 +358,9 @@ impl<P: Platform> RawHandoff<P> {
         self.hand_over(node);
     }
 
-    /// As [`RawHandoff::send_lock`], for a waiter that somebody else may be sending here at the same time:
-    /// the first does it, and the others return false. It must be asleep in [`state::SIGNALLED`] or have been
-    /// sent.
+    /// As [`RawHandoff::send_lock`], for a waiter that another thread may be sending here at the same time:
+    /// the first sends it, and the others return false. It must be asleep in [`state::SIGNALLED`] or have
+    /// been sent.
     pub fn send_lock_unless_already_waiting(&self, waiter: Waiter) -> bool {
         let node = waiter.get::<P>();
         let first = node.state.compare_exchange(state::SIGNALLED, state::SLEEPING, AcqRel, Relaxed).is_ok();
@@ -435,7 +436,7 @@ impl<P: Identity> Handoff<P> {
         acquired
     }
 
-    /// Acquires the mutex if it is free, left for whoever comes, or the caller's already.
+    /// Acquires the mutex if it is free, left as a token, or the caller's already.
     #[inline]
     pub fn try_lock(&self) -> bool {
         let own = P::identity();

@@ -12,8 +12,8 @@ pub struct Tuning {
 
 impl Tunable for Tuning {
     const USER_SPACE: Tuning = Tuning {
-        // A look takes the line from the owner, who is about to write to it several times: with a look a turn
-        // two threads that take turns at it get a third to a half as much through.
+        // A look takes the line from the owner, which is about to write to it several times: with a look a
+        // turn, two threads that take turns at it get only a third to a half of the throughput.
         turns_a_look: 16,
     };
 }
@@ -63,8 +63,8 @@ policies! {
     NoSpin: None;
     /// A fixed number of turns, whatever happens: the source's patch.
     Fixed: Fixed;
-    /// As [`Competitive`], but no longer than the owner runs, as far as is known: not if it was handed the
-    /// lock and has not woken, nor if its CPU is ours.
+    /// As [`Competitive`], but no longer than the owner is known to run: not if it was handed the lock and
+    /// has not woken, nor if its CPU is ours.
     OwnerRunning: OwnerRunning;
     /// A fixed number of turns, but no longer than the owner was last seen on another CPU.
     SameCpu: SameCpu;
@@ -85,8 +85,8 @@ const FIXED_TURNS: u32 = 10_000;
 pub(super) struct Experience(pub(super) u32);
 
 impl Experience {
-    /// Every so many failures in a row the whole budget is tried once more: a lock may be in a state in which
-    /// everybody sleeps because nobody spins, and the other way round.
+    /// After this many failures in a row the whole budget is tried once more: a lock may be in a state in
+    /// which all threads sleep because none spins, and the other way round.
     const PROBE: u32 = 8;
 
     fn failed_share(self) -> u32 {
@@ -133,7 +133,7 @@ impl<P: Platform> Spell<P> {
         }
         let mut budget = P::Spin::measured();
         // Each look spends one turn, and passes several. Twice the budget in all: a hand-over to a sleeper
-        // costs the one who wakes it about as much as the sleeper.
+        // costs its waker about as much as the sleeper.
         budget.cut(256 * 2 / P::tuning::<Tuning>().turns_a_look.max(2));
         if spinning == Spinning::Adaptive {
             budget.cut(Experience(learnt()).part());

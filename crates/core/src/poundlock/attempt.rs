@@ -37,7 +37,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         true
     }
 
-    /// WAKER: says that it is awake, if nobody else did. Only to an owner, who will see it.
+    /// WAKER: says that it is awake, if no other thread did. Only to an owner, which will see it.
     pub fn designate(&mut self) {
         let seen = self.state();
         if !self.waker && seen & (LOCKED | AWAKE) == LOCKED {
@@ -51,22 +51,22 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         self.waker
     }
 
-    /// Whether somebody holds the mutex at this moment.
+    /// Whether the mutex is held at this moment.
     pub fn is_held(&self) -> bool {
         self.state() & LOCKED != 0
     }
 
-    /// Whether it is held, and somebody sleeps.
+    /// Whether it is held, and a thread sleeps.
     pub fn is_held_from_sleepers(&self) -> bool {
         self.state() & (LOCKED | SLEEPERS) == LOCKED | SLEEPERS
     }
 
-    /// Whether somebody else waits, awake or asleep.
+    /// Whether another thread waits, awake or asleep.
     pub fn others_wait(&self) -> bool {
         self.state() & (AWAKE | SLEEPERS) != 0
     }
 
-    /// Whether nobody else is awake for it, or queued.
+    /// Whether no other thread is awake for it, or queued.
     pub fn is_alone(&self) -> bool {
         self.state() & AWAKE == 0 && self.mutex.words.waiters.tail.load(Relaxed) == 0
     }
@@ -86,8 +86,8 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         self.mutex.words.waiters.owner.store(hints, Relaxed);
     }
 
-    /// Queues up and spins; acts as the head of the queue, and leaves it. `None` if the budget was used up before, or the one
-    /// in front does not run.
+    /// Queues up and spins; acts as the head of the queue, and leaves it. `None` if the budget was used up
+    /// before, or the one in front does not run.
     pub fn as_head<R>(&mut self, budget: &mut P::Spin, act: impl FnOnce(&mut Self) -> R) -> Option<R> {
         let tail = &self.mutex.words.waiters.tail;
         if !mcs::join::<P>(tail, self.id, budget) {
@@ -103,14 +103,14 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         self.patience.is_endless()
     }
 
-    /// Sleeps for about so many nanoseconds, and is not woken. It may return at once.
+    /// Parks for about that many nanoseconds, and is not woken. It may return at once.
     pub fn park_for(&self, nanoseconds: u32) {
-        // A word that nobody changes: only condition variables use it.
+        // A word that no thread changes: only condition variables use it.
         P::wait(&self.id.get::<P>().linked, 0, Until::Nanoseconds(nanoseconds));
     }
 
-    /// When it sleeps and is the first, the next unlock hands the mutex over. SERVICE 3: only if nobody was
-    /// here before.
+    /// When it sleeps and is the first, the next unlock hands the mutex over. SERVICE 3: only if no thread
+    /// was here before.
     pub fn asks_for_hand_over(&self) {
         self.id.get::<P>().attempts().store(W::bounds().handoff_after, Relaxed);
     }
@@ -124,7 +124,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         if state & SLEEPERS == 0 || state & BYPASS_BOUND != 0 {
             return state;
         }
-        // So many steps make `BYPASS_BOUND`, and none goes beyond.
+        // This many steps reach `BYPASS_BOUND`, and none goes beyond.
         state + ((BYPASS_BOUND / W::bounds().bypasses_before_wake) & BYPASSES)
     }
 }
@@ -240,7 +240,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         false
     }
 
-    /// Under the wait lock: takes a sleeper out of the list that nobody has served.
+    /// Under the wait lock: takes a sleeper that was not served out of the list.
     fn withdraw(&self) {
         let words = &self.mutex.words;
         words.waiters.remove(self.id);
@@ -250,13 +250,12 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         self.id.get::<P>().state.store(state::IDLE, Relaxed);
     }
 
-    /// A sleeper that nothing has woken sees to it that DUTY holds, which a plain release has broken that
-    /// came after its fence: the platform cannot fence, and ends sleeps now and then. True if the mutex was
-    /// free and is the sleeper's.
+    /// The platform cannot fence, and a plain release that came after the sleeper's fence has broken DUTY. A
+    /// sleeper that woke by itself restores it. True if the mutex was free and is the sleeper's.
     #[cold]
     fn recover(&self) -> bool {
         let words = &self.mutex.words;
-        // While this bit is set, the next release sees it, or somebody is awake.
+        // While this bit is set, the next release sees it, or a thread is awake.
         if self.state() & SLEEPERS != 0 {
             return false;
         }

@@ -1,6 +1,7 @@
-//! The default mutex, `poundlock`: whoever finds it free takes it, one waiter is awake, the others sleep.
+//! The default mutex, `poundlock`: a thread that finds it free takes it, one waiter is awake, the others
+//! sleep.
 //!
-//! A test-and-set takes it ("barging"), so a thread that runs never waits for one that does not. Behind it
+//! A test-and-set takes it ("barging"), so a running thread never waits for one that does not run. Behind it
 //! stand a queue of spinners and a list of sleepers. The ideas are those of Waiman Long's adaptive mutex
 //! ([`crate::adaptive`]), of Dice's "Malthusian locks" (EuroSys 2017: no more threads awake than keep the
 //! lock busy), and of the designated waker of Mesa's, nsync's and Abseil's mutexes (one woken thread at a
@@ -16,17 +17,17 @@
 //!
 //! | bit | meaning | set by | cleared by |
 //! | --- | --- | --- | --- |
-//! | `LOCKED` | held | whoever takes it | the owner |
-//! | `AWAKE` | a waiter is awake, will try | that waiter; who wakes it | it, as it acquires or stops trying |
-//! | `SLEEPERS` | the list is not empty | whoever adds to it | whoever takes the last one out |
-//! | the rest | how often the first sleeper was bypassed | releases; waiters | whoever takes one out |
+//! | `LOCKED` | held | the thread that takes it | the owner |
+//! | `AWAKE` | a waiter is awake, will try | that waiter; its waker | it, as it acquires or stops trying |
+//! | `SLEEPERS` | the list is not empty | the thread that adds to it | the one that takes the last out |
+//! | the rest | how often the first sleeper was bypassed | releases; waiters | a take-out |
 //!
-//! An unlock that finds `AWAKE` need not wake anybody. Waiters count a bypass when they acquire or go to
+//! An unlock that finds `AWAKE` need not wake a thread. Waiters count a bypass when they acquire or go to
 //! sleep. The highest bit of the rest is `BYPASS_BOUND`: it is reached, and the next unlock serves the first
-//! sleeper, whoever is awake.
+//! sleeper, whichever thread is awake.
 //!
 //! The other words are the [waiting room](crate::waiting). Its `owner` holds the owner's tag in the low bits,
-//! and in the others what the policy leaves for those who come next. It is written by owners only.
+//! and in the others what the policy leaves for the next threads. Only owners write it.
 //!
 //! # Invariants
 //!
@@ -40,13 +41,13 @@
 //!   may clear it for another, which costs a wake-up in vain.
 //! * **DUTY**, as in [`crate::waiting`]. The announcement is `SLEEPERS`, the debtor a designated waker:
 //!   1. `Self::sleep` and `Self::requeue` set `SLEEPERS` under the wait lock, finding the mutex held. (If a
-//!      requeue finds it free and nobody awake, it takes the first sleeper out and designates it.)
+//!      requeue finds it free and no thread awake, it takes the first sleeper out and designates it.)
 //!   2. `Self::release` is a compare-and-swap from a state in which `SLEEPERS` is clear or `AWAKE` is set.
-//!   3. Whoever takes a sleeper out clears `SLEEPERS` if it was the last, and sets `AWAKE` for it or hands it
-//!      the mutex.
+//!   3. A thread that takes a sleeper out clears `SLEEPERS` if it was the last, and sets `AWAKE` for it or
+//!      hands it the mutex.
 //!   4. WAKER.
 //! * **QUIET, LAST TOUCH, PRIORITY, GIVING UP, FORKS**, as in [`crate::waiting`]. A real-time thread that
-//!   comes into the list makes the state `BYPASS_BOUND`, so it does not wait for somebody less urgent who is
+//!   comes into the list makes the state `BYPASS_BOUND`, so it does not wait for a less urgent thread that is
 //!   awake.
 //! * **SERVICE.** Let *H* be [`Bounds::handoff_after`], *R* two to the power of
 //!   [`Bounds::releases_before_wake`], and *n* the number of threads. In one wait a thread enters the list at
@@ -56,18 +57,18 @@
 //!      state is `BYPASS_BOUND`: then the next unlock takes out the first sleeper, and only that clears the
 //!      count. (A release by a plain store comes before the first sleep; one of a single thread finds no
 //!      sleepers.)
-//!   2. *A wait has at most H + 1 of them.* Whoever is taken out and woken counts it, and the take-out after
-//!      *H* of those is a hand-over.
-//!   3. *Nobody overtakes in the list.* Only the first is taken out. Newcomers go to the end, and have no
-//!      claim to a hand-over if somebody is there before them. Only a thread that was taken out goes to the
+//!   2. *A wait has at most H + 1 of them.* A thread that is taken out and woken counts it, and the take-out
+//!      after *H* of those is a hand-over.
+//!   3. *No thread overtakes in the list.* Only the first is taken out. Newcomers go to the end, and have no
+//!      claim to a hand-over if another is there before them. Only a thread that was taken out goes to the
 //!      front. So before a thread that is in the list come those that were there when it entered and those
 //!      that were taken out by then: at most *n* - 1 waits, of at most *H* + 1 take-outs each.
 //!
 //!   While it is not in the list a waiter is awake, and takes a bounded number of steps of its own: its
 //!   policy's.
 //!
-//!   This is of threads of one priority. Real-time threads come before all that are less urgent, whatever
-//!   those have waited; end and front are those of the part of the list that is as urgent.
+//!   This holds among threads of one priority. Real-time threads come before all less urgent ones, however
+//!   long those have waited; end and front are those of the part of the list that is as urgent.
 //!
 //! Proof: crates/core/src/poundlock/mod.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/poundlock.rs
@@ -154,12 +155,12 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         }
     }
 
-    /// Whether somebody holds the mutex at this moment.
+    /// Whether the mutex is held at this moment.
     pub fn is_locked(&self) -> bool {
         self.words.state.load(Relaxed) & LOCKED != 0
     }
 
-    /// Whether nobody holds it and nobody is queued or asleep in it.
+    /// Whether it is free and no thread is queued or asleep in it.
     pub fn is_idle(&self) -> bool {
         self.words.state.load(Acquire) & (LOCKED | AWAKE | SLEEPERS) == 0 && self.words.waiters.is_idle()
     }
@@ -203,7 +204,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             if seen & BYPASS_BOUND != 0 || seen & (SLEEPERS | AWAKE) == SLEEPERS {
                 return false;
             }
-            // SERVICE 1: one bypass, if somebody sleeps. The bound is not reached, so nothing overflows.
+            // SERVICE 1: one bypass, if a thread sleeps. The bound is not reached, so nothing overflows.
             const { assert!(SLEEPERS == 1 << 2) };
             let free = (seen & !LOCKED) + ((seen & SLEEPERS) << (29 - W::bounds().releases_before_wake));
             match state.compare_exchange(seen, free, Release, Relaxed) {
@@ -213,7 +214,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         }
     }
 
-    /// Whether the owner, which left these hints, has been at it for as long as it may, with others asleep.
+    /// Whether the slice of the owner, which left these hints, is over, with others asleep.
     #[inline(always)]
     fn ends_slice(&self, owner: u32) -> bool {
         W::asks_the_time(owner) && self.words.state.load(Relaxed) & SLEEPERS != 0 && W::ends_slice(owner)
@@ -268,7 +269,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         }
     }
 
-    /// Takes up the wait of a condition variable's waiter whom a signaller puts into the list. Returns with
+    /// Takes up the wait of a condition variable's waiter that a signaller puts into the list. Returns with
     /// the mutex held.
     pub(crate) fn sleep_requeued(&self, id: NodeId) {
         let mut attempt = Attempt { mutex: self, id, waker: false, patience: Patience::ENDLESS };
@@ -282,7 +283,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
 
 /// What does not depend on the policy.
 impl<P: Platform> Words<P> {
-    /// FORKS: whoever was awake or asleep is in the parent.
+    /// FORKS: awake and sleeping waiters are in the parent.
     #[inline]
     fn renew(&self) {
         self.waiters.renew(|| {
@@ -300,8 +301,8 @@ impl<P: Platform> Words<P> {
         seen
     }
 
-    /// Under the wait lock: takes the first sleeper, who is to be served, out of the list, and notes that in
-    /// the state together with `also`.
+    /// Under the wait lock: takes the first sleeper out of the list, to be served, and notes that in the
+    /// state together with `also`.
     fn take_out(&self, first: NodeId, also: u32) {
         self.waiters.remove(first);
         let none = self.waiters.first().is_none();
@@ -319,7 +320,7 @@ impl<P: Platform> Words<P> {
     }
 
     /// Puts signalled waiters of a condition variable, linked through `after` from `chain` to 0, into the
-    /// list of sleepers, and wakes the first sleeper if the mutex is free and nobody is awake.
+    /// list of sleepers, and wakes the first sleeper if the mutex is free and no thread is awake.
     pub(crate) fn requeue(&self, chain: NodeId) {
         self.renew();
         self.waiters.revoke_bias();

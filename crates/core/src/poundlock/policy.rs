@@ -2,10 +2,10 @@
 //!
 //! # The default policy: [`Learning`]
 //!
-//! A newcomer that nobody is before looks a few times (*optimistic spin*). Then it queues up, and the head of
-//! the queue alone watches the mutex. A waiter that has spun for about what a sleep and a wake-up cost, or is
-//! known to have displaced the owner, yields once, since whoever wants its CPU may be the owner; then it
-//! sleeps. An unlock wakes the first sleeper if nobody is awake; the woken one spins likewise.
+//! A newcomer without a waiter before it looks a few times (*optimistic spin*). Then it queues up, and the
+//! head of the queue alone watches the mutex. A waiter that has spun for about what a sleep and a wake-up
+//! cost, or is known to have displaced the owner, yields once, since the owner may want its CPU; then it
+//! sleeps. An unlock wakes the first sleeper if no waiter is awake; the woken one spins likewise.
 //!
 //! *Intervals.* Where an owner takes the mutex again at once, the worst a waiter can do is to take it away at
 //! the first opportunity: then it changes hands, with all that its sections touch, every few nanoseconds. So
@@ -19,9 +19,9 @@
 //! now and then a trial without spinners shows how it is.
 //!
 //! *Slices.* A thread that has used the mutex for half a millisecond while others slept for it wakes one of
-//! them, whoever is awake, and goes to sleep as soon as it meets with contention. So everybody has a turn
-//! every so often; and few are preempted in the middle of one, since a thread that sleeps most of the time is
-//! not the one that the scheduler takes the CPU from.
+//! them, whichever thread is awake, and goes to sleep at its next contention. So every thread has a turn
+//! every so often. And few are preempted in a section, since the scheduler seldom takes the CPU from a thread
+//! that sleeps most of the time.
 
 use super::{Attempt, TAG};
 use crate::events::{Event, count};
@@ -33,7 +33,8 @@ use crate::platform::{Platform, Spin, Tunable};
 pub struct Bounds {
     /// The first sleeper is handed the mutex after it was woken this many times in vain.
     pub handoff_after: u32,
-    /// How many releases may leave the first sleeper asleep, whoever is awake: the logarithm, 1 to 28.
+    /// How many releases may leave the first sleeper asleep, whichever thread is awake: the logarithm, 1 to
+    /// 28.
     pub releases_before_wake: u32,
     /// How many waiters may acquire the mutex or go to sleep before the first sleeper is served, 1 or more.
     pub bypasses_before_wake: u32,
@@ -50,7 +51,7 @@ pub trait Policy<P: Platform>: Sized + 'static {
     /// Whether the owner that leaves these hints is to ask [`Policy::ends_slice`]. On the fast path.
     fn asks_the_time(hints: u32) -> bool;
 
-    /// Whether its slice is over: then its unlock wakes a sleeper, whoever is awake.
+    /// Whether its slice is over: then its unlock wakes a sleeper, whichever thread is awake.
     fn ends_slice(hints: u32) -> bool;
 
     /// A newcomer, whose record it is, found the mutex held. True if it has acquired it; else it goes to
@@ -76,12 +77,12 @@ pub struct Tuning {
     pub releases_before_wake: u32,
     /// [`Bounds::bypasses_before_wake`].
     pub bypasses_before_wake: u32,
-    /// How often a newcomer looks at a mutex that nobody waits for before it queues up.
+    /// How often a newcomer looks at a mutex without waiters before it queues up.
     pub optimistic_looks: u32,
     /// How many looks at a mutex that others take all the time make the head of the queue leave it alone, at
     /// least.
     pub looks_in_vain: u32,
-    /// One in so many waits, or in 8 or 32 times as many, is followed by a trial of not spinning.
+    /// One in this many waits, or in 8 or 32 times as many, is followed by a trial of not spinning.
     pub waits_a_trial: u32,
     /// How many turns of a spin loop such a wait lasted at least.
     pub spun_before_trial: u32,
@@ -119,8 +120,8 @@ impl Tunable for Tuning {
         // Long enough for a critical section of 20 microseconds, which is not much longer than what a sleep
         // and a wake-up would leave the mutex idle.
         spins_for_hand_over: 3,
-        // A third or so of a time slice: who sleeps before its time slice is over is not preempted, and gets
-        // a CPU at once when it is woken, whatever else runs there. A relief costs the CPUs some ten
+        // A third or so of a time slice: a thread that sleeps before its time slice is over is not preempted,
+        // and gets a CPU at once when it is woken, whatever else runs there. A relief costs the CPUs some ten
         // microseconds.
         slice: 500_000,
         // 32: a look at the clock takes as long as a short critical section.
@@ -142,10 +143,9 @@ const GAPS: u32 = 0x0f << 28;
 
 const _: () = assert!(TAG | TURNS | INTERVAL | GAPS == u32::MAX && TAG < TURN);
 
-/// An interval in which the mutex was taken so often is too short.
+/// An interval in which the mutex was taken this often is too short.
 const HOT: u32 = 2;
-/// If the longest interval is still that much too short, the one that takes it needs nobody's help to keep it
-/// busy.
+/// If the longest interval is still that much too short, its owner needs no help to keep it busy.
 const SATURATED: u32 = 32;
 /// The share of its budget that is left to a spinner if others hold the mutex nearly all the time, in 256ths.
 const SHORT: u32 = 64;
@@ -154,8 +154,8 @@ const SHORT: u32 = 64;
 /// wake several at once.
 const TIMED_PARK: u32 = 50_000;
 
-/// How much of the time the mutex is free while somebody uses it who is left alone, from 0, hardly ever. That
-/// time is what spinning for it gains.
+/// How much of the time the mutex is free while a user of it is left alone; 0: hardly ever. Spinning gains
+/// that time.
 #[derive(Clone, Copy)]
 struct Gaps(u32);
 
@@ -168,13 +168,14 @@ impl Gaps {
         owner & !GAPS | (self.0 ^ 8) << GAPS.trailing_zeros()
     }
 
-    /// For a trial: the next to find it free puts an end to it.
+    /// For a trial: the next thread to find it free ends it.
     const DOUBTED: Gaps = Gaps(6);
     /// Nothing was tried yet: what zero stands for.
     const UNKNOWN: u32 = 8;
     const KNOWN: Gaps = Gaps(15);
 
-    /// What somebody found who came at no particular time. They balance where it was free in one of six.
+    /// Learns what a thread found that came at no particular time. Finds balance where it is free in one of
+    /// six.
     fn learn(self, free: bool) -> Gaps {
         if !free {
             return Gaps(self.0.saturating_sub(1));
@@ -193,14 +194,14 @@ impl Gaps {
         2 * self.0.saturating_sub(Gaps::UNKNOWN)
     }
 
-    /// How long a slice is, if there are any: longer where the mutex may be one that nobody spins for, since
-    /// then it gets about by itself, and wake-ups leave gaps that are not its own.
+    /// How long a slice is, if there are any: longer where the mutex may have no spinners, since then timed
+    /// parks change the owner, and wake-ups leave gaps that are not the owner's.
     fn slice<P: Platform>(self) -> Option<usize> {
         let slice = P::tuning::<Tuning>().slice;
         (!self.are_rare()).then(|| slice.saturating_mul(1 << (Gaps::KNOWN.0 - self.0)))
     }
 
-    /// How many waits of so many turns there are for one that is followed by a trial.
+    /// How many waits of that many turns there are for one that is followed by a trial.
     fn waits_a_trial<P: Platform>(self, spun: u32) -> u32 {
         let Tuning { waits_a_trial, spun_before_trial, .. } = P::tuning();
         match (self.0 <= Gaps::UNKNOWN, spun < 8 * spun_before_trial) {
@@ -252,7 +253,7 @@ impl<P: Platform> Policy<P> for Learning {
     }
 
     fn newcomer(attempt: &mut Attempt<'_, P, Self>, record: &Record<P>) -> bool {
-        // Slices: who was relieved makes room, if there is somebody to make room for.
+        // Slices: a relieved owner makes room, if there is a sleeper.
         let relieved = record.is_relieved() && attempt.others_wait();
         if !relieved && (optimistic_spin(attempt) || spin(attempt)) {
             return true;
@@ -266,7 +267,7 @@ impl<P: Platform> Policy<P> for Learning {
     }
 
     fn handed(attempt: &Attempt<'_, P, Self>) {
-        // Who asked for it, or was woken in vain so often, found it held.
+        // A thread that asked for it, or was woken in vain this often, found it held.
         learn(attempt, false);
     }
 
@@ -281,7 +282,8 @@ impl<P: Platform> Policy<P> for Learning {
 
 type Own<'a, P> = Attempt<'a, P, Learning>;
 
-/// A newcomer's few looks, if nobody else waits: a short section is over by then, and to queue up costs more.
+/// A newcomer's few looks, if no other thread waits: a short section is over by then, and to queue up costs
+/// more.
 fn optimistic_spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
     let mut budget = P::Spin::fresh();
     for look in 0..P::tuning::<Tuning>().optimistic_looks {
@@ -298,7 +300,7 @@ fn optimistic_spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
 
 /// Spins for the mutex, and then parks for a while, or yields. True if it was acquired.
 fn spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
-    // Where one awake waiter is enough, and others were here before.
+    // One awake waiter is enough, and others were here before.
     if !attempt.is_waker() && gaps(attempt).are_rare() && attempt.is_held_from_sleepers() {
         return false;
     }
@@ -312,13 +314,13 @@ fn spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
     match end.unwrap_or(End::Stuck) {
         End::Acquired => true,
         End::Stuck => yield_once(attempt),
-        // Who is to come back at a given time sleeps until then and no longer.
+        // A thread with a deadline parks until then and no longer.
         End::Busy => attempt.is_waker() && attempt.is_endless() && park_timed(attempt),
     }
 }
 
-/// Lets the owner have the CPU, or whoever was woken last. Once: where it is another program that wants it,
-/// that costs a time slice.
+/// Lets the owner have the CPU, or the thread that was woken last. Once: if another program wants it, that
+/// costs a time slice.
 fn yield_once<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
     P::yield_now();
     // An interval, here too: one look at an empty section that its owner repeats takes the mutex away from
@@ -327,8 +329,8 @@ fn yield_once<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
     attempt.grab()
 }
 
-/// Leaves the owner alone for a while; the designated waker all the same, so that nobody else is woken. Who
-/// then finds the mutex held asks to be handed it.
+/// Leaves the owner alone for a while; the designated waker all the same, so that no other thread is woken.
+/// If it then finds the mutex held, it asks to be handed it.
 fn park_timed<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
     count::<P>(Event::TimedSleep);
     attempt.park_for(TIMED_PARK);
@@ -399,7 +401,7 @@ fn watch<P: Platform>(attempt: &mut Own<'_, P>) -> End {
     End::Acquired
 }
 
-// What owners leave for the next.
+// What owners leave for the next threads.
 
 fn interval<P: Platform>(attempt: &Own<'_, P>) -> u32 {
     (attempt.hints() & INTERVAL) >> INTERVAL.trailing_zeros()

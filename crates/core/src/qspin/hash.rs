@@ -27,7 +27,7 @@ pub struct Line<P: Atomics> {
 struct Entry<P: Atomics> {
     /// The lock's address; 0 if the entry is empty.
     lock: P::Usize,
-    /// The [`NodeId`]. Written by who took the entry, before it says so in the lock word.
+    /// The [`NodeId`]. Written by the thread that took the entry, before it says so in the lock word.
     node: P::U32,
 }
 

@@ -4,8 +4,8 @@ use crate::node::{LEVELS, NodeId};
 
 /// In the low byte: held.
 pub(super) const LOCKED: u32 = 1;
-/// In the low byte, paravirtual: the queue head is halted and in the lock hash; who releases the lock kicks
-/// it, or leaves that to whoever takes the lock next.
+/// In the low byte, paravirtual: the queue head is halted and in the lock hash; a release kicks it, or leaves
+/// that to the next owner.
 pub(super) const SLOW: u32 = 1 << 1;
 /// In the low byte, paravirtual: how many releases have left the head halted. With `SLOW` clear all ones are
 /// `RESERVED`, and nothing else occurs.

@@ -11,11 +11,11 @@
 //! | --- | --- | --- |
 //! | `LOCKED` | held | set: see each form; cleared: the holder |
 //! | `SLOW`, `PASSES` | the rest of the low byte; paravirtual only: see [`paravirt`] | |
-//! | [`PENDING`](Layout::PENDING) | one waiter spins on the word itself | whoever finds it clear |
+//! | [`PENDING`](Layout::PENDING) | one waiter spins on the word itself | a waiter that finds it clear |
 //! | [`HALTS`](Layout::HALTS) | heads halt here; paravirtual only | the first head that does, for good |
 //! | [`EPOCH`](Layout::EPOCH) | the process whose waiters the other fields speak of | `RawSpin::renew` |
-//! | [`USER`](Layout::USER) | a mark of the lock's user | nobody |
-//! | [`TAIL`](Layout::TAIL) | the last node of the queue | who queues; the head, if it is last |
+//! | [`USER`](Layout::USER) | a mark of the lock's user | not changed |
+//! | [`TAIL`](Layout::TAIL) | the last node of the queue | a waiter that queues; the head, if it is last |
 //!
 //! # The forms
 //!
@@ -35,17 +35,17 @@
 //!
 //! The native and virtual forms store 0 to the low byte. The paravirtual form has to see `SLOW`, and a plain
 //! look before a plain store could miss it. As long as no queue head has halted in the lock, the halts bit is
-//! clear, and a release is that look and that store all the same ([`Split::release_low_byte`]). Who halts
-//! here first sets the bit. Whoever acquires the lock from then on sees it, and releases by a
-//! compare-and-swap of the low byte. So there is one release that may have looked before the bit and store
-//! after it, that of the thread which holds the lock at this moment; and it may wipe out `SLOW`. The head
-//! that has set the bit allows for that: until it has acquired the lock, and the release is over, it looks
-//! now and then ([`Until::Nanoseconds`](crate::platform::Until)) instead of relying on its kick.
+//! clear, and a release is that look and that store all the same ([`Split::release_low_byte`]). The first
+//! head that halts here sets the bit. Every later owner sees it, and releases by a compare-and-swap of the
+//! low byte. So there is one release that may have looked before the bit and store after it, that of the
+//! thread which holds the lock at this moment; and it may wipe out `SLOW`. The head that has set the bit
+//! allows for that: until it has acquired the lock, and the release is over, it looks now and then
+//! ([`Until::Nanoseconds`](crate::platform::Until)) instead of relying on its kick.
 //!
 //! # Forks
 //!
 //! In a forked child the tail, the pending bit and the rest of the low byte may speak of threads that do not
-//! exist there. The epoch tells, and whoever enters a slow path first clears them, in one step with its own
+//! exist there. The epoch tells, and the first thread in a slow path clears them, in one step with its own
 //! epoch. It has few bits: a word that was not used in a slow path for 16 generations of forks (8 with
 //! [`Large`]), and was contended at the moment of the first, is not recognised.
 //!
@@ -54,8 +54,8 @@
 //! A signal handler may lock while its thread waits for another lock: a thread has [`LEVELS`] nodes. At the
 //! fifth level, or in a thread whose index is beyond [`Layout::INDICES`], or without a record, a waiter goes
 //! without a node: it tries for the lock, giving up its CPU between attempts. In the paravirtual form it can
-//! take any free lock; in the native one, where the queue may not be overtaken, it needs a moment in which
-//! nobody waits.
+//! take any free lock; in the native one, where the queue may not be overtaken, it needs a moment without
+//! waiters.
 //!
 //! Proof: crates/core/src/qspin/native.rs, crates/core/src/qspin/paravirt.rs
 //! Models: crates/model/tests/models/qspin.rs, crates/model/tests/models/qspin_paravirt.rs
@@ -130,7 +130,7 @@ forms! {
 /// The constants of the spinlock.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// How often a newcomer looks at a native lock that nobody waits for before it sets the pending bit.
+    /// How often a newcomer looks at a native lock without waiters before it sets the pending bit.
     pub optimistic_looks: u32,
     /// After how many kicks in vain a halted queue head reserves the next acquisition.
     pub handoff_after: u32,
@@ -253,7 +253,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Releases the lock if its word is just the mark and held, which a plain store is enough for, whatever
+    /// Releases the lock if its word is just the mark and held; a plain store is enough for that, whatever
     /// the form: the fast half of [`RawSpin::unlock`], for a caller that goes on to that if it returns false.
     #[inline(always)]
     pub fn release(&self) -> bool {
@@ -271,7 +271,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Whether somebody holds the lock at this moment.
+    /// Whether the lock is held at this moment.
     pub fn is_locked(&self) -> bool {
         self.word.load(Relaxed) & LOCKED != 0
     }

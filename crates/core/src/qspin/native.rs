@@ -7,12 +7,12 @@
 //! waiter are gone.
 //!
 //! 1. *Only one thread may turn `LOCKED` on at a time.* From a free word (no `LOCKED`, no `PENDING`, no
-//!    tail): whoever's compare-and-swap succeeds. With `PENDING` set: the thread that set it, when `LOCKED`
-//!    goes. With a tail and without `PENDING`: the queue head, when `LOCKED` goes.
-//! 2. *Nobody sets `PENDING` for good while there is a tail.* It is set by a read-modify-write that returns
-//!    what was there; who finds a tail, takes it back and queues. So once the head has seen neither `LOCKED`
-//!    nor `PENDING`, a `PENDING` that comes is one that will go, and the head may take the lock by a plain
-//!    store of the low byte.
+//!    tail): the thread whose compare-and-swap succeeds. With `PENDING` set: the thread that set it, when
+//!    `LOCKED` goes. With a tail and without `PENDING`: the queue head, when `LOCKED` goes.
+//! 2. *No thread sets `PENDING` for good while there is a tail.* It is set by a read-modify-write that
+//!    returns what was there; a thread that finds a tail takes it back and queues. So once the head has seen
+//!    neither `LOCKED` nor `PENDING`, a `PENDING` that comes is one that will go, and the head may take the
+//!    lock by a plain store of the low byte.
 //! 3. *Only the last waiter clears the tail*, by a compare-and-swap of the whole word that takes the lock
 //!    with it. It is repeated if a newcomer has meanwhile set a `PENDING` that it will take back (2): that
 //!    one may go without a node, so its bit promises no successor. Another tail does, and then the head
@@ -31,10 +31,10 @@ use crate::waiting::{poll, stall_until};
 const HANDOVER_LOOKS: u32 = 512;
 
 impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
-    /// Fields that say that somebody holds the lock or waits for it.
+    /// Fields that say that the lock is held or waited for.
     const BUSY: u32 = LOW_BYTE | L::PENDING | L::TAIL;
 
-    /// Takes the lock if nobody holds it or waits for it.
+    /// Takes the lock if it is neither held nor waited for.
     #[inline]
     pub(super) fn take_if_idle(&self) -> bool {
         let seen = self.word.load(Relaxed);
@@ -51,7 +51,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Looks a few times for a free word, as long as nobody waits.
+    /// Looks a few times for a free word, as long as there is no waiter.
     fn optimistic_spin(&self) -> bool {
         for _ in 0..P::tuning::<Tuning>().optimistic_looks {
             if self.take_if_idle() {
@@ -94,7 +94,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                 P::relax();
             }
         }
-        // Relaxed: acquired above; those who wait for the bits to change take nothing from us.
+        // Relaxed: acquired above; threads that wait for the bits to change take nothing from us.
         if is_split::<L>() {
             // The other bits of the half do not change while the lock is used in this form.
             self.word.store_low_half((before & 0xff00 & !L::PENDING | LOCKED) as u16, Relaxed);
@@ -162,8 +162,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Waits, without a queue, until the lock is free. For machines on which a waiter's place in a queue may
-    /// belong to somebody who does not run, and which offer no way to halt.
+    /// Waits, without a queue, until the lock is free. For machines on which the next waiter in a queue may
+    /// not run, and which offer no way to halt.
     #[cold]
     #[inline(never)]
     pub(super) fn lock_virtual(&self) {

@@ -1,21 +1,21 @@
 //! The slow paths of the paravirtual form, in which waiters halt and are kicked.
 //!
 //! To a lock a thread among more threads than CPUs is what a virtual CPU among more of them than real ones
-//! is: it may be preempted while it holds the lock, or while it is next in line, and whoever spins then spins
-//! in its place. So nobody spins for longer than a budget; who has used it up halts, and is kicked when its
-//! turn may have come. And nobody's turn is reserved while it is halted, but for one that had many in vain:
-//! whoever runs may take a free lock.
+//! is: it may be preempted while it holds the lock, or while it is next in line, and then spinners spin in
+//! its place. So no waiter spins for longer than a budget. One that has used it up halts, and is kicked when
+//! its turn may have come. And no turn is reserved for a halted waiter, except after many turns in vain: any
+//! running thread may take a free lock.
 //!
-//! # Who waits how
+//! # How each waits
 //!
-//! * A newcomer takes the lock if it is free, whoever else waits. If not, and nobody does so yet, it sets the
-//!   pending bit and spins on the word (the *pending waiter*). If somebody does, or its budget is used up, it
-//!   queues.
+//! * A newcomer takes the lock if it is free, whatever threads wait. If not, and no other does so yet, it
+//!   sets the pending bit and spins on the word (the *pending waiter*). If another does, or its budget is
+//!   used up, it queues.
 //! * A waiter in the queue spins on its node, for a budget, and no longer than its predecessor runs. Then it
 //!   halts.
 //! * The *queue head* spins on the word, for a budget. Then it enters itself into the lock hash, says so in
-//!   the word (`SLOW`) and halts. Who passes headship to a halted waiter does not wake it, as its turn has
-//!   not come, but enters it into the hash on its behalf.
+//!   the word (`SLOW`) and halts. A thread that passes headship to a halted waiter does not wake it, as its
+//!   turn has not come, but enters it into the hash on its behalf.
 //! * Only an unlock kicks: it finds `SLOW`, looks the head up, takes it out of the hash, releases the lock,
 //!   and wakes it. As long as a pending waiter is there to take the lock, it may leave that to a later
 //!   unlock, at most [`Tuning::bypasses_before_wake`] times in a row (and 63): so an unlock costs a wake-up
@@ -33,12 +33,12 @@
 //!   [`state::HASHED`] from before `SLOW` shows it until the holder has taken its entry out; only then does
 //!   the node become [`state::HEAD`], and while it is, no entry names it and `SLOW` is clear.
 //! * **DUTY.** If the head is halted then `SLOW` is set (or HALTS excuses it, and the head looks for itself),
-//!   and somebody will see it: the holder at its unlock, or, if the lock is free, the pending waiter, who
-//!   does not leave a free lock but by taking it. Every other way of taking the lock keeps `SLOW`.
-//! * **HALTS.** A release by a plain store is made only by who has seen the halts bit clear since it acquired
-//!   the lock. `SLOW` is set by a thread other than the holder only after the bit; and if that thread was the
-//!   one to set it, `SLOW` may be wiped out, once, by the release that was under way, and the thread does not
-//!   rely on it: see "Releasing" in the parent's documentation.
+//!   and a thread will see it: the holder at its unlock, or, if the lock is free, the pending waiter, which
+//!   leaves a free lock only by taking it. Every other way of taking the lock keeps `SLOW`.
+//! * **HALTS.** Only a holder that has seen the halts bit clear since it acquired the lock releases by a
+//!   plain store. `SLOW` is set by a thread other than the holder only after the bit; and if that thread was
+//!   the one to set it, `SLOW` may be wiped out, once, by the release that was under way, and the thread does
+//!   not rely on it: see "Releasing" in the parent's documentation.
 //! * **LAST TOUCH.** The store that releases the lock is the unlocker's last access to it. The kick that
 //!   follows is an address in type-stable memory; the head's state was changed before, while the lock kept
 //!   the head from leaving.
@@ -87,7 +87,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Takes the lock if nobody holds it or has reserved it.
+    /// Takes the lock if it is neither held nor reserved.
     pub(super) fn steal(&self) -> bool {
         let mut seen = self.word.load(Relaxed);
         while is_free(seen) {
@@ -126,7 +126,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             let next = if is_free(seen) {
                 seen & !L::PENDING | LOCKED
             } else if is_reserved(seen) || !budget.spin() {
-                // DUTY: the lock is held, so its holder will see that nobody is pending any more; or it is
+                // DUTY: the lock is held, so its holder will see that no waiter is pending any more; or it is
                 // reserved, and the head awake.
                 seen & !L::PENDING
             } else {
@@ -160,7 +160,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             front.get::<P>().next.store(held.id.raw(), Release);
             wait_in_queue::<P>(node, front.get::<P>());
         } else {
-            // Nobody else looks at it before it is in the hash.
+            // No other thread looks at it before it is in the hash.
             node.state.store(state::HEAD, Relaxed);
         }
         let last = self.wait_at_head(&held, own);
@@ -212,8 +212,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             if unsure {
                 P::wait(&node.state, state::HASHED, LOOK_AFTER);
                 vain += 1;
-                // HALTS: without SLOW nobody will kick us, and others may go on taking the lock past us. (Or
-                // a kick is under way, which a reservation does not disturb.) It stays until we have the
+                // HALTS: without SLOW no thread will kick us, and others may go on taking the lock past us.
+                // (Or a kick is under way, which a reservation does not disturb.) It stays until we have the
                 // lock.
                 if vain >= handoff_after && self.word.load(Relaxed) & SLOW == 0 {
                     self.reserve();
@@ -222,8 +222,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                 P::wait(&node.state, state::HASHED, Until::Woken);
             }
             if node.state.load(Acquire) == state::HASHED {
-                // ENTRY, DUTY: the entry is there and SLOW is set, or the one who passed headship is about to
-                // see to it.
+                // ENTRY, DUTY: the entry is there and SLOW is set, or the thread that passed headship is
+                // about to see to it.
                 count::<P>(Event::SpuriousWakeup);
             } else {
                 vain += 1;
@@ -238,7 +238,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         while seen & LOCKED == 0 {
             let last = seen & L::TAIL == own;
             let rest = if last { seen & !(LOW_BYTE | L::TAIL) } else { seen & !LOW_BYTE };
-            // Acquire: partner of the release by the last holder, who may have put us in the hash.
+            // Acquire: partner of the release by the last holder, which may have put us in the hash.
             match self.word.compare_exchange(seen, rest | LOCKED, Acquire, Relaxed) {
                 Ok(_) => {
                     // Only if it ran before it was kicked. ENTRY: it is the holder now.
@@ -255,7 +255,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         None
     }
 
-    /// Keeps others from taking the lock when its holder releases it. True unless somebody was quicker.
+    /// Keeps others from taking the lock when its holder releases it. True unless another thread was quicker.
     fn reserve(&self) -> bool {
         let seen = self.word.load(Relaxed);
         // With SLOW set (set meanwhile) it would be a number of passes, and make the next release kick. A
@@ -271,8 +271,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     fn announce(&self, held: &Held<P>, own: u32) -> Announced {
         let node = held.node();
         let Some(lines) = P::lock_hash() else { return Announced::Impossible };
-        // HALTS. Relaxed: who acquires the lock after this reads a later word than this writes, and what
-        // holds back its plain release is that it reads the bit there.
+        // HALTS. Relaxed: a thread that acquires the lock after this reads a later word than this writes, and
+        // the bit that it reads there holds back its plain release.
         let unsure = self.word.load(Relaxed) & L::HALTS == 0;
         if unsure {
             self.word.fetch_or(L::HALTS, Relaxed);
@@ -299,7 +299,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// Makes the waiter behind the caller, who has acquired the lock, the queue head.
+    /// Makes the waiter behind the caller, which has acquired the lock, the queue head.
     fn pass_headship(&self, next: NodeId) {
         let node = next.get::<P>();
         // Release: what we did as head comes before what it does. Acquire: so does what it did before it

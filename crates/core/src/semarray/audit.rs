@@ -41,8 +41,8 @@ impl Audit {
 }
 
 impl<H: Host> Array<'_, H> {
-    /// Checks the invariants of an array that nobody uses at the moment but sleepers, and of which no user
-    /// has died that was not reaped. Slow: for tests.
+    /// Checks the invariants of an array that only sleepers use at the moment, and whose dead users were all
+    /// reaped. Slow: for tests.
     ///
     /// # Errors
     /// What is wrong.
@@ -133,7 +133,7 @@ impl<H: Host> Array<'_, H> {
         Ok(audit)
     }
 
-    /// How many are in a list, each of which `fits`.
+    /// How many are in a list; each `fits`.
     fn audit_list(
         &self,
         head: usize,

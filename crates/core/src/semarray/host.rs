@@ -9,7 +9,7 @@ pub struct Process {
     /// Its place in the table of processes, below [`Process::SLOTS`]. It is not given to another before every
     /// array has been told by [`reap`](super::Array::reap) that this process is gone.
     pub slot: u32,
-    /// Its process number, for those who ask who used a semaphore last.
+    /// Its process number, for `GETPID`.
     pub id: u32,
 }
 
@@ -26,7 +26,7 @@ pub trait Host: 'static {
     /// How threads run, and what words are.
     type Platform: Platform;
 
-    /// Sleeps while `word` holds `expected`, for so many nanoseconds at most; [`u64::MAX`] only if
+    /// Sleeps while `word` holds `expected`, for at most that many nanoseconds; [`u64::MAX`] only if
     /// [`interrupts`](Host::interrupts) says so, and then without end. As [`Platform::wait`] otherwise, but
     /// across processes; and a signal handler that runs always ends it with [`Waited::Interrupted`].
     fn wait_shared(word: &Word<Self>, expected: u32, nanoseconds: u64) -> Waited;
@@ -51,15 +51,15 @@ pub trait Host: 'static {
         Self::wake_shared(word, u32::MAX);
     }
 
-    /// So many times one who releases the lock serves those who ask meanwhile, before it leaves that to one
-    /// of them (combining).
+    /// How often a thread that releases the lock serves later requests before it leaves that to one of the
+    /// requesters (combining).
     const MOST_ROUNDS: u32 = 64;
 
-    /// So many sleepers elsewhere are worth a delegate, who wakes them as a call of its own.
+    /// This many sleepers elsewhere are worth a delegate, which wakes them by a call of its own.
     const LEAST_DUTY: u32 = 2;
 
-    /// Where the calling thread will be woken, and how urgently: those that give the same answer can as well
-    /// be woken by one of them. 0: whoever lets it proceed is to wake it.
+    /// Where the calling thread will be woken, and how urgently: one of the threads with the same answer can
+    /// wake the others. 0: the thread that lets it proceed is to wake it.
     fn place() -> u32 {
         0
     }
@@ -78,19 +78,19 @@ pub trait Host: 'static {
     fn gone(slot: u32) -> bool;
 
     /// Whether none of the threads runs any more that the process had when it registered: it has ended, or it
-    /// runs another program since (exec), which has not registered yet. What they held and waited for is
-    /// nobody's then; the adjustments stay until it is [`gone`](Host::gone). False if in doubt. If true,
+    /// runs another program since (exec), which has not registered yet. What they held and waited for has no
+    /// owner then; the adjustments stay until it is [`gone`](Host::gone). False if in doubt. If true,
     /// everything that those threads wrote happens before the return.
     fn owner_died(slot: u32) -> bool {
         Self::gone(slot)
     }
 
-    /// Calls `act`. Before it returns, nobody comes to stand in the place of a process that is
+    /// Calls `act`. Before it returns, no process gets the place of a process that is
     /// [`owner_died`](Host::owner_died): its slot is given to no other, and a new program of it does not
     /// register. So a word that names a dead owner's slot, if it is read and found unchanged within `act`,
     /// means the same threads both times. No signal handler runs on the calling thread meanwhile.
     ///
-    /// The default is for a host in which nobody ever takes such a place.
+    /// The default is for a host in which no process ever takes such a place.
     fn taking_over<R>(act: impl FnOnce() -> R) -> R {
         act()
     }

@@ -1,4 +1,4 @@
-//! Changes that can be rolled back by whoever finds their author dead.
+//! Changes that any process can roll back that finds their author dead.
 //!
 //! Before a word is changed its offset and old value are written to the journal, and the length is increased;
 //! to commit is to set the length to 0. Each of these is one store, in this order for the compiler because

@@ -109,7 +109,7 @@ words! { 3 * LINE;
     LARGE_HIGH,
     /// The sleeper that looks for deaths more often than the others, + 1.
     SENTINEL,
-    /// Non-zero: somebody has had adjustments.
+    /// Non-zero: a process has had adjustments.
     UNDO_USED,
     /// Last pushed request, + 1 (combining).
     REQUESTS,
@@ -227,7 +227,7 @@ pub(super) mod waiter {
     pub(in super::super) const CHAIN: usize = 13;
     /// Its large list + 1; 0: the operations are inline.
     pub(in super::super) const LARGE: usize = 14;
-    /// Non-zero: it is a request that nobody has served yet (combining);
+    /// Non-zero: it is a request that was not served yet (combining);
     /// [`ITS_TURN`](super::super::sleep::ITS_TURN): its thread is to see to that.
     pub(in super::super) const ASKED: usize = 15;
     /// In the first of each [`GROUP`]: on which the threads of the group sleep; changes whenever one of them
@@ -257,7 +257,7 @@ pub(super) const LARGE_LISTS: usize = 512;
 /// Words that undo slots may take, unless they would be very few.
 const UNDO_WORDS: usize = 1 << 24;
 
-/// Where everything is in an array of so many semaphores.
+/// Where the parts of an array of that many semaphores lie.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     pub(super) semaphores: usize,
@@ -272,7 +272,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// That of an array of so many semaphores, 1 to [`MOST_SEMAPHORES`].
+    /// That of an array of that many semaphores, 1 to [`MOST_SEMAPHORES`].
     pub const fn new(semaphores: u32, scheme: Scheme) -> Self {
         let semaphores = if semaphores > MOST_SEMAPHORES { MOST_SEMAPHORES } else { semaphores } as usize;
         let staging = (FIRST_SEMAPHORE + semaphores * semaphore::SIZE).next_multiple_of(LINE);

@@ -10,9 +10,9 @@
 //! All in one word, so that there is no instruction at which a signal handler could find its own thread to
 //! hold the lock and not be told so: it is refused instead of waiting for itself.
 //!
-//! Its critical sections are short, except where many sleepers are looked through, and whoever holds it may
-//! be preempted or killed: so one who wants it spins for a while, then looks whether the holder's process is
-//! gone, and then sleeps for [`LOOK_NS`] at most. A free lock belongs to whoever takes it.
+//! Its critical sections are short, except where many sleepers are looked through, and its holder may be
+//! preempted or killed. So a thread that wants it spins for a while, then looks whether the holder's process
+//! is gone, and then sleeps for [`LOOK_NS`] at most. Any thread may take a free lock.
 //!
 //! Releases are exchanges, so that the one that clears [`CONTENDED`] sees it. A releaser that is killed
 //! before its wake-up delays the sleeper until it looks.
@@ -26,7 +26,7 @@ use super::{Array, Error, Host, Process, Scheme, Word};
 use crate::events::Observer;
 use crate::platform::{Atomic, Platform, Spin};
 
-/// In the lock's word: somebody may sleep for it.
+/// In the lock's word: a thread may sleep for it.
 const CONTENDED: u32 = 1 << 31;
 /// In the lock's word: there are requests for the holder (combining).
 pub(super) const REQUESTED: u32 = 1 << 30;
@@ -87,8 +87,8 @@ impl<H: Host> Array<'_, H> {
                     return Some(locked);
                 }
             } else if lock.compare_exchange(seen, seen | REQUESTED, AcqRel, Relaxed).is_ok() {
-                // Release: the holder that clears the bit sees the request. Also if somebody had set the bit
-                // already: only a write of our own to this word comes before the holder's exchange for sure.
+                // Release: the holder that clears the bit sees the request. Also if the bit was set already:
+                // only a write of our own to this word comes before the holder's exchange for sure.
                 return None;
             }
         }
@@ -110,8 +110,8 @@ impl<H: Host> Array<'_, H> {
         let locked = self.unlocked()?;
         let lock = self.at(self.layout.lock);
         let seen = lock.load(Relaxed);
-        // TAKE OVER, from a process that is gone as far as its threads are. The word cannot come back
-        // meanwhile: other threads of this process do not use arrays before this is done.
+        // TAKE OVER, from a process whose threads are gone. The word cannot come back meanwhile: other
+        // threads of this process do not use arrays before this is done.
         let taken = seen & OWNER == locked.me.slot + 1
             && lock.compare_exchange(seen, locked.mark | seen & !(OWNER | THREAD), Acquire, Relaxed).is_ok();
         if taken {
@@ -271,8 +271,8 @@ impl<'a, H: Host> Locked<'a, H> {
         false
     }
 
-    /// Releases the lock and then wakes whom this critical section let proceed. Serves requests first, and
-    /// those that came meanwhile afterwards, unless another holder will.
+    /// Releases the lock and then wakes the sleepers that this critical section let proceed. Serves requests
+    /// first, and those that came meanwhile afterwards, unless another holder will.
     #[inline]
     pub(super) fn release(self) {
         // Requests are those of this scheme only.
@@ -323,9 +323,9 @@ impl<'a, H: Host> Locked<'a, H> {
         seen & REQUESTED != 0
     }
 
-    /// Wakes whom this critical section let proceed: tells each its result, and then wakes those of a group
-    /// together, since it is the calls that cost. Of those elsewhere it wakes one, their delegate, who wakes
-    /// the others.
+    /// Wakes the sleepers that this critical section let proceed: tells each its result, and then wakes each
+    /// group together, since the calls are what costs. Of those elsewhere it wakes one, their delegate, which
+    /// wakes the others.
     #[inline(never)]
     fn wake_all(&self) {
         let mut calls = Calls::new(self.array);
@@ -359,7 +359,7 @@ impl<'a, H: Host> Locked<'a, H> {
                 calls.add(channel, bit);
             }
         }
-        // Backwards: whoever is to be woken has been told before his delegate is.
+        // Backwards: a sleeper has been told before its delegate is.
         for at in (0..used).rev() {
             let delegate = &delegates[at];
             let like = |other: &&Delegate| (other.place, other.owner) == (delegate.place, delegate.owner);

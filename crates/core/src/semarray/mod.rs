@@ -3,8 +3,8 @@
 //! The semantics are those of `semop(2)` and `semctl(2)`: up to 500 operations on one array are applied all
 //! or none, a caller sleeps until they can be, and adjustments undo what a process did when it ends. What is
 //! done differently from before is what Manfred Spraul's series of 2010 changed in Linux ("ipc/sem.c:
-//! Optimization for reducing spinlock contention"), and more: one linear pass over those who may proceed, the
-//! woken collected under the lock and woken after it, and the lock on a cache line of its own.
+//! Optimization for reducing spinlock contention"), and more: one linear pass over those that may proceed,
+//! the woken collected under the lock and woken after it, and the lock on a cache line of its own.
 //! [`Scheme::Before`] is without these, for comparison.
 //!
 //! An array is a slice of words ([`Layout`]), addressed by offset, so that every process may map it where it
@@ -12,13 +12,13 @@
 //!
 //! # Invariants
 //!
-//! * JOURNAL: whoever holds the lock writes down the old value of each word before changing it, and clears
-//!   the journal's length to commit. At every instruction either the length is 0 and the array is whole, or
+//! * JOURNAL: the lock's holder writes down the old value of each word before changing it, and clears the
+//!   journal's length to commit. At every instruction either the length is 0 and the array is whole, or
 //!   rolling back makes it so.
 //! * TAKE OVER: a lock held by a process that is gone is taken by compare-and-swap from that process's mark,
 //!   by one; which rolls back first. Rolling back writes the same values however often it is begun.
-//! * RUNNABLE: with the lock free, no sleeper's operations can be applied. Whoever makes some applicable
-//!   applies them before releasing the lock; whoever takes over tries all.
+//! * RUNNABLE: with the lock free, no sleeper's operations can be applied. A holder that makes some
+//!   applicable applies them before releasing the lock; one that takes over tries all.
 //! * ONE WAKER: a sleeper in no list with a result has one waker, which sets its state after releasing the
 //!   lock. Its thread leaves the record alone until then, or until the waker's process is gone.
 //! * LOOKING: sleepers look at the array at intervals, so a death between commit and wake-up delays them and
@@ -113,7 +113,8 @@ pub enum Scheme {
     After = 0,
     /// Starts again after every sleeper that could proceed, wakes inside the lock, shares the lock's line.
     Before = 1,
-    /// As `After`, but whoever finds the lock taken leaves its request in a list that the holder serves.
+    /// As `After`, but a thread that finds the lock taken leaves its request in a list that the holder
+    /// serves.
     Combining = 2,
     /// As `After`, with the lock on the line that every operation writes.
     SharedLine = 3,
@@ -143,7 +144,7 @@ impl Scheme {
     }
 }
 
-/// Whose an array is, and who may use it. Kept here, judged elsewhere.
+/// An array's owner, and its rights. Kept here, judged elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The key under which it was made; 0: private.
@@ -209,7 +210,7 @@ impl<H: Host> Copy for Array<'_, H> {}
 
 impl<'a, H: Host> Array<'a, H> {
     /// Makes an array of `semaphores` zeros (1 to [`MOST_SEMAPHORES`]) in memory of [`Layout::words`] words,
-    /// whose [`Layout::initial`] ones are there, and zero; nobody else uses it yet.
+    /// whose [`Layout::initial`] ones are there, and zero; no other process uses it yet.
     ///
     /// `None`: the number or the length does not fit.
     pub fn format(
@@ -240,7 +241,7 @@ impl<'a, H: Host> Array<'a, H> {
             array.at(at).store(value, Relaxed);
         }
         array.store_wide(layout::CHANGED, H::seconds());
-        // Release: whoever sees the magic number sees the rest.
+        // Release: a process that sees the magic number sees the rest.
         array.at(layout::MAGIC).store(layout::MAGIC_VALUE, Release);
         Some(array)
     }
@@ -272,11 +273,11 @@ impl<'a, H: Host> Array<'a, H> {
     }
 
     /// Applies the operations, all or none, and sleeps until that is possible: for `patience` nanoseconds, or
-    /// for as long as it takes. First come, first served among those who can be.
+    /// for as long as it takes. First come, first served among those that can be served.
     ///
-    /// What an operation that changes a semaphore did happens before the return of those that it let proceed.
-    /// Not async-signal-safe with respect to itself: a handler that interrupted the same thread in a call on
-    /// the same array may get [`Error::Interrupted`] at once.
+    /// What an operation that changes a semaphore did happens before the return of the calls that it let
+    /// proceed. Not async-signal-safe with respect to itself: a handler that interrupted the same thread in a
+    /// call on the same array may get [`Error::Interrupted`] at once.
     ///
     /// # Errors
     /// All but [`Error::Invalid`], which is returned for no operations at all or more than
@@ -363,7 +364,8 @@ impl<'a, H: Host> Array<'a, H> {
     /// called under the lock.
     ///
     /// # Errors
-    /// [`Error::Range`] if a value is above [`MOST_VALUE`]; then nothing is set. And those of [`Array::values`].
+    /// [`Error::Range`] if a value is above [`MOST_VALUE`]; then nothing is set. And those of
+    /// [`Array::values`].
     pub fn set_values(&self, mut value: impl FnMut(u32) -> u32) -> Result<(), Error> {
         if !self.provide(self.layout.staging, self.layout.semaphores) {
             return Err(Error::NoMemory);
@@ -420,14 +422,14 @@ impl<'a, H: Host> Array<'a, H> {
         Times { operated: self.load_wide(layout::OPERATED), changed: self.load_wide(layout::CHANGED) }
     }
 
-    /// Removes the array: every sleeper wakes and finds it gone. The memory stays until nobody uses it any
-    /// more.
+    /// Removes the array: every sleeper wakes and finds it gone. The memory stays until no process uses it
+    /// any more.
     ///
     /// # Errors
     /// Those of [`Array::values`].
     pub fn remove(&self) -> Result<Report, Error> {
         self.under_lock(|locked| {
-            // One store commits; whoever takes over goes on from there.
+            // One store commits; a process that takes over goes on from there.
             locked.at(layout::REMOVED).store(1, Release);
             locked.refuse_everybody();
             Ok(self.report())
@@ -456,13 +458,13 @@ impl<'a, H: Host> Array<'a, H> {
         }
     }
 
-    /// How many sleep at the array, for whatever.
+    /// How many sleep at the array, for any reason.
     pub fn sleepers(&self) -> u32 {
         self.at(layout::SLEEPERS).load(Relaxed)
     }
 
     /// That process is gone: drops its sleepers, applies its adjustments, and takes the lock from it.
-    /// Harmless if there is nothing to do, or if somebody has done it; also on a removed array.
+    /// Harmless if there is nothing to do, or if it was done; also on a removed array.
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Interrupted`]: nothing was done.
@@ -508,8 +510,8 @@ impl<'a, H: Host> Array<'a, H> {
         result
     }
 
-    /// The word there. An offset beyond the end, which only somebody who overwrote the array can have caused,
-    /// is another word of it.
+    /// The word there. An offset beyond the end, which only a process that overwrote the array can have
+    /// caused, is another word of it.
     #[inline(always)]
     fn at(&self, offset: usize) -> &Word<H> {
         let offset = if offset < self.words.len() { offset } else { layout::LARGE_HIGH };

@@ -1,4 +1,4 @@
-//! Who sleeps for what, and who may proceed when something changes.
+//! The lists of sleepers, and which of them may proceed after a change.
 //!
 //! | a sleeper with | is in | [`LISTS`](waiter::LISTS) |
 //! | --- | --- | --- |
@@ -7,9 +7,9 @@
 //! | several, one of which changes something | the list of all | [`MULTIPLE`] |
 //! | several that all wait for zero | the array's list of constants | [`CONSTANT`] |
 //!
-//! All lists are in the order of coming. When a semaphore is raised and nobody has several operations, one
-//! pass over its takers is enough: a taker that proceeds only lowers it, which helps nobody but those that
-//! wait for zero. With several operations the list of all is walked in its order, so that first come is first
+//! All lists are in the order of coming. When a semaphore is raised and no sleeper has several operations,
+//! one pass over its takers is enough: a taker that proceeds only lowers it, which helps only those that wait
+//! for zero. With several operations the list of all is walked in its order, so that first come is first
 //! served across semaphores; and walked again only after a sleeper has proceeded that raised something, or
 //! made something zero.
 
@@ -99,7 +99,7 @@ impl<H: Host> Operations for Recorded<'_, H> {
     fn get(&self, index: usize) -> Op {
         let at = self.first + 2 * index;
         let [low, high] = [0, 1].map(|word| self.array.at(at + word).load(Relaxed));
-        // A number that is not there is only possible if somebody overwrote it.
+        // An impossible number means that a process overwrote it.
         let most = self.array.layout.semaphores - 1;
         Op {
             num: (low as u16).min(most as u16),
@@ -139,7 +139,7 @@ impl List {
     }
 }
 
-/// Records of one kind, of which one is claimed by writing its owner.
+/// Records of one kind; writing its owner claims one.
 struct Pool {
     /// Where it is noted how many were ever used.
     high: usize,
@@ -194,7 +194,7 @@ impl<H: Host> Array<'_, H> {
         let large = self.at(record + waiter::LARGE).load(Relaxed);
         if large != 0 {
             // Only its own: one that was killed before it wrote down its list has that of the record's last
-            // owner, which may be somebody else's by now.
+            // owner, which may be another's by now.
             let owner = self.at(record + waiter::OWNER).load(Relaxed);
             let _ = self.at(self.large_list(large - 1)).compare_exchange(owner, 0, Release, Relaxed);
         }
@@ -202,8 +202,8 @@ impl<H: Host> Array<'_, H> {
         self.at(record + waiter::OWNER).store(0, Release);
     }
 
-    /// Claims a record of a pool for a process, by compare-and-swap: also without the lock. Looks at so many
-    /// from `start` on, and takes a new one if those are in use.
+    /// Claims a record of a pool for a process, by compare-and-swap: also without the lock. Looks at that
+    /// many from `start` on, and takes a new one if those are in use.
     fn claim(&self, pool: &Pool, owner: u32, start: u32, looks: usize) -> Option<u32> {
         let claimed = |index: usize| {
             let word = self.at(pool.first + index * pool.size + pool.owner);
@@ -240,8 +240,8 @@ impl<H: Host> Array<'_, H> {
     /// If the process is killed on the way, the record is found by its owner.
     pub(super) fn record(&self, operations: impl Operations, slot: u32, process: u32) -> Result<u32, Error> {
         let owner = slot + 1;
-        // In the order of coming: who came together is often woken together, and a group is woken by one
-        // call. So that this order lasts there are more records than sleepers; but not more than twice as
+        // In order of arrival: sleepers that came together are often woken together, and a group is woken by
+        // one call. So that this order lasts there are more records than sleepers; but not more than twice as
         // many.
         let pool = self.waiters();
         let [high, sleepers, start] =
@@ -557,7 +557,7 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    // Who may proceed.
+    // Which sleepers may proceed.
 
     /// Tries a sleeper, and completes it if its operations can be applied or never can. Returns whether they
     /// were applied.
@@ -640,7 +640,7 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// Everybody in a list whose members change nothing.
+    /// All in a list whose members change nothing.
     fn settle_list(&self, list: &List) {
         let mut next = self.load(list.head);
         while next != 0 {
@@ -650,7 +650,7 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// The takers of one semaphore, while nobody has several operations: one pass.
+    /// The takers of one semaphore, while no sleeper has several operations: one pass.
     fn settle_takers(&self, num: usize) {
         let list = self.takers(num);
         let mut next = self.load(list.head);
@@ -668,7 +668,7 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// Everybody who wants to change something, in the order of their coming.
+    /// All that want to change something, in order of arrival.
     fn settle_all(&self) {
         let mut next = self.load(ALL.head);
         while next != 0 {
@@ -698,7 +698,7 @@ impl<H: Host> Locked<'_, H> {
         let own = if zero { self.for_zero(num) } else { self.takers(num) };
         let several = if zero { [&ALL, &List::own(CONST_HEAD, CONST_TAIL)] } else { [&ALL, &ALL] };
         let several = if zero { &several[..] } else { &several[..1] };
-        // The dead do not sleep, though nobody may have come past them yet.
+        // The dead do not sleep, though no process may have noticed yet.
         let alive = |index: &u32| {
             let owner = self.load(self.array().waiter(*index) + waiter::OWNER);
             owner == self.me().slot + 1 || !H::owner_died(owner.wrapping_sub(1))
@@ -746,7 +746,7 @@ impl<H: Host> Locked<'_, H> {
         })
     }
 
-    /// The array was removed: ends everybody's sleep.
+    /// The array was removed: ends all sleeps.
     pub(super) fn refuse_everybody(&self) {
         for index in 0..self.load(WAITERS_HIGH) {
             let record = self.array().waiter(index);

@@ -15,7 +15,7 @@ use super::{Host, MOST_VALUE};
 use crate::platform::Atomic;
 
 impl<H: Host> Locked<'_, H> {
-    /// Reaps those that have adjustments and are gone, so that what is seen from now on is what they left.
+    /// Reaps processes that have adjustments and are gone, so that later calls see the array without them.
     #[inline]
     pub(super) fn reap_dead(&self) {
         if self.load(ACTIVE) != 0 {
@@ -102,7 +102,7 @@ impl<H: Host> Locked<'_, H> {
         self.array().free(record);
     }
 
-    /// A sleeper was completed by somebody who died before waking it: this holder wakes it instead.
+    /// A sleeper was completed by a process that died before waking it: this holder wakes it instead.
     pub(super) fn adopt(&self, index: u32) {
         let record = self.array().waiter(index);
         // Acquire: partner of the release in `Array::record`, so that the result is not one of the record's
@@ -118,11 +118,10 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// A process ends: undoes what it wanted undone, gives its undo slot back, and lets those proceed who
-    /// can.
+    /// A process ends: undoes its adjustments, gives its undo slot back, and lets sleepers proceed.
     pub(super) fn apply_adjustments(&self, slot: u32) {
         if self.undo_of(slot).is_some() {
-            // Nobody is to see half of them.
+            // No process may see half of them.
             self.at(LEAVING).store(slot + 1, Release);
             self.adjust_all();
             self.settle_everything();

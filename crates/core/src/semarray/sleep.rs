@@ -1,4 +1,4 @@
-//! Calls: those that are served at once, those that sleep, and those that leave a request (combining).
+//! Calls: some are served at once, some sleep, and some leave a request (combining).
 //!
 //! # A sleeper's record
 //!
@@ -15,13 +15,13 @@
 //!
 //! # Looking
 //!
-//! Nobody tells a sleeper that a process was killed. So each looks now and then whether the lock's holder is
-//! gone, or its waker, or somebody with adjustments. A timer for each sleep costs as much as all the rest of
+//! No call tells a sleeper that a process was killed. So each looks now and then whether the lock's holder is
+//! gone, or its waker, or a process with adjustments. A timer for each sleep costs as much as all the rest of
 //! it in user space, so one sleeper of a process looks for the others, the *sentinel*:
 //!
 //! * SENTINEL: a sleeper that never looks is of the sentinel's process. For the sentinel is made and changed
-//!   under the lock: whoever goes to sleep becomes it if there is none, and when it leaves it names another
-//!   of its process, as long as one is in a list. If it dies, so do those that rely on it.
+//!   under the lock: a thread that goes to sleep becomes it if there is none, and when it leaves it names
+//!   another of its process, as long as one is in a list. If it dies, so do those that rely on it.
 //! * Sleepers of other processes look for themselves, and the first that sleeps after the sentinel's process
 //!   is gone is the next one.
 //! * Once adjustments have been used on the array, the sentinel looks more often.
@@ -48,7 +48,7 @@ const FOREVER: u64 = u64::MAX;
 const SENTINEL_LOOK_NS: u64 = 50_000_000;
 /// [`waiter::ASKED`]: a request.
 const REQUEST: u32 = 1;
-/// [`waiter::ASKED`]: a request, and whoever served others left it to this one's thread to go on.
+/// [`waiter::ASKED`]: a request, and the thread that served others left it to this one's thread to go on.
 pub(super) const ITS_TURN: u32 = 2;
 /// How often one looks that has been completed, or whose request has not been served.
 const SHORT_LOOK_NS: u64 = 10_000_000;
@@ -203,8 +203,8 @@ impl<H: Host> Array<'_, H> {
         true
     }
 
-    /// Looks whether somebody's death is in the way of this sleeper; as the sentinel, also of the others of
-    /// its process.
+    /// Looks whether a death is in the way of this sleeper; as the sentinel, also of the others of its
+    /// process.
     #[cold]
     fn look(&self, index: u32) {
         let word = |at| self.at(at).load(Relaxed);
@@ -244,8 +244,8 @@ impl<H: Host> Array<'_, H> {
         (0..self.at(WAITERS_HIGH).load(Relaxed)).filter(move |other| owner(*other) == own)
     }
 
-    /// Wakes those of the same process that have been told their results: if their waker died after that,
-    /// nobody else does.
+    /// Wakes those of the same process that have been told their results: if their waker died after that, no
+    /// other thread does.
     fn wake_the_told(&self, index: u32) {
         let word = |other: u32, at| self.at(self.waiter(other) + at).load(Relaxed);
         self.siblings(index)
@@ -270,7 +270,7 @@ impl<H: Host> Array<'_, H> {
         let word = |at| self.at(at).load(Relaxed);
         let owner = |index: u32| word(self.waiter(index) + waiter::OWNER);
         if word(self.waiter(index) + waiter::LISTS) == 0 {
-            // A request that nobody has served yet, or one that is being woken.
+            // A request that was not served yet, or one that is being woken.
             return SHORT_LOOK_NS;
         }
         match word(SENTINEL).checked_sub(1) {
@@ -288,8 +288,8 @@ impl<H: Host> Array<'_, H> {
     fn pass_the_sentinel_on(&self, index: u32) {
         let sentinel = self.at(SENTINEL);
         // A read-modify-write, acquire and release, as is the one below. Either this one comes later and sees
-        // that it was named, or it comes first, and then whoever names it sees that it has been told its
-        // result, and names another.
+        // that it was named, or it comes first, and then the thread that names it sees that it has been told
+        // its result, and names another.
         if sentinel.fetch_add(0, AcqRel) != index + 1 {
             return;
         }
@@ -360,7 +360,7 @@ impl<H: Host> Array<'_, H> {
     }
 
     /// Leaves the requests to the thread of one of them. It sees that before it sleeps, or else its channel's
-    /// change. If it dies first, those who ask look.
+    /// change. If it dies first, the requesters look.
     pub(super) fn pass_the_service_on(&self) {
         // Acquire: partner of the release with which it was pushed.
         if let Some(newest) = self.at(REQUESTS).load(Acquire).checked_sub(1) {

@@ -1,15 +1,15 @@
 //! The bias of releases: a plain store, until the first sleep.
 //!
-//! While nobody has ever slept in a lock, the word of its wait lock is 0 and its owner need not look for
+//! While no thread has ever slept in a lock, the word of its wait lock is 0 and its owner need not look for
 //! sleepers: a plain store of 0 releases it ([`Platform::release`], if the platform has it). The store may
-//! wipe out what newcomers have written to the word meanwhile. Each of those is on its way to an attempt of
+//! wipe out what newcomers have written to the word meanwhile. Each newcomer is on its way to an attempt of
 //! its own, so nothing is lost yet.
 //!
-//! Who is about to sleep here for the first time revokes the bias: it sets `REVOKING`, so that no later
-//! release takes that way; then comes the asymmetric fence ([`Platform::fence`]), which returns when the
-//! releases under way are over; then it sets `BIAS_REVOKED`. Whoever sees that bit comes after the fence.
-//! From then on what the word says of sleepers stays until the owner acts on it. So a lock pays for a fence
-//! once, at its first sleep, and before that an unlock costs a store.
+//! The first thread that is about to sleep here revokes the bias. It sets `REVOKING`, so that no later
+//! release takes that way. Then comes the asymmetric fence ([`Platform::fence`]), which returns when the
+//! releases under way are over. Then it sets `BIAS_REVOKED`. A thread that sees that bit comes after the
+//! fence. From then on what the word says of sleepers stays until the owner acts on it. So a lock pays for a
+//! fence once, at its first sleep, and before that an unlock costs a store.
 
 use core::sync::atomic::Ordering::{Acquire, SeqCst};
 
@@ -31,7 +31,7 @@ pub(crate) fn release<P: Platform>(word: &P::U32, wait_lock: &P::U32) -> bool {
 /// QUIET: after this no plain release is under way, nor will one be.
 #[inline]
 pub(crate) fn revoke<P: Platform>(wait_lock: &P::U32) {
-    // Acquire: whoever sees the bit comes after the fence.
+    // Acquire: a thread that sees the bit comes after the fence.
     if wait_lock.load(Acquire) & BIAS_REVOKED == 0 {
         revoke_slow::<P>(wait_lock);
     }
@@ -39,8 +39,8 @@ pub(crate) fn revoke<P: Platform>(wait_lock: &P::U32) {
 
 #[cold]
 fn revoke_slow<P: Platform>(wait_lock: &P::U32) {
-    // Sequentially consistent: before the fence, and before whatever the platform reads to learn whether
-    // anybody releases that way at all.
+    // Sequentially consistent: before the fence, and before the platform reads whether any thread releases
+    // that way at all.
     wait_lock.fetch_or(REVOKING, SeqCst);
     P::fence();
     wait_lock.fetch_or(BIAS_REVOKED, SeqCst);

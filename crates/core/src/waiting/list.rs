@@ -24,12 +24,12 @@ pub(crate) fn following<P: Platform>(head: &P::U32, id: NodeId) -> Option<NodeId
     if next == head.load(Relaxed) { None } else { NodeId::from_raw(next) }
 }
 
-/// Adds behind all that are as urgent, or more: at the end, if it is not a real-time thread's.
+/// Adds behind all nodes that are as urgent, or more: an ordinary thread's at the end.
 pub(crate) fn push<P: Platform>(head: &P::U32, id: NodeId) {
     insert::<P>(head, id, id.get::<P>().priority.load(Relaxed));
 }
 
-/// Adds in front of all that are as urgent, or less: a node that keeps its turn.
+/// Adds in front of all nodes that are as urgent, or less: a node that keeps its turn.
 pub(crate) fn push_first<P: Platform>(head: &P::U32, id: NodeId) {
     insert::<P>(head, id, id.get::<P>().priority.load(Relaxed).saturating_add(1));
 }

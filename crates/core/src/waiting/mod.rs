@@ -3,45 +3,43 @@
 //!
 //! A lock is a *word* of its own, in which it is held or free, and a waiting room: the wait lock, a queue of
 //! spinners and a list of sleepers. A thread that does not get the lock may look at the word for a while.
-//! Then it takes the wait lock, says in the word that somebody sleeps, puts its node into the list and parks
-//! on the node. Who releases the lock sees in the word whether it has to serve a sleeper. *How long* a thread
-//! looks and *which* release serves a sleeper is policy; the rules here hold for every policy.
+//! Then it takes the wait lock, says in the word that a thread sleeps, puts its node into the list and parks
+//! on the node. A release sees in the word whether it has to serve a sleeper. *How long* a thread looks and
+//! *which* release serves a sleeper is policy; the rules here hold for every policy.
 //!
 //! # Rules
 //!
 //! Each lock's file says what in its word these rules speak of, and cites them by name.
 //!
-//! * **QUIET.** Nobody is put into the list before `BIAS_REVOKED` is set, and after that every release is a
-//!   read-modify-write of the word. The proof is in `waiting/bias.rs`.
+//! * **QUIET.** No thread is put into the list before `BIAS_REVOKED` is set, and after that every release is
+//!   a read-modify-write of the word. The proof is in `waiting/bias.rs`.
 //! * **DUTY.** If the list is not empty and the lock is free, some thread that is awake owes an attempt. A
 //!   lock keeps it by four properties of its word:
-//!   1. *Whoever enters the list has announced it to an owner*: by a read-modify-write of the word, under the
-//!      wait lock, that found the lock held. (QUIET: no plain store wipes the announcement out.)
-//!   2. *A release succeeds only from a word without an announcement*, or from one that shows a debtor:
-//!      somebody awake that will attempt. A release that fails goes through the slow path, under the wait
-//!      lock.
-//!   3. *Who takes an announcement back makes a debtor*: it wakes the first sleeper, or hands the lock over,
-//!      or the list is empty. It does so under the wait lock, before the lock is free.
+//!   1. *A thread that enters the list has announced it to an owner*: by a read-modify-write of the word,
+//!      under the wait lock, that found the lock held. (QUIET: no plain store wipes the announcement out.)
+//!   2. *A release succeeds only from a word without an announcement*, or from one that shows a debtor: an
+//!      awake thread that will attempt. A release that fails goes through the slow path, under the wait lock.
+//!   3. *A thread that takes an announcement back makes a debtor*: it wakes the first sleeper, or hands the
+//!      lock over, or the list is empty. It does so under the wait lock, before the lock is free.
 //!   4. *A debtor pays or passes on*: it acquires the lock, or its attempt in vain finds the lock held, and
-//!      then (1) holds again for the list as it is. Who acquires the lock owes a release, and (2) speaks of
-//!      that.
+//!      then (1) holds again for the list as it is. A thread that acquires the lock owes a release, and (2)
+//!      speaks of that.
 //!
 //!   So at every moment at which the lock is free, either the word shows a debtor or the list is empty.
 //!   Wake-ups are not lost: a sleeper's node says `SLEEPING` before the wait lock is released and it parks on
 //!   that very word, which a waker changes before it wakes.
 //! * **LAST TOUCH.** The step that releases the lock is the releaser's last access to it, because the next
-//!   owner may destroy and free it. Whom to wake was found before, under the wait lock; it is woken after, by
-//!   the address of its node, in type-stable memory. Where the release hands the lock over, the store of
-//!   `HANDED` comes before the wait lock is released, so the new owner passes through the wait lock before it
-//!   returns. A signaller of a condition variable that requeues a waiter touches the mutex until it releases
-//!   the wait lock; so that waiter passes through it, too.
+//!   owner may destroy and free it. The sleeper to wake was found before, under the wait lock. It is woken
+//!   after, by the address of its node, in type-stable memory. Where the release hands the lock over, the
+//!   store of `HANDED` comes before the wait lock is released, so the new owner passes through the wait lock
+//!   before it returns. A signaller of a condition variable that requeues a waiter touches the mutex until it
+//!   releases the wait lock; so that waiter passes through it, too.
 //! * **PRIORITY.** Of two sleepers the more urgent one ([`Platform::priority`]) comes first in the list, and
-//!   among equals the one that came first. Nothing but the place in the list decides who is served. The proof
-//!   is in `waiting/list.rs`.
+//!   among equals the one that came first. Only the place in the list decides which is served. The proof is
+//!   in `waiting/list.rs`.
 //! * **GIVING UP.** A sleeper that is out of patience takes the wait lock and looks at its node once more. If
 //!   it was served meanwhile, it owes what every served sleeper owes. If not, it is still in the list, and
-//!   takes itself out; an announcement that speaks of nobody any more costs a slow path in vain, or is taken
-//!   back here.
+//!   takes itself out; an announcement of no sleeper costs a slow path in vain, or is taken back here.
 //! * **FORKS.** In a forked child the wait lock, the queue and the list may name threads that do not exist
 //!   there. The wait lock's word holds the epoch of its last use; who enters a slow path first calls
 //!   `Waiters::renew`, which clears them once. What the word says of waiters is cleared with them. The
@@ -49,7 +47,7 @@
 //!
 //! Where a platform cannot fence ([`Platform::fence`] does nothing), a release by a plain store that came
 //! late may wipe out an announcement. Its [`Platform::wait`] then returns now and then, and a sleeper that
-//! nobody served looks for itself.
+//! was not served looks for itself.
 //!
 //! Proof: crates/core/src/waiting/mod.rs, crates/core/src/waiting/bias.rs
 //! Models: crates/model/tests/models/fork.rs, crates/model/tests/models/last_touch.rs
@@ -76,8 +74,8 @@ pub enum Failure {
     Interrupted,
 }
 
-/// How long a thread sleeps whose wake-up may be lost, in a case so rare that to look now and then is the
-/// cheapest remedy; and one that gives others the first turn: with the slack of the kernel's timers, a
+/// How long a thread sleeps if its wake-up may be lost, in a case so rare that looking now and then is the
+/// cheapest remedy; or if it gives others the first turn. With the slack of the kernel's timers, a
 /// millisecond.
 pub(crate) const LOOK_AFTER: Until<'static> = Until::Nanoseconds(950_000);
 
@@ -115,8 +113,8 @@ pub(crate) enum Parked {
 /// The ways to acquire a mutex that has a fast path, `take`, and a slow one, `lock_slow`.
 macro_rules! acquiring {
     ($($V:ident: $bound:ident)?) => {
-        /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the return. A thread
-        /// that holds it already waits for ever.
+        /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the
+        /// return. A thread that holds it already waits for ever.
         #[inline]
         pub fn lock$(<$V: $bound>)?(&self) {
             if !self.take() {
@@ -125,7 +123,8 @@ macro_rules! acquiring {
             }
         }
 
-        /// As [`Self::lock`], but gives up once `deadline` has passed. A free mutex is acquired whatever the deadline.
+        /// As [`Self::lock`], but gives up once `deadline` has passed. A free mutex is acquired whatever the
+        /// deadline.
         ///
         /// # Errors
         /// [`Failure::TimedOut`]; the mutex is not held.
@@ -134,8 +133,8 @@ macro_rules! acquiring {
             if self.take() { Ok(()) } else { self.lock_slow$(::<$V>)?(Patience::until(deadline)) }
         }
 
-        /// As [`Self::lock`], but gives up when a signal handler has interrupted the sleep. A handler that runs before the
-        /// thread sleeps, or one that restarts system calls, does not end the wait.
+        /// As [`Self::lock`], but gives up when a signal handler has interrupted the sleep. A handler that
+        /// runs before the thread sleeps, or one that restarts system calls, does not end the wait.
         ///
         /// # Errors
         /// [`Failure::Interrupted`]; the mutex is not held.
@@ -163,7 +162,7 @@ pub(crate) struct Waiters<P: Platform> {
 zeroed! { Waiters<P: Platform>: [wait_lock owner tail head] }
 
 impl<P: Platform> Waiters<P> {
-    /// Whether nobody is queued or asleep, or in the wait lock.
+    /// Whether no thread is queued or asleep, or in the wait lock.
     pub(crate) fn is_idle(&self) -> bool {
         wait_lock::is_idle::<P>(&self.wait_lock)
             && self.tail.load(Relaxed) == 0
@@ -202,7 +201,7 @@ impl<P: Platform> Waiters<P> {
         wait_lock::unlock::<P>(&self.wait_lock);
     }
 
-    /// LAST TOUCH: returns when whoever has the wait lock now has released it.
+    /// LAST TOUCH: returns when the present holder of the wait lock has released it.
     pub(crate) fn pass_through(&self) {
         self.lock();
         self.unlock();
@@ -213,7 +212,7 @@ impl<P: Platform> Waiters<P> {
         list::first::<P>(&self.head)
     }
 
-    /// Whether somebody is in the list, as far as can be seen without the wait lock.
+    /// Whether the list is not empty, as seen without the wait lock.
     pub(crate) fn has_sleepers(&self) -> bool {
         self.head.load(Relaxed) != 0
     }
@@ -247,7 +246,7 @@ impl<P: Platform> Waiters<P> {
         }
     }
 
-    /// Makes a sleeper, who is served, the owner. Under the wait lock, which it releases. LAST TOUCH.
+    /// Makes a served sleeper the owner. Under the wait lock, which it releases. LAST TOUCH.
     pub(crate) fn hand_over(&self, node: &Node<P>) {
         // Release: what the owner did happens before the new owner's return.
         node.state.store(state::HANDED, Release);
@@ -276,14 +275,14 @@ pub(crate) fn park<P: Platform>(node: &Node<P>, patience: Patience<'_>) -> Parke
         match P::wait(&node.state, now, patience.deadline.into()) {
             Waited::TimedOut if patience.deadline.is_some() => return Parked::Failed(Failure::TimedOut),
             Waited::Interrupted if patience.interruptible => return Parked::Failed(Failure::Interrupted),
-            // Not in the list yet: whoever signalled us puts us there.
+            // Not in the list yet: the signaller puts us there.
             _ if now == state::SIGNALLED => {}
             _ => return Parked::Unserved,
         }
     }
 }
 
-/// Whether an owner may run that has left this tag; `handed_over` stands for one that has not woken yet.
+/// Whether the owner that left this tag may run; `handed_over` stands for one that has not woken yet.
 #[inline]
 pub(crate) fn may_run<P: Platform>(tag: u32, handed_over: u32) -> bool {
     match tag {
@@ -293,7 +292,7 @@ pub(crate) fn may_run<P: Platform>(tag: u32, handed_over: u32) -> bool {
     }
 }
 
-/// Looks again and again until there is an answer, giving up the CPU more and more.
+/// Looks again and again until there is an answer, yielding the CPU more and more.
 #[inline]
 pub(crate) fn stall_until<P: Platform, T>(mut look: impl FnMut() -> Option<T>) -> T {
     let mut round = 0;

@@ -1,8 +1,8 @@
 //! Long-term fairness slices: how long a thread may use locks that others wait for without a CPU.
 //!
-//! A thread that runs gets a lock more easily than one that sleeps. So that everybody has a turn, a thread
-//! that has used such locks for a slice of time lets others go first: it wakes a sleeper, or yields. The
-//! thread's record knows since when.
+//! A running thread gets a lock more easily than a sleeper. So that every thread has a turn, one that has
+//! used such locks for a slice of time lets others go first: it wakes a sleeper, or yields. The thread's
+//! record knows since when.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,9 +10,9 @@ use crate::node::Record;
 use crate::platform::{Atomic, Platform};
 
 impl<P: Platform> Record<P> {
-    /// Whether the slice of the calling thread, whose record it is, is over: when it has been at it for so
-    /// many nanoseconds. It is told so once in each slice. Where it was not asked for twice as long, it had
-    /// no CPU, or better things to do, and the slice begins anew.
+    /// Whether the slice of the calling thread, whose record it is, is over: when it has used such locks for
+    /// that many nanoseconds. True once in each slice. After twice that time without a call it had no CPU, or
+    /// was busy elsewhere, and the slice begins anew.
     pub(crate) fn ends_slice(&self, nanoseconds: usize) -> bool {
         let now = (P::now() as usize & !1).max(2);
         let began = self.slice.load(Relaxed);

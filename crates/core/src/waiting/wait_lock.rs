@@ -1,19 +1,19 @@
 //! The wait lock: the small lock of a sleepers' list. Two bits of a word, in which the epoch of its last use
 //! is noted too.
 //!
-//! [`LOCKED`] is the lock; [`CONTENDED`] says that somebody may sleep for it, on the same word. The critical
-//! sections are a few dozen instructions, so a waiter spins first; it sleeps because the holder may have
-//! been preempted, and a spinner would only keep the CPU from it.
+//! [`LOCKED`] is the lock; [`CONTENDED`] says that a thread may sleep for it, on the same word. The critical
+//! sections are a few dozen instructions, so a waiter spins first; it sleeps because the holder may have been
+//! preempted, and a spinner would only keep the CPU from it.
 //!
-//! Whoever clears [`LOCKED`] clears [`CONTENDED`] with it and, if it was set, wakes one thread *after* that
-//! store, by address. A thread that slept sets [`CONTENDED`] again as it takes the lock, since others may
-//! sleep behind it.
+//! The store that clears [`LOCKED`] clears [`CONTENDED`] with it. If that was set, its thread wakes one
+//! sleeper *after* that store, by address. A thread that slept sets [`CONTENDED`] again as it takes the lock,
+//! since others may sleep behind it.
 //!
 //! # Forks
 //!
 //! In a forked child the lock may be held by, and the words that it guards may name, threads that do not
-//! exist there. The [`EPOCH`] bits hold the [`Platform::epoch`] in which they were last used, and whoever is
-//! about to use them calls [`renew`] first, which clears them once if that was another.
+//! exist there. The [`EPOCH`] bits hold the [`Platform::epoch`] in which they were last used, and a thread
+//! that is about to use them calls [`renew`] first, which clears them once if that was another.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -21,7 +21,7 @@ use crate::platform::{Atomic, Platform, Spin, Until};
 
 /// Held.
 const LOCKED: u32 = 1 << 31;
-/// Somebody may sleep for it.
+/// A thread may sleep for it.
 const CONTENDED: u32 = 1 << 30;
 /// Both bits.
 const BITS: u32 = LOCKED | CONTENDED;
@@ -37,7 +37,7 @@ const EPOCH: u32 = CLEARING - 1;
 #[inline]
 pub(crate) fn renew<P: Platform>(word: &P::U32, keep: u32, clear: impl Fn()) {
     let epoch = P::epoch() & EPOCH;
-    // Acquire: partner of the release in `renew_slow`; whoever sees the epoch sees the words cleared.
+    // Acquire: partner of the release in `renew_slow`; a thread that sees the epoch sees the words cleared.
     if word.load(Acquire) & (EPOCH | CLEARING) != epoch {
         renew_slow::<P>(word, epoch, keep, clear);
     }
@@ -50,8 +50,8 @@ fn renew_slow<P: Platform>(word: &P::U32, epoch: u32, keep: u32, clear: impl Fn(
         if seen & (EPOCH | CLEARING) == epoch {
             return Some(());
         }
-        // Of another epoch, perhaps left behind by a fork in the middle of clearing: ours to clear. The lock
-        // is nobody's in this epoch, since everybody comes through here first.
+        // Of another epoch, perhaps left behind by a fork in the middle of clearing: ours to clear. No thread
+        // has the lock in this epoch, since all come through here first.
         let claim = epoch | CLEARING | seen & keep;
         if seen & EPOCH == epoch || word.compare_exchange(seen, claim, Acquire, Relaxed).is_err() {
             return None;
@@ -62,7 +62,8 @@ fn renew_slow<P: Platform>(word: &P::U32, epoch: u32, keep: u32, clear: impl Fn(
     });
 }
 
-/// Whether nobody has it, waits for it, or clears what it guards. Acquire: what was done under it is there.
+/// Whether no thread has it, waits for it, or clears what it guards. Acquire: what was done under it is
+/// there.
 pub(crate) fn is_idle<P: Platform>(word: &P::U32) -> bool {
     word.load(Acquire) & (BITS | CLEARING) == 0
 }

@@ -236,7 +236,8 @@ fn time_outs(scheme: Scheme) {
     assert!(report.reached[PROCEEDED] > 0 && report.reached[REFUSED] > 0, "{report:?}");
 }
 
-/// Of two sleepers elsewhere, the giver wakes one, the other's delegate; a third of the same process is the sentinel.
+/// Of two sleepers elsewhere, the giver wakes one, the other's delegate; a third of the same process is the
+/// sentinel.
 fn wake_by_delegate(name: &str, scheme: Scheme, preemptions: usize, settings: Settings) -> Report {
     explore_array(name, preemptions, settings, 2, scheme, |world, array| {
         let asleep = |index, operations| {

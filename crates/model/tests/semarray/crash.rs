@@ -1,9 +1,9 @@
 //! Processes that are killed before each of their steps in turn.
 //!
-//! A scenario leads to a call by the victim, which is killed before its first step, its second, and so on to its last.
-//! Afterwards the array must be what it was before the call or what it is after it, with the victim's adjustments
-//! applied and its sleepers gone; nobody who could proceed may be left asleep; and no record may be left over. Those
-//! who come to the rescue are killed in the same way.
+//! A scenario leads to a call by the victim, which is killed before its first step, its second, and so on to
+//! its last. Afterwards the array must be what it was before the call or what it is after it, with the
+//! victim's adjustments applied and its sleepers gone; nobody who could proceed may be left asleep; and no
+//! record may be left over. Those who come to the rescue are killed in the same way.
 
 use std::collections::BTreeSet;
 
@@ -119,8 +119,8 @@ impl Course {
     }
 }
 
-/// All that may be if these processes die, in any order, after some calls. If the victim runs another program, it loses
-/// its sleepers only.
+/// All that may be if these processes die, in any order, after some calls. If the victim runs another
+/// program, it loses its sleepers only.
 fn deaths(model: &Model, processes: &[ProcessNumber], rescue: Rescue) -> BTreeSet<Model> {
     if processes.is_empty() {
         return BTreeSet::from([model.clone()]);
@@ -366,9 +366,9 @@ fn noted(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>
 
 /// One scenario a line: its name, what happens before, the victim's call, and what happens while that sleeps.
 ///
-/// `1: 0-1 2+3u` is a call by process 1 that takes one from semaphore 0 and gives 3 to semaphore 2, to be undone; `=0`
-/// waits for zero, and `n` must not wait. `1 dies`: nobody has seen it yet. The other words are at [`call`] and
-/// [`meanwhile`].
+/// `1: 0-1 2+3u` is a call by process 1 that takes one from semaphore 0 and gives 3 to semaphore 2, to be
+/// undone; `=0` waits for zero, and `n` must not wait. `1 dies`: nobody has seen it yet. The other words are
+/// at [`call`] and [`meanwhile`].
 const SCENARIOS: &str = "
     give | | 0+2
     take | 1: 0+2 | 0-1
@@ -514,8 +514,8 @@ fn one_death(variant: Scheme) {
     println!("{}: killed before each of {steps} steps, {runs} runs", variant.name());
 }
 
-/// Kills each scenario's victim before each of its steps, in the `way` of each of the `numbers` for that step, until one
-/// finds nothing left to try. Returns how many runs there were.
+/// Kills each scenario's victim before each of its steps, in the `way` of each of the `numbers` for that
+/// step, until one finds nothing left to try. Returns how many runs there were.
 fn every_way<N: Iterator<Item = u64>>(
     variant: Scheme,
     numbers: impl Fn(u64) -> N,
@@ -536,8 +536,8 @@ fn every_way<N: Iterator<Item = u64>>(
     runs
 }
 
-/// And whoever comes to the rescue. Of every victim's step and every rescuer's step one in so many combinations, and every
-/// step of each.
+/// And whoever comes to the rescue. Of every victim's step and every rescuer's step one in so many
+/// combinations, and every step of each.
 fn two_deaths(variant: Scheme, one_in: u64) {
     let _sayer = Sayer;
     let of = |kind: u64| move |step: u64| ((step + kind) % one_in..).step_by(one_in as usize);

@@ -1,9 +1,10 @@
-//! Random histories: what processes and threads were told, and what the array holds, must be what the plain model of
-//! System V semaphores gives.
+//! Random histories: what processes and threads were told, and what the array holds, must be what the plain
+//! model of System V semaphores gives.
 //!
-//! A step of a history is a few calls at once, whose threads are displaced at random between any two accesses; processes
-//! are killed between steps and in the middle of calls. The model takes calls one after another, so what may be is what
-//! comes of any order of them. All that may be is kept, and everything that is seen narrows it down.
+//! A step of a history is a few calls at once, whose threads are displaced at random between any two
+//! accesses; processes are killed between steps and in the middle of calls. The model takes calls one after
+//! another, so what may be is what comes of any order of them. All that may be is kept, and everything that
+//! is seen narrows it down.
 
 use std::collections::BTreeSet;
 
@@ -45,13 +46,13 @@ impl core::fmt::Debug for Step {
 
 #[derive(Clone)]
 enum Step {
-    /// Calls by the threads in these seats, at once if there are several. Numbers of semaphores are taken modulo how many
-    /// there are.
+    /// Calls by the threads in these seats, at once if there are several. Numbers of semaphores are taken
+    /// modulo how many there are.
     Calls(Vec<(usize, Call)>, u64),
     /// And a process is killed after so many steps: of its own, or of all.
     Killed(Vec<(usize, Call)>, u64, usize, u64, bool),
-    /// A process is killed; then somebody looks, or time passes first. Another one takes its place; perhaps in its slot of
-    /// the table.
+    /// A process is killed; then somebody looks, or time passes first. Another one takes its place; perhaps
+    /// in its slot of the table.
     Kill(usize, bool, bool),
     Interrupt(usize),
     Pass,
@@ -203,8 +204,8 @@ impl Course {
         let mut call = call.clone();
         match &mut call {
             Call::Operate(operations, _) => {
-                // A sleeper that only waits for zeros is not tried again when one of them goes, so nobody notices that it
-                // stands before one for which it must not wait.
+                // A sleeper that only waits for zeros is not tried again when one of them goes, so nobody
+                // notices that it stands before one for which it must not wait.
                 let zeros = operations.len() > 1 && operations.iter().all(|operation| operation.change == 0);
                 for operation in operations {
                     operation.num %= self.semaphores;
@@ -250,7 +251,8 @@ impl Course {
         self.models = models.collect();
     }
 
-    /// These events happened in any order; somebody died among them, which is found out by time unless somebody looks.
+    /// These events happened in any order; somebody died among them, which is found out by time unless
+    /// somebody looks.
     fn possible(&mut self, events: &[Event], look: bool) {
         let clock = self.rig.machine.clock();
         let mut models = BTreeSet::new();
@@ -288,8 +290,8 @@ impl Course {
             let taken = self.seats[*seat].is_some() || calls.iter().any(|(other, _)| other == seat);
             if !taken && (alone || !matches!(request, Call::Leave)) {
                 let mut call = self.fitted(request);
-                // A request of one that has no patience may sleep for a moment, as in the kernel: long enough for others
-                // to be seen.
+                // A request of one that has no patience may sleep for a moment, as in the kernel: long enough
+                // for others to be seen.
                 if let Call::Operate(_, patience @ Some(0)) = &mut call
                     && self.rig.array.scheme() == Scheme::Combining
                     && requests.len() > 1

@@ -1,5 +1,5 @@
-//! What System V semaphores do, one step after another: a plain model, without locks, memory or crashes in the
-//! middle of things. It follows semop(2), semctl(2) and what Linux does where these are silent.
+//! What System V semaphores do, one step after another: a plain model, without locks, memory or crashes in
+//! the middle of things. It follows semop(2), semctl(2) and what Linux does where these are silent.
 
 use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
@@ -136,8 +136,8 @@ impl Model {
         }
     }
 
-    /// Lets those sleepers go on who can. Of those that change something, the first that can, and then the first again.
-    /// Those that only wait for zero see every state that there is in between.
+    /// Lets those sleepers go on who can. Of those that change something, the first that can, and then the
+    /// first again. Those that only wait for zero see every state that there is in between.
     fn update(&mut self) {
         loop {
             let changes =
@@ -146,8 +146,8 @@ impl Model {
                 matches!(self.try_out(sleeper.process, &sleeper.operations), Verdict::Blocks(_))
             };
             let several = |sleeper: &Sleeper| sleeper.operations.len() > 1;
-            // First those that change nothing, of which all can go on that can now: those that wait for one zero, and
-            // then, as can be seen by who was last, those that wait for several.
+            // First those that change nothing, of which all can go on that can now: those that wait for one
+            // zero, and then, as can be seen by who was last, those that wait for several.
             let next = self
                 .sleepers
                 .iter()
@@ -301,8 +301,8 @@ impl Model {
         self.wake(Answer::WouldBlock, |sleeper| sleeper.deadline.is_some_and(|deadline| deadline <= clock));
     }
 
-    /// How many wait for this semaphore to become larger, or zero: at least and at most. Which of several zeros a sleeper
-    /// waits for is noted when it is tried, and nobody tries it before one of them is there.
+    /// How many wait for this semaphore to become larger, or zero: at least and at most. Which of several
+    /// zeros a sleeper waits for is noted when it is tried, and nobody tries it before one of them is there.
     pub(crate) fn waiting(&self, num: usize, for_zero: bool) -> RangeInclusive<usize> {
         let (mut least, mut most) = (0, 0);
         for sleeper in &self.sleepers {

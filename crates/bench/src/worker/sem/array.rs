@@ -29,7 +29,8 @@ pub(super) trait Array: Sized + Send + Sync + 'static {
     /// Removes the array: who sleeps in it is woken with EIDRM.
     fn remove(&self) -> std::result::Result<(), Errno>;
 
-    /// The process is about to end, with threads that sleep in the array: removes it if it would outlive the process.
+    /// The process is about to end, with threads that sleep in the array: removes it if it would outlive the
+    /// process.
     fn abandon(&self) -> std::result::Result<(), Errno>;
 }
 
@@ -73,7 +74,8 @@ pub(super) fn with_arrays<U: Use>(mechanism: Mechanism, user: U) -> Result<U::Ou
     match mechanism {
         Mechanism::Kernel => user.with::<Kernel>(),
         _ if mechanism.is_ours() => {
-            // The environment chooses. An array that the kernel makes, or one of another variant, would be measured as well.
+            // The environment chooses. An array that the kernel makes, or one of another variant, would be
+            // measured as well.
             let chosen = poundlock_semarray::choice().scheme;
             if Scheme::parse(mechanism.name()) != Some(chosen) {
                 return Err(Error::Options(format!("arrays are {} here", chosen.name())));
@@ -180,8 +182,8 @@ impl Array for Ours {
     }
 
     fn abandon(&self) -> std::result::Result<(), Errno> {
-        // It goes with its directory. To wake thousands inside the lock, as `before` does, may take a minute where they
-        // share a CPU with whoever holds it.
+        // It goes with its directory. To wake thousands inside the lock, as `before` does, may take a minute
+        // where they share a CPU with whoever holds it.
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
-//! Threads that sleep, and a main thread that wakes them, as the source's sembench has it: each thread puts itself on a
-//! list and sleeps, on a semaphore of its own; the main thread takes some off the list at a time and wakes them.
+//! Threads that sleep, and a main thread that wakes them, as the source's sembench has it: each thread puts
+//! itself on a list and sleeps, on a semaphore of its own; the main thread takes some off the list at a time
+//! and wakes them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,7 +50,8 @@ const DRAIN_NS: u64 = 20_000_000_000;
 
 /// By what threads sleep.
 trait Sleepers: Send + Sync + 'static {
-    /// The calling thread, which has this number, sleeps until it is woken, or not at all if it has been already.
+    /// The calling thread, which has this number, sleeps until it is woken, or not at all if it has been
+    /// already.
     fn sleep(&self, number: u32) -> std::result::Result<(), Errno>;
 
     /// Wakes these, each of whom is on its way to sleep.
@@ -400,8 +402,8 @@ impl Run<'_> {
         })
     }
 
-    /// Has everybody come to an end, and makes sure that each wake-up was served once: a mechanism that loses some, or
-    /// lets threads go that nobody woke, may be very fast.
+    /// Has everybody come to an end, and makes sure that each wake-up was served once: a mechanism that loses
+    /// some, or lets threads go that nobody woke, may be very fast.
     fn drain<S: Sleepers>(&self, main: &mut Main<'_, S>) -> Result<()> {
         let shared = main.shared;
         shared.stop.store(true, Relaxed);

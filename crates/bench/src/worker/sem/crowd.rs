@@ -1,7 +1,7 @@
 //! What waking one costs among many who sleep in one array.
 //!
-//! Everybody stays on one CPU, and the sleepers are batch threads, which do not displace the thread that wakes them: so
-//! the time of a call is the time that the call takes, and nobody else's.
+//! Everybody stays on one CPU, and the sleepers are batch threads, which do not displace the thread that
+//! wakes them: so the time of a call is the time that the call takes, and nobody else's.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
@@ -30,7 +30,8 @@ pub enum Sleep {
     Own,
     /// Two operations each, on a semaphore of their own and on one that all share; one is woken at a time.
     Several,
-    /// The same; the ten that came last are woken by one call, which is the order that tries the sleepers most often.
+    /// The same; the ten that came last are woken by one call, which is the order that tries the sleepers
+    /// most often.
     Ten,
 }
 
@@ -251,8 +252,8 @@ impl Crowd<'_> {
                 Sleep::Ten => woken.extend((sleepers - self.sleep.woken()..sleepers).rev()),
             }
             let before: Vec<u64> = woken.iter().map(|&number| shared.slept[number].load(Acquire)).collect();
-            // CPU time: whether a woken thread displaces this one during the call is the scheduler's whim, and often for a whole
-            // number of sleepers.
+            // CPU time: whether a woken thread displaces this one during the call is the scheduler's whim,
+            // and often for a whole number of sleepers.
             let start = clock::thread_ns();
             let result = shared.bed.wake(&woken);
             samples.push((clock::thread_ns() - start).saturating_sub(reading) as f64 / woken.len() as f64);

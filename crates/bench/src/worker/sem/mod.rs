@@ -1,4 +1,5 @@
-//! Semaphore arrays: threads that sleep and are woken, single calls, two threads in one array, and crowds of sleepers.
+//! Semaphore arrays: threads that sleep and are woken, single calls, two threads in one array, and crowds of
+//! sleepers.
 
 mod alone;
 mod array;
@@ -101,9 +102,9 @@ pub(crate) fn run(task: &Task) -> Result<Answer> {
     }
 }
 
-/// The kernel keeps an array until somebody removes it, also if its benchmark was interrupted. In a name space of this
-/// process's own it goes with the process, and the limits of the name space outside do not matter. Where that is not
-/// allowed, an interrupted run may leave an array to `ipcrm`.
+/// The kernel keeps an array until somebody removes it, also if its benchmark was interrupted. In a name
+/// space of this process's own it goes with the process, and the limits of the name space outside do not
+/// matter. Where that is not allowed, an interrupted run may leave an array to `ipcrm`.
 fn leave_no_array_behind() {
     // SAFETY: plain calls of a process with one thread, which has nothing of System V's yet.
     unsafe {

@@ -1,5 +1,5 @@
-//! Two threads with a CPU and a semaphore each, in one array: nobody ever sleeps for a semaphore, and only the array's
-//! lock is between them.
+//! Two threads with a CPU and a semaphore each, in one array: nobody ever sleeps for a semaphore, and only
+//! the array's lock is between them.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -84,7 +84,8 @@ impl Both {
         let last = loop {
             thread::sleep(Duration::from_nanos(self.duration_ns));
             let last = read();
-            // A busy machine may not have let one of them run at all. If an array hangs, the parent's patience ends.
+            // A busy machine may not have let one of them run at all. If an array hangs, the parent's
+            // patience ends.
             if last[0] != first[0] && last[1] != first[1] || !running() {
                 break last;
             }
