@@ -80,6 +80,24 @@
 //! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that no thread upgrades. So a
 //!   library that keeps this lock inside another's object may use that word to tell whose the object is.
 //!
+//! # Why they hold
+//!
+//! * *EXCLUSION.* The values of one word have one order, so of two entries that exclude each other the second
+//!   sees the first. Nothing else decides.
+//! * *HEAD.* The thread that pushes onto empty lists makes itself the head, and the head names the next one
+//!   before it lets go.
+//! * *DUTY.* The head publishes that it sleeps, then sets `PARKED` by a read-modify-write, then decides by what
+//!   *that* returned; a leaver decides by the value that its own read-modify-write replaces. Both are steps of
+//!   one word. Either the head's comes first: the leaver sees `PARKED`, clears it under the wait lock and wakes
+//!   the head. Or the leaving comes first: the head finds the lock free and does not sleep. The same holds for
+//!   the upgrader. A thread that passes headship to a sleeper sets `PARKED` for it while it is inside itself,
+//!   so its own leaving comes later. A thread that takes headship from a parked head is awake, and sleeps by
+//!   the same rule; if the old head sets `PARKED` after that, the worst is a wake-up of a head that is awake.
+//! * *LAST TOUCH.* A leaver must see `PARKED` in the step that releases, and must not touch the lock after it.
+//!   So leaving is a compare-and-swap and not a subtraction.
+//! * *SERVICE.* Each waiter becomes the head in its turn, in the order of the preference. The bound, like the
+//!   phases of `PhaseFair`, is for waiters of one priority.
+//!
 //! # Forks
 //!
 //! In a forked child the lists name threads that do not exist there. The epoch in `wait_lock` tells, and the
