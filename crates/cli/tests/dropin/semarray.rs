@@ -177,7 +177,7 @@ fn groups_killed_at_once() {
     // Several rounds of each of the six scenes.
     let rounds = (*KILLS / 160).max(12).to_string();
     let rounds = [&*rounds];
-    check("sem_group.c", &rounds, &VARIANTS.map(|variant| (variant, &rounds[..])));
+    check("semarray_group.c", &rounds, &VARIANTS.map(|variant| (variant, &rounds[..])));
 }
 
 /// How many processes are killed.
