@@ -295,7 +295,7 @@ impl RwLocks {
     /// The name as people type it.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::ByKind => "by-form",
+            Self::ByKind => "by-kind",
             Self::PhaseFair => "phase-fair",
             Self::Glibc => "glibc",
         }
