@@ -79,7 +79,7 @@ pub(crate) fn measure(context: &Context, cpus: &[usize], options: &Options) -> R
     let slices = 9 + 10 * (task.pairs.len() + 5);
     let takes = Duration::from_secs_f64(options.seconds * f64::from(options.slices) * slices as f64);
     match context.measure(Process::plain("floors"), Task::Floor(task), takes)? {
-        Answer::Floor(floors) => Ok(floors),
+        Answer::Floor(floors) => Ok(*floors),
         _ => Err(Error::another_question("floors")),
     }
 }

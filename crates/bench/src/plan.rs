@@ -79,6 +79,9 @@ struct Cell {
     samples: Vec<Sample>,
 }
 
+/// Whose figures are looked through for the best, and whether more is better.
+type BestOf = (fn(&str) -> bool, bool);
+
 /// How a figure is compared.
 pub struct Ratio {
     section: &'static str,
@@ -88,7 +91,7 @@ pub struct Ratio {
     /// Labels of what it is compared with, where they differ from its own.
     with: Labels,
     /// Or the one of these that is the hardest to reach: the smallest of the ratios, or the largest of them.
-    best_of: Option<(fn(&str) -> bool, bool)>,
+    best_of: Option<BestOf>,
     /// Rows that are compared.
     only: fn(&Labels) -> bool,
 }
@@ -689,6 +692,9 @@ pub(crate) fn in_rounds(rounds: usize, rows: &Rows) -> String {
 }
 
 /// Options by their defaults, as the command has them.
+///
+/// # Panics
+/// If an option has no default: every one of the library's has.
 pub fn by_default<O: clap::Args>() -> O {
     let command = O::augment_args(clap::Command::new("bench").no_binary_name(true));
     let matches = command.get_matches_from::<[&str; 0], &str>([]);

@@ -57,6 +57,14 @@ pub(crate) enum Operation {
     ThroughQueue,
 }
 
+/// A call that cannot fail, as one that returns an error number.
+macro_rules! done {
+    ($call:expr) => {{
+        $call;
+        0
+    }};
+}
+
 /// What is timed: a lock by the name that [`timer`] knows, and what is done with it.
 pub(crate) type Timed = (String, Operation);
 
@@ -185,11 +193,6 @@ fn leak<T>(lock: T) -> &'static T {
 }
 
 #[inline(always)]
-fn done((): ()) -> c_int {
-    0
-}
-
-#[inline(always)]
 fn tried(acquired: bool) -> c_int {
     if acquired { 0 } else { libc::EBUSY }
 }
@@ -238,7 +241,7 @@ macro_rules! inlined {
 /// One of ours that is told a policy each time.
 macro_rules! with_policy {
     ($what:expr, $make:expr, $policy:ty, $($unlock:tt)+) => {
-        inlined!($what, $make, |l| done(l.lock::<$policy>()), tried(l.try_lock()), done(l.$($unlock)+))
+        inlined!($what, $make, |l| done!(l.lock::<$policy>()), tried(l.try_lock()), done!(l.$($unlock)+))
     };
 }
 
@@ -248,9 +251,9 @@ macro_rules! spinning {
         inlined!(
             $what,
             RawSpin::<Linux, $layout>::new(),
-            |l| done(l.lock::<$form>()),
+            |l| done!(l.lock::<$form>()),
             tried(l.try_lock::<$form>()),
-            done(l.unlock::<$form>())
+            done!(l.unlock::<$form>())
         )
     };
 }
@@ -275,7 +278,7 @@ fn textbook<S: Spinlock + 'static>() -> Result<Timer> {
             0
         },
         move |token| match token.take() {
-            Some(token) => done(lock.unlock(token)),
+            Some(token) => done!(lock.unlock(token)),
             None => libc::EPERM,
         },
     ))
@@ -306,7 +309,7 @@ fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
             inlined!(what, AtomicU32::new(0), |l| swapped(l), swapped(l), (l.swap(0, Release) != 1) as c_int)
         }
         "cas+store" => {
-            inlined!(what, AtomicU32::new(0), |l| swapped(l), swapped(l), done(l.store(0, Release)))
+            inlined!(what, AtomicU32::new(0), |l| swapped(l), swapped(l), done!(l.store(0, Release)))
         }
         // The result is used, lest the compiler choose an instruction without one.
         "atomic-add" => {
@@ -324,11 +327,11 @@ fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
             inlined!(
                 what,
                 poundlock::Mutex::new(0_u64),
-                |l| done(std::mem::forget(l.lock())),
+                |l| done!(std::mem::forget(l.lock())),
                 tried(false),
                 {
                     // SAFETY: this thread locked it, and the guard is forgotten.
-                    done(unsafe { l.force_unlock() })
+                    done!(unsafe { l.force_unlock() })
                 }
             )
         }
@@ -336,20 +339,20 @@ fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
             inlined!(
                 what,
                 parking_lot::Mutex::new(0_u64),
-                |l| done(std::mem::forget(l.lock())),
+                |l| done!(std::mem::forget(l.lock())),
                 tried(false),
                 {
                     // SAFETY: this thread locked it, and the guard is forgotten.
-                    done(unsafe { l.force_unlock() })
+                    done!(unsafe { l.force_unlock() })
                 }
             )
         }
         "poundlock" => inlined!(
             what,
             RawPoundlock::<Linux>::new(),
-            |l| done(l.lock()),
+            |l| done!(l.lock()),
             tried(l.try_lock()),
-            done(l.unlock())
+            done!(l.unlock())
         ),
         "baseline" => with_policy!(what, RawAdaptive::<Linux>::new(), Baseline, unlock::<Baseline>()),
         "fewer-atomics" => {
@@ -420,28 +423,28 @@ fn reading_or_writing(name: &str, what: Operation) -> Result<Timer> {
             |l, _kept: ()| tried(l.fetch_add(1, Acquire) < 1 << 31),
             tried(l.fetch_sub(1, Release) != 0),
             tried(l.compare_exchange(0, 1 << 31, Acquire, Relaxed).is_ok()),
-            done(l.store(0, Release))
+            done!(l.store(0, Release))
         ),
         "mutex" => timer(None, "poundlock", Operation::LockUnlock),
         "parking_lot" => sharing!(
             what,
             parking_lot::RawRwLock::INIT,
-            |l, _kept: ()| done(l.lock_shared()),
+            |l, _kept: ()| done!(l.lock_shared()),
             // SAFETY: this thread locked it as a reader.
-            done(unsafe { l.unlock_shared() }),
-            done(l.lock_exclusive()),
+            done!(unsafe { l.unlock_shared() }),
+            done!(l.lock_exclusive()),
             // SAFETY: this thread locked it as a writer.
-            done(unsafe { l.unlock_exclusive() })
+            done!(unsafe { l.unlock_exclusive() })
         ),
         "std" => {
             let lock: &'static RwLock<()> = leak(RwLock::new(()));
             Ok(match what {
                 Operation::Read => timer_of(
-                    move |kept| done(*kept = Some(lock.read().unwrap_or_else(PoisonError::into_inner))),
+                    move |kept| done!(*kept = Some(lock.read().unwrap_or_else(PoisonError::into_inner))),
                     |kept| tried(kept.take().is_some()),
                 ),
                 _ => timer_of(
-                    move |kept| done(*kept = Some(lock.write().unwrap_or_else(PoisonError::into_inner))),
+                    move |kept| done!(*kept = Some(lock.write().unwrap_or_else(PoisonError::into_inner))),
                     |kept| tried(kept.take().is_some()),
                 ),
             })
@@ -455,10 +458,12 @@ fn reading_or_writing(name: &str, what: Operation) -> Result<Timer> {
                 _ => (calls.write.lock, calls.write.unlock),
             };
             type Function = unsafe extern "C" fn(*mut c_void, *mut c_void);
-            // SAFETY: lock and node live as long as the process; whoever is timed unlocks what it locked,
-            // with this node.
-            let call =
-                move |function: Function| done(unsafe { function(at as *mut c_void, node as *mut c_void) });
+            let call = move |function: Function| {
+                // SAFETY: lock and node live as long as the process; the thread that is timed unlocks what it
+                // locked, with this node.
+                unsafe { function(at as *mut c_void, node as *mut c_void) };
+                0
+            };
             Ok(timer_of(move |(): &mut ()| call(lock), move |()| call(unlock)))
         }
     }
@@ -468,10 +473,10 @@ fn ours_with<const POLICY: usize>(what: Operation) -> Result<Timer> {
     sharing!(
         what,
         RawRwLock::<Linux>::new(),
-        |l, _kept: ()| done(l.lock_read(Preference::ALL[POLICY])),
-        done(l.unlock_read()),
-        done(l.lock_write(Preference::ALL[POLICY])),
-        done(l.unlock_write())
+        |l, _kept: ()| done!(l.lock_read(Preference::ALL[POLICY])),
+        done!(l.unlock_read()),
+        done!(l.lock_write(Preference::ALL[POLICY])),
+        done!(l.unlock_write())
     )
 }
 
@@ -483,7 +488,7 @@ fn by_token() -> Timer {
     let lock = leak(unsafe { std::mem::transmute::<[u32; 5], RawHandoff<Linux>>([2, 0, 0, 0, 0]) });
     // Of the two that are counted one is us, the owner.
     lock.unlock();
-    timer_of(move |(): &mut ()| tried(lock.try_lock()), move |()| done(lock.unlock()))
+    timer_of(move |(): &mut ()| tried(lock.try_lock()), move |()| done!(lock.unlock()))
 }
 
 /// A hand-off mutex that the measuring thread has, and passes to itself through the queue.
@@ -495,10 +500,10 @@ fn through_queue() -> Result<Timer> {
     let waiter: poundlock_core::node::Waiter =
         node.ok_or_else(|| Error::Options("the thread has no record".to_owned()))?.into();
     Ok(timer_of(
-        move |(): &mut ()| done(lock.send_lock(waiter)),
+        move |(): &mut ()| done!(lock.send_lock(waiter)),
         move |()| {
             lock.unlock();
-            done(lock.receive_lock(waiter))
+            done!(lock.receive_lock(waiter))
         },
     ))
 }

@@ -62,7 +62,7 @@ pub(crate) enum Answer {
     /// Why it has none, if it has none.
     Look(Option<String>),
     Sem(sem::Answer),
-    Floor(Floors),
+    Floor(Box<Floors>),
     Failed(String),
 }
 
@@ -102,6 +102,6 @@ fn answer() -> Result<Answer> {
             Err(other) => Err(other),
         },
         Task::Sem(task) => sem::run(task).map(Answer::Sem),
-        Task::Floor(task) => floor::run(task).map(Answer::Floor),
+        Task::Floor(task) => floor::run(task).map(|floors| Answer::Floor(Box::new(floors))),
     }
 }

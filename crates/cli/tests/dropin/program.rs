@@ -102,7 +102,7 @@ impl Program {
         let place = format!("-L{directory}");
         let name = format!("-l{library}");
         let mut all = flags.to_vec();
-        all.extend([place.as_str(), &name, &path]);
+        all.extend([place.as_str(), &name, path]);
         build(&program.executable, source, &all);
         program
     }
