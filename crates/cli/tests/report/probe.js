@@ -64,19 +64,21 @@
   findings.shown = plots.filter(shown).length;
   plots.filter(shown).forEach(look);
 
-  // Each of several views, one at a time.
-  for (const views of all('.views')) {
-    const first = views.querySelector('input:checked');
-    all('input', views).forEach((input, index) => {
-      input.checked = true;
+  // Each of several views, one at a time; of all groups of views together, for the page is laid out anew each time.
+  const groups = all('.views');
+  const first = groups.map(views => views.querySelector('input:checked'));
+  for (let index = 0, most = Math.max(...groups.map(views => all('input', views).length)); index < most; index += 1) {
+    const chosen = groups.filter(views => all('input', views).length > index);
+    for (const views of chosen) all('input', views)[index].checked = true;
+    for (const views of chosen) {
       const visible = all(':scope > .view', views).filter(shown);
       check(visible.length <= 1 && visible.every(view => view.classList.contains('view' + index)),
         `${name(views)}: ${visible.length} views at once`);
       visible.forEach(view => all('svg.plot', view).forEach(look));
-      fits('view ' + index);
-    });
-    first.checked = true;
+    }
+    fits('view ' + index);
   }
+  for (const input of first) input.checked = true;
 
   // A lock that is not chosen is nowhere, and is back when it is.
   const subject = document.querySelector('.chip input[data-subject]');
