@@ -22,42 +22,28 @@ mod sysbench;
 mod timed_mutex;
 mod xz;
 
+/// Tests by their names, each with a way to run a program.
+macro_rules! ways {
+    ($run:path: $($name:ident $way:ident$(($lock:expr))?,)*) => {$(
+        #[test]
+        fn $name() {
+            $run($crate::real::how::How::$way$(($lock))?);
+        }
+    )*};
+}
+pub(crate) use ways;
+
 /// One test for each way to run a program.
 macro_rules! every_way {
     ($run:path) => {
-        #[test]
-        fn plain() {
-            $run($crate::real::how::How::Plain);
-        }
-
-        #[test]
-        fn run() {
-            $run($crate::real::how::How::Run(None));
-        }
-
-        #[test]
-        fn run_baseline() {
-            $run($crate::real::how::How::Run(Some("baseline")));
-        }
-
-        #[test]
-        fn run_any_negative() {
-            $run($crate::real::how::How::Run(Some("any-negative")));
-        }
-
-        #[test]
-        fn run_mcs_queue() {
-            $run($crate::real::how::How::Run(Some("mcs-queue")));
-        }
-
-        #[test]
-        fn stat() {
-            $run($crate::real::how::How::Stat(None));
-        }
-
-        #[test]
-        fn stat_glibc() {
-            $run($crate::real::how::How::Stat(Some("glibc")));
+        $crate::real::ways! { $run:
+            plain Plain,
+            run Run(None),
+            run_baseline Run(Some("baseline")),
+            run_any_negative Run(Some("any-negative")),
+            run_mcs_queue Run(Some("mcs-queue")),
+            stat Stat(None),
+            stat_glibc Stat(Some("glibc")),
         }
     };
 }
@@ -66,44 +52,15 @@ pub(crate) use every_way;
 /// The same for a program that uses spinlocks: on each form, and on the one that is chosen if none is named.
 macro_rules! every_spin_way {
     ($run:path) => {
-        #[test]
-        fn plain() {
-            $run($crate::real::how::How::Plain);
-        }
-
-        #[test]
-        fn run() {
-            $run($crate::real::how::How::Run(None));
-        }
-
-        #[test]
-        fn run_qspin() {
-            $run($crate::real::how::How::Run(Some("qspin")));
-        }
-
-        #[test]
-        fn run_qspin_virt() {
-            $run($crate::real::how::How::Run(Some("qspin-virt")));
-        }
-
-        #[test]
-        fn run_qspin_pv() {
-            $run($crate::real::how::How::Run(Some("qspin-pv")));
-        }
-
-        #[test]
-        fn stat() {
-            $run($crate::real::how::How::Stat(None));
-        }
-
-        #[test]
-        fn stat_qspin() {
-            $run($crate::real::how::How::Stat(Some("qspin")));
-        }
-
-        #[test]
-        fn stat_glibc() {
-            $run($crate::real::how::How::Stat(Some("glibc")));
+        $crate::real::ways! { $run:
+            plain Plain,
+            run Run(None),
+            run_qspin Run(Some("qspin")),
+            run_qspin_virt Run(Some("qspin-virt")),
+            run_qspin_pv Run(Some("qspin-pv")),
+            stat Stat(None),
+            stat_qspin Stat(Some("qspin")),
+            stat_glibc Stat(Some("glibc")),
         }
     };
 }
