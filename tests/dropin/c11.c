@@ -1,6 +1,5 @@
 // C11: mtx_*, cnd_*, thrd_*, and their words for the results.
 #include "check.h"
-#include <threads.h>
 
 enum { THREADS = 6, ROUNDS = 3000 };
 
@@ -71,7 +70,6 @@ static void destroys(void *value) {
     CALL(mtx_unlock(&m), thrd_success);
 }
 static int sets(void *unused) {
-    (void)unused;
     CHECK(tss_set(key, (void *)3L) == thrd_success, "tss_set");
     thrd_exit(0);
 }
@@ -80,7 +78,6 @@ static once_flag flag = ONCE_FLAG_INIT;
 static int called;
 static void once(void) { called++; }
 static int calls_once(void *unused) {
-    (void)unused;
     call_once(&flag, once);
     return called;
 }

@@ -1,7 +1,6 @@
 // Waiting on a condition variable is a cancellation point, and the mutex is held again when the cleanup
 // handlers run. Taking a mutex is none, and no other call here is.
 #include "check.h"
-#include <threads.h>
 
 static const struct mutex_kind kinds[] = {
     {"normal", PTHREAD_MUTEX_NORMAL, MAKE_STATIC},
@@ -44,8 +43,7 @@ static void check_held_and_unlock(void) {
     if (kind->type == PTHREAD_MUTEX_ERRORCHECK || kind->type < 0) {
         CALL(pthread_mutex_lock(&m), EDEADLK);
     } else if (kind->type == PTHREAD_MUTEX_RECURSIVE) {
-        OK(pthread_mutex_trylock(&m));
-        OK(pthread_mutex_unlock(&m));
+        IN_AND_OUT(pthread_mutex_trylock(&m), &m);
     } else {
         CALL(pthread_mutex_trylock(&m), EBUSY);
     }
@@ -115,8 +113,7 @@ static void cancelled_while_it_waits(void) {
         }
         CHECK(join(thread) == PTHREAD_CANCELED, "not cancelled");
         CHECK(cleaned == 1, "cleaned %d times", cleaned);
-        OK(pthread_mutex_trylock(&m));
-        OK(pthread_mutex_unlock(&m));
+        IN_AND_OUT(pthread_mutex_trylock(&m), &m);
         unmake();
     }
 }
@@ -198,8 +195,7 @@ static void pending(void) {
         make();
         CHECK(join(spawn(pending_at_entry, (void *)past)) == PTHREAD_CANCELED, "not cancelled");
         CHECK(cleaned == 1, "cleaned %d times", cleaned);
-        OK(pthread_mutex_trylock(&m));
-        OK(pthread_mutex_unlock(&m));
+        IN_AND_OUT(pthread_mutex_trylock(&m), &m);
         unmake();
     }
 }
@@ -216,8 +212,7 @@ static void *only_locks(void *returned) {
     default: OK(pthread_mutex_clocklock(&m, CLOCK_REALTIME, &far)); break;
     }
     OK(pthread_mutex_unlock(&m));
-    OK(pthread_mutex_trylock(&m));
-    OK(pthread_mutex_unlock(&m));
+    IN_AND_OUT(pthread_mutex_trylock(&m), &m);
     OK(pthread_mutex_lock(&m));
     OK(pthread_cond_signal(&c));
     OK(pthread_cond_broadcast(&c));
@@ -333,8 +328,7 @@ static void exits(void) {
     STAGE("pthread_exit with a mutex held, which a cleanup handler unlocks");
     CHECK(join(spawn(exits_holding, NULL)) == (void *)55L, "pthread_exit's value was lost");
     CHECK(cleaned == 2, "cleaned %d times", cleaned);
-    OK(pthread_mutex_lock(&m));
-    OK(pthread_mutex_unlock(&m));
+    IN_AND_OUT(pthread_mutex_lock(&m), &m);
     STAGE("cancelled while it waits, asynchronously");
     blocked_id = 0;
     thread = spawn(waits_asynchronously, NULL);

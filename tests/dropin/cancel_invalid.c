@@ -1,7 +1,6 @@
 // A wait with an argument that is refused is no cancellation point: it returns the error, and a request to
 // cancel that is pending stays so.
 #include "check.h"
-#include <threads.h>
 
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t checked = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
@@ -12,7 +11,6 @@ static cnd_t cnd;
 static int reached_the_end, left;
 
 static void leaves(void *unused) {
-    (void)unused;
     left++;
     OK(pthread_mutex_unlock(&m));
 }
@@ -24,7 +22,6 @@ static void pends(void) {
 }
 
 static void *invalid(void *unused) {
-    (void)unused;
     OK(pthread_mutex_lock(&m));
     pthread_cleanup_push(leaves, NULL);
     pends();

@@ -9,7 +9,6 @@ static int waiting, tokens, taken_by_first, taken_by_second, stop;
 static volatile int timed;
 
 static void unlock(void *unused) {
-    (void)unused;
     waiting--;
     OK(pthread_mutex_unlock(&m));
 }

@@ -6,20 +6,30 @@
 #ifndef DROPIN_CHECK_H
 #define DROPIN_CHECK_H
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#ifndef __cplusplus
+#include <threads.h>
+#endif
 
 #define UNUSED __attribute__((unused))
 
@@ -82,6 +92,18 @@ static void die(const char *file, int line, const char *format, ...) {
 #define SYS(call)                                                                                            \
     do {                                                                                                     \
         if ((call) == -1) FAIL("%s: %s", #call, strerror(errno));                                            \
+    } while (0)
+
+// Gives back a lock of any sort.
+#define UNLOCK(lock)                                                                                         \
+    _Generic((lock), pthread_mutex_t *: pthread_mutex_unlock, pthread_rwlock_t *: pthread_rwlock_unlock,     \
+             pthread_spinlock_t *: pthread_spin_unlock)(lock)
+
+// `call` takes `lock`, which is given back.
+#define IN_AND_OUT(call, lock)                                                                               \
+    do {                                                                                                     \
+        OK(call);                                                                                            \
+        OK(UNLOCK(lock));                                                                                    \
     } while (0)
 
 #define STAGE(text) (current_stage = (text))
@@ -195,19 +217,24 @@ UNUSED static void sem_down(sem_t *sem) {
     while (sem_wait(sem) != 0) CHECK(errno == EINTR, "sem_wait: %s", strerror(errno));
 }
 
-// Whether a thread of a process sleeps in the kernel just now.
-UNUSED static int task_sleeps(pid_t process, pid_t thread) {
+// The state of a thread of a process, as /proc has it: 'S' sleeps, 'Z' has ended, and 0 is not there.
+UNUSED static char task_state(pid_t process, pid_t thread) {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)process, (int)thread);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    CHECK(fd >= 0, "open %s: %s", path, strerror(errno));
-    ssize_t length = read(fd, text, sizeof text - 1);
+    ssize_t length = fd == -1 ? -1 : read(fd, text, sizeof text - 1);
     close(fd);
-    CHECK(length > 0, "read %s: %s", path, strerror(errno));
+    if (length <= 0) return 0;
     text[length] = 0;
     char *state = strrchr(text, ')');
-    CHECK(state != NULL, "no state in %s", path);
-    return state[2] == 'S';
+    return state == NULL ? '\0' : state[2];
+}
+
+// Whether a thread of a process sleeps in the kernel just now.
+UNUSED static int task_sleeps(pid_t process, pid_t thread) {
+    char state = task_state(process, thread);
+    CHECK(state != 0, "there is no thread %d of process %d", (int)thread, (int)process);
+    return state == 'S';
 }
 
 // Waits until a thread of a process sleeps in the kernel: seen so three times.
@@ -224,14 +251,23 @@ UNUSED static void await_asleep(volatile pid_t *announced) {
 
 UNUSED static void announce(volatile pid_t *place) { __atomic_store_n(place, thread_id(), __ATOMIC_RELEASE); }
 
-// The child has to leave with status 0.
-UNUSED static void await_child(pid_t child) {
+// How a child ended, for `waitpid`'s macros.
+UNUSED static int status_of(pid_t child) {
     int status;
     while (waitpid(child, &status, 0) == -1) CHECK(errno == EINTR, "waitpid: %s", strerror(errno));
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child %d: %s %d", (int)child,
-          WIFSIGNALED(status) ? "killed by signal" : "exit status",
-          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return status;
 }
+
+// The child has to be killed by this signal; 0: to leave with status 0.
+UNUSED static void await_child_killed(pid_t child, int signal_number) {
+    int status = status_of(child), killed = WIFSIGNALED(status);
+    CHECK(signal_number ? killed && WTERMSIG(status) == signal_number
+                        : WIFEXITED(status) && WEXITSTATUS(status) == 0,
+          "child %d: %s %d", (int)child, killed ? "killed by signal" : "exit status",
+          killed ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+UNUSED static void await_child(pid_t child) { await_child_killed(child, 0); }
 
 // fork; the child has a time limit of its own, because alarms are not inherited.
 UNUSED static pid_t fork_limited(unsigned seconds) {
@@ -239,6 +275,17 @@ UNUSED static pid_t fork_limited(unsigned seconds) {
     SYS(child);
     if (child == 0) alarm(PATIENCE_FACTOR * seconds);
     return child;
+}
+
+// What follows is done by a child, which then leaves with status 0, and is awaited.
+#define IN_CHILD(seconds)                                                                                    \
+    for (pid_t child_ = fork_limited(seconds); child_ == 0 || (await_child(child_), 0); _exit(0))
+
+// Memory that forked children share.
+UNUSED static void *shared_memory(size_t bytes) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED, "mmap: %s", strerror(errno));
+    return memory;
 }
 
 // The types of mutex that are Poundlock's business, each with the ways to make one.

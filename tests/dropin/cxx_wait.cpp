@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -27,6 +28,14 @@ template <class M> static bool taken(M &m) {
     return !got;
 }
 
+enum { THREADS = 8 };
+
+template <class F> static void on_threads(F body) {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < THREADS; t++) threads.emplace_back(body, t);
+    for (auto &thread : threads) thread.join();
+}
+
 template <class M> static void timed_mutex() {
     M m;
     {
@@ -47,23 +56,113 @@ template <class M> static void timed_mutex() {
         }).join();
     }
     CHECK(!taken(m), "not unlocked");
-    long count = 0;
-    std::vector<std::thread> threads;
+    CHECK(m.try_lock_for(-1s), "free, and not taken for a time that has passed");
+    m.unlock();
+    CHECK(m.try_lock_until(System::now() - 1h), "free, and not taken until a time that has passed");
+    m.unlock();
+
+    volatile long first = 0, second = 0;
     std::atomic<long> made{0};
-    for (int t = 0; t < 4; t++)
-        threads.emplace_back([&, t] {
-            for (int i = 0; i < 2000; i++) {
-                bool got = (i + t) % 3 == 0   ? m.try_lock_for(std::chrono::microseconds(i % 50))
-                           : (i + t) % 3 == 1 ? m.try_lock_until(System::now() + 10s)
-                                              : (m.lock(), true);
-                if (!got) continue;
-                count++;
-                made++;
-                m.unlock();
+    on_threads([&](int t) {
+        for (int i = 0; i < 2000; i++) {
+            bool got = true;
+            switch ((i + t) % 5) {
+            case 0: got = m.try_lock_for(std::chrono::microseconds(i % 50)); break;
+            case 1: got = m.try_lock_until(System::now() + std::chrono::microseconds(i % 50)); break;
+            case 2: got = m.try_lock(); break;
+            case 3: CHECK(m.try_lock_until(Steady::now() + 1h), "gave up an hour early"); break;
+            default: m.lock();
             }
+            if (!got) continue;
+            // Whoever loses the CPU while it holds lets others time out.
+            ALONE(first, second, if (i % 64 == 0) std::this_thread::yield());
+            made++;
+            m.unlock();
+        }
+    });
+    CHECK(first == made && second == made, "%ld counted, %ld made", first, made.load());
+    CHECK(made >= THREADS * 2000L * 2 / 5, "%ld made: those that wait for ever were not all let in", made.load());
+
+    std::vector<std::thread> waiters;
+    volatile pid_t ids[THREADS] = {};
+    long served = 0;
+    m.lock();
+    for (int t = 0; t < THREADS; t++)
+        waiters.emplace_back([&, t] {
+            announce(&ids[t]);
+            CHECK(t % 2 ? m.try_lock_for(1h) : m.try_lock_until(System::now() + 1h), "gave up an hour early");
+            served++;
+            m.unlock();
         });
-    for (auto &t : threads) t.join();
-    CHECK(count == made, "%ld counted, %ld made", count, made.load());
+    for (auto &id : ids) await_asleep(&id);
+    CHECK(served == 0, "%ld have it that wait for it", served);
+    m.unlock();
+    for (auto &waiter : waiters) waiter.join();
+    CHECK(served == THREADS, "%ld waiters served", served);
+}
+
+static void recursion() {
+    STAGE("recursive_timed_mutex: a thousand levels");
+    std::recursive_timed_mutex m;
+    for (int i = 0; i < 1000; i++) CHECK(i % 2 ? m.try_lock() : m.try_lock_for(1ms), "level %d", i);
+    for (int i = 0; i < 1000; i++) {
+        if (i % 100 == 99) CHECK(taken(m), "free after %d of 1000 levels", i);
+        m.unlock();
+    }
+    CHECK(!taken(m), "not free after the last level");
+}
+
+// Both sides look again after a millisecond: items are neither lost nor doubled.
+static void bounded_queue() {
+    STAGE("condition_variable: a bounded queue");
+    enum { EACH = 3000 };
+    std::mutex m;
+    std::condition_variable not_empty, not_full;
+    std::deque<int> queue;
+    int producing = THREADS / 2;
+    std::vector<int> got(THREADS / 2 * EACH);
+    on_threads([&](int me) {
+        std::unique_lock<std::mutex> lock(m);
+        for (int i = 0; me < THREADS / 2 && i < EACH; i++) {
+            while (!not_full.wait_for(lock, 1ms, [&] { return queue.size() < 4; })) continue;
+            queue.push_back(me * EACH + i);
+            not_empty.notify_one();
+        }
+        if (me < THREADS / 2 && --producing == 0) not_empty.notify_all();
+        auto ready = [&] { return !queue.empty() || producing == 0; };
+        for (;;) {
+            if (me < THREADS / 2) return;
+            if (!(me % 2 ? not_empty.wait_for(lock, 1ms, ready)
+                         : not_empty.wait_until(lock, System::now() + 1ms, ready)))
+                continue;
+            if (queue.empty()) return;
+            got[(size_t)queue.front()]++;
+            queue.pop_front();
+            not_full.notify_one();
+        }
+    });
+    for (int times : got) CHECK(times == 1, "an item came %d times", times);
+}
+
+// A lost wake-up would stop it.
+static void broadcasts() {
+    STAGE("condition_variable: rounds of a barrier");
+    std::mutex m;
+    std::condition_variable c;
+    int inside = 0, round = 0;
+    on_threads([&](int) {
+        for (int r = 0; r < 500; r++) {
+            std::unique_lock<std::mutex> lock(m);
+            CHECK(round == r, "round %d, expected %d", round, r);
+            if (++inside == THREADS) {
+                inside = 0;
+                round++;
+                c.notify_all();
+            } else {
+                CHECK(c.wait_for(lock, 1h, [&] { return round != r; }), "wait_for ended an hour early");
+            }
+        }
+    });
 }
 
 static void condition_variable() {
@@ -145,6 +244,12 @@ static void exceptions() {
     c.notify_all();
     for (auto &t : threads) t.join();
     CHECK(caught == 6, "%d of 6 caught", caught);
+    // At once, in a crowd.
+    on_threads([&](int t) {
+        for (int i = 0; i < 500; i++) thrower(t % 3);
+    });
+    CHECK(caught == 6 + THREADS * 500, "%d caught", caught);
+    caught = 6;
     CHECK(!taken(m), "an exception left the mutex taken");
 
     STAGE("an exception thrown with locks held, through many frames");
@@ -274,7 +379,10 @@ int main() {
     timed_mutex<std::timed_mutex>();
     STAGE("recursive_timed_mutex");
     timed_mutex<std::recursive_timed_mutex>();
+    recursion();
     condition_variable();
+    bounded_queue();
+    broadcasts();
     exceptions();
     any_and_others();
     return 0;

@@ -9,7 +9,6 @@ static volatile pid_t announced;
 static int go, depth;
 
 static void unlocks(void *unused) {
-    (void)unused;
     OK(pthread_mutex_unlock(&m));
 }
 
@@ -31,7 +30,6 @@ static void *waits(void *timed) {
 }
 
 static void *holds_and_destroys(void *unused) {
-    (void)unused;
     OK(pthread_mutex_lock(&m));
     CALL(pthread_mutex_destroy(&m), EBUSY);
     OK(pthread_mutex_unlock(&m));
@@ -39,7 +37,6 @@ static void *holds_and_destroys(void *unused) {
 }
 
 static void *locks(void *unused) {
-    (void)unused;
     announce(&announced);
     OK(pthread_mutex_lock(&m));
     CHECK(go == 1, "the holder was not done");
@@ -65,15 +62,11 @@ int main(void) {
         for (int i = 0; i < 3; i++) CALL(pthread_mutex_destroy(&m), EBUSY);
         join(spawn(holds_and_destroys, NULL));
         STAGE("in a child, where nobody waits");
-        pid_t child = fork_limited(20);
-        if (child == 0) {
+        IN_CHILD(20) {
             // glibc counts users in the mutex, and the child's copy has the parent's.
             CALL(pthread_mutex_destroy(&m), EBUSY);
-            OK(pthread_mutex_lock(&m));
-            OK(pthread_mutex_unlock(&m));
-            _exit(0);
+            IN_AND_OUT(pthread_mutex_lock(&m), &m);
         }
-        await_child(child);
         STAGE("destroyed while he who was signalled waits for the mutex");
         OK(pthread_mutex_lock(&m));
         go = 1;

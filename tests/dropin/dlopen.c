@@ -3,7 +3,6 @@
 // for its symbols in its own dependencies, which is to say libc, before it looks at what was preloaded.
 // Arguments: directory of the library, and optionally the word `deepbind`.
 #include "check.h"
-#include <dlfcn.h>
 
 typedef int (*mutex_call)(pthread_mutex_t *);
 static mutex_call library_lock, library_trylock, library_unlock;
@@ -67,10 +66,7 @@ static void load(const char *path, int flags, const char *how) {
     CHECK(first == 12000, "%ld additions", first);
     STAGE("signals between the two");
     turn = 0;
-    threads[0] = spawn(takes_turns, NULL);
-    threads[1] = spawn(takes_turns, (void *)1L);
-    join(threads[0]);
-    join(threads[1]);
+    crowd(2, takes_turns);
     STAGE("unload");
     CHECK(dlclose(library) == 0, "dlclose: %s", dlerror());
 }

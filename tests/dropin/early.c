@@ -78,17 +78,12 @@ static void forks(void) {
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) threads[i] = spawn(hammers, NULL);
     for (int i = 0; i < 50; i++) {
-        pid_t pid = fork_limited(15);
-        if (pid == 0) {
+        IN_CHILD(15) {
             CHECK(early_in_child, "the early handler did not run");
             long before = passes;
-            pthread_t one = spawn(passes_on, NULL), other = spawn(passes_on, NULL);
-            join(one);
-            join(other);
+            crowd(2, passes_on);
             CHECK(passes == before + 100, "%ld of 100 passes", passes - before);
-            _exit(0);
         }
-        await_child(pid);
     }
     stop = 1;
     for (int i = 0; i < 4; i++) join(threads[i]);

@@ -51,18 +51,15 @@ static void parent(void) { OK(pthread_mutex_unlock(&early_fork_mutex)); }
 static void child(void) {
     // Others wait for it in the parent, none of them here.
     OK(pthread_mutex_unlock(&early_fork_mutex));
-    OK(pthread_mutex_lock(&early_fork_mutex));
-    OK(pthread_mutex_unlock(&early_fork_mutex));
+    IN_AND_OUT(pthread_mutex_lock(&early_fork_mutex), &early_fork_mutex);
     early_in_child = 1;
 }
 
 __attribute__((constructor(101))) static void constructor(void) {
     STAGE("constructor of a linked library");
-    OK(pthread_mutex_lock(&m));
-    OK(pthread_mutex_unlock(&m));
+    IN_AND_OUT(pthread_mutex_lock(&m), &m);
     OK(pthread_mutex_lock(&r));
-    OK(pthread_mutex_lock(&r));
-    OK(pthread_mutex_unlock(&r));
+    IN_AND_OUT(pthread_mutex_lock(&r), &r);
     OK(pthread_mutex_unlock(&r));
     CALL(pthread_mutex_unlock(&r), EPERM);
     pthread_t one = spawn(contends, NULL), other = spawn(contends, NULL);

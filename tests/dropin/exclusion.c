@@ -2,7 +2,6 @@
 // from a condition variable, and recursive use. A call that escapes to another implementation than its
 // sisters breaks it at once. Each type; more threads than CPUs.
 #include "check.h"
-#include <threads.h>
 
 enum { THREADS = 8, ROUNDS = 4000, WAYS = 10 };
 

@@ -2,7 +2,6 @@
 // with them, belong to glibc from the start of their life to its end, beside ordinary ones in the same memory
 // and on the same condition variables.
 #include "check.h"
-#include <sys/mman.h>
 
 static const struct mutex_kind plain[] = {
     {"normal", PTHREAD_MUTEX_NORMAL, MAKE_ATTRIBUTE},
@@ -60,8 +59,7 @@ static void results(pthread_mutex_t *m, int type, int features) {
     if (!(features & ROBUST)) CALL(pthread_mutex_destroy(m), EBUSY);
     OK(pthread_mutex_unlock(m));
     struct timespec far = far_away(CLOCK_REALTIME);
-    OK(pthread_mutex_timedlock(m, &far));
-    OK(pthread_mutex_unlock(m));
+    IN_AND_OUT(pthread_mutex_timedlock(m, &far), m);
 }
 
 // --- contention
@@ -109,9 +107,7 @@ static void turns(pthread_cond_t *c, pthread_mutex_t *m, long n) {
     shared = m;
     shared_cond = c;
     left = n;
-    pthread_t one = spawn(takes_turns, (void *)0L), other = spawn(takes_turns, (void *)1L);
-    join(one);
-    join(other);
+    crowd(2, takes_turns);
     CHECK(left == 0, "%ld turns are left", left);
     OK(pthread_mutex_lock(m));
     struct timespec soon = after_ms(CLOCK_REALTIME, 1);

@@ -10,7 +10,6 @@
 // (jemalloc's costs 45). The whole took 4 to 12 s natively and 5 to 10 s under `run`, as the machine was more
 // or less busy.
 #include "check.h"
-#include <sys/mman.h>
 
 enum { THREADS = 8 };
 
@@ -28,10 +27,8 @@ static void adds(int times) {
         OK(pthread_mutex_lock(&recursive));
         OK(pthread_mutex_lock(&recursive));
         under_recursive++;
-        OK(pthread_mutex_unlock(&recursive));
-        OK(pthread_mutex_unlock(&recursive));
-        OK(pthread_rwlock_rdlock(&l));
-        OK(pthread_rwlock_unlock(&l));
+        IN_AND_OUT(pthread_mutex_unlock(&recursive), &recursive);
+        IN_AND_OUT(pthread_rwlock_rdlock(&l), &l);
         OK(pthread_rwlock_wrlock(&l));
         under_l++;
         OK(pthread_rwlock_unlock(&l));
@@ -71,9 +68,7 @@ static void child(int number) {
     adds(3);
     if (number % 4 == 0) {
         turn = 0;
-        pthread_t one = spawn(takes_turns, (void *)0L), other = spawn(takes_turns, (void *)1L);
-        join(one);
-        join(other);
+        crowd(2, takes_turns);
         CHECK(turn == 10, "%d turns", turn);
     }
     SYS(sem_post(there));
@@ -85,7 +80,6 @@ static pid_t *children;
 static int started;
 
 static void *forks(void *unused) {
-    (void)unused;
     for (int i = 0; i < each; i++) {
         adds(20);
         OK(pthread_mutex_lock(&m));

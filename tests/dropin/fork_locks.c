@@ -35,7 +35,6 @@ static void *takes_turns(void *number) {
 }
 
 static void *elsewhere(void *unused) {
-    (void)unused;
     return (void *)(long)pthread_mutex_trylock(&m);
 }
 
@@ -62,24 +61,17 @@ static void use_in_child(int levels, int generation) {
     if (owned) CALL(pthread_mutex_unlock(&m), EPERM);
     STAGE(generation == 1 ? "child: lock again" : "grandchild: lock again");
     struct timespec soon = after_ms(CLOCK_REALTIME, 10000);
-    OK(pthread_mutex_trylock(&m));
-    OK(pthread_mutex_unlock(&m));
-    OK(pthread_mutex_timedlock(&m, &soon));
-    OK(pthread_mutex_unlock(&m));
-    OK(pthread_mutex_lock(&m));
-    OK(pthread_mutex_unlock(&m));
+    IN_AND_OUT(pthread_mutex_trylock(&m), &m);
+    IN_AND_OUT(pthread_mutex_timedlock(&m, &soon), &m);
+    IN_AND_OUT(pthread_mutex_lock(&m), &m);
     STAGE(generation == 1 ? "child: its own threads" : "grandchild: its own threads");
     counter = 0;
-    pthread_t threads[THREADS];
     crowd(THREADS, adds);
     CHECK(counter == THREADS * 500, "%ld of %d additions", counter, THREADS * 500);
     // A condition variable on which the parent's threads may have waited has to be made anew.
     OK(pthread_cond_init(&c, NULL));
     turn = 0;
-    threads[0] = spawn(takes_turns, (void *)0L);
-    threads[1] = spawn(takes_turns, (void *)1L);
-    join(threads[0]);
-    join(threads[1]);
+    crowd(2, takes_turns);
     CHECK(turn == 100, "%d turns", turn);
     OK(pthread_cond_destroy(&c));
 }
@@ -178,10 +170,8 @@ int main(void) {
     for (int k = 0; k < MUTEX_KINDS; k++) {
         kind = &mutex_kinds[k];
         make_mutex(&m, kind);
-        OK(pthread_mutex_lock(&m));
-        OK(pthread_mutex_unlock(&m));
-        pid_t child = fork_limited(20);
-        if (child == 0) {
+        IN_AND_OUT(pthread_mutex_lock(&m), &m);
+        IN_CHILD(20) {
             OK(pthread_mutex_lock(&m));
             if (kind->type == PTHREAD_MUTEX_ERRORCHECK) CALL(pthread_mutex_lock(&m), EDEADLK);
             if (kind->type == PTHREAD_MUTEX_RECURSIVE) OK(pthread_mutex_lock(&m));
@@ -190,9 +180,7 @@ int main(void) {
             OK(pthread_mutex_unlock(&m));
             if (kind->type == PTHREAD_MUTEX_RECURSIVE) OK(pthread_mutex_unlock(&m));
             OK(pthread_mutex_destroy(&m));
-            _exit(0);
         }
-        await_child(child);
     }
     return 0;
 }

@@ -2,7 +2,6 @@
 // time, with the pthread_atfork pattern: prepare takes the locks, parent and child give them back. Each child
 // then uses them.
 #include "check.h"
-#include <sched.h>
 
 enum { HAMMERS = 3 };
 
@@ -75,24 +74,18 @@ int main(int argc, char **argv) {
                   in_child);
             long before = first;
             CHECK(first == second, "the child sees a broken invariant");
-            OK(pthread_mutex_trylock(&a));
-            OK(pthread_mutex_unlock(&a));
+            IN_AND_OUT(pthread_mutex_trylock(&a), &a);
             locks_both(NULL);
             if (i % 10 == 0) {
-                pthread_t one = spawn(locks_both, NULL), other = spawn(locks_both, NULL);
-                join(one);
-                join(other);
+                crowd(2, locks_both);
             }
             CHECK(first == before + (i % 10 == 0 ? 60 : 20), "the child's additions");
             if (i % 50 == 0) {
                 second = first;
-                pid_t grandchild = fork_limited(10);
-                if (grandchild == 0) {
+                IN_CHILD(10) {
                     CHECK(in_child == 2, "the grandchild's handlers");
                     locks_both(NULL);
-                    _exit(0);
                 }
-                await_child(grandchild);
             }
             _exit(0);
         }

@@ -4,8 +4,6 @@
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
 
 enum { THREADS = 100, ROUNDS = 60 };
 
@@ -54,13 +52,11 @@ static void *uses_all(void *number) {
         OK(pthread_mutex_lock(&recursive));
         OK(pthread_mutex_lock(&recursive));
         counts[1]++;
-        OK(pthread_mutex_unlock(&recursive));
-        OK(pthread_mutex_unlock(&recursive));
+        IN_AND_OUT(pthread_mutex_unlock(&recursive), &recursive);
         OK(pthread_mutex_lock(&checked));
         counts[2]++;
         OK(pthread_mutex_unlock(&checked));
-        OK(pthread_rwlock_rdlock(&l));
-        OK(pthread_rwlock_unlock(&l));
+        IN_AND_OUT(pthread_rwlock_rdlock(&l), &l);
         OK(pthread_rwlock_wrlock(&l));
         counts[3]++;
         OK(pthread_rwlock_unlock(&l));

@@ -1,7 +1,6 @@
 // Four thousand threads alive at once, all asleep on one mutex, then on one condition variable, with small
 // stacks; and a thread with the smallest stack there is.
 #include "check.h"
-#include <limits.h>
 
 static long threads, started, had, waiting, woken;
 static int told;

@@ -2,7 +2,6 @@
 // allocator's, in the file that the argument names: many threads allocate, in themselves, in thread creation
 // and exit, in thread-specific destructors, while they hold locks of their own, and in children.
 #include "check.h"
-#include <dlfcn.h>
 
 enum { THREADS = 8, BLOCKS = 64, ROUNDS = 1500 };
 
@@ -80,13 +79,10 @@ int main(int argc, char **argv) {
     pthread_t threads[THREADS];
     for (long i = 0; i < THREADS; i++) threads[i] = spawn(allocates, (void *)i);
     for (int i = 0; i < 20; i++) {
-        pid_t child = fork_limited(20);
-        if (child == 0) {
+        IN_CHILD(20) {
             for (int n = 1; n < 2000; n++) free(malloc((size_t)n));
             join(spawn(nothing, NULL));
-            _exit(0);
         }
-        await_child(child);
     }
     for (int i = 0; i < THREADS; i++) join(threads[i]);
     CHECK(finished == THREADS, "%d finished", finished);

@@ -55,22 +55,17 @@ int main(int argc, char **argv) {
         OK(pthread_cond_init(&conds[i], NULL));
     }
     for (int i = 0; i < 2; i++) {
-        pthread_t one = spawn(passes, (void *)0L), other = spawn(passes, (void *)1L);
-        join(one);
-        join(other);
+        crowd(2, passes);
     }
     long before = resident_kib();
     STAGE("a million of each");
     for (long i = 0; i < n; i++) {
         OK(pthread_mutex_init(&mutexes[i], NULL));
-        OK(pthread_mutex_lock(&mutexes[i]));
-        OK(pthread_mutex_unlock(&mutexes[i]));
+        IN_AND_OUT(pthread_mutex_lock(&mutexes[i]), &mutexes[i]);
         OK(pthread_cond_init(&conds[i], NULL));
         OK(pthread_cond_signal(&conds[i]));
     }
-    pthread_t one = spawn(passes, (void *)0L), other = spawn(passes, (void *)1L);
-    join(one);
-    join(other);
+    crowd(2, passes);
     struct timespec past = in_the_past();
     for (long i = 0; i < n; i += 16) {
         OK(pthread_mutex_lock(&mutexes[i]));

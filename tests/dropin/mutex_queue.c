@@ -49,8 +49,7 @@ static void leave_the_queue(int first) {
     for (int i = 0; i < n; i++)
         if (i < first || i >= first + LEAVE) join(threads[i]);
     CHECK(holds == STAY, "%ld of %d waiters had the mutex", holds, STAY);
-    OK(pthread_mutex_trylock(&m));
-    OK(pthread_mutex_unlock(&m));
+    IN_AND_OUT(pthread_mutex_trylock(&m), &m);
 }
 
 static volatile long counter;
@@ -85,7 +84,6 @@ static void *hammer(void *number) {
 }
 
 static void *tries(void *unused) {
-    (void)unused;
     long had = 0;
     while (!stop) {
         int result = pthread_mutex_trylock(&m);

@@ -15,29 +15,22 @@ static const clockid_t bad_clocks[] = {CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CP
 static void free_mutex(pthread_mutex_t *m, const struct mutex_kind *kind) {
     struct timespec past = in_the_past(), later = far_away(CLOCK_REALTIME);
     STAGE("free: lock and unlock");
-    OK(pthread_mutex_lock(m));
-    OK(pthread_mutex_unlock(m));
-    OK(pthread_mutex_trylock(m));
-    OK(pthread_mutex_unlock(m));
+    IN_AND_OUT(pthread_mutex_lock(m), m);
+    IN_AND_OUT(pthread_mutex_trylock(m), m);
     STAGE("free: any time will do, the lock is there at once");
-    OK(pthread_mutex_timedlock(m, &later));
-    OK(pthread_mutex_unlock(m));
-    OK(pthread_mutex_timedlock(m, &past));
-    OK(pthread_mutex_unlock(m));
+    IN_AND_OUT(pthread_mutex_timedlock(m, &later), m);
+    IN_AND_OUT(pthread_mutex_timedlock(m, &past), m);
     for (int c = 0; c < 2; c++) {
-        OK(pthread_mutex_clocklock(m, clocks[c], &past));
-        OK(pthread_mutex_unlock(m));
+        IN_AND_OUT(pthread_mutex_clocklock(m, clocks[c], &past), m);
     }
     // POSIX: "the validity of the abstime parameter need not be checked if the mutex can be locked
     // immediately".
     for (int i = 0; i < 3; i++) {
-        OK(pthread_mutex_timedlock(m, &bad_nanoseconds[i]));
-        OK(pthread_mutex_unlock(m));
+        IN_AND_OUT(pthread_mutex_timedlock(m, &bad_nanoseconds[i]), m);
     }
     STAGE("free: a clock that locks cannot wait on");
     for (int i = 0; i < 5; i++) CALL(pthread_mutex_clocklock(m, bad_clocks[i], &later), EINVAL);
-    OK(pthread_mutex_trylock(m));
-    OK(pthread_mutex_unlock(m));
+    IN_AND_OUT(pthread_mutex_trylock(m), m);
     STAGE("free: unlock");
     if (owned(kind)) CALL(pthread_mutex_unlock(m), EPERM);
     STAGE("free: calls for robust and priority-protected mutexes");
@@ -76,8 +69,7 @@ static void own_mutex(pthread_mutex_t *m, const struct mutex_kind *kind) {
         OK(pthread_mutex_unlock(m));
     }
     if (owned(kind)) CALL(pthread_mutex_unlock(m), EPERM);
-    OK(pthread_mutex_trylock(m));
-    OK(pthread_mutex_unlock(m));
+    IN_AND_OUT(pthread_mutex_trylock(m), m);
 }
 
 static void destroyed_mutex(pthread_mutex_t *m, const struct mutex_kind *kind) {
@@ -103,7 +95,6 @@ static pthread_mutex_t *volatile shared;
 
 // Holds the mutex between two turns.
 static void *holder(void *unused) {
-    (void)unused;
     for (;;) {
         sem_down(&go);
         if (shared == NULL) return NULL;
@@ -155,8 +146,7 @@ static void foreign_mutex(pthread_mutex_t *m, const struct mutex_kind *kind) {
     STAGE("held by another: nothing is left behind by those who gave up");
     sem_post(&go);
     sem_down(&done);
-    OK(pthread_mutex_trylock(m));
-    OK(pthread_mutex_unlock(m));
+    IN_AND_OUT(pthread_mutex_trylock(m), m);
 }
 
 // The other thread waits for this one, each way that waits without end or with a distant one.
@@ -202,8 +192,7 @@ static void awaited_mutex(pthread_mutex_t *m) {
         CALL(pthread_mutex_destroy(m), EBUSY);
         OK(pthread_mutex_unlock(m));
         join(thread);
-        OK(pthread_mutex_trylock(m));
-        OK(pthread_mutex_unlock(m));
+        IN_AND_OUT(pthread_mutex_trylock(m), m);
     }
 }
 

@@ -3,7 +3,6 @@
 // through it: NAME:FILE:seen, NAME:FILE:unseen or NAME:FILE:any. The first argument is the file in which the
 // program itself finds the first definition with a version.
 #include "check.h"
-#include <dlfcn.h>
 
 enum { THREADS = 3, ROUNDS = 2000 };
 
@@ -31,8 +30,7 @@ static void *adds(void *number) {
         OK(pthread_rwlock_wrlock(&l));
         counts[2]++;
         OK(pthread_rwlock_unlock(&l));
-        OK(pthread_rwlock_rdlock(&l));
-        OK(pthread_rwlock_unlock(&l));
+        IN_AND_OUT(pthread_rwlock_rdlock(&l), &l);
         OK(pthread_spin_lock(&s));
         counts[3]++;
         OK(pthread_spin_unlock(&s));

@@ -3,7 +3,6 @@
 // than Poundlock keeps room for; in new ones, whose stacks are those of threads that have ended; and in a
 // child.
 #include "check.h"
-#include <sys/mman.h>
 #include <sys/resource.h>
 
 enum { CROWD = 560, LATER = 4, ROUNDS = 5 };
@@ -66,8 +65,7 @@ static void results_of_others(void) {
     OK(pthread_rwlock_tryrdlock(&lock));
     CALL(pthread_rwlock_trywrlock(&lock), EBUSY);
     CALL(pthread_rwlock_timedwrlock(&lock, &past), ETIMEDOUT);
-    OK(pthread_rwlock_unlock(&lock));
-    OK(pthread_rwlock_unlock(&lock));
+    IN_AND_OUT(pthread_rwlock_unlock(&lock), &lock);
     OK(pthread_rwlock_destroy(&lock));
     pthread_spinlock_t spin;
     OK(pthread_spin_init(&spin, PTHREAD_PROCESS_PRIVATE));
@@ -216,7 +214,6 @@ static __attribute__((noinline)) void touch_stack(void) {
 }
 
 int main(int argc, char **argv) {
-    (void)argv;
     limit_seconds(90);
     touch_stack();
     SYS(sem_init(&begin, 0, 0));

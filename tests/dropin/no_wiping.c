@@ -3,9 +3,6 @@
 #include "check.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 
 int main(int argc, char **argv) {
     CHECK(argc > 1, "usage: no_wiping PROGRAM [ARGUMENTS]");

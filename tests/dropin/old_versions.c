@@ -75,7 +75,6 @@ static void *takes_turns(void *number) {
 }
 
 static void *elsewhere(void *unused) {
-    (void)unused;
     struct timespec past = in_the_past();
     CALL(pthread_mutex_trylock(&m), EBUSY);
     CALL(old_trylock(&m), EBUSY);
@@ -102,14 +101,10 @@ int main(void) {
         CALL(old_cond_timedwait(&c, &m, &past), ETIMEDOUT);
         OK(under_unlock(&m));
         first = second = 0;
-        pthread_t threads[4];
         crowd(4, adds);
         CHECK(first == 16000, "%ld of 16000 additions", first);
         turn = 0;
-        threads[0] = spawn(takes_turns, (void *)0L);
-        threads[1] = spawn(takes_turns, (void *)1L);
-        join(threads[0]);
-        join(threads[1]);
+        crowd(2, takes_turns);
         OK(old_cond_destroy(&c));
         OK(under_destroy(&m));
     }

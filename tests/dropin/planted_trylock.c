@@ -2,6 +2,5 @@
 #include <pthread.h>
 
 int pthread_mutex_trylock(pthread_mutex_t *m) {
-    (void)m;
     return 0;
 }

@@ -4,7 +4,6 @@
 // lock. All waiters are known to sleep in a futex before anybody is let in. Ends with 77 where there are no
 // real-time threads.
 #include "check.h"
-#include <sched.h>
 
 // In the order in which they queue.
 static const int priorities[] = {0, 5, 20, 0, 10, 30, 20};

@@ -1,7 +1,6 @@
 // Process-shared mutexes and condition variables in memory shared with children: exclusion, signals both
 // ways, owners that are killed; and ordinary mutexes in the same pages.
 #include "check.h"
-#include <sys/mman.h>
 
 enum { ROUNDS = 2000, CHILDREN = 3 };
 
@@ -109,15 +108,10 @@ int main(void) {
 
     STAGE("an ordinary mutex in shared memory, used by one process at a time");
     for (int i = 0; i < 3; i++) {
-        OK(pthread_mutex_lock(&area->ordinary));
-        OK(pthread_mutex_unlock(&area->ordinary));
-        pid_t child = fork_limited(25);
-        if (child == 0) {
-            OK(pthread_mutex_lock(&area->ordinary));
-            OK(pthread_mutex_unlock(&area->ordinary));
-            _exit(0);
+        IN_AND_OUT(pthread_mutex_lock(&area->ordinary), &area->ordinary);
+        IN_CHILD(25) {
+            IN_AND_OUT(pthread_mutex_lock(&area->ordinary), &area->ordinary);
         }
-        await_child(child);
     }
     STAGE("destroy");
     OK(pthread_mutex_destroy(&area->m));

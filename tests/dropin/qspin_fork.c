@@ -20,7 +20,6 @@ static void *adds(void *unused) {
 }
 
 static void *elsewhere(void *unused) {
-    (void)unused;
     return (void *)(long)pthread_spin_trylock(&lock);
 }
 
@@ -47,10 +46,8 @@ static void use_in_child(int generation, int way) {
         for (int i = 0; i < THREADS; i++) join(waiters[i]);
     STAGE(generation == 1 ? "child: lock again" : "grandchild: lock again");
     // Nobody is there to wait for it: it is free.
-    OK(pthread_spin_trylock(&lock));
-    OK(pthread_spin_unlock(&lock));
-    OK(pthread_spin_lock(&lock));
-    OK(pthread_spin_unlock(&lock));
+    IN_AND_OUT(pthread_spin_trylock(&lock), &lock);
+    IN_AND_OUT(pthread_spin_lock(&lock), &lock);
     STAGE(generation == 1 ? "child: its own threads" : "grandchild: its own threads");
     contend();
 }
@@ -134,8 +131,7 @@ static void parent(void) {
 static void child(void) {
     if (!using_handlers) return;
     OK(pthread_spin_unlock(&handled));
-    OK(pthread_spin_lock(&handled));
-    OK(pthread_spin_unlock(&handled));
+    IN_AND_OUT(pthread_spin_lock(&handled), &handled);
     in_child = 1;
 }
 
@@ -165,17 +161,12 @@ static void handlers(void) {
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) threads[i] = spawn(hammers, NULL);
     for (int i = 0; i < 6; i++) {
-        pid_t pid = fork_limited(40);
-        if (pid == 0) {
+        IN_CHILD(40) {
             CHECK(in_child, "the handler did not run");
             long before = passes;
-            pthread_t one = spawn(passes_on, NULL), other = spawn(passes_on, NULL);
-            join(one);
-            join(other);
+            crowd(2, passes_on);
             CHECK(passes == before + 40, "%ld of 40 passes", passes - before);
-            _exit(0);
         }
-        await_child(pid);
     }
     stop = 1;
     for (int i = 0; i < 2; i++) join(threads[i]);

@@ -2,7 +2,6 @@
 // without giving up the CPU would keep the holder from running. Exits 77, with a line on standard error,
 // where the system permits no real-time threads.
 #include "check.h"
-#include <sched.h>
 
 enum { ROUNDS = 300, THREADS = 5 };
 

@@ -2,10 +2,6 @@
 // program, started once more without the preloaded library. Each makes the lock in turn, both use it, one
 // holds it while the other waits, and one that waits is killed.
 #include "check.h"
-#include <dlfcn.h>
-#include <sched.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 
 enum { ROUNDS = 2000 };
 
@@ -97,8 +93,7 @@ static void with_a_stranger(const char *self, int fd, int made_by_child) {
     wait_for(&area->child_holds);
     CALL(pthread_spin_trylock(&area->lock), EBUSY);
     __atomic_store_n(&area->go, 2, __ATOMIC_RELEASE);
-    OK(pthread_spin_lock(&area->lock));
-    OK(pthread_spin_unlock(&area->lock));
+    IN_AND_OUT(pthread_spin_lock(&area->lock), &area->lock);
     await_child(pid);
     CHECK(area->first == 2L * ROUNDS && area->second == area->first, "%ld of %d rounds", area->first,
           2 * ROUNDS);
@@ -135,8 +130,7 @@ static void with_children(void) {
     OK(pthread_spin_unlock(&area->lock));
     for (int i = 0; i < 2; i++) await_child(children[i]);
     CHECK(area->first == 2L * ROUNDS, "%ld of %d rounds", area->first, 2 * ROUNDS);
-    OK(pthread_spin_lock(&area->lock));
-    OK(pthread_spin_unlock(&area->lock));
+    IN_AND_OUT(pthread_spin_lock(&area->lock), &area->lock);
     OK(pthread_spin_destroy(&area->lock));
 }
 

@@ -61,7 +61,6 @@ static void generations(void) {
 static volatile int arrived, beyond, cleaned;
 
 static void clean(void *unused) {
-    (void)unused;
     cleaned++;
 }
 
@@ -77,8 +76,7 @@ static void *cancelled(void *pending) {
     CHECK(result == 0 && errno == ERRNO_SENTINEL, "lock: %d, errno %d", result, errno);
     CALL(pthread_spin_trylock(&lock), EBUSY);
     OK(pthread_spin_unlock(&lock));
-    OK(pthread_spin_trylock(&lock));
-    OK(pthread_spin_unlock(&lock));
+    IN_AND_OUT(pthread_spin_trylock(&lock), &lock);
     beyond = 1;
     while (arrived != 2) sched_yield();
     pthread_testcancel();

@@ -84,8 +84,7 @@ int main(void) {
         STAGE("sharing");
         pthread_barrier_init(&inside, NULL, THREADS);
         crowd(THREADS, shares);
-        OK(pthread_rwlock_trywrlock(&l));
-        OK(pthread_rwlock_unlock(&l));
+        IN_AND_OUT(pthread_rwlock_trywrlock(&l), &l);
         OK(pthread_rwlock_destroy(&l));
     }
     return 0;

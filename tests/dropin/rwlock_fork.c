@@ -44,10 +44,8 @@ static void use_in_child(int writes, int waiters) {
     OK(pthread_rwlock_trywrlock(&l));
     CALL(pthread_rwlock_wrlock(&l), EDEADLK);
     OK(pthread_rwlock_unlock(&l));
-    OK(pthread_rwlock_timedrdlock(&l, &soon));
-    OK(pthread_rwlock_unlock(&l));
-    OK(pthread_rwlock_wrlock(&l));
-    OK(pthread_rwlock_unlock(&l));
+    IN_AND_OUT(pthread_rwlock_timedrdlock(&l, &soon), &l);
+    IN_AND_OUT(pthread_rwlock_wrlock(&l), &l);
     STAGE("child: its own threads");
     counter = 0;
     crowd(THREADS, adds);
@@ -92,8 +90,7 @@ static void fork_holding(int writes, int waiters, int untold) {
     CHECK(counter == waiters, "%ld of %d waiters had the lock", counter, waiters);
     STAGE("parent: the child's end");
     await_child(child);
-    OK(pthread_rwlock_trywrlock(&l));
-    OK(pthread_rwlock_unlock(&l));
+    IN_AND_OUT(pthread_rwlock_trywrlock(&l), &l);
     OK(pthread_rwlock_destroy(&l));
 }
 

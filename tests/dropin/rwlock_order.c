@@ -37,7 +37,6 @@ static void await_queued(struct guest *guest) {
 }
 
 static void *tries_to_read(void *unused) {
-    (void)unused;
     errno = ERRNO_SENTINEL;
     int result = pthread_rwlock_tryrdlock(&l);
     CHECK(errno == ERRNO_SENTINEL, "tryrdlock changed errno");
@@ -61,8 +60,7 @@ static void reads_on(void) {
     OK(pthread_rwlock_timedrdlock(&l, &past));
     OK(pthread_rwlock_clockrdlock(&l, CLOCK_MONOTONIC, &far));
     for (int i = 0; i < 1000; i++) {
-        OK(pthread_rwlock_rdlock(&l));
-        OK(pthread_rwlock_unlock(&l));
+        IN_AND_OUT(pthread_rwlock_rdlock(&l), &l);
     }
     STAGE("another reads, too");
     CHECK(stranger_reads() == 0, "a reader was kept out");
@@ -124,8 +122,7 @@ static void writer_gives_up(void) {
     join(thread);
     CHECK(stranger_reads() == 0, "a writer that has left keeps readers out");
     OK(pthread_rwlock_unlock(&l));
-    OK(pthread_rwlock_trywrlock(&l));
-    OK(pthread_rwlock_unlock(&l));
+    IN_AND_OUT(pthread_rwlock_trywrlock(&l), &l);
 }
 
 int main(void) {

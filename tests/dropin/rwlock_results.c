@@ -44,14 +44,10 @@ static void late(pthread_rwlock_t *l, int read, int write) {
 
 static void free_lock(pthread_rwlock_t *l) {
     STAGE("free: lock and unlock");
-    OK(pthread_rwlock_rdlock(l));
-    OK(pthread_rwlock_unlock(l));
-    OK(pthread_rwlock_wrlock(l));
-    OK(pthread_rwlock_unlock(l));
-    OK(pthread_rwlock_tryrdlock(l));
-    OK(pthread_rwlock_unlock(l));
-    OK(pthread_rwlock_trywrlock(l));
-    OK(pthread_rwlock_unlock(l));
+    IN_AND_OUT(pthread_rwlock_rdlock(l), l);
+    IN_AND_OUT(pthread_rwlock_wrlock(l), l);
+    IN_AND_OUT(pthread_rwlock_tryrdlock(l), l);
+    IN_AND_OUT(pthread_rwlock_trywrlock(l), l);
     STAGE("free: any time will do, the lock is there at once");
     late(l, 0, 0);
     STAGE("free: nonsense is nonsense");
@@ -77,8 +73,7 @@ static void read_lock(pthread_rwlock_t *l) {
         CHECK(reached(clocks[c], soon), "clockwrlock gave up before its time");
     }
     OK(pthread_rwlock_unlock(l));
-    OK(pthread_rwlock_trywrlock(l));
-    OK(pthread_rwlock_unlock(l));
+    IN_AND_OUT(pthread_rwlock_trywrlock(l), l);
 }
 
 static void written_lock(pthread_rwlock_t *l) {
@@ -94,8 +89,7 @@ static void written_lock(pthread_rwlock_t *l) {
     OK(pthread_rwlock_trywrlock(l));
     CALL(pthread_rwlock_wrlock(l), EDEADLK);
     OK(pthread_rwlock_unlock(l));
-    OK(pthread_rwlock_tryrdlock(l));
-    OK(pthread_rwlock_unlock(l));
+    IN_AND_OUT(pthread_rwlock_tryrdlock(l), l);
 }
 
 static sem_t go, done;
@@ -104,7 +98,6 @@ static volatile int writes;
 
 // Holds the lock between two turns.
 static void *holder(void *unused) {
-    (void)unused;
     for (;;) {
         sem_down(&go);
         if (shared == NULL) return NULL;
@@ -140,10 +133,8 @@ static void others_lock(pthread_rwlock_t *l) {
         STAGE("nothing is left behind by those who gave up");
         sem_post(&go);
         sem_down(&done);
-        OK(pthread_rwlock_trywrlock(l));
-        OK(pthread_rwlock_unlock(l));
-        OK(pthread_rwlock_tryrdlock(l));
-        OK(pthread_rwlock_unlock(l));
+        IN_AND_OUT(pthread_rwlock_trywrlock(l), l);
+        IN_AND_OUT(pthread_rwlock_tryrdlock(l), l);
     }
 }
 
@@ -187,8 +178,7 @@ static void awaited_lock(pthread_rwlock_t *l) {
             if (!reads) CALL(pthread_rwlock_wrlock(l), EDEADLK);
             OK(pthread_rwlock_unlock(l));
             join(thread);
-            OK(pthread_rwlock_trywrlock(l));
-            OK(pthread_rwlock_unlock(l));
+            IN_AND_OUT(pthread_rwlock_trywrlock(l), l);
         }
 }
 
@@ -199,15 +189,13 @@ static void destroyed_lock(pthread_rwlock_t *l, const struct rwlock_kind *kind) 
     OK(pthread_rwlock_wrlock(l));
     CALL(pthread_rwlock_tryrdlock(l), EBUSY);
     OK(pthread_rwlock_unlock(l));
-    OK(pthread_rwlock_rdlock(l));
-    OK(pthread_rwlock_unlock(l));
+    IN_AND_OUT(pthread_rwlock_rdlock(l), l);
     OK(pthread_rwlock_destroy(l));
     // Two that hold theirs together, one in the place of the other.
     make_rwlock(l, kind);
     OK(pthread_rwlock_rdlock(l));
     make_rwlock(l, kind);
-    OK(pthread_rwlock_trywrlock(l));
-    OK(pthread_rwlock_unlock(l));
+    IN_AND_OUT(pthread_rwlock_trywrlock(l), l);
     OK(pthread_rwlock_destroy(l));
 }
 

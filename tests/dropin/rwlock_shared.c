@@ -1,7 +1,6 @@
 // Readers-writer locks that processes share are glibc's, whoever runs this one: also those that another
 // process made.
 #include "rwlock.h"
-#include <sys/mman.h>
 
 enum { CHILDREN = 3, ROUNDS = 2000 };
 

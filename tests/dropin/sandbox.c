@@ -5,8 +5,6 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
-#include <sys/prctl.h>
 
 enum { THREADS = 4, ROUNDS = 1500 };
 
@@ -126,7 +124,6 @@ static void forbid(void) {
 }
 
 int main(int argc, char **argv) {
-    (void)argv;
     limit_seconds(60);
     STAGE("before");
     if (argc > 1) forbid();
@@ -149,13 +146,10 @@ int main(int argc, char **argv) {
         }
         use_all();
         first_sleeps();
-        pid_t child = fork_limited(30);
-        if (child == 0) {
+        IN_CHILD(30) {
             STAGE("in a child");
             use_all();
-            _exit(0);
         }
-        await_child(child);
         OK(pthread_mutex_destroy(&m));
     }
     return 0;

@@ -23,8 +23,7 @@ static void *works(void *number) {
         OK(pthread_mutex_lock(&recursive));
         OK(pthread_mutex_lock(&recursive));
         under_recursive++;
-        OK(pthread_mutex_unlock(&recursive));
-        OK(pthread_mutex_unlock(&recursive));
+        IN_AND_OUT(pthread_mutex_unlock(&recursive), &recursive);
         OK(pthread_rwlock_wrlock(&l));
         under_rwlock++;
         OK(pthread_rwlock_unlock(&l));
@@ -47,14 +46,12 @@ static void *works(void *number) {
 }
 
 static void unlocks(void *unused) {
-    (void)unused;
     cleaned++;
     OK(pthread_mutex_unlock(&m));
 }
 
 static volatile int waiting;
 static void *waits_for_ever(void *unused) {
-    (void)unused;
     OK(pthread_mutex_lock(&m));
     pthread_cleanup_push(unlocks, NULL);
     waiting = 1;
@@ -64,7 +61,6 @@ static void *waits_for_ever(void *unused) {
 }
 
 static void *races(void *unused) {
-    (void)unused;
     racy++;
     return NULL;
 }
@@ -93,13 +89,9 @@ int main(int argc, char **argv) {
     OK(pthread_cancel(thread));
     CHECK(join(thread) == PTHREAD_CANCELED && cleaned == 1, "not cancelled");
     STAGE("a child");
-    pid_t child = fork_limited(60);
-    if (child == 0) {
-        OK(pthread_mutex_lock(&m));
-        OK(pthread_mutex_unlock(&m));
-        _exit(0);
+    IN_CHILD(60) {
+        IN_AND_OUT(pthread_mutex_lock(&m), &m);
     }
-    await_child(child);
     if (argc > 1 && strcmp(argv[1], "race") == 0) {
         crowd(2, races);
     }

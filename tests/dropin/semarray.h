@@ -8,7 +8,6 @@
 
 #include "check.h"
 #include <sys/ipc.h>
-#include <sys/mman.h>
 #include <sys/sem.h>
 
 union semun {
@@ -97,25 +96,13 @@ UNUSED static void await_sleepers(int id, int num, int growth, int zero) {
 
 UNUSED static void await_process_asleep(pid_t process) { await_task_asleep(process, process); }
 
-// The child has to be killed by this signal.
 UNUSED static void kill_child(pid_t child, int signal_number) {
-    int status;
     SYS(kill(child, signal_number));
-    while (waitpid(child, &status, 0) == -1) CHECK(errno == EINTR, "waitpid: %s", strerror(errno));
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == signal_number, "child %d: %s %d", (int)child,
-          WIFSIGNALED(status) ? "killed by signal" : "exit status",
-          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    await_child_killed(child, signal_number);
 }
 
 UNUSED static struct timespec ms(long milliseconds) {
     return (struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000};
-}
-
-// Memory that forked children share.
-UNUSED static void *shared_memory(size_t bytes) {
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(memory != MAP_FAILED, "mmap: %s", strerror(errno));
-    return memory;
 }
 
 #endif

@@ -17,7 +17,6 @@
 // After a kill the workers are asked to pause between two calls. Those that sleep in one go on sleeping; none
 // of them may have what it waits for, and the arrays count them exactly.
 #include "semarray.h"
-#include <sys/prctl.h>
 
 enum { WORKERS = 5, TOKENS = 4, WALKS = 4, LOCKS = 2, SEMAPHORES = TOKENS + WALKS + LOCKS + 1 };
 enum { FIRST_WALK = TOKENS, FIRST_LOCK = TOKENS + WALKS, GATE = FIRST_LOCK + LOCKS };

@@ -12,7 +12,6 @@
 // end.
 #include "semarray.h"
 #include <poll.h>
-#include <sys/prctl.h>
 
 enum { PROCESSES = 3, THREADS = 3, WORKERS = PROCESSES * THREADS, ARRAYS = 2, MOST_OPS = 5 };
 // Seconds within which a step comes to rest.

@@ -3,7 +3,6 @@
 //
 //     semarray_group ROUNDS
 #include "semarray.h"
-#include <sys/prctl.h>
 
 enum { MEMBERS = 6 };
 enum { RESOURCE, GATE, NEVER, READY, SEMAPHORES };

@@ -10,7 +10,6 @@ static int array;
 static volatile sig_atomic_t handled, raised, refused;
 
 static void handler(int signal_number) {
-    (void)signal_number;
     int saved = errno;
     struct sembuf up = op(1, 1, SEM_UNDO), both[] = {op(2, 1, 0), op(1, 1, 0)};
     if (semop(array, handled % 2 ? &up : both, handled % 2 ? 1 : 2) == 0)

@@ -1,7 +1,6 @@
 // The system's limits, made small in a namespace of this program's own: as root alone. How many arrays there
 // may be, how many semaphores in one and in all, how many operations in a call.
 #include "semarray.h"
-#include <sched.h>
 
 enum { NOT_PERMITTED = 77, ARRAYS = 8, SEMAPHORES = 10, OPERATIONS = 4, ALL = 50 };
 

@@ -2,7 +2,6 @@
 // them nor operates on them, however it came there, and what it did there with SEM_UNDO was undone when it
 // left.
 #include "semarray.h"
-#include <sched.h>
 
 enum { NOT_PERMITTED = 77 };
 
@@ -38,23 +37,17 @@ static void something_else_is_made(void) {
 }
 
 static void in_a_child(void (*body)(void)) {
-    pid_t child = fork_limited(60);
-    if (child == 0) {
+    IN_CHILD(60) {
         body();
-        _exit(0);
     }
-    await_child(child);
     GIVES(value(id, 0), 5);
 }
 
 static void a_child_finds_nothing(void) {
-    pid_t child = fork_limited(60);
-    if (child == 0) {
+    IN_CHILD(60) {
         nothing_is_there();
         something_else_is_made();
-        _exit(0);
     }
-    await_child(child);
 }
 
 static void never_used(void) {

@@ -1,7 +1,6 @@
 // The result of every semaphore call in one thread: every error number that needs no second process, in the
 // kernel's order of precedence where two apply, and every command of semctl.
 #include "semarray.h"
-#include <limits.h>
 
 // Nobody's array, whatever exists: negative ones are refused by number, this one by search.
 static int nobodys_array(void) {

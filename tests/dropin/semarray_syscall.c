@@ -1,7 +1,6 @@
 // Semaphore calls through the C library's `syscall`, on arrays that may come from its functions; and that
 // every other system call is what it is without the library in the way, also before that has started.
 #include "semarray.h"
-#include <sys/syscall.h>
 
 static int raw_get(key_t key, int semaphores, int flags) {
     return (int)syscall(SYS_semget, key, semaphores, flags);

@@ -5,7 +5,6 @@
 //
 // With arguments: what the program runs after an exec that has taken it to another time namespace.
 #include "semarray.h"
-#include <sched.h>
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x80
@@ -27,7 +26,6 @@ static int leave(void) {
 }
 
 static void *take_two(void *unused) {
-    (void)unused;
     OK(change(id, 0, -2, SEM_UNDO));
     return NULL;
 }
@@ -56,8 +54,7 @@ static void value_is(int expected) {
 
 // `body` in a process of another time namespace, where the program's children are.
 static void elsewhere(void (*body)(void)) {
-    pid_t child = fork_limited(90);
-    if (child == 0) {
+    IN_CHILD(90) {
         CHECK(leave(), "no time namespace: %s", strerror(errno));
         pid_t grandchild = fork_limited(90);
         if (grandchild == 0) {
@@ -65,9 +62,7 @@ static void elsewhere(void (*body)(void)) {
             _exit(0);
         }
         await_child(grandchild);
-        _exit(0);
     }
-    await_child(child);
 }
 
 static void three_are_left(void) { value_is(3); }
@@ -94,8 +89,7 @@ static void seen_from_here(void) {
     sigaddset(&signals, SIGUSR1);
     sigaddset(&signals, SIGUSR2);
     SYS(sigprocmask(SIG_BLOCK, &signals, NULL));
-    pid_t child = fork_limited(90);
-    if (child == 0) {
+    IN_CHILD(90) {
         CHECK(leave(), "no time namespace: %s", strerror(errno));
         pid_t grandchild = fork_limited(90);
         if (grandchild == 0) {
@@ -109,9 +103,7 @@ static void seen_from_here(void) {
         SYS(kill(grandchild, SIGUSR2));
         await_child(grandchild);
         value_is(5);
-        _exit(0);
     }
-    await_child(child);
 }
 
 int main(int argc, char **argv) {

@@ -2,7 +2,6 @@
 // execs are no ends. With the argument "held ..." it is what the tests of exec run.
 #include "semarray.h"
 #include <spawn.h>
-#include <sys/prctl.h>
 
 static const char *self;
 static int to_parent[2], to_child[2];

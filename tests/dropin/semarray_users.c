@@ -199,13 +199,10 @@ static void two_users(void) {
     remove_array(a.open);
 
     // It was made the other user's: it is his to remove.
-    child = fork_limited(60);
-    if (child == 0) {
+    IN_CHILD(60) {
         become_nobody();
         remove_array(a.given);
-        _exit(0);
     }
-    await_child(child);
     REFUSED(value(a.given, 0), EINVAL);
 }
 
@@ -227,7 +224,6 @@ static void started_by_another(void) {
 }
 
 int main(int argc, char **argv) {
-    (void)argv;
     limit_seconds(60);
     if (argc > 1 || geteuid() != 0) {
         own_rights();

@@ -336,7 +336,6 @@ static void limits(void) {
 static volatile sig_atomic_t handled;
 
 static void handler(int signal_number) {
-    (void)signal_number;
     int saved = errno;
     handled++;
     errno = saved;

@@ -5,7 +5,6 @@
 //
 // The first argument says who has arrays that no other user can open, and those that others can.
 #include "semarray.h"
-#include <dlfcn.h>
 
 // A system call by its instruction: the C library's `syscall` leads to the library as well. -1 if it failed.
 static long bare(long call, long first, long second, long third) {

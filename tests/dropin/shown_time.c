@@ -31,7 +31,6 @@ static const struct timespec *in(clockid_t clock) {
 }
 
 static void *waits(void *unused) {
-    (void)unused;
     STAGE("a mutex that is held");
     LASTS(pthread_mutex_timedlock(&m, in(CLOCK_REALTIME)));
     LASTS(pthread_mutex_clocklock(&m, CLOCK_MONOTONIC, in(CLOCK_MONOTONIC)));
@@ -46,7 +45,6 @@ static void *waits(void *unused) {
 
 static long sum;
 static void *adds(void *unused) {
-    (void)unused;
     for (int i = 0; i < 20000; i++) {
         OK(pthread_mutex_lock(&m));
         sum++;

@@ -2,7 +2,6 @@
 // locks, waits for them in its turn, and the interrupted wait goes on; no call returns EINTR. And real-time
 // threads, which may not keep the CPU from the thread that they wait for.
 #include "check.h"
-#include <sched.h>
 
 static pthread_mutex_t a, b = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
@@ -13,7 +12,6 @@ static volatile int in_wait;
 enum { AT_ANY_MOMENT = 100 };
 
 static void handler(int number) {
-    (void)number;
     int saved = errno;
     OK(pthread_mutex_lock(&b));
     long v = inner;

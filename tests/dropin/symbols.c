@@ -2,9 +2,7 @@
 // first argument. By direct reference, by pointer, by dlsym, and by dlvsym with each version that glibc has
 // of it.
 #include "check.h"
-#include <dlfcn.h>
 #include <sys/sem.h>
-#include <threads.h>
 
 struct symbol {
     const char *name;

@@ -2,7 +2,6 @@
 // their size, that zeroes are a free mutex, that a free one may be copied or moved. And what is none of an
 // interposer's business.
 #include "check.h"
-#include <threads.h>
 
 _Static_assert(sizeof(mtx_t) == sizeof(pthread_mutex_t), "mtx_t is a pthread_mutex_t");
 _Static_assert(sizeof(cnd_t) == sizeof(pthread_cond_t), "cnd_t is a pthread_cond_t");
@@ -14,15 +13,12 @@ _Static_assert(sizeof(pthread_mutex_t) == 48 && sizeof(pthread_cond_t) == 48, "s
 
 static pthread_mutex_t *target;
 static void *locks(void *unused) {
-    (void)unused;
     return (void *)(long)pthread_mutex_lock(target);
 }
 static void *unlocks(void *unused) {
-    (void)unused;
     return (void *)(long)pthread_mutex_unlock(target);
 }
 static void *tries(void *unused) {
-    (void)unused;
     int result = pthread_mutex_trylock(target);
     if (result == 0) OK(pthread_mutex_unlock(target));
     return (void *)(long)result;
@@ -113,12 +109,10 @@ int main(void) {
         works(&m);
         STAGE("unlocked when it was free");
         for (int i = 0; i < 3; i++) {
-            OK(pthread_mutex_unlock(&m));
-            OK(pthread_mutex_unlock(&m));
+            IN_AND_OUT(pthread_mutex_unlock(&m), &m);
             OK(pthread_mutex_lock(&m));
             CALL(pthread_mutex_trylock(&m), EBUSY);
-            OK(pthread_mutex_unlock(&m));
-            OK(pthread_mutex_unlock(&m));
+            IN_AND_OUT(pthread_mutex_unlock(&m), &m);
             CHECK(elsewhere(unlocks, &m) == 0, "unlock by another thread");
             works(&m);
         }

@@ -39,8 +39,7 @@ programs! {
     robust_inheriting_protected_and_shared_objects: "foreign.c", All;
     objects_shared_between_processes: "pshared.c", All;
     c11_locks: "c11.c", All;
-    destroyed_and_unmapped_by_another_thread: "destroy_unmap.c", All;
-    destroyed_and_freed_by_another_thread: "destroy_free.c", All;
+    destroyed_by_another_thread: "destroy.c", All, argument("mutex");
     destroyed_while_somebody_waits_with_it: "destroy_waited.c", All;
     cancellation: "cancel.c", All;
     cancellation_pending_and_arguments_invalid: "cancel_invalid.c", All;
@@ -66,7 +65,7 @@ programs! {
     no_more_mappings: "no_memory.c", Default, argument("mappings");
     results_of_every_call_on_spinlocks: "qspin_results.c", Spin;
     spinlocks_shared_with_a_stranger: "qspin_shared.c", Spin;
-    spinlocks_destroyed_by_another_thread: "qspin_destroy.c", Spin;
+    spinlocks_destroyed_by_another_thread: "destroy.c", Spin, argument("spinlock");
     fork_with_spinlocks_held: "qspin_fork.c", Spin;
     five_nested_waits_for_spinlocks: "qspin_nested.c", Spin;
     threads_that_come_and_go_around_a_spinlock: "qspin_threads.c", Spin;
@@ -76,9 +75,17 @@ programs! {
     who_comes_into_a_readers_writer_lock: "rwlock_order.c", ByKind;
     exclusion_of_readers_and_writers: "rwlock_exclusion.c", ReadersWriter;
     readers_writer_locks_shared_between_processes: "rwlock_shared.c", ReadersWriter;
-    readers_writer_locks_unmapped_by_another_thread: "rwlock_destroy.c", ReadersWriter;
+    readers_writer_locks_destroyed_by_another_thread: "destroy.c", ReadersWriter, argument("rwlock");
     fork_with_readers_writer_locks_held: "rwlock_fork.c", ReadersWriter;
     cpp_shared_mutexes: "cxx_shared.cpp", ReadersWriter;
+}
+
+/// A program, compiled, and what it is given.
+#[track_caller]
+fn with_arguments(words: &str) -> Program {
+    let mut words = words.split(' ');
+    let program = Program::compile(words.next().expect("a source"), &[]);
+    words.fold(program, Program::argument)
 }
 
 /// Counting changes no result: the programs that go through every result, and those where counting has most
@@ -96,8 +103,11 @@ fn counted() {
         "cancel_invalid.c",
         "destroy_waited.c",
         "cxx_cancel.cpp",
+        "cxx_wait.cpp",
         "exclusion.c",
-        "destroy_unmap.c",
+        "destroy.c mutex",
+        "destroy.c spinlock",
+        "destroy.c rwlock",
         "fork_locks.c",
         "fork_storm.c",
         "fork_crowd.c",
@@ -105,18 +115,16 @@ fn counted() {
         "short_threads.c",
         "thread_exit.cpp",
         "qspin_results.c",
-        "qspin_destroy.c",
         "qspin_nested.c",
         "rwlock_results.c",
         "rwlock_order.c",
         "rwlock_exclusion.c",
         "rwlock_shared.c",
-        "rwlock_destroy.c",
         "rwlock_fork.c",
         "cxx_shared.cpp",
     ];
-    for source in sources.into_iter().filter(|source| compilable(source)) {
-        Program::compile(source, &[]).check_counted();
+    for words in sources.into_iter().filter(|source| compilable(source)) {
+        with_arguments(words).check_counted();
     }
     Program::link("early.c", &[], "early_lib", &[]).check_counted();
     Program::link("malloc_user.c", &["-Wl,--no-as-needed"], "malloc_lib", &[]).check_counted();
@@ -129,14 +137,14 @@ fn without_restartable_sequences() {
         "exclusion.c",
         "mutex_queue.c",
         "condvar_wake.c",
-        "destroy_unmap.c",
+        "destroy.c mutex",
+        "destroy.c spinlock",
         "fork_locks.c",
         "qspin_crowd.c",
-        "qspin_destroy.c",
         "rwlock_exclusion.c",
     ];
     for source in sources {
-        let program = Program::compile(source, &[]);
+        let program = with_arguments(source);
         let locks = if source == "qspin_crowd.c" { Locks::Crowd } else { Locks::Default };
         program.environment("GLIBC_TUNABLES", "glibc.pthread.rseq=0").check(locks);
     }

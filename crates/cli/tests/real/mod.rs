@@ -19,7 +19,6 @@ mod report;
 mod semarray;
 mod stress_ng;
 mod sysbench;
-mod timed_mutex;
 mod xz;
 
 /// Tests by their names, each with a way to run a program.
