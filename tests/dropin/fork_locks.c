@@ -1,25 +1,85 @@
-// fork with locks held by the forking thread, and waiters for them queued in the parent: the child owns what
-// the forking thread owned, and none of the waiters exists there. It unlocks, locks again, hands over between
-// threads of its own; grandchildren do the same; the parent goes on untouched.
-#include "check.h"
+// fork with a lock held by the forking thread, and waiters for it of all sorts in the parent: the child owns what
+// the forking thread owned, and none of the waiters exists there, whatever the lock says of them. It unlocks,
+// locks again, hands over between threads of its own; grandchildren do the same; the parent goes on untouched.
+// And handlers of pthread_atfork that take one, and locks that a child makes anew.
+//
+//     fork_locks mutex|spinlock|rwlock
+#include "rwlock.h"
 
-enum { WAITERS = 4, THREADS = 4 };
+enum { MOST = 4 };
 
+static enum sort { MUTEX, SPINLOCK, RWLOCK } sort;
 static pthread_mutex_t m;
+static pthread_spinlock_t s;
+static pthread_rwlock_t l;
 static pthread_cond_t c;
-static long counter;
-static volatile pid_t ids[WAITERS];
+static volatile long first, second;
+static volatile pid_t ids[MOST];
 static const struct mutex_kind *kind;
+static const struct rwlock_kind *rwlock_kind;
+static int owned, glibcs, crew = MOST;
+
+// How the lock is held at the fork.
+static struct {
+    int levels, reads, waiters, on_cond, untold, contended, with_a_past;
+} held;
+
+static void make(void) {
+    if (sort == MUTEX) make_mutex(&m, kind);
+    if (sort == SPINLOCK) OK(pthread_spin_init(&s, PTHREAD_PROCESS_PRIVATE));
+    if (sort == RWLOCK) make_rwlock(&l, rwlock_kind);
+}
+
+static void unmake(void) {
+    OK(sort == MUTEX      ? pthread_mutex_destroy(&m)
+       : sort == SPINLOCK ? pthread_spin_destroy(&s)
+                          : pthread_rwlock_destroy(&l));
+}
+
+static int lock(void) {
+    return sort == MUTEX      ? pthread_mutex_lock(&m)
+           : sort == SPINLOCK ? pthread_spin_lock(&s)
+                              : pthread_rwlock_wrlock(&l);
+}
+
+static int timedlock(struct timespec t) {
+    return sort == MUTEX      ? pthread_mutex_timedlock(&m, &t)
+           : sort == SPINLOCK ? pthread_spin_lock(&s)
+                              : pthread_rwlock_timedwrlock(&l, &t);
+}
+
+static int trylock(void) {
+    return sort == MUTEX      ? pthread_mutex_trylock(&m)
+           : sort == SPINLOCK ? pthread_spin_trylock(&s)
+                              : pthread_rwlock_trywrlock(&l);
+}
+
+static int unlock(void) {
+    return sort == MUTEX      ? pthread_mutex_unlock(&m)
+           : sort == SPINLOCK ? pthread_spin_unlock(&s)
+                              : pthread_rwlock_unlock(&l);
+}
 
 static void *adds(void *unused) {
-    for (int i = 0; i < 500; i++) {
-        OK(pthread_mutex_lock(&m));
-        long v = counter;
+    // A spinlock whose waiters keep their CPUs is slow here.
+    for (int i = 0; i < (sort == SPINLOCK ? 20 : 400); i++) {
+        OK(lock());
+        ALONE(first, second, if (i % 50 == 10) sched_yield());
+        OK(unlock());
+        if (sort != RWLOCK) continue;
+        OK(pthread_rwlock_rdlock(&l));
+        long v = first;
         if (i % 50 == 0) sched_yield();
-        counter = v + 1;
-        OK(pthread_mutex_unlock(&m));
+        CHECK(v == first && v == second, "a writer inside with a reader");
+        OK(pthread_rwlock_unlock(&l));
     }
     return unused;
+}
+
+static void contend(void) {
+    first = second = 0;
+    crowd(crew, adds);
+    CHECK(first == crew * (sort == SPINLOCK ? 20 : 400), "%ld additions of %d threads", first, crew);
 }
 
 static int turn;
@@ -34,40 +94,59 @@ static void *takes_turns(void *number) {
     return NULL;
 }
 
-static void *elsewhere(void *unused) {
-    return (void *)(long)pthread_mutex_trylock(&m);
-}
+static void *elsewhere(void *unused) { return (void *)(long)trylock(); }
 
-// In a child, with the mutex as the parent's forking thread held it, `levels` deep.
-static void use_in_child(int levels, int generation) {
-    STAGE(generation == 1 ? "child: still held" : "grandchild: still held");
+// In a child, with the lock as the parent's forking thread held it.
+static void give_back(void) {
+    STAGE("child: still held");
+    if (sort == RWLOCK && glibcs && (!held.reads || held.waiters)) {
+        // On glibc's code a child cannot give back what its parent wrote (it goes by thread ids), nor use what
+        // its parent's threads wait for: programs make the lock anew.
+        make();
+        return;
+    }
     long result = (long)join(spawn(elsewhere, NULL));
     CHECK(result == EBUSY, "trylock in another thread of the child: got %ld, expected EBUSY", result);
-    STAGE(generation == 1 ? "child: unlock" : "grandchild: unlock");
-    int owned = kind->type == PTHREAD_MUTEX_RECURSIVE || kind->type == PTHREAD_MUTEX_ERRORCHECK;
-    for (int i = 0; i < levels; i++) {
+    if (sort != MUTEX) CALL(trylock(), EBUSY);
+    if (sort == RWLOCK && !held.reads) CALL(pthread_rwlock_rdlock(&l), EDEADLK);
+    STAGE("child: unlock");
+    pthread_t waiters[MOST];
+    first = second = 0;
+    // Its own waiters come upon what the parent's have left in the word.
+    for (int i = 0; held.contended && i < crew; i++) waiters[i] = spawn(adds, NULL);
+    sched_yield();
+    for (int i = 0; i < held.levels; i++) {
         errno = ERRNO_SENTINEL;
-        int unlocked = pthread_mutex_unlock(&m);
+        int unlocked = unlock();
         CHECK(errno == ERRNO_SENTINEL, "unlock changed errno");
         // POSIX: the child's thread is the forking thread's replica, so that it may unlock. glibc compares
         // thread ids and refuses (EPERM) where it knows an owner; programs then make the mutex anew, and that
         // has to work.
         if (unlocked == EPERM && owned) {
-            make_mutex(&m, kind);
+            make();
             break;
         }
         CHECK(unlocked == 0, "unlock: got %d (%s)", unlocked, strerror(unlocked));
     }
-    if (owned) CALL(pthread_mutex_unlock(&m), EPERM);
-    STAGE(generation == 1 ? "child: lock again" : "grandchild: lock again");
+    for (int i = 0; held.contended && i < crew; i++) join(waiters[i]);
+}
+
+static void use_in_child(void) {
+    give_back();
+    if (owned) CALL(unlock(), EPERM);
+    STAGE("child: lock again");
+    OK(trylock());
+    if (sort == RWLOCK) CALL(lock(), EDEADLK);
+    OK(unlock());
+    OK(timedlock(after_ms(CLOCK_REALTIME, 10000)));
+    OK(unlock());
+    OK(lock());
+    OK(unlock());
     struct timespec soon = after_ms(CLOCK_REALTIME, 10000);
-    IN_AND_OUT(pthread_mutex_trylock(&m), &m);
-    IN_AND_OUT(pthread_mutex_timedlock(&m, &soon), &m);
-    IN_AND_OUT(pthread_mutex_lock(&m), &m);
-    STAGE(generation == 1 ? "child: its own threads" : "grandchild: its own threads");
-    counter = 0;
-    crowd(THREADS, adds);
-    CHECK(counter == THREADS * 500, "%ld of %d additions", counter, THREADS * 500);
+    if (sort == RWLOCK) IN_AND_OUT(pthread_rwlock_timedrdlock(&l, &soon), &l);
+    STAGE("child: its own threads");
+    contend();
+    if (sort != MUTEX) return;
     // A condition variable on which the parent's threads may have waited has to be made anew.
     OK(pthread_cond_init(&c, NULL));
     turn = 0;
@@ -79,11 +158,9 @@ static void use_in_child(int levels, int generation) {
 static void *waits(void *number) {
     long i = (long)number;
     announce(&ids[i]);
-    struct timespec far = far_away(CLOCK_REALTIME);
-    if (i % 2) OK(pthread_mutex_lock(&m));
-    else OK(pthread_mutex_timedlock(&m, &far));
-    counter++;
-    OK(pthread_mutex_unlock(&m));
+    OK(i % 2 ? lock() : timedlock(far_away(CLOCK_REALTIME)));
+    first++;
+    OK(unlock());
     return NULL;
 }
 
@@ -96,91 +173,230 @@ static void *waits_on_cond(void *unused) {
     return unused;
 }
 
-// Without the handlers of pthread_atfork, so that nobody is told.
-static pid_t fork_untold(unsigned seconds) {
-    pid_t child = _Fork();
-    SYS(child);
-    if (child == 0) alarm(seconds);
-    return child;
+// Waits until the spinlock's word says that somebody waits, and stays the same for a while. A form without a
+// queue says nothing: there it is enough that the waiters are on their way.
+static void await_spinning(int word) {
+    int last = word, same = 0;
+    for (int i = 0; i < 2000 && (same < 20 || (last == word && i < 50)); i++) {
+        usleep(200);
+        int seen = *(const volatile int *)&s;
+        same = seen == last ? same + 1 : 0;
+        last = seen;
+    }
 }
 
-static void fork_holding(int waiters, int on_cond, int untold) {
-    int levels = kind->type == PTHREAD_MUTEX_RECURSIVE ? 3 : 1;
-    STAGE("parent: set up");
-    make_mutex(&m, kind);
-    OK(pthread_cond_init(&c, NULL));
+// The calling thread holds the lock, and others wait for it.
+static void have_them_wait(pthread_t *threads) {
+    int word = *(volatile int *)&s;
     memset((void *)ids, 0, sizeof ids);
-    counter = waiting_on_cond = told = 0;
-    pthread_t threads[WAITERS], cond_waiter = 0;
-    if (on_cond) {
-        cond_waiter = spawn(waits_on_cond, NULL);
-        while (!waiting_on_cond) sched_yield();
-    }
-    for (int i = 0; i < levels; i++) OK(pthread_mutex_lock(&m));
-    for (long i = 0; i < waiters; i++) threads[i] = spawn(waits, (void *)i);
-    for (int i = 0; i < waiters; i++) await_asleep(&ids[i]);
+    first = 0;
+    for (long i = 0; i < held.waiters; i++) threads[i] = spawn(waits, (void *)i);
+    for (int i = 0; i < held.waiters; i++)
+        if (sort != SPINLOCK) await_asleep(&ids[i]);
+        else
+            while (ids[i] == 0) usleep(100);
+    if (sort == SPINLOCK && held.waiters) await_spinning(word);
+}
+
+static void fork_holding(void) {
+    STAGE("parent: set up");
+    pthread_t threads[MOST], cond_waiter = 0;
+    make();
+    OK(pthread_cond_init(&c, NULL));
+    waiting_on_cond = told = 0;
+    if (held.with_a_past) contend();
+    if (held.on_cond) cond_waiter = spawn(waits_on_cond, NULL);
+    while (held.on_cond && !waiting_on_cond) sched_yield();
+    for (int i = 0; i < held.levels; i++) OK(held.reads ? pthread_rwlock_rdlock(&l) : lock());
+    have_them_wait(threads);
     STAGE("parent: fork");
-    pid_t child = untold ? fork_untold(20) : fork_limited(20);
+    // Without the handlers of pthread_atfork nobody is told.
+    pid_t child = held.untold ? _Fork() : fork();
+    SYS(child);
     if (child == 0) {
-        pid_t grandchild = fork_limited(15);
-        use_in_child(levels, grandchild == 0 ? 2 : 1);
-        if (grandchild != 0) await_child(grandchild);
+        alarm(PATIENCE_FACTOR * 40);
+        pid_t grandchild = fork_limited(30);
+        if (grandchild != 0 && sort == SPINLOCK) await_child(grandchild);
+        if (grandchild == 0) CASE("grandchild");
+        use_in_child();
+        if (grandchild != 0 && sort != SPINLOCK) await_child(grandchild);
         _exit(0);
     }
     STAGE("parent: goes on");
-    for (int i = 1; i < levels; i++) OK(pthread_mutex_unlock(&m));
-    CALL(pthread_mutex_destroy(&m), EBUSY);
-    OK(pthread_mutex_unlock(&m));
-    for (int i = 0; i < waiters; i++) join(threads[i]);
-    if (on_cond) {
+    for (int i = 1; i < held.levels; i++) OK(unlock());
+    if (sort == MUTEX) CALL(pthread_mutex_destroy(&m), EBUSY);
+    if (sort != MUTEX) CALL(trylock(), EBUSY);
+    OK(unlock());
+    for (int i = 0; i < held.waiters; i++) join(threads[i]);
+    if (held.on_cond) {
         OK(pthread_mutex_lock(&m));
         told = 1;
         OK(pthread_cond_signal(&c));
         OK(pthread_mutex_unlock(&m));
         join(cond_waiter);
     }
-    CHECK(counter == waiters, "%ld of %d waiters had the mutex", counter, waiters);
+    CHECK(first == held.waiters, "%ld of %d waiters had the lock", first, held.waiters);
     STAGE("parent: the child's end");
     await_child(child);
+    OK(trylock());
+    OK(unlock());
     OK(pthread_cond_destroy(&c));
-    OK(pthread_mutex_destroy(&m));
+    unmake();
 }
 
-// fork from a thread that is not the first, with the mutex held by it: the child's first thread is that one.
+// fork from a thread that is not the first, with the lock held by it: the child's first thread is that one.
 static void *forks(void *unused) {
-    fork_holding(WAITERS, 1, 0);
+    fork_holding();
     return unused;
 }
 
-int main(void) {
-    limit_seconds(40);
-    for (int k = 0; k < MUTEX_KINDS; k++) {
-        kind = &mutex_kinds[k];
-        if (kind->make != MAKE_STATIC) continue;
-        CASE(kind->name);
-        fork_holding(0, 0, 0);
-        fork_holding(1, 0, 0);
-        fork_holding(WAITERS, 0, 0);
-        fork_holding(WAITERS, 1, 0);
-        fork_holding(WAITERS, 0, 1);
-        join(spawn(forks, NULL));
+static void made_anew(void) {
+    STAGE("made anew in a child");
+    pthread_t threads[MOST];
+    make();
+    OK(lock());
+    have_them_wait(threads);
+    pid_t child = fork_limited(40);
+    if (child == 0) {
+        make();
+        contend();
+        unmake();
+        _exit(0);
     }
-    CASE("");
-    STAGE("unlocked ones work on in the child");
-    for (int k = 0; k < MUTEX_KINDS; k++) {
-        kind = &mutex_kinds[k];
-        make_mutex(&m, kind);
-        IN_AND_OUT(pthread_mutex_lock(&m), &m);
-        IN_CHILD(20) {
-            OK(pthread_mutex_lock(&m));
-            if (kind->type == PTHREAD_MUTEX_ERRORCHECK) CALL(pthread_mutex_lock(&m), EDEADLK);
-            if (kind->type == PTHREAD_MUTEX_RECURSIVE) OK(pthread_mutex_lock(&m));
-            long result = (long)join(spawn(elsewhere, NULL));
-            CHECK(result == EBUSY, "trylock elsewhere: %ld", result);
-            OK(pthread_mutex_unlock(&m));
-            if (kind->type == PTHREAD_MUTEX_RECURSIVE) OK(pthread_mutex_unlock(&m));
-            OK(pthread_mutex_destroy(&m));
+    OK(unlock());
+    for (int i = 0; i < held.waiters; i++) join(threads[i]);
+    await_child(child);
+    unmake();
+}
+
+static void every_way(const char *name) {
+    CASE(name);
+    for (int waiters = 0; waiters < 3; waiters++) {
+        // None, one, all.
+        held.waiters = waiters == 2 ? crew : waiters;
+        // Each of these is a fork or two, and a spinlock whose waiters keep their CPUs is slow here: few of each.
+        int young = !held.contended && !held.with_a_past;
+        if (sort != SPINLOCK || waiters != young) fork_holding();
+    }
+    held.untold = 1;
+    fork_holding();
+    held.untold = 0;
+    if (held.contended || held.with_a_past) return;
+    held.on_cond = sort == MUTEX;
+    if (held.on_cond) fork_holding();
+    join(spawn(forks, NULL));
+    held.on_cond = 0;
+    made_anew();
+}
+
+// --- handlers
+
+static volatile int stop, in_child, using_handlers;
+static long passes;
+
+static void prepare(void) {
+    if (using_handlers) OK(lock());
+}
+static void parent(void) {
+    if (using_handlers) OK(unlock());
+}
+static void child(void) {
+    if (!using_handlers) return;
+    // glibc's mutexes and readers-writer locks know who has taken them by its id, which is another here.
+    if (unlock() != 0 || (sort == RWLOCK && glibcs)) make();
+    OK(lock());
+    OK(unlock());
+    in_child = 1;
+}
+
+static void *hammers(void *unused) {
+    while (!stop) {
+        OK(lock());
+        int yields = ++passes % 16 == 0;
+        OK(unlock());
+        if (yields) sched_yield();
+    }
+    return unused;
+}
+
+static void *passes_on(void *unused) {
+    for (int i = 0; i < 20; i++) {
+        OK(lock());
+        passes++;
+        OK(unlock());
+    }
+    return unused;
+}
+
+static void handlers(void) {
+    STAGE("handlers of pthread_atfork");
+    pthread_t threads[2];
+    make();
+    using_handlers = 1;
+    stop = 0;
+    for (int i = 0; i < 2; i++) threads[i] = spawn(hammers, NULL);
+    for (int i = 0; i < 6; i++) IN_CHILD(40) {
+            CHECK(in_child, "the handler did not run");
+            long before = passes;
+            crowd(2, passes_on);
+            CHECK(passes == before + 40, "%ld of 40 passes", passes - before);
         }
+    stop = 1;
+    for (int i = 0; i < 2; i++) join(threads[i]);
+    using_handlers = 0;
+    unmake();
+}
+
+static void unlocked_ones(void) {
+    STAGE("unlocked ones work on in the child");
+    make();
+    IN_AND_OUT(pthread_mutex_lock(&m), &m);
+    IN_CHILD(20) {
+        OK(pthread_mutex_lock(&m));
+        if (kind->type == PTHREAD_MUTEX_ERRORCHECK) CALL(pthread_mutex_lock(&m), EDEADLK);
+        if (kind->type == PTHREAD_MUTEX_RECURSIVE) OK(pthread_mutex_lock(&m));
+        long result = (long)join(spawn(elsewhere, NULL));
+        CHECK(result == EBUSY, "trylock elsewhere: %ld", result);
+        OK(pthread_mutex_unlock(&m));
+        if (kind->type == PTHREAD_MUTEX_RECURSIVE) OK(pthread_mutex_unlock(&m));
+        OK(pthread_mutex_destroy(&m));
     }
+}
+
+int main(int argc, char **argv) {
+    static const char *const sorts[] = {"mutex", "spinlock", "rwlock"};
+    limit_seconds(90);
+    CHECK(argc == 2, "usage: fork_locks mutex|spinlock|rwlock");
+    while (strcmp(argv[1], sorts[sort]) != 0) sort++;
+    glibcs = private_ones_are_glibcs();
+    MUST(pthread_atfork(prepare, parent, child));
+    held.levels = 1;
+    for (int k = 0; sort == MUTEX && k < MUTEX_KINDS; k++) {
+        kind = &mutex_kinds[k];
+        int recursive = kind->type == PTHREAD_MUTEX_RECURSIVE;
+        owned = recursive || kind->type == PTHREAD_MUTEX_ERRORCHECK;
+        held.levels = recursive ? 3 : 1;
+        if (kind->make == MAKE_STATIC) every_way(kind->name);
+        unlocked_ones();
+    }
+    held.levels = 1;
+    for (int k = 0; sort == RWLOCK && k < RWLOCK_KINDS; k++) {
+        rwlock_kind = &rwlock_kinds[k];
+        if (rwlock_kind->shared || rwlock_kind->make == RW_NULL) continue;
+        for (held.reads = 0; held.reads < 2; held.reads++) every_way(rwlock_kind->name);
+    }
+    held.reads = 0;
+    static const char *const names[] = {"young", "contended in the child while held", "with a past"};
+    for (int way = 0; sort == SPINLOCK && way < 3; way++) {
+        held.contended = way == 1;
+        held.with_a_past = way == 2;
+        crew = 3;
+        every_way(names[way]);
+    }
+    kind = &mutex_kinds[0];
+    rwlock_kind = &rwlock_kinds[0];
+    owned = 0;
+    CASE("");
+    handlers();
     return 0;
 }

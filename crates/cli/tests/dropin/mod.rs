@@ -46,7 +46,7 @@ programs! {
     cancellation_beside_a_signal: "cancel_race.c", All;
     cpp_locks_and_exceptions: "cxx_wait.cpp", All;
     cpp_forced_unwinding: "cxx_cancel.cpp", All;
-    fork_with_locks_held: "fork_locks.c", All;
+    fork_with_locks_held: "fork_locks.c", All, argument("mutex");
     fork_a_thousand_times: "fork_storm.c", All;
     fork_from_many_threads_at_once: "fork_crowd.c", All;
     spawn_and_exec: "exec.c", All;
@@ -66,7 +66,7 @@ programs! {
     results_of_every_call_on_spinlocks: "qspin_results.c", Spin;
     spinlocks_shared_with_a_stranger: "qspin_shared.c", Spin;
     spinlocks_destroyed_by_another_thread: "destroy.c", Spin, argument("spinlock");
-    fork_with_spinlocks_held: "qspin_fork.c", Spin;
+    fork_with_spinlocks_held: "fork_locks.c", Spin, argument("spinlock");
     five_nested_waits_for_spinlocks: "qspin_nested.c", Spin;
     threads_that_come_and_go_around_a_spinlock: "qspin_threads.c", Spin;
     real_time_threads_at_a_spinlock: "qspin_realtime.c", Crowd;
@@ -76,7 +76,7 @@ programs! {
     exclusion_of_readers_and_writers: "rwlock_exclusion.c", ReadersWriter;
     readers_writer_locks_shared_between_processes: "rwlock_shared.c", ReadersWriter;
     readers_writer_locks_destroyed_by_another_thread: "destroy.c", ReadersWriter, argument("rwlock");
-    fork_with_readers_writer_locks_held: "rwlock_fork.c", ReadersWriter;
+    fork_with_readers_writer_locks_held: "fork_locks.c", ReadersWriter, argument("rwlock");
     cpp_shared_mutexes: "cxx_shared.cpp", ReadersWriter;
 }
 
@@ -108,7 +108,8 @@ fn counted() {
         "destroy.c mutex",
         "destroy.c spinlock",
         "destroy.c rwlock",
-        "fork_locks.c",
+        "fork_locks.c mutex",
+        "fork_locks.c rwlock",
         "fork_storm.c",
         "fork_crowd.c",
         "exec.c",
@@ -120,7 +121,6 @@ fn counted() {
         "rwlock_order.c",
         "rwlock_exclusion.c",
         "rwlock_shared.c",
-        "rwlock_fork.c",
         "cxx_shared.cpp",
     ];
     for words in sources.into_iter().filter(|source| compilable(source)) {
@@ -139,7 +139,7 @@ fn without_restartable_sequences() {
         "condvar_wake.c",
         "destroy.c mutex",
         "destroy.c spinlock",
-        "fork_locks.c",
+        "fork_locks.c mutex",
         "qspin_crowd.c",
         "rwlock_exclusion.c",
     ];
