@@ -40,16 +40,31 @@ static void await_death(pid_t child) {
         CHECK(errno == EINTR, "waitid: %s", strerror(errno));
 }
 
-static void reap(pid_t child, int signal_number) {
-    int status;
-    while (waitpid(child, &status, 0) == -1) CHECK(errno == EINTR, "waitpid: %s", strerror(errno));
-    if (signal_number)
-        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == signal_number, "child ended with status %x", status);
-    else
-        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child ended with status %x", status);
+static int array;
+
+// A child that has done `body`, and waits for a word or for its end.
+static pid_t holder(void (*body)(void)) {
+    open_pipes();
+    pid_t child = fork_limited(60);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        body();
+        say(to_parent[1]);
+        hear(to_child[0]);
+        exit(0);
+    }
+    close(to_parent[1]);
+    CHECK(hear(to_parent[0]) == 1, "the child ended too early");
+    return child;
 }
 
-static int array;
+// It ends by this signal, or, for 0, by itself.
+static void ended(pid_t child, int signal_number) {
+    if (signal_number) SYS(kill(child, signal_number));
+    else say(to_child[1]);
+    await_child_killed(child, signal_number);
+    close_pipes();
+}
 
 // At the program's own handlers nothing is undone yet.
 static void still_held(void) {
@@ -92,18 +107,7 @@ static void *end_from_thread(void *which) {
     const struct end *end = which;
     if (strncmp(end->name, "first thread gone", 17) == 0) {
         // Until it is a zombie: the process is its other threads now.
-        char path[64], text[256];
-        snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)getpid());
-        for (;;) {
-            int fd = open(path, O_RDONLY | O_CLOEXEC);
-            ssize_t length = fd == -1 ? -1 : read(fd, text, sizeof text - 1);
-            close(fd);
-            if (length <= 0) break;
-            text[length] = 0;
-            char *state = strrchr(text, ')');
-            if (state != NULL && state[2] == 'Z') break;
-            usleep(200);
-        }
+        for (char state = 'S'; state != 0 && state != 'Z'; usleep(200)) state = task_state(getpid(), getpid());
         still_held();
         // More of the same, from a process without its first thread.
         OK(change(array, 1, 1, SEM_UNDO));
@@ -179,69 +183,64 @@ static void *watcher(void *announced) {
     return NULL;
 }
 
-static void every_end(void) {
-    for (unsigned i = 0; i < 2 * sizeof ends / sizeof *ends; i++) {
-        const struct end *end = &ends[i / 2];
-        int with_sleeper = i % 2;
-        STAGE(with_sleeper ? "an end with a sleeper" : "an end");
-        CASE(end->name);
-        array = new_array(3);
-        set(array, 0, 3);
-        set(array, 1, 10);
-        open_pipes();
-        pid_t child = fork_limited(60);
-        if (child == 0) in_child(end);
-        close(to_parent[1]);
-        CHECK(hear(to_parent[0]) == 1, "the child ended too early");
-        GIVES(value(array, 0), 2);
-        GIVES(value(array, 1), 14);
-        static volatile pid_t announced;
-        announced = 0;
-        pthread_t sleeper = 0;
-        if (with_sleeper) {
-            sleeper = spawn(watcher, (void *)&announced);
-            await_asleep(&announced);
-            await_sleepers(array, 0, 1, 0);
-        }
-        say(to_child[1]);
-        if (end->signal_number && end->signal_number != SIGABRT) SYS(kill(child, end->signal_number));
-        if (with_sleeper) {
-            // It sleeps until the child's operation is undone; nobody else touches the array.
-            join(sleeper);
-            CHECK(watched_result == 0, "a sleeper got %s", strerror(watched_error));
-            GIVES(value(array, 0), 0);
-        } else {
-            await_death(child);
-            GIVES(value(array, 0), 3);
-        }
-        await_death(child);
-        GIVES(value(array, 1), 10);
-        GIVES(value(array, 2), 0);
-        GIVES(semctl(array, 2, GETNCNT), 0);
-        GIVES(semctl(array, 1, GETPID), (int)child);
-        reap(child, end->signal_number);
-        GIVES(value(array, 1), 10);
-        remove_array(array);
-        close_pipes();
+static void one_end(const struct end *end, int with_sleeper) {
+    array = new_array(3);
+    set(array, 0, 3);
+    set(array, 1, 10);
+    open_pipes();
+    pid_t child = fork_limited(60);
+    if (child == 0) in_child(end);
+    close(to_parent[1]);
+    CHECK(hear(to_parent[0]) == 1, "the child ended too early");
+    GIVES(value(array, 0), 2);
+    GIVES(value(array, 1), 14);
+    static volatile pid_t announced;
+    announced = 0;
+    pthread_t sleeper = 0;
+    if (with_sleeper) {
+        sleeper = spawn(watcher, (void *)&announced);
+        await_asleep(&announced);
+        await_sleepers(array, 0, 1, 0);
     }
+    say(to_child[1]);
+    if (end->signal_number && end->signal_number != SIGABRT) SYS(kill(child, end->signal_number));
+    if (with_sleeper) {
+        // It sleeps until the child's operation is undone; nobody else touches the array.
+        join(sleeper);
+        CHECK(watched_result == 0, "a sleeper got %s", strerror(watched_error));
+        GIVES(value(array, 0), 0);
+    } else {
+        await_death(child);
+        GIVES(value(array, 0), 3);
+    }
+    await_death(child);
+    GIVES(value(array, 1), 10);
+    GIVES(value(array, 2), 0);
+    GIVES(semctl(array, 2, GETNCNT), 0);
+    GIVES(semctl(array, 1, GETPID), (int)child);
+    await_child_killed(child, end->signal_number);
+    GIVES(value(array, 1), 10);
+    remove_array(array);
+    close_pipes();
+}
+
+// Each in a process of its own, and all at once: most of the time they wait.
+static void every_end(void) {
+    enum { ENDS = 2 * sizeof ends / sizeof *ends };
+    pid_t testers[ENDS];
+    for (unsigned i = 0; i < ENDS; i++) {
+        STAGE(i % 2 ? "an end with a sleeper" : "an end");
+        CASE(ends[i / 2].name);
+        testers[i] = fork_limited(90);
+        if (testers[i] != 0) continue;
+        one_end(&ends[i / 2], i % 2);
+        exit(0);
+    }
+    for (unsigned i = 0; i < ENDS; i++) await_child(testers[i]);
     CASE("");
 }
 
-// Runs `body` in a child that holds things and is then killed.
-static void in_killed_child(void (*body)(void)) {
-    open_pipes();
-    pid_t child = fork_limited(60);
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        body();
-        say(to_parent[1]);
-        for (;;) pause();
-    }
-    close(to_parent[1]);
-    CHECK(hear(to_parent[0]) == 1, "the child ended too early");
-    kill_child(child, SIGKILL);
-    close_pipes();
-}
+static void in_killed_child(void (*body)(void)) { ended(holder(body), SIGKILL); }
 
 static void add_up(void) {
     for (int i = 0; i < 5; i++) OK(change(array, 0, 2, SEM_UNDO));
@@ -250,6 +249,7 @@ static void add_up(void) {
     OK(change(array, 0, 100, 0));
 }
 
+static void down_one(void) { OK(change(array, 0, -1, SEM_UNDO)); }
 static void up_five(void) { OK(change(array, 0, 5, SEM_UNDO)); }
 static void down_all(void) { OK(change(array, 0, -MOST_VALUE, SEM_UNDO)); }
 static void up_down(void) {
@@ -288,30 +288,14 @@ static void amounts(void) {
 
     // What cannot be undone in full is undone as far as it goes.
     set(array, 0, 0);
-    open_pipes();
-    pid_t child = fork_limited(60);
-    if (child == 0) {
-        up_five();
-        say(to_parent[1]);
-        for (;;) pause();
-    }
-    CHECK(hear(to_parent[0]) == 1, "the child ended too early");
+    pid_t child = holder(up_five);
     OK(change(array, 0, -3, 0));
-    kill_child(child, SIGKILL);
-    close_pipes();
+    ended(child, SIGKILL);
     GIVES(value(array, 0), 0);
     set(array, 0, MOST_VALUE);
-    open_pipes();
-    child = fork_limited(60);
-    if (child == 0) {
-        down_all();
-        say(to_parent[1]);
-        for (;;) pause();
-    }
-    CHECK(hear(to_parent[0]) == 1, "the child ended too early");
+    child = holder(down_all);
     OK(change(array, 0, 7, 0));
-    kill_child(child, SIGKILL);
-    close_pipes();
+    ended(child, SIGKILL);
     GIVES(value(array, 0), MOST_VALUE);
 
     STAGE("SETVAL and SETALL forget");
@@ -339,24 +323,14 @@ static void removed(void) {
     key_t key = own_key(9);
     array = semget(key, 1, 0600 | IPC_CREAT | IPC_EXCL);
     SYS(array);
-    open_pipes();
-    pid_t child = fork_limited(60);
-    if (child == 0) {
-        OK(change(array, 0, 5, SEM_UNDO));
-        say(to_parent[1]);
-        CHECK(hear(to_child[0]) == 1, "the parent is gone");
-        exit(0);
-    }
-    CHECK(hear(to_parent[0]) == 1, "the child ended too early");
+    pid_t child = holder(up_five);
     remove_array(array);
     int ids[20];
     for (int i = 0; i < 20; i++) ids[i] = i == 0 ? semget(key, 1, 0600 | IPC_CREAT | IPC_EXCL) : new_array(1);
     for (int i = 0; i < 20; i++) set(ids[i], 0, 9);
-    say(to_child[1]);
-    await_child(child);
+    ended(child, 0);
     for (int i = 0; i < 20; i++) GIVES(value(ids[i], 0), 9);
     for (int i = 0; i < 20; i++) remove_array(ids[i]);
-    close_pipes();
 }
 
 // fork: the child has nothing to undo of its parent's, and the other way round.
@@ -520,24 +494,16 @@ static void stopped(void) {
     STAGE("stopped");
     array = new_array(1);
     set(array, 0, 1);
-    open_pipes();
-    pid_t child = fork_limited(60);
-    if (child == 0) {
-        OK(change(array, 0, -1, SEM_UNDO));
-        say(to_parent[1]);
-        for (;;) pause();
-    }
-    CHECK(hear(to_parent[0]) == 1, "the child ended too early");
+    pid_t child = holder(down_one);
     int status;
     SYS(kill(child, SIGSTOP));
     CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status), "not stopped");
     struct timespec t = ms(60);
     struct sembuf down = op(0, -1, 0);
     REFUSED(semtimedop(array, &down, 1, &t), EAGAIN);
-    kill_child(child, SIGKILL);
+    ended(child, SIGKILL);
     OK(semop(array, &down, 1));
     remove_array(array);
-    close_pipes();
 }
 
 // A sleeper that is killed has asked for nothing, and one that was served has had it.
@@ -582,35 +548,26 @@ static void killed_sleepers(void) {
 }
 
 // One process holds something in each of many arrays.
+enum { ARRAYS = 200 };
+static int many_ids[ARRAYS];
+
+static void hold_each(void) {
+    for (int i = 0; i < ARRAYS; i++) OK(change(many_ids[i], 2, -1 - i % 5, SEM_UNDO));
+}
+
 static void many(void) {
     STAGE("many arrays");
-    enum { ARRAYS = 200 };
-    int ids[ARRAYS];
     for (int i = 0; i < ARRAYS; i++) {
-        ids[i] = new_array(3);
-        set(ids[i], 2, 7);
+        many_ids[i] = new_array(3);
+        set(many_ids[i], 2, 7);
     }
     for (int way = 0; way < 2; way++) {
-        open_pipes();
-        pid_t child = fork_limited(60);
-        if (child == 0) {
-            for (int i = 0; i < ARRAYS; i++) OK(change(ids[i], 2, -1 - i % 5, SEM_UNDO));
-            say(to_parent[1]);
-            hear(to_child[0]);
-            exit(0);
-        }
-        CHECK(hear(to_parent[0]) == 1, "the child ended too early");
-        for (int i = 0; i < ARRAYS; i++) GIVES(value(ids[i], 2), 6 - i % 5);
-        if (way) {
-            kill_child(child, SIGKILL);
-        } else {
-            say(to_child[1]);
-            await_child(child);
-        }
-        for (int i = 0; i < ARRAYS; i++) GIVES(value(ids[i], 2), 7);
-        close_pipes();
+        pid_t child = holder(hold_each);
+        for (int i = 0; i < ARRAYS; i++) GIVES(value(many_ids[i], 2), 6 - i % 5);
+        ended(child, way ? SIGKILL : 0);
+        for (int i = 0; i < ARRAYS; i++) GIVES(value(many_ids[i], 2), 7);
     }
-    for (int i = 0; i < ARRAYS; i++) remove_array(ids[i]);
+    for (int i = 0; i < ARRAYS; i++) remove_array(many_ids[i]);
 }
 
 int main(int argc, char **argv) {

@@ -5,7 +5,7 @@
 #include "check.h"
 
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t c = PTHREAD_COND_INITIALIZER, monotonic;
+static pthread_cond_t c = PTHREAD_COND_INITIALIZER, second = PTHREAD_COND_INITIALIZER, monotonic;
 static pthread_rwlock_t l = PTHREAD_RWLOCK_INITIALIZER;
 static const char *which;
 
@@ -24,22 +24,32 @@ static double kernels_time(void) {
         CHECK(took > 0.29, "%s: timed out after %.3f s, asked for 0.3", #call, took);                        \
     } while (0)
 
-static struct timespec soon;
 static const struct timespec *in(clockid_t clock) {
+    static __thread struct timespec soon;
     soon = after_ms(clock, 300);
     return &soon;
 }
 
-static void *waits(void *unused) {
-    STAGE("a mutex that is held");
-    LASTS(pthread_mutex_timedlock(&m, in(CLOCK_REALTIME)));
-    LASTS(pthread_mutex_clocklock(&m, CLOCK_MONOTONIC, in(CLOCK_MONOTONIC)));
-    STAGE("a readers-writer lock that is held");
-    LASTS(pthread_rwlock_timedrdlock(&l, in(CLOCK_REALTIME)));
-    LASTS(pthread_rwlock_clockwrlock(&l, CLOCK_MONOTONIC, in(CLOCK_MONOTONIC)));
-    STAGE("a mutex, until a time that has passed");
+// All of them at once, each with a mutex of its own; `m` and `l` are held.
+enum { KNOWN_WAITS = 1, WAITS = 7 };
+
+static void *waits(void *number) {
     struct timespec past = in_the_past();
-    CALL(pthread_mutex_timedlock(&m, &past), ETIMEDOUT);
+    pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
+    OK(pthread_mutex_lock(&own));
+    switch ((long)number) {
+    case 0:
+        LASTS(pthread_cond_timedwait(&c, &own, in(CLOCK_REALTIME)));
+        CALL(pthread_cond_timedwait(&c, &own, &past), ETIMEDOUT);
+        break;
+    case 1: LASTS(pthread_cond_timedwait(&monotonic, &own, in(CLOCK_MONOTONIC))); break;
+    case 2: LASTS(pthread_cond_clockwait(&second, &own, CLOCK_MONOTONIC, in(CLOCK_MONOTONIC))); break;
+    case 3: LASTS(pthread_mutex_timedlock(&m, in(CLOCK_REALTIME))); break;
+    case 4: LASTS(pthread_mutex_clocklock(&m, CLOCK_MONOTONIC, in(CLOCK_MONOTONIC))); break;
+    case 5: LASTS(pthread_rwlock_timedrdlock(&l, in(CLOCK_REALTIME))); break;
+    default: LASTS(pthread_rwlock_clockwrlock(&l, CLOCK_MONOTONIC, in(CLOCK_MONOTONIC)));
+    }
+    OK(pthread_mutex_unlock(&own));
     return NULL;
 }
 
@@ -64,22 +74,20 @@ int main(int argc, char **argv) {
     struct timespec kernels, shown = now(CLOCK_REALTIME);
     MUST((int)syscall(SYS_clock_gettime, CLOCK_REALTIME, &kernels));
     CHECK(labs(shown.tv_sec - kernels.tv_sec) > 86400, "libfaketime has no effect");
-    STAGE("a condition variable");
+    pthread_condattr_t attribute;
+    OK(pthread_condattr_init(&attribute));
+    OK(pthread_condattr_setclock(&attribute, CLOCK_MONOTONIC));
+    OK(pthread_cond_init(&monotonic, &attribute));
     OK(pthread_mutex_lock(&m));
-    LASTS(pthread_cond_timedwait(&c, &m, in(CLOCK_REALTIME)));
-    struct timespec past = in_the_past();
-    CALL(pthread_cond_timedwait(&c, &m, &past), ETIMEDOUT);
+    OK(pthread_rwlock_wrlock(&l));
+    STAGE("waits");
+    crowd(strcmp(which, "all") == 0 ? WAITS : KNOWN_WAITS, waits);
     if (strcmp(which, "all") == 0) {
-        pthread_condattr_t attribute;
-        OK(pthread_condattr_init(&attribute));
-        OK(pthread_condattr_setclock(&attribute, CLOCK_MONOTONIC));
-        OK(pthread_cond_init(&monotonic, &attribute));
-        LASTS(pthread_cond_timedwait(&monotonic, &m, in(CLOCK_MONOTONIC)));
-        LASTS(pthread_cond_clockwait(&c, &m, CLOCK_MONOTONIC, in(CLOCK_MONOTONIC)));
-        OK(pthread_rwlock_wrlock(&l));
-        join(spawn(waits, NULL));
-        OK(pthread_rwlock_unlock(&l));
+        STAGE("a mutex, until a time that has passed");
+        struct timespec past = in_the_past();
+        CALL(pthread_mutex_timedlock(&m, &past), ETIMEDOUT);
     }
+    OK(pthread_rwlock_unlock(&l));
     OK(pthread_mutex_unlock(&m));
     return 0;
 }

@@ -53,7 +53,7 @@ programs! {
     ends_of_threads_and_of_the_process: "thread_exit.cpp", All;
     signals_and_real_time: "signals.c", All;
     real_time_threads_by_priority: "priorities.c", All;
-    real_time_writers_by_priority: "priorities.c", ReadersWriter;
+    real_time_writers_by_priority: "priorities.c", ReadersWriter, argument("writers");
     twenty_thousand_short_threads: "short_threads.c", Default;
     four_thousand_live_threads: "live_threads.c", All;
     no_memory_beyond_the_objects: "memory.c", Default;
