@@ -41,12 +41,12 @@ static void times(pthread_cond_t *c, pthread_mutex_t *m, clockid_t own_clock) {
     }
     held(m);
     STAGE("not before its time");
-    soon = after_ms(own_clock, 4);
+    soon = after_ms(own_clock, 1);
     TIMES_OUT(pthread_cond_timedwait(c, m, &soon));
     CHECK(reached(own_clock, soon), "timedwait gave up before its time");
     held(m);
     for (int i = 0; i < 2; i++) {
-        soon = after_ms(clocks[i], 4);
+        soon = after_ms(clocks[i], 1);
         TIMES_OUT(pthread_cond_clockwait(c, m, clocks[i], &soon));
         CHECK(reached(clocks[i], soon), "clockwait gave up before its time");
         held(m);

@@ -18,7 +18,7 @@ static void *waits(void *timed) {
     pthread_cleanup_push(unlocks, NULL);
     announce(&announced);
     if (timed != NULL) {
-        struct timespec soon = after_ms(CLOCK_REALTIME, 30);
+        struct timespec soon = after_ms(CLOCK_REALTIME, 3);
         CALL(pthread_cond_timedwait(&c, &m, &soon), ETIMEDOUT);
     } else {
         while (!go) OK(pthread_cond_wait(&c, &m));

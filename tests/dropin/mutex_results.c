@@ -127,11 +127,11 @@ static void foreign_mutex(pthread_mutex_t *m, const struct mutex_kind *kind) {
         CALL(pthread_mutex_clocklock(m, clocks[c], &very_negative), ETIMEDOUT);
     }
     STAGE("held by another: not before its time");
-    struct timespec soon = after_ms(CLOCK_REALTIME, 5);
+    struct timespec soon = after_ms(CLOCK_REALTIME, 2);
     CALL(pthread_mutex_timedlock(m, &soon), ETIMEDOUT);
     CHECK(reached(CLOCK_REALTIME, soon), "timedlock gave up before its time");
     for (int c = 0; c < 2; c++) {
-        soon = after_ms(clocks[c], 5);
+        soon = after_ms(clocks[c], 2);
         CALL(pthread_mutex_clocklock(m, clocks[c], &soon), ETIMEDOUT);
         CHECK(reached(clocks[c], soon), "clocklock on clock %d gave up before its time", (int)clocks[c]);
     }

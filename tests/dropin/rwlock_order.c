@@ -107,7 +107,7 @@ static void writers_first(void) {
 
 // Writers that give up leave the way open again.
 static void *gives_up(void *argument) {
-    struct timespec soon = after_ms(CLOCK_MONOTONIC, 20);
+    struct timespec soon = after_ms(CLOCK_MONOTONIC, 3);
     announce((volatile pid_t *)argument);
     CALL(pthread_rwlock_clockwrlock(&l, CLOCK_MONOTONIC, &soon), ETIMEDOUT);
     return NULL;

@@ -68,7 +68,7 @@ static void read_lock(pthread_rwlock_t *l) {
     CALL(pthread_rwlock_trywrlock(l), EBUSY);
     STAGE("read by the caller: not before its time");
     for (int c = 0; c < 2; c++) {
-        struct timespec soon = after_ms(clocks[c], 5);
+        struct timespec soon = after_ms(clocks[c], 2);
         CALL(pthread_rwlock_clockwrlock(l, clocks[c], &soon), ETIMEDOUT);
         CHECK(reached(clocks[c], soon), "clockwrlock gave up before its time");
     }
@@ -122,10 +122,10 @@ static void others_lock(pthread_rwlock_t *l) {
         late(l, writes ? ETIMEDOUT : 0, ETIMEDOUT);
         nonsense(l);
         for (int c = 0; c < 2; c++) {
-            struct timespec soon = after_ms(clocks[c], 3);
+            struct timespec soon = after_ms(clocks[c], 2);
             CALL(pthread_rwlock_clockwrlock(l, clocks[c], &soon), ETIMEDOUT);
             CHECK(reached(clocks[c], soon), "clockwrlock gave up before its time");
-            soon = after_ms(clocks[c], 3);
+            soon = after_ms(clocks[c], 2);
             CALL(pthread_rwlock_clockrdlock(l, clocks[c], &soon), writes ? ETIMEDOUT : 0);
             if (writes) CHECK(reached(clocks[c], soon), "clockrdlock gave up before its time");
             else OK(pthread_rwlock_unlock(l));

@@ -45,6 +45,9 @@ pub(crate) fn compilable(source: &str) -> bool {
 pub(crate) enum Locks {
     /// Each one whose code differs.
     All,
+    /// Two of different sorts: for programs about the library's place in the process, which is the same with
+    /// every lock.
+    Two,
     /// None: the control alone.
     None,
     /// The one that is used if none is named.
@@ -72,6 +75,7 @@ impl Locks {
                     LockName::ALL.into_iter().filter(|lock| !left_out.contains(lock) && !lock.is_variation());
                 ours.map(|lock| locks(lock.name())).collect()
             }
+            Locks::Two => vec![vec![], locks(LockName::AnyNegative.name())],
             Locks::None => vec![],
             Locks::Default => vec![vec![]],
             Locks::Spin => Form::ALL.into_iter().map(|kind| locks(kind.name())).collect(),
@@ -172,6 +176,12 @@ impl Program {
         if !matches!(locks, Locks::Crowd) {
             self.expect_success("plain glibc", &mut self.finished(Command::new(&self.executable)));
         }
+        self.check_ours(locks);
+    }
+
+    /// Runs it with each lock, where it has been run on plain glibc before.
+    #[track_caller]
+    pub(crate) fn check_ours(&self, locks: Locks) {
         for choice in locks.choices() {
             let mut cmd = poundlock();
             cmd.arg("run").args(&choice).arg("--").arg(&self.executable);
