@@ -27,7 +27,8 @@ static void adds(int times) {
         OK(pthread_mutex_lock(&recursive));
         OK(pthread_mutex_lock(&recursive));
         under_recursive++;
-        IN_AND_OUT(pthread_mutex_unlock(&recursive), &recursive);
+        OK(pthread_mutex_unlock(&recursive));
+        OK(pthread_mutex_unlock(&recursive));
         IN_AND_OUT(pthread_rwlock_rdlock(&l), &l);
         OK(pthread_rwlock_wrlock(&l));
         under_l++;

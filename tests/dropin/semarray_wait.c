@@ -35,9 +35,20 @@ static void start(struct sleeper *s, int id, int count, const struct sembuf *ops
     s->handle = spawn(sleeper_main, s);
 }
 
+// ... and sleeps then: so many for the semaphore to grow, and so many for it to be zero.
+static void asleep(struct sleeper *s, int id, int count, const struct sembuf *ops, int num, int growth, int zero) {
+    start(s, id, count, ops);
+    await_sleepers(id, num, growth, zero);
+}
+
 static void start_one(struct sleeper *s, int id, int num, int by, int flags) {
     struct sembuf one = op(num, by, flags);
     start(s, id, 1, &one);
+}
+
+static void asleep_one(struct sleeper *s, int id, int num, int by, int growth, int zero) {
+    start_one(s, id, num, by, 0);
+    await_sleepers(id, num, growth, zero);
 }
 
 // It ends, with success or this error.
@@ -58,8 +69,7 @@ static void growth(void) {
     STAGE("wait for growth");
     int id = new_array(2);
     struct sleeper a, b;
-    start_one(&a, id, 0, -3, 0);
-    await_sleepers(id, 0, 1, 0);
+    asleep_one(&a, id, 0, -3, 1, 0);
     OK(change(id, 0, 2, 0));
     OK(change(id, 1, 5, 0));
     await_sleepers(id, 0, 1, 0);
@@ -72,10 +82,8 @@ static void growth(void) {
     ends(&a, 0);
 
     // One that needs less is not held up by one that needs more.
-    start_one(&a, id, 0, -3, 0);
-    await_sleepers(id, 0, 1, 0);
-    start_one(&b, id, 0, -1, 0);
-    await_sleepers(id, 0, 2, 0);
+    asleep_one(&a, id, 0, -3, 1, 0);
+    asleep_one(&b, id, 0, -1, 2, 0);
     OK(change(id, 0, 1, 0));
     ends(&b, 0);
     sleeps(&a);
@@ -108,8 +116,7 @@ static void zero(void) {
     int id = new_array(2);
     struct sleeper a, b, c;
     OK(change(id, 0, 2, 0));
-    start_one(&a, id, 0, 0, 0);
-    await_sleepers(id, 0, 0, 1);
+    asleep_one(&a, id, 0, 0, 0, 1);
     OK(change(id, 0, -1, 0));
     await_sleepers(id, 0, 0, 1);
     sleeps(&a);
@@ -120,11 +127,9 @@ static void zero(void) {
     // All that wait for zero see it before anybody who would raise the value again.
     OK(change(id, 0, 1, 0));
     start_one(&a, id, 0, 0, 0);
-    start_one(&b, id, 0, 0, 0);
-    await_sleepers(id, 0, 0, 2);
+    asleep_one(&b, id, 0, 0, 0, 2);
     struct sembuf zero_then_up[] = {op(0, 0, 0), op(0, 1, 0)};
-    start(&c, id, 2, zero_then_up);
-    await_sleepers(id, 0, 0, 3);
+    asleep(&c, id, 2, zero_then_up, 0, 0, 3);
     OK(change(id, 0, -1, 0));
     ends(&a, 0);
     ends(&b, 0);
@@ -132,8 +137,7 @@ static void zero(void) {
     GIVES(value(id, 0), 1);
     // Two that wait for zero and raise it exclude each other: a lock.
     start(&a, id, 2, zero_then_up);
-    start(&b, id, 2, zero_then_up);
-    await_sleepers(id, 0, 0, 2);
+    asleep(&b, id, 2, zero_then_up, 0, 0, 2);
     OK(change(id, 0, -1, 0));
     await_sleepers(id, 0, 0, 1);
     GIVES(value(id, 0), 1);
@@ -141,16 +145,13 @@ static void zero(void) {
     ends(&a, 0);
     ends(&b, 0);
     set(id, 0, 3);
-    start_one(&a, id, 0, 0, 0);
-    await_sleepers(id, 0, 0, 1);
+    asleep_one(&a, id, 0, 0, 0, 1);
     set(id, 0, 0);
     ends(&a, 0);
     // A sleeper that brings the value to zero wakes those who wait for that.
-    start_one(&a, id, 1, -2, 0);
-    await_sleepers(id, 1, 1, 0);
+    asleep_one(&a, id, 1, -2, 1, 0);
     OK(change(id, 1, 1, 0));
-    start_one(&b, id, 1, 0, 0);
-    await_sleepers(id, 1, 1, 1);
+    asleep_one(&b, id, 1, 0, 1, 1);
     OK(change(id, 1, 1, 0));
     ends(&a, 0);
     ends(&b, 0);
@@ -162,8 +163,7 @@ static void together(void) {
     int id = new_array(4);
     struct sleeper a, b;
     struct sembuf both[] = {op(0, -1, 0), op(1, -1, 0)};
-    start(&a, id, 2, both);
-    await_sleepers(id, 0, 1, 0);
+    asleep(&a, id, 2, both, 0, 1, 0);
     GIVES(semctl(id, 1, GETNCNT), 0);
     OK(change(id, 1, 1, 0));
     await_sleepers(id, 0, 1, 0);
@@ -194,8 +194,7 @@ static void together(void) {
     OK(semop(id, turn_back, 3));
     GIVES(value(id, 2), 0);
     struct sembuf twice[] = {op(3, -2, 0), op(3, -2, 0)};
-    start(&a, id, 2, twice);
-    await_sleepers(id, 3, 1, 0);
+    asleep(&a, id, 2, twice, 3, 1, 0);
     OK(change(id, 3, 3, 0));
     await_sleepers(id, 3, 1, 0);
     GIVES(value(id, 3), 3);
@@ -206,13 +205,10 @@ static void together(void) {
     STAGE("a chain of sleepers");
     // Each lets the next one go on, by what it adds.
     struct sembuf first[] = {op(0, -1, 0), op(1, 1, 0)}, next[] = {op(1, -1, 0), op(2, 1, 0)};
-    start(&a, id, 2, next);
-    await_sleepers(id, 1, 1, 0);
-    start(&b, id, 2, first);
-    await_sleepers(id, 0, 1, 0);
+    asleep(&a, id, 2, next, 1, 1, 0);
+    asleep(&b, id, 2, first, 0, 1, 0);
     struct sleeper c;
-    start_one(&c, id, 2, -1, 0);
-    await_sleepers(id, 2, 1, 0);
+    asleep_one(&c, id, 2, -1, 1, 0);
     OK(change(id, 0, 1, 0));
     ends(&b, 0);
     ends(&a, 0);
@@ -222,16 +218,14 @@ static void together(void) {
     STAGE("a sleeper whose turn it is, refused");
     // Once it has what it waits for, its next operation is not to wait, or goes too far.
     struct sembuf then_not[] = {op(0, -1, 0), op(1, -1, IPC_NOWAIT)};
-    start(&a, id, 2, then_not);
-    await_sleepers(id, 0, 1, 0);
+    asleep(&a, id, 2, then_not, 0, 1, 0);
     OK(change(id, 0, 1, 0));
     ends(&a, EAGAIN);
     GIVES(value(id, 0), 1);
     set(id, 0, 0);
     set(id, 1, MOST_VALUE);
     struct sembuf then_far[] = {op(0, -1, 0), op(1, 1, 0)};
-    start(&a, id, 2, then_far);
-    await_sleepers(id, 0, 1, 0);
+    asleep(&a, id, 2, then_far, 0, 1, 0);
     OK(change(id, 0, 1, 0));
     ends(&a, ERANGE);
     GIVES(value(id, 0), 1);
@@ -248,8 +242,7 @@ static void order(void) {
     for (int several = 0; several < 2; several++) {
         struct sembuf ops[] = {op(0, -1, 0), op(1, 1, 0)};
         for (int i = 0; i < QUEUE; i++) {
-            start(&s[i], id, 1 + several, ops);
-            await_sleepers(id, 0, i + 1, 0);
+            asleep(&s[i], id, 1 + several, ops, 0, i + 1, 0);
         }
         for (int i = 0; i < QUEUE; i++) {
             OK(change(id, 0, 1, 0));
@@ -261,8 +254,7 @@ static void order(void) {
     // Of different kinds, too: one, two, one, ... operations.
     for (int i = 0; i < QUEUE; i++) {
         struct sembuf ops[] = {op(0, -1, 0), op(1, 1, 0)};
-        start(&s[i], id, 1 + i % 2, ops);
-        await_sleepers(id, 0, i + 1, 0);
+        asleep(&s[i], id, 1 + i % 2, ops, 0, i + 1, 0);
     }
     for (int i = 0; i < QUEUE; i++) {
         OK(change(id, 0, 1, 0));
@@ -272,8 +264,7 @@ static void order(void) {
     // A number for some of them goes to the first ones that it suffices for.
     const int wants[] = {3, 2, 4, 1};
     for (int i = 0; i < 4; i++) {
-        start_one(&s[i], id, 0, -wants[i], 0);
-        await_sleepers(id, 0, i + 1, 0);
+        asleep_one(&s[i], id, 0, -wants[i], i + 1, 0);
     }
     OK(change(id, 0, 6, 0));
     ends(&s[0], 0);
@@ -381,8 +372,7 @@ static void signals(void) {
     signal(SIGUSR2, SIG_IGN);
     struct sleeper s;
     set(id, 0, 0);
-    start_one(&s, id, 0, -1, 0);
-    await_sleepers(id, 0, 1, 0);
+    asleep_one(&s, id, 0, -1, 1, 0);
     await_task_asleep(getpid(), s.thread);
     MUST(pthread_kill(s.handle, SIGUSR2));
     SYS(kill(getpid(), SIGCONT));
