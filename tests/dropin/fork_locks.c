@@ -3,7 +3,9 @@
 // locks again, hands over between threads of its own; grandchildren do the same; the parent goes on untouched.
 // And handlers of pthread_atfork that take one, and locks that a child makes anew.
 //
-//     fork_locks mutex|spinlock|rwlock
+//     fork_locks mutex|spinlock|rwlock [FORKS]
+//
+// FORKS is how often the handlers run, in the storm of forks at the end.
 #include "rwlock.h"
 
 enum { MOST = 4 };
@@ -289,60 +291,96 @@ static void every_way(const char *name) {
     made_anew();
 }
 
-// --- handlers
+// --- handlers of pthread_atfork: prepare takes the locks, parent and child give them back
 
-static volatile int stop, in_child, using_handlers;
-static long passes;
+static pthread_mutex_t inner = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+static volatile int stop, using_handlers;
+static int prepared, in_parent, in_child;
 
 static void prepare(void) {
-    if (using_handlers) OK(lock());
+    if (!using_handlers) return;
+    OK(lock());
+    OK(pthread_mutex_lock(&inner));
+    CHECK(first == second, "prepare holds the lock, and so does another thread");
+    prepared++;
 }
 static void parent(void) {
-    if (using_handlers) OK(unlock());
+    if (!using_handlers) return;
+    in_parent++;
+    OK(pthread_mutex_unlock(&inner));
+    OK(unlock());
 }
 static void child(void) {
     if (!using_handlers) return;
-    // glibc's mutexes and readers-writer locks know who has taken them by its id, which is another here.
-    if (unlock() != 0 || (sort == RWLOCK && glibcs)) make();
+    in_child++;
+    OK(pthread_mutex_unlock(&inner));
+    // glibc's readers-writer locks know who has taken them by its id, which is another here.
+    if (sort == RWLOCK && glibcs) make();
+    else OK(unlock());
     OK(lock());
     OK(unlock());
-    in_child = 1;
 }
 
-static void *hammers(void *unused) {
-    while (!stop) {
-        OK(lock());
-        int yields = ++passes % 16 == 0;
-        OK(unlock());
-        if (yields) sched_yield();
-    }
-    return unused;
+static void pass(void) {
+    OK(lock());
+    OK(pthread_mutex_lock(&inner));
+    ALONE(first, second, (void)0);
+    OK(pthread_mutex_unlock(&inner));
+    OK(unlock());
 }
 
-static void *passes_on(void *unused) {
-    for (int i = 0; i < 20; i++) {
-        OK(lock());
-        passes++;
-        OK(unlock());
-    }
-    return unused;
-}
-
-static void handlers(void) {
-    STAGE("handlers of pthread_atfork");
-    pthread_t threads[2];
-    make();
-    using_handlers = 1;
-    stop = 0;
-    for (int i = 0; i < 2; i++) threads[i] = spawn(hammers, NULL);
-    for (int i = 0; i < 6; i++) IN_CHILD(40) {
-            CHECK(in_child, "the handler did not run");
-            long before = passes;
-            crowd(2, passes_on);
-            CHECK(passes == before + 40, "%ld of 40 passes", passes - before);
+static void *hammers(void *number) {
+    for (unsigned i = (unsigned)(long)number * 7; !stop; i++) {
+        if (sort == MUTEX && i % 16 == 3) {
+            struct timespec soon = after_us(CLOCK_MONOTONIC, i % 64);
+            OK(pthread_mutex_lock(&m));
+            int result = pthread_cond_clockwait(&c, &m, CLOCK_MONOTONIC, &soon);
+            CHECK(result == 0 || result == ETIMEDOUT, "clockwait: %d", result);
+            OK(pthread_mutex_unlock(&m));
         }
+        pass();
+        if (i % 2) OK(pthread_cond_signal(&c));
+        if (sort != MUTEX && i % 16 == 0) sched_yield();
+    }
+    return NULL;
+}
+
+static void *passes(void *unused) {
+    for (int i = 0; i < 20; i++) pass();
+    return unused;
+}
+
+static void handlers(int forks) {
+    pthread_t threads[3];
+    make();
+    OK(pthread_cond_init(&c, NULL));
+    first = second = 0;
+    using_handlers = 1;
+    for (long i = 0; i < 3; i++) threads[i] = spawn(hammers, (void *)i);
+    for (int i = 0; i < forks; i++) {
+        STAGE("fork with handlers");
+        IN_CHILD(40) {
+            STAGE("in the child");
+            CHECK(in_child == 1 && prepared == i + 1 && in_parent == i, "handlers: %d %d %d", prepared, in_parent,
+                  in_child);
+            CHECK(first == second, "the child sees a broken invariant");
+            long before = first;
+            OK(trylock());
+            OK(unlock());
+            passes(NULL);
+            if (i % 10 == 0) crowd(2, passes);
+            CHECK(first == before + (i % 10 == 0 ? 60 : 20), "the child's additions");
+            if (i % 50 == 0) IN_CHILD(40) {
+                    CHECK(in_child == 2, "the grandchild's handlers");
+                    passes(NULL);
+                }
+        }
+    }
     stop = 1;
-    for (int i = 0; i < 2; i++) join(threads[i]);
+    for (int i = 0; i < 3; i++) join(threads[i]);
+    CHECK(first == second && first > 0, "%ld and %ld", first, second);
+    CHECK(prepared == forks && in_parent == forks && in_child == 0, "handlers: %d %d %d", prepared, in_parent,
+          in_child);
     using_handlers = 0;
     unmake();
 }
@@ -366,7 +404,7 @@ static void unlocked_ones(void) {
 int main(int argc, char **argv) {
     static const char *const sorts[] = {"mutex", "spinlock", "rwlock"};
     limit_seconds(90);
-    CHECK(argc == 2, "usage: fork_locks mutex|spinlock|rwlock");
+    CHECK(argc > 1, "usage: fork_locks mutex|spinlock|rwlock [FORKS]");
     while (strcmp(argv[1], sorts[sort]) != 0) sort++;
     glibcs = private_ones_are_glibcs();
     MUST(pthread_atfork(prepare, parent, child));
@@ -397,6 +435,6 @@ int main(int argc, char **argv) {
     rwlock_kind = &rwlock_kinds[0];
     owned = 0;
     CASE("");
-    handlers();
+    handlers(argc > 2 ? atoi(argv[2]) : sort == MUTEX ? 1000 : 6);
     return 0;
 }

@@ -47,7 +47,6 @@ programs! {
     cpp_locks_and_exceptions: "cxx_wait.cpp", All;
     cpp_forced_unwinding: "cxx_cancel.cpp", All;
     fork_with_locks_held: "fork_locks.c", All, argument("mutex");
-    fork_a_thousand_times: "fork_storm.c", All;
     fork_from_many_threads_at_once: "fork_crowd.c", All;
     spawn_and_exec: "exec.c", All;
     ends_of_threads_and_of_the_process: "thread_exit.cpp", All;
@@ -108,9 +107,8 @@ fn counted() {
         "destroy.c mutex 300",
         "destroy.c spinlock 300",
         "destroy.c rwlock 60",
-        "fork_locks.c mutex",
+        "fork_locks.c mutex 300",
         "fork_locks.c rwlock",
-        "fork_storm.c 300",
         "fork_crowd.c",
         "exec.c",
         "short_threads.c",
@@ -139,7 +137,7 @@ fn without_restartable_sequences() {
         "condvar_wake.c",
         "destroy.c mutex",
         "destroy.c spinlock",
-        "fork_locks.c mutex",
+        "fork_locks.c mutex 300",
         "qspin_crowd.c",
         "rwlock_exclusion.c",
     ];
@@ -154,8 +152,9 @@ fn without_restartable_sequences() {
 /// told.
 #[test]
 fn fork_where_pages_are_not_wiped() {
-    let program = Program::compile("fork_storm.c", &[]);
-    Program::compile("no_wiping.c", &[]).argument(program.executable()).check(Locks::All);
+    let program = Program::compile("fork_locks.c", &[]);
+    let arguments = Program::compile("no_wiping.c", &[]).argument(program.executable());
+    arguments.argument("mutex").argument("300").check(Locks::All);
 }
 
 /// With `-fexceptions` cleanup handlers are run by the unwinder, frame by frame, rather than by long jumps.
