@@ -3,9 +3,10 @@
 // locks again, hands over between threads of its own; grandchildren do the same; the parent goes on untouched.
 // And handlers of pthread_atfork that take one, and locks that a child makes anew.
 //
-//     fork_locks mutex|spinlock|rwlock [FORKS]
+//     fork_locks mutex|spinlock|rwlock [FORKS [told]]
 //
-// FORKS is how often the handlers run, in the storm of forks at the end.
+// FORKS is how often the handlers run, in the storm of forks at the end. With "told" all children are made by
+// fork, which tells whoever has asked for it.
 #include "rwlock.h"
 
 enum { MOST = 4 };
@@ -19,7 +20,7 @@ static volatile long first, second;
 static volatile pid_t ids[MOST];
 static const struct mutex_kind *kind;
 static const struct rwlock_kind *rwlock_kind;
-static int owned, glibcs, crew = MOST;
+static int owned, glibcs, crew = MOST, all_told;
 
 // How the lock is held at the fork.
 static struct {
@@ -280,7 +281,7 @@ static void every_way(const char *name) {
         int young = !held.contended && !held.with_a_past;
         if (sort != SPINLOCK || waiters != young) fork_holding();
     }
-    held.untold = 1;
+    held.untold = !all_told;
     fork_holding();
     held.untold = 0;
     if (held.contended || held.with_a_past) return;
@@ -404,8 +405,9 @@ static void unlocked_ones(void) {
 int main(int argc, char **argv) {
     static const char *const sorts[] = {"mutex", "spinlock", "rwlock"};
     limit_seconds(90);
-    CHECK(argc > 1, "usage: fork_locks mutex|spinlock|rwlock [FORKS]");
+    CHECK(argc > 1, "usage: fork_locks mutex|spinlock|rwlock [FORKS [told]]");
     while (strcmp(argv[1], sorts[sort]) != 0) sort++;
+    all_told = argc > 3;
     glibcs = private_ones_are_glibcs();
     MUST(pthread_atfork(prepare, parent, child));
     held.levels = 1;

@@ -130,6 +130,7 @@ int main(int argc, char **argv) {
             below(2);
             scenes[scene] = fork_limited(100);
             if (scenes[scene] != 0) continue;
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             CASE(names[scene]);
             round_of((enum scene)scene);
             exit(0);

@@ -233,6 +233,7 @@ static void every_end(void) {
         CASE(ends[i / 2].name);
         testers[i] = fork_limited(90);
         if (testers[i] != 0) continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         one_end(&ends[i / 2], i % 2);
         exit(0);
     }

@@ -1,57 +1,19 @@
 //! Spinlocks under `run` and `stat`: whose they are, and what is counted of them.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
 
 use crate::support::{
-    LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited, scratch,
+    LIMIT, expect_status, line_of, list, measured, number, poundlock, poundlock_bare, preload_library,
+    program, run_limited, scratch, stderr, stdout,
 };
 use poundlock_core::events::{Event, Family};
 use poundlock_core::qspin::Form;
 use poundlock_linux::machine;
 use poundlock_names::Named;
 use serde_json::Value;
-
-/// What the programs below begin with.
-const PROLOGUE: &str = r#"
-#define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#define CHECK(what) do { if (!(what)) { printf("line %d: %s\n", __LINE__, #what); exit(1); } } while (0)
-
-static inline int sleeps(int tid) {
-    char name[64], text[512] = "";
-    snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
-    FILE *file = fopen(name, "r");
-    if (!file) return 0;
-    char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL;
-    fclose(file);
-    return end && end[2] == 'S';
-}
-
-/* Until all of them are asleep, twice in a row, so that a sleep on the way to the lock is not taken for the wait. */
-static inline void until_they_sleep(int *tids, int n) {
-    for (int seen = 0; seen < 2; usleep(1000)) {
-        int asleep = 0;
-        for (int i = 0; i < n; i++) {
-            int tid = __atomic_load_n(&tids[i], __ATOMIC_SEQ_CST);
-            asleep += tid && sleeps(tid);
-        }
-        seen = asleep == n ? seen + 1 : 0;
-    }
-}
-"#;
 
 /// `program THREADS ROUNDS`: each thread takes `locks[0]` ROUNDS times and tries for `locks[1]` as often; a
 /// third lock is shared with other processes, a fourth is on the heap. At the end it prints how often each
@@ -74,10 +36,10 @@ static void *work(void *unused) {
         int error = pthread_spin_trylock(&locks[1]);
         if (error == 0) {
             counts[1]++;
-            CHECK(pthread_spin_trylock(&locks[1]) == EBUSY);
+            CALL(pthread_spin_trylock(&locks[1]), EBUSY);
             pthread_spin_unlock(&locks[1]);
         } else {
-            CHECK(error == EBUSY);
+            CHECK(error == EBUSY, "trylock: %d", error);
         }
         if (i % 10 == 0) {
             pthread_spin_lock(&locks[2]);
@@ -96,14 +58,12 @@ static void *work(void *unused) {
 int main(int argc, char **argv) {
     int n = atoi(argv[1]);
     rounds = atoi(argv[2]);
-    pthread_t threads[n];
     heap = malloc(sizeof *heap);
     pthread_spin_init(&locks[0], PTHREAD_PROCESS_PRIVATE); /* INIT */
     pthread_spin_init(&locks[1], PTHREAD_PROCESS_PRIVATE);
     pthread_spin_init(&locks[2], PTHREAD_PROCESS_SHARED); /* SHARED */
     pthread_spin_init(heap, PTHREAD_PROCESS_PRIVATE); /* HEAP */
-    for (int i = 0; i < n; i++) pthread_create(&threads[i], NULL, work, NULL);
-    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    crowd(n, work);
     for (int i = 0; i < 3; i++) pthread_spin_destroy(&locks[i]);
     pthread_spin_destroy(heap);
     printf("%lu %lu %lu %lu\n", counts[0], counts[1], counts[2], counts[3]);
@@ -117,7 +77,7 @@ int main(int argc, char **argv) {
 ///   enough.
 const WAITERS: &str = r#"
 static pthread_spinlock_t lock;
-static int tids[64];
+static volatile pid_t tids[64];
 static volatile unsigned long *taken;
 static int again;
 
@@ -128,7 +88,7 @@ __attribute__((noinline)) static void wait_for_it(void) {
 }
 
 static void *waiter(void *argument) {
-    __atomic_store_n(&tids[(long)argument], syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+    announce(&tids[(long)argument]);
     do wait_for_it(); while (again);
     return NULL;
 }
@@ -141,64 +101,32 @@ int main(int argc, char **argv) {
     again = strcmp(argv[2], "kill") == 0;
     if (again) {
         int file = open(argv[3], O_RDWR | O_CREAT, 0600);
-        CHECK(file >= 0 && ftruncate(file, sizeof *taken) == 0);
-        void *memory = mmap(NULL, sizeof *taken, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-        CHECK(memory != MAP_FAILED);
-        taken = memory;
+        SYS(file);
+        SYS(ftruncate(file, sizeof *taken));
+        taken = mmap(NULL, sizeof *taken, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        CHECK(taken != MAP_FAILED, "mmap: %s", strerror(errno));
     }
     pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE);
     pthread_spin_lock(&lock);
     ++*taken;
-    for (long i = 0; i < n; i++) pthread_create(&threads[i], NULL, waiter, (void *)i);
-    until_they_sleep(tids, n);
+    for (long i = 0; i < n; i++) threads[i] = spawn(waiter, (void *)i);
+    for (int i = 0; i < n; i++) await_asleep(&tids[i]);
     pthread_spin_unlock(&lock);
     if (again) {
         while (*taken < 5000) usleep(1000);
         kill(getpid(), SIGKILL);
     }
-    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < n; i++) join(threads[i]);
     return 0;
 }
 "#;
 
-fn program(body: &str) -> PathBuf {
-    compile_c(&format!("{PROLOGUE}{body}"), &[])
-}
-
-/// As it ends a frame's text: where `mark` is in `body`.
-fn line_of(body: &str, mark: &str) -> String {
-    let text = format!("{PROLOGUE}{body}");
-    let line = text.lines().position(|line| line.contains(mark)).expect("the program has the mark") + 1;
-    format!("program.c:{line})")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).expect("these programs print UTF-8")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn number(value: &Value, key: &str) -> u64 {
-    value[key].as_u64().unwrap_or_else(|| panic!("{key} is no number in {value:#}"))
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().unwrap_or_else(|| panic!("{key} is no list in {value:#}"))
-}
-
-/// Runs `program` under `stat`: what it printed, the report, and the JSON.
+/// Runs `program` under `stat` on this lock.
 #[track_caller]
 fn stat(lock: &str, program: &Path, arguments: &[&str], status: i32) -> (String, String, Value) {
-    let json = scratch().join("report.json");
-    let mut cmd = poundlock();
-    cmd.args(["stat", "--lock", lock, "--json"]).arg(&json).arg("--").arg(program).args(arguments);
-    let output = run_limited(&mut cmd, LIMIT);
-    expect_status(&output, status);
-    let text = std::fs::read_to_string(&json).expect("the JSON is there");
-    let document = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    (stdout(&output), stderr(&output), document)
+    let program = program.to_str().expect("UTF-8");
+    let behind: Vec<_> = [&["--", program][..], arguments].concat().into_iter().map(OsStr::new).collect();
+    measured(poundlock().args(["stat", "--lock", lock]), &behind, status)
 }
 
 /// The locks of which it holds.
@@ -366,9 +294,9 @@ fn waiters_that_halt_are_kicked_and_both_are_counted() {
         let (_, table, document) = stat("qspin-pv", &waiters, &[&n.to_string(), "exit"], 0);
         let lock = only(&document, variable("lock"));
         assert_eq!((number(lock, "acquisitions"), number(lock, "contended")), (n + 1, n), "{lock:#}");
-        // Main saw all of them sleep twice, a millisecond apart, and held the lock all the while.
-        assert!(number(&lock["wait_ns"], "total") >= n * 1_000_000, "{lock:#}");
-        assert!(number(&lock["hold_ns"], "max") >= 1_000_000, "{lock:#}");
+        // Main saw each of them sleep three times, 200 us apart, and held the lock all the while.
+        assert!(number(&lock["wait_ns"], "total") >= n * 600_000, "{lock:#}");
+        assert!(number(&lock["hold_ns"], "max") >= n * 600_000, "{lock:#}");
         let sites = list(lock, "sites");
         assert_eq!(sites.len(), 1, "{lock:#}");
         let frame = |n: usize| sites[0]["stack"][n].as_str().unwrap_or_default().to_string();
@@ -414,9 +342,9 @@ fn a_forked_child_counts_its_own() {
     let forks = program(
         r#"
         static pthread_spinlock_t lock;
-        static int tids[1];
+        static volatile pid_t tid;
         static void *waiter(void *unused) {
-            __atomic_store_n(&tids[0], syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+            announce(&tid);
             pthread_spin_lock(&lock);
             pthread_spin_unlock(&lock);
             return unused;
@@ -431,19 +359,17 @@ fn a_forked_child_counts_its_own() {
             pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE); /* INIT */
             take(100);
             pthread_spin_lock(&lock);
-            pid_t child = fork();
+            pid_t child = fork_limited(60);
             if (child == 0) {
-                pthread_t thread;
-                pthread_create(&thread, NULL, waiter, NULL);
-                until_they_sleep(tids, 1);
+                pthread_t thread = spawn(waiter, NULL);
+                await_asleep(&tid);
                 pthread_spin_unlock(&lock);
-                pthread_join(thread, NULL);
+                join(thread);
                 take(250);
                 exit(0);
             }
             pthread_spin_unlock(&lock);
-            int status;
-            CHECK(waitpid(child, &status, 0) == child && status == 0);
+            await_child(child);
             take(10);
             return 0;
         }
@@ -482,10 +408,10 @@ int main(void) {
     for (int round = 0; round < 20000; round++) {
         pthread_spinlock_t *some = malloc(4 * sizeof *some);
         for (int i = 0; i < 4; i++) pthread_spin_init(&some[i], i % 2);
-        for (int i = 0; i < 4; i++) CHECK(pthread_spin_lock(&some[i]) == 0);
-        for (int i = 0; i < 4; i++) CHECK(pthread_spin_trylock(&some[i]) == EBUSY);
-        for (int i = 0; i < 4; i++) CHECK(pthread_spin_unlock(&some[i]) == 0);
-        if (round % 2) for (int i = 0; i < 4; i++) CHECK(pthread_spin_destroy(&some[i]) == 0);
+        for (int i = 0; i < 4; i++) OK(pthread_spin_lock(&some[i]));
+        for (int i = 0; i < 4; i++) CALL(pthread_spin_trylock(&some[i]), EBUSY);
+        for (int i = 0; i < 4; i++) OK(pthread_spin_unlock(&some[i]));
+        if (round % 2) for (int i = 0; i < 4; i++) OK(pthread_spin_destroy(&some[i]));
         free(some);
     }
 }
@@ -539,23 +465,22 @@ fn the_environment_alone_forces_the_form() {
     let waits = program(
         r#"
         static pthread_spinlock_t lock;
-        static int tid;
+        static volatile pid_t tid;
         static void *waiter(void *unused) {
-            __atomic_store_n(&tid, syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+            announce(&tid);
             pthread_spin_lock(&lock);
             pthread_spin_unlock(&lock);
             return unused;
         }
         int main(int argc, char **argv) {
-            pthread_t thread;
             (void)argv;
             pthread_spin_init(&lock, PTHREAD_PROCESS_PRIVATE);
             pthread_spin_lock(&lock);
-            pthread_create(&thread, NULL, waiter, NULL);
+            pthread_t thread = spawn(waiter, NULL);
             while (!(*(volatile unsigned *)&lock & 0xffff0100)) usleep(1000);
-            if (argc > 1) until_they_sleep(&tid, 1);
+            if (argc > 1) await_asleep(&tid);
             pthread_spin_unlock(&lock);
-            pthread_join(thread, NULL);
+            join(thread);
             return 0;
         }
         "#,

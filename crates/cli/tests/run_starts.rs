@@ -9,15 +9,11 @@ use std::process::{Command, Output};
 
 use crate::support::{
     LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited,
-    run_limited_with_input, scratch,
+    run_limited_with_input, scratch, stdout,
 };
 
 /// Every name but `glibc`.
 const OURS: [&str; 5] = ["poundlock", "any-negative", "mcs-queue", "fewer-atomics", "baseline"];
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).expect("these programs print UTF-8")
-}
 
 /// Checks that the command was not run: this status, nothing on standard output, and one line of ours that
 /// contains each of `words`.

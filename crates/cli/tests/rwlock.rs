@@ -1,10 +1,11 @@
 //! Readers-writer locks under `run` and `stat`: whose they are, and what is counted of them.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::ffi::OsStr;
+use std::process::Command;
 
 use crate::support::{
-    LIMIT, compile_c, expect_status, poundlock, poundlock_bare, preload_library, run_limited, scratch,
+    LIMIT, compile_c, expect_status, line_of, list, measured, number, poundlock, poundlock_bare,
+    preload_library, program, run_limited, stderr,
 };
 use poundlock_core::events::{Event, Family};
 use serde_json::Value;
@@ -14,18 +15,9 @@ use serde_json::Value;
 /// reader sleeps. One made by a call is written once, and a forked child reads it three times. One that
 /// processes share is not counted.
 const PROGRAM: &str = r#"
-#define _GNU_SOURCE
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 static pthread_rwlock_t guarded = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_rwlock_t *made, shared;
-static int waiter_tid;
+static volatile pid_t waiter_tid;
 
 static void *many(void *unused) {
     for (int i = 0; i < 1000; i++) {
@@ -49,52 +41,38 @@ __attribute__((noinline)) static void read_it(void) {
 }
 
 static void *waiter(void *does) {
-    __atomic_store_n(&waiter_tid, syscall(SYS_gettid), __ATOMIC_SEQ_CST);
+    announce(&waiter_tid);
     ((void (*)(void))does)();
     return NULL;
 }
 
-static int sleeps(int tid) {
-    char name[64], text[512] = "";
-    snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
-    FILE *file = fopen(name, "r");
-    if (!file) return 0;
-    char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL;
-    fclose(file);
-    return end && end[2] == 'S';
-}
-
-static void until_it_sleeps(pthread_t *thread, void (*does)(void)) {
+static pthread_t sleeper(void (*does)(void)) {
     waiter_tid = 0;
-    pthread_create(thread, NULL, waiter, (void *)does);
-    for (int seen = 0; seen < 3; usleep(1000)) {
-        int tid = __atomic_load_n(&waiter_tid, __ATOMIC_SEQ_CST);
-        seen = tid && sleeps(tid) ? seen + 1 : 0;
-    }
+    pthread_t thread = spawn(waiter, (void *)does);
+    await_asleep(&waiter_tid);
+    return thread;
 }
 
 int main(void) {
-    pthread_t threads[4];
-    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, many, NULL);
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    crowd(4, many);
 
     pthread_rwlock_rdlock(&guarded);
-    until_it_sleeps(&threads[0], write_it);
+    pthread_t thread = sleeper(write_it);
     pthread_rwlock_rdlock(&guarded);
     pthread_rwlock_unlock(&guarded);
     pthread_rwlock_unlock(&guarded);
-    pthread_join(threads[0], NULL);
+    join(thread);
 
     pthread_rwlock_wrlock(&guarded);
-    until_it_sleeps(&threads[0], read_it);
+    thread = sleeper(read_it);
     pthread_rwlock_unlock(&guarded);
-    pthread_join(threads[0], NULL);
+    join(thread);
 
     made = malloc(sizeof *made);
     pthread_rwlock_init(made, NULL); /* INIT */
     pthread_rwlock_wrlock(made);
     pthread_rwlock_unlock(made);
-    pid_t child = fork();
+    pid_t child = fork_limited(60);
     if (child == 0) {
         for (int i = 0; i < 3; i++) {
             pthread_rwlock_rdlock(made);
@@ -102,7 +80,7 @@ int main(void) {
         }
         exit(0);
     }
-    waitpid(child, NULL, 0);
+    await_child(child);
     pthread_rwlock_destroy(made);
 
     pthread_rwlockattr_t attributes;
@@ -115,25 +93,11 @@ int main(void) {
 }
 "#;
 
-fn program() -> PathBuf {
-    compile_c(PROGRAM, &["-g", "-O1", "-pthread"])
-}
-
-fn line_of(mark: &str) -> String {
-    let line = PROGRAM.lines().position(|line| line.contains(mark)).expect("the program has the mark") + 1;
-    format!("program.c:{line})")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn number(value: &Value, key: &str) -> u64 {
-    value[key].as_u64().unwrap_or_else(|| panic!("{key} is no number in {value}"))
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().unwrap_or_else(|| panic!("{key} is no list in {value}"))
+fn stat(arguments: &[&str]) -> (String, Value) {
+    let program = program(PROGRAM);
+    let (_, table, document) =
+        measured(poundlock().arg("stat").args(arguments), &[OsStr::new("--"), program.as_os_str()], 0);
+    (table, document)
 }
 
 const READERS: &str = "readers-writer lock, readers";
@@ -146,16 +110,6 @@ fn row<'a>(document: &'a Value, kind: &str, wanted: impl Fn(&Value) -> bool) -> 
         list(document, "locks").iter().filter(|row| row["kind"] == kind && wanted(row)).collect();
     assert_eq!(rows.len(), 1, "{} rows for {kind} in {document:#}", rows.len());
     rows[0]
-}
-
-fn stat(arguments: &[&str]) -> (String, Value) {
-    let json = scratch().join("stat.json");
-    let mut cmd = poundlock();
-    cmd.args(["stat", "--json"]).arg(&json).args(arguments).arg("--").arg(program());
-    let output = run_limited(&mut cmd, LIMIT);
-    expect_status(&output, 0);
-    let text = std::fs::read_to_string(&json).expect("the JSON is there");
-    (stderr(&output), serde_json::from_str(&text).expect("it is JSON"))
 }
 
 #[test]
@@ -181,16 +135,17 @@ fn readers_and_writers_are_counted_apart() {
         assert_eq!(number(writers, "acquisitions"), 400 + 1 + 1, "{arguments:?}: {document:#}");
         for (row, mark) in [(readers, "/* READS */"), (writers, "/* WRITES */")] {
             assert_eq!(number(row, "contended"), 1, "{arguments:?}: {document:#}");
-            // The waiter was seen asleep three times, a millisecond apart; its wait began before.
-            assert!(number(&row["wait_ns"], "total") > 1_000_000, "{row:#}");
+            // The waiter was seen asleep three times, 200 us apart; its wait began before.
+            assert!(number(&row["wait_ns"], "total") > 600_000, "{row:#}");
             assert!(number(&row["hold_ns"], "total") > 0, "{row:#}");
             let stack = list(&list(row, "sites")[0], "stack");
-            assert!(stack[0].as_str().expect("a frame").ends_with(&line_of(mark)), "{row:#}");
+            assert!(stack[0].as_str().expect("a frame").ends_with(&line_of(PROGRAM, mark)), "{row:#}");
         }
         // The writer held it while the reader was seen asleep.
-        assert!(number(&writers["hold_ns"], "max") > 1_000_000, "{writers:#}");
-        let made =
-            |row: &Value| row["created_at"].as_str().is_some_and(|at| at.ends_with(&line_of("/* INIT */")));
+        assert!(number(&writers["hold_ns"], "max") > 600_000, "{writers:#}");
+        let made = |row: &Value| {
+            row["created_at"].as_str().is_some_and(|at| at.ends_with(&line_of(PROGRAM, "/* INIT */")))
+        };
         let made = row(&document, WRITERS, made);
         assert_eq!(number(made, "acquisitions"), 1, "{document:#}");
         let in_child = row(&document, READERS, |row| row["address"] == made["address"]);

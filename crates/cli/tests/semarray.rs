@@ -1,13 +1,15 @@
 //! Semaphore arrays from outside: whose they are under `run`, what `ipcs` and `ipcrm` do to them, and what
 //! `stat` says.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    LIMIT, Started, compile_c, expect_status, poundlock, poundlock_bare, run_limited, scratch, start,
+    LIMIT, Started, compile_c, expect_status, measured, poundlock, poundlock_bare, run_limited, scratch,
+    start, stderr, stdout,
 };
 use serde_json::Value;
 
@@ -144,14 +146,6 @@ impl Domain {
 
 fn program() -> &'static str {
     arrays().to_str().expect("UTF-8")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// One line of ours, this status, nothing else.
@@ -461,14 +455,8 @@ fn what_a_killed_program_took_comes_back() {
 /// Runs `stat` on the program, and gives its text and its JSON.
 #[track_caller]
 fn stat(domain: &Domain, options: &[&str], words: &[&str], code: i32) -> (String, String, Value) {
-    let json = scratch().join("report.json");
-    let json_text = json.to_str().expect("UTF-8");
-    let output =
-        domain.output(&[&["stat", "--json", json_text], options, &["--", program()], words].concat());
-    expect_status(&output, code);
-    let document = std::fs::read_to_string(&json).expect("the JSON is there");
-    let document: Value = serde_json::from_str(&document).expect("JSON");
-    (stdout(&output), stderr(&output), document)
+    let behind: Vec<_> = [options, &["--", program()], words].concat().into_iter().map(OsStr::new).collect();
+    measured(&mut domain.command(&["stat"]), &behind, code)
 }
 
 #[test]
@@ -521,19 +509,11 @@ fn arrays_that_are_left_are_in_the_statistics_of_whoever_used_them() {
     );
     // Removed by somebody else while it was used: nothing is known of it any more.
     let script = r#""$0" use "$2" 10; unset POUNDLOCK_STAT_DIR; "$0" remove "$2""#;
-    let json = scratch().join("report.json");
-    let words =
-        ["stat", "--json", json.to_str().expect("UTF-8"), "--", "sh", "-c", script, program(), "", id];
-    let output = domain.output(&words);
-    expect_status(&output, 0);
-    let document: Value =
-        serde_json::from_str(&std::fs::read_to_string(&json).expect("it is there")).expect("JSON");
+    let behind = ["--", "sh", "-c", script, program(), "", id].map(OsStr::new);
+    let (_, text, document) = measured(&mut domain.command(&["stat"]), &behind, 0);
     let array = &document["arrays"][0];
     assert_eq!((&array["fate"], &array["report"]), (&Value::from("gone"), &Value::Null), "{document:#}");
-    assert!(
-        stderr(&output)
-            .contains(&format!("semaphore array {id}: removed by a process that was not measured"))
-    );
+    assert!(text.contains(&format!("semaphore array {id}: removed by a process that was not measured")));
     domain.says(&["ipcrm", "--all"]);
 }
 
@@ -556,11 +536,8 @@ fn a_program_that_keeps_its_locks_keeps_its_arrays() {
 fn processes_that_share_an_array_are_one_in_the_statistics() {
     let domain = Domain::new();
     let script = r#"id=$("$0" make 0 600 2); "$0" use $id 50 & "$0" use $id 50; wait; "$0" remove $id"#;
-    let json = scratch().join("report.json");
-    let words = ["stat", "--json", json.to_str().expect("UTF-8"), "--", "sh", "-c", script, program()];
-    expect_status(&domain.output(&words), 0);
-    let document: Value =
-        serde_json::from_str(&std::fs::read_to_string(&json).expect("it is there")).expect("JSON");
+    let behind = ["--", "sh", "-c", script, program()].map(OsStr::new);
+    let (_, _, document) = measured(&mut domain.command(&["stat"]), &behind, 0);
     let arrays = document["arrays"].as_array().expect("an array");
     assert_eq!((arrays.len(), &arrays[0]["fate"]), (1, &Value::from("removed")), "{document:#}");
     let report = &arrays[0]["report"];

@@ -1,9 +1,10 @@
 //! `poundlock stat`: what its table and its JSON say about programs whose locks are known.
 
 use std::path::{Path, PathBuf};
-use std::process::Output;
 
-use crate::support::{LIMIT, compile_c, compile_cpp, expect_status, poundlock, run_limited, scratch};
+use crate::support::{
+    LIMIT, compile_c, compile_cpp, expect_status, number, poundlock, run_limited, scratch, stderr,
+};
 use serde_json::Value;
 
 const LOCKS: [&str; 5] = ["poundlock", "any-negative", "baseline", "handoff", "glibc"];
@@ -106,17 +107,9 @@ fn line_of(mark: &str) -> String {
     format!("program.c:{line})")
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 fn parsed(path: &Path) -> Value {
     let text = std::fs::read_to_string(path).expect("the JSON is there");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-}
-
-fn number(value: &Value, key: &str) -> u64 {
-    value[key].as_u64().unwrap_or_else(|| panic!("{key} is no number in {value}"))
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {

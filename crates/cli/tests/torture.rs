@@ -2,18 +2,12 @@
 //! seen.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::support::{LIMIT, compile_c, expect_status, poundlock, poundlock_bare, run_limited, until};
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use crate::support::{
+    LIMIT, compile_c, expect_status, poundlock, poundlock_bare, run_limited, stderr, stdout, until,
+};
 
 /// The number in front of `what` in the report.
 #[track_caller]

@@ -153,8 +153,8 @@ fn without_restartable_sequences() {
 #[test]
 fn fork_where_pages_are_not_wiped() {
     let program = Program::compile("fork_locks.c", &[]);
-    let arguments = Program::compile("no_wiping.c", &[]).argument(program.executable());
-    arguments.argument("mutex").argument("300").check(Locks::All);
+    let without = Program::compile("no_wiping.c", &[]).argument(program.executable());
+    ["mutex", "300", "told"].into_iter().fold(without, Program::argument).check(Locks::All);
 }
 
 /// With `-fexceptions` cleanup handlers are run by the unwinder, frame by frame, rather than by long jumps.

@@ -15,16 +15,8 @@ use crate::support::{LIMIT, ending, need, poundlock, run_limited, scratch};
 pub(crate) const NOT_PERMITTED: i32 = 77;
 
 /// Threads, handlers and the like are given what they do not need.
-pub(crate) const FLAGS: &[&str] = &[
-    "-D_GNU_SOURCE",
-    "-O1",
-    "-g",
-    "-Wall",
-    "-Wextra",
-    "-Wno-unused-parameter",
-    "-Werror",
-    "-pthread",
-];
+pub(crate) const FLAGS: &[&str] =
+    &["-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror", "-pthread"];
 
 /// The directory of the programs' sources.
 pub(crate) fn sources() -> PathBuf {

@@ -3,9 +3,12 @@
 
 pub(crate) mod browser;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::OnceLock;
+
+use serde_json::Value;
 
 pub(crate) use poundlock_testing::{
     LIMIT, Started, build, compile_c, compile_cpp, ending, expect_status, from_a_terminal, missing, need,
@@ -59,4 +62,51 @@ pub(crate) fn poundlock_bare() -> Command {
 pub(crate) fn preload_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| poundlock_testing::preload_library())
+}
+
+/// What programs in C begin with: the helpers of `tests/dropin`.
+pub(crate) const PROLOGUE: &str =
+    concat!("#define _GNU_SOURCE\n", include_str!("../../../../tests/dropin/check.h"));
+
+/// Compiles a program that begins with [`PROLOGUE`].
+#[track_caller]
+pub(crate) fn program(body: &str) -> PathBuf {
+    compile_c(&format!("{PROLOGUE}{body}"), &[])
+}
+
+/// As it ends a frame's text: where `mark` is in the body of a [`program`].
+pub(crate) fn line_of(body: &str, mark: &str) -> String {
+    let text = format!("{PROLOGUE}{body}");
+    let line = text.lines().position(|line| line.contains(mark)).expect("the program has the mark") + 1;
+    format!("program.c:{line})")
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("these programs print UTF-8")
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+pub(crate) fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key} is no number in {value:#}"))
+}
+
+#[track_caller]
+pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("{key} is no list in {value:#}"))
+}
+
+/// Runs `poundlock stat` in this way, which is complete but for `--json FILE` and what comes behind it: what
+/// was printed, the report, and the JSON.
+#[track_caller]
+pub(crate) fn measured(cmd: &mut Command, behind: &[&OsStr], status: i32) -> (String, String, Value) {
+    let json = scratch().join("report.json");
+    let output = run_limited(cmd.arg("--json").arg(&json).args(behind), LIMIT);
+    expect_status(&output, status);
+    let text = std::fs::read_to_string(&json).expect("the JSON is there");
+    let document = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    (stdout(&output), stderr(&output), document)
 }
