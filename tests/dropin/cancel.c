@@ -200,6 +200,45 @@ static void pending(void) {
     }
 }
 
+// A wait with an argument that is refused is no cancellation point: it returns the error, and a request to cancel
+// that is pending stays so.
+static void *refused_with_a_request(void *unused) {
+    static pthread_mutex_t others = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP,
+                           recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    struct timespec far = far_away(CLOCK_REALTIME);
+    OK(pthread_mutex_lock(&m));
+    waiting++;
+    pthread_cleanup_push(cleanup, &m);
+    MUST(pthread_cancel(pthread_self()));
+    static const long bad[] = {-1, 1000000000, 1L << 40};
+    for (int i = 0; i < 3; i++) {
+        struct timespec t = {far.tv_sec, bad[i]};
+        CALL(pthread_cond_timedwait(&c, &m, &t), EINVAL);
+        CALL(pthread_cond_clockwait(&c, &m, CLOCK_REALTIME, &t), EINVAL);
+        CALL(pthread_cond_clockwait(&c, &m, CLOCK_MONOTONIC, &t), EINVAL);
+        CALL(cnd_timedwait((cnd_t *)&c, (mtx_t *)&m, &t), thrd_error);
+    }
+    CALL(pthread_cond_clockwait(&c, &m, CLOCK_PROCESS_CPUTIME_ID, &far), EINVAL);
+    CALL(pthread_cond_clockwait(&c, &m, 77, &far), EINVAL);
+    CALL(pthread_cond_wait(&c, &others), EPERM);
+    CALL(pthread_cond_timedwait(&c, &others, &far), EPERM);
+    CALL(pthread_cond_clockwait(&c, &recursive, CLOCK_MONOTONIC, &far), EPERM);
+    CHECK(cleaned == 0, "cancelled by a wait that was refused");
+    if (way == 0) pthread_testcancel();
+    else wait_once();
+    FAIL("not cancelled");
+    pthread_cleanup_pop(0);
+    return unused;
+}
+
+static void refused(void) {
+    STAGE("waits that are refused, with a request pending");
+    make();
+    CHECK(join(spawn(refused_with_a_request, NULL)) == PTHREAD_CANCELED, "not cancelled");
+    CHECK(cleaned == 1, "cleaned %d times", cleaned);
+    unmake();
+}
+
 static volatile pid_t blocked_id;
 
 static void *only_locks(void *returned) {
@@ -350,6 +389,7 @@ int main(void) {
             cancelled_among_others();
             cancellation_disabled();
             pending();
+            refused();
             locking_is_no_cancellation_point();
             type_is_kept();
             exits();

@@ -42,7 +42,6 @@ programs! {
     destroyed_by_another_thread: "destroy.c", All, argument("mutex");
     destroyed_while_somebody_waits_with_it: "destroy_waited.c", All;
     cancellation: "cancel.c", All;
-    cancellation_pending_and_arguments_invalid: "cancel_invalid.c", All;
     cancellation_beside_a_signal: "cancel_race.c", All;
     cpp_locks_and_exceptions: "cxx_wait.cpp", All;
     cpp_forced_unwinding: "cxx_cancel.cpp", All;
@@ -99,7 +98,6 @@ fn counted() {
         "foreign.c",
         "c11.c",
         "cancel.c",
-        "cancel_invalid.c",
         "destroy_waited.c",
         "cxx_cancel.cpp",
         "cxx_wait.cpp",

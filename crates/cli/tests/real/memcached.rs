@@ -1,25 +1,18 @@
-//! `memcached` with four worker threads under eight connections of `tests/real/memcached_client.c`.
+//! `memcached` with four worker threads under eight connections of `tests/real/memcached_client.py`.
 
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
 use crate::real::every_way;
 use crate::real::how::How;
-use crate::support::compile_c;
 use crate::support::need;
 
-const SOURCE: &str = include_str!("../../../../tests/real/memcached_client.c");
-
-fn client() -> &'static Path {
-    static CLIENT: OnceLock<PathBuf> = OnceLock::new();
-    CLIENT.get_or_init(|| compile_c(SOURCE, &["-Wall", "-Wextra", "-Werror"]))
-}
+const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/real/memcached_client.py");
 
 fn serve(how: How) {
     let Some(memcached) = need("memcached", "memcached") else { return };
+    let Some(python) = need("python3", "python3") else { return };
     let dir = TempDir::new().expect("a temporary directory can be made");
     // A relative path: those of sockets are limited to 108 bytes.
     let mut args = vec!["-s", "socket", "-t", "4", "-m", "64"];
@@ -35,8 +28,9 @@ fn serve(how: How) {
         How::Run(_) => how,
         How::Plain | How::Stat(_) => How::Plain,
     };
-    let checked = client_how.launch(client(), &["socket", "8", "200"]).current_dir(dir.path()).finish();
-    assert_eq!(checked.text(), "8 threads: 102400 sets, gets and incrs each, all verified\n");
+    let checked =
+        client_how.launch(&python, &[CLIENT, "socket", "8", "200"]).current_dir(dir.path()).finish();
+    assert_eq!(checked.text(), "8 connections: 102400 sets, gets and incrs each, all verified\n");
     assert_eq!(checked.stderr, "");
 
     // As a service manager ends it. It then takes leave with status 0.
