@@ -7,7 +7,6 @@ static pthread_cond_t c = PTHREAD_COND_INITIALIZER, back = PTHREAD_COND_INITIALI
 static int waiting, wakes, release, tokens;
 
 // --- a signal wakes one
-// ---------------------------------------------------------------------------------------------
 
 enum { WAITERS = 8 };
 
@@ -60,7 +59,6 @@ static void signal_wakes_one(void) {
 }
 
 // --- nothing is remembered
-// ------------------------------------------------------------------------------------------
 
 static void expect_time_out(const char *after) {
     int result = 0, spurious = -1;
@@ -110,7 +108,6 @@ static void nothing_remembered(void) {
 }
 
 // --- a later waiter does not take an earlier one's signal
-// -----------------------------------------------------------
 
 enum { ROUNDS = 3000 };
 
@@ -148,7 +145,6 @@ static void no_later_waiter_takes_it(void) {
 }
 
 // --- a broadcast wakes all
-// ------------------------------------------------------------------------------------------
 
 enum { CROWD = 100 };
 
@@ -183,7 +179,6 @@ static void broadcast_wakes_all(void) {
 }
 
 // --- a waiter that gave up took no signal with it
-// -------------------------------------------------------------------
 
 static int patient_rounds;
 
@@ -237,7 +232,6 @@ static void no_signal_leaves_with_a_timed_out_waiter(void) {
 }
 
 // --- a bounded buffer, with one signal for each change
-// --------------------------------------------------------------
 
 enum { PRODUCERS = 4, CONSUMERS = 4, ITEMS = 8000, ROOM = 5 };
 

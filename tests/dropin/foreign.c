@@ -63,7 +63,6 @@ static void results(pthread_mutex_t *m, int type, int features) {
 }
 
 // --- contention
-// -----------------------------------------------------------------------------------------------------
 
 static pthread_mutex_t *shared;
 static pthread_cond_t *shared_cond;
@@ -119,7 +118,6 @@ static void turns(pthread_cond_t *c, pthread_mutex_t *m, long n) {
 }
 
 // --- robust
-// ---------------------------------------------------------------------------------------------------------
 
 static void *dies_holding(void *m) {
     OK(pthread_mutex_lock((pthread_mutex_t *)m));
@@ -204,7 +202,6 @@ static void robust(int type, int features) {
 }
 
 // --- priority protection
-// --------------------------------------------------------------------------------------------
 
 static void *in_real_time(void *unused) {
     pthread_mutexattr_t attribute;

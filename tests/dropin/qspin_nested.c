@@ -70,7 +70,6 @@ static void ladder(int time) {
 }
 
 // --- at any moment
-// --------------------------------------------------------------------------------------------------
 
 static volatile int stop, handled;
 static volatile long first, second;

@@ -53,7 +53,6 @@ static void one_life(pthread_spinlock_t *lock) {
 }
 
 // --- exclusion
-// ------------------------------------------------------------------------------------------------------
 
 enum { THREADS = 3, ROUNDS = 1500 };
 static pthread_spinlock_t *contended;

@@ -56,7 +56,6 @@ static void generations(void) {
 }
 
 // --- cancellation
-// ---------------------------------------------------------------------------------------------------
 
 static volatile int arrived, beyond, cleaned;
 

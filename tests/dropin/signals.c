@@ -96,7 +96,6 @@ static void interrupted(int signals) {
 }
 
 // --- at any moment
-// --------------------------------------------------------------------------------------------------
 
 static long by_threads;
 
@@ -135,7 +134,6 @@ static void at_any_moment(int signals) {
 }
 
 // --- real time
-// ------------------------------------------------------------------------------------------------------
 
 static volatile long first, second;
 

@@ -10,21 +10,21 @@ use crate::support::{LIMIT, ending, run_limited};
 #[test]
 fn bugs_are_found() {
     let bugs: [(_, _, &[_]); 7] = [
-        ("planted_trylock", "exclusion.c", &["] way "]),
-        ("planted_touch", "destroy.c", &["signal 11"]),
-        ("planted_memory", "condvar_wake.c", &["a signal is remembered"]),
-        ("planted_herd", "condvar_wake.c", &["300 signals woke"]),
+        ("-DTRYLOCK", "exclusion.c", &["] way "]),
+        ("-DTOUCH", "destroy.c", &["signal 11"]),
+        ("-DMEMORY", "condvar_wake.c", &["a signal is remembered"]),
+        ("-DHERD", "condvar_wake.c", &["300 signals woke"]),
         // By which of the two is for the scheduler to say: whether the first waiter has given up before it is
         // looked at.
-        ("planted_qspin", "qspin_results.c", &["expected 16", "two holders at once"]),
-        ("planted_rwlock", "rwlock_exclusion.c", &[" inside"]),
-        ("planted_errno", "mutex_results.c", &["changed errno to 11"]),
+        ("-DQSPIN", "qspin_results.c", &["expected 16", "two holders at once"]),
+        ("-DRWLOCK", "rwlock_exclusion.c", &[" inside"]),
+        ("-DERRNO", "mutex_results.c", &["changed errno to 11"]),
     ];
     for (bug, source, found) in bugs {
-        let program = Program::compile(source, &[]).library(bug, &[]);
+        let program = Program::compile(source, &[]).library("planted", &[bug]);
         let mut cmd = Command::new(program.executable());
         // What one of them is to destroy.
-        let output = run_limited(cmd.arg("mutex").env("LD_PRELOAD", program.library_path(bug)), LIMIT);
+        let output = run_limited(cmd.arg("mutex").env("LD_PRELOAD", program.library_path("planted")), LIMIT);
         let text = format!("{}{}", ending(output.status), String::from_utf8_lossy(&output.stderr));
         assert!(
             !output.status.success() && (output.status.signal().is_some() || output.status.code() == Some(1)),

@@ -105,32 +105,29 @@ fn check_all(source: &str) {
     check(source, &[], &VARIANTS.map(|variant| (variant, &[][..])));
 }
 
-#[test]
-fn results_of_every_call() {
-    check_all("semarray_results.c");
-    check("semarray_results.c", &[], &[(KERNEL, &[])]);
+/// One test a program, on every variant; and, if it says so, on the kernel's with the library in the way.
+macro_rules! programs {
+    ($($name:ident: $source:literal $(, $kernels:ident)?;)*) => {$(
+        #[test]
+        fn $name() {
+            check_all($source);
+            $(check($source, &[], &[($kernels, &[])]);)?
+        }
+    )*};
 }
 
-#[test]
-fn sleepers() {
-    check_all("semarray_wait.c");
-}
-
-/// Ids of ours are no arrays of the kernel's, to which these calls went.
-#[test]
-fn calls_through_syscall() {
-    check_all("semarray_syscall.c");
-    check("semarray_syscall.c", &[], &[(KERNEL, &[])]);
-}
-
-#[test]
-fn undone_at_the_end_of_a_process() {
-    check_all("semarray_undo.c");
-}
-
-#[test]
-fn undone_by_the_kernel_under_the_library() {
-    check("semarray_undo.c", &[], &[(KERNEL, &[])]);
+programs! {
+    results_of_every_call: "semarray_results.c", KERNEL;
+    sleepers: "semarray_wait.c";
+    // Ids of ours are no arrays of the kernel's, to which these calls went.
+    calls_through_syscall: "semarray_syscall.c", KERNEL;
+    undone_at_the_end_of_a_process: "semarray_undo.c", KERNEL;
+    // A child in another IPC namespace still found its parent's arrays.
+    arrays_of_another_ipc_namespace: "semarray_namespace.c";
+    // A living process of another time namespace was taken for one that had ended.
+    processes_of_several_time_namespaces: "semarray_time_namespace.c";
+    keys: "semarray_key.c";
+    calls_in_signal_handlers: "semarray_handler.c";
 }
 
 #[test]
@@ -139,31 +136,9 @@ fn rights() {
     run_on_all("semarray_users.c", &[], &[("ours", &[]), (KERNEL, &[])]);
 }
 
-/// A child in another IPC namespace still found its parent's arrays.
-#[test]
-fn arrays_of_another_ipc_namespace() {
-    check_all("semarray_namespace.c");
-}
-
-/// A living process of another time namespace was taken for one that had ended.
-#[test]
-fn processes_of_several_time_namespaces() {
-    check_all("semarray_time_namespace.c");
-}
-
 #[test]
 fn limits_of_the_system() {
     check("semarray_limits.c", &[], &[("ours", &[]), (KERNEL, &[])]);
-}
-
-#[test]
-fn keys() {
-    check_all("semarray_key.c");
-}
-
-#[test]
-fn calls_in_signal_handlers() {
-    check_all("semarray_handler.c");
 }
 
 /// The other tests would prove little if the arrays were the kernel's all the time.
