@@ -200,8 +200,8 @@ static void pending(void) {
     }
 }
 
-// A wait with an argument that is refused is no cancellation point: it returns the error, and a request to cancel
-// that is pending stays so.
+// A wait with an argument that is refused is no cancellation point: it returns the error, and a request to
+// cancel that is pending stays so.
 static void *refused_with_a_request(void *unused) {
     static pthread_mutex_t others = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP,
                            recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;

@@ -81,7 +81,8 @@ template <class M> static void timed_mutex() {
         }
     });
     CHECK(first == made && second == made, "%ld counted, %ld made", first, made.load());
-    CHECK(made >= THREADS * 2000L * 2 / 5, "%ld made: those that wait for ever were not all let in", made.load());
+    CHECK(made >= THREADS * 2000L * 2 / 5, "%ld made: who waits for ever was not always let in",
+          made.load());
 
     std::vector<std::thread> waiters;
     volatile pid_t ids[THREADS] = {};

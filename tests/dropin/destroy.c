@@ -1,8 +1,8 @@
-// The first rule of all locks: unlock does not touch the lock once another thread may have destroyed it. Locks
-// here protect the life of their own memory: whoever finds that it is the last one unlocks, destroys, and gives
-// the memory back, while the others may still be on their way out of unlock. POSIX promises that this works. A
-// lock that is touched later is a SIGSEGV where each has a page of its own, which is gone the moment it is
-// destroyed, and a memory checker's error where it comes from malloc.
+// The first rule of all locks: unlock does not touch the lock once another thread may have destroyed it.
+// Locks here protect the life of their own memory: whoever finds that it is the last one unlocks, destroys,
+// and gives the memory back, while the others may still be on their way out of unlock. POSIX promises that
+// this works. A lock that is touched later is a SIGSEGV where each has a page of its own, which is gone the
+// moment it is destroyed, and a memory checker's error where it comes from malloc.
 //
 // The same for a condition variable destroyed straight after a broadcast, as in POSIX's own example.
 //
@@ -69,7 +69,8 @@ static void enter_mutex(struct object *o, long turn) {
         result = turn % 16 == 5  ? pthread_mutex_trylock(&o->m)
                  : turn % 4 == 3 ? pthread_mutex_timedlock(&o->m, &t)
                                  : pthread_mutex_lock(&o->m);
-        CHECK(result == 0 || result == (turn % 16 == 5 ? EBUSY : turn % 4 == 3 ? ETIMEDOUT : 0), "lock: %d", result);
+        int refused = turn % 16 == 5 ? EBUSY : turn % 4 == 3 ? ETIMEDOUT : 0;
+        CHECK(result == 0 || result == refused, "lock: %d", result);
     }
 }
 
@@ -190,8 +191,8 @@ static void cond_destroyed_after_broadcast(int n) {
     for (int i = 0; i < n; i++) join(ids[i]);
 }
 
-// A condition variable in memory of its own, which is given back straight after destroy, by a thread that does
-// not hold the mutex.
+// A condition variable in memory of its own, which is given back straight after destroy, by a thread that
+// does not hold the mutex.
 static pthread_mutex_t outer = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t *volatile alone;
 static volatile int waiting, told;

@@ -1,7 +1,7 @@
-// fork with a lock held by the forking thread, and waiters for it of all sorts in the parent: the child owns what
-// the forking thread owned, and none of the waiters exists there, whatever the lock says of them. It unlocks,
-// locks again, hands over between threads of its own; grandchildren do the same; the parent goes on untouched.
-// And handlers of pthread_atfork that take one, and locks that a child makes anew.
+// fork with a lock held by the forking thread, and waiters for it of all sorts in the parent: the child owns
+// what the forking thread owned, and none of the waiters exists there, whatever the lock says of them. It
+// unlocks, locks again, hands over between threads of its own; grandchildren do the same; the parent goes on
+// untouched. And handlers of pthread_atfork that take one, and locks that a child makes anew.
 //
 //     fork_locks mutex|spinlock|rwlock [FORKS [told]]
 //
@@ -103,8 +103,8 @@ static void *elsewhere(void *unused) { return (void *)(long)trylock(); }
 static void give_back(void) {
     STAGE("child: still held");
     if (sort == RWLOCK && glibcs && (!held.reads || held.waiters)) {
-        // On glibc's code a child cannot give back what its parent wrote (it goes by thread ids), nor use what
-        // its parent's threads wait for: programs make the lock anew.
+        // On glibc's code a child cannot give back what its parent wrote (it goes by thread ids), nor use
+        // what its parent's threads wait for: programs make the lock anew.
         make();
         return;
     }
@@ -277,7 +277,8 @@ static void every_way(const char *name) {
     for (int waiters = 0; waiters < 3; waiters++) {
         // None, one, all.
         held.waiters = waiters == 2 ? crew : waiters;
-        // Each of these is a fork or two, and a spinlock whose waiters keep their CPUs is slow here: few of each.
+        // Each of these is a fork or two, and a spinlock whose waiters keep their CPUs is slow here: few of
+        // each.
         int young = !held.contended && !held.with_a_past;
         if (sort != SPINLOCK || waiters != young) fork_holding();
     }
@@ -362,8 +363,8 @@ static void handlers(int forks) {
         STAGE("fork with handlers");
         IN_CHILD(40) {
             STAGE("in the child");
-            CHECK(in_child == 1 && prepared == i + 1 && in_parent == i, "handlers: %d %d %d", prepared, in_parent,
-                  in_child);
+            CHECK(in_child == 1 && prepared == i + 1 && in_parent == i, "handlers: %d %d %d", prepared,
+                  in_parent, in_child);
             CHECK(first == second, "the child sees a broken invariant");
             long before = first;
             OK(trylock());

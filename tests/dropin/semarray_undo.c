@@ -107,7 +107,8 @@ static void *end_from_thread(void *which) {
     const struct end *end = which;
     if (strncmp(end->name, "first thread gone", 17) == 0) {
         // Until it is a zombie: the process is its other threads now.
-        for (char state = 'S'; state != 0 && state != 'Z'; usleep(200)) state = task_state(getpid(), getpid());
+        pid_t first = getpid();
+        for (char state = 'S'; state != 0 && state != 'Z'; usleep(200)) state = task_state(first, first);
         still_held();
         // More of the same, from a process without its first thread.
         OK(change(array, 1, 1, SEM_UNDO));

@@ -36,7 +36,8 @@ static void start(struct sleeper *s, int id, int count, const struct sembuf *ops
 }
 
 // ... and sleeps then: so many for the semaphore to grow, and so many for it to be zero.
-static void asleep(struct sleeper *s, int id, int count, const struct sembuf *ops, int num, int growth, int zero) {
+static void asleep(struct sleeper *s, int id, int count, const struct sembuf *ops, int num, int growth,
+                   int zero) {
     start(s, id, count, ops);
     await_sleepers(id, num, growth, zero);
 }
@@ -355,7 +356,8 @@ static void signals(void) {
         s.handle = spawn(sleeper_main, &s);
         await_sleepers(id, 0, i % 3 != 0, i % 3 == 0);
         await_task_asleep(getpid(), s.thread);
-        // A signal that comes while a sleeper on our arrays looks about does not end the wait: the next one does.
+        // A signal that comes while a sleeper on our arrays looks about does not end the wait: the next one
+        // does.
         int before = handled, sent = 0;
         while (__atomic_load_n(&s.done, __ATOMIC_ACQUIRE) == 0) {
             MUST(pthread_kill(s.handle, SIGUSR1));

@@ -1,9 +1,10 @@
 """A memcached client that believes nothing: memcached_client.py SOCKET CONNECTIONS ROUNDS
 
-Every value that comes back is compared with what was stored, and every result of `incr` must be one that nobody else
-was given. Each connection is a process and, ROUNDS times, sends three pipelined batches: BATCH sets, BATCH gets of the
-same keys, and BATCH increments spread over COUNTERS counters that all share. At the end the counters must stand at
-exactly the number of increments, and the server's own statistics must agree with ours.
+Every value that comes back is compared with what was stored, and every result of `incr` must be one that
+nobody else was given. Each connection is a process and, ROUNDS times, sends three pipelined batches: BATCH
+sets, BATCH gets of the same keys, and BATCH increments spread over COUNTERS counters that all share. At the
+end the counters must stand at exactly the number of increments, and the server's own statistics must agree
+with ours.
 """
 
 import multiprocessing
@@ -52,7 +53,8 @@ def all_rounds(path, me, rounds, together):
         lines = [b"%s %d 0 %d" % (key, r, len(value)) for key, value in zip(keys, stored)]
         sets = b"".join(b"set %s\r\n%s\r\n" % pair for pair in zip(lines, stored))
         connection.expect(sets, b"STORED\r\n" * BATCH)
-        values_back = b"".join(b"VALUE %s %d %d\r\n%s\r\nEND\r\n" % (key, r, len(v), v) for key, v in zip(keys, stored))
+        answers = (b"VALUE %s %d %d\r\n%s\r\nEND\r\n" % (key, r, len(v), v) for key, v in zip(keys, stored))
+        values_back = b"".join(answers)
         connection.expect(b"".join(b"get %s\r\n" % key for key in keys), values_back)
         connection.socket.sendall(b"".join(b"incr counter%d 1\r\n" % (k % COUNTERS) for k in range(BATCH)))
         for k in range(BATCH):
@@ -90,7 +92,7 @@ def main(path, connections, rounds):
         stands = int(connection.line())
         assert stands == total, f"counter{i} stands at {stands} after {total} increments"
         assert connection.line() == b"END", "more than a counter"
-    # It keeps one count a worker thread, each under that worker's mutex. The counters were each set and read once.
+    # It keeps one count a worker thread, each under that worker's mutex. The counters were set and read once.
     connection.socket.sendall(b"stats\r\n")
     statistics = {}
     while (line := connection.line()) != b"END":
@@ -98,7 +100,8 @@ def main(path, connections, rounds):
         statistics[name] = value
     commands = connections * rounds * BATCH
     counted = [int(statistics[name]) for name in (b"cmd_set", b"get_hits", b"get_misses", b"incr_hits")]
-    assert counted == [commands + COUNTERS, commands + COUNTERS, 0, commands], f"{counted} of {commands} commands"
+    wanted = [commands + COUNTERS, commands + COUNTERS, 0, commands]
+    assert counted == wanted, f"the server counted {counted}, expected {wanted}"
     print(f"{connections} connections: {commands} sets, gets and incrs each, all verified")
 
 
