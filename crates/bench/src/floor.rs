@@ -14,20 +14,17 @@ use crate::stats::Summary;
 use crate::worker::{Answer, Task, floor};
 
 /// How to measure.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct Options {
-    /// Slices of each measurement, over which medians are taken.
+    /// Slices of each measurement
+    #[arg(long, value_name = "N", default_value_t = 31)]
     pub slices: u32,
-    /// Seconds of a slice.
+    /// Seconds of a slice
+    #[arg(long, value_name = "S", default_value_t = 0.002)]
     pub seconds: f64,
-    /// How many of the allowed CPUs are used; all if not given.
+    /// Use only that many of the allowed CPUs
+    #[arg(long, value_name = "N")]
     pub cpus: Option<usize>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { slices: 31, seconds: 0.002, cpus: None }
-    }
 }
 
 impl Options {
@@ -156,6 +153,7 @@ pub(crate) fn table(floors: &Floors) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::by_default;
 
     #[test]
     fn pairs_of_few_cpus_are_all_there() {
@@ -178,13 +176,13 @@ mod tests {
     #[test]
     fn options_that_make_no_sense_are_refused() {
         for options in [
-            Options { slices: 0, ..Options::default() },
-            Options { seconds: 0.0, ..Options::default() },
-            Options { seconds: f64::NAN, ..Options::default() },
-            Options { seconds: 1e9, ..Options::default() },
+            Options { slices: 0, ..by_default() },
+            Options { seconds: 0.0, ..by_default() },
+            Options { seconds: f64::NAN, ..by_default() },
+            Options { seconds: 1e9, ..by_default() },
         ] {
             assert!(matches!(options.check(), Err(Error::Options(_))), "{options:?}");
         }
-        Options::default().check().unwrap();
+        by_default::<Options>().check().unwrap();
     }
 }

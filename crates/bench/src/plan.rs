@@ -25,6 +25,8 @@ pub trait Preset: Serialize {
     const TITLE: &'static str;
     /// The heading over the targets.
     const TARGETS: &'static str;
+    /// What the label is called that says who was measured.
+    const WHO: &'static str = "lock";
     /// # Errors
     /// If the options make no sense.
     fn check(&self) -> Result<()>;
@@ -41,8 +43,19 @@ pub trait Preset: Serialize {
     fn answer(&self, rows: &Rows) -> Option<String>;
     /// How it was measured.
     fn method(&self, rows: &Rows) -> String;
+    /// What a terminal shows above the tables, if the benchmark is after a program with words of its own.
+    fn listing(&self, _rows: &Rows) -> String {
+        String::new()
+    }
     /// The figures.
     fn tables(&self, rows: &Rows) -> Vec<Table>;
+    /// The figures as an SVG document.
+    ///
+    /// # Errors
+    /// If it cannot be drawn.
+    fn picture(&self, _rows: &Rows) -> Result<Option<String>> {
+        Ok(None)
+    }
     /// What Poundlock wants to reach.
     fn targets(&self, rows: &Rows) -> Vec<Target>;
     /// What else goes into the JSON.
@@ -52,27 +65,37 @@ pub trait Preset: Serialize {
 }
 
 /// The figures of a round, by name. Dots in names are levels of the JSON.
-type Sample = BTreeMap<String, f64>;
+pub(crate) type Sample = BTreeMap<String, f64>;
 
 /// What tells rows of a section apart.
 pub type Labels = Vec<(&'static str, Value)>;
 
-/// A process that is started once a round.
+/// A measurement that is made once a round.
 struct Run {
     /// Runs of a point are made one soon after the other.
     point: String,
-    process: Process,
-    task: Task,
-    takes: Duration,
+    how: How,
 }
 
+enum How {
+    /// By a process that is asked, and how long that takes.
+    Asked(Process, Task, Duration),
+    /// By this process, which starts programs.
+    Here(Measure),
+}
+
+type Measure = Box<dyn Fn(&Context) -> Result<Sample>>;
+
+/// Who could not take part, and why.
+pub(crate) type Absent = Vec<(&'static str, String)>;
+
 /// A row to be.
-struct Cell {
-    section: &'static str,
+pub(crate) struct Cell {
+    pub(crate) section: &'static str,
     run: usize,
     /// Which of the run's answers it is.
     slot: usize,
-    who: &'static str,
+    pub(crate) who: &'static str,
     labels: Labels,
     /// It is there to be compared with only.
     hidden: bool,
@@ -105,7 +128,9 @@ pub struct Plan {
     pub(crate) alone_on: usize,
     pub(crate) calibration: Calibration,
     /// Who could not take part, and why.
-    pub(crate) absent: Vec<(&'static str, String)>,
+    pub(crate) absent: Absent,
+    /// [`Preset::WHO`]
+    who: &'static str,
     runs: Vec<Run>,
     cells: Vec<Cell>,
     ratios: Vec<Ratio>,
@@ -117,14 +142,36 @@ pub(crate) fn ns(seconds: f64) -> u64 {
 }
 
 impl Plan {
-    fn run(&mut self, point: String, process: Process, task: Task, seconds: f64) -> usize {
-        let takes = Duration::from_secs_f64(seconds);
-        self.runs.push(Run { point, process, task, takes });
+    /// Has a process asked. Returns the run's number, for its cells.
+    pub(crate) fn run(&mut self, point: String, process: Process, task: Task, seconds: f64) -> usize {
+        let how = How::Asked(process, task, Duration::from_secs_f64(seconds));
+        self.runs.push(Run { point, how });
         self.runs.len() - 1
     }
 
-    fn cell(&mut self, section: &'static str, run: usize, slot: usize, who: &'static str, labels: Labels) {
-        let labels = [("lock", who.into())].into_iter().filter(|_| !who.is_empty()).chain(labels).collect();
+    /// Has this process measure something, for a row.
+    pub(crate) fn here(
+        &mut self,
+        section: &'static str,
+        point: String,
+        who: &'static str,
+        labels: Labels,
+        measure: impl Fn(&Context) -> Result<Sample> + 'static,
+    ) {
+        self.runs.push(Run { point, how: How::Here(Box::new(measure)) });
+        self.cell(section, self.runs.len() - 1, 0, who, labels);
+    }
+
+    /// A row for one of a run's answers.
+    pub(crate) fn cell(
+        &mut self,
+        section: &'static str,
+        run: usize,
+        slot: usize,
+        who: &'static str,
+        labels: Labels,
+    ) {
+        let labels = [(self.who, who.into())].into_iter().filter(|_| !who.is_empty()).chain(labels).collect();
         self.cells.push(Cell { section, run, slot, who, labels, hidden: false, samples: Vec::new() });
     }
 
@@ -274,10 +321,13 @@ impl Plan {
                     (0..runs.len()).filter(|&run| runs[run].point == points[index]).collect();
                 fastrand::shuffle(&mut here);
                 for index in here {
-                    let run = &runs[index];
-                    let answer = context.measure(run.process, run.task.clone(), run.takes)?;
-                    let samples = samples(&run.task, answer)
-                        .ok_or_else(|| Error::another_question(run.process.name))?;
+                    let samples = match &runs[index].how {
+                        How::Asked(process, task, takes) => {
+                            let answer = context.measure(*process, task.clone(), *takes)?;
+                            samples(task, answer).ok_or_else(|| Error::another_question(process.name))?
+                        }
+                        How::Here(measure) => vec![measure(context)?],
+                    };
                     for cell in cells.iter_mut().filter(|cell| cell.run == index) {
                         cell.samples.push(samples.get(cell.slot).cloned().unwrap_or_default());
                     }
@@ -353,6 +403,7 @@ fn samples(task: &Task, answer: Answer) -> Option<Vec<Sample>> {
         (Task::Alone(_), Answer::Alone(answer)) => {
             return Some(answer.ns.into_iter().map(|ns| [("ns".to_owned(), ns)].into()).collect());
         }
+        (Task::Sem(_), Answer::Sem(samples)) => return Some(samples),
         (Task::Pass(_), Answer::Pass(passes)) => {
             add("pass_ns", passes.pass_ns);
             add("unlock_ns", passes.unlock_ns);
@@ -422,6 +473,11 @@ impl Row {
         self.figures.keys().map(String::as_str)
     }
 
+    /// What each round gave.
+    pub fn rounds(&self) -> &[Sample] {
+        &self.rounds
+    }
+
     /// Whether it has this label.
     pub fn is(&self, name: &str, value: impl Into<Value>) -> bool {
         self.label(name) == value.into()
@@ -435,15 +491,21 @@ impl Row {
     fn json(&self) -> Value {
         let mut row: Map<String, Value> =
             self.labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        for (name, figure) in &self.figures {
-            match name.split_once('.') {
-                None => _ = row.insert(name.clone(), json!(figure)),
-                Some((outer, inner)) => row.entry(outer).or_insert_with(|| json!({}))[inner] = json!(figure),
-            }
-        }
-        row.insert("rounds".to_owned(), json!(self.rounds));
+        row.extend(nested(&self.figures));
+        row.insert("rounds".to_owned(), self.rounds.iter().map(nested).collect());
         row.into()
     }
+}
+
+fn nested(figures: &BTreeMap<String, impl Serialize>) -> Map<String, Value> {
+    let mut all = Map::new();
+    for (name, figure) in figures {
+        match name.split_once('.') {
+            None => _ = all.insert(name.clone(), json!(figure)),
+            Some((outer, inner)) => all.entry(outer).or_insert_with(|| json!({}))[inner] = json!(figure),
+        }
+    }
+    all
 }
 
 /// All rows, and what they were measured with.
@@ -453,7 +515,7 @@ pub struct Rows {
     /// What a step of work took before the rounds and after them: if it differs, so did the machine.
     pub calibration: [Calibration; 2],
     /// Who could not take part, and why.
-    pub absent: Vec<(&'static str, String)>,
+    pub absent: Absent,
     rows: Vec<Row>,
 }
 
@@ -571,6 +633,10 @@ pub struct Figures {
     #[serde(skip)]
     method: String,
     #[serde(skip)]
+    listing: String,
+    #[serde(skip)]
+    picture: Option<String>,
+    #[serde(skip)]
     machine: Machine,
     #[serde(skip)]
     tables: Vec<Table>,
@@ -597,19 +663,20 @@ pub fn run<P: Preset>(context: &Context, preset: &P) -> Result<Figures> {
         alone_on: affinity::one(None)?,
         calibration: Calibration::measure(),
         absent: Vec::new(),
+        who: P::WHO,
         runs: Vec::new(),
         cells: Vec::new(),
         ratios: Vec::new(),
     };
     preset.plan(&mut plan)?;
-    if plan.runs.iter().any(|run| run.process.ours.is_some()) {
+    if plan.runs.iter().any(|run| matches!(&run.how, How::Asked(process, ..) if process.ours.is_some())) {
         context.library()?;
     }
     plan.measure(preset.rounds())?;
-    Ok(figures(preset, machine, &Rows::from(&plan, Calibration::measure())))
+    figures(preset, machine, &Rows::from(&plan, Calibration::measure()))
 }
 
-fn figures<P: Preset>(preset: &P, machine: Machine, rows: &Rows) -> Figures {
+fn figures<P: Preset>(preset: &P, machine: Machine, rows: &Rows) -> Result<Figures> {
     let mut targets = preset.targets(rows);
     targets.retain(|target| !target.results.is_empty());
     let absent: Vec<_> = rows.absent.iter().map(|(lock, why)| json!({"lock": lock, "why": why})).collect();
@@ -632,16 +699,25 @@ fn figures<P: Preset>(preset: &P, machine: Machine, rows: &Rows) -> Figures {
         method += "\n\nLeft out:";
         rows.absent.iter().for_each(|(lock, why)| method += &format!(" {lock} ({why})."));
     }
-    Figures {
+    Ok(Figures {
         json,
         title: P::TITLE,
         answer: preset.answer(rows).unwrap_or_default(),
         method,
+        listing: preset.listing(rows),
+        picture: preset.picture(rows)?,
         machine,
         tables: preset.tables(rows),
         targets,
         targets_title: P::TARGETS,
         others: others.max_by(f64::total_cmp),
+    })
+}
+
+impl Figures {
+    /// The figures as an SVG document, if the benchmark draws any.
+    pub fn picture(&self) -> Option<&str> {
+        self.picture.as_deref()
     }
 }
 
@@ -656,6 +732,10 @@ impl Report for Figures {
 
     fn method(&self) -> String {
         self.method.clone()
+    }
+
+    fn listing(&self) -> String {
+        self.listing.clone()
     }
 
     fn machine(&self) -> &Machine {
@@ -746,6 +826,36 @@ pub(crate) mod tests {
         cpus: usize,
         figure: impl Fn(&str, &str, &dyn Fn(&str) -> Value) -> f64,
     ) -> Figures {
+        made_up_of(preset, cpus, |cell, alone, speed| {
+            let given = figure(cell.section, cell.who, &|name| cell.label(name));
+            if alone {
+                return vec![("ns", given / speed)];
+            }
+            vec![
+                ("throughput", given * speed),
+                ("ns", 1e9 / (given * speed)),
+                ("pass_ns", 1e9 / (given * speed)),
+                ("jain", 0.99),
+                ("writer_waits.max_of_mean", 5.0),
+                ("events.slow paths", 0.5),
+                ("acquisitions", 100.0),
+            ]
+        })
+    }
+
+    impl Cell {
+        pub(crate) fn label(&self, name: &str) -> Value {
+            let found = self.labels.iter().find(|(label, _)| *label == name);
+            found.map_or(Value::Null, |(_, value)| value.clone())
+        }
+    }
+
+    /// The same with all figures of a cell, which one thread alone made or not, at this speed.
+    pub(crate) fn made_up_of<P: Preset>(
+        preset: &P,
+        cpus: usize,
+        figures: impl Fn(&Cell, bool, f64) -> Vec<(&'static str, f64)>,
+    ) -> Figures {
         preset.check().unwrap();
         let context = Context {
             program: "/nowhere".into(),
@@ -760,38 +870,21 @@ pub(crate) mod tests {
             alone_on: 0,
             calibration,
             absent: vec![],
+            who: P::WHO,
             runs: vec![],
             cells: vec![],
             ratios: vec![],
         };
         preset.plan(&mut plan).unwrap();
         for cell in &mut plan.cells {
-            let label = |name: &str| {
-                let found = cell.labels.iter().find(|(label, _)| *label == name);
-                found.map_or(Value::Null, |(_, value)| value.clone())
-            };
-            let given = figure(cell.section, cell.who, &label);
-            let alone = matches!(plan.runs[cell.run].task, Task::Alone(_));
+            let alone = matches!(plan.runs[cell.run].how, How::Asked(_, Task::Alone(_), _));
+            let named = |(name, value): (&str, f64)| (name.to_owned(), value);
             cell.samples = [1.0, 0.5, 1.0]
-                .map(|speed| {
-                    let pairs = if alone {
-                        vec![("ns", given / speed)]
-                    } else {
-                        vec![
-                            ("throughput", given * speed),
-                            ("ns", 1e9 / (given * speed)),
-                            ("pass_ns", 1e9 / (given * speed)),
-                            ("jain", 0.99),
-                            ("writer_waits.max_of_mean", 5.0),
-                            ("events.slow paths", 0.5),
-                            ("acquisitions", 100.0),
-                        ]
-                    };
-                    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-                })
+                .map(|speed| figures(cell, alone, speed).into_iter().map(named).collect())
                 .to_vec();
         }
-        figures(preset, Machine::describe("poundlock bench"), &Rows::from(&plan, calibration))
+        let rows = Rows::from(&plan, calibration);
+        super::figures(preset, Machine::describe("poundlock bench"), &rows).unwrap()
     }
 
     impl Figures {

@@ -1,6 +1,5 @@
 //! `poundlock bench`: our locks against glibc's, on this machine.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,7 +12,6 @@ use poundlock_bench::{
     Context, Error, figures, floor, grid, handover, misc, page, programs, rwlock, sem, spin, startup,
     uncontended, worker,
 };
-use poundlock_names::LockName;
 use serde::Serialize;
 
 use crate::library;
@@ -42,13 +40,13 @@ enum Which {
     /// Semaphore arrays as sembench measures them: threads that sleep and are woken, single calls, sleepers
     Sembench(Box<Sembench>),
     /// Time that a program takes longer to start
-    StartUp(StartUp),
+    StartUp(Measured<startup::Options>),
     /// Whole programs, as they are and under `poundlock run`
-    Programs(Programs),
+    Programs(Box<Measured<programs::Options>>),
     /// The locks that people use, ours among them, over a grid of threads and work
     Grid(Box<Grid>),
     /// What no lock can undercut on this machine, and what the grid's driver adds to each
-    Floor(Floor),
+    Floor(Measured<floor::Options>),
     /// All of them, as a Markdown page
     Figures(Figures),
     /// Results of the grid as one HTML page, for a browser without a network
@@ -80,72 +78,11 @@ struct Shown {
 
 #[derive(clap::Args)]
 struct Sembench {
-    /// Threads that sleep
-    #[arg(short = 't', long, value_name = "N", default_value_t = sem::Options::default().threads)]
-    threads: usize,
-    /// How many are woken at a time
-    #[arg(short = 'w', long, value_name = "N", default_value_t = sem::Options::default().wake)]
-    wake: usize,
-    /// Only these: kernel (or 0; takes part always), before, after, shared-line, combining, futex (or 2),
-    /// nanosleep (or 1)
-    #[arg(short = 'o', long, value_name = "NAME,..", value_delimiter = ',')]
-    mechanisms: Vec<String>,
-    /// Seconds for each of them in a round; single calls and sleepers take shares of it
-    #[arg(short = 'r', long, value_name = "S", default_value_t = sem::Options::default().seconds)]
-    seconds: f64,
-    /// Keep each thread on a CPU, in turn
-    #[arg(short = 'b', long)]
-    bind: bool,
-    /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = sem::Options::default().rounds)]
-    rounds: usize,
-    /// Numbers of threads that sleep in one array while one is woken
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = sem::Options::default().sleepers)]
-    sleepers: Vec<usize>,
-    /// Leave the sleepers out, which take most of a short run
-    #[arg(long, conflicts_with_all = ["sleepers", "plot"])]
-    no_sleepers: bool,
-    /// Use only that many of the allowed CPUs
-    #[arg(long, value_name = "N")]
-    cpus: Option<usize>,
+    #[command(flatten)]
+    measured: Measured<sem::Options>,
     /// Draw the cost of a wake-up against the number of sleepers to FILE as SVG
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_sleepers")]
     plot: Option<PathBuf>,
-    #[command(flatten)]
-    shown: Shown,
-}
-
-#[derive(clap::Args)]
-struct StartUp {
-    /// The program to start; it should do nothing
-    #[arg(long, value_name = "FILE", default_value_os_t = startup::Options::default().program)]
-    program: PathBuf,
-    /// How often to start it each way
-    #[arg(long, value_name = "N", default_value_t = startup::Options::default().rounds)]
-    rounds: usize,
-    #[command(flatten)]
-    shown: Shown,
-}
-
-#[derive(clap::Args)]
-struct Programs {
-    /// Only these locks of ours (the C library's always take part) [default: the one that `run` takes]
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
-    locks: Vec<String>,
-    /// Only these of the known programs
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "command")]
-    only: Vec<String>,
-    /// Rounds in which each program runs once on each lock
-    #[arg(long, value_name = "N", default_value_t = programs::Options::default().rounds)]
-    rounds: usize,
-    /// Measure programs that end with another exit code than 0, too
-    #[arg(short, long)]
-    ignore_failure: bool,
-    #[command(flatten)]
-    shown: Shown,
-    /// Measure this instead of the known programs: a command that ends by itself
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
 }
 
 /// The defaults are those of a full run, near three quarters of an hour.
@@ -195,21 +132,6 @@ struct Grid {
 }
 
 #[derive(clap::Args)]
-struct Floor {
-    /// Slices of each measurement
-    #[arg(long, value_name = "N", default_value_t = floor::Options::default().slices)]
-    slices: u32,
-    /// Seconds of a slice
-    #[arg(long, value_name = "S", default_value_t = floor::Options::default().seconds)]
-    seconds: f64,
-    /// Use only that many of the allowed CPUs
-    #[arg(long, value_name = "N")]
-    cpus: Option<usize>,
-    #[command(flatten)]
-    shown: Shown,
-}
-
-#[derive(clap::Args)]
 struct Figures {
     /// Only these locks (glibc always takes part)
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
@@ -227,7 +149,7 @@ struct Figures {
     #[arg(long)]
     pin: bool,
     /// Numbers of threads that sleep in one array in `sembench`
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = sem::Options::short().sleepers)]
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = sem::sleepers())]
     sleepers: Vec<usize>,
     #[command(flatten)]
     shown: Shown,
@@ -256,8 +178,8 @@ pub(crate) fn main(args: Args) -> ExitCode {
         Which::Rwlock(args) => measure(&args.options, &args.shown),
         Which::MiscMutex(args) => measure(&args.options, &args.shown),
         Which::Sembench(args) => sembench(*args),
-        Which::StartUp(args) => start_up(args),
-        Which::Programs(args) => whole_programs(args),
+        Which::StartUp(args) => measure(&args.options, &args.shown),
+        Which::Programs(args) => measure(&args.options, &args.shown),
         Which::Grid(args) => grid(*args),
         Which::Floor(args) => floors(args),
         Which::Figures(args) => all_figures(args),
@@ -276,54 +198,17 @@ fn measure<P: Preset>(options: &P, shown: &Shown) -> Result<(), Failure> {
 }
 
 fn sembench(args: Sembench) -> Result<(), Failure> {
-    let mechanisms: Result<Vec<_>, Error> =
-        args.mechanisms.iter().map(|name| sem::Mechanism::parse(name)).collect();
-    let options = sem::Options {
-        mechanisms: mechanisms.map_err(failure)?,
-        threads: args.threads,
-        wake: args.wake,
-        seconds: args.seconds,
-        bind: args.bind,
-        rounds: args.rounds,
-        sleepers: if args.no_sleepers { Vec::new() } else { args.sleepers },
-        cpus: args.cpus,
-    };
-    let (json, plot) = Output::open_both(args.shown.json.as_deref(), ("--plot", args.plot.as_deref()))?;
-    let figures = sem::run(&context()?, &options).map_err(failure)?;
-    let printed = print_beside(&report::text(&figures, args.shown.targets), &[&json, &plot]);
-    let drawn = match (plot, figures.plot().map_err(failure)?) {
-        (Some(output), Some(picture)) => output.write(&picture),
+    let Measured { options, shown } = args.measured;
+    let (json, plot) = Output::open_both(shown.json.as_deref(), ("--plot", args.plot.as_deref()))?;
+    let figures = plan::run(&context()?, &options).map_err(failure)?;
+    let printed = print_beside(&report::text(&figures, shown.targets), &[&json, &plot]);
+    let drawn = match (plot, figures.picture()) {
+        (Some(output), Some(picture)) => output.write(picture),
         _ => Ok(()),
     };
     // What cannot be written takes nothing else with it.
     let saved = write_json(&figures, json);
     printed.and(drawn).and(saved)
-}
-
-fn start_up(args: StartUp) -> Result<(), Failure> {
-    let options = startup::Options { program: args.program, rounds: args.rounds };
-    let json = Output::open(args.shown.json.as_deref())?;
-    let figures = startup::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json, &args.shown)
-}
-
-fn whole_programs(args: Programs) -> Result<(), Failure> {
-    let mutex = |name: &String| {
-        LockName::parse(name).ok_or_else(|| {
-            let names: Vec<_> = LockName::ALL.into_iter().map(LockName::name).collect();
-            Error::Options(format!("no mutex is called '{name}'; there are {}", names.join(", ")))
-        })
-    };
-    let options = programs::Options {
-        locks: args.locks.iter().map(mutex).collect::<Result<_, _>>().map_err(failure)?,
-        only: args.only,
-        command: args.command,
-        rounds: args.rounds,
-        ignore_failure: args.ignore_failure,
-    };
-    let json = Output::open(args.shown.json.as_deref())?;
-    let figures = programs::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json, &args.shown)
 }
 
 fn grid(args: Grid) -> Result<(), Failure> {
@@ -379,10 +264,9 @@ fn or<T: Clone>(named: &[T], otherwise: Vec<T>) -> Vec<T> {
     if named.is_empty() { otherwise } else { named.to_vec() }
 }
 
-fn floors(args: Floor) -> Result<(), Failure> {
-    let options = floor::Options { slices: args.slices, seconds: args.seconds, cpus: args.cpus };
+fn floors(args: Measured<floor::Options>) -> Result<(), Failure> {
     let json = Output::open(args.shown.json.as_deref())?;
-    let figures = floor::run(&context()?, &options).map_err(failure)?;
+    let figures = floor::run(&context()?, &args.options).map_err(failure)?;
     finish(&figures, json, &args.shown)
 }
 

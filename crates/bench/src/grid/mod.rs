@@ -169,7 +169,7 @@ impl Job {
         let mut made = places(&samples);
         let of = self.run.points.len() * self.run.peers.len() * self.run.rounds;
         if self.directory.floors()?.is_none() {
-            let floors = floor::measure(context, &self.run.cpus, &floor::Options::default());
+            let floors = floor::measure(context, &self.run.cpus, &crate::plan::by_default());
             if interrupted.load(Relaxed) || (floors.is_err() && comes_soon(&interrupted)) {
                 return Ok(Ended::Interrupted { made: made.len(), of });
             }

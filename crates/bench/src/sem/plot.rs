@@ -1,27 +1,29 @@
 //! Wake-ups among ever more sleepers, as a picture.
 
 use plotters::prelude::*;
+use serde_json::json;
 
-use super::{Cost, Figures, Mechanism, Sleep};
+use super::Mechanism;
 use crate::error::{Error, Result};
+use crate::plan::{Row, Rows};
+use crate::worker::sem::Sleep;
 
 /// Pixels.
 const SIZE: (u32, u32) = (1440, 520);
 
-impl Figures {
-    /// Nanoseconds of a wake-up against the number of sleepers, both on logarithmic scales, as an SVG
-    /// document; a panel for each way of sleeping. `None` if no sleepers were measured.
-    ///
-    /// # Errors
-    /// If the picture cannot be drawn.
-    pub fn plot(&self) -> Result<Option<String>> {
-        if self.crowds.is_empty() {
-            return Ok(None);
-        }
-        let mut svg = String::new();
-        draw(self, &mut svg).map_err(|error| Error::Options(format!("cannot draw: {error}")))?;
-        Ok(Some(svg))
+/// Nanoseconds of a wake-up against the number of sleepers, both on logarithmic scales; a panel for each way
+/// of sleeping. `None` if no sleepers were measured.
+pub(super) fn svg(rows: &Rows) -> Result<Option<String>> {
+    let points: Vec<(&Row, (f64, f64))> = rows
+        .of("crowds")
+        .filter_map(|row| Some((row, (row.label("sleepers").as_f64()?, row.get("ns")?.median))))
+        .collect();
+    if points.is_empty() {
+        return Ok(None);
     }
+    let mut svg = String::new();
+    draw(&points, &mut svg).map_err(|error| Error::Options(format!("cannot draw: {error}")))?;
+    Ok(Some(svg))
 }
 
 /// Told apart without colours, too: the order of the names is that of the lines at their right end, as a
@@ -38,13 +40,14 @@ fn colour(mechanism: Mechanism) -> RGBColor {
     }
 }
 
-fn draw(figures: &Figures, svg: &mut String) -> std::result::Result<(), Box<dyn std::error::Error>> {
+fn draw(
+    points: &[(&Row, (f64, f64))],
+    svg: &mut String,
+) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
-    let costs = &figures.crowds;
-    let number = |cost: &Cost| cost.sleepers as f64;
-    let (fewest, most) = range(costs.iter().map(number));
-    let (cheapest, dearest) = range(costs.iter().map(|cost| cost.ns.median));
+    let (fewest, most) = range(points.iter().map(|(_, (number, _))| *number));
+    let (cheapest, dearest) = range(points.iter().map(|(_, (_, ns))| *ns));
     for (panel, sleep) in area.split_evenly((1, Sleep::ALL.len())).into_iter().zip(Sleep::ALL) {
         let mut chart = ChartBuilder::on(&panel)
             .margin(12)
@@ -64,10 +67,10 @@ fn draw(figures: &Figures, svg: &mut String) -> std::result::Result<(), Box<dyn 
             .light_line_style(RGBColor(240, 240, 240))
             .draw()?;
         for mechanism in Mechanism::ALL {
-            let here: Vec<(f64, f64)> = costs
+            let here: Vec<(f64, f64)> = points
                 .iter()
-                .filter(|cost| cost.mechanism == mechanism && cost.sleep == sleep)
-                .map(|cost| (number(cost), cost.ns.median))
+                .filter(|(row, _)| row.who == mechanism.name() && row.is("sleep", json!(sleep)))
+                .map(|(_, point)| *point)
                 .collect();
             if here.is_empty() {
                 continue;

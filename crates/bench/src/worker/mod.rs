@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::grid::result::Floors;
+use crate::plan::Sample;
 
 /// What a worker is asked to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,7 +62,7 @@ pub(crate) enum Answer {
     Pass(pass::Passes),
     /// Why it has none, if it has none.
     Look(Option<String>),
-    Sem(sem::Answer),
+    Sem(Vec<Sample>),
     Floor(Box<Floors>),
     Failed(String),
 }
