@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use poundlock_core::Platform;
 use poundlock_core::platform::Atomic;
 use poundlock_linux::Linux;
@@ -75,6 +76,12 @@ impl Reading {
             }
         }
     }
+}
+
+/// Waits up to an hour are told apart, to a hundredth.
+pub(super) fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 2)
+        .map_err(|error| Error::Options(format!("no histogram of waits: {error}")))
 }
 
 /// Waits for the threads' ends, but not for long. Returns how many have not come to theirs.
