@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use crate::clock;
 use crate::error::{Error, Result};
@@ -172,10 +173,17 @@ fn ask(command: &mut Command, contender: &str, request: &Request, limit: Duratio
     if let Some(mut stdin) = child.0.stdin.take() {
         stdin.write_all(&request).map_err(Error::system("cannot ask the worker"))?;
     }
-    let answer = read_all(&mut child.0, limit).map_err(|error| match error.kind() {
-        io::ErrorKind::TimedOut => problem(format!("no answer within {} s: it hangs", limit.as_secs())),
-        _ => problem(format!("cannot read the answer: {error}")),
-    })?;
+    let mut stdout = child.0.stdout.take().ok_or_else(|| problem("it has no output".to_owned()))?;
+    let (send, answered) = mpsc::channel();
+    // It ends with the worker, whom `Killed` ends if need be.
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        let read = stdout.read_to_end(&mut all);
+        send.send(read.map(|_| all))
+    });
+    let answer = answered.recv_timeout(limit);
+    let answer = answer.map_err(|_| problem(format!("no answer within {} s: it hangs", limit.as_secs())))?;
+    let answer = answer.map_err(|error| problem(format!("cannot read the answer: {error}")))?;
     // Its output is closed, so it is about to end; if not, `Killed` sees to that.
     let status = child.0.wait().map_err(Error::system("cannot wait for the worker"))?;
     match serde_json::from_slice(&answer) {
@@ -196,35 +204,10 @@ impl Drop for Killed {
     }
 }
 
-/// The child's standard output up to its end.
-fn read_all(child: &mut Child, limit: Duration) -> io::Result<Vec<u8>> {
-    let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    let end = Instant::now() + limit;
-    let mut all = Vec::new();
-    let mut buffer = [0; 4096];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let mut poll = libc::pollfd { fd: stdout.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let milliseconds = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one valid pollfd.
-        match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
-            0 => return Err(io::ErrorKind::TimedOut.into()),
-            1.. => match stdout.read(&mut buffer)? {
-                0 => return Ok(all),
-                n => all.extend_from_slice(&buffer[..n]),
-            },
-            _ => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn request() -> Request {
@@ -232,33 +215,19 @@ mod tests {
         Request { library: None, task: Task::Alone(task) }
     }
 
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]);
-        command
-    }
-
     #[test]
-    fn a_worker_that_hangs_is_ended() {
-        let start = Instant::now();
-        let error =
-            ask(&mut shell("exec sleep 1000"), "x", &request(), Duration::from_millis(50)).unwrap_err();
-        assert!(error.to_string().contains("it hangs"), "{error}");
-        assert!(start.elapsed() < Duration::from_secs(100), "the limit does not limit");
-    }
-
-    #[test]
-    fn a_worker_that_dies_is_reported() {
-        let error = ask(&mut shell("cat >/dev/null; kill -9 $$"), "x", &request(), Duration::from_secs(20))
-            .unwrap_err();
-        assert!(error.to_string().contains("signal: 9"), "{error}");
-    }
-
-    #[test]
-    fn a_failure_keeps_its_words() {
-        let script = r#"cat >/dev/null; echo '{"Failed":"out of luck"}'"#;
-        let error = ask(&mut shell(script), "x", &request(), Duration::from_secs(20)).unwrap_err();
-        assert_eq!(error.to_string(), "x: out of luck");
+    fn workers_that_hang_die_or_fail_are_reported_in_words() {
+        for (script, limit, says) in [
+            ("exec sleep 1000", Duration::from_millis(50), "it hangs"),
+            ("cat >/dev/null; kill -9 $$", GRACE, "signal: 9"),
+            (r#"cat >/dev/null; echo '{"Failed":"out of luck"}'"#, GRACE, "x: out of luck"),
+        ] {
+            let start = Instant::now();
+            let error =
+                ask(Command::new("/bin/sh").args(["-c", script]), "x", &request(), limit).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+            assert!(start.elapsed() < Duration::from_secs(100), "the limit does not limit");
+        }
     }
 
     #[test]

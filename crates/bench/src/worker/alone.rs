@@ -4,7 +4,6 @@
 use std::ffi::{c_int, c_void};
 use std::fs;
 use std::hint::black_box;
-use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -91,14 +90,13 @@ pub(crate) struct Answer {
 }
 
 pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Answer> {
-    let sleeper = if task.second_thread { Some(Sleeper::start()?) } else { None };
+    if task.second_thread {
+        start_a_second_thread()?;
+    }
     affinity::keep_to(&[task.cpu])?;
     let timers = task.timed.iter().map(|(lock, what)| Ok((lock.as_str(), timer(library, lock, *what)?)));
     let mut timers = timers.collect::<Result<Vec<_>>>()?;
     let (summaries, acquisitions) = take_turns(&mut timers, task.slices, task.slice_ns)?;
-    if let Some(sleeper) = sleeper {
-        sleeper.stop()?;
-    }
     Ok(Answer { ns: summaries.iter().map(|ns| ns.median).collect(), acquisitions })
 }
 
@@ -238,6 +236,16 @@ macro_rules! inlined {
     }};
 }
 
+/// A lock with guards.
+macro_rules! guarded {
+    ($what:expr, $make:expr) => {
+        inlined!($what, $make, |l| done!(std::mem::forget(l.lock())), tried(false), {
+            // SAFETY: this thread locked it, and the guard is forgotten.
+            done!(unsafe { l.force_unlock() })
+        })
+    };
+}
+
 /// One of ours that is told a policy each time.
 macro_rules! with_policy {
     ($what:expr, $make:expr, $policy:ty, $($unlock:tt)+) => {
@@ -323,30 +331,8 @@ fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
         "time-stamp" => timed(what, || (black_box(unsafe { core::arch::x86_64::_rdtsc() }), 0).1, || 0, || 0),
         "empty-loop" => timed(what, || 0, || 0, || 0),
         "c-library" => pthread(Symbols::of_c_library()?, what),
-        "crate-mutex" => {
-            inlined!(
-                what,
-                poundlock::Mutex::new(0_u64),
-                |l| done!(std::mem::forget(l.lock())),
-                tried(false),
-                {
-                    // SAFETY: this thread locked it, and the guard is forgotten.
-                    done!(unsafe { l.force_unlock() })
-                }
-            )
-        }
-        "parking-lot-mutex" => {
-            inlined!(
-                what,
-                parking_lot::Mutex::new(0_u64),
-                |l| done!(std::mem::forget(l.lock())),
-                tried(false),
-                {
-                    // SAFETY: this thread locked it, and the guard is forgotten.
-                    done!(unsafe { l.force_unlock() })
-                }
-            )
-        }
+        "crate-mutex" => guarded!(what, poundlock::Mutex::new(0_u64)),
+        "parking-lot-mutex" => guarded!(what, parking_lot::Mutex::new(0_u64)),
         "poundlock" => inlined!(
             what,
             RawPoundlock::<Linux>::new(),
@@ -510,52 +496,29 @@ fn through_queue() -> Result<Timer> {
 
 /// Has another thread take a lock, and keep it to the end of the process.
 fn hold(lock: &(impl Fn() -> c_int + Copy + Send + 'static)) -> Result<()> {
-    let (tell, told) = mpsc::channel();
     let lock = *lock;
     // Boxed, so that what it takes to start a thread is compiled once rather than for each lock.
-    let hold: Box<dyn FnOnce() + Send> = Box::new(move || {
-        _ = tell.send(lock());
+    let locked = stay(Box::new(lock))?;
+    succeed(locked, "a thread could not lock")
+}
+
+/// Starts a thread that stays to the end of the process, asleep. Returns what it did first.
+fn stay(first: Box<dyn FnOnce() -> c_int + Send>) -> Result<c_int> {
+    let (tell, told) = mpsc::channel();
+    let stay = move || {
+        _ = tell.send(first());
         loop {
             thread::park();
         }
-    });
-    thread::Builder::new().spawn(hold).map_err(Error::system("cannot start a thread"))?;
-    succeed(told.recv().unwrap_or(libc::EFAULT), "a thread could not lock")
+    };
+    thread::Builder::new().spawn(stay).map_err(Error::system("cannot start a thread"))?;
+    told.recv().map_err(|_| Error::Options("a thread died".to_owned()))
 }
 
-/// A second thread, alive and asleep in a read.
-pub(super) struct Sleeper {
-    end: std::io::PipeWriter,
-    thread: thread::JoinHandle<()>,
-}
-
-impl Sleeper {
-    pub(super) fn start() -> Result<Sleeper> {
-        let (mut reader, end) = std::io::pipe().map_err(Error::system("cannot make a pipe"))?;
-        let (send, receive) = mpsc::channel();
-        let thread = thread::Builder::new()
-            .spawn(move || {
-                // SAFETY: no arguments, no effect.
-                let id = unsafe { libc::gettid() };
-                // Both results say only that the other side is gone, and then this thread is done too.
-                _ = send.send(id);
-                _ = reader.read(&mut [0]);
-            })
-            .map_err(Error::system("cannot start a second thread"))?;
-        let id = receive.recv().map_err(|_| Error::Options("the second thread died".to_owned()))?;
-        // So that it disturbs nothing.
-        await_sleep(id)?;
-        Ok(Sleeper { end, thread })
-    }
-
-    /// Ends the thread; an error if it had ended before, for then there was none during the measurement.
-    pub(super) fn stop(self) -> Result<()> {
-        if self.thread.is_finished() {
-            return Err(Error::Options("the second thread ended too early".to_owned()));
-        }
-        drop(self.end);
-        self.thread.join().map_err(|_| Error::Options("the second thread died".to_owned()))
-    }
+/// Has a second thread be there, asleep so that it disturbs nothing.
+pub(super) fn start_a_second_thread() -> Result<()> {
+    // SAFETY: no arguments, no effect.
+    await_sleep(stay(Box::new(|| unsafe { libc::gettid() }))?)
 }
 
 /// Has a thread wait for a lock, asleep, and acquire it. Nobody holds it afterwards.
@@ -579,7 +542,7 @@ fn let_a_thread_sleep_in(
 }
 
 /// Waits until the scheduler says that a thread of this process is asleep.
-pub(super) fn await_sleep(thread: libc::pid_t) -> Result<()> {
+fn await_sleep(thread: libc::pid_t) -> Result<()> {
     let limit = Instant::now() + Duration::from_secs(10);
     while !is_asleep(thread) {
         if Instant::now() > limit {

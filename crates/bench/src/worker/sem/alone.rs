@@ -12,7 +12,7 @@ use super::array::{Array, Errno, op};
 use super::{Task, add_held, failed, sample};
 use crate::error::{Error, Result};
 use crate::plan::Sample;
-use crate::worker::alone::{Sleeper, Timer, take_turns};
+use crate::worker::alone::{Timer, start_a_second_thread, take_turns};
 use crate::worker::gate::Alone;
 use crate::{affinity, clock};
 
@@ -49,7 +49,7 @@ const SEMAPHORES: usize = 8;
 
 /// Nanoseconds of each operation: the median over the slices.
 pub(super) fn run(task: &Task, slices: u32) -> Result<Vec<Sample>> {
-    let sleeper = Sleeper::start()?;
+    start_a_second_thread()?;
     affinity::keep_to(&[task.cpu()?])?;
     let timer = |operation: Operation| -> Result<(&str, Timer)> {
         let (number, flags) = match operation {
@@ -64,7 +64,6 @@ pub(super) fn run(task: &Task, slices: u32) -> Result<Vec<Sample>> {
     };
     let mut timers = Operation::ALL.into_iter().map(timer).collect::<Result<Vec<_>>>()?;
     let (pairs, _) = take_turns(&mut timers, slices, task.duration_ns / u64::from(slices))?;
-    sleeper.stop()?;
     Ok(pairs.into_iter().map(|ns| sample([("ns", ns.median / 2.0)])).collect())
 }
 
