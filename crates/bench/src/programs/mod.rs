@@ -8,7 +8,7 @@ mod served;
 
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
@@ -308,11 +308,6 @@ fn to_its_end(command: &mut Command, ignore_failure: bool) -> Result<(f64, i32)>
         .map_or_else(String::new, |line| format!(": {line}"));
     let hint = if ignorable.is_some() { "; -i measures it all the same" } else { "" };
     Err(Error::Options(format!("it did not succeed ({}){last}{hint}", output.status)))
-}
-
-/// A path as an argument.
-fn argument(path: PathBuf) -> OsString {
-    path.into_os_string()
 }
 
 /// A command line of words.

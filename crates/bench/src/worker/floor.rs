@@ -138,11 +138,6 @@ fn round_trips(
     })
 }
 
-fn halved(summary: Summary) -> Summary {
-    let Summary { median, q1, q3, min, max, n } = summary;
-    Summary { median: median / 2.0, q1: q1 / 2.0, q3: q3 / 2.0, min: min / 2.0, max: max / 2.0, n }
-}
-
 /// A cache line to another CPU: half of a round trip between two threads that only look at it.
 fn transfer(task: &Task, from: usize, to: usize) -> Result<Summary> {
     let line = Alone(AtomicU64::new(0));
@@ -160,7 +155,9 @@ fn transfer(task: &Task, from: usize, to: usize) -> Result<Summary> {
     // Near 200 ns a trip.
     let trips = (task.slice_ns / 200).max(10);
     let summary = round_trips(task, [from, to], trips, call, |slice| Some(slice()))?;
-    summary.map(halved).ok_or_else(|| Error::Options("a cache line's way: no figure".to_owned()))
+    summary
+        .map(|trip| trip.scaled(0.5))
+        .ok_or_else(|| Error::Options("a cache line's way: no figure".to_owned()))
 }
 
 /// A sleep in a futex and its wake-up, between two threads of which each sleeps until it is its turn. On one
