@@ -17,6 +17,7 @@ use crate::progress::rounds;
 use crate::report::{Report, Table, Target, median, spread};
 use crate::stats::Summary;
 use crate::work::Calibration;
+use crate::worker::drive::Inside;
 use crate::worker::{Answer, Task, alone, drive};
 
 /// A benchmark's options say what is measured and what is made of it.
@@ -52,7 +53,7 @@ pub trait Preset: Serialize {
 }
 
 /// The figures of a round, by name. Dots in names are levels of the JSON.
-type Sample = BTreeMap<String, f64>;
+pub type Sample = BTreeMap<String, f64>;
 
 /// What tells rows of a section apart.
 pub type Labels = Vec<(&'static str, Value)>;
@@ -346,9 +347,12 @@ impl Ratio {
 }
 
 /// An answer in named figures, for each slot.
-fn samples(task: &Task, answer: Answer) -> Option<Vec<Sample>> {
+pub(crate) fn samples(task: &Task, answer: Answer) -> Option<Vec<Sample>> {
     let mut sample = Sample::new();
-    let mut add = |name: &str, value: f64| _ = sample.insert(name.to_owned(), value);
+    // Nothing can be said of each of no acquisitions.
+    let mut add = |name: &str, value: f64| {
+        value.is_finite().then(|| sample.insert(name.to_owned(), value));
+    };
     match (task, answer) {
         (Task::Alone(_), Answer::Alone(answer)) => {
             return Some(answer.ns.into_iter().map(|ns| [("ns".to_owned(), ns)].into()).collect());
@@ -369,7 +373,9 @@ fn samples(task: &Task, answer: Answer) -> Option<Vec<Sample>> {
             add("voluntary", each(measured.voluntary));
             add("involuntary", each(measured.involuntary));
             measured.others.inspect(|others| add("others", *others));
-            for (whose, waits) in ["writer_waits", "reader_waits"].into_iter().zip(worked.waits) {
+            let shared = matches!(task.inside, Inside::Share { .. });
+            let writers = if shared { "writer_waits" } else { "waits" };
+            for (whose, waits) in [writers, "reader_waits"].into_iter().zip(worked.waits) {
                 let Some(waits) = waits else { continue };
                 add(&format!("{whose}.mean_ns"), waits.mean);
                 add(&format!("{whose}.p50_ns"), waits.p50 as f64);
@@ -412,6 +418,10 @@ pub struct Row {
 }
 
 impl Row {
+    pub(crate) fn new(labels: Labels, figures: BTreeMap<String, Summary>) -> Row {
+        Row { section: "", who: "", labels, figures, rounds: Vec::new() }
+    }
+
     /// A figure over the rounds, if any of them has it.
     pub fn get(&self, figure: &str) -> Option<Summary> {
         self.figures.get(figure).copied()

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use poundlock_bench::grid::compare::Results;
-use poundlock_bench::grid::result::{Directory, Kind};
+use poundlock_bench::grid::result::Directory;
 use poundlock_bench::plan::{self, Preset};
 use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
@@ -148,50 +148,21 @@ struct Programs {
     command: Vec<OsString>,
 }
 
-/// The defaults are those of a full run, near three quarters of an hour.
 #[derive(clap::Args)]
 struct Grid {
-    /// Something of everything, in a few minutes; other options change it
-    #[arg(long)]
-    quick: bool,
-    /// Only these sorts of work: grid, modal, sleeping-holder, hogs, buckets, lock-bench
-    #[arg(long, value_name = "KIND,..", value_delimiter = ',')]
-    kinds: Vec<String>,
-    /// Compare with these locks [default: all that are not ours and can be had]
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
-    locks: Vec<String>,
-    /// The lock of ours that is compared [default: poundlock]
-    #[arg(long, value_name = "NAME")]
-    ours: Option<String>,
-    /// Numbers of threads [default: 1,2,4,8,16,64,250 for the grid, and each other kind's own]
-    #[arg(long, value_name = "N,..", value_delimiter = ',')]
-    threads: Vec<usize>,
-    /// Microseconds of work inside the critical sections of the grid [default: 0,0.2,2,20]
-    #[arg(long, value_name = "US,..", value_delimiter = ',')]
-    critical: Vec<f64>,
-    /// Microseconds of work between two critical sections of a thread of the grid [default: 0,0.4,1,10]
-    #[arg(long, value_name = "US,..", value_delimiter = ',')]
-    think: Vec<f64>,
-    /// Rounds in which each lock is measured once at each point [default: 3]
-    #[arg(long, value_name = "N")]
-    rounds: Option<usize>,
-    /// Seconds of a measurement with few threads; it is longer with many [default: 0.08]
-    #[arg(long, value_name = "S")]
-    seconds: Option<f64>,
-    /// Use only that many of the allowed CPUs
-    #[arg(long, value_name = "N")]
-    cpus: Option<usize>,
-    /// Keep each thread on one CPU, in turn
-    #[arg(long)]
-    pin: bool,
+    #[command(flatten)]
+    options: grid::Options,
     /// The directory for the results [default: a new one in the current directory]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Go on with the run whose results lie in DIR
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "quick", "kinds", "locks", "ours", "threads", "critical", "think", "rounds", "seconds", "cpus", "pin", "out",
+        "quick", "kinds", "locks", "ours", "threads", "critical_us", "think_us", "rounds", "seconds", "cpus", "pin", "out",
     ])]
     resume: Option<PathBuf>,
+    /// Show also what Poundlock's developers want to reach, and what is reached
+    #[arg(long)]
+    targets: bool,
 }
 
 #[derive(clap::Args)]
@@ -241,6 +212,9 @@ struct Page {
     /// Write the figures as tables in Markdown rather than as a page for browsers
     #[arg(long)]
     markdown: bool,
+    /// Show also what Poundlock's developers want to reach, and what is reached
+    #[arg(long)]
+    targets: bool,
     /// Write the page to FILE rather than to standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -330,7 +304,7 @@ fn grid(args: Grid) -> Result<(), Failure> {
     let context = context()?;
     let job = match args.resume {
         Some(directory) => grid::Job::resume(&context, directory),
-        None => grid_options(&args).and_then(|options| grid::Job::new(&context, &options, args.out)),
+        None => grid::Job::new(&context, &args.options, args.out),
     }
     .map_err(failure)?;
     for absent in job.absent() {
@@ -347,36 +321,10 @@ fn grid(args: Grid) -> Result<(), Failure> {
             ),
         )),
         grid::Ended::Complete => {
-            print(&report::text(&job.figures().map_err(failure)?, false))?;
+            print(&report::text(&job.results().map_err(failure)?, args.targets))?;
             print(&format!("\nResults: {path}\n"))
         }
     }
-}
-
-fn grid_options(args: &Grid) -> Result<grid::Options, Error> {
-    let mut options = if args.quick { grid::Options::quick() } else { grid::Options::default() };
-    options.kinds = args.kinds.iter().map(|name| Kind::parse(name)).collect::<Result<_, _>>()?;
-    let about_the_grid = options.kinds.is_empty() || options.kinds.contains(&Kind::Grid);
-    if !(about_the_grid || (args.critical.is_empty() && args.think.is_empty())) {
-        return Err(Error::Options(
-            "--critical and --think are about the kind grid, which is left out".to_owned(),
-        ));
-    }
-    options.locks = args.locks.clone();
-    options.ours = args.ours.clone();
-    options.threads = or(&args.threads, options.threads);
-    options.critical_us = or(&args.critical, options.critical_us);
-    options.think_us = or(&args.think, options.think_us);
-    options.rounds = args.rounds.unwrap_or(options.rounds);
-    options.seconds = args.seconds.unwrap_or(options.seconds);
-    options.cpus = args.cpus;
-    options.pin = args.pin;
-    Ok(options)
-}
-
-/// What was named, or else what there is.
-fn or<T: Clone>(named: &[T], otherwise: Vec<T>) -> Vec<T> {
-    if named.is_empty() { otherwise } else { named.to_vec() }
 }
 
 fn floors(args: Floor) -> Result<(), Failure> {
@@ -420,12 +368,9 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
 }
 
 fn page_of(args: Page) -> Result<(), Failure> {
-    let directory = Directory::at(args.directory);
-    let page = if args.markdown {
-        grid::Figures::read(&directory).map_err(failure)?.markdown()
-    } else {
-        page::html(&Results::read(&directory).map_err(failure)?)
-    };
+    let results = Results::read(&Directory::at(args.directory)).map_err(failure)?;
+    let write = if args.markdown { grid::markdown } else { page::html };
+    let page = write(&results, args.targets);
     match Output::open(args.out.as_deref())? {
         Some(file) => file.write(&page),
         None => print(&page),
