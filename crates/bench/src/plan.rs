@@ -29,10 +29,8 @@ pub trait Preset: Serialize {
     /// # Errors
     /// If the options make no sense.
     fn check(&self) -> Result<()>;
-    /// Rounds in which everybody takes part once.
-    fn rounds(&self) -> usize;
-    /// How many CPUs the threads may use.
-    fn cpus(&self) -> Option<usize>;
+    /// How often, and on how many CPUs.
+    fn common(&self) -> (usize, Option<usize>);
     /// The measurements, and what they are compared with.
     ///
     /// # Errors
@@ -50,6 +48,17 @@ pub trait Preset: Serialize {
     fn extra(&self, _rows: &Rows) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
+}
+
+/// What every benchmark has, with its own number of rounds.
+#[derive(Clone, Debug, Serialize, clap::Args)]
+pub struct Common<const ROUNDS: usize> {
+    /// Rounds in which everybody takes part once
+    #[arg(long, value_name = "N", default_value_t = ROUNDS)]
+    pub rounds: usize,
+    /// Use only that many of the allowed CPUs for threads that contend
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<usize>,
 }
 
 /// The figures of a round, by name. Dots in names are levels of the JSON.
@@ -525,13 +534,42 @@ impl Rows {
 
 /// A column of a table of rows.
 #[derive(Clone, Copy)]
-pub(crate) enum Column {
+pub(crate) enum Column<'a> {
     /// Heading and label.
-    Label(&'static str, &'static str),
+    Label(&'a str, &'a str),
     /// Heading, figure, factor and decimals of a median.
-    Median(&'static str, &'static str, f64, usize),
-    /// Figure, factor and decimals of the smallest and the largest.
-    Spread(&'static str, f64, usize),
+    Median(&'a str, &'a str, f64, usize),
+    /// The same, and beside it the smallest and the largest.
+    Spread(&'a str, &'a str, f64, usize),
+}
+
+impl Column<'_> {
+    fn headings(&self) -> Vec<&str> {
+        match self {
+            Column::Label(heading, _) | Column::Median(heading, ..) => vec![heading],
+            Column::Spread(heading, ..) => vec![heading, "spread"],
+        }
+    }
+
+    fn cells(&self, row: &Row) -> Vec<String> {
+        let scaled = |figure: &str, factor: f64| row.get(figure).map(|summary| summary.scaled(factor));
+        match *self {
+            Column::Label(_, name) => vec![match row.label(name) {
+                Value::String(text) => text,
+                Value::Null => "-".to_owned(),
+                // As people type it: 1 and not 1.0.
+                Value::Number(number) => {
+                    number.as_f64().map_or_else(String::new, |number| number.to_string())
+                }
+                other => other.to_string(),
+            }],
+            Column::Median(_, figure, factor, decimals) => vec![median(scaled(figure, factor), decimals)],
+            Column::Spread(_, figure, factor, decimals) => {
+                let figure = scaled(figure, factor);
+                vec![median(figure, decimals), spread(figure, decimals)]
+            }
+        }
+    }
 }
 
 /// The rows as a table, of whose columns the first few hold words.
@@ -541,31 +579,9 @@ pub(crate) fn table<'a>(
     columns: &[Column],
     rows: impl Iterator<Item = &'a Row>,
 ) -> Table {
-    let headings: Vec<&str> = columns
-        .iter()
-        .map(|column| match column {
-            Column::Label(heading, _) | Column::Median(heading, ..) => *heading,
-            Column::Spread(..) => "spread",
-        })
-        .collect();
+    let headings: Vec<&str> = columns.iter().flat_map(Column::headings).collect();
     let mut table = Table::new(title, words, &headings);
-    table.rows.extend(rows.map(|row| {
-        let scaled = |figure: &str, factor: f64| row.get(figure).map(|summary| summary.scaled(factor));
-        let cell = |column: &Column| match *column {
-            Column::Label(_, name) => match row.label(name) {
-                Value::String(text) => text,
-                Value::Null => "-".to_owned(),
-                // As people type it: 1 and not 1.0.
-                Value::Number(number) => {
-                    number.as_f64().map_or_else(String::new, |number| number.to_string())
-                }
-                other => other.to_string(),
-            },
-            Column::Median(_, figure, factor, decimals) => median(scaled(figure, factor), decimals),
-            Column::Spread(figure, factor, decimals) => spread(scaled(figure, factor), decimals),
-        };
-        columns.iter().map(cell).collect()
-    }));
+    table.rows.extend(rows.map(|row| columns.iter().flat_map(|column| column.cells(row)).collect()));
     table
 }
 
@@ -599,7 +615,8 @@ pub struct Figures {
 /// fails: above all, if a lock does not exclude.
 pub fn run<P: Preset>(context: &Context, preset: &P) -> Result<Figures> {
     preset.check()?;
-    let cpus = affinity::some(preset.cpus())?;
+    let (rounds, cpus) = preset.common();
+    let cpus = affinity::some(cpus)?;
     let machine = Machine::describe(&context.command);
     let mut plan = Plan {
         context: context.clone(),
@@ -615,7 +632,7 @@ pub fn run<P: Preset>(context: &Context, preset: &P) -> Result<Figures> {
     if plan.runs.iter().any(|run| run.process.ours.is_some()) {
         context.library()?;
     }
-    plan.measure(preset.rounds())?;
+    plan.measure(rounds)?;
     Ok(figures(preset, machine, &Rows::from(&plan, Calibration::measure())))
 }
 

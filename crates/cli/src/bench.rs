@@ -185,6 +185,9 @@ struct Figures {
     /// Only these locks (glibc always takes part)
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     locks: Vec<String>,
+    /// Numbers of threads that contend, from 2 on [default: each benchmark's own]
+    #[arg(long, value_name = "N,..", value_delimiter = ',')]
+    threads: Vec<usize>,
     /// Write the page to FILE rather than to standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -336,26 +339,31 @@ fn floors(args: Floor) -> Result<(), Failure> {
 
 fn all_figures(args: Figures) -> Result<(), Failure> {
     let mut options = figures::Options::default();
-    options.misc.locks = args.locks.iter().filter(|lock| *lock != "glibc").cloned().collect();
     options.uncontended.locks = args.locks.clone();
     options.handover.locks = args.locks.clone();
-    options.uncontended.seconds *= args.time_factor;
+    options.misc.locks = args.locks.iter().filter(|lock| *lock != "glibc").cloned().collect();
     options.handover.pin = args.pin;
-    options.handover.seconds *= args.time_factor;
-    options.spin.seconds *= args.time_factor;
-    options.rwlock.seconds *= args.time_factor;
-    options.misc.seconds *= args.time_factor;
-    options.sem.seconds *= args.time_factor;
     options.sem.sleepers = args.sleepers;
-    if let Some(rounds) = args.rounds {
-        options.uncontended.rounds = rounds;
-        options.handover.rounds = rounds;
-        options.spin.rounds = rounds;
-        options.rwlock.rounds = rounds;
-        options.misc.rounds = rounds;
-        options.sem.rounds = rounds;
-        options.start_up.rounds = rounds;
+    if !args.threads.is_empty() {
+        let handover = &mut options.handover.threads;
+        for threads in
+            [handover, &mut options.spin.threads, &mut options.rwlock.threads, &mut options.misc.threads]
+        {
+            threads.clone_from(&args.threads);
+        }
     }
+    for (seconds, rounds) in [
+        (&mut options.uncontended.seconds, &mut options.uncontended.rounds),
+        (&mut options.handover.seconds, &mut options.handover.common.rounds),
+        (&mut options.spin.seconds, &mut options.spin.common.rounds),
+        (&mut options.rwlock.seconds, &mut options.rwlock.common.rounds),
+        (&mut options.misc.seconds, &mut options.misc.common.rounds),
+        (&mut options.sem.seconds, &mut options.sem.rounds),
+    ] {
+        *seconds *= args.time_factor;
+        *rounds = args.rounds.unwrap_or(*rounds);
+    }
+    options.start_up.rounds = args.rounds.unwrap_or(options.start_up.rounds);
     let (json, page) = Output::open_both(args.shown.json.as_deref(), ("--out", args.out.as_deref()))?;
     let figures = figures::run(&context()?, &options).map_err(failure)?;
     let written = match page {

@@ -150,16 +150,16 @@ fn row(results: &Results, point: usize) -> Row {
 /// A table of ours against the others, and one of what waiting costs.
 fn kind_tables(results: &Results, kind: Kind) -> [Table; 2] {
     use Column::{Label, Median, Spread};
+    let name = &results.run.ours;
     let throughput = [
         Label("point", "point"),
         Label("best peer", "best"),
         Median("its acquisitions/ms", "best's throughput", 1e-3, 1),
-        Median("ours", "throughput", 1e-3, 1),
-        Median("of the best", "of_best", 1.0, 2),
-        Spread("of_best", 1.0, 2),
+        Median(name, "throughput", 1e-3, 1),
+        Spread("of the best", "of_best", 1.0, 2),
         Label("thriftiest", "thriftiest"),
         Median("its CPU ns", "thriftiest's cpu_ns", 1.0, 0),
-        Median("ours", "cpu_ns", 1.0, 0),
+        Median(name, "cpu_ns", 1.0, 0),
         Median("of it", "of_thriftiest", 1.0, 2),
         Median("others", "others", 1.0, 2),
     ];
@@ -169,21 +169,16 @@ fn kind_tables(results: &Results, kind: Kind) -> [Table; 2] {
         Median("p99", "waits.p99_ns", 1e-3, 1),
         Median("p99.9", "waits.p999_ns", 1e-3, 1),
         Median("max", "waits.max_ns", 1e-3, 1),
-        Median("p99.9 of glibc's", "waits of_glibc", 1.0, 2),
-        Spread("waits of_glibc", 1.0, 2),
+        Spread("p99.9 of glibc's", "waits of_glibc", 1.0, 2),
         Median("Jain", "jain", 1.0, 2),
         Median("preempted", "involuntary", 1.0, 4),
         Median("sleeps", "voluntary", 1.0, 3),
     ];
     let rows: Vec<Row> = results.points(kind).map(|point| row(results, point)).collect();
-    let (name, words) = (&results.run.ours, kind.words());
-    let mut throughput = table(words.clone(), 2, &throughput, rows.iter());
-    throughput
-        .headings
-        .iter_mut()
-        .filter(|heading| *heading == "ours")
-        .for_each(|ours| ours.clone_from(name));
-    [throughput, table(format!("{words}: waits for {name}"), 1, &waits, rows.iter())]
+    [
+        table(kind.words(), 2, &throughput, rows.iter()),
+        table(format!("{}: waits for {name}", kind.words()), 1, &waits, rows.iter()),
+    ]
 }
 
 /// Over the grid, against each peer, the hardest first.
