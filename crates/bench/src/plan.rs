@@ -17,6 +17,7 @@ use crate::progress::rounds;
 use crate::report::{Report, Table, Target, median, spread};
 use crate::stats::Summary;
 use crate::work::Calibration;
+use crate::worker::drive::Inside;
 use crate::worker::{Answer, Task, alone, drive};
 
 /// A benchmark's options say what is measured and what is made of it.
@@ -29,11 +30,11 @@ pub trait Preset: Serialize {
     const WHO: &'static str = "lock";
     /// # Errors
     /// If the options make no sense.
-    fn check(&self) -> Result<()>;
-    /// Rounds in which everybody takes part once.
-    fn rounds(&self) -> usize;
-    /// How many CPUs the threads may use.
-    fn cpus(&self) -> Option<usize>;
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+    /// How often, and on how many CPUs.
+    fn common(&self) -> (usize, Option<usize>);
     /// The measurements, and what they are compared with.
     ///
     /// # Errors
@@ -64,8 +65,19 @@ pub trait Preset: Serialize {
     }
 }
 
+/// What every benchmark has, with its own number of rounds.
+#[derive(Clone, Debug, Serialize, clap::Args)]
+pub struct Common<const ROUNDS: usize> {
+    /// Rounds in which everybody takes part once
+    #[arg(long, value_name = "N", default_value_t = ROUNDS)]
+    pub rounds: usize,
+    /// Use only that many of the allowed CPUs for threads that contend
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<usize>,
+}
+
 /// The figures of a round, by name. Dots in names are levels of the JSON.
-pub(crate) type Sample = BTreeMap<String, f64>;
+pub type Sample = BTreeMap<String, f64>;
 
 /// What tells rows of a section apart.
 pub type Labels = Vec<(&'static str, Value)>;
@@ -396,9 +408,12 @@ impl Ratio {
 }
 
 /// An answer in named figures, for each slot.
-fn samples(task: &Task, answer: Answer) -> Option<Vec<Sample>> {
+pub(crate) fn samples(task: &Task, answer: Answer) -> Option<Vec<Sample>> {
     let mut sample = Sample::new();
-    let mut add = |name: &str, value: f64| _ = sample.insert(name.to_owned(), value);
+    // Nothing can be said of each of no acquisitions.
+    let mut add = |name: &str, value: f64| {
+        value.is_finite().then(|| sample.insert(name.to_owned(), value));
+    };
     match (task, answer) {
         (Task::Alone(_), Answer::Alone(answer)) => {
             return Some(answer.ns.into_iter().map(|ns| [("ns".to_owned(), ns)].into()).collect());
@@ -420,7 +435,9 @@ fn samples(task: &Task, answer: Answer) -> Option<Vec<Sample>> {
             add("voluntary", each(measured.voluntary));
             add("involuntary", each(measured.involuntary));
             measured.others.inspect(|others| add("others", *others));
-            for (whose, waits) in ["writer_waits", "reader_waits"].into_iter().zip(worked.waits) {
+            let shared = matches!(task.inside, Inside::Share { .. });
+            let writers = if shared { "writer_waits" } else { "waits" };
+            for (whose, waits) in [writers, "reader_waits"].into_iter().zip(worked.waits) {
                 let Some(waits) = waits else { continue };
                 add(&format!("{whose}.mean_ns"), waits.mean);
                 add(&format!("{whose}.p50_ns"), waits.p50 as f64);
@@ -463,6 +480,10 @@ pub struct Row {
 }
 
 impl Row {
+    pub(crate) fn new(labels: Labels, figures: BTreeMap<String, Summary>) -> Row {
+        Row { section: "", who: "", labels, figures, rounds: Vec::new() }
+    }
+
     /// A figure over the rounds, if any of them has it.
     pub fn get(&self, figure: &str) -> Option<Summary> {
         self.figures.get(figure).copied()
@@ -577,13 +598,42 @@ impl Rows {
 
 /// A column of a table of rows.
 #[derive(Clone, Copy)]
-pub(crate) enum Column {
+pub(crate) enum Column<'a> {
     /// Heading and label.
-    Label(&'static str, &'static str),
+    Label(&'a str, &'a str),
     /// Heading, figure, factor and decimals of a median.
-    Median(&'static str, &'static str, f64, usize),
-    /// Figure, factor and decimals of the smallest and the largest.
-    Spread(&'static str, f64, usize),
+    Median(&'a str, &'a str, f64, usize),
+    /// The same, and beside it the smallest and the largest.
+    Spread(&'a str, &'a str, f64, usize),
+}
+
+impl Column<'_> {
+    fn headings(&self) -> Vec<&str> {
+        match self {
+            Column::Label(heading, _) | Column::Median(heading, ..) => vec![heading],
+            Column::Spread(heading, ..) => vec![heading, "spread"],
+        }
+    }
+
+    fn cells(&self, row: &Row) -> Vec<String> {
+        let scaled = |figure: &str, factor: f64| row.get(figure).map(|summary| summary.scaled(factor));
+        match *self {
+            Column::Label(_, name) => vec![match row.label(name) {
+                Value::String(text) => text,
+                Value::Null => "-".to_owned(),
+                // As people type it: 1 and not 1.0.
+                Value::Number(number) => {
+                    number.as_f64().map_or_else(String::new, |number| number.to_string())
+                }
+                other => other.to_string(),
+            }],
+            Column::Median(_, figure, factor, decimals) => vec![median(scaled(figure, factor), decimals)],
+            Column::Spread(_, figure, factor, decimals) => {
+                let figure = scaled(figure, factor);
+                vec![median(figure, decimals), spread(figure, decimals)]
+            }
+        }
+    }
 }
 
 /// The rows as a table, of whose columns the first few hold words.
@@ -593,31 +643,9 @@ pub(crate) fn table<'a>(
     columns: &[Column],
     rows: impl Iterator<Item = &'a Row>,
 ) -> Table {
-    let headings: Vec<&str> = columns
-        .iter()
-        .map(|column| match column {
-            Column::Label(heading, _) | Column::Median(heading, ..) => *heading,
-            Column::Spread(..) => "spread",
-        })
-        .collect();
+    let headings: Vec<&str> = columns.iter().flat_map(Column::headings).collect();
     let mut table = Table::new(title, words, &headings);
-    table.rows.extend(rows.map(|row| {
-        let scaled = |figure: &str, factor: f64| row.get(figure).map(|summary| summary.scaled(factor));
-        let cell = |column: &Column| match *column {
-            Column::Label(_, name) => match row.label(name) {
-                Value::String(text) => text,
-                Value::Null => "-".to_owned(),
-                // As people type it: 1 and not 1.0.
-                Value::Number(number) => {
-                    number.as_f64().map_or_else(String::new, |number| number.to_string())
-                }
-                other => other.to_string(),
-            },
-            Column::Median(_, figure, factor, decimals) => median(scaled(figure, factor), decimals),
-            Column::Spread(figure, factor, decimals) => spread(scaled(figure, factor), decimals),
-        };
-        columns.iter().map(cell).collect()
-    }));
+    table.rows.extend(rows.map(|row| columns.iter().flat_map(|column| column.cells(row)).collect()));
     table
 }
 
@@ -655,7 +683,9 @@ pub struct Figures {
 /// fails: above all, if a lock does not exclude.
 pub fn run<P: Preset>(context: &Context, preset: &P) -> Result<Figures> {
     preset.check()?;
-    let cpus = affinity::some(preset.cpus())?;
+    let (rounds, cpus) = preset.common();
+    check_rounds(rounds)?;
+    let cpus = affinity::some(cpus)?;
     let machine = Machine::describe(&context.command);
     let mut plan = Plan {
         context: context.clone(),
@@ -672,7 +702,7 @@ pub fn run<P: Preset>(context: &Context, preset: &P) -> Result<Figures> {
     if plan.runs.iter().any(|run| matches!(&run.how, How::Asked(process, ..) if process.ours.is_some())) {
         context.library()?;
     }
-    plan.measure(preset.rounds())?;
+    plan.measure(rounds)?;
     figures(preset, machine, &Rows::from(&plan, Calibration::measure()))
 }
 
@@ -781,12 +811,17 @@ pub fn by_default<O: clap::Args>() -> O {
     O::from_arg_matches(&matches).expect("every option has a default")
 }
 
-/// # Errors
-/// If there is no round, or no time.
-pub(crate) fn check_run(rounds: usize, seconds: f64, most: f64) -> Result<()> {
+fn check_rounds(rounds: usize) -> Result<()> {
     if rounds == 0 {
         return Err(Error::Options("at least one round is needed".to_owned()));
     }
+    Ok(())
+}
+
+/// # Errors
+/// If there is no round, or no time.
+pub(crate) fn check_run(rounds: usize, seconds: f64, most: f64) -> Result<()> {
+    check_rounds(rounds)?;
     if !(seconds > 0.0 && seconds <= most) {
         return Err(Error::Options(format!("--seconds must lie above 0 and at most at {most}")));
     }

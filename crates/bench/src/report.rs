@@ -73,7 +73,7 @@ fn text_in(report: &dyn Report, targets: bool, columns: usize) -> String {
 }
 
 /// What is wrong with the machine, if others used it meanwhile.
-fn busy(report: &dyn Report) -> Option<String> {
+pub(crate) fn busy(report: &dyn Report) -> Option<String> {
     let machine = report.machine();
     let load = machine.load_average > 0.5 * machine.cpus as f64;
     let others = report.others().filter(|others| *others > 0.05);
@@ -260,7 +260,7 @@ pub struct Target {
 #[derive(Clone, Debug, Serialize)]
 pub struct TargetResult {
     /// Which lock.
-    pub lock: &'static str,
+    pub lock: String,
     /// Its figure.
     pub value: f64,
     /// The smallest and the largest of any round.
@@ -297,13 +297,14 @@ impl Target {
         figure: impl Into<String>,
         limit: Limit,
         unit: &'static str,
-        results: impl IntoIterator<Item = (&'static str, Option<Summary>)>,
+        results: impl IntoIterator<Item = (impl Into<String>, Option<Summary>)>,
     ) -> Target {
         let results = results
             .into_iter()
             .filter_map(|(lock, value)| {
                 let Summary { median: value, min, max, .. } = value?;
-                Some(TargetResult { lock, value, spread: (min, max), verdict: limit.judges(min, max) })
+                let (lock, verdict) = (lock.into(), limit.judges(min, max));
+                Some(TargetResult { lock, value, spread: (min, max), verdict })
             })
             .collect();
         Target { figure: figure.into(), limit, unit, results }
@@ -311,11 +312,11 @@ impl Target {
 }
 
 /// The targets with a column for each lock, the default first; none if nothing was measured against any.
-fn targets_table(title: &str, targets: &[Target]) -> Option<Table> {
+pub(crate) fn targets_table(title: &str, targets: &[Target]) -> Option<Table> {
     let mut locks: Vec<&str> = Vec::new();
     for result in targets.iter().flat_map(|target| &target.results) {
-        if !locks.contains(&result.lock) {
-            locks.push(result.lock);
+        if !locks.contains(&result.lock.as_str()) {
+            locks.push(&result.lock);
         }
     }
     if locks.is_empty() {

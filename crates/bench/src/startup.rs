@@ -44,19 +44,8 @@ impl Preset for Options {
     const TARGETS: &'static str = "Targets (they are about the default lock; the others for comparison)";
     const WHO: &'static str = "way";
 
-    fn check(&self) -> Result<()> {
-        if self.rounds == 0 {
-            return Err(Error::Options("at least one round is needed".to_owned()));
-        }
-        Ok(())
-    }
-
-    fn rounds(&self) -> usize {
-        self.rounds
-    }
-
-    fn cpus(&self) -> Option<usize> {
-        None
+    fn common(&self) -> (usize, Option<usize>) {
+        (self.rounds, None)
     }
 
     fn plan(&self, plan: &mut Plan) -> Result<()> {

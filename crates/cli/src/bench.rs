@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use poundlock_bench::grid::compare::Results;
-use poundlock_bench::grid::result::{Directory, Kind};
+use poundlock_bench::grid::result::Directory;
 use poundlock_bench::plan::{self, Preset};
 use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
@@ -85,50 +85,21 @@ struct Sembench {
     plot: Option<PathBuf>,
 }
 
-/// The defaults are those of a full run, near three quarters of an hour.
 #[derive(clap::Args)]
 struct Grid {
-    /// Something of everything, in a few minutes; other options change it
-    #[arg(long)]
-    quick: bool,
-    /// Only these sorts of work: grid, modal, sleeping-holder, hogs, buckets, lock-bench
-    #[arg(long, value_name = "KIND,..", value_delimiter = ',')]
-    kinds: Vec<String>,
-    /// Compare with these locks [default: all that are not ours and can be had]
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
-    locks: Vec<String>,
-    /// The lock of ours that is compared [default: poundlock]
-    #[arg(long, value_name = "NAME")]
-    ours: Option<String>,
-    /// Numbers of threads [default: 1,2,4,8,16,64,250 for the grid, and each other kind's own]
-    #[arg(long, value_name = "N,..", value_delimiter = ',')]
-    threads: Vec<usize>,
-    /// Microseconds of work inside the critical sections of the grid [default: 0,0.2,2,20]
-    #[arg(long, value_name = "US,..", value_delimiter = ',')]
-    critical: Vec<f64>,
-    /// Microseconds of work between two critical sections of a thread of the grid [default: 0,0.4,1,10]
-    #[arg(long, value_name = "US,..", value_delimiter = ',')]
-    think: Vec<f64>,
-    /// Rounds in which each lock is measured once at each point [default: 3]
-    #[arg(long, value_name = "N")]
-    rounds: Option<usize>,
-    /// Seconds of a measurement with few threads; it is longer with many [default: 0.08]
-    #[arg(long, value_name = "S")]
-    seconds: Option<f64>,
-    /// Use only that many of the allowed CPUs
-    #[arg(long, value_name = "N")]
-    cpus: Option<usize>,
-    /// Keep each thread on one CPU, in turn
-    #[arg(long)]
-    pin: bool,
+    #[command(flatten)]
+    options: grid::Options,
     /// The directory for the results [default: a new one in the current directory]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Go on with the run whose results lie in DIR
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "quick", "kinds", "locks", "ours", "threads", "critical", "think", "rounds", "seconds", "cpus", "pin", "out",
+        "quick", "kinds", "locks", "ours", "threads", "critical_us", "think_us", "rounds", "seconds", "cpus", "pin", "out",
     ])]
     resume: Option<PathBuf>,
+    /// Show also what Poundlock's developers want to reach, and what is reached
+    #[arg(long)]
+    targets: bool,
 }
 
 #[derive(clap::Args)]
@@ -136,6 +107,9 @@ struct Figures {
     /// Only these locks (glibc always takes part)
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     locks: Vec<String>,
+    /// Numbers of threads that contend, from 2 on [default: each benchmark's own]
+    #[arg(long, value_name = "N,..", value_delimiter = ',')]
+    threads: Vec<usize>,
     /// Write the page to FILE rather than to standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -163,6 +137,9 @@ struct Page {
     /// Write the figures as tables in Markdown rather than as a page for browsers
     #[arg(long)]
     markdown: bool,
+    /// Show also what Poundlock's developers want to reach, and what is reached
+    #[arg(long)]
+    targets: bool,
     /// Write the page to FILE rather than to standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -215,7 +192,7 @@ fn grid(args: Grid) -> Result<(), Failure> {
     let context = context()?;
     let job = match args.resume {
         Some(directory) => grid::Job::resume(&context, directory),
-        None => grid_options(&args).and_then(|options| grid::Job::new(&context, &options, args.out)),
+        None => grid::Job::new(&context, &args.options, args.out),
     }
     .map_err(failure)?;
     for absent in job.absent() {
@@ -232,36 +209,10 @@ fn grid(args: Grid) -> Result<(), Failure> {
             ),
         )),
         grid::Ended::Complete => {
-            print(&report::text(&job.figures().map_err(failure)?, false))?;
+            print(&report::text(&job.results().map_err(failure)?, args.targets))?;
             print(&format!("\nResults: {path}\n"))
         }
     }
-}
-
-fn grid_options(args: &Grid) -> Result<grid::Options, Error> {
-    let mut options = if args.quick { grid::Options::quick() } else { grid::Options::default() };
-    options.kinds = args.kinds.iter().map(|name| Kind::parse(name)).collect::<Result<_, _>>()?;
-    let about_the_grid = options.kinds.is_empty() || options.kinds.contains(&Kind::Grid);
-    if !(about_the_grid || (args.critical.is_empty() && args.think.is_empty())) {
-        return Err(Error::Options(
-            "--critical and --think are about the kind grid, which is left out".to_owned(),
-        ));
-    }
-    options.locks = args.locks.clone();
-    options.ours = args.ours.clone();
-    options.threads = or(&args.threads, options.threads);
-    options.critical_us = or(&args.critical, options.critical_us);
-    options.think_us = or(&args.think, options.think_us);
-    options.rounds = args.rounds.unwrap_or(options.rounds);
-    options.seconds = args.seconds.unwrap_or(options.seconds);
-    options.cpus = args.cpus;
-    options.pin = args.pin;
-    Ok(options)
-}
-
-/// What was named, or else what there is.
-fn or<T: Clone>(named: &[T], otherwise: Vec<T>) -> Vec<T> {
-    if named.is_empty() { otherwise } else { named.to_vec() }
 }
 
 fn floors(args: Measured<floor::Options>) -> Result<(), Failure> {
@@ -272,26 +223,31 @@ fn floors(args: Measured<floor::Options>) -> Result<(), Failure> {
 
 fn all_figures(args: Figures) -> Result<(), Failure> {
     let mut options = figures::Options::default();
-    options.misc.locks = args.locks.iter().filter(|lock| *lock != "glibc").cloned().collect();
     options.uncontended.locks = args.locks.clone();
     options.handover.locks = args.locks.clone();
-    options.uncontended.seconds *= args.time_factor;
+    options.misc.locks = args.locks.iter().filter(|lock| *lock != "glibc").cloned().collect();
     options.handover.pin = args.pin;
-    options.handover.seconds *= args.time_factor;
-    options.spin.seconds *= args.time_factor;
-    options.rwlock.seconds *= args.time_factor;
-    options.misc.seconds *= args.time_factor;
-    options.sem.seconds *= args.time_factor;
     options.sem.sleepers = args.sleepers;
-    if let Some(rounds) = args.rounds {
-        options.uncontended.rounds = rounds;
-        options.handover.rounds = rounds;
-        options.spin.rounds = rounds;
-        options.rwlock.rounds = rounds;
-        options.misc.rounds = rounds;
-        options.sem.rounds = rounds;
-        options.start_up.rounds = rounds;
+    if !args.threads.is_empty() {
+        let handover = &mut options.handover.threads;
+        for threads in
+            [handover, &mut options.spin.threads, &mut options.rwlock.threads, &mut options.misc.threads]
+        {
+            threads.clone_from(&args.threads);
+        }
     }
+    for (seconds, rounds) in [
+        (&mut options.uncontended.seconds, &mut options.uncontended.rounds),
+        (&mut options.handover.seconds, &mut options.handover.common.rounds),
+        (&mut options.spin.seconds, &mut options.spin.common.rounds),
+        (&mut options.rwlock.seconds, &mut options.rwlock.common.rounds),
+        (&mut options.misc.seconds, &mut options.misc.common.rounds),
+        (&mut options.sem.seconds, &mut options.sem.common.rounds),
+    ] {
+        *seconds *= args.time_factor;
+        *rounds = args.rounds.unwrap_or(*rounds);
+    }
+    options.start_up.rounds = args.rounds.unwrap_or(options.start_up.rounds);
     let (json, page) = Output::open_both(args.shown.json.as_deref(), ("--out", args.out.as_deref()))?;
     let figures = figures::run(&context()?, &options).map_err(failure)?;
     let written = match page {
@@ -304,12 +260,9 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
 }
 
 fn page_of(args: Page) -> Result<(), Failure> {
-    let directory = Directory::at(args.directory);
-    let page = if args.markdown {
-        grid::Figures::read(&directory).map_err(failure)?.markdown()
-    } else {
-        page::html(&Results::read(&directory).map_err(failure)?)
-    };
+    let results = Results::read(&Directory::at(args.directory)).map_err(failure)?;
+    let write = if args.markdown { grid::markdown } else { page::html };
+    let page = write(&results, args.targets);
     match Output::open(args.out.as_deref())? {
         Some(file) => file.write(&page),
         None => print(&page),

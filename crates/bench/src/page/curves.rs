@@ -6,7 +6,7 @@ use super::people::{People, Person};
 use super::plot::{Line, Plot, Reference, Scale};
 use super::quantity::Quantity;
 use super::{microseconds, with_spread};
-use crate::grid::compare::{Figure, Results};
+use crate::grid::compare::Results;
 use crate::grid::result::Kind;
 use crate::stats::Summary;
 
@@ -58,7 +58,7 @@ fn ascending(values: impl Iterator<Item = f64>) -> Vec<f64> {
 /// A figure as it is drawn.
 struct View {
     id: &'static str,
-    figure: Figure,
+    figure: &'static str,
     /// In a few words.
     name: &'static str,
     quantity: Quantity,
@@ -80,7 +80,7 @@ const TIMES: Scale = Scale::Log { depth: 1e9 };
 pub(super) fn throughput(results: &Results, people: &People) -> Option<Markup> {
     let view = View {
         id: "rate",
-        figure: Figure::Throughput,
+        figure: "throughput",
         name: "Operations a second",
         quantity: Quantity::Rate,
         scale: RATES,
@@ -109,10 +109,10 @@ pub(super) fn waits(results: &Results, people: &People) -> Option<Markup> {
         references: wait_floors,
     };
     let views = [
-        view("p50", Figure::P50, "p50"),
-        view("p99", Figure::P99, "p99"),
-        view("p999", Figure::P999, "p99.9"),
-        view("max", Figure::Max, "max"),
+        view("p50", "waits.p50_ns", "p50"),
+        view("p99", "waits.p99_ns", "p99"),
+        view("p999", "waits.p999_ns", "p99.9"),
+        view("max", "waits.max_ns", "max"),
     ];
     let words = html! {
         p {
@@ -137,14 +137,14 @@ pub(super) fn cpu(results: &Results, people: &People) -> Option<Markup> {
     let views = [
         View {
             id: "cpu",
-            figure: Figure::Cpu,
+            figure: "cpu_ns",
             name: "CPU time an operation",
             quantity: Quantity::Time,
             scale: TIMES,
             references: work_itself,
         },
-        switches("involuntary", Figure::Involuntary, "involuntary switches an operation"),
-        switches("voluntary", Figure::Voluntary, "voluntary switches an operation"),
+        switches("involuntary", "involuntary", "involuntary switches an operation"),
+        switches("voluntary", "voluntary", "voluntary switches an operation"),
     ];
     let words = html! {
         p { "CPU time of all threads together for each acquisition, work included (dotted: the work alone), and how "
@@ -156,7 +156,7 @@ pub(super) fn cpu(results: &Results, people: &People) -> Option<Markup> {
 pub(super) fn fairness(results: &Results, people: &People) -> Option<Markup> {
     let view = View {
         id: "jain",
-        figure: Figure::Jain,
+        figure: "jain",
         name: "Jain’s index",
         quantity: Quantity::Plain,
         scale: Scale::Unit,

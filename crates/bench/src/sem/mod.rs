@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
 use crate::launch::Process;
-use crate::plan::{Plan, Preset, Rows, ns};
+use crate::plan::{Common, Plan, Preset, Rows, ns};
 use crate::report::{Table, Target};
 use crate::worker;
 use crate::worker::sem::{Operation, Sleep, Task, What};
@@ -37,18 +37,16 @@ pub struct Options {
     /// Keep each thread on a CPU, in turn
     #[arg(short = 'b', long)]
     pub bind: bool,
-    /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub rounds: usize,
+    /// How often, and on how many CPUs.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub common: Common<3>,
     /// Numbers of threads that sleep in one array while one is woken
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = sleepers())]
     pub sleepers: Vec<usize>,
     /// Leave the sleepers out, which take most of a short run
     #[arg(long, conflicts_with = "sleepers")]
     pub no_sleepers: bool,
-    /// Use only that many of the allowed CPUs
-    #[arg(long, value_name = "N")]
-    pub cpus: Option<usize>,
 }
 
 /// Numbers of sleepers, if none are named.
@@ -101,9 +99,6 @@ impl Preset for Options {
 
     fn check(&self) -> Result<()> {
         let error = |message: &str| Err(Error::Options(message.to_owned()));
-        if self.rounds == 0 {
-            return error("at least one round is needed");
-        }
         if !(1..=10_000).contains(&self.threads) {
             return error("-t must lie between 1 and 10000 threads");
         }
@@ -119,12 +114,8 @@ impl Preset for Options {
         Ok(())
     }
 
-    fn rounds(&self) -> usize {
-        self.rounds
-    }
-
-    fn cpus(&self) -> Option<usize> {
-        self.cpus
+    fn common(&self) -> (usize, Option<usize>) {
+        (self.common.rounds, self.common.cpus)
     }
 
     fn plan(&self, plan: &mut Plan) -> Result<()> {

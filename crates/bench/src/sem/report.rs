@@ -142,7 +142,7 @@ pub(super) fn method(options: &Options, rows: &Rows) -> String {
          their minimum and maximum; a ratio is taken inside each round before its median over the rounds. \
          \"Others\" is the share of the CPUs that went to other processes meanwhile: where it is not near 0, the \
          figures are worth less.",
-        rounds = options.rounds,
+        rounds = options.common.rounds,
         seconds = options.seconds,
     );
     method
@@ -151,14 +151,12 @@ pub(super) fn method(options: &Options, rows: &Rows) -> String {
 pub(super) fn tables(rows: &Rows) -> Vec<Table> {
     use Column::{Label, Median, Spread};
     let who = Label("mechanism", "mechanism");
-    let of_kernel = [Median("of kernel", "of_kernel", 1.0, 2), Spread("of_kernel", 1.0, 2)];
+    let of_kernel = Spread("of kernel", "of_kernel", 1.0, 2);
     let waits = [Median("contended %", "contended", 100.0, 2), Median("spinning %", "spinning", 100.0, 2)];
     let burns = [
         who,
-        Median("burns/s", "burns_per_second", 1.0, 0),
-        Spread("burns_per_second", 1.0, 0),
-        of_kernel[0],
-        of_kernel[1],
+        Spread("burns/s", "burns_per_second", 1.0, 0),
+        of_kernel,
         Median("of before", "of_before", 1.0, 2),
         Median("woken at a time", "at_a_time", 1.0, 1),
         Median("CPU ns a burn", "cpu_ns", 1.0, 0),
@@ -168,15 +166,7 @@ pub(super) fn tables(rows: &Rows) -> Vec<Table> {
         waits[1],
         Median("others", "others", 1.0, 2),
     ];
-    let pairs = [
-        who,
-        Median("calls/s, both", "calls_per_second", 1.0, 0),
-        Spread("calls_per_second", 1.0, 0),
-        of_kernel[0],
-        of_kernel[1],
-        waits[0],
-        waits[1],
-    ];
+    let pairs = [who, Spread("calls/s, both", "calls_per_second", 1.0, 0), of_kernel, waits[0], waits[1]];
     let mut tables = vec![
         table("Threads that sleep and are woken", 1, &burns, rows.of("burns")),
         published_table(rows),
