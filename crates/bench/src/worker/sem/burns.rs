@@ -2,10 +2,10 @@
 //! itself on a list and sleeps, on a semaphore of its own; the main thread takes some off the list at a time
 //! and wakes them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use poundlock_core::semarray::Report;
@@ -22,67 +22,13 @@ use crate::worker::gate::{Alone, Gate};
 /// How long the threads may take to come to their ends.
 const DRAIN_NS: u64 = 20_000_000_000;
 
-/// The list: threads put themselves in front of it, each for itself; the main thread takes all of it.
-struct List {
-    /// A thread's number + 1, or 0.
-    first: Alone<AtomicU32>,
-    places: Vec<Alone<Place>>,
-}
-
-/// A thread's place in the list.
-#[derive(Default)]
-struct Place {
-    /// As [`List::first`].
-    next: AtomicU32,
-    /// How often the main thread has set out to wake the thread.
-    woken: AtomicU64,
-}
-
-impl List {
-    fn new(threads: usize) -> List {
-        List { first: Alone::default(), places: (0..threads).map(|_| Alone::default()).collect() }
-    }
-
-    fn push(&self, number: usize) {
-        let next = &self.places[number].0.next;
-        let mut first = self.first.0.load(Relaxed);
-        loop {
-            next.store(first, Relaxed);
-            // Release, so that whoever takes the list sees the link.
-            match self.first.0.compare_exchange_weak(first, number as u32 + 1, Release, Relaxed) {
-                Ok(_) => return,
-                Err(now) => first = now,
-            }
-        }
-    }
-
-    /// Appends those on the list to `queue`, in the order in which they came.
-    fn take(&self, queue: &mut VecDeque<usize>) {
-        let mut place = self.first.0.swap(0, Acquire);
-        let end = queue.len();
-        while place != 0 {
-            let number = place as usize - 1;
-            queue.push_back(number);
-            place = self.places[number].0.next.load(Relaxed);
-        }
-        queue.make_contiguous()[end..].reverse();
-    }
-
-    /// The main thread is about to wake this one.
-    fn wakes(&self, number: usize) {
-        let woken = &self.places[number].0.woken;
-        woken.store(woken.load(Relaxed) + 1, Relaxed);
-    }
-
-    /// How often this thread has been woken; exact for the thread itself once it has slept.
-    fn woken(&self, number: usize) -> u64 {
-        self.places[number].0.woken.load(Relaxed)
-    }
-}
-
 struct Shared {
     sleepers: Box<dyn Sleepers>,
-    list: List,
+    /// The list, on which threads put themselves.
+    list: Alone<Sender<usize>>,
+    /// How often the main thread has set out to wake each thread.
+    woken: Vec<Alone<AtomicU64>>,
+    /// How often each has gone on.
     burns: Vec<Alone<AtomicU64>>,
     /// Threads that have come to their ends.
     ended: AtomicUsize,
@@ -101,15 +47,16 @@ fn work(shared: &Shared, number: usize, bound: Option<usize>) {
     if bound.is_err() {
         shared.failed.store(libc::EINVAL, Relaxed);
     }
-    let burns = &shared.burns[number].0;
+    let (burns, woken) = (&shared.burns[number].0, &shared.woken[number].0);
     let mut done = 0;
     shared.start.wait();
     while !shared.stop.load(Relaxed) {
-        shared.list.push(number);
+        // The main thread is there as long as this one is waited for.
+        _ = shared.list.0.send(number);
         let slept = shared.sleepers.sleep(number);
         done += 1;
-        // Whoever is on the list twice would make a ring of it.
-        if slept.is_err() || shared.list.woken(number) != done {
+        // Exact for the thread itself once it has slept.
+        if slept.is_err() || woken.load(Relaxed) != done {
             shared.failed.store(slept.err().unwrap_or(UNASKED), Relaxed);
             break;
         }
@@ -131,9 +78,9 @@ struct Reading {
 /// The main thread.
 struct Main<'a> {
     shared: &'a Shared,
+    list: Receiver<usize>,
     wake: usize,
-    /// Taken off the list and not yet woken, and what of it is woken in a turn.
-    queue: VecDeque<usize>,
+    /// Whom it takes off the list in a turn.
     turn: Vec<usize>,
     /// Turns that woke somebody, and those in which the list was empty.
     burns: u64,
@@ -144,19 +91,19 @@ struct Main<'a> {
 
 impl Main<'_> {
     fn turn(&mut self) -> Result<()> {
-        if self.queue.len() < self.wake {
-            self.shared.list.take(&mut self.queue);
+        self.turn.clear();
+        self.turn.extend(self.list.try_iter().take(self.wake));
+        for &number in &self.turn {
+            let woken = &self.shared.woken[number].0;
+            woken.store(woken.load(Relaxed) + 1, Relaxed);
         }
-        if self.queue.is_empty() {
+        if self.turn.is_empty() {
             self.idle += 1;
             thread::yield_now();
         } else {
-            let number = self.wake.min(self.queue.len());
-            self.turn.clear();
-            self.turn.extend(self.queue.drain(..number).inspect(|&number| self.shared.list.wakes(number)));
             self.shared.sleepers.wake(&self.turn).map_err(|errno| failed("waking", errno))?;
             self.burns += 1;
-            self.woken += number as u64;
+            self.woken += self.turn.len() as u64;
         }
         match self.shared.failed.load(Relaxed) {
             0 => Ok(()),
@@ -224,9 +171,11 @@ fn drive(
     sleepers: Box<dyn Sleepers>,
 ) -> Result<Sample> {
     let cpus = &task.cpus;
+    let (list, taken) = mpsc::channel();
     let shared = Arc::new(Shared {
         sleepers,
-        list: List::new(threads),
+        list: Alone(list),
+        woken: (0..threads).map(|_| Alone::default()).collect(),
         burns: (0..threads).map(|_| Alone::default()).collect(),
         ended: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
@@ -242,8 +191,8 @@ fn drive(
             .map_err(Error::system(format!("cannot start {threads} threads")))?;
     }
     shared.start.open(threads);
-    let (queue, turn) = (VecDeque::with_capacity(threads), Vec::with_capacity(wake));
-    let mut main = Main { shared: &shared, wake, queue, turn, burns: 0, idle: 0, woken: 0 };
+    let turn = Vec::with_capacity(wake);
+    let mut main = Main { shared: &shared, list: taken, wake, turn, burns: 0, idle: 0, woken: 0 };
     main.turns_until(clock::now_ns() + warm_up_ns)?;
     let others = Others::watch();
     let first = main.read();
@@ -340,20 +289,5 @@ mod tests {
         }
         let error = drive_by(Broken).unwrap_err().to_string();
         assert!(error.contains("sleeping: Identifier removed"), "{error}");
-    }
-
-    #[test]
-    fn the_list_keeps_the_order_of_arrival() {
-        let list = List::new(5);
-        let mut queue = VecDeque::from([9]);
-        for number in [3, 0, 4] {
-            list.push(number);
-        }
-        list.take(&mut queue);
-        list.push(1);
-        list.take(&mut queue);
-        assert_eq!(queue, [9, 3, 0, 4, 1]);
-        list.take(&mut queue);
-        assert_eq!(queue.len(), 5);
     }
 }
