@@ -79,8 +79,17 @@ pub fn run(context: &Context, options: &Options) -> Result<Figures> {
 
 impl Figures {
     /// The reports, in order.
-    pub fn reports(&self) -> [&dyn Report; 7] {
-        [&self.uncontended, &self.handover, &self.spin, &self.rwlock, &self.misc, &self.sem, &self.start_up]
+    fn reports(&self) -> [&Report; 7] {
+        let all = [
+            &self.uncontended,
+            &self.handover,
+            &self.spin,
+            &self.rwlock,
+            &self.misc,
+            &self.sem,
+            &self.start_up,
+        ];
+        all.map(|figures| &figures.report)
     }
 
     /// The page.
@@ -88,7 +97,7 @@ impl Figures {
         let mut page = format!(
             "# Figures\n\nWritten by `{}`; do not edit. The figures are this machine's, at this commit: run the \
              command for yours.\n",
-            self.uncontended.machine().command
+            self.uncontended.report.machine.command
         );
         for report in self.reports() {
             page += &format!("\n{}", report::markdown(report, targets));

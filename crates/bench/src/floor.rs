@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::grid::result::Floors;
 use crate::launch::{Context, Process};
 use crate::machine::Machine;
-use crate::report::{Report, Table, Target, median, spread};
+use crate::report::{Report, Table, median, spread};
 use crate::stats::Summary;
 use crate::worker::{Answer, Task, floor};
 
@@ -97,13 +97,10 @@ fn pairs(cpus: &[usize]) -> Vec<(usize, usize)> {
     (0..PAIRS).map(|n| all[n * (all.len() - 1) / (PAIRS - 1)]).collect()
 }
 
-impl Report for Figures {
-    fn title(&self) -> &'static str {
-        "Floors"
-    }
-
-    fn method(&self) -> String {
-        format!(
+impl Figures {
+    /// The figures, to be read.
+    pub fn report(&self) -> Report {
+        let method = format!(
             "What no lock can undercut here. Bare atomics: on one CPU, inlined, on a word that nobody else uses. A cache \
              line's way: half of a round trip between two threads, kept on a CPU each, that look at nothing else. A sleep \
              and a wake-up: two threads sleep in a futex until it is their turn, and wake each other; what they take, by \
@@ -113,19 +110,18 @@ impl Report for Figures {
              {} slices of {} ms each; a figure is the median over them, the spread their minimum and maximum.",
             self.options.slices,
             self.options.seconds * 1000.0
-        )
-    }
-
-    fn machine(&self) -> &Machine {
-        &self.machine
-    }
-
-    fn tables(&self) -> Vec<Table> {
-        vec![table(&self.floors)]
-    }
-
-    fn targets(&self) -> &[Target] {
-        &[]
+        );
+        Report {
+            title: "Floors",
+            answer: String::new(),
+            others: None,
+            method,
+            machine: self.machine.clone(),
+            listing: String::new(),
+            tables: vec![table(&self.floors)],
+            targets: Vec::new(),
+            targets_title: "",
+        }
     }
 }
 

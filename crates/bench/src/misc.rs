@@ -453,7 +453,7 @@ mod tests {
             (&row["of_best_policy"]["median"], &row["best"]),
             (&2.0.into(), &"handoff:adaptive".into())
         );
-        let text = text(&figures, false);
+        let text = text(&figures.report, false);
         assert!(
             text.contains("Policies of the hand-off mutex") && text.contains("handoff:competitive"),
             "{text}"

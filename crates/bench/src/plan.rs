@@ -654,26 +654,12 @@ pub(crate) fn table<'a>(
 #[serde(transparent)]
 pub struct Figures {
     json: Map<String, Value>,
+    /// To be read.
     #[serde(skip)]
-    title: &'static str,
+    pub report: Report,
+    /// As an SVG document, if the benchmark draws any.
     #[serde(skip)]
-    answer: String,
-    #[serde(skip)]
-    method: String,
-    #[serde(skip)]
-    listing: String,
-    #[serde(skip)]
-    picture: Option<String>,
-    #[serde(skip)]
-    machine: Machine,
-    #[serde(skip)]
-    tables: Vec<Table>,
-    #[serde(skip)]
-    targets: Vec<Target>,
-    #[serde(skip)]
-    targets_title: &'static str,
-    #[serde(skip)]
-    others: Option<f64>,
+    pub picture: Option<String>,
 }
 
 /// Measures.
@@ -729,64 +715,18 @@ fn figures<P: Preset>(preset: &P, machine: Machine, rows: &Rows) -> Result<Figur
         method += "\n\nLeft out:";
         rows.absent.iter().for_each(|(lock, why)| method += &format!(" {lock} ({why})."));
     }
-    Ok(Figures {
-        json,
+    let report = Report {
         title: P::TITLE,
         answer: preset.answer(rows).unwrap_or_default(),
+        others: others.max_by(f64::total_cmp),
         method,
-        listing: preset.listing(rows),
-        picture: preset.picture(rows)?,
         machine,
+        listing: preset.listing(rows),
         tables: preset.tables(rows),
         targets,
         targets_title: P::TARGETS,
-        others: others.max_by(f64::total_cmp),
-    })
-}
-
-impl Figures {
-    /// The figures as an SVG document, if the benchmark draws any.
-    pub fn picture(&self) -> Option<&str> {
-        self.picture.as_deref()
-    }
-}
-
-impl Report for Figures {
-    fn title(&self) -> &'static str {
-        self.title
-    }
-
-    fn answer(&self) -> String {
-        self.answer.clone()
-    }
-
-    fn method(&self) -> String {
-        self.method.clone()
-    }
-
-    fn listing(&self) -> String {
-        self.listing.clone()
-    }
-
-    fn machine(&self) -> &Machine {
-        &self.machine
-    }
-
-    fn others(&self) -> Option<f64> {
-        self.others
-    }
-
-    fn tables(&self) -> Vec<Table> {
-        self.tables.clone()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    fn targets_title(&self) -> &'static str {
-        self.targets_title
-    }
+    };
+    Ok(Figures { json, report, picture: preset.picture(rows)? })
 }
 
 /// How rounds and medians are made, for every method.
@@ -926,8 +866,8 @@ pub(crate) mod tests {
         /// A target's result for a lock, and its verdict.
         #[track_caller]
         pub(crate) fn target(&self, starts: &str, lock: &str) -> (f64, &'static str) {
-            let target = self.targets.iter().find(|target| target.figure.starts_with(starts));
-            let target = target.unwrap_or_else(|| panic!("no '{starts}' in {:?}", self.targets));
+            let target = self.report.targets.iter().find(|target| target.figure.starts_with(starts));
+            let target = target.unwrap_or_else(|| panic!("no '{starts}' in {:?}", self.report.targets));
             let result = target.results.iter().find(|result| result.lock == lock);
             let result = result.unwrap_or_else(|| panic!("{lock} is not in {target:?}"));
             ((result.value * 1000.0).round() / 1000.0, result.verdict.word())

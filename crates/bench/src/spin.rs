@@ -342,7 +342,7 @@ mod tests {
             );
             assert_eq!(of(&format!("{threads} threads: throughput of glibc"), "qspin-pv"), (0.944, "missed"));
         }
-        let text = text(&figures, false);
+        let text = text(&figures.report, false);
         assert!(text.contains("What a hand-over costs") && text.contains("slow paths"), "{text}");
         // With one CPU there is no pair, and with many no target for a crowd.
         let count = |cpus: usize, starts: &str| {

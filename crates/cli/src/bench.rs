@@ -171,15 +171,15 @@ pub(crate) fn main(args: Args) -> ExitCode {
 fn measure<P: Preset>(options: &P, shown: &Shown) -> Result<(), Failure> {
     let json = Output::open(shown.json.as_deref())?;
     let figures = plan::run(&context()?, options).map_err(failure)?;
-    finish(&figures, json, shown)
+    finish(&figures.report, &figures, json, shown)
 }
 
 fn sembench(args: Sembench) -> Result<(), Failure> {
     let Measured { options, shown } = args.measured;
     let (json, plot) = Output::open_both(shown.json.as_deref(), ("--plot", args.plot.as_deref()))?;
     let figures = plan::run(&context()?, &options).map_err(failure)?;
-    let printed = print_beside(&report::text(&figures, shown.targets), &[&json, &plot]);
-    let drawn = match (plot, figures.picture()) {
+    let printed = print_beside(&report::text(&figures.report, shown.targets), &[&json, &plot]);
+    let drawn = match (plot, &figures.picture) {
         (Some(output), Some(picture)) => output.write(picture),
         _ => Ok(()),
     };
@@ -209,7 +209,7 @@ fn grid(args: Grid) -> Result<(), Failure> {
             ),
         )),
         grid::Ended::Complete => {
-            print(&report::text(&job.results().map_err(failure)?, args.targets))?;
+            print(&report::text(&job.results().map_err(failure)?.report(), args.targets))?;
             print(&format!("\nResults: {path}\n"))
         }
     }
@@ -218,7 +218,7 @@ fn grid(args: Grid) -> Result<(), Failure> {
 fn floors(args: Measured<floor::Options>) -> Result<(), Failure> {
     let json = Output::open(args.shown.json.as_deref())?;
     let figures = floor::run(&context()?, &args.options).map_err(failure)?;
-    finish(&figures, json, &args.shown)
+    finish(&figures.report(), &figures, json, &args.shown)
 }
 
 fn all_figures(args: Figures) -> Result<(), Failure> {
@@ -269,9 +269,14 @@ fn page_of(args: Page) -> Result<(), Failure> {
     }
 }
 
-fn finish<R: Report + Serialize>(figures: &R, json: Option<Output>, shown: &Shown) -> Result<(), Failure> {
+fn finish(
+    report: &Report,
+    figures: &impl Serialize,
+    json: Option<Output>,
+    shown: &Shown,
+) -> Result<(), Failure> {
     // What cannot be written takes nothing else with it.
-    let printed = print_beside(&report::text(figures, shown.targets), &[&json]);
+    let printed = print_beside(&report::text(report, shown.targets), &[&json]);
     let saved = write_json(figures, json);
     printed.and(saved)
 }

@@ -537,7 +537,8 @@ pub(crate) mod tests {
         assert_eq!(target(&results, &worst), (0.5, "missed", worst.as_str()));
         // Against glibc 1 and 2, against the fast one 0.5 and 16.
         let each = target(&results, "Throughput over the grid, against each single peer");
-        assert_eq!((each.0, each.1), (1.414214, "reached"));
+        let (mean, verdict, _) = each;
+        assert!((mean - std::f64::consts::SQRT_2).abs() < 1e-5 && verdict == "reached", "{mean} {verdict}");
         assert!(each.2.ends_with("(against glibc; 0 of 2 miss it)"), "{}", each.2);
     }
 

@@ -5,9 +5,8 @@ use clap::ValueEnum;
 use super::compare::{CLOSE, EMPTY, FAIR, GLIBC, Results, Together};
 use super::result::Kind;
 use crate::floor;
-use crate::machine::Machine;
 use crate::plan::{Column, Row, table};
-use crate::report::{self, Report, Table, Target, median, spread};
+use crate::report::{self, Report, Table, median, spread};
 use crate::stats::Summary;
 
 /// The figures as a Markdown page of their own.
@@ -15,34 +14,15 @@ pub fn markdown(results: &Results, targets: bool) -> String {
     format!(
         "# The grid\n\nWritten by `poundlock bench report --markdown` of the results of the command below; do not edit. The figures are \
          that machine's, at that commit: run the command for yours.\n\n{}",
-        report::markdown(results, targets)
+        report::markdown(&results.report(), targets)
     )
 }
 
-impl Report for Results {
-    fn title(&self) -> &'static str {
-        "Locks that people use, side by side"
-    }
-
-    fn answer(&self) -> String {
-        answer(self).unwrap_or_default()
-    }
-
-    fn others(&self) -> Option<f64> {
+impl Results {
+    /// The figures, to be read.
+    pub fn report(&self) -> Report {
         let all = Kind::value_variants().iter().flat_map(|&kind| self.points(kind));
         let others = all.filter_map(|point| self.summary(point, self.ours(), "others"));
-        others.map(|others| others.median).max_by(f64::total_cmp)
-    }
-
-    fn method(&self) -> String {
-        method(self)
-    }
-
-    fn machine(&self) -> &Machine {
-        &self.run.machine
-    }
-
-    fn tables(&self) -> Vec<Table> {
         let mut tables = vec![peers_table(self)];
         tables.extend(self.floors.as_ref().map(floor::table));
         tables.extend(Kind::value_variants().iter().flat_map(|&kind| kind_tables(self, kind)));
@@ -54,15 +34,17 @@ impl Report for Results {
             failures_table(self),
         ]);
         tables.retain(|table| !table.rows.is_empty());
-        tables
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    fn targets_title(&self) -> &'static str {
-        "Targets"
+        Report {
+            title: "Locks that people use, side by side",
+            answer: answer(self).unwrap_or_default(),
+            others: others.map(|others| others.median).max_by(f64::total_cmp),
+            method: method(self),
+            machine: self.run.machine.clone(),
+            listing: String::new(),
+            tables,
+            targets: self.targets.clone(),
+            targets_title: "Targets",
+        }
     }
 }
 
@@ -80,7 +62,7 @@ fn answer(results: &Results) -> Option<String> {
 }
 
 /// How the figures came about, in paragraphs that an empty line parts.
-pub(crate) fn method(results: &Results) -> String {
+fn method(results: &Results) -> String {
     let run = &results.run;
     let made: usize = (0..run.rounds).map(|round| results.made(round)).sum();
     let all = results.planned() * run.rounds;

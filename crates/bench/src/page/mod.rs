@@ -43,13 +43,13 @@ const FAILURES: usize = 1000;
 
 /// The page, with what is to be reached if `targets` are asked for.
 pub fn html(results: &Results, targets: bool) -> String {
-    let people = People::of(results);
+    let (people, report) = (People::of(results), results.report());
     let mut floors: Vec<Table> = results.floors.iter().map(crate::floor::table).collect();
     floors.push(tables::alone_table(results));
     let over_all = [tables::against_table, tables::standing_table, tables::crowd_table].map(|of| of(results));
     let mut failures = tables::failures_table(results);
     failures.rows.truncate(FAILURES);
-    let targets = targets.then(|| targets_table(results.targets_title(), results.targets())).flatten();
+    let targets = targets.then(|| targets_table(report.targets_title, &report.targets)).flatten();
     let parts = [
         ("heat", "Against the best at each point", heat::map(results)),
         ("each", "Against each", numbers(&over_all)),
@@ -62,7 +62,7 @@ pub fn html(results: &Results, targets: bool) -> String {
         ("failures", "Failures", numbers(&[failures])),
         ("locks", "Locks", numbers(&[tables::peers_table(results)])),
         ("targets", "Targets", numbers(targets.as_slice())),
-        ("method", "Method", Some(method(results))),
+        ("method", "Method", Some(method(&report))),
     ];
     let parts: Vec<_> =
         parts.into_iter().filter_map(|(id, heading, content)| Some((id, heading, content?))).collect();
@@ -75,9 +75,9 @@ pub fn html(results: &Results, targets: bool) -> String {
     let body = html! {
         header {
             h1 { (title) }
-            p.lead { (results.answer()) }
+            p.lead { (report.answer) }
             (facts(results))
-            (notices(results))
+            (notices(results, &report))
             nav aria-label="Parts of this page" {
                 ul { @for (id, heading, _) in &parts { li { a href={ "#" (id) } { (heading) } } } }
             }
@@ -181,7 +181,7 @@ fn began(seconds: u64) -> String {
 }
 
 /// What the reader must know before any figure: what is missing, and what makes figures worth less.
-fn notices(results: &Results) -> Markup {
+fn notices(results: &Results, report: &Report) -> Markup {
     let run = &results.run;
     let planned = results.planned();
     let made: Vec<usize> = (0..run.rounds).map(|round| results.made(round)).collect();
@@ -218,7 +218,7 @@ fn notices(results: &Results) -> Markup {
                 }
             }
         }
-        @if let Some(busy) = busy(results) { div.notice role="note" { p { (busy) } } }
+        @if let Some(busy) = busy(report) { div.notice role="note" { p { (busy) } } }
         @if failures > 0 {
             div.notice role="note" {
                 p { (failures) " " (plural(failures, "measurement")) " gave no figure: "
@@ -231,8 +231,8 @@ fn notices(results: &Results) -> Markup {
     }
 }
 
-fn method(results: &Results) -> Markup {
-    html! { @for paragraph in results.method().split("\n\n") { p { (paragraph) } } }
+fn method(report: &Report) -> Markup {
+    html! { @for paragraph in report.method.split("\n\n") { p { (paragraph) } } }
 }
 
 /// `12.3 M/s` with its spread below, where the rounds differ.

@@ -322,7 +322,7 @@ pub(super) fn targets(options: &Options, rows: &Rows) -> Vec<Target> {
 mod tests {
     use super::*;
     use crate::plan::{Figures, by_default, tests::made_up_of};
-    use crate::report::{Report, text};
+    use crate::report::text;
 
     fn options() -> Options {
         Options { bind: true, ..by_default() }
@@ -414,7 +414,7 @@ mod tests {
             Options { wake: 63, ..options() },
         ] {
             let figures = made_up(&other, 2);
-            let has = |words: &str| figures.targets().iter().any(|target| target.figure.contains(words));
+            let has = |words: &str| figures.report.targets.iter().any(|target| target.figure.contains(words));
             assert!(!has("burns a second") && has("kernel's rate"), "{other:?}");
         }
     }
@@ -424,10 +424,11 @@ mod tests {
         let figures = made_up(&Options { no_sleepers: true, ..options() }, 1);
         let json = serde_json::to_value(&figures).unwrap();
         assert_eq!([&json["pairs"], &json["crowds"]], [&json!([]), &json!([])]);
-        assert!(!figures.targets().iter().any(|target| target.figure.starts_with("sleepers")));
-        assert_eq!(figures.picture(), None);
+        assert!(!figures.report.targets.iter().any(|target| target.figure.starts_with("sleepers")));
+        assert_eq!(figures.picture.as_deref(), None);
         assert!(
-            !text(&figures, true).contains("Two threads with a CPU and a semaphore each, in one array\n")
+            !text(&figures.report, true)
+                .contains("Two threads with a CPU and a semaphore each, in one array\n")
         );
     }
 
@@ -448,7 +449,7 @@ mod tests {
 
     #[test]
     fn ours_stand_beside_the_sources_and_after_beside_the_shared_line() {
-        let tables = made_up(&options(), 2).tables();
+        let tables = made_up(&options(), 2).report.tables;
         let table = |title: &str| tables.iter().find(|table| table.title.starts_with(title)).unwrap();
         for (title, row, column, cell) in [
             ("Beside", "contended", "published, before", "7801967"),
@@ -474,7 +475,7 @@ mod tests {
 
     #[test]
     fn the_listing_is_in_the_sources_words() {
-        let listing = made_up(&options(), 2).listing();
+        let listing = made_up(&options(), 2).report.listing;
         let before = "250 threads, waking 64 at a time\n\
                       using Poundlock's sem operations, before\n\
                       main thread burns: 10\n\
@@ -494,13 +495,13 @@ mod tests {
     #[test]
     fn everything_is_in_the_report_and_the_picture() {
         let figures = made_up(&options(), 2);
-        let text = text(&figures, true);
+        let text = text(&figures.report, true);
         for title in
             ["Threads that", "Beside", "One thread", "Two threads", "Does the lock's", "Sleepers", "Targets"]
         {
             assert!(text.lines().any(|line| line.starts_with(title)), "no {title} in\n{text}");
         }
-        let picture = figures.picture().unwrap();
+        let picture = figures.picture.as_deref().unwrap();
         assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"), "{picture}");
         for mechanism in Mechanism::ALL {
             assert!(text.contains(mechanism.name()), "no {mechanism} in\n{text}");
