@@ -216,7 +216,10 @@ impl Preset for Options {
 
     fn extra(&self, _rows: &Rows) -> Vec<(&'static str, Value)> {
         let side = |side: usize| -> Map<String, Value> {
-            report::PUBLISHED.iter().map(|line| (line.key.to_owned(), line.published[side].into())).collect()
+            report::PUBLISHED
+                .map(|(_, key, published, _)| (key.to_owned(), published[side].into()))
+                .into_iter()
+                .collect()
         };
         let none = || Value::Array(Vec::new());
         vec![("published", json!([side(0), side(1)])), ("pairs", none()), ("crowds", none())]

@@ -14,46 +14,25 @@ const TARGET_WAKE: usize = 64;
 /// A linear pass takes twice as long for twice the sleepers; the caches may make it this much worse.
 const GROWTH: f64 = 2.0 * 1.3;
 
-/// A figure that the source's program prints.
-pub(super) struct Line {
-    words: &'static str,
-    /// In the JSON.
-    pub(super) key: &'static str,
-    /// Before the series and after it.
-    pub(super) published: [u64; 2],
-    /// Ours, and how many make one of the source's.
-    figure: &'static str,
-    factor: f64,
-}
-
-const fn line(
-    words: &'static str,
-    key: &'static str,
-    published: [u64; 2],
-    figure: &'static str,
-    factor: f64,
-) -> Line {
-    Line { words, key, published, figure, factor }
-}
-
 /// `sembench -t 250 -w 64 -o 0 -r 30 -b` on a 4-core AMD Phenom. Wake-ups are of all threads, of the one with
 /// the fewest and of the one with the most; times are in ticks of the time stamp counter, of which the last
-/// line has thousandths of all CPUs' time. From Manfred Spraul, "[RFC PATCH 0/3] ipc/sem.c: Optimization for
+/// line has thousandths of all CPUs' time. Each is in the source's words, with its key in the JSON, what it was
+/// before the series and after it, and ours. From Manfred Spraul, "[RFC PATCH 0/3] ipc/sem.c: Optimization for
 /// reducing spinlock contention", linux-kernel, 2010.
-pub(super) const PUBLISHED: [Line; 13] = [
-    line("main thread burns", "main_burns", [2_194_274, 112_890], "main_burns", 1.0),
-    line("worker burns, total", "worker_burns", [6_352_691, 7_084_335], "worker_burns", 1.0),
-    line("worker burns, min", "worker_min", [21_505, 27_869], "worker_min", 1.0),
-    line("worker burns, max", "worker_max", [29_230, 28_769], "worker_max", 1.0),
-    line("worker burns, avg", "worker_avg", [25_410, 28_337], "worker_avg", 1.0),
-    line("run time, seconds", "seconds", [30, 30], "seconds", 1.0),
-    line("worker burns per second", "burns_per_second", [211_756, 236_144], "burns_per_second", 1.0),
-    line("lifetime", "lifetime_ticks", [58_573_142_769, 59_518_717_621], "held.lifetime_ns", 1.0),
-    line("free", "free", [745_344, 6_704_845], "held.free", 1.0),
-    line("contended", "contended", [7_801_967, 490_448], "held.contended", 1.0),
-    line("wait", "wait_ticks", [110_278_262_115, 2_625_106_215], "held.spun_ns", 1.0),
-    line("wait, avg", "wait_avg_ticks", [14_134, 5_352], "held.spun_avg_ns", 1.0),
-    line("1/1000 cpu time", "permille", [470, 11], "spinning", 1000.0),
+pub(super) const PUBLISHED: [(&str, &str, [u64; 2], &str); 13] = [
+    ("main thread burns", "main_burns", [2_194_274, 112_890], "main_burns"),
+    ("worker burns, total", "worker_burns", [6_352_691, 7_084_335], "worker_burns"),
+    ("worker burns, min", "worker_min", [21_505, 27_869], "worker_min"),
+    ("worker burns, max", "worker_max", [29_230, 28_769], "worker_max"),
+    ("worker burns, avg", "worker_avg", [25_410, 28_337], "worker_avg"),
+    ("run time, seconds", "seconds", [30, 30], "seconds"),
+    ("worker burns per second", "burns_per_second", [211_756, 236_144], "burns_per_second"),
+    ("lifetime", "lifetime_ticks", [58_573_142_769, 59_518_717_621], "held.lifetime_ns"),
+    ("free", "free", [745_344, 6_704_845], "held.free"),
+    ("contended", "contended", [7_801_967, 490_448], "held.contended"),
+    ("wait", "wait_ticks", [110_278_262_115, 2_625_106_215], "held.spun_ns"),
+    ("wait, avg", "wait_avg_ticks", [14_134, 5_352], "held.spun_avg_ns"),
+    ("1/1000 cpu time", "permille", [470, 11], "spinning"),
 ];
 
 /// A mechanism's rounds, of which this is the one with the median rate.
@@ -64,19 +43,25 @@ fn typical(row: &Row) -> Option<&Sample> {
     rounds.min_by(|a, b| distance(a).total_cmp(&distance(b)))
 }
 
-/// A figure of a round as the source prints it, or a dash.
-fn shown(round: Option<&Sample>, name: &str, factor: f64) -> String {
-    // Whole, but for short runs.
-    let decimals = |value: f64| if name == "seconds" && value < 10.0 { 2 } else { 0 };
-    let value = round.and_then(|round| round.get(name)).map(|value| value * factor);
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.*}", decimals(value)))
+/// A figure of a round as the source prints it: shares in thousandths, and seconds whole but for short runs.
+fn shown(round: &Sample, name: &str) -> Option<String> {
+    let value = *round.get(name)?;
+    Some(match name {
+        "spinning" => format!("{:.0}", value * 1000.0),
+        "seconds" => seconds(value),
+        _ => format!("{value:.0}"),
+    })
+}
+
+fn seconds(seconds: f64) -> String {
+    if seconds >= 10.0 { format!("{seconds:.0}") } else { format!("{seconds:.2}") }
 }
 
 /// The round with the median rate in the words of the source's program and of its patch that reports.
 pub(super) fn listing(options: &Options, rows: &Rows) -> String {
     let runs = rows.of("burns").filter_map(|row| {
         let round = typical(row)?;
-        let of = |name: &str| shown(Some(round), name, 1.0);
+        let of = |name: &str| shown(round, name).unwrap_or_default();
         let using = Mechanism::ALL.into_iter().find(|one| one.name() == row.who)?.words();
         let mut out = format!(
             "{} threads, waking {} at a time\nusing {using}\nmain thread burns: {}\n\
@@ -92,15 +77,14 @@ pub(super) fn listing(options: &Options, rows: &Rows) -> String {
             of("burns_per_second"),
         );
         if let Some(lifetime) = round.get("held.lifetime_ns") {
-            let seconds: Sample = [("seconds".to_owned(), lifetime / 1e9)].into();
             out += &format!(
                 "lifetime {} seconds {lifetime:.0} ns.\nfree {} contended {}\nwait {} avg {} 1/1000 cpu time {}\n",
-                shown(Some(&seconds), "seconds", 1.0),
+                seconds(lifetime / 1e9),
                 of("held.free"),
                 of("held.contended"),
                 of("held.spun_ns"),
                 of("held.spun_avg_ns"),
-                shown(Some(round), "spinning", 1000.0),
+                of("spinning"),
             );
         }
         Some(out)
@@ -189,10 +173,13 @@ fn published_table(rows: &Rows) -> Table {
     let title = "Beside the figures that were published for a 4-core AMD Phenom (-t 250 -w 64 -o 0 -r 30 -b; times \
                  there in ticks, here in ns): the round with the median rate";
     let mut table = Table::new(title, 1, &headings);
-    for line in PUBLISHED {
-        let published = line.published.map(|figure| figure.to_string());
-        let ours = rows.of("burns").map(|row| shown(typical(row), line.figure, line.factor));
-        table.rows.push([line.words.to_owned()].into_iter().chain(published).chain(ours).collect());
+    for (words, _, published, figure) in PUBLISHED {
+        let published = published.map(|figure| figure.to_string());
+        let dash = || "-".to_owned();
+        let ours = rows
+            .of("burns")
+            .map(|row| typical(row).and_then(|round| shown(round, figure)).unwrap_or_else(dash));
+        table.rows.push([words.to_owned()].into_iter().chain(published).chain(ours).collect());
     }
     table
 }
@@ -515,7 +502,7 @@ mod tests {
     #[test]
     fn the_published_figures_agree_with_each_other() {
         for side in [0, 1] {
-            let of = |key: &str| PUBLISHED.iter().find(|line| line.key == key).unwrap().published[side];
+            let of = |key: &str| PUBLISHED.iter().find(|line| line.1 == key).unwrap().2[side];
             assert_eq!(of("worker_burns") / 250, of("worker_avg"));
             assert_eq!(of("wait_ticks") / of("contended"), of("wait_avg_ticks"));
             // The benchmark counted whole seconds only.
