@@ -194,7 +194,7 @@ fn ask(command: &mut Command, contender: &str, request: &Request, limit: Duratio
 }
 
 /// A child that does not outlive its handle.
-struct Killed(Child);
+pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
