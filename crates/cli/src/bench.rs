@@ -248,7 +248,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
 
 fn measure<P: Preset>(options: &P, shown: &Shown) -> Result<(), Failure> {
     let json = Output::open(shown.json.as_deref())?;
-    let figures = plan::run(&context()?, options).map_err(failure)?;
+    let figures = plan::run(&context()?, options)?;
     finish(&figures, json, shown)
 }
 
@@ -256,7 +256,7 @@ fn sembench(args: Sembench) -> Result<(), Failure> {
     let mechanisms: Result<Vec<_>, Error> =
         args.mechanisms.iter().map(|name| sem::Mechanism::parse(name)).collect();
     let options = sem::Options {
-        mechanisms: mechanisms.map_err(failure)?,
+        mechanisms: mechanisms?,
         threads: args.threads,
         wake: args.wake,
         seconds: args.seconds,
@@ -266,9 +266,9 @@ fn sembench(args: Sembench) -> Result<(), Failure> {
         cpus: args.cpus,
     };
     let (json, plot) = Output::open_both(args.shown.json.as_deref(), ("--plot", args.plot.as_deref()))?;
-    let figures = sem::run(&context()?, &options).map_err(failure)?;
+    let figures = sem::run(&context()?, &options)?;
     let printed = print_beside(&report::text(&figures, args.shown.targets), &[&json, &plot]);
-    let drawn = match (plot, figures.plot().map_err(failure)?) {
+    let drawn = match (plot, figures.plot()?) {
         (Some(output), Some(picture)) => output.write(&picture),
         _ => Ok(()),
     };
@@ -280,7 +280,7 @@ fn sembench(args: Sembench) -> Result<(), Failure> {
 fn start_up(args: StartUp) -> Result<(), Failure> {
     let options = startup::Options { program: args.program, rounds: args.rounds };
     let json = Output::open(args.shown.json.as_deref())?;
-    let figures = startup::run(&context()?, &options).map_err(failure)?;
+    let figures = startup::run(&context()?, &options)?;
     finish(&figures, json, &args.shown)
 }
 
@@ -292,14 +292,14 @@ fn whole_programs(args: Programs) -> Result<(), Failure> {
         })
     };
     let options = programs::Options {
-        locks: args.locks.iter().map(mutex).collect::<Result<_, _>>().map_err(failure)?,
+        locks: args.locks.iter().map(mutex).collect::<Result<_, _>>()?,
         only: args.only,
         command: args.command,
         rounds: args.rounds,
         ignore_failure: args.ignore_failure,
     };
     let json = Output::open(args.shown.json.as_deref())?;
-    let figures = programs::run(&context()?, &options).map_err(failure)?;
+    let figures = programs::run(&context()?, &options)?;
     finish(&figures, json, &args.shown)
 }
 
@@ -308,15 +308,14 @@ fn grid(args: Grid) -> Result<(), Failure> {
     let job = match args.resume {
         Some(directory) => grid::Job::resume(&context, directory),
         None => grid::Job::new(&context, &args.options, args.out),
-    }
-    .map_err(failure)?;
+    }?;
     for absent in job.absent() {
         say(format_args!("{} is left out: {}", absent.name, absent.why));
     }
     let path = job.path().display();
-    let minutes = job.left().map_err(failure)?.as_secs_f64() / 60.0;
+    let minutes = job.left()?.as_secs_f64() / 60.0;
     say(format_args!("results go to {path}; about {minutes:.1} minutes to go"));
-    match job.run(&context).map_err(failure)? {
+    match job.run(&context)? {
         grid::Ended::Interrupted { made, of } => Err(Failure::new(
             status::INTERRUPTED,
             format_args!(
@@ -324,7 +323,7 @@ fn grid(args: Grid) -> Result<(), Failure> {
             ),
         )),
         grid::Ended::Complete => {
-            print(&report::text(&job.results().map_err(failure)?, args.targets))?;
+            print(&report::text(&job.results()?, args.targets))?;
             print(&format!("\nResults: {path}\n"))
         }
     }
@@ -333,7 +332,7 @@ fn grid(args: Grid) -> Result<(), Failure> {
 fn floors(args: Floor) -> Result<(), Failure> {
     let options = floor::Options { slices: args.slices, seconds: args.seconds, cpus: args.cpus };
     let json = Output::open(args.shown.json.as_deref())?;
-    let figures = floor::run(&context()?, &options).map_err(failure)?;
+    let figures = floor::run(&context()?, &options)?;
     finish(&figures, json, &args.shown)
 }
 
@@ -365,7 +364,7 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
     }
     options.start_up.rounds = args.rounds.unwrap_or(options.start_up.rounds);
     let (json, page) = Output::open_both(args.shown.json.as_deref(), ("--out", args.out.as_deref()))?;
-    let figures = figures::run(&context()?, &options).map_err(failure)?;
+    let figures = figures::run(&context()?, &options)?;
     let written = match page {
         Some(page) => page.write(&figures.markdown(args.shown.targets)),
         None => print_beside(&figures.markdown(args.shown.targets), &[&json]),
@@ -376,7 +375,7 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
 }
 
 fn page_of(args: Page) -> Result<(), Failure> {
-    let results = Results::read(&Directory::at(args.directory)).map_err(failure)?;
+    let results = Results::read(&Directory::at(args.directory))?;
     let write = if args.markdown { grid::markdown } else { page::html };
     let page = write(&results, args.targets);
     match Output::open(args.out.as_deref())? {
@@ -390,6 +389,12 @@ fn finish<R: Report + Serialize>(figures: &R, json: Option<Output>, shown: &Show
     let printed = print_beside(&report::text(figures, shown.targets), &[&json]);
     let saved = write_json(figures, json);
     printed.and(saved)
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        failure(error)
+    }
 }
 
 pub(crate) fn failure(error: Error) -> Failure {
