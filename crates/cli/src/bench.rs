@@ -170,14 +170,14 @@ pub(crate) fn main(args: Args) -> ExitCode {
 
 fn measure<P: Preset>(options: &P, shown: &Shown) -> Result<(), Failure> {
     let json = Output::open(shown.json.as_deref())?;
-    let figures = plan::run(&context()?, options).map_err(failure)?;
+    let figures = plan::run(&context()?, options)?;
     finish(&figures.report, &figures, json, shown)
 }
 
 fn sembench(args: Sembench) -> Result<(), Failure> {
     let Measured { options, shown } = args.measured;
     let (json, plot) = Output::open_both(shown.json.as_deref(), ("--plot", args.plot.as_deref()))?;
-    let figures = plan::run(&context()?, &options).map_err(failure)?;
+    let figures = plan::run(&context()?, &options)?;
     let printed = print_beside(&report::text(&figures.report, shown.targets), &[&json, &plot]);
     let drawn = match (plot, &figures.picture) {
         (Some(output), Some(picture)) => output.write(picture),
@@ -193,15 +193,14 @@ fn grid(args: Grid) -> Result<(), Failure> {
     let job = match args.resume {
         Some(directory) => grid::Job::resume(&context, directory),
         None => grid::Job::new(&context, &args.options, args.out),
-    }
-    .map_err(failure)?;
+    }?;
     for absent in job.absent() {
         say(format_args!("{} is left out: {}", absent.name, absent.why));
     }
     let path = job.path().display();
-    let minutes = job.left().map_err(failure)?.as_secs_f64() / 60.0;
+    let minutes = job.left()?.as_secs_f64() / 60.0;
     say(format_args!("results go to {path}; about {minutes:.1} minutes to go"));
-    match job.run(&context).map_err(failure)? {
+    match job.run(&context)? {
         grid::Ended::Interrupted { made, of } => Err(Failure::new(
             status::INTERRUPTED,
             format_args!(
@@ -209,7 +208,7 @@ fn grid(args: Grid) -> Result<(), Failure> {
             ),
         )),
         grid::Ended::Complete => {
-            print(&report::text(&job.results().map_err(failure)?.report(), args.targets))?;
+            print(&report::text(&job.results()?.report(), args.targets))?;
             print(&format!("\nResults: {path}\n"))
         }
     }
@@ -217,7 +216,7 @@ fn grid(args: Grid) -> Result<(), Failure> {
 
 fn floors(args: Measured<floor::Options>) -> Result<(), Failure> {
     let json = Output::open(args.shown.json.as_deref())?;
-    let figures = floor::run(&context()?, &args.options).map_err(failure)?;
+    let figures = floor::run(&context()?, &args.options)?;
     finish(&figures.report(), &figures, json, &args.shown)
 }
 
@@ -249,7 +248,7 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
     }
     options.start_up.rounds = args.rounds.unwrap_or(options.start_up.rounds);
     let (json, page) = Output::open_both(args.shown.json.as_deref(), ("--out", args.out.as_deref()))?;
-    let figures = figures::run(&context()?, &options).map_err(failure)?;
+    let figures = figures::run(&context()?, &options)?;
     let written = match page {
         Some(page) => page.write(&figures.markdown(args.shown.targets)),
         None => print_beside(&figures.markdown(args.shown.targets), &[&json]),
@@ -260,7 +259,7 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
 }
 
 fn page_of(args: Page) -> Result<(), Failure> {
-    let results = Results::read(&Directory::at(args.directory)).map_err(failure)?;
+    let results = Results::read(&Directory::at(args.directory))?;
     let write = if args.markdown { grid::markdown } else { page::html };
     let page = write(&results, args.targets);
     match Output::open(args.out.as_deref())? {
@@ -279,6 +278,12 @@ fn finish(
     let printed = print_beside(&report::text(report, shown.targets), &[&json]);
     let saved = write_json(figures, json);
     printed.and(saved)
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        failure(error)
+    }
 }
 
 pub(crate) fn failure(error: Error) -> Failure {

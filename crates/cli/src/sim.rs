@@ -4,7 +4,6 @@ mod check;
 mod fit;
 mod here;
 mod page;
-mod plot;
 mod ranges;
 mod reproduce;
 mod run;

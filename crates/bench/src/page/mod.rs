@@ -50,20 +50,19 @@ pub fn html(results: &Results, targets: bool) -> String {
     let mut failures = tables::failures_table(results);
     failures.rows.truncate(FAILURES);
     let targets = targets.then(|| targets_table(report.targets_title, &report.targets)).flatten();
-    let parts = [
+    let mut parts = vec![
         ("heat", "Against the best at each point", heat::map(results)),
         ("each", "Against each", numbers(&over_all)),
-        ("throughput", "Throughput", curves::throughput(results, &people)),
-        ("waits", "Waits", curves::waits(results, &people)),
-        ("cpu", "CPU time and switches", curves::cpu(results, &people)),
-        ("fairness", "Fairness", curves::fairness(results, &people)),
+    ];
+    parts.extend(curves::parts(results, &people));
+    parts.extend([
         ("scenarios", "Other work", scenarios::bars(results, &people)),
         ("floors", "Floors", numbers(&floors)),
         ("failures", "Failures", numbers(&[failures])),
         ("locks", "Locks", numbers(&[tables::peers_table(results)])),
         ("targets", "Targets", numbers(targets.as_slice())),
         ("method", "Method", Some(method(&report))),
-    ];
+    ]);
     let parts: Vec<_> =
         parts.into_iter().filter_map(|(id, heading, content)| Some((id, heading, content?))).collect();
     // The choice of locks stands above the parts that it acts on, and stays in sight as long as they are.

@@ -109,7 +109,7 @@ impl People {
             ul.legend aria-hidden="true" {
                 @for person in self.all() {
                     li class={ "w" (person.peer) } data-who=(person.peer) {
-                        svg.swatch viewBox="0 0 30 10" { use href={ "#piece" (person.peer) } {} }
+                        svg.swatch viewBox="0 0 32 14" { use href={ "#piece" (person.peer) } {} }
                         (person.name)
                     }
                 }
