@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::sem::Mechanism;
-use crate::worker::{Answer, Request, Task, alone};
+use crate::worker::{Answer, Request, Task};
 
 /// Where the benchmark runs from.
 #[derive(Clone, Debug)]
@@ -140,7 +140,8 @@ fn memory_directory(what: &str) -> Result<tempfile::TempDir> {
 /// Makes sure that the statistics in `directory` are those of the measurement: were they off, or another
 /// lock's, they would look wonderfully cheap.
 fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
-    let Answer::Alone(alone::Answer { acquisitions: acquired, .. }) = *answer else { return Ok(()) };
+    let Answer::Figures(samples) = answer else { return Ok(()) };
+    let acquired = samples.iter().map(|sample| sample["acquisitions"] as u64).sum();
     let mut counted = 0;
     for entry in fs::read_dir(directory).map_err(Error::system("cannot look for statistics"))? {
         let path = entry.map_err(Error::system("cannot look for statistics"))?.path();
@@ -211,7 +212,13 @@ mod tests {
     use super::*;
 
     fn request() -> Request {
-        let task = alone::Task { timed: vec![], second_thread: false, cpu: 0, slices: 1, slice_ns: 1 };
+        let task = crate::worker::alone::Task {
+            timed: vec![],
+            second_thread: false,
+            cpu: 0,
+            slices: 1,
+            slice_ns: 1,
+        };
         Request { library: None, task: Task::Alone(task) }
     }
 
@@ -246,12 +253,12 @@ mod tests {
     #[test]
     fn statistics_that_do_not_know_of_the_acquisitions_are_found_out() {
         let directory = tempfile::tempdir().unwrap();
-        let answer = |acquisitions| Answer::Alone(alone::Answer { ns: vec![], acquisitions });
-        let error = counted("x", directory.path(), &answer(7)).unwrap_err();
+        let answer = |acquisitions| Answer::Figures(vec![[("acquisitions".to_owned(), acquisitions)].into()]);
+        let error = counted("x", directory.path(), &answer(7.0)).unwrap_err();
         assert_eq!(error.to_string(), "x: 7 acquisitions, of which the statistics know 0");
-        counted("x", directory.path(), &answer(0)).unwrap();
+        counted("x", directory.path(), &answer(0.0)).unwrap();
         fs::write(directory.path().join("1.0.stat"), "what is this").unwrap();
-        let error = counted("x", directory.path(), &answer(0)).unwrap_err();
+        let error = counted("x", directory.path(), &answer(0.0)).unwrap_err();
         assert!(error.to_string().contains("unreadable"), "{error}");
     }
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use poundlock_core::events::Event;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -17,7 +16,6 @@ use crate::progress::rounds;
 use crate::report::{Report, Table, Target, median, spread};
 use crate::stats::Summary;
 use crate::work::Calibration;
-use crate::worker::drive::Inside;
 use crate::worker::{Answer, Task, alone, drive};
 
 /// A benchmark's options say what is measured and what is made of it.
@@ -335,8 +333,10 @@ impl Plan {
                 for index in here {
                     let samples = match &runs[index].how {
                         How::Asked(process, task, takes) => {
-                            let answer = context.measure(*process, task.clone(), *takes)?;
-                            samples(task, answer).ok_or_else(|| Error::another_question(process.name))?
+                            match context.measure(*process, task.clone(), *takes)? {
+                                Answer::Figures(samples) => samples,
+                                _ => return Err(Error::another_question(process.name)),
+                            }
                         }
                         How::Here(measure) => vec![measure(context)?],
                     };
@@ -405,67 +405,6 @@ impl Ratio {
         let by_median = |a: &(Summary, &str), b: &(Summary, &str)| a.0.median.total_cmp(&b.0.median);
         if more_is_better { ratios.min_by(by_median) } else { ratios.max_by(by_median) }
     }
-}
-
-/// An answer in named figures, for each slot.
-pub(crate) fn samples(task: &Task, answer: Answer) -> Option<Vec<Sample>> {
-    let mut sample = Sample::new();
-    // Nothing can be said of each of no acquisitions.
-    let mut add = |name: &str, value: f64| {
-        value.is_finite().then(|| sample.insert(name.to_owned(), value));
-    };
-    match (task, answer) {
-        (Task::Alone(_), Answer::Alone(answer)) => {
-            return Some(answer.ns.into_iter().map(|ns| [("ns".to_owned(), ns)].into()).collect());
-        }
-        (Task::Sem(_), Answer::Sem(samples)) => return Some(samples),
-        (Task::Pass(_), Answer::Pass(passes)) => {
-            add("pass_ns", passes.pass_ns);
-            add("unlock_ns", passes.unlock_ns);
-        }
-        (Task::Work(task), Answer::Work(worked)) => {
-            let measured = &worked.measured;
-            let each = |number: u64| number as f64 / measured.operations as f64;
-            add("acquisitions", measured.operations as f64);
-            add("throughput", measured.throughput());
-            add("ns", 1e9 / measured.throughput());
-            add("jain", measured.jain);
-            add("unserved", measured.unserved as f64 / task.threads as f64);
-            add("cpu_ns", each(measured.cpu_ns));
-            add("voluntary", each(measured.voluntary));
-            add("involuntary", each(measured.involuntary));
-            measured.others.inspect(|others| add("others", *others));
-            let shared = matches!(task.inside, Inside::Share { .. });
-            let writers = if shared { "writer_waits" } else { "waits" };
-            for (whose, waits) in [writers, "reader_waits"].into_iter().zip(worked.waits) {
-                let Some(waits) = waits else { continue };
-                add(&format!("{whose}.mean_ns"), waits.mean);
-                add(&format!("{whose}.p50_ns"), waits.p50 as f64);
-                add(&format!("{whose}.p99_ns"), waits.p99 as f64);
-                add(&format!("{whose}.p999_ns"), waits.p999 as f64);
-                add(&format!("{whose}.max_ns"), waits.max as f64);
-                // The clock may not tell waits from none.
-                add(&format!("{whose}.max_of_mean"), waits.max as f64 / waits.mean.max(1.0));
-            }
-            let Some(gaps) = worked.gaps else { return Some(vec![sample]) };
-            for (whose, durations) in [("free", &gaps.free), ("held", &gaps.held)] {
-                // Rounds in which there were none say nothing about how long they are.
-                if durations.count > 0 {
-                    add(&format!("{whose}.p50_ns"), durations.p50_ns);
-                    add(&format!("{whose}.p99_ns"), durations.p99_ns);
-                    add(&format!("{whose}.p999_ns"), durations.p999_ns);
-                    add(&format!("{whose}.max_ns"), durations.max_ns);
-                    add(&format!("{whose}.long_share"), durations.long_share);
-                }
-            }
-            for (event, &number) in Event::ALL.iter().zip(&gaps.events) {
-                // Events at the probe's beginning and end may belong to acquisitions beyond it; no matter.
-                add(&format!("events.{}", event.name()), each(number));
-            }
-        }
-        _ => return None,
-    }
-    Some(vec![sample])
 }
 
 /// A row of a section: a contender at a point.

@@ -24,7 +24,7 @@ use crate::launch::{Context, Process};
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::work::Calibration;
-use crate::worker::Task;
+use crate::worker::{Answer, Task};
 use compare::Results;
 use result::{Absent, Directory, Outcome, Peer, Run, Sample};
 
@@ -192,12 +192,11 @@ impl Job {
     fn measure(&self, context: &Context, point: usize, lock: &str) -> Result<Outcome> {
         let point = &self.run.points[point];
         let task = Task::Work(point.task(lock, &self.run.calibration, &self.run.cpus, self.run.pinned));
-        let answer = context.measure(Process::plain(known(lock)?), task.clone(), point.limit());
+        let answer = context.measure(Process::plain(known(lock)?), task, point.limit());
         let figures = answer.and_then(|answer| {
-            let samples = crate::plan::samples(&task, answer);
-            samples
-                .and_then(|samples| samples.into_iter().next())
-                .ok_or_else(|| Error::another_question(lock))
+            let figures =
+                if let Answer::Figures(samples) = answer { samples.into_iter().next() } else { None };
+            figures.ok_or_else(|| Error::another_question(lock))
         });
         match figures {
             Ok(figures) => Ok(Outcome::Figures(figures)),

@@ -155,55 +155,6 @@ pub enum Outcome {
     Figures(plan::Sample),
 }
 
-/// What a worker measures.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Measured {
-    /// Acquisitions of all threads in the interval.
-    pub(crate) operations: u64,
-    /// The length of the interval.
-    pub(crate) seconds: f64,
-    /// User and system CPU time of the process in it.
-    pub(crate) cpu_ns: u64,
-    /// Times a thread was made to give up its CPU.
-    pub(crate) involuntary: u64,
-    /// Times a thread gave up its CPU.
-    pub(crate) voluntary: u64,
-    /// Jain's index of the threads' acquisitions; for `lock-bench`, of their speeds.
-    pub(crate) jain: f64,
-    /// Threads that did not acquire a lock at all.
-    pub(crate) unserved: usize,
-    /// The share of the CPUs that went to other processes (hogs that belong to the measurement not counted).
-    pub(crate) others: Option<f64>,
-    /// How long acquisitions took, in an interval of its own in which each one is timed; the time of reading
-    /// the clock included.
-    pub(crate) wait: Wait,
-}
-
-impl Measured {
-    /// Acquisitions a second.
-    pub(crate) fn throughput(&self) -> f64 {
-        self.operations as f64 / self.seconds
-    }
-}
-
-/// Quantiles of waits, in nanoseconds. A wait that had not ended with the interval counts as long as it had
-/// lasted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Wait {
-    /// Half of them are no longer.
-    pub(crate) p50: u64,
-    /// 99 of 100 are no longer.
-    pub(crate) p99: u64,
-    /// 999 of 1000 are no longer.
-    pub(crate) p999: u64,
-    /// The longest.
-    pub(crate) max: u64,
-    /// How many there were.
-    pub(crate) count: u64,
-    /// All of them, divided by their number.
-    pub(crate) mean: f64,
-}
-
 /// What no lock can undercut, and what the driver adds to each: `floors.json`. Nanoseconds, each over several
 /// slices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -27,8 +27,10 @@ use poundlock_textbook::Spinlock;
 use serde::{Deserialize, Serialize};
 
 use super::drive::Subject;
+use super::sample;
 use super::symbols::{Call, Kind, Symbols, succeed};
 use crate::error::{Error, Result};
+use crate::plan::Sample;
 use crate::stats::Summary;
 use crate::{affinity, clock};
 
@@ -81,32 +83,26 @@ pub(crate) struct Task {
     pub(crate) slice_ns: u64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Answer {
-    /// Nanoseconds a pair, of each in order: the median over the slices.
-    pub(crate) ns: Vec<f64>,
-    /// Timed pairs of all together.
-    pub(crate) acquisitions: u64,
-}
-
-pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Answer> {
+/// Of each that is timed, in order, nanoseconds a pair, the median over the slices; and how many pairs were.
+pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Vec<Sample>> {
     if task.second_thread {
         start_a_second_thread()?;
     }
     affinity::keep_to(&[task.cpu])?;
     let timers = task.timed.iter().map(|(lock, what)| Ok((lock.as_str(), timer(library, lock, *what)?)));
     let mut timers = timers.collect::<Result<Vec<_>>>()?;
-    let (summaries, acquisitions) = take_turns(&mut timers, task.slices, task.slice_ns)?;
-    Ok(Answer { ns: summaries.iter().map(|ns| ns.median).collect(), acquisitions })
+    let timed = take_turns(&mut timers, task.slices, task.slice_ns)?;
+    let figures = |(ns, pairs): (Summary, u64)| sample([("ns", ns.median), ("acquisitions", pairs as f64)]);
+    Ok(timed.into_iter().map(figures).collect())
 }
 
-/// Times what is there, slice by slice in turn. Returns nanoseconds a pair for each, and how many pairs there
+/// Times what is there, slice by slice in turn. Returns nanoseconds a pair of each, and how many pairs there
 /// were.
 pub(super) fn take_turns(
     timers: &mut [(&str, Timer)],
     slices: u32,
     slice_ns: u64,
-) -> Result<(Vec<Summary>, u64)> {
+) -> Result<Vec<(Summary, u64)>> {
     let mut lengths = Vec::new();
     for (what, timer) in &mut *timers {
         lengths.push(pairs_in(slice_ns, &mut **timer).or_else(|rc| failed(what, rc))?);
@@ -119,8 +115,10 @@ pub(super) fn take_turns(
         }
     }
     let none = || Error::Options("there are no slices".to_owned());
-    let summaries = samples.into_iter().map(|samples| Summary::of(samples).ok_or_else(none));
-    Ok((summaries.collect::<Result<_>>()?, lengths.iter().sum::<u64>() * u64::from(slices)))
+    let timed = samples.into_iter().zip(lengths);
+    timed
+        .map(|(samples, pairs)| Ok((Summary::of(samples).ok_or_else(none)?, pairs * u64::from(slices))))
+        .collect()
 }
 
 fn failed<T>(what: &str, rc: c_int) -> Result<T> {
@@ -570,10 +568,9 @@ mod tests {
         let cpu = affinity::allowed().unwrap()[0];
         let task = Task { timed, second_thread: true, cpu, slices: 1, slice_ns: 20_000 };
         let answer = run(None, &task).unwrap();
-        assert_eq!(answer.ns.len(), task.timed.len());
-        assert!(answer.acquisitions >= 1000 * task.timed.len() as u64);
-        for (what, ns) in task.timed.iter().zip(answer.ns) {
-            assert!(ns > 0.0, "{what:?}");
+        assert_eq!(answer.len(), task.timed.len());
+        for (what, figures) in task.timed.iter().zip(answer) {
+            assert!(figures["ns"] > 0.0 && figures["acquisitions"] >= 1000.0, "{what:?}");
         }
     }
 

@@ -24,15 +24,16 @@ use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Zipf};
 use serde::{Deserialize, Serialize};
 
-use super::gate::{Alone, Gate, Reading, finish, histogram};
+use super::gate::{Alone, Gate, Reading, add_quantiles, finish, histogram};
 use super::hogs::Hogs;
-use super::probe::{self, Gaps, Probe};
+use super::probe::{self, Probe};
+use super::sample;
 use super::symbols::{self, Kind, Symbols};
 use crate::affinity;
 use crate::clock::{self, Usage};
 use crate::error::{Error, Result};
-use crate::grid::result::{Measured, Wait};
 use crate::machine::Others;
+use crate::plan::Sample;
 use crate::stats::jain;
 use crate::work::work;
 
@@ -97,17 +98,6 @@ pub(crate) struct Task {
     pub(crate) probe: bool,
 }
 
-/// What came out.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Worked {
-    pub(crate) measured: Measured,
-    /// How long writers waited, which everybody is who cannot share; and how long readers did. Without those
-    /// that nobody had.
-    pub(crate) waits: [Option<Wait>; 2],
-    /// What a probe saw.
-    pub(crate) gaps: Option<Gaps>,
-}
-
 /// What threads do while they hold a lock.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Inside {
@@ -133,7 +123,7 @@ const fn patience(spins: bool) -> Duration {
     if spins { Duration::from_millis(50) } else { Duration::from_secs(2) }
 }
 
-pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Worked> {
+pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Sample> {
     if task.cpus.is_empty() {
         return Err(Error::Options("there is no CPU to run on".to_owned()));
     }
@@ -728,7 +718,7 @@ fn live<B: Body>(shared: &Shared<B>, index: usize) {
 
 impl Run<'_> {
     /// Measures. Threads that starve outlive the call; the process is to end soon after it.
-    fn drive<B: Body>(self, body: B) -> Result<Worked> {
+    fn drive<B: Body>(self, body: B) -> Result<Sample> {
         let task = self.task;
         let (locks, apart) = body.locks();
         let histograms = || (0..=usize::from(B::SHARES)).map(|_| histogram()).collect::<Result<_>>();
@@ -806,21 +796,33 @@ impl Consumption<'_> {
         Consumption { hogs_ns: hogs.cpu_ns(), hogs, others: Others::watch(), usage: Usage::of_this_process() }
     }
 
-    /// The figures of an interval that ends now.
-    fn measured(&self, operations: u64, elapsed_ns: u64, speeds: &[u64], cpus: usize) -> Measured {
+    /// The figures of an interval that ends now: acquisitions and what each of them cost, Jain's index of what
+    /// threads got and the share of those that got nothing, and the share of the CPUs that others had.
+    ///
+    /// # Errors
+    /// If nobody got anything.
+    fn measured(&self, operations: u64, elapsed_ns: u64, speeds: &[u64], cpus: usize) -> Result<Sample> {
+        if operations == 0 {
+            let seconds = elapsed_ns as f64 / 1e9;
+            return Err(Error::Options(format!("nobody acquired the lock in {seconds:.3} s")));
+        }
         let used = Usage::of_this_process().since(&self.usage);
         let known = used.cpu_ns + (self.hogs.cpu_ns() - self.hogs_ns);
-        Measured {
-            operations,
-            seconds: elapsed_ns as f64 / 1e9,
-            cpu_ns: used.cpu_ns,
-            involuntary: used.involuntary_switches,
-            voluntary: used.voluntary_switches,
-            jain: jain(speeds).unwrap_or(0.0),
-            unserved: speeds.iter().filter(|&&speed| speed == 0).count(),
-            others: self.others.share(known, cpus),
-            wait: Wait::default(),
-        }
+        let each = |number: u64| number as f64 / operations as f64;
+        let unserved = speeds.iter().filter(|&&speed| speed == 0).count();
+        let mut figures = sample([
+            ("acquisitions", operations as f64),
+            ("throughput", operations as f64 * 1e9 / elapsed_ns as f64),
+            ("ns", each(elapsed_ns)),
+            ("jain", jain(speeds).unwrap_or(0.0)),
+            ("unserved", unserved as f64 / speeds.len() as f64),
+            ("cpu_ns", each(used.cpu_ns)),
+            ("voluntary", each(used.voluntary_switches)),
+            ("involuntary", each(used.involuntary_switches)),
+        ]);
+        let others = self.others.share(known, cpus);
+        figures.extend(others.map(|others| ("others".to_owned(), others)));
+        Ok(figures)
     }
 }
 
@@ -839,13 +841,9 @@ fn pass(ns: u64, happened: impl Fn() -> bool) -> bool {
     }
 }
 
-fn nobody(elapsed_ns: u64) -> Error {
-    Error::Options(format!("nobody acquired the lock in {:.3} s", elapsed_ns as f64 / 1e9))
-}
-
 /// Threads that go on until they are stopped. They may be well under way before this one runs again, above
 /// all where there are many of them: what counts is the time that really passed.
-fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Worked> {
+fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Sample> {
     shared.start.open(task.threads);
     thread::sleep(Duration::from_nanos(task.warm_up_ns));
     let consumption = Consumption::watch(hogs);
@@ -855,25 +853,24 @@ fn intervals<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Wo
     let last = pass(task.throughput_ns, somebody).then(|| shared.reading());
     let last = last.unwrap_or_else(|| Reading { at_ns: clock::now_ns(), counts: first.counts.clone() });
     let elapsed_ns = last.at_ns - first.at_ns;
-    let gaps = watched.map(|(probe, watched)| probe.gaps(watched, elapsed_ns)).transpose()?;
     let counts: Vec<u64> = last.counts.iter().zip(&first.counts).map(|(last, first)| last - first).collect();
     let operations = counts.iter().sum();
-    if operations == 0 {
-        return Err(nobody(elapsed_ns));
+    let mut figures = consumption.measured(operations, elapsed_ns, &counts, task.cpus.len())?;
+    if let Some((probe, watched)) = watched {
+        probe.add_to(&mut figures, watched, elapsed_ns, operations)?;
     }
-    let measured = consumption.measured(operations, elapsed_ns, &counts, task.cpus.len());
     if task.latency_ns == 0 {
-        return Ok(Worked { measured, waits: [None; 2], gaps });
+        return Ok(figures);
     }
     let began = clock::now_ns();
     shared.phase.0.store(phase::LATENCY, Relaxed);
     pass(task.latency_ns, || shared.timed());
-    waited(shared, began, measured, gaps)
+    waited(shared, began, figures)
 }
 
 /// Threads that make a number of operations: the time that all of them take. Where that is too long, what
 /// they got done.
-fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Worked> {
+fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Sample> {
     let limit = |ns| Instant::now() + Duration::from_nanos(ns);
     let wait_for = |finished, end| {
         while shared.finished() < finished && Instant::now() < end {
@@ -909,10 +906,7 @@ fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Worked
         })
         .collect();
     let operations = end.counts.iter().sum();
-    if operations == 0 {
-        return Err(nobody(elapsed_ns));
-    }
-    let measured = consumption.measured(operations, elapsed_ns, &speeds, task.cpus.len());
+    let figures = consumption.measured(operations, elapsed_ns, &speeds, task.cpus.len())?;
     let began = clock::now_ns();
     shared.phase.0.store(phase::LATENCY, Relaxed);
     // Those that still wait for a lock come later.
@@ -921,12 +915,12 @@ fn fixed<B: Body>(shared: &Shared<B>, task: &Task, hogs: &Hogs) -> Result<Worked
     if !shared.timed() {
         pass(task.latency_ns.min(10_000_000), || shared.timed());
     }
-    waited(shared, began, measured, None)
+    waited(shared, began, figures)
 }
 
 /// The waits of all threads since `began`. Those that have not ended count as long as they have lasted: were
 /// they left out, a lock that serves some at once and others never would look best.
-fn waited<B: Body>(shared: &Shared<B>, began: u64, measured: Measured, gaps: Option<Gaps>) -> Result<Worked> {
+fn waited<B: Body>(shared: &Shared<B>, began: u64, mut figures: Sample) -> Result<Sample> {
     shared.phase.0.store(phase::END, Relaxed);
     let end = clock::now_ns();
     let mut all = [histogram()?, histogram()?];
@@ -940,17 +934,13 @@ fn waited<B: Body>(shared: &Shared<B>, began: u64, measured: Measured, gaps: Opt
             all[(word & 1) as usize].saturating_record(end.saturating_sub(since));
         }
     }
-    let waits = all.map(|all| {
-        (!all.is_empty()).then(|| Wait {
-            p50: all.value_at_quantile(0.5),
-            p99: all.value_at_quantile(0.99),
-            p999: all.value_at_quantile(0.999),
-            max: all.max(),
-            count: all.len(),
-            mean: all.mean(),
-        })
-    });
-    Ok(Worked { measured: Measured { wait: waits[0].unwrap_or_default(), ..measured }, waits, gaps })
+    let names = if B::SHARES { ["writer_waits", "reader_waits"] } else { ["waits", ""] };
+    for (whose, all) in names.into_iter().zip(all).filter(|(_, all)| !all.is_empty()) {
+        add_quantiles(&mut figures, whose, &all);
+        // The clock may not tell waits from none.
+        figures.insert(format!("{whose}.max_of_mean"), all.max() as f64 / all.mean().max(1.0));
+    }
+    Ok(figures)
 }
 
 #[cfg(test)]
@@ -995,11 +985,12 @@ mod tests {
             increments(1000),
             Inside::Yield,
         ] {
-            let measured = run(None, &task(inside)).unwrap().measured;
-            assert!(measured.operations > 0 && measured.seconds > 0.0, "{inside:?}: {measured:?}");
-            assert!(measured.jain > 0.0 && measured.jain <= 1.0, "{inside:?}: {measured:?}");
-            let Wait { p50, p99, p999, max, count, .. } = measured.wait;
-            assert!(count > 0 && p50 <= p99 && p99 <= p999 && p999 <= max, "{inside:?}: {measured:?}");
+            let figures = run(None, &task(inside)).unwrap();
+            let of = |name: &str| figures[name];
+            assert!(of("acquisitions") > 0.0 && of("ns") > 0.0, "{inside:?}: {figures:?}");
+            assert!(of("jain") > 0.0 && of("jain") <= 1.0, "{inside:?}: {figures:?}");
+            let waits = ["p50_ns", "p99_ns", "p999_ns", "max_ns"].map(|name| of(&format!("waits.{name}")));
+            assert!(of("waits.count") > 0.0 && waits.is_sorted(), "{inside:?}: {figures:?}");
         }
     }
 
@@ -1008,8 +999,9 @@ mod tests {
         // A limit that only a hang can reach.
         let hour = 3_600_000_000_000;
         let task = Task { throughput_ns: hour, latency_ns: hour, pin: true, ..task(increments(5000)) };
-        let measured = run(None, &task).unwrap().measured;
-        assert_eq!((measured.operations, measured.wait.count, measured.unserved), (15_000, 15_000, 0));
+        let figures = run(None, &task).unwrap();
+        let all = ["acquisitions", "waits.count", "unserved"].map(|name| figures[name]);
+        assert_eq!(all, [15_000.0, 15_000.0, 0.0]);
     }
 
     #[test]
@@ -1017,10 +1009,9 @@ mod tests {
         // Holders that do nothing but sleep: what uses the CPUs are the hogs, and other tests.
         let sleep = Inside::Sleep { steps: 0, sleep_ns: 1_000_000, share: 1.0 };
         let task = Task { hogs: true, throughput_ns: 100_000_000, ..task(sleep) };
-        let measured = run(None, &task).unwrap().measured;
-        assert!(measured.operations > 0);
-        let all = measured.seconds * task.cpus.len() as f64 * 1e9;
-        assert!((measured.cpu_ns as f64) < all / 2.0, "{measured:?}");
+        let figures = run(None, &task).unwrap();
+        let all = figures["ns"] * task.cpus.len() as f64;
+        assert!(figures["cpu_ns"] < all / 2.0, "{figures:?}");
     }
 
     #[test]
@@ -1038,7 +1029,7 @@ mod tests {
         Calls { size: 4, align: 4, node: 0, init: nothing, lock, unlock, destroy: nothing }
     }
 
-    fn drive_one(calls: Calls, patience: Duration, task: &Task) -> Result<Worked> {
+    fn drive_one(calls: Calls, patience: Duration, task: &Task) -> Result<Sample> {
         let Inside::Work { steps } = task.inside else { panic!("one lock only") };
         let calls = rw::Calls { write: calls, read_lock: calls.lock, read_unlock: calls.unlock };
         Run { calls, patience, task, hogs: &Hogs::none() }.drive(Single::new(0.0, move |_| work(steps)))
@@ -1064,14 +1055,13 @@ mod tests {
         }
         unsafe extern "C" fn unlock(_lock: *mut c_void, _node: *mut c_void) {}
         let task = Task { threads: 5, throughput_ns: 30_000_000, latency_ns: 30_000_000, ..task(WORK) };
-        let measured = drive_one(calls(lock, unlock), Duration::from_millis(50), &task).unwrap().measured;
+        let figures = drive_one(calls(lock, unlock), Duration::from_millis(50), &task).unwrap();
         // In a worker they end with the process. Here there are other tests.
         END.store(true, Relaxed);
-        assert_eq!((measured.unserved, measured.jain), (4, 0.2));
+        assert_eq!((figures["unserved"], figures["jain"]), (0.8, 0.2));
         // One thread's waits are nothing, four have waited throughout: to a hundredth, as the histogram has
         // it.
-        assert!(measured.wait.max >= 29_700_000, "{measured:?}");
-        assert!(measured.wait.count >= 5);
+        assert!(figures["waits.max_ns"] >= 29_700_000.0 && figures["waits.count"] >= 5.0, "{figures:?}");
     }
 
     #[test]
@@ -1096,11 +1086,12 @@ mod tests {
 
     #[test]
     fn readers_and_writers_get_the_lock_and_their_waits_are_told_apart() {
-        let worked = run(None, &Task { finish: true, ..shares(0.2, 4) }).unwrap();
-        let [writers, readers] = worked.waits.map(Option::unwrap);
-        assert!(readers.count > writers.count && writers.count > 0, "{worked:?}");
-        assert!(readers.mean > 0.0 && readers.mean <= readers.max as f64, "{worked:?}");
-        assert!(run(None, &shares(0.0, 2)).unwrap().waits[0].is_none());
+        let figures = run(None, &Task { finish: true, ..shares(0.2, 4) }).unwrap();
+        let [writers, readers] = ["writer_waits.count", "reader_waits.count"].map(|name| figures[name]);
+        assert!(readers > writers && writers > 0.0, "{figures:?}");
+        let [mean, max] = ["reader_waits.mean_ns", "reader_waits.max_ns"].map(|name| figures[name]);
+        assert!(mean > 0.0 && mean <= max, "{figures:?}");
+        assert!(!run(None, &shares(0.0, 2)).unwrap().contains_key("writer_waits.count"));
     }
 
     #[test]
@@ -1130,9 +1121,9 @@ mod tests {
         for kind in [Kind::Mutex, Kind::Adaptive, Kind::Spin] {
             let probe = kind == Kind::Mutex;
             let task = Task { lock: Subject::Symbols(kind), probe, latency_ns: 0, ..task(WORK) };
-            let worked = run(None, &task).unwrap();
-            assert!(worked.measured.operations > 0);
-            assert_eq!(worked.gaps.is_some_and(|gaps| gaps.held.count > 0), probe);
+            let figures = run(None, &task).unwrap();
+            assert!(figures["acquisitions"] > 0.0);
+            assert_eq!(figures.contains_key("held.count"), probe);
         }
     }
 

@@ -14,39 +14,16 @@ use std::sync::{Mutex, PoisonError};
 
 use hdrhistogram::Histogram;
 use poundlock_core::events::Event;
-use serde::{Deserialize, Serialize};
 
-use super::gate::{Alone, histogram};
+use super::gate::{Alone, add_quantiles, histogram};
 use crate::clock::now_ns;
 use crate::error::{Error, Result};
+use crate::plan::Sample;
 
 /// Longer than this is a wait for the scheduler and not for a lock: time slices are some 3 ms.
 const LONG_NS: u64 = 1_000_000;
 
 const EVENTS: usize = Event::ALL.len();
-
-/// A distribution of durations.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Durations {
-    pub(crate) count: u64,
-    pub(crate) p50_ns: f64,
-    pub(crate) p99_ns: f64,
-    pub(crate) p999_ns: f64,
-    pub(crate) max_ns: f64,
-    /// The share of the run's time that passed in long ones.
-    pub(crate) long_share: f64,
-}
-
-/// What a probe saw between two moments.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Gaps {
-    /// From a release to the next acquisition, if somebody waited.
-    pub(crate) free: Durations,
-    /// From an acquisition to the release.
-    pub(crate) held: Durations,
-    /// Lock events, by [`Event::ALL`]: how many; their duration where they have one.
-    pub(crate) events: Vec<u64>,
-}
 
 /// Durations that were seen.
 struct Seen {
@@ -72,16 +49,11 @@ impl Seen {
         self.all.add(&other.all).map_err(|error| Error::Options(format!("durations do not add up: {error}")))
     }
 
-    /// Over a time.
-    fn summarise(&self, elapsed_ns: u64) -> Durations {
-        let quantile = |q: f64| self.all.value_at_quantile(q).min(self.all.max()) as f64;
-        Durations {
-            count: self.all.len(),
-            p50_ns: quantile(0.5),
-            p99_ns: quantile(0.99),
-            p999_ns: quantile(0.999),
-            max_ns: self.all.max() as f64,
-            long_share: self.long_ns as f64 / elapsed_ns as f64,
+    /// Over a time. Rounds in which there were none say nothing about how long they are.
+    fn add_to(&self, sample: &mut Sample, whose: &str, elapsed_ns: u64) {
+        if !self.all.is_empty() {
+            add_quantiles(sample, whose, &self.all);
+            sample.insert(format!("{whose}.long_share"), self.long_ns as f64 / elapsed_ns as f64);
         }
     }
 }
@@ -159,8 +131,16 @@ impl Probe {
         Watched { events: self.events(), since }
     }
 
-    /// Ends counting: what was seen since.
-    pub(super) fn gaps(&self, watched: Watched, elapsed_ns: u64) -> Result<Gaps> {
+    /// Ends counting: adds what was seen since. `free` is from a release to the next acquisition, if somebody
+    /// waited, `held` from an acquisition to its release; `events` are lock events, or their durations where
+    /// they have one, for each of so many acquisitions.
+    pub(super) fn add_to(
+        &self,
+        sample: &mut Sample,
+        watched: Watched,
+        elapsed_ns: u64,
+        acquisitions: u64,
+    ) -> Result<()> {
         self.since.0.store(0, Relaxed);
         // What has not ended yet may be the longest of all.
         let (mut free, mut held) = (Seen::new()?, Seen::new()?);
@@ -176,11 +156,14 @@ impl Probe {
             free.add(&notes.free.lock().unwrap_or_else(PoisonError::into_inner))?;
             held.add(&notes.held.lock().unwrap_or_else(PoisonError::into_inner))?;
         }
-        Ok(Gaps {
-            free: free.summarise(elapsed_ns),
-            held: held.summarise(elapsed_ns),
-            events: self.events().iter().zip(&watched.events).map(|(now, then)| now - then).collect(),
-        })
+        free.add_to(sample, "free", elapsed_ns);
+        held.add_to(sample, "held", elapsed_ns);
+        for (event, (now, then)) in Event::ALL.iter().zip(self.events().iter().zip(watched.events)) {
+            // Those at the beginning and the end may belong to acquisitions beyond it; no matter.
+            let each = (now - then) as f64 / acquisitions as f64;
+            sample.insert(format!("events.{}", event.name()), each);
+        }
+        Ok(())
     }
 }
 
@@ -251,18 +234,27 @@ mod tests {
     #[test]
     fn durations_of_several_threads_are_one_distribution() {
         let [mut all, mut one, mut two] = [(); 3].map(|()| Seen::new().unwrap());
-        assert_eq!(
-            (all.summarise(1).count, all.summarise(1).p50_ns, all.summarise(1).long_share),
-            (0, 0.0, 0.0)
-        );
+        let mut sample = Sample::new();
+        all.add_to(&mut sample, "all", 1);
+        assert!(sample.is_empty(), "{sample:?}");
         (0..985).for_each(|_| one.record(10));
         (0..14).for_each(|_| two.record(1000));
         two.record(3_000_000);
         all.add(&one).and(all.add(&two)).unwrap();
-        let all = all.summarise(30_000_000);
-        assert_eq!((all.count, all.p50_ns, all.long_share), (1000, 10.0, 0.1));
-        assert!((1000.0..1010.0).contains(&all.p99_ns) && (1000.0..1010.0).contains(&all.p999_ns), "{all:?}");
-        assert!((3e6..3.03e6).contains(&all.max_ns), "{all:?}");
+        all.add_to(&mut sample, "all", 30_000_000);
+        let of = |name: &str| sample[&format!("all.{name}")];
+        assert_eq!((of("count"), of("p50_ns"), of("long_share")), (1000.0, 10.0, 0.1));
+        assert!(
+            (1000.0..1010.0).contains(&of("p99_ns")) && (1000.0..1010.0).contains(&of("p999_ns")),
+            "{sample:?}"
+        );
+        assert!((3e6..3.03e6).contains(&of("max_ns")), "{sample:?}");
+    }
+
+    fn seen(probe: &Probe, watched: Watched, elapsed_ns: u64) -> Sample {
+        let mut sample = Sample::new();
+        probe.add_to(&mut sample, watched, elapsed_ns, 1).unwrap();
+        sample
     }
 
     #[test]
@@ -281,9 +273,9 @@ mod tests {
         first.releases();
         second.acquired();
         second.releases();
-        let gaps = probe.gaps(watched, 1_000_000_000).unwrap();
-        assert_eq!((gaps.free.count, gaps.held.count), (1, 3));
-        assert_eq!(gaps.events, vec![0; EVENTS]);
+        let gaps = seen(&probe, watched, 1_000_000_000);
+        assert_eq!((gaps["free.count"], gaps["held.count"]), (1.0, 3.0));
+        assert!(gaps.iter().all(|(name, value)| !name.starts_with("events.") || *value == 0.0), "{gaps:?}");
     }
 
     #[test]
@@ -297,9 +289,9 @@ mod tests {
         first.releases();
         let begin = now_ns();
         while now_ns() - begin <= 2 * LONG_NS {}
-        let gaps = probe.gaps(watched, 4 * LONG_NS).unwrap();
-        assert_eq!(gaps.free.count, 1);
-        assert!(gaps.free.long_share >= 0.5, "{gaps:?}");
+        let gaps = seen(&probe, watched, 4 * LONG_NS);
+        assert_eq!(gaps["free.count"], 1.0);
+        assert!(gaps["free.long_share"] >= 0.5, "{gaps:?}");
     }
 
     #[test]
@@ -310,10 +302,10 @@ mod tests {
         let _own = probe.thread(1);
         poundlock_linux_count(Event::Steal, 1);
         poundlock_linux_count(Event::WakeLatency, 700);
-        let events = probe.gaps(watched, 1).unwrap().events;
-        assert_eq!(events[Event::Steal as usize], 1);
-        assert_eq!(events[Event::WakeLatency as usize], 700);
-        assert_eq!(events.iter().filter(|&&count| count > 0).count(), 2);
+        let mut events = seen(&probe, watched, 1);
+        events.retain(|_, each| *each > 0.0);
+        let event = |event: Event| format!("events.{}", event.name());
+        assert_eq!(events, [(event(Event::Steal), 1.0), (event(Event::WakeLatency), 700.0)].into());
     }
 
     fn poundlock_linux_count(event: Event, amount: u64) {

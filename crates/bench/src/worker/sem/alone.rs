@@ -9,11 +9,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::array::{Array, Errno, op};
-use super::{Task, add_held, failed, sample};
+use super::{Task, add_held, failed};
 use crate::error::{Error, Result};
 use crate::plan::Sample;
 use crate::worker::alone::{Timer, start_a_second_thread, take_turns};
 use crate::worker::gate::Alone;
+use crate::worker::sample;
 use crate::{affinity, clock};
 
 /// What is timed. Each is a pair of calls, and what is told is half of it.
@@ -63,8 +64,8 @@ pub(super) fn run(task: &Task, slices: u32) -> Result<Vec<Sample>> {
         Ok((operation.words(), Box::new(move |pairs| time(&array, &calls, pairs))))
     };
     let mut timers = Operation::ALL.into_iter().map(timer).collect::<Result<Vec<_>>>()?;
-    let (pairs, _) = take_turns(&mut timers, slices, task.duration_ns / u64::from(slices))?;
-    Ok(pairs.into_iter().map(|ns| sample([("ns", ns.median / 2.0)])).collect())
+    let pairs = take_turns(&mut timers, slices, task.duration_ns / u64::from(slices))?;
+    Ok(pairs.into_iter().map(|(ns, _)| sample([("ns", ns.median / 2.0)])).collect())
 }
 
 #[inline(never)]

@@ -11,11 +11,12 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 
 use super::sleepers::{self, Sleepers};
-use super::{Task, failed, sample};
+use super::{Task, failed};
 use crate::error::{Error, Result};
 use crate::plan::Sample;
 use crate::stats::Summary;
 use crate::worker::alone::is_asleep;
+use crate::worker::sample;
 use crate::{affinity, clock};
 
 /// For what the sleepers wait, and how they are woken.

@@ -91,11 +91,6 @@ fn leave_no_array_behind() {
     }
 }
 
-/// Figures by their names.
-fn sample<const N: usize>(figures: [(&str, f64); N]) -> Sample {
-    figures.map(|(name, value)| (name.to_owned(), value)).into()
-}
-
 /// Adds what an array says of its lock, if it does: how often that was free and what waiting for it cost,
 /// between two reports, of so many CPUs' time.
 fn add_held(sample: &mut Sample, reports: [Option<Report>; 2], cpus: usize) {
@@ -104,7 +99,7 @@ fn add_held(sample: &mut Sample, reports: [Option<Report>; 2], cpus: usize) {
     let lifetime = since(|report| report.lifetime_ns);
     let (free, contended) = (since(|report| report.free), since(|report| report.contended));
     let spun = since(|report| report.spun_ns);
-    sample.extend(self::sample([
+    sample.extend(super::sample([
         ("held.lifetime_ns", lifetime),
         ("held.free", free),
         ("held.contended", contended),
