@@ -67,7 +67,8 @@ pub trait Preset: Serialize {
 #[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct Common<const ROUNDS: usize> {
     /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = ROUNDS)]
+    // Not `default_value_t`: it keeps one text for all structs of this name.
+    #[arg(long, value_name = "N", default_value = ROUNDS.to_string().leak() as &'static str)]
     pub rounds: usize,
     /// Use only that many of the allowed CPUs for threads that contend
     #[arg(long, value_name = "N")]
@@ -822,6 +823,13 @@ pub(crate) mod tests {
         };
         let ratio = ratio_of([0.98, 2.0, 3.0], [1.0, 2.1, 3.2]);
         assert!(ratio.min <= ratio.median && ratio.median <= ratio.max, "{ratio:?}");
+    }
+
+    #[test]
+    fn every_benchmark_has_its_own_number_of_rounds() {
+        let handover: crate::handover::Options = by_default();
+        let (sem, misc): (crate::sem::Options, crate::misc::Options) = (by_default(), by_default());
+        assert_eq!([handover.common.rounds, sem.common.rounds, misc.common.rounds], [5, 3, 11]);
     }
 
     #[test]

@@ -455,11 +455,6 @@ pub(crate) mod tests {
         Peer { name: name.into(), description: String::new(), origin: String::new(), ours, spins: false }
     }
 
-    fn point(kind: Kind, threads: usize, critical_us: f64) -> Point {
-        let seconds = 1.0;
-        Point { seconds, ..Point::new(kind, threads, critical_us, 1.0, seconds) }
-    }
-
     /// Two others and ours at these points, in three rounds.
     pub(crate) fn run(points: Vec<Point>) -> Run {
         Run {
@@ -500,9 +495,22 @@ pub(crate) mod tests {
         Sample { outcome: Outcome::Figures(figures), ..sample }
     }
 
-    /// The same acquisitions in each round.
-    fn steady(point: usize, lock: &str, operations: u32) -> impl Iterator<Item = Sample> {
-        (0..3).map(move |round| sample(point, lock, round, operations.into()))
+    /// Three rounds in which everybody at each point makes so many acquisitions a second: of those of [`run`], in
+    /// their order, none with 0. `also` may change a sample.
+    fn results(
+        points: &[(Kind, usize, f64)],
+        rates: &[[u32; 4]],
+        also: impl Fn(Sample) -> Sample,
+    ) -> Results {
+        let points = points.iter().map(|&(kind, threads, us)| Point::new(kind, threads, us, 1.0, 0.5));
+        let run = run(points.collect());
+        let mut samples = Vec::new();
+        for (point, rates) in rates.iter().enumerate() {
+            for (peer, &rate) in run.peers.iter().zip(rates).filter(|(_, rate)| **rate > 0) {
+                samples.extend((0..3).map(|round| also(sample(point, &peer.name, round, rate.into()))));
+            }
+        }
+        Results::of(run, None, samples).unwrap()
     }
 
     /// A target's value and verdict, and its words, in which it is told where.
@@ -511,22 +519,15 @@ pub(crate) mod tests {
         let mut found = results.targets.iter().filter(|target| target.figure.starts_with(figure));
         let target = found.next().unwrap_or_else(|| panic!("no {figure} in {:?}", results.targets));
         assert!(found.next().is_none() && target.results.len() == 1, "{target:?}");
-        let value = (target.results[0].value * 1e6).round() / 1e6;
+        let value = (target.results[0].value * 1e3).round() / 1e3;
         (value, target.results[0].verdict.word(), &target.figure)
     }
 
     #[test]
     fn the_best_of_the_others_is_the_reference_at_each_point() {
-        let points = vec![point(Kind::Grid, 2, 0.2), point(Kind::Grid, 4, 0.2)];
-        let samples = steady(0, "glibc", 100)
-            .chain(steady(0, "fast", 200))
-            .chain(steady(0, "ours", 100))
-            .chain(steady(1, "glibc", 400))
-            .chain(steady(1, "fast", 50))
-            .chain(steady(1, "ours", 800))
-            // Of ours as well: nobody to be compared with, however fast.
-            .chain(steady(0, "variant", 10_000));
-        let results = Results::of(run(points), None, samples.collect()).unwrap();
+        let points = [(Kind::Grid, 2, 0.2), (Kind::Grid, 4, 0.2)];
+        // The variant is of ours as well: nobody to be compared with, however fast.
+        let results = results(&points, &[[100, 200, 10_000, 100], [400, 50, 0, 800]], |sample| sample);
         assert_eq!((results.best(0), results.best(1)), (results.find("fast"), results.find("glibc")));
         // A half and twice.
         let best = "Throughput over the grid, against the best peer at each point";
@@ -537,22 +538,15 @@ pub(crate) mod tests {
         assert_eq!(target(&results, &worst), (0.5, "missed", worst.as_str()));
         // Against glibc 1 and 2, against the fast one 0.5 and 16.
         let each = target(&results, "Throughput over the grid, against each single peer");
-        let (mean, verdict, _) = each;
-        assert!((mean - std::f64::consts::SQRT_2).abs() < 1e-5 && verdict == "reached", "{mean} {verdict}");
+        assert_eq!((each.0, each.1), (1.414, "reached"));
         assert!(each.2.ends_with("(against glibc; 0 of 2 miss it)"), "{}", each.2);
     }
 
     #[test]
     fn every_lock_is_held_against_the_best_of_the_others() {
-        let points = vec![point(Kind::Grid, 2, 0.2), point(Kind::Grid, 4, 0.2), point(Kind::Hogs, 4, 0.2)];
-        let samples = steady(0, "glibc", 100)
-            .chain(steady(0, "fast", 200))
-            .chain(steady(0, "ours", 400))
-            .chain(steady(0, "variant", 10_000))
-            .chain(steady(1, "glibc", 400))
-            .chain(steady(1, "ours", 100))
-            .chain(steady(2, "glibc", 400));
-        let results = Results::of(run(points), None, samples.collect()).unwrap();
+        let points = [(Kind::Grid, 2, 0.2), (Kind::Grid, 4, 0.2), (Kind::Hogs, 4, 0.2)];
+        let rates = [[100, 200, 10_000, 400], [400, 0, 0, 100], [400, 0, 0, 0]];
+        let results = results(&points, &rates, |sample| sample);
         let standing = |name| results.standing(results.find(name).unwrap());
         let expected = |mean, worst, behind, points| Some(Standing { mean, worst, behind, points });
         // A quarter of ours, then four times as much.
@@ -564,14 +558,16 @@ pub(crate) mod tests {
 
     #[test]
     fn the_best_of_the_fair_is_as_fair_as_ours() {
-        let unfair = |jain| move |sample| change(sample, "jain", jain);
-        let points = vec![point(Kind::Grid, 4, 0.2)];
         let of = |ours| {
-            let samples = steady(0, "glibc", 100)
-                .map(unfair(0.95))
-                .chain(steady(0, "fast", 400).map(unfair(0.5)))
-                .chain(steady(0, "ours", 200).map(unfair(ours)));
-            let results = Results::of(run(points.clone()), None, samples.collect()).unwrap();
+            let unfair = |sample: Sample| {
+                let jain = match sample.lock.as_str() {
+                    "glibc" => 0.95,
+                    "fast" => 0.5,
+                    _ => ours,
+                };
+                change(sample, "jain", jain)
+            };
+            let results = results(&[(Kind::Grid, 4, 0.2)], &[[100, 400, 0, 200]], unfair);
             let mean = |together: Option<Together>| together.map(|together| together.mean.median);
             assert_eq!(mean(results.grid_against_best()), Some(0.5));
             mean(results.grid_against_the_fair())
@@ -582,28 +578,23 @@ pub(crate) mod tests {
 
     #[test]
     fn ratios_are_taken_inside_a_round() {
-        let samples = (0..3).flat_map(|round| {
-            let busy = 10_f64.powf(round as f64);
-            [("glibc", 4000.0), ("ours", 2000.0)].map(|(lock, rate)| sample(0, lock, round, rate / busy))
-        });
-        let results = Results::of(run(vec![point(Kind::Grid, 2, 0.0)]), None, samples.collect()).unwrap();
+        let rate = |lock: &str| if lock == "glibc" { 4000.0 } else { 2000.0 };
+        let busier = |sample: Sample| {
+            let rate = rate(&sample.lock) / 10_f64.powf(sample.round as f64);
+            change(sample, "throughput", rate)
+        };
+        let results = results(&[(Kind::Grid, 2, 0.0)], &[[1, 0, 0, 1]], busier);
         let ratio = results.against_best(0).unwrap().ratio;
         assert_eq!((ratio.min, ratio.median, ratio.max, ratio.n), (0.5, 0.5, 0.5, 3));
     }
 
     #[test]
     fn many_threads_are_compared_with_two_at_the_same_work() {
-        let points = vec![
-            point(Kind::Grid, 2, 0.2),
-            point(Kind::Grid, 250, 0.2),
-            point(Kind::Grid, 2, 2.0),
-            point(Kind::Grid, 250, 2.0),
-            // Nothing to compare it with.
-            point(Kind::Grid, 250, 20.0),
-        ];
-        let samples = [100, 99, 1000, 900, 1].into_iter().enumerate();
-        let samples = samples.flat_map(|(index, operations)| steady(index, "ours", operations));
-        let results = Results::of(run(points), None, samples.collect()).unwrap();
+        // There is nothing to compare the last one with.
+        let points = [(2, 0.2), (250, 0.2), (2, 2.0), (250, 2.0), (250, 20.0)];
+        let points = points.map(|(threads, us)| (Kind::Grid, threads, us));
+        let rates = [100, 99, 1000, 900, 1].map(|ours| [0, 0, 0, ours]);
+        let results = results(&points, &rates, |sample| sample);
         let many = target(&results, "Throughput with 250 threads");
         assert_eq!((many.0, many.1), (0.9, "missed"));
         assert!(many.2.ends_with("(250 threads, 2 us, think 1 us; 1 of 2 miss it)"), "{}", many.2);
@@ -611,14 +602,13 @@ pub(crate) mod tests {
 
     #[test]
     fn only_those_who_keep_up_are_thrifty() {
-        let with_cpu = |lock: &str, operations, cpu_ns| {
-            let lock = lock.to_owned();
-            (0..3).map(move |round| change(sample(0, &lock, round, f64::from(operations)), "cpu_ns", cpu_ns))
-        };
         // 10 ns an acquisition, but too slow; 40 ns; and ours 50 ns.
-        let samples =
-            with_cpu("glibc", 89, 10.0).chain(with_cpu("fast", 90, 40.0)).chain(with_cpu("ours", 100, 50.0));
-        let results = Results::of(run(vec![point(Kind::Grid, 2, 0.2)]), None, samples.collect()).unwrap();
+        let cpu = |sample: Sample| {
+            let ns = [("glibc", 10.0), ("fast", 40.0), ("ours", 50.0)];
+            let ns = ns.into_iter().find(|(lock, _)| *lock == sample.lock).map_or(0.0, |(_, ns)| ns);
+            change(sample, "cpu_ns", ns)
+        };
+        let results = results(&[(Kind::Grid, 2, 0.2)], &[[89, 90, 0, 100]], cpu);
         let cpu = target(&results, "CPU time an operation");
         assert_eq!((cpu.0, cpu.1), (1.25, "missed"));
         assert!(cpu.2.ends_with("against fast)"), "{}", cpu.2);
@@ -626,19 +616,15 @@ pub(crate) mod tests {
 
     #[test]
     fn waits_and_fairness_are_about_many_threads_and_long_enough_intervals() {
-        let mut short = point(Kind::Grid, 4, 0.2);
-        short.seconds = 0.1;
-        let points = vec![point(Kind::Grid, 64, 0.2), point(Kind::Grid, 8, 0.2), short];
-        let mut samples = Vec::new();
-        for round in 0..3 {
-            samples.push(sample(0, "glibc", round, 100.0));
-            let fair = change(sample(0, "ours", round, 100.0), "jain", 0.91);
-            samples.push(change(fair, "waits.p999_ns", 900.0));
-            samples.push(sample(1, "glibc", round, 100.0));
-            samples.push(change(sample(1, "ours", round, 100.0), "waits.p999_ns", 99_000.0));
-            samples.push(change(sample(2, "ours", round, 100.0), "jain", 0.1));
-        }
-        let results = Results::of(run(points), None, samples).unwrap();
+        // The last is measured for half a second.
+        let points = [(Kind::Grid, 64, 0.2), (Kind::Grid, 16, 0.2), (Kind::Grid, 8, 0.2)];
+        let ours = |sample: Sample| match (sample.lock.as_str(), sample.point) {
+            ("ours", 0) => change(change(sample, "jain", 0.91), "waits.p999_ns", 900.0),
+            ("ours", 1) => change(sample, "waits.p999_ns", 99_000.0),
+            ("ours", 2) => change(sample, "jain", 0.1),
+            _ => sample,
+        };
+        let results = results(&points, &[[100, 0, 0, 100], [100, 0, 0, 100], [0, 0, 0, 100]], ours);
         let waits = target(&results, "99.9 %");
         assert_eq!((waits.0, waits.1), (0.9, "reached"));
         let fair = target(&results, "Jain's index");
@@ -648,12 +634,8 @@ pub(crate) mod tests {
 
     #[test]
     fn scenarios_have_targets_of_their_own() {
-        let points = vec![point(Kind::Hogs, 8, 2.0), point(Kind::SleepingHolder, 8, 2.0)];
-        let samples = steady(0, "glibc", 100)
-            .chain(steady(0, "ours", 95))
-            .chain(steady(1, "glibc", 100))
-            .chain(steady(1, "ours", 94));
-        let results = Results::of(run(points), None, samples.collect()).unwrap();
+        let points = [(Kind::Hogs, 8, 2.0), (Kind::SleepingHolder, 8, 2.0)];
+        let results = results(&points, &[[100, 0, 0, 95], [100, 0, 0, 94]], |sample| sample);
         assert_eq!(target(&results, "With a hog on each CPU").1, "reached");
         assert_eq!(target(&results, "With a sleeping holder").1, "missed");
         // And nothing is said about the grid, of which there is none.
@@ -663,17 +645,17 @@ pub(crate) mod tests {
 
     #[test]
     fn what_failed_counts_for_nothing_but_is_not_forgotten() {
-        let points = vec![point(Kind::Grid, 2, 0.2), point(Kind::Grid, 4, 0.2)];
-        let mut samples: Vec<_> = steady(0, "glibc", 100).chain(steady(0, "ours", 200)).collect();
-        samples.push(sample(1, "glibc", 0, 100.0));
         let why = "the lock does not exclude".to_owned();
-        let outcome = Outcome::Failed(why.clone());
-        samples.push(Sample { point: 1, lock: "ours".into(), round: 0, outcome });
-        let results = Results::of(run(points), None, samples).unwrap();
+        let fails = |sample: Sample| match (sample.lock.as_str(), sample.point) {
+            ("ours", 1) => Sample { outcome: Outcome::Failed(why.clone()), ..sample },
+            _ => sample,
+        };
+        let points = [(Kind::Grid, 2, 0.2), (Kind::Grid, 4, 0.2)];
+        let results = results(&points, &[[100, 0, 0, 200], [100, 0, 0, 200]], fails);
         assert_eq!(results.grid_against_best().map(|best| best.mean.median), Some(2.0));
-        assert_eq!(results.failures(), [(1, results.ours(), 0, why.as_str())]);
+        assert_eq!(results.failures(), [0, 1, 2].map(|round| (1, results.ours(), round, why.as_str())));
         let without = target(&results, "Measurements of ours without a figure");
-        assert_eq!((without.0, without.1), (1.0, "missed"));
-        assert_eq!((results.made(0), results.made(1), results.planned()), (4, 2, 8));
+        assert_eq!((without.0, without.1), (3.0, "missed"));
+        assert_eq!((results.made(0), results.planned()), (4, 8));
     }
 }
