@@ -1,48 +1,33 @@
 //! Every benchmark in turn, as one page.
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::launch::Context;
 use crate::plan::{self, by_default};
 use crate::report::{self, Report};
 use crate::{handover, misc, rwlock, sem, spin, startup, uncontended};
 
-/// The figures of every benchmark.
-#[derive(Clone, Debug, Serialize)]
+/// The figures of every benchmark, by its name.
+#[derive(Default, Serialize)]
+#[serde(transparent)]
 pub struct Figures {
-    /// What a lock costs that nobody contends for.
-    pub uncontended: plan::Figures,
-    /// Throughput of threads that take turns.
-    pub handover: plan::Figures,
-    /// Spinlocks.
-    pub spin: plan::Figures,
-    /// Readers-writer locks.
-    pub rwlock: plan::Figures,
-    /// Mutexes and spinlocks in OSv's benchmark of mutexes.
-    pub misc: plan::Figures,
-    /// Semaphore arrays.
-    pub sem: sem::Figures,
-    /// What it costs a program to start on our locks.
-    pub start_up: startup::Figures,
+    json: Map<String, Value>,
+    #[serde(skip)]
+    reports: Vec<Report>,
 }
 
-/// The options of every benchmark.
+/// The options of every benchmark, each by its name.
 #[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each field is called by its benchmark")]
 pub struct Options {
-    /// For `uncontended`.
     pub uncontended: uncontended::Options,
-    /// For `handover`.
     pub handover: handover::Options,
-    /// For `spin`.
     pub spin: spin::Options,
-    /// For `rwlock`.
     pub rwlock: rwlock::Options,
-    /// For `misc`.
     pub misc: misc::Options,
-    /// For [`sem::run`].
     pub sem: sem::Options,
-    /// For [`startup::run`].
     pub start_up: startup::Options,
 }
 
@@ -54,8 +39,9 @@ impl Default for Options {
             spin: by_default(),
             rwlock: by_default(),
             misc: by_default(),
-            sem: sem::Options::short(),
-            start_up: startup::Options::default(),
+            // What the targets are about, in as little time as gives figures.
+            sem: sem::Options { seconds: 0.6, bind: true, ..by_default() },
+            start_up: by_default(),
         }
     }
 }
@@ -65,31 +51,33 @@ impl Default for Options {
 /// # Errors
 /// The first that one of them meets.
 pub fn run(context: &Context, options: &Options) -> Result<Figures> {
-    Ok(Figures {
-        uncontended: plan::run(context, &options.uncontended)?,
-        handover: plan::run(context, &options.handover)?,
-        spin: plan::run(context, &options.spin)?,
-        rwlock: plan::run(context, &options.rwlock)?,
-        misc: plan::run(context, &options.misc)?,
-        sem: sem::run(context, &options.sem)?,
-        start_up: startup::run(context, &options.start_up)?,
-    })
+    let mut all = Figures::default();
+    all.add("uncontended", plan::run(context, &options.uncontended)?)?;
+    all.add("handover", plan::run(context, &options.handover)?)?;
+    all.add("spin", plan::run(context, &options.spin)?)?;
+    all.add("rwlock", plan::run(context, &options.rwlock)?)?;
+    all.add("misc", plan::run(context, &options.misc)?)?;
+    all.add("sem", plan::run(context, &options.sem)?)?;
+    all.add("start_up", plan::run(context, &options.start_up)?)?;
+    Ok(all)
 }
 
 impl Figures {
-    /// The reports, in order.
-    pub fn reports(&self) -> [&dyn Report; 7] {
-        [&self.uncontended, &self.handover, &self.spin, &self.rwlock, &self.misc, &self.sem, &self.start_up]
+    fn add(&mut self, name: &str, figures: plan::Figures) -> Result<()> {
+        let json = serde_json::to_value(&figures).map_err(|error| Error::Options(error.to_string()))?;
+        self.json.insert(name.to_owned(), json);
+        self.reports.push(figures.report);
+        Ok(())
     }
 
     /// The page.
     pub fn markdown(&self, targets: bool) -> String {
+        let command = self.reports.first().map_or("", |report| &report.machine.command);
         let mut page = format!(
-            "# Figures\n\nWritten by `{}`; do not edit. The figures are this machine's, at this commit: run the \
-             command for yours.\n",
-            self.uncontended.machine().command
+            "# Figures\n\nWritten by `{command}`; do not edit. The figures are this machine's, at this commit: run the \
+             command for yours.\n"
         );
-        for report in self.reports() {
+        for report in &self.reports {
             page += &format!("\n{}", report::markdown(report, targets));
         }
         page

@@ -9,25 +9,22 @@ use crate::error::{Error, Result};
 use crate::grid::result::Floors;
 use crate::launch::{Context, Process};
 use crate::machine::Machine;
-use crate::report::{Report, Table, Target, median, spread};
+use crate::report::{Report, Table, median, spread};
 use crate::stats::Summary;
 use crate::worker::{Answer, Task, floor};
 
 /// How to measure.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct Options {
-    /// Slices of each measurement, over which medians are taken.
+    /// Slices of each measurement
+    #[arg(long, value_name = "N", default_value_t = 31)]
     pub slices: u32,
-    /// Seconds of a slice.
+    /// Seconds of a slice
+    #[arg(long, value_name = "S", default_value_t = 0.002)]
     pub seconds: f64,
-    /// How many of the allowed CPUs are used; all if not given.
+    /// Use only that many of the allowed CPUs
+    #[arg(long, value_name = "N")]
     pub cpus: Option<usize>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { slices: 31, seconds: 0.002, cpus: None }
-    }
 }
 
 impl Options {
@@ -100,13 +97,10 @@ fn pairs(cpus: &[usize]) -> Vec<(usize, usize)> {
     (0..PAIRS).map(|n| all[n * (all.len() - 1) / (PAIRS - 1)]).collect()
 }
 
-impl Report for Figures {
-    fn title(&self) -> &'static str {
-        "Floors"
-    }
-
-    fn method(&self) -> String {
-        format!(
+impl Figures {
+    /// The figures, to be read.
+    pub fn report(&self) -> Report {
+        let method = format!(
             "What no lock can undercut here. Bare atomics: on one CPU, inlined, on a word that nobody else uses. A cache \
              line's way: half of a round trip between two threads, kept on a CPU each, that look at nothing else. A sleep \
              and a wake-up: two threads sleep in a futex until it is their turn, and wake each other; what they take, by \
@@ -116,19 +110,18 @@ impl Report for Figures {
              {} slices of {} ms each; a figure is the median over them, the spread their minimum and maximum.",
             self.options.slices,
             self.options.seconds * 1000.0
-        )
-    }
-
-    fn machine(&self) -> &Machine {
-        &self.machine
-    }
-
-    fn tables(&self) -> Vec<Table> {
-        vec![table(&self.floors)]
-    }
-
-    fn targets(&self) -> &[Target] {
-        &[]
+        );
+        Report {
+            title: "Floors",
+            answer: String::new(),
+            others: None,
+            method,
+            machine: self.machine.clone(),
+            listing: String::new(),
+            tables: vec![table(&self.floors)],
+            targets: Vec::new(),
+            targets_title: "",
+        }
     }
 }
 
@@ -156,6 +149,7 @@ pub(crate) fn table(floors: &Floors) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::by_default;
 
     #[test]
     fn pairs_of_few_cpus_are_all_there() {
@@ -178,13 +172,13 @@ mod tests {
     #[test]
     fn options_that_make_no_sense_are_refused() {
         for options in [
-            Options { slices: 0, ..Options::default() },
-            Options { seconds: 0.0, ..Options::default() },
-            Options { seconds: f64::NAN, ..Options::default() },
-            Options { seconds: 1e9, ..Options::default() },
+            Options { slices: 0, ..by_default() },
+            Options { seconds: 0.0, ..by_default() },
+            Options { seconds: f64::NAN, ..by_default() },
+            Options { seconds: 1e9, ..by_default() },
         ] {
             assert!(matches!(options.check(), Err(Error::Options(_))), "{options:?}");
         }
-        Options::default().check().unwrap();
+        by_default::<Options>().check().unwrap();
     }
 }

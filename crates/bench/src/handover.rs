@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::contender::{self, DEFAULT};
 use crate::error::Result;
-use crate::plan::{Column, Plan, Preset, Rows, check_run, check_threads, check_us, in_rounds, table};
+use crate::plan::{Column, Common, Plan, Preset, Rows, check_run, check_threads, check_us, in_rounds, table};
 use crate::report::{Limit, Table, Target};
 use crate::worker::drive;
 
@@ -26,12 +26,10 @@ pub struct Options {
     /// Seconds for each contender and number of threads in a round
     #[arg(long, value_name = "S", default_value_t = 0.5)]
     pub seconds: f64,
-    /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: usize,
-    /// Use only that many of the allowed CPUs
-    #[arg(long, value_name = "N")]
-    pub cpus: Option<usize>,
+    /// How often, and on how many CPUs.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub common: Common<5>,
     /// Keep each thread on one CPU: on a machine that others use as well, threads may else share one and not
     /// contend
     #[arg(long)]
@@ -51,18 +49,14 @@ impl Preset for Options {
     const TARGETS: &'static str = "Targets (they are about the default lock; the others for comparison)";
 
     fn check(&self) -> Result<()> {
-        check_run(self.rounds, self.seconds, 3600.0)?;
+        check_run(self.common.rounds, self.seconds, 3600.0)?;
         check_threads(&self.threads, 1)?;
         check_us("--critical", &[self.critical_us])?;
         check_us("--think", &[self.think_us])
     }
 
-    fn rounds(&self) -> usize {
-        self.rounds
-    }
-
-    fn cpus(&self) -> Option<usize> {
-        self.cpus
+    fn common(&self) -> (usize, Option<usize>) {
+        (self.common.rounds, self.common.cpus)
     }
 
     fn plan(&self, plan: &mut Plan) -> Result<()> {
@@ -94,14 +88,11 @@ impl Preset for Options {
 
     fn answer(&self, rows: &Rows) -> Option<String> {
         let row = rows.of("rows").filter(|row| row.who == DEFAULT).last()?;
-        let ratio = row.get("of_glibc")?;
         Some(format!(
-            "With {} threads on {} CPUs {DEFAULT} makes {:.2} ({:.2}..{:.2}) times the acquisitions of glibc's default mutex.",
+            "With {} threads on {} CPUs {DEFAULT} makes {} times the acquisitions of glibc's default mutex.",
             row.label("threads"),
             rows.cpus,
-            ratio.median,
-            ratio.min,
-            ratio.max
+            row.get("of_glibc")?.words()
         ))
     }
 
@@ -117,7 +108,7 @@ impl Preset for Options {
             if rows.cpus == 1 { "" } else { "s" },
             if self.pin { ", each thread kept on one of them" } else { "" },
             self.seconds,
-            in_rounds(self.rounds, rows)
+            in_rounds(self.common.rounds, rows)
         )
     }
 
@@ -127,10 +118,8 @@ impl Preset for Options {
         let columns = [
             lock,
             threads,
-            Median("acquisitions/s", "throughput", 1.0, 0),
-            Spread("throughput", 1.0, 0),
-            Median("of glibc", "of_glibc", 1.0, 2),
-            Spread("of_glibc", 1.0, 2),
+            Spread("acquisitions/s", "throughput", 1.0, 0),
+            Spread("of glibc", "of_glibc", 1.0, 2),
             Median("of own 2", "of_own_two", 1.0, 2),
             Median("of ideal", "of_ideal", 1.0, 2),
             Median("Jain", "jain", 1.0, 2),

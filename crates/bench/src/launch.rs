@@ -2,17 +2,18 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::sem::Mechanism;
-use crate::worker::{Answer, Request, Task, alone};
+use crate::worker::{Answer, Request, Task};
 
 /// Where the benchmark runs from.
 #[derive(Clone, Debug)]
@@ -139,7 +140,8 @@ fn memory_directory(what: &str) -> Result<tempfile::TempDir> {
 /// Makes sure that the statistics in `directory` are those of the measurement: were they off, or another
 /// lock's, they would look wonderfully cheap.
 fn counted(lock: &str, directory: &Path, answer: &Answer) -> Result<()> {
-    let Answer::Alone(alone::Answer { acquisitions: acquired, .. }) = *answer else { return Ok(()) };
+    let Answer::Figures(samples) = answer else { return Ok(()) };
+    let acquired = samples.iter().map(|sample| sample["acquisitions"] as u64).sum();
     let mut counted = 0;
     for entry in fs::read_dir(directory).map_err(Error::system("cannot look for statistics"))? {
         let path = entry.map_err(Error::system("cannot look for statistics"))?.path();
@@ -172,10 +174,17 @@ fn ask(command: &mut Command, contender: &str, request: &Request, limit: Duratio
     if let Some(mut stdin) = child.0.stdin.take() {
         stdin.write_all(&request).map_err(Error::system("cannot ask the worker"))?;
     }
-    let answer = read_all(&mut child.0, limit).map_err(|error| match error.kind() {
-        io::ErrorKind::TimedOut => problem(format!("no answer within {} s: it hangs", limit.as_secs())),
-        _ => problem(format!("cannot read the answer: {error}")),
-    })?;
+    let mut stdout = child.0.stdout.take().ok_or_else(|| problem("it has no output".to_owned()))?;
+    let (send, answered) = mpsc::channel();
+    // It ends with the worker, whom `Killed` ends if need be.
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        let read = stdout.read_to_end(&mut all);
+        send.send(read.map(|_| all))
+    });
+    let answer = answered.recv_timeout(limit);
+    let answer = answer.map_err(|_| problem(format!("no answer within {} s: it hangs", limit.as_secs())))?;
+    let answer = answer.map_err(|error| problem(format!("cannot read the answer: {error}")))?;
     // Its output is closed, so it is about to end; if not, `Killed` sees to that.
     let status = child.0.wait().map_err(Error::system("cannot wait for the worker"))?;
     match serde_json::from_slice(&answer) {
@@ -186,7 +195,7 @@ fn ask(command: &mut Command, contender: &str, request: &Request, limit: Duratio
 }
 
 /// A child that does not outlive its handle.
-struct Killed(Child);
+pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -196,69 +205,36 @@ impl Drop for Killed {
     }
 }
 
-/// The child's standard output up to its end.
-fn read_all(child: &mut Child, limit: Duration) -> io::Result<Vec<u8>> {
-    let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    let end = Instant::now() + limit;
-    let mut all = Vec::new();
-    let mut buffer = [0; 4096];
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let mut poll = libc::pollfd { fd: stdout.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let milliseconds = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one valid pollfd.
-        match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
-            0 => return Err(io::ErrorKind::TimedOut.into()),
-            1.. => match stdout.read(&mut buffer)? {
-                0 => return Ok(all),
-                n => all.extend_from_slice(&buffer[..n]),
-            },
-            _ => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn request() -> Request {
-        let task = alone::Task { timed: vec![], second_thread: false, cpu: 0, slices: 1, slice_ns: 1 };
+        let task = crate::worker::alone::Task {
+            timed: vec![],
+            second_thread: false,
+            cpu: 0,
+            slices: 1,
+            slice_ns: 1,
+        };
         Request { library: None, task: Task::Alone(task) }
     }
 
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]);
-        command
-    }
-
     #[test]
-    fn a_worker_that_hangs_is_ended() {
-        let start = Instant::now();
-        let error =
-            ask(&mut shell("exec sleep 1000"), "x", &request(), Duration::from_millis(50)).unwrap_err();
-        assert!(error.to_string().contains("it hangs"), "{error}");
-        assert!(start.elapsed() < Duration::from_secs(100), "the limit does not limit");
-    }
-
-    #[test]
-    fn a_worker_that_dies_is_reported() {
-        let error = ask(&mut shell("cat >/dev/null; kill -9 $$"), "x", &request(), Duration::from_secs(20))
-            .unwrap_err();
-        assert!(error.to_string().contains("signal: 9"), "{error}");
-    }
-
-    #[test]
-    fn a_failure_keeps_its_words() {
-        let script = r#"cat >/dev/null; echo '{"Failed":"out of luck"}'"#;
-        let error = ask(&mut shell(script), "x", &request(), Duration::from_secs(20)).unwrap_err();
-        assert_eq!(error.to_string(), "x: out of luck");
+    fn workers_that_hang_die_or_fail_are_reported_in_words() {
+        for (script, limit, says) in [
+            ("exec sleep 1000", Duration::from_millis(50), "it hangs"),
+            ("cat >/dev/null; kill -9 $$", GRACE, "signal: 9"),
+            (r#"cat >/dev/null; echo '{"Failed":"out of luck"}'"#, GRACE, "x: out of luck"),
+        ] {
+            let start = Instant::now();
+            let error =
+                ask(Command::new("/bin/sh").args(["-c", script]), "x", &request(), limit).unwrap_err();
+            assert!(error.to_string().contains(says), "{error}");
+            assert!(start.elapsed() < Duration::from_secs(100), "the limit does not limit");
+        }
     }
 
     #[test]
@@ -277,12 +253,12 @@ mod tests {
     #[test]
     fn statistics_that_do_not_know_of_the_acquisitions_are_found_out() {
         let directory = tempfile::tempdir().unwrap();
-        let answer = |acquisitions| Answer::Alone(alone::Answer { ns: vec![], acquisitions });
-        let error = counted("x", directory.path(), &answer(7)).unwrap_err();
+        let answer = |acquisitions| Answer::Figures(vec![[("acquisitions".to_owned(), acquisitions)].into()]);
+        let error = counted("x", directory.path(), &answer(7.0)).unwrap_err();
         assert_eq!(error.to_string(), "x: 7 acquisitions, of which the statistics know 0");
-        counted("x", directory.path(), &answer(0)).unwrap();
+        counted("x", directory.path(), &answer(0.0)).unwrap();
         fs::write(directory.path().join("1.0.stat"), "what is this").unwrap();
-        let error = counted("x", directory.path(), &answer(0)).unwrap_err();
+        let error = counted("x", directory.path(), &answer(0.0)).unwrap_err();
         assert!(error.to_string().contains("unreadable"), "{error}");
     }
 }

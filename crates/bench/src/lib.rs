@@ -34,6 +34,7 @@ pub mod handover;
 pub mod misc;
 pub mod page;
 pub mod plan;
+pub mod plot;
 pub mod programs;
 pub mod progress;
 pub mod report;

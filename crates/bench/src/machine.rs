@@ -38,23 +38,24 @@ pub struct Machine {
 impl Machine {
     /// Describes this machine; `command` is the command line that asked for the figures.
     pub fn describe(command: &str) -> Machine {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let cpuinfo = read("/proc/cpuinfo");
+        // SAFETY: the function takes nothing and returns a static string.
+        let glibc = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
+        let load = read("/proc/loadavg").split_whitespace().next().and_then(|load| load.parse().ok());
         Machine {
             cpu: cpu_model(&cpuinfo),
             cpus: affinity::allowed().map_or(0, |cpus| cpus.len()),
             virtual_machine: has_flag(&cpuinfo, "hypervisor"),
-            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
-                .map_or_else(|_| "unknown".to_owned(), |release| release.trim().to_owned()),
-            glibc: glibc_version(),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            glibc: glibc.to_string_lossy().into_owned(),
             commit: env!("POUNDLOCK_COMMIT").to_owned(),
             optimised: !cfg!(debug_assertions),
             command: command.to_owned(),
-            load_average: load_average(),
+            load_average: load.unwrap_or(f64::NAN),
             // SAFETY: a plain query about the calling process.
             nice: unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) },
-            autogroup_nice: fs::read_to_string("/proc/self/autogroup")
-                .ok()
-                .and_then(|line| autogroup_nice(&line)),
+            autogroup_nice: autogroup_nice(&read("/proc/self/autogroup")),
         }
     }
 
@@ -110,22 +111,9 @@ fn has_flag(cpuinfo: &str, flag: &str) -> bool {
         .any(|line| line.split_whitespace().any(|word| word == flag))
 }
 
-fn glibc_version() -> String {
-    // SAFETY: the function takes nothing and returns a static string.
-    let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
-    version.to_string_lossy().into_owned()
-}
-
 /// The number at the end of, for example, `/autogroup-14 nice 0`.
 fn autogroup_nice(line: &str) -> Option<i32> {
     line.trim().rsplit_once(" nice ")?.1.parse().ok()
-}
-
-fn load_average() -> f64 {
-    fs::read_to_string("/proc/loadavg")
-        .ok()
-        .and_then(|line| line.split_whitespace().next()?.parse().ok())
-        .unwrap_or(f64::NAN)
 }
 
 /// CPU time that all processes of the machine have used so far, in nanoseconds; `None` if it does not say.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::contender::{self, Contender, MUTEX_REFERENCES};
 use crate::error::Result;
 use crate::plan::{
-    Column, Plan, Preset, Row, Rows, check_run, check_threads, check_us, in_rounds, ns, table,
+    Column, Common, Plan, Preset, Row, Rows, check_run, check_threads, check_us, in_rounds, ns, table,
 };
 use crate::report::{Limit, Table, Target, median};
 use crate::stats::Summary;
@@ -38,14 +38,14 @@ pub struct Options {
     /// Seconds for each contender at each point in a round; twice that where threads share the CPUs
     #[arg(long, value_name = "S", default_value_t = 0.05)]
     pub seconds: f64,
-    /// Rounds in which everybody takes part once: four threads on two CPUs either fall into a convoy of
-    /// sleepers or do not
-    #[arg(long, value_name = "N", default_value_t = 11)]
-    pub rounds: usize,
-    /// Use only that many of the allowed CPUs for threads that contend
-    #[arg(long, value_name = "N")]
-    pub cpus: Option<usize>,
+    /// How often, and on how many CPUs.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub common: Common<ROUNDS>,
 }
+
+/// So many because four threads on two CPUs either fall into a convoy of sleepers or do not.
+const ROUNDS: usize = 11;
 
 /// OSv's misc-mutex, incrementing threads, on 4 CPUs: threads, nanoseconds without spinning and with it. From
 /// Nadav Har'El, "RFC: Mutex with spinning", osv-dev, 2014.
@@ -107,17 +107,13 @@ impl Preset for Options {
     const TARGETS: &'static str = "Targets (they are about handoff, with the policy that it has if none is named; the others for comparison)";
 
     fn check(&self) -> Result<()> {
-        check_run(self.rounds, self.seconds, 3600.0)?;
+        check_run(self.common.rounds, self.seconds, 3600.0)?;
         check_threads(&[self.threads.as_slice(), &[2]].concat(), 2)?;
         check_us("--critical", &[self.critical_us.as_slice(), &[0.0]].concat())
     }
 
-    fn rounds(&self) -> usize {
-        self.rounds
-    }
-
-    fn cpus(&self) -> Option<usize> {
-        self.cpus
+    fn common(&self) -> (usize, Option<usize>) {
+        (self.common.rounds, self.common.cpus)
     }
 
     fn plan(&self, plan: &mut Plan) -> Result<()> {
@@ -219,7 +215,7 @@ impl Preset for Options {
             rows.cpus,
             self.seconds,
             self.seconds * 2.0,
-            in_rounds(self.rounds, rows)
+            in_rounds(self.common.rounds, rows)
         )
     }
 
@@ -230,22 +226,17 @@ impl Preset for Options {
         let bare = [
             lock,
             Label("operation", "words"),
-            Median("ns", "ns", 1.0, 2),
-            Spread("ns", 1.0, 2),
-            Median("of compare-and-swap + exchange", "of_bare", 1.0, 2),
-            Spread("of_bare", 1.0, 2),
+            Spread("ns", "ns", 1.0, 2),
+            Spread("of compare-and-swap + exchange", "of_bare", 1.0, 2),
         ];
         let own = |row: &&Row| row.is("operation", "by-token") || row.is("operation", "through-queue");
         tables.push(table("The hand-off alone, to the same thread", 2, &bare, rows.of("alone").filter(own)));
         let passes = [
             lock,
             Label("the next owner", "words"),
-            Median("ns", "pass_ns", 1.0, 0),
-            Spread("pass_ns", 1.0, 0),
-            Median("of glibc", "of_glibc", 1.0, 2),
-            Spread("of_glibc", 1.0, 2),
-            Median("the unlock alone ns", "unlock_ns", 1.0, 0),
-            Spread("unlock_ns", 1.0, 0),
+            Spread("ns", "pass_ns", 1.0, 0),
+            Spread("of glibc", "of_glibc", 1.0, 2),
+            Spread("the unlock alone ns", "unlock_ns", 1.0, 0),
         ];
         if rows.of("passes").next().is_some() {
             tables.push(table("The hand-off alone, to another thread", 2, &passes, rows.of("passes")));
@@ -254,8 +245,7 @@ impl Preset for Options {
             lock,
             Label("threads", "threads"),
             Label("pinned", "pinned"),
-            Median("ns", "ns", 1.0, 1),
-            Spread("ns", 1.0, 1),
+            Spread("ns", "ns", 1.0, 1),
             Median("of glibc", "of_glibc", 1.0, 2),
             Median("of handoff:none", "of_none", 1.0, 3),
             Median("of qspin", "of_qspin", 1.0, 2),
@@ -278,8 +268,7 @@ impl Preset for Options {
             lock,
             Label("threads", "threads"),
             Median("sections a round, all undisturbed", "acquisitions", 1.0, 0),
-            Median("ns a section", "ns", 1.0, 0),
-            Spread("ns", 1.0, 0),
+            Spread("ns a section", "ns", 1.0, 0),
         ];
         tables.extend([published_table(rows), policies_table(rows)]);
         tables.push(table("The checker", 1, &checked, rows.of("checked")));
@@ -343,13 +332,11 @@ fn sizes_table() -> Table {
 
 /// A line for each lock, and what only the hand-off mutex can do in a table of its own.
 fn alone_table(rows: &Rows) -> Table {
-    use Column::{Label, Median, Spread};
+    use Column::{Label, Spread};
     let columns = [
         Label("lock", "lock"),
-        Median("lock + unlock ns", "ns", 1.0, 2),
-        Spread("ns", 1.0, 2),
-        Median("of compare-and-swap + exchange", "of_bare", 1.0, 2),
-        Spread("of_bare", 1.0, 2),
+        Spread("lock + unlock ns", "ns", 1.0, 2),
+        Spread("of compare-and-swap + exchange", "of_bare", 1.0, 2),
     ];
     let plain = || rows.of("alone").filter(|row| row.is("operation", "lock-unlock"));
     let mut table = table("One thread, ns", 1, &columns, plain());
@@ -466,7 +453,7 @@ mod tests {
             (&row["of_best_policy"]["median"], &row["best"]),
             (&2.0.into(), &"handoff:adaptive".into())
         );
-        let text = text(&figures, false);
+        let text = text(&figures.report, false);
         assert!(
             text.contains("Policies of the hand-off mutex") && text.contains("handoff:competitive"),
             "{text}"

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use poundlock_core::events::Event;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -25,13 +24,15 @@ pub trait Preset: Serialize {
     const TITLE: &'static str;
     /// The heading over the targets.
     const TARGETS: &'static str;
+    /// What the label is called that says who was measured.
+    const WHO: &'static str = "lock";
     /// # Errors
     /// If the options make no sense.
-    fn check(&self) -> Result<()>;
-    /// Rounds in which everybody takes part once.
-    fn rounds(&self) -> usize;
-    /// How many CPUs the threads may use.
-    fn cpus(&self) -> Option<usize>;
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+    /// How often, and on how many CPUs.
+    fn common(&self) -> (usize, Option<usize>);
     /// The measurements, and what they are compared with.
     ///
     /// # Errors
@@ -41,8 +42,19 @@ pub trait Preset: Serialize {
     fn answer(&self, rows: &Rows) -> Option<String>;
     /// How it was measured.
     fn method(&self, rows: &Rows) -> String;
+    /// What a terminal shows above the tables, if the benchmark is after a program with words of its own.
+    fn listing(&self, _rows: &Rows) -> String {
+        String::new()
+    }
     /// The figures.
     fn tables(&self, rows: &Rows) -> Vec<Table>;
+    /// The figures as an SVG document.
+    ///
+    /// # Errors
+    /// If it cannot be drawn.
+    fn picture(&self, _rows: &Rows) -> Result<Option<String>> {
+        Ok(None)
+    }
     /// What Poundlock wants to reach.
     fn targets(&self, rows: &Rows) -> Vec<Target>;
     /// What else goes into the JSON.
@@ -51,28 +63,50 @@ pub trait Preset: Serialize {
     }
 }
 
+/// What every benchmark has, with its own number of rounds.
+#[derive(Clone, Debug, Serialize, clap::Args)]
+pub struct Common<const ROUNDS: usize> {
+    /// Rounds in which everybody takes part once
+    // Not `default_value_t`: it keeps one text for all structs of this name.
+    #[arg(long, value_name = "N", default_value = ROUNDS.to_string().leak() as &'static str)]
+    pub rounds: usize,
+    /// Use only that many of the allowed CPUs for threads that contend
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<usize>,
+}
+
 /// The figures of a round, by name. Dots in names are levels of the JSON.
-type Sample = BTreeMap<String, f64>;
+pub type Sample = BTreeMap<String, f64>;
 
 /// What tells rows of a section apart.
 pub type Labels = Vec<(&'static str, Value)>;
 
-/// A process that is started once a round.
+/// A measurement that is made once a round.
 struct Run {
     /// Runs of a point are made one soon after the other.
     point: String,
-    process: Process,
-    task: Task,
-    takes: Duration,
+    how: How,
 }
 
+enum How {
+    /// By a process that is asked, and how long that takes.
+    Asked(Process, Task, Duration),
+    /// By this process, which starts programs.
+    Here(Measure),
+}
+
+type Measure = Box<dyn Fn(&Context) -> Result<Sample>>;
+
+/// Who could not take part, and why.
+pub(crate) type Absent = Vec<(&'static str, String)>;
+
 /// A row to be.
-struct Cell {
-    section: &'static str,
+pub(crate) struct Cell {
+    pub(crate) section: &'static str,
     run: usize,
     /// Which of the run's answers it is.
     slot: usize,
-    who: &'static str,
+    pub(crate) who: &'static str,
     labels: Labels,
     /// It is there to be compared with only.
     hidden: bool,
@@ -105,7 +139,9 @@ pub struct Plan {
     pub(crate) alone_on: usize,
     pub(crate) calibration: Calibration,
     /// Who could not take part, and why.
-    pub(crate) absent: Vec<(&'static str, String)>,
+    pub(crate) absent: Absent,
+    /// [`Preset::WHO`]
+    who: &'static str,
     runs: Vec<Run>,
     cells: Vec<Cell>,
     ratios: Vec<Ratio>,
@@ -117,14 +153,36 @@ pub(crate) fn ns(seconds: f64) -> u64 {
 }
 
 impl Plan {
-    fn run(&mut self, point: String, process: Process, task: Task, seconds: f64) -> usize {
-        let takes = Duration::from_secs_f64(seconds);
-        self.runs.push(Run { point, process, task, takes });
+    /// Has a process asked. Returns the run's number, for its cells.
+    pub(crate) fn run(&mut self, point: String, process: Process, task: Task, seconds: f64) -> usize {
+        let how = How::Asked(process, task, Duration::from_secs_f64(seconds));
+        self.runs.push(Run { point, how });
         self.runs.len() - 1
     }
 
-    fn cell(&mut self, section: &'static str, run: usize, slot: usize, who: &'static str, labels: Labels) {
-        let labels = [("lock", who.into())].into_iter().filter(|_| !who.is_empty()).chain(labels).collect();
+    /// Has this process measure something, for a row.
+    pub(crate) fn here(
+        &mut self,
+        section: &'static str,
+        point: String,
+        who: &'static str,
+        labels: Labels,
+        measure: impl Fn(&Context) -> Result<Sample> + 'static,
+    ) {
+        self.runs.push(Run { point, how: How::Here(Box::new(measure)) });
+        self.cell(section, self.runs.len() - 1, 0, who, labels);
+    }
+
+    /// A row for one of a run's answers.
+    pub(crate) fn cell(
+        &mut self,
+        section: &'static str,
+        run: usize,
+        slot: usize,
+        who: &'static str,
+        labels: Labels,
+    ) {
+        let labels = [(self.who, who.into())].into_iter().filter(|_| !who.is_empty()).chain(labels).collect();
         self.cells.push(Cell { section, run, slot, who, labels, hidden: false, samples: Vec::new() });
     }
 
@@ -274,10 +332,15 @@ impl Plan {
                     (0..runs.len()).filter(|&run| runs[run].point == points[index]).collect();
                 fastrand::shuffle(&mut here);
                 for index in here {
-                    let run = &runs[index];
-                    let answer = context.measure(run.process, run.task.clone(), run.takes)?;
-                    let samples = samples(&run.task, answer)
-                        .ok_or_else(|| Error::another_question(run.process.name))?;
+                    let samples = match &runs[index].how {
+                        How::Asked(process, task, takes) => {
+                            match context.measure(*process, task.clone(), *takes)? {
+                                Answer::Figures(samples) => samples,
+                                _ => return Err(Error::another_question(process.name)),
+                            }
+                        }
+                        How::Here(measure) => vec![measure(context)?],
+                    };
                     for cell in cells.iter_mut().filter(|cell| cell.run == index) {
                         cell.samples.push(samples.get(cell.slot).cloned().unwrap_or_default());
                     }
@@ -345,61 +408,6 @@ impl Ratio {
     }
 }
 
-/// An answer in named figures, for each slot.
-fn samples(task: &Task, answer: Answer) -> Option<Vec<Sample>> {
-    let mut sample = Sample::new();
-    let mut add = |name: &str, value: f64| _ = sample.insert(name.to_owned(), value);
-    match (task, answer) {
-        (Task::Alone(_), Answer::Alone(answer)) => {
-            return Some(answer.ns.into_iter().map(|ns| [("ns".to_owned(), ns)].into()).collect());
-        }
-        (Task::Pass(_), Answer::Pass(passes)) => {
-            add("pass_ns", passes.pass_ns);
-            add("unlock_ns", passes.unlock_ns);
-        }
-        (Task::Work(task), Answer::Work(worked)) => {
-            let measured = &worked.measured;
-            let each = |number: u64| number as f64 / measured.operations as f64;
-            add("acquisitions", measured.operations as f64);
-            add("throughput", measured.throughput());
-            add("ns", 1e9 / measured.throughput());
-            add("jain", measured.jain);
-            add("unserved", measured.unserved as f64 / task.threads as f64);
-            add("cpu_ns", each(measured.cpu_ns));
-            add("voluntary", each(measured.voluntary));
-            add("involuntary", each(measured.involuntary));
-            measured.others.inspect(|others| add("others", *others));
-            for (whose, waits) in ["writer_waits", "reader_waits"].into_iter().zip(worked.waits) {
-                let Some(waits) = waits else { continue };
-                add(&format!("{whose}.mean_ns"), waits.mean);
-                add(&format!("{whose}.p50_ns"), waits.p50 as f64);
-                add(&format!("{whose}.p99_ns"), waits.p99 as f64);
-                add(&format!("{whose}.p999_ns"), waits.p999 as f64);
-                add(&format!("{whose}.max_ns"), waits.max as f64);
-                // The clock may not tell waits from none.
-                add(&format!("{whose}.max_of_mean"), waits.max as f64 / waits.mean.max(1.0));
-            }
-            let Some(gaps) = worked.gaps else { return Some(vec![sample]) };
-            for (whose, durations) in [("free", &gaps.free), ("held", &gaps.held)] {
-                // Rounds in which there were none say nothing about how long they are.
-                if durations.count > 0 {
-                    add(&format!("{whose}.p50_ns"), durations.p50_ns);
-                    add(&format!("{whose}.p99_ns"), durations.p99_ns);
-                    add(&format!("{whose}.p999_ns"), durations.p999_ns);
-                    add(&format!("{whose}.max_ns"), durations.max_ns);
-                    add(&format!("{whose}.long_share"), durations.long_share);
-                }
-            }
-            for (event, &number) in Event::ALL.iter().zip(&gaps.events) {
-                // Events at the probe's beginning and end may belong to acquisitions beyond it; no matter.
-                add(&format!("events.{}", event.name()), each(number));
-            }
-        }
-        _ => return None,
-    }
-    Some(vec![sample])
-}
-
 /// A row of a section: a contender at a point.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -412,6 +420,10 @@ pub struct Row {
 }
 
 impl Row {
+    pub(crate) fn new(labels: Labels, figures: BTreeMap<String, Summary>) -> Row {
+        Row { section: "", who: "", labels, figures, rounds: Vec::new() }
+    }
+
     /// A figure over the rounds, if any of them has it.
     pub fn get(&self, figure: &str) -> Option<Summary> {
         self.figures.get(figure).copied()
@@ -420,6 +432,11 @@ impl Row {
     /// The names of all figures.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.figures.keys().map(String::as_str)
+    }
+
+    /// What each round gave.
+    pub fn rounds(&self) -> &[Sample] {
+        &self.rounds
     }
 
     /// Whether it has this label.
@@ -435,15 +452,21 @@ impl Row {
     fn json(&self) -> Value {
         let mut row: Map<String, Value> =
             self.labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        for (name, figure) in &self.figures {
-            match name.split_once('.') {
-                None => _ = row.insert(name.clone(), json!(figure)),
-                Some((outer, inner)) => row.entry(outer).or_insert_with(|| json!({}))[inner] = json!(figure),
-            }
-        }
-        row.insert("rounds".to_owned(), json!(self.rounds));
+        row.extend(nested(&self.figures));
+        row.insert("rounds".to_owned(), self.rounds.iter().map(nested).collect());
         row.into()
     }
+}
+
+fn nested(figures: &BTreeMap<String, impl Serialize>) -> Map<String, Value> {
+    let mut all = Map::new();
+    for (name, figure) in figures {
+        match name.split_once('.') {
+            None => _ = all.insert(name.clone(), json!(figure)),
+            Some((outer, inner)) => all.entry(outer).or_insert_with(|| json!({}))[inner] = json!(figure),
+        }
+    }
+    all
 }
 
 /// All rows, and what they were measured with.
@@ -453,7 +476,7 @@ pub struct Rows {
     /// What a step of work took before the rounds and after them: if it differs, so did the machine.
     pub calibration: [Calibration; 2],
     /// Who could not take part, and why.
-    pub absent: Vec<(&'static str, String)>,
+    pub absent: Absent,
     rows: Vec<Row>,
 }
 
@@ -515,13 +538,42 @@ impl Rows {
 
 /// A column of a table of rows.
 #[derive(Clone, Copy)]
-pub(crate) enum Column {
+pub(crate) enum Column<'a> {
     /// Heading and label.
-    Label(&'static str, &'static str),
+    Label(&'a str, &'a str),
     /// Heading, figure, factor and decimals of a median.
-    Median(&'static str, &'static str, f64, usize),
-    /// Figure, factor and decimals of the smallest and the largest.
-    Spread(&'static str, f64, usize),
+    Median(&'a str, &'a str, f64, usize),
+    /// The same, and beside it the smallest and the largest.
+    Spread(&'a str, &'a str, f64, usize),
+}
+
+impl Column<'_> {
+    fn headings(&self) -> Vec<&str> {
+        match self {
+            Column::Label(heading, _) | Column::Median(heading, ..) => vec![heading],
+            Column::Spread(heading, ..) => vec![heading, "spread"],
+        }
+    }
+
+    fn cells(&self, row: &Row) -> Vec<String> {
+        let scaled = |figure: &str, factor: f64| row.get(figure).map(|summary| summary.scaled(factor));
+        match *self {
+            Column::Label(_, name) => vec![match row.label(name) {
+                Value::String(text) => text,
+                Value::Null => "-".to_owned(),
+                // As people type it: 1 and not 1.0.
+                Value::Number(number) => {
+                    number.as_f64().map_or_else(String::new, |number| number.to_string())
+                }
+                other => other.to_string(),
+            }],
+            Column::Median(_, figure, factor, decimals) => vec![median(scaled(figure, factor), decimals)],
+            Column::Spread(_, figure, factor, decimals) => {
+                let figure = scaled(figure, factor);
+                vec![median(figure, decimals), spread(figure, decimals)]
+            }
+        }
+    }
 }
 
 /// The rows as a table, of whose columns the first few hold words.
@@ -531,31 +583,9 @@ pub(crate) fn table<'a>(
     columns: &[Column],
     rows: impl Iterator<Item = &'a Row>,
 ) -> Table {
-    let headings: Vec<&str> = columns
-        .iter()
-        .map(|column| match column {
-            Column::Label(heading, _) | Column::Median(heading, ..) => *heading,
-            Column::Spread(..) => "spread",
-        })
-        .collect();
+    let headings: Vec<&str> = columns.iter().flat_map(Column::headings).collect();
     let mut table = Table::new(title, words, &headings);
-    table.rows.extend(rows.map(|row| {
-        let scaled = |figure: &str, factor: f64| row.get(figure).map(|summary| summary.scaled(factor));
-        let cell = |column: &Column| match *column {
-            Column::Label(_, name) => match row.label(name) {
-                Value::String(text) => text,
-                Value::Null => "-".to_owned(),
-                // As people type it: 1 and not 1.0.
-                Value::Number(number) => {
-                    number.as_f64().map_or_else(String::new, |number| number.to_string())
-                }
-                other => other.to_string(),
-            },
-            Column::Median(_, figure, factor, decimals) => median(scaled(figure, factor), decimals),
-            Column::Spread(figure, factor, decimals) => spread(scaled(figure, factor), decimals),
-        };
-        columns.iter().map(cell).collect()
-    }));
+    table.rows.extend(rows.map(|row| columns.iter().flat_map(|column| column.cells(row)).collect()));
     table
 }
 
@@ -564,22 +594,12 @@ pub(crate) fn table<'a>(
 #[serde(transparent)]
 pub struct Figures {
     json: Map<String, Value>,
+    /// To be read.
     #[serde(skip)]
-    title: &'static str,
+    pub report: Report,
+    /// As an SVG document, if the benchmark draws any.
     #[serde(skip)]
-    answer: String,
-    #[serde(skip)]
-    method: String,
-    #[serde(skip)]
-    machine: Machine,
-    #[serde(skip)]
-    tables: Vec<Table>,
-    #[serde(skip)]
-    targets: Vec<Target>,
-    #[serde(skip)]
-    targets_title: &'static str,
-    #[serde(skip)]
-    others: Option<f64>,
+    pub picture: Option<String>,
 }
 
 /// Measures.
@@ -589,7 +609,9 @@ pub struct Figures {
 /// fails: above all, if a lock does not exclude.
 pub fn run<P: Preset>(context: &Context, preset: &P) -> Result<Figures> {
     preset.check()?;
-    let cpus = affinity::some(preset.cpus())?;
+    let (rounds, cpus) = preset.common();
+    check_rounds(rounds)?;
+    let cpus = affinity::some(cpus)?;
     let machine = Machine::describe(&context.command);
     let mut plan = Plan {
         context: context.clone(),
@@ -597,19 +619,20 @@ pub fn run<P: Preset>(context: &Context, preset: &P) -> Result<Figures> {
         alone_on: affinity::one(None)?,
         calibration: Calibration::measure(),
         absent: Vec::new(),
+        who: P::WHO,
         runs: Vec::new(),
         cells: Vec::new(),
         ratios: Vec::new(),
     };
     preset.plan(&mut plan)?;
-    if plan.runs.iter().any(|run| run.process.ours.is_some()) {
+    if plan.runs.iter().any(|run| matches!(&run.how, How::Asked(process, ..) if process.ours.is_some())) {
         context.library()?;
     }
-    plan.measure(preset.rounds())?;
-    Ok(figures(preset, machine, &Rows::from(&plan, Calibration::measure())))
+    plan.measure(rounds)?;
+    figures(preset, machine, &Rows::from(&plan, Calibration::measure()))
 }
 
-fn figures<P: Preset>(preset: &P, machine: Machine, rows: &Rows) -> Figures {
+fn figures<P: Preset>(preset: &P, machine: Machine, rows: &Rows) -> Result<Figures> {
     let mut targets = preset.targets(rows);
     targets.retain(|target| !target.results.is_empty());
     let absent: Vec<_> = rows.absent.iter().map(|(lock, why)| json!({"lock": lock, "why": why})).collect();
@@ -632,51 +655,18 @@ fn figures<P: Preset>(preset: &P, machine: Machine, rows: &Rows) -> Figures {
         method += "\n\nLeft out:";
         rows.absent.iter().for_each(|(lock, why)| method += &format!(" {lock} ({why})."));
     }
-    Figures {
-        json,
+    let report = Report {
         title: P::TITLE,
         answer: preset.answer(rows).unwrap_or_default(),
+        others: others.max_by(f64::total_cmp),
         method,
         machine,
+        listing: preset.listing(rows),
         tables: preset.tables(rows),
         targets,
         targets_title: P::TARGETS,
-        others: others.max_by(f64::total_cmp),
-    }
-}
-
-impl Report for Figures {
-    fn title(&self) -> &'static str {
-        self.title
-    }
-
-    fn answer(&self) -> String {
-        self.answer.clone()
-    }
-
-    fn method(&self) -> String {
-        self.method.clone()
-    }
-
-    fn machine(&self) -> &Machine {
-        &self.machine
-    }
-
-    fn others(&self) -> Option<f64> {
-        self.others
-    }
-
-    fn tables(&self) -> Vec<Table> {
-        self.tables.clone()
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    fn targets_title(&self) -> &'static str {
-        self.targets_title
-    }
+    };
+    Ok(Figures { json, report, picture: preset.picture(rows)? })
 }
 
 /// How rounds and medians are made, for every method.
@@ -701,12 +691,17 @@ pub fn by_default<O: clap::Args>() -> O {
     O::from_arg_matches(&matches).expect("every option has a default")
 }
 
-/// # Errors
-/// If there is no round, or no time.
-pub(crate) fn check_run(rounds: usize, seconds: f64, most: f64) -> Result<()> {
+fn check_rounds(rounds: usize) -> Result<()> {
     if rounds == 0 {
         return Err(Error::Options("at least one round is needed".to_owned()));
     }
+    Ok(())
+}
+
+/// # Errors
+/// If there is no round, or no time.
+pub(crate) fn check_run(rounds: usize, seconds: f64, most: f64) -> Result<()> {
+    check_rounds(rounds)?;
     if !(seconds > 0.0 && seconds <= most) {
         return Err(Error::Options(format!("--seconds must lie above 0 and at most at {most}")));
     }
@@ -746,6 +741,36 @@ pub(crate) mod tests {
         cpus: usize,
         figure: impl Fn(&str, &str, &dyn Fn(&str) -> Value) -> f64,
     ) -> Figures {
+        made_up_of(preset, cpus, |cell, alone, speed| {
+            let given = figure(cell.section, cell.who, &|name| cell.label(name));
+            if alone {
+                return vec![("ns", given / speed)];
+            }
+            vec![
+                ("throughput", given * speed),
+                ("ns", 1e9 / (given * speed)),
+                ("pass_ns", 1e9 / (given * speed)),
+                ("jain", 0.99),
+                ("writer_waits.max_of_mean", 5.0),
+                ("events.slow paths", 0.5),
+                ("acquisitions", 100.0),
+            ]
+        })
+    }
+
+    impl Cell {
+        pub(crate) fn label(&self, name: &str) -> Value {
+            let found = self.labels.iter().find(|(label, _)| *label == name);
+            found.map_or(Value::Null, |(_, value)| value.clone())
+        }
+    }
+
+    /// The same with all figures of a cell, which one thread alone made or not, at this speed.
+    pub(crate) fn made_up_of<P: Preset>(
+        preset: &P,
+        cpus: usize,
+        figures: impl Fn(&Cell, bool, f64) -> Vec<(&'static str, f64)>,
+    ) -> Figures {
         preset.check().unwrap();
         let context = Context {
             program: "/nowhere".into(),
@@ -760,46 +785,29 @@ pub(crate) mod tests {
             alone_on: 0,
             calibration,
             absent: vec![],
+            who: P::WHO,
             runs: vec![],
             cells: vec![],
             ratios: vec![],
         };
         preset.plan(&mut plan).unwrap();
         for cell in &mut plan.cells {
-            let label = |name: &str| {
-                let found = cell.labels.iter().find(|(label, _)| *label == name);
-                found.map_or(Value::Null, |(_, value)| value.clone())
-            };
-            let given = figure(cell.section, cell.who, &label);
-            let alone = matches!(plan.runs[cell.run].task, Task::Alone(_));
+            let alone = matches!(plan.runs[cell.run].how, How::Asked(_, Task::Alone(_), _));
+            let named = |(name, value): (&str, f64)| (name.to_owned(), value);
             cell.samples = [1.0, 0.5, 1.0]
-                .map(|speed| {
-                    let pairs = if alone {
-                        vec![("ns", given / speed)]
-                    } else {
-                        vec![
-                            ("throughput", given * speed),
-                            ("ns", 1e9 / (given * speed)),
-                            ("pass_ns", 1e9 / (given * speed)),
-                            ("jain", 0.99),
-                            ("writer_waits.max_of_mean", 5.0),
-                            ("events.slow paths", 0.5),
-                            ("acquisitions", 100.0),
-                        ]
-                    };
-                    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-                })
+                .map(|speed| figures(cell, alone, speed).into_iter().map(named).collect())
                 .to_vec();
         }
-        figures(preset, Machine::describe("poundlock bench"), &Rows::from(&plan, calibration))
+        let rows = Rows::from(&plan, calibration);
+        super::figures(preset, Machine::describe("poundlock bench"), &rows).unwrap()
     }
 
     impl Figures {
         /// A target's result for a lock, and its verdict.
         #[track_caller]
         pub(crate) fn target(&self, starts: &str, lock: &str) -> (f64, &'static str) {
-            let target = self.targets.iter().find(|target| target.figure.starts_with(starts));
-            let target = target.unwrap_or_else(|| panic!("no '{starts}' in {:?}", self.targets));
+            let target = self.report.targets.iter().find(|target| target.figure.starts_with(starts));
+            let target = target.unwrap_or_else(|| panic!("no '{starts}' in {:?}", self.report.targets));
             let result = target.results.iter().find(|result| result.lock == lock);
             let result = result.unwrap_or_else(|| panic!("{lock} is not in {target:?}"));
             ((result.value * 1000.0).round() / 1000.0, result.verdict.word())
@@ -815,6 +823,13 @@ pub(crate) mod tests {
         };
         let ratio = ratio_of([0.98, 2.0, 3.0], [1.0, 2.1, 3.2]);
         assert!(ratio.min <= ratio.median && ratio.median <= ratio.max, "{ratio:?}");
+    }
+
+    #[test]
+    fn every_benchmark_has_its_own_number_of_rounds() {
+        let handover: crate::handover::Options = by_default();
+        let (sem, misc): (crate::sem::Options, crate::misc::Options) = (by_default(), by_default());
+        assert_eq!([handover.common.rounds, sem.common.rounds, misc.common.rounds], [5, 3, 11]);
     }
 
     #[test]

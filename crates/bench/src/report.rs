@@ -10,35 +10,27 @@ use crate::contender::DEFAULT;
 use crate::machine::Machine;
 use crate::stats::Summary;
 
-/// A benchmark's figures.
-pub trait Report {
+/// A benchmark's figures, to be read.
+#[derive(Clone, Debug)]
+pub struct Report {
     /// What was measured, as a heading.
-    fn title(&self) -> &'static str;
-    /// The answer to the question that the benchmark is asked, in a sentence.
-    fn answer(&self) -> String {
-        String::new()
-    }
+    pub title: &'static str,
+    /// The answer to the question that the benchmark is asked, in a sentence; empty if it is not asked one.
+    pub answer: String,
     /// The share of the CPUs that other processes had, at worst, if it was watched.
-    fn others(&self) -> Option<f64> {
-        None
-    }
+    pub others: Option<f64>,
     /// How it was measured, in a few sentences.
-    fn method(&self) -> String;
+    pub method: String,
     /// What it was measured on.
-    fn machine(&self) -> &Machine;
+    pub machine: Machine,
+    /// What a terminal shows above the tables: the output of the program that the benchmark is after.
+    pub listing: String,
     /// The figures.
-    fn tables(&self) -> Vec<Table>;
-    /// What a terminal shows besides, above the tables: the output of the program that the benchmark is
-    /// after.
-    fn listing(&self) -> String {
-        String::new()
-    }
+    pub tables: Vec<Table>,
     /// The figures that Poundlock wants to reach.
-    fn targets(&self) -> &[Target];
+    pub targets: Vec<Target>,
     /// The heading over them.
-    fn targets_title(&self) -> &'static str {
-        "Targets (they are about the default lock; the others for comparison)"
-    }
+    pub targets_title: &'static str,
 }
 
 /// How wide a table may be where nobody says: in a pipe or a file.
@@ -46,25 +38,24 @@ const COLUMNS: usize = 110;
 
 /// The report as text for standard output: its tables fit the terminal, or else as many columns as `COLUMNS`
 /// in the environment says, or 110.
-pub fn text(report: &dyn Report, targets: bool) -> String {
+pub fn text(report: &Report, targets: bool) -> String {
     let told = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
     let terminal = terminal_size_of(io::stdout()).map(|(Width(columns), _)| usize::from(columns));
     text_in(report, targets, terminal.or_else(told).unwrap_or(COLUMNS))
 }
 
-fn text_in(report: &dyn Report, targets: bool, columns: usize) -> String {
+fn text_in(report: &Report, targets: bool, columns: usize) -> String {
     let mut out = busy(report).map_or_else(String::new, |line| format!("{line}\n\n"));
-    out += &format!("{}\n\n", report.title());
-    if !report.answer().is_empty() {
-        out += &format!("{}\n\n", report.answer());
+    out += &format!("{}\n\n", report.title);
+    if !report.answer.is_empty() {
+        out += &format!("{}\n\n", report.answer);
     }
-    for (label, value) in report.machine().lines() {
+    for (label, value) in report.machine.lines() {
         out += &format!("{label}: {value}\n");
     }
-    out += &format!("\n{}\n", report.method());
-    let listing = report.listing();
-    if !listing.is_empty() {
-        out += &format!("\n{listing}");
+    out += &format!("\n{}\n", report.method);
+    if !report.listing.is_empty() {
+        out += &format!("\n{}", report.listing);
     }
     for table in tables(report, targets) {
         out += &format!("\n{}\n{}\n", table.title, table.text(columns));
@@ -73,10 +64,10 @@ fn text_in(report: &dyn Report, targets: bool, columns: usize) -> String {
 }
 
 /// What is wrong with the machine, if others used it meanwhile.
-fn busy(report: &dyn Report) -> Option<String> {
-    let machine = report.machine();
+pub(crate) fn busy(report: &Report) -> Option<String> {
+    let machine = &report.machine;
     let load = machine.load_average > 0.5 * machine.cpus as f64;
-    let others = report.others().filter(|others| *others > 0.05);
+    let others = report.others.filter(|others| *others > 0.05);
     let had = others
         .map_or_else(String::new, |others| format!(", others had up to {:.0} % of the CPUs", others * 100.0));
     (load || others.is_some()).then(|| {
@@ -88,22 +79,22 @@ fn busy(report: &dyn Report) -> Option<String> {
 }
 
 /// The tables, and the targets if they are asked for.
-fn tables(report: &dyn Report, targets: bool) -> Vec<Table> {
-    let asked = targets.then(|| targets_table(report.targets_title(), report.targets())).flatten();
-    report.tables().into_iter().chain(asked).collect()
+fn tables(report: &Report, targets: bool) -> Vec<Table> {
+    let asked = targets.then(|| targets_table(report.targets_title, &report.targets)).flatten();
+    report.tables.iter().cloned().chain(asked).collect()
 }
 
 /// The report as a Markdown section.
-pub fn markdown(report: &dyn Report, targets: bool) -> String {
-    let mut out = format!("## {}\n\n", report.title());
-    for line in busy(report).into_iter().chain([report.answer()]).filter(|line| !line.is_empty()) {
+pub fn markdown(report: &Report, targets: bool) -> String {
+    let mut out = format!("## {}\n\n", report.title);
+    for line in busy(report).into_iter().chain([report.answer.clone()]).filter(|line| !line.is_empty()) {
         out += &format!("{line}\n\n");
     }
-    for (label, value) in report.machine().lines() {
+    for (label, value) in report.machine.lines() {
         let quote = if label == "Command" { "`" } else { "" };
         out += &format!("- {label}: {quote}{value}{quote}\n");
     }
-    out += &format!("\n{}\n", report.method());
+    out += &format!("\n{}\n", report.method);
     for table in tables(report, targets) {
         out += &format!("\n### {}\n\n{}", table.title, table.markdown());
     }
@@ -260,7 +251,7 @@ pub struct Target {
 #[derive(Clone, Debug, Serialize)]
 pub struct TargetResult {
     /// Which lock.
-    pub lock: &'static str,
+    pub lock: String,
     /// Its figure.
     pub value: f64,
     /// The smallest and the largest of any round.
@@ -297,13 +288,14 @@ impl Target {
         figure: impl Into<String>,
         limit: Limit,
         unit: &'static str,
-        results: impl IntoIterator<Item = (&'static str, Option<Summary>)>,
+        results: impl IntoIterator<Item = (impl Into<String>, Option<Summary>)>,
     ) -> Target {
         let results = results
             .into_iter()
             .filter_map(|(lock, value)| {
                 let Summary { median: value, min, max, .. } = value?;
-                Some(TargetResult { lock, value, spread: (min, max), verdict: limit.judges(min, max) })
+                let (lock, verdict) = (lock.into(), limit.judges(min, max));
+                Some(TargetResult { lock, value, spread: (min, max), verdict })
             })
             .collect();
         Target { figure: figure.into(), limit, unit, results }
@@ -311,11 +303,11 @@ impl Target {
 }
 
 /// The targets with a column for each lock, the default first; none if nothing was measured against any.
-fn targets_table(title: &str, targets: &[Target]) -> Option<Table> {
+pub(crate) fn targets_table(title: &str, targets: &[Target]) -> Option<Table> {
     let mut locks: Vec<&str> = Vec::new();
     for result in targets.iter().flat_map(|target| &target.results) {
-        if !locks.contains(&result.lock) {
-            locks.push(result.lock);
+        if !locks.contains(&result.lock.as_str()) {
+            locks.push(&result.lock);
         }
     }
     if locks.is_empty() {

@@ -9,7 +9,7 @@ use crate::contender::{self, Contender, RW_REFERENCES};
 use crate::error::{Error, Result};
 use crate::launch::Process;
 use crate::plan::{
-    Column, Plan, Preset, Row, Rows, check_run, check_threads, check_us, in_rounds, ns, table,
+    Column, Common, Plan, Preset, Row, Rows, check_run, check_threads, check_us, in_rounds, ns, table,
 };
 use crate::report::{Limit, Table, Target};
 use crate::worker::alone::Operation;
@@ -42,12 +42,10 @@ pub struct Options {
     /// threads share the CPUs
     #[arg(long, value_name = "S", default_value_t = 0.1)]
     pub seconds: f64,
-    /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: usize,
-    /// Use only that many of the allowed CPUs for threads that read and write
-    #[arg(long, value_name = "N")]
-    pub cpus: Option<usize>,
+    /// How often, and on how many CPUs.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub common: Common<5>,
 }
 
 fn is_ours(name: &str) -> bool {
@@ -102,7 +100,7 @@ impl Preset for Options {
     const TARGETS: &'static str = "Targets (they are about rw-phase-fair; the others for comparison)";
 
     fn check(&self) -> Result<()> {
-        check_run(self.rounds, self.seconds, 3600.0)?;
+        check_run(self.common.rounds, self.seconds, 3600.0)?;
         check_threads(&self.threads, 2)?;
         if self.writers.is_empty() || self.writers.iter().any(|percent| !(0.0..=100.0).contains(percent)) {
             return Err(Error::Options("--writers must name percentages from 0 to 100".to_owned()));
@@ -112,12 +110,8 @@ impl Preset for Options {
         check_us("--think", &[self.think_us])
     }
 
-    fn rounds(&self) -> usize {
-        self.rounds
-    }
-
-    fn cpus(&self) -> Option<usize> {
-        self.cpus
+    fn common(&self) -> (usize, Option<usize>) {
+        (self.common.rounds, self.common.cpus)
     }
 
     fn plan(&self, plan: &mut Plan) -> Result<()> {
@@ -159,17 +153,14 @@ impl Preset for Options {
 
     fn answer(&self, rows: &Rows) -> Option<String> {
         let row = rows.of("rows").filter(|row| row.who == Preference::PhaseFair.name()).last()?;
-        let ratio = row.get("of_best")?;
         Some(format!(
-            "With {} threads on {} CPUs, {} % of whose operations write, {} makes {:.2} ({:.2}..{:.2}) times the operations of the \
-             fastest other lock, {}.",
+            "With {} threads on {} CPUs, {} % of whose operations write, {} makes {} times the operations of the fastest other \
+             lock, {}.",
             row.label("threads"),
             rows.cpus,
             row.label("writers").as_f64()?,
             row.who,
-            ratio.median,
-            ratio.min,
-            ratio.max,
+            row.get("of_best")?.words(),
             row.label("best").as_str()?
         ))
     }
@@ -196,7 +187,7 @@ impl Preset for Options {
             self.think_us,
             rows.cpus,
             self.seconds,
-            in_rounds(self.rounds, rows)
+            in_rounds(self.common.rounds, rows)
         )
     }
 
@@ -205,21 +196,15 @@ impl Preset for Options {
         let alone = [
             Label("lock", "lock"),
             Label("as", "side"),
-            Median("ns a pair", "ns", 1.0, 2),
-            Spread("ns", 1.0, 2),
-            Median("of the floor", "of_bare", 1.0, 2),
-            Spread("of_bare", 1.0, 2),
-            Median("of parking_lot", "of_parking_lot", 1.0, 2),
-            Spread("of_parking_lot", 1.0, 2),
-            Median("of glibc", "of_glibc", 1.0, 2),
-            Spread("of_glibc", 1.0, 2),
+            Spread("ns a pair", "ns", 1.0, 2),
+            Spread("of the floor", "of_bare", 1.0, 2),
+            Spread("of parking_lot", "of_parking_lot", 1.0, 2),
+            Spread("of glibc", "of_glibc", 1.0, 2),
         ];
         let point = [Label("lock", "lock"), Label("threads", "threads"), Label("writers %", "writers")];
         let throughput = [
-            Median("operations/s", "throughput", 1.0, 0),
-            Spread("throughput", 1.0, 0),
-            Median("of the best", "of_best", 1.0, 2),
-            Spread("of_best", 1.0, 2),
+            Spread("operations/s", "throughput", 1.0, 0),
+            Spread("of the best", "of_best", 1.0, 2),
             Label("which is", "best"),
             Median("of glibc", "of_glibc", 1.0, 2),
             Median("Jain", "jain", 1.0, 2),
@@ -229,32 +214,26 @@ impl Preset for Options {
             Median("preempted/op.", "involuntary", 1.0, 4),
             Median("others", "others", 1.0, 2),
         ];
-        let writers = [
-            Median("mean us", "writer_waits.mean_ns", 1e-3, 2),
-            Median("p50", "writer_waits.p50_ns", 1e-3, 2),
-            Median("p99", "writer_waits.p99_ns", 1e-3, 1),
-            Median("p99.9", "writer_waits.p999_ns", 1e-3, 1),
-            Median("max", "writer_waits.max_ns", 1e-3, 0),
-            Spread("writer_waits.max_ns", 1e-3, 0),
-            Median("max by the mean", "writer_waits.max_of_mean", 1.0, 1),
-            Spread("writer_waits.max_of_mean", 1.0, 1),
-        ];
-        let readers = [
-            Median("mean us", "reader_waits.mean_ns", 1e-3, 2),
-            Median("p50", "reader_waits.p50_ns", 1e-3, 2),
-            Median("p99", "reader_waits.p99_ns", 1e-3, 1),
-            Median("p99.9", "reader_waits.p999_ns", 1e-3, 1),
-            Median("max", "reader_waits.max_ns", 1e-3, 0),
-            Spread("reader_waits.max_ns", 1e-3, 0),
-            Median("max by the mean", "reader_waits.max_of_mean", 1.0, 1),
-            Spread("reader_waits.max_of_mean", 1.0, 1),
-        ];
-        let all = || rows.of("rows");
+        let waits = |who: &str| {
+            let name = |figure: &str| format!("{who}_waits.{figure}");
+            let names = ["mean_ns", "p50_ns", "p99_ns", "p999_ns", "max_ns", "max_of_mean"].map(name);
+            let [mean, p50, p99, p999, max, by_mean] = &names;
+            let waits = [
+                Median("mean us", mean, 1e-3, 2),
+                Median("p50", p50, 1e-3, 2),
+                Median("p99", p99, 1e-3, 1),
+                Median("p99.9", p999, 1e-3, 1),
+                Spread("max", max, 1e-3, 0),
+                Spread("max by the mean", by_mean, 1.0, 1),
+            ];
+            let columns = [point.as_slice(), &waits].concat();
+            table(format!("Waits of {who}s"), 1, &columns, rows.of("rows"))
+        };
         vec![
             table("One thread", 2, &alone, rows.of("alone")),
-            table("Throughput and fairness", 1, &[point.as_slice(), &throughput].concat(), all()),
-            table("Waits of writers", 1, &[point.as_slice(), &writers].concat(), all()),
-            table("Waits of readers", 1, &[point.as_slice(), &readers].concat(), all()),
+            table("Throughput and fairness", 1, &[point.as_slice(), &throughput].concat(), rows.of("rows")),
+            waits("writer"),
+            waits("reader"),
         ]
     }
 

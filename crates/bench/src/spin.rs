@@ -4,7 +4,9 @@ use serde::Serialize;
 
 use crate::contender::{self, SPIN_REFERENCES};
 use crate::error::Result;
-use crate::plan::{Column, Plan, Preset, Row, Rows, check_run, check_threads, check_us, in_rounds, table};
+use crate::plan::{
+    Column, Common, Plan, Preset, Row, Rows, check_run, check_threads, check_us, in_rounds, table,
+};
 use crate::report::{Limit, Table, Target, median};
 use crate::worker::alone::Operation;
 use crate::worker::drive;
@@ -33,12 +35,10 @@ pub struct Options {
     /// Seconds for each contender at each point in a round; twice that where threads share the CPUs
     #[arg(long, value_name = "S", default_value_t = 0.05)]
     pub seconds: f64,
-    /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: usize,
-    /// Use only that many of the allowed CPUs for threads that take turns
-    #[arg(long, value_name = "N")]
-    pub cpus: Option<usize>,
+    /// How often, and on how many CPUs.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub common: Common<5>,
 }
 
 /// Who takes part in a section. The preloaded symbols and the large layout run the same slow paths as the
@@ -72,7 +72,7 @@ impl Preset for Options {
     const TARGETS: &'static str = "Targets (qspin is for threads with a CPU each, qspin-pv for those that share them; the others for comparison)";
 
     fn check(&self) -> Result<()> {
-        check_run(self.rounds, self.seconds, 3600.0)?;
+        check_run(self.common.rounds, self.seconds, 3600.0)?;
         check_threads(&self.threads, 2)?;
         check_us("--critical", &self.critical_us)?;
         check_us("--think", &[self.think_us])?;
@@ -80,12 +80,8 @@ impl Preset for Options {
         check_us("--crowd-think", &[self.crowd_think_us])
     }
 
-    fn rounds(&self) -> usize {
-        self.rounds
-    }
-
-    fn cpus(&self) -> Option<usize> {
-        self.cpus
+    fn common(&self) -> (usize, Option<usize>) {
+        (self.common.rounds, self.common.cpus)
     }
 
     fn plan(&self, plan: &mut Plan) -> Result<()> {
@@ -130,16 +126,12 @@ impl Preset for Options {
         let crowd = rows.of("crowd").filter(|row| row.who == "qspin-pv").last()?;
         let glibc = crowd.get("of_glibc")?;
         Some(format!(
-            "Alone, qspin takes {:.2} ({:.2}..{:.2}) of the time of pthread_spin; with {} threads on {} CPUs qspin-pv makes {:.2} \
-             ({:.2}..{:.2}) times the acquisitions of glibc's mutex.",
-            alone.median,
-            alone.min,
-            alone.max,
+            "Alone, qspin takes {} of the time of pthread_spin; with {} threads on {} CPUs qspin-pv makes {} times the \
+             acquisitions of glibc's mutex.",
+            alone.words(),
             crowd.label("threads"),
             rows.cpus,
-            glibc.median,
-            glibc.min,
-            glibc.max
+            glibc.words()
         ))
     }
 
@@ -160,30 +152,25 @@ impl Preset for Options {
             rows.cpus,
             self.seconds,
             self.seconds * 2.0,
-            in_rounds(self.rounds, rows)
+            in_rounds(self.common.rounds, rows)
         )
     }
 
     fn tables(&self, rows: &Rows) -> Vec<Table> {
         use Column::{Label, Median, Spread};
         let (lock, threads) = (Label("lock", "lock"), Label("threads", "threads"));
-        let rate = [Median("acquisitions/s", "throughput", 1.0, 0), Spread("throughput", 1.0, 0)];
+        let rate = Spread("acquisitions/s", "throughput", 1.0, 0);
         let alone = [
             lock,
-            Median("ns a pair", "ns", 1.0, 2),
-            Spread("ns", 1.0, 2),
-            Median("of compare-and-swap + store", "of_bare", 1.0, 2),
-            Spread("of_bare", 1.0, 2),
-            Median("of pthread_spin", "of_pthread_spin", 1.0, 2),
-            Spread("of_pthread_spin", 1.0, 2),
+            Spread("ns a pair", "ns", 1.0, 2),
+            Spread("of compare-and-swap + store", "of_bare", 1.0, 2),
+            Spread("of pthread_spin", "of_pthread_spin", 1.0, 2),
         ];
         let pair = [
             lock,
             Label("section us", "critical_us"),
-            rate[0],
-            rate[1],
-            Median("of the best", "of_best", 1.0, 2),
-            Spread("of_best", 1.0, 2),
+            rate,
+            Spread("of the best", "of_best", 1.0, 2),
             Median("of pthread_spin", "of_pthread_spin", 1.0, 2),
             Median("of ticket", "of_ticket", 1.0, 2),
             Median("of mcs", "of_mcs", 1.0, 2),
@@ -194,12 +181,9 @@ impl Preset for Options {
         let crowd = [
             lock,
             threads,
-            rate[0],
-            rate[1],
-            Median("of own 2", "of_own_two", 1.0, 3),
-            Spread("of_own_two", 1.0, 3),
-            Median("of glibc", "of_glibc", 1.0, 3),
-            Spread("of_glibc", 1.0, 3),
+            rate,
+            Spread("of own 2", "of_own_two", 1.0, 3),
+            Spread("of glibc", "of_glibc", 1.0, 3),
             Median("Jain", "jain", 1.0, 2),
             Median("unserved %", "unserved", 100.0, 0),
             Median("CPU ns/acq.", "cpu_ns", 1.0, 0),
@@ -210,7 +194,7 @@ impl Preset for Options {
         let costs = [
             lock,
             threads,
-            rate[0],
+            Median("acquisitions/s", "throughput", 1.0, 0),
             Median("free p50 us", "free.p50_ns", 1e-3, 1),
             Median("p99", "free.p99_ns", 1e-3, 1),
             Median("p99.9", "free.p999_ns", 1e-3, 1),
@@ -358,7 +342,7 @@ mod tests {
             );
             assert_eq!(of(&format!("{threads} threads: throughput of glibc"), "qspin-pv"), (0.944, "missed"));
         }
-        let text = text(&figures, false);
+        let text = text(&figures.report, false);
         assert!(text.contains("What a hand-over costs") && text.contains("slow paths"), "{text}");
         // With one CPU there is no pair, and with many no target for a crowd.
         let count = |cpus: usize, starts: &str| {

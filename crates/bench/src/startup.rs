@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 
 use serde::Serialize;
 
@@ -10,149 +11,127 @@ use crate::clock;
 use crate::contender::DEFAULT;
 use crate::error::{Error, Result};
 use crate::launch::{self, Context};
-use crate::machine::Machine;
-use crate::progress::Progress;
-use crate::report::{Limit, Report, Table, Target, median, spread};
+use crate::plan::{Plan, Preset, Rows};
+use crate::report::{Limit, Table, Target, median, spread};
 use crate::stats::Summary;
 
 /// What to measure and how often.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct Options {
-    /// The program to start; it should do nothing.
+    /// The program to start; it should do nothing
+    #[arg(long, value_name = "FILE", default_value = "/bin/true")]
     pub program: PathBuf,
-    /// How often each way of starting it is tried.
+    /// How often to start it each way
+    #[arg(long, value_name = "N", default_value_t = 300)]
     pub rounds: usize,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Options { program: PathBuf::from("/bin/true"), rounds: 300 }
+/// The ways of starting the program, each with its name and in words: as it is, with the library in
+/// `LD_PRELOAD`, with statistics on as well, and by `poundlock run`, that command's own start included.
+const WAYS: [(&str, &str); 4] = [
+    ("plain", "plain"),
+    ("preloaded", "preloaded"),
+    ("preloaded-stat", "preloaded, statistics on"),
+    ("run", "poundlock run -- program"),
+];
+
+fn words(name: &str) -> &str {
+    WAYS.into_iter().find(|way| way.0 == name).map_or(name, |way| way.1)
+}
+
+impl Preset for Options {
+    const TITLE: &'static str = "Start-up";
+    const TARGETS: &'static str = "Targets (they are about the default lock; the others for comparison)";
+    const WHO: &'static str = "way";
+
+    fn common(&self) -> (usize, Option<usize>) {
+        (self.rounds, None)
     }
-}
 
-/// A way of starting the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// As it is.
-    Plain,
-    /// With the library in `LD_PRELOAD`.
-    Preloaded,
-    /// With statistics on as well.
-    PreloadedStat,
-    /// By `poundlock run`, that command's own start included.
-    Run,
-}
-
-impl Way {
-    const ALL: [Way; 4] = [Self::Plain, Self::Preloaded, Self::PreloadedStat, Self::Run];
-
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Preloaded => "preloaded",
-            Self::PreloadedStat => "preloaded, statistics on",
-            Self::Run => "poundlock run -- program",
+    fn plan(&self, plan: &mut Plan) -> Result<()> {
+        let library = plan.context.library()?.to_owned();
+        loads(&self.program, &library)?;
+        let statistics = Rc::new(launch::statistics_directory()?);
+        for (way, words) in WAYS {
+            let (program, library, statistics) =
+                (self.program.clone(), library.clone(), Rc::clone(&statistics));
+            plan.here("rows", self.program.display().to_string(), way, vec![], move |context| {
+                let mut command = command(context, &program, &library, statistics.path(), way);
+                Ok([("ms".to_owned(), time(&mut command, words)?)].into())
+            });
         }
+        plan.of("rows", "adds_ms", "ms", vec![("way", "plain".into())])
+            .how(|own, plain| own - plain)
+            .only(|labels| !labels.contains(&("way", "plain".into())));
+        Ok(())
     }
-}
 
-/// A way of starting the program, with its times.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Which way.
-    pub way: Way,
-    /// Milliseconds from the start to the end of the program.
-    pub ms: Summary,
-    /// Milliseconds more than plain, in the same round.
-    pub adds_ms: Option<Summary>,
-}
-
-/// The figures.
-#[derive(Clone, Debug, Serialize)]
-pub struct Figures {
-    /// What they were measured on.
-    pub machine: Machine,
-    /// How.
-    pub options: Options,
-    /// The figures.
-    pub rows: Vec<Row>,
-    /// What Poundlock wants to reach.
-    pub targets: Vec<Target>,
-}
-
-/// Measures.
-///
-/// # Errors
-/// If the preload library is missing, the program does not load it, or does not succeed.
-pub fn run(context: &Context, options: &Options) -> Result<Figures> {
-    if options.rounds == 0 {
-        return Err(Error::Options("at least one round is needed".to_owned()));
+    fn answer(&self, rows: &Rows) -> Option<String> {
+        let adds = rows.find("rows", "preloaded", &[])?.get("adds_ms")?;
+        let (median, low, high) = (adds.median, adds.q1, adds.q3);
+        Some(format!("The library adds {median:.3} ms (quartiles {low:.3}..{high:.3}) to a program's start."))
     }
-    let library = context.library()?;
-    let machine = Machine::describe(&context.command);
-    loads(&options.program, library)?;
-    let statistics = launch::statistics_directory()?;
 
-    let mut samples = [const { Vec::new() }; Way::ALL.len()];
-    let progress = Progress::new(options.rounds);
-    let mut order = [0, 1, 2, 3];
-    for _ in 0..options.rounds {
-        fastrand::shuffle(&mut order);
-        for index in order {
-            let mut command = command(context, options, library, statistics.path(), Way::ALL[index]);
-            samples[index].push(Some(time(&mut command, Way::ALL[index])?));
+    fn method(&self, _rows: &Rows) -> String {
+        format!(
+            "Time from the start to the end of {}, which does nothing, started in {} ways in turn, in random order, \
+             {} times. What a way adds is its difference to the plain way in the same round; the figures are medians.",
+            self.program.display(),
+            WAYS.len(),
+            self.rounds,
+        )
+    }
+
+    fn tables(&self, rows: &Rows) -> Vec<Table> {
+        let mut table =
+            Table::new("Start-up time", 1, &["started", "ms", "quartiles", "adds ms", "quartiles", "spread"]);
+        let quartiles = |summary: Option<Summary>| {
+            summary.map_or_else(|| "-".to_owned(), |summary| format!("{:.3}..{:.3}", summary.q1, summary.q3))
+        };
+        for row in rows.of("rows") {
+            let (ms, adds) = (row.get("ms"), row.get("adds_ms"));
+            let figures = [median(ms, 3), quartiles(ms), median(adds, 3), quartiles(adds), spread(adds, 3)];
+            table.rows.push([words(row.who).to_owned()].into_iter().chain(figures).collect());
         }
-        progress.done();
+        vec![table]
     }
-    drop(progress);
 
-    let mut rows = Vec::new();
-    for (way, ms) in Way::ALL.into_iter().zip(&samples) {
-        let Some(summary) = Summary::of(ms.iter().copied().flatten()) else { continue };
-        let adds_ms = if way == Way::Plain { None } else { Summary::of_differences(ms, &samples[0]) };
-        rows.push(Row { way, ms: summary, adds_ms });
+    fn targets(&self, rows: &Rows) -> Vec<Target> {
+        let adds = rows.find("rows", "preloaded", &[]).and_then(|row| row.get("adds_ms"));
+        let what = "start-up time added by the library";
+        vec![Target::new(what, Limit::AtMost(3.0), "ms", [(DEFAULT, adds)])]
     }
-    let preloaded = rows.iter().find(|row| row.way == Way::Preloaded).and_then(|row| row.adds_ms);
-    let targets = vec![Target::new(
-        "start-up time added by the library",
-        Limit::AtMost(3.0),
-        "ms",
-        [(DEFAULT, preloaded)],
-    )];
-    Ok(Figures { machine, options: options.clone(), rows, targets })
 }
 
-fn command(context: &Context, options: &Options, library: &Path, statistics: &Path, way: Way) -> Command {
-    let mut command = if way == Way::Run {
+fn command(context: &Context, program: &Path, library: &Path, statistics: &Path, way: &str) -> Command {
+    let mut command = if way == "run" {
         let mut command = Command::new(&context.program);
-        command.args([OsStr::new("run"), OsStr::new("--"), options.program.as_os_str()]);
+        command.args([OsStr::new("run"), OsStr::new("--"), program.as_os_str()]);
         command
     } else {
-        Command::new(&options.program)
+        Command::new(program)
     };
     launch::unchosen(&mut command);
     match way {
-        Way::Plain => {}
-        Way::Preloaded => _ = command.env("LD_PRELOAD", library),
-        Way::PreloadedStat => _ = command.env("LD_PRELOAD", library).env("POUNDLOCK_STAT_DIR", statistics),
+        "preloaded" => _ = command.env("LD_PRELOAD", library),
+        "preloaded-stat" => _ = command.env("LD_PRELOAD", library).env("POUNDLOCK_STAT_DIR", statistics),
         // The library that we measure, however it was found.
-        Way::Run => _ = command.env("POUNDLOCK_PRELOAD_LIB", library),
+        "run" => _ = command.env("POUNDLOCK_PRELOAD_LIB", library),
+        _ => {}
     }
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
 
 /// Milliseconds from the start to the end.
-fn time(command: &mut Command, way: Way) -> Result<f64> {
+fn time(command: &mut Command, way: &str) -> Result<f64> {
     let start = clock::now_ns();
-    let status =
-        command.status().map_err(Error::system(format!("cannot start the program, {}", way.words())))?;
+    let status = command.status().map_err(Error::system(format!("cannot start the program, {way}")))?;
     let ns = clock::now_ns() - start;
     if status.success() {
         Ok(ns as f64 / 1e6)
     } else {
-        Err(Error::Options(format!("the program, {}, did not succeed ({status})", way.words())))
+        Err(Error::Options(format!("the program, {way}, did not succeed ({status})")))
     }
 }
 
@@ -174,49 +153,6 @@ fn loads(program: &Path, library: &Path) -> Result<()> {
     }
 }
 
-impl Report for Figures {
-    fn title(&self) -> &'static str {
-        "Start-up"
-    }
-
-    fn method(&self) -> String {
-        format!(
-            "Time from the start to the end of {}, which does nothing, started in {} ways in turn, in random order, \
-             {} times. What a way adds is its difference to the plain way in the same round; the figures are medians.",
-            self.options.program.display(),
-            Way::ALL.len(),
-            self.options.rounds,
-        )
-    }
-
-    fn machine(&self) -> &Machine {
-        &self.machine
-    }
-
-    fn tables(&self) -> Vec<Table> {
-        let mut table =
-            Table::new("Start-up time", 1, &["started", "ms", "quartiles", "adds ms", "quartiles", "spread"]);
-        let quartiles = |summary: Option<Summary>| {
-            summary.map_or_else(|| "-".to_owned(), |summary| format!("{:.3}..{:.3}", summary.q1, summary.q3))
-        };
-        for row in &self.rows {
-            table.rows.push(vec![
-                row.way.words().to_owned(),
-                median(Some(row.ms), 3),
-                quartiles(Some(row.ms)),
-                median(row.adds_ms, 3),
-                quartiles(row.adds_ms),
-                spread(row.adds_ms, 3),
-            ]);
-        }
-        vec![table]
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_program_that_fails_gives_no_figure() {
-        let error = time(&mut Command::new("/bin/false"), Way::Plain).unwrap_err().to_string();
+        let error = time(&mut Command::new("/bin/false"), "plain").unwrap_err().to_string();
         assert!(error.contains("did not succeed"), "{error}");
     }
 
@@ -243,8 +179,8 @@ mod tests {
             command: String::new(),
         };
         let set = |way| {
-            let command =
-                command(&context, &Options::default(), Path::new("/x/lib.so"), Path::new("/s"), way);
+            let [program, library, statistics] = ["/bin/true", "/x/lib.so", "/s"].map(Path::new);
+            let command = command(&context, program, library, statistics, way);
             let set: Vec<_> = command
                 .get_envs()
                 .filter(|(_, value)| value.is_some())
@@ -252,9 +188,9 @@ mod tests {
                 .collect();
             set
         };
-        assert!(set(Way::Plain).is_empty());
-        assert_eq!(set(Way::Preloaded), ["LD_PRELOAD"]);
-        assert_eq!(set(Way::PreloadedStat), ["LD_PRELOAD", "POUNDLOCK_STAT_DIR"]);
-        assert_eq!(set(Way::Run), ["POUNDLOCK_PRELOAD_LIB"]);
+        assert!(set("plain").is_empty());
+        assert_eq!(set("preloaded"), ["LD_PRELOAD"]);
+        assert_eq!(set("preloaded-stat"), ["LD_PRELOAD", "POUNDLOCK_STAT_DIR"]);
+        assert_eq!(set("run"), ["POUNDLOCK_PRELOAD_LIB"]);
     }
 }

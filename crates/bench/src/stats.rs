@@ -44,6 +44,11 @@ impl Summary {
         Summary { median, q1, q3, min, max, n }
     }
 
+    /// A ratio in a sentence: the median, and the smallest and the largest.
+    pub(crate) fn words(&self) -> String {
+        format!("{:.2} ({:.2}..{:.2})", self.median, self.min, self.max)
+    }
+
     /// Summarises the round by round ratios of `values` to `reference`.
     ///
     /// The ratio is taken inside each round and the median over the rounds: what disturbs a whole round

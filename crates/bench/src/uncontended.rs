@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::launch::Process;
 use crate::plan::{Column, Plan, Preset, Row, Rows, check_run, table};
 use crate::report::{Limit, Table, Target};
+use crate::stats::Summary;
 use crate::worker::Task;
 use crate::worker::alone::Operation;
 
@@ -81,12 +82,8 @@ impl Preset for Options {
         check_run(self.rounds, self.seconds, 60.0)
     }
 
-    fn rounds(&self) -> usize {
-        self.rounds
-    }
-
-    fn cpus(&self) -> Option<usize> {
-        None
+    fn common(&self) -> (usize, Option<usize>) {
+        (self.rounds, None)
     }
 
     fn plan(&self, plan: &mut Plan) -> Result<()> {
@@ -162,9 +159,10 @@ impl Preset for Options {
         let row = rows.find("rows", DEFAULT, &[("operation", "lock-unlock".into())])?;
         let (ns, ratio) = (row.get("ns")?, row.get("of_glibc")?);
         Some(format!(
-            "A lock and an unlock of {DEFAULT} that nobody contends with take {:.1} ns, {:.2} ({:.2}..{:.2}) of the time of \
+            "A lock and an unlock of {DEFAULT} that nobody contends with take {:.1} ns, {} of the time of \
              glibc's default mutex.",
-            ns.median, ratio.median, ratio.min, ratio.max
+            ns.median,
+            ratio.words()
         ))
     }
 
@@ -189,99 +187,65 @@ impl Preset for Options {
     fn tables(&self, rows: &Rows) -> Vec<Table> {
         use Column::{Label, Median, Spread};
         let (lock, operation) = (Label("lock", "lock"), Label("operation", "words"));
-        let ns = [Median("ns a pair", "ns", 1.0, 2), Spread("ns", 1.0, 2)];
-        let glibc = [Median("of glibc", "of_glibc", 1.0, 2), Spread("of_glibc", 1.0, 2)];
-        let adds = [Median("adds ns", "stat_adds_ns", 1.0, 2), Spread("stat_adds_ns", 1.0, 2)];
-        let all = |threads: &'static str, stat: bool| {
+        let ns = Spread("ns a pair", "ns", 1.0, 2);
+        let all = |title: &str, figure, (threads, stat): (&'static str, bool)| {
             let here =
                 move |row: &&Row| !row.who.is_empty() && row.is("threads", threads) && row.is("stat", stat);
-            rows.of("rows").filter(here)
+            table(title, 2, &[lock, operation, ns, figure], rows.of("rows").filter(here))
         };
-        let plain = [[lock, operation].as_slice(), &ns, &glibc].concat();
+        let glibc = Spread("of glibc", "of_glibc", 1.0, 2);
+        let adds = Spread("adds ns", "stat_adds_ns", 1.0, 2);
+        let rust = [
+            operation,
+            Spread("ns", "ns", 1.0, 2),
+            Spread("of compare-and-swap + exchange", "of_bare", 1.0, 2),
+            Median("of glibc", "of_glibc", 1.0, 2),
+            Median("of parking_lot", "of_parking_lot", 1.0, 2),
+        ];
+        let others = rows.of("rows").filter(|row| row.who.is_empty());
         let mut tables = vec![
-            table("A second thread is alive", 2, &plain, all("two", false)),
-            table(
-                "A process with one thread, where glibc does without atomics",
-                2,
-                &plain,
-                all("one", false),
-            ),
-            table(
-                "Statistics, a second thread alive",
-                2,
-                &[[lock, operation].as_slice(), &ns, &adds].concat(),
-                all("two", true),
-            ),
-            table(
-                "Rust types, the C library, and the floors",
-                1,
-                &[
-                    operation,
-                    Median("ns", "ns", 1.0, 2),
-                    ns[1],
-                    Median("of compare-and-swap + exchange", "of_bare", 1.0, 2),
-                    Spread("of_bare", 1.0, 2),
-                    glibc[0],
-                    Median("of parking_lot", "of_parking_lot", 1.0, 2),
-                ],
-                rows.of("rows").filter(|row| row.who.is_empty()),
-            ),
+            all("A second thread is alive", glibc, ("two", false)),
+            all("A process with one thread, where glibc does without atomics", glibc, ("one", false)),
+            all("Statistics, a second thread alive", adds, ("two", true)),
+            table("Rust types, the C library, and the floors", 1, &rust, others),
         ];
         tables.retain(|table| !table.rows.is_empty());
         tables
     }
 
     fn targets(&self, rows: &Rows) -> Vec<Target> {
-        let ours = |threads: &'static str, stat: bool, figure: &'static str| {
-            let here = move |row: &&Row| {
+        let target = |figure: &str, limit: f64, unit, results: Vec<(&'static str, Option<Summary>)>| {
+            Target::new(figure, Limit::AtMost(limit), unit, results)
+        };
+        let ours = |threads: &'static str, stat: bool, figure: &str| {
+            let here = |row: &&Row| {
                 row.is("threads", threads)
                     && row.is("stat", stat)
                     && row.is("operation", "lock-unlock")
                     && !["", "glibc", "glibc-adaptive"].contains(&row.who)
             };
-            rows.of("rows").filter(here).map(move |row| (row.who, row.get(figure)))
+            rows.of("rows").filter(here).map(|row| (row.who, row.get(figure))).collect()
         };
-        let floor = |operation: String, lock: &'static str, figure: &'static str| {
-            let row = rows.of("rows").find(|row| row.is("operation", operation.as_str()));
+        let floor = |operation: &str, lock: &'static str, figure: &str| {
+            let row = rows.of("rows").find(|row| row.is("operation", operation));
             row.map(|row| (lock, row.get(figure)))
         };
+        let one = |operation: &str, figure: &str| floor(operation, DEFAULT, figure).into_iter().collect();
+        let rust = RUST.iter().filter_map(|lock| floor(&format!("rust-{lock}"), lock, "of_bare")).collect();
+        let alive = ours("two", false, "of_glibc");
+        let alone = ours("one", false, "of_glibc");
         vec![
-            Target::new(
-                "lock + unlock, a second thread alive: time of glibc's",
-                Limit::AtMost(0.85),
-                "",
-                ours("two", false, "of_glibc"),
-            ),
-            Target::new(
-                "Rust type, inlined: time of compare-and-swap + exchange",
-                Limit::AtMost(1.15),
-                "",
-                RUST.iter().filter_map(|lock| floor(format!("rust-{lock}"), lock, "of_bare")),
-            ),
-            Target::new(
-                "C library, lock + unlock: time of glibc's",
-                Limit::AtMost(0.85),
-                "",
-                floor("c-library".to_owned(), DEFAULT, "of_glibc"),
-            ),
-            Target::new(
+            target("lock + unlock, a second thread alive: time of glibc's", 0.85, "", alive),
+            target("Rust type, inlined: time of compare-and-swap + exchange", 1.15, "", rust),
+            target("C library, lock + unlock: time of glibc's", 0.85, "", one("c-library", "of_glibc")),
+            target(
                 "poundlock::Mutex, inlined: time of parking_lot::Mutex",
-                Limit::AtMost(1.05),
+                1.05,
                 "",
-                floor("crate-mutex".to_owned(), DEFAULT, "of_parking_lot"),
+                one("crate-mutex", "of_parking_lot"),
             ),
-            Target::new(
-                "lock + unlock in a process with one thread: time of glibc's",
-                Limit::AtMost(1.1),
-                "",
-                ours("one", false, "of_glibc"),
-            ),
-            Target::new(
-                "added by statistics to lock + unlock",
-                Limit::AtMost(15.0),
-                "ns",
-                ours("two", true, "stat_adds_ns"),
-            ),
+            target("lock + unlock in a process with one thread: time of glibc's", 1.1, "", alone),
+            target("added by statistics to lock + unlock", 15.0, "ns", ours("two", true, "stat_adds_ns")),
         ]
     }
 }

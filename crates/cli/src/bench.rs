@@ -1,19 +1,17 @@
 //! `poundlock bench`: our locks against glibc's, on this machine.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use poundlock_bench::grid::compare::Results;
-use poundlock_bench::grid::result::{Directory, Kind};
+use poundlock_bench::grid::result::Directory;
 use poundlock_bench::plan::{self, Preset};
 use poundlock_bench::report::{self, Report};
 use poundlock_bench::{
     Context, Error, figures, floor, grid, handover, misc, page, programs, rwlock, sem, spin, startup,
     uncontended, worker,
 };
-use poundlock_names::LockName;
 use serde::Serialize;
 
 use crate::library;
@@ -42,13 +40,13 @@ enum Which {
     /// Semaphore arrays as sembench measures them: threads that sleep and are woken, single calls, sleepers
     Sembench(Box<Sembench>),
     /// Time that a program takes longer to start
-    StartUp(StartUp),
+    StartUp(Measured<startup::Options>),
     /// Whole programs, as they are and under `poundlock run`
-    Programs(Programs),
+    Programs(Box<Measured<programs::Options>>),
     /// The locks that people use, ours among them, over a grid of threads and work
     Grid(Box<Grid>),
     /// What no lock can undercut on this machine, and what the grid's driver adds to each
-    Floor(Floor),
+    Floor(Measured<floor::Options>),
     /// All of them, as a Markdown page
     Figures(Figures),
     /// Results of the grid as one HTML page, for a browser without a network
@@ -80,133 +78,28 @@ struct Shown {
 
 #[derive(clap::Args)]
 struct Sembench {
-    /// Threads that sleep
-    #[arg(short = 't', long, value_name = "N", default_value_t = sem::Options::default().threads)]
-    threads: usize,
-    /// How many are woken at a time
-    #[arg(short = 'w', long, value_name = "N", default_value_t = sem::Options::default().wake)]
-    wake: usize,
-    /// Only these: kernel (or 0; takes part always), before, after, shared-line, combining, futex (or 2),
-    /// nanosleep (or 1)
-    #[arg(short = 'o', long, value_name = "NAME,..", value_delimiter = ',')]
-    mechanisms: Vec<String>,
-    /// Seconds for each of them in a round; single calls and sleepers take shares of it
-    #[arg(short = 'r', long, value_name = "S", default_value_t = sem::Options::default().seconds)]
-    seconds: f64,
-    /// Keep each thread on a CPU, in turn
-    #[arg(short = 'b', long)]
-    bind: bool,
-    /// Rounds in which everybody takes part once
-    #[arg(long, value_name = "N", default_value_t = sem::Options::default().rounds)]
-    rounds: usize,
-    /// Numbers of threads that sleep in one array while one is woken
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = sem::Options::default().sleepers)]
-    sleepers: Vec<usize>,
-    /// Leave the sleepers out, which take most of a short run
-    #[arg(long, conflicts_with_all = ["sleepers", "plot"])]
-    no_sleepers: bool,
-    /// Use only that many of the allowed CPUs
-    #[arg(long, value_name = "N")]
-    cpus: Option<usize>,
+    #[command(flatten)]
+    measured: Measured<sem::Options>,
     /// Draw the cost of a wake-up against the number of sleepers to FILE as SVG
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_sleepers")]
     plot: Option<PathBuf>,
-    #[command(flatten)]
-    shown: Shown,
 }
 
-#[derive(clap::Args)]
-struct StartUp {
-    /// The program to start; it should do nothing
-    #[arg(long, value_name = "FILE", default_value_os_t = startup::Options::default().program)]
-    program: PathBuf,
-    /// How often to start it each way
-    #[arg(long, value_name = "N", default_value_t = startup::Options::default().rounds)]
-    rounds: usize,
-    #[command(flatten)]
-    shown: Shown,
-}
-
-#[derive(clap::Args)]
-struct Programs {
-    /// Only these locks of ours (the C library's always take part) [default: the one that `run` takes]
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
-    locks: Vec<String>,
-    /// Only these of the known programs
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "command")]
-    only: Vec<String>,
-    /// Rounds in which each program runs once on each lock
-    #[arg(long, value_name = "N", default_value_t = programs::Options::default().rounds)]
-    rounds: usize,
-    /// Measure programs that end with another exit code than 0, too
-    #[arg(short, long)]
-    ignore_failure: bool,
-    #[command(flatten)]
-    shown: Shown,
-    /// Measure this instead of the known programs: a command that ends by itself
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
-}
-
-/// The defaults are those of a full run, near three quarters of an hour.
 #[derive(clap::Args)]
 struct Grid {
-    /// Something of everything, in a few minutes; other options change it
-    #[arg(long)]
-    quick: bool,
-    /// Only these sorts of work: grid, modal, sleeping-holder, hogs, buckets, lock-bench
-    #[arg(long, value_name = "KIND,..", value_delimiter = ',')]
-    kinds: Vec<String>,
-    /// Compare with these locks [default: all that are not ours and can be had]
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
-    locks: Vec<String>,
-    /// The lock of ours that is compared [default: poundlock]
-    #[arg(long, value_name = "NAME")]
-    ours: Option<String>,
-    /// Numbers of threads [default: 1,2,4,8,16,64,250 for the grid, and each other kind's own]
-    #[arg(long, value_name = "N,..", value_delimiter = ',')]
-    threads: Vec<usize>,
-    /// Microseconds of work inside the critical sections of the grid [default: 0,0.2,2,20]
-    #[arg(long, value_name = "US,..", value_delimiter = ',')]
-    critical: Vec<f64>,
-    /// Microseconds of work between two critical sections of a thread of the grid [default: 0,0.4,1,10]
-    #[arg(long, value_name = "US,..", value_delimiter = ',')]
-    think: Vec<f64>,
-    /// Rounds in which each lock is measured once at each point [default: 3]
-    #[arg(long, value_name = "N")]
-    rounds: Option<usize>,
-    /// Seconds of a measurement with few threads; it is longer with many [default: 0.08]
-    #[arg(long, value_name = "S")]
-    seconds: Option<f64>,
-    /// Use only that many of the allowed CPUs
-    #[arg(long, value_name = "N")]
-    cpus: Option<usize>,
-    /// Keep each thread on one CPU, in turn
-    #[arg(long)]
-    pin: bool,
+    #[command(flatten)]
+    options: grid::Options,
     /// The directory for the results [default: a new one in the current directory]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Go on with the run whose results lie in DIR
     #[arg(long, value_name = "DIR", conflicts_with_all = [
-        "quick", "kinds", "locks", "ours", "threads", "critical", "think", "rounds", "seconds", "cpus", "pin", "out",
+        "quick", "kinds", "locks", "ours", "threads", "critical_us", "think_us", "rounds", "seconds", "cpus", "pin", "out",
     ])]
     resume: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
-struct Floor {
-    /// Slices of each measurement
-    #[arg(long, value_name = "N", default_value_t = floor::Options::default().slices)]
-    slices: u32,
-    /// Seconds of a slice
-    #[arg(long, value_name = "S", default_value_t = floor::Options::default().seconds)]
-    seconds: f64,
-    /// Use only that many of the allowed CPUs
-    #[arg(long, value_name = "N")]
-    cpus: Option<usize>,
-    #[command(flatten)]
-    shown: Shown,
+    /// Show also what Poundlock's developers want to reach, and what is reached
+    #[arg(long)]
+    targets: bool,
 }
 
 #[derive(clap::Args)]
@@ -214,6 +107,9 @@ struct Figures {
     /// Only these locks (glibc always takes part)
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     locks: Vec<String>,
+    /// Numbers of threads that contend, from 2 on [default: each benchmark's own]
+    #[arg(long, value_name = "N,..", value_delimiter = ',')]
+    threads: Vec<usize>,
     /// Write the page to FILE rather than to standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -227,7 +123,7 @@ struct Figures {
     #[arg(long)]
     pin: bool,
     /// Numbers of threads that sleep in one array in `sembench`
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = sem::Options::short().sleepers)]
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = sem::sleepers())]
     sleepers: Vec<usize>,
     #[command(flatten)]
     shown: Shown,
@@ -241,6 +137,9 @@ struct Page {
     /// Write the figures as tables in Markdown rather than as a page for browsers
     #[arg(long)]
     markdown: bool,
+    /// Show also what Poundlock's developers want to reach, and what is reached
+    #[arg(long)]
+    targets: bool,
     /// Write the page to FILE rather than to standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -256,8 +155,8 @@ pub(crate) fn main(args: Args) -> ExitCode {
         Which::Rwlock(args) => measure(&args.options, &args.shown),
         Which::MiscMutex(args) => measure(&args.options, &args.shown),
         Which::Sembench(args) => sembench(*args),
-        Which::StartUp(args) => start_up(args),
-        Which::Programs(args) => whole_programs(args),
+        Which::StartUp(args) => measure(&args.options, &args.shown),
+        Which::Programs(args) => measure(&args.options, &args.shown),
         Which::Grid(args) => grid(*args),
         Which::Floor(args) => floors(args),
         Which::Figures(args) => all_figures(args),
@@ -271,28 +170,17 @@ pub(crate) fn main(args: Args) -> ExitCode {
 
 fn measure<P: Preset>(options: &P, shown: &Shown) -> Result<(), Failure> {
     let json = Output::open(shown.json.as_deref())?;
-    let figures = plan::run(&context()?, options).map_err(failure)?;
-    finish(&figures, json, shown)
+    let figures = plan::run(&context()?, options)?;
+    finish(&figures.report, &figures, json, shown)
 }
 
 fn sembench(args: Sembench) -> Result<(), Failure> {
-    let mechanisms: Result<Vec<_>, Error> =
-        args.mechanisms.iter().map(|name| sem::Mechanism::parse(name)).collect();
-    let options = sem::Options {
-        mechanisms: mechanisms.map_err(failure)?,
-        threads: args.threads,
-        wake: args.wake,
-        seconds: args.seconds,
-        bind: args.bind,
-        rounds: args.rounds,
-        sleepers: if args.no_sleepers { Vec::new() } else { args.sleepers },
-        cpus: args.cpus,
-    };
-    let (json, plot) = Output::open_both(args.shown.json.as_deref(), ("--plot", args.plot.as_deref()))?;
-    let figures = sem::run(&context()?, &options).map_err(failure)?;
-    let printed = print_beside(&report::text(&figures, args.shown.targets), &[&json, &plot]);
-    let drawn = match (plot, figures.plot().map_err(failure)?) {
-        (Some(output), Some(picture)) => output.write(&picture),
+    let Measured { options, shown } = args.measured;
+    let (json, plot) = Output::open_both(shown.json.as_deref(), ("--plot", args.plot.as_deref()))?;
+    let figures = plan::run(&context()?, &options)?;
+    let printed = print_beside(&report::text(&figures.report, shown.targets), &[&json, &plot]);
+    let drawn = match (plot, &figures.picture) {
+        (Some(output), Some(picture)) => output.write(picture),
         _ => Ok(()),
     };
     // What cannot be written takes nothing else with it.
@@ -300,46 +188,19 @@ fn sembench(args: Sembench) -> Result<(), Failure> {
     printed.and(drawn).and(saved)
 }
 
-fn start_up(args: StartUp) -> Result<(), Failure> {
-    let options = startup::Options { program: args.program, rounds: args.rounds };
-    let json = Output::open(args.shown.json.as_deref())?;
-    let figures = startup::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json, &args.shown)
-}
-
-fn whole_programs(args: Programs) -> Result<(), Failure> {
-    let mutex = |name: &String| {
-        LockName::parse(name).ok_or_else(|| {
-            let names: Vec<_> = LockName::ALL.into_iter().map(LockName::name).collect();
-            Error::Options(format!("no mutex is called '{name}'; there are {}", names.join(", ")))
-        })
-    };
-    let options = programs::Options {
-        locks: args.locks.iter().map(mutex).collect::<Result<_, _>>().map_err(failure)?,
-        only: args.only,
-        command: args.command,
-        rounds: args.rounds,
-        ignore_failure: args.ignore_failure,
-    };
-    let json = Output::open(args.shown.json.as_deref())?;
-    let figures = programs::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json, &args.shown)
-}
-
 fn grid(args: Grid) -> Result<(), Failure> {
     let context = context()?;
     let job = match args.resume {
         Some(directory) => grid::Job::resume(&context, directory),
-        None => grid_options(&args).and_then(|options| grid::Job::new(&context, &options, args.out)),
-    }
-    .map_err(failure)?;
+        None => grid::Job::new(&context, &args.options, args.out),
+    }?;
     for absent in job.absent() {
         say(format_args!("{} is left out: {}", absent.name, absent.why));
     }
     let path = job.path().display();
-    let minutes = job.left().map_err(failure)?.as_secs_f64() / 60.0;
+    let minutes = job.left()?.as_secs_f64() / 60.0;
     say(format_args!("results go to {path}; about {minutes:.1} minutes to go"));
-    match job.run(&context).map_err(failure)? {
+    match job.run(&context)? {
         grid::Ended::Interrupted { made, of } => Err(Failure::new(
             status::INTERRUPTED,
             format_args!(
@@ -347,69 +208,47 @@ fn grid(args: Grid) -> Result<(), Failure> {
             ),
         )),
         grid::Ended::Complete => {
-            print(&report::text(&job.figures().map_err(failure)?, false))?;
+            print(&report::text(&job.results()?.report(), args.targets))?;
             print(&format!("\nResults: {path}\n"))
         }
     }
 }
 
-fn grid_options(args: &Grid) -> Result<grid::Options, Error> {
-    let mut options = if args.quick { grid::Options::quick() } else { grid::Options::default() };
-    options.kinds = args.kinds.iter().map(|name| Kind::parse(name)).collect::<Result<_, _>>()?;
-    let about_the_grid = options.kinds.is_empty() || options.kinds.contains(&Kind::Grid);
-    if !(about_the_grid || (args.critical.is_empty() && args.think.is_empty())) {
-        return Err(Error::Options(
-            "--critical and --think are about the kind grid, which is left out".to_owned(),
-        ));
-    }
-    options.locks = args.locks.clone();
-    options.ours = args.ours.clone();
-    options.threads = or(&args.threads, options.threads);
-    options.critical_us = or(&args.critical, options.critical_us);
-    options.think_us = or(&args.think, options.think_us);
-    options.rounds = args.rounds.unwrap_or(options.rounds);
-    options.seconds = args.seconds.unwrap_or(options.seconds);
-    options.cpus = args.cpus;
-    options.pin = args.pin;
-    Ok(options)
-}
-
-/// What was named, or else what there is.
-fn or<T: Clone>(named: &[T], otherwise: Vec<T>) -> Vec<T> {
-    if named.is_empty() { otherwise } else { named.to_vec() }
-}
-
-fn floors(args: Floor) -> Result<(), Failure> {
-    let options = floor::Options { slices: args.slices, seconds: args.seconds, cpus: args.cpus };
+fn floors(args: Measured<floor::Options>) -> Result<(), Failure> {
     let json = Output::open(args.shown.json.as_deref())?;
-    let figures = floor::run(&context()?, &options).map_err(failure)?;
-    finish(&figures, json, &args.shown)
+    let figures = floor::run(&context()?, &args.options)?;
+    finish(&figures.report(), &figures, json, &args.shown)
 }
 
 fn all_figures(args: Figures) -> Result<(), Failure> {
     let mut options = figures::Options::default();
-    options.misc.locks = args.locks.iter().filter(|lock| *lock != "glibc").cloned().collect();
     options.uncontended.locks = args.locks.clone();
     options.handover.locks = args.locks.clone();
-    options.uncontended.seconds *= args.time_factor;
+    options.misc.locks = args.locks.iter().filter(|lock| *lock != "glibc").cloned().collect();
     options.handover.pin = args.pin;
-    options.handover.seconds *= args.time_factor;
-    options.spin.seconds *= args.time_factor;
-    options.rwlock.seconds *= args.time_factor;
-    options.misc.seconds *= args.time_factor;
-    options.sem.seconds *= args.time_factor;
     options.sem.sleepers = args.sleepers;
-    if let Some(rounds) = args.rounds {
-        options.uncontended.rounds = rounds;
-        options.handover.rounds = rounds;
-        options.spin.rounds = rounds;
-        options.rwlock.rounds = rounds;
-        options.misc.rounds = rounds;
-        options.sem.rounds = rounds;
-        options.start_up.rounds = rounds;
+    if !args.threads.is_empty() {
+        let handover = &mut options.handover.threads;
+        for threads in
+            [handover, &mut options.spin.threads, &mut options.rwlock.threads, &mut options.misc.threads]
+        {
+            threads.clone_from(&args.threads);
+        }
     }
+    for (seconds, rounds) in [
+        (&mut options.uncontended.seconds, &mut options.uncontended.rounds),
+        (&mut options.handover.seconds, &mut options.handover.common.rounds),
+        (&mut options.spin.seconds, &mut options.spin.common.rounds),
+        (&mut options.rwlock.seconds, &mut options.rwlock.common.rounds),
+        (&mut options.misc.seconds, &mut options.misc.common.rounds),
+        (&mut options.sem.seconds, &mut options.sem.common.rounds),
+    ] {
+        *seconds *= args.time_factor;
+        *rounds = args.rounds.unwrap_or(*rounds);
+    }
+    options.start_up.rounds = args.rounds.unwrap_or(options.start_up.rounds);
     let (json, page) = Output::open_both(args.shown.json.as_deref(), ("--out", args.out.as_deref()))?;
-    let figures = figures::run(&context()?, &options).map_err(failure)?;
+    let figures = figures::run(&context()?, &options)?;
     let written = match page {
         Some(page) => page.write(&figures.markdown(args.shown.targets)),
         None => print_beside(&figures.markdown(args.shown.targets), &[&json]),
@@ -420,23 +259,31 @@ fn all_figures(args: Figures) -> Result<(), Failure> {
 }
 
 fn page_of(args: Page) -> Result<(), Failure> {
-    let directory = Directory::at(args.directory);
-    let page = if args.markdown {
-        grid::Figures::read(&directory).map_err(failure)?.markdown()
-    } else {
-        page::html(&Results::read(&directory).map_err(failure)?)
-    };
+    let results = Results::read(&Directory::at(args.directory))?;
+    let write = if args.markdown { grid::markdown } else { page::html };
+    let page = write(&results, args.targets);
     match Output::open(args.out.as_deref())? {
         Some(file) => file.write(&page),
         None => print(&page),
     }
 }
 
-fn finish<R: Report + Serialize>(figures: &R, json: Option<Output>, shown: &Shown) -> Result<(), Failure> {
+fn finish(
+    report: &Report,
+    figures: &impl Serialize,
+    json: Option<Output>,
+    shown: &Shown,
+) -> Result<(), Failure> {
     // What cannot be written takes nothing else with it.
-    let printed = print_beside(&report::text(figures, shown.targets), &[&json]);
+    let printed = print_beside(&report::text(report, shown.targets), &[&json]);
     let saved = write_json(figures, json);
     printed.and(saved)
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        failure(error)
+    }
 }
 
 pub(crate) fn failure(error: Error) -> Failure {

@@ -4,7 +4,6 @@ mod check;
 mod fit;
 mod here;
 mod page;
-mod plot;
 mod ranges;
 mod reproduce;
 mod run;
@@ -17,6 +16,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use poundlock_bench::floor;
+use poundlock_bench::plan::by_default;
 use poundlock_bench::progress::steps as progress;
 use poundlock_sim::experiment::{self, Outcome, Work};
 use poundlock_sim::workload::jobs::Profile;
@@ -164,7 +164,7 @@ fn sources(numbers: impl Iterator<Item = (String, f64, String)>) -> String {
 
 /// This machine's floors, and the CPUs that they are of.
 fn floors() -> Result<floor::Figures, Failure> {
-    floor::run(&bench::context()?, &floor::Options::default()).map_err(bench::failure)
+    floor::run(&bench::context()?, &by_default()).map_err(bench::failure)
 }
 
 fn measure() -> Result<(), Failure> {

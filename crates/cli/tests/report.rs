@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::support::browser::{Browser, Seen, VIEWS, View};
 use crate::support::{LIMIT, expect_status, poundlock_bare, run_limited};
 use poundlock_bench::grid::result::{
-    Absent, Floors, Kind, Measured, Outcome, Peer, Point, Run, Sample, SleepWake, Transfer, Wait,
+    Absent, Floors, Kind, Outcome, Peer, Point, Run, Sample, SleepWake, Transfer, VERSION,
 };
 use poundlock_bench::{Calibration, Machine, Summary};
 use serde_json::Value;
@@ -67,21 +67,17 @@ fn made_up(rounds: usize) -> tempfile::TempDir {
 }
 
 fn run(rounds: usize) -> Run {
-    let point = |kind: Kind, threads: usize, critical_us: f64, think_us: f64| Point {
-        name: format!("{}: {threads} threads, section {critical_us} µs, think {think_us} µs", kind.name()),
-        ..Point::new(kind, threads, critical_us, think_us)
-    };
     let mut points = Vec::new();
     for critical in CRITICAL {
         for think in THINK {
-            points.extend(THREADS.map(|threads| point(Kind::Grid, threads, critical, think)));
+            points.extend(THREADS.map(|threads| Point::new(Kind::Grid, threads, critical, think, 0.2)));
         }
     }
-    points.extend(Kind::ALL.into_iter().skip(1).map(|kind| point(kind, 16, 1.0, 2.0)));
+    let others = [Kind::Modal, Kind::SleepingHolder, Kind::Hogs, Kind::Buckets, Kind::LockBench];
+    points.extend(others.map(|kind| Point::new(kind, 16, 1.0, 2.0, 0.2)));
     Run {
-        version: 1,
+        version: VERSION,
         machine: Machine { optimised: true, ..Machine::describe("poundlock bench grid --out results") },
-        command: "poundlock bench grid --out results".into(),
         started: 1_795_000_000,
         calibration: Calibration { ns_per_step: 1.6 },
         peers: PEERS
@@ -101,7 +97,6 @@ fn run(rounds: usize) -> Run {
         ours: "poundlock".into(),
         points,
         rounds,
-        seconds: 0.2,
         cpus: vec![0, 1],
         pinned: false,
     }
@@ -126,7 +121,7 @@ fn floors() -> Floors {
 /// Something of every size: locks that hold, locks that fall, one that starves and one that fails.
 fn outcome(point: &Point, peer: &Peer, number: usize, round: usize) -> Outcome {
     if peer.name == "usync" && point.threads == 250 && point.critical_us == 20.0 {
-        return Outcome::Failed { failed: format!("still waiting after {} s", 10 * (round + 1)) };
+        return Outcome::Failed(format!("still waiting after {} s", 10 * (round + 1)));
     }
     let inside = point.critical_us * 1000.0 + 15.0 + number as f64;
     let outside = point.think_us * 1000.0;
@@ -140,24 +135,20 @@ fn outcome(point: &Point, peer: &Peer, number: usize, round: usize) -> Outcome {
     };
     let rate = ideal * crowd / noise;
     let wait = threads * 1e9 / rate;
-    Outcome::Measured(Measured {
-        operations: (rate * 0.2) as u64,
-        seconds: 0.2,
-        cpu_ns: 400_000_000,
-        involuntary: 40 * round as u64,
-        voluntary: 1000,
-        jain: 1.0 / (1.0 + number as f64 * threads.log2() / 40.0),
-        unserved: 0,
-        others: Some(0.01 * round as f64),
-        wait: Wait {
-            p50: (wait / 3.0) as u64,
-            p99: wait as u64,
-            p999: (wait * 4.0) as u64,
-            max: (wait * 30.0) as u64,
-            count: 10_000,
-            mean: wait,
-        },
-    })
+    let figures = [
+        ("throughput", rate),
+        ("ns", 1e9 / rate),
+        ("cpu_ns", 2e9 / rate),
+        ("involuntary", 40.0 * round as f64 / rate),
+        ("voluntary", 1000.0 / rate),
+        ("jain", 1.0 / (1.0 + number as f64 * threads.log2() / 40.0)),
+        ("others", 0.01 * round as f64),
+        ("waits.p50_ns", wait / 3.0),
+        ("waits.p99_ns", wait),
+        ("waits.p999_ns", wait * 4.0),
+        ("waits.max_ns", wait * 30.0),
+    ];
+    Outcome::Figures(figures.map(|(name, value)| (name.to_owned(), value)).into())
 }
 
 #[track_caller]
@@ -204,7 +195,7 @@ fn a_page_goes_to_a_file_or_to_standard_output() {
 fn the_same_figures_as_markdown() {
     let directory = made_up(2);
     let mut command = poundlock_bare();
-    command.args(["bench", "report", "--markdown"]).arg(directory.path());
+    command.args(["bench", "report", "--markdown", "--targets"]).arg(directory.path());
     let output = run_limited(&mut command, LIMIT);
     expect_status(&output, 0);
     let page = String::from_utf8(output.stdout).unwrap();
@@ -247,7 +238,7 @@ fn directories_without_results_and_damaged_ones_are_refused() {
         refused
     };
     for (file, text, said) in [
-        ("run.json", "{\"version\": 1}", "run.json is damaged"),
+        ("run.json", "{\"version\": 2}", "run.json is damaged"),
         ("run.json", "\u{0}\u{1}", "run.json is damaged"),
         ("run.json", "{\"version\": 99}", "version 99"),
         ("floors.json", "[]", "floors.json is damaged"),

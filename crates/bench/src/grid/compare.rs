@@ -5,15 +5,15 @@
 //! The best of the others at a point is the one with the largest median throughput there; with the fewest
 //! rounds it is therefore the luckiest as well, which errs to our disadvantage.
 
-use super::result::{Directory, Floors, Kind, Measured, Outcome, Point, Run, Sample};
+use super::result::{Directory, Floors, Kind, Outcome, Point, Run, Sample};
 use crate::error::{Error, Result};
-use crate::report::Limit;
+use crate::report::{Limit, Target};
 use crate::stats::Summary;
 
 /// The contender that does nothing: what the driver costs. It is nobody's competitor.
-pub const EMPTY: &str = "empty";
+pub(crate) use poundlock_peers::EMPTY;
 /// The C library's default, with which waits are compared.
-const GLIBC: &str = "glibc";
+pub(crate) const GLIBC: &str = "glibc";
 
 /// The numbers of threads that targets are about.
 const MANY_THREADS: usize = 250;
@@ -22,142 +22,55 @@ const WAIT_THREADS: usize = 64;
 /// Seconds over which threads are to get equal shares; in less some may not even have run.
 const FAIR_SECONDS: f64 = 1.0;
 /// The Jain's index that is fair enough.
-pub const FAIR: f64 = 0.9;
+pub(crate) const FAIR: f64 = 0.9;
 /// No point is to lie below, of the best peer's throughput there.
-pub const CLOSE: f64 = 0.9;
+pub(crate) const CLOSE: f64 = 0.9;
+/// Each single peer is to be outrun by this factor.
+pub(crate) const EACH: f64 = 1.15;
 /// A peer is thrifty to the point only if it gets this share of our throughput.
 const THRIFTY_THROUGHPUT: f64 = 0.9;
-
-/// A figure of a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Figure {
-    /// Acquisitions a second.
-    Throughput,
-    /// CPU nanoseconds for each acquisition.
-    Cpu,
-    /// Half of the waits are no longer, in nanoseconds.
-    P50,
-    /// 99 of 100 waits are no longer.
-    P99,
-    /// 999 of 1000 waits are no longer.
-    P999,
-    /// The longest wait.
-    Max,
-    /// Jain's index.
-    Jain,
-    /// Times a thread was made to give up its CPU, for each acquisition.
-    Involuntary,
-    /// Times a thread gave up its CPU, for each acquisition.
-    Voluntary,
-    /// The share of the CPUs that went to other processes.
-    Others,
-}
-
-impl Figure {
-    /// The figure of a measurement; `None` where there is none: nothing can be said of each of no
-    /// acquisitions.
-    pub fn of(self, measured: &Measured) -> Option<f64> {
-        let each = |count: u64| count as f64 / measured.operations as f64;
-        let waited = |ns: u64| (measured.wait.count > 0).then_some(ns as f64);
-        let value = match self {
-            Figure::Throughput => measured.throughput(),
-            Figure::Cpu => measured.cpu_ns_per_operation(),
-            Figure::P50 => waited(measured.wait.p50)?,
-            Figure::P99 => waited(measured.wait.p99)?,
-            Figure::P999 => waited(measured.wait.p999)?,
-            Figure::Max => waited(measured.wait.max)?,
-            Figure::Jain => measured.jain,
-            Figure::Involuntary => each(measured.involuntary),
-            Figure::Voluntary => each(measured.voluntary),
-            Figure::Others => measured.others?,
-        };
-        value.is_finite().then_some(value)
-    }
-}
 
 /// A run with its measurements in their places.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// What was to be measured.
-    pub run: Run,
+    pub(crate) run: Run,
     /// What no lock can undercut, if that was measured.
-    pub floors: Option<Floors>,
+    pub(crate) floors: Option<Floors>,
     /// By point, lock and round.
     outcomes: Vec<Option<Outcome>>,
-}
-
-/// A measurement that gave no figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure<'a> {
-    /// The point's name.
-    pub point: &'a str,
-    /// The lock's name.
-    pub lock: &'a str,
-    /// The round, from 0.
-    pub round: usize,
-    /// Why, in a line.
-    pub why: &'a str,
+    /// What is to be reached, and what is.
+    pub(super) targets: Vec<Target>,
 }
 
 /// Our lock against another at a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Versus {
-    /// The point, as an index into [`Run::points`].
-    pub point: usize,
-    /// The other, as an index into [`Run::peers`].
-    pub peer: usize,
+pub(crate) struct Versus {
+    pub(crate) point: usize,
+    pub(crate) peer: usize,
     /// Our figure as a multiple of the other's, inside each round.
-    pub ratio: Summary,
+    pub(crate) ratio: Summary,
 }
 
 /// A lock against the best of all others at each point.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Standing {
+pub(crate) struct Standing {
     /// The geometric mean.
-    pub mean: f64,
+    pub(crate) mean: f64,
     /// The smallest.
-    pub worst: f64,
+    pub(crate) worst: f64,
     /// At how many points it lies below [`CLOSE`].
-    pub behind: usize,
+    pub(crate) behind: usize,
     /// At how many there is a figure.
-    pub points: usize,
+    pub(crate) points: usize,
 }
 
 /// Ratios at many points as one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Together {
-    /// The geometric mean of the points' medians.
-    pub mean: f64,
-    /// The smallest and the largest geometric mean of a round that has every point; `None` if no round has.
-    pub spread: Option<(f64, f64)>,
-    /// The points.
-    pub points: Vec<Versus>,
-}
-
-/// A figure to reach, and what was reached.
-#[derive(Clone, Debug)]
-pub struct Verdict {
-    /// What is compared with what.
-    pub figure: String,
-    /// What it is to be.
-    pub limit: Limit,
-    /// What it is; `None` if the run did not measure it.
-    pub value: Option<f64>,
-    /// The smallest and the largest over the rounds.
-    pub spread: Option<(f64, f64)>,
-    /// Where that was, or against whom.
-    pub at: String,
-    /// How many points, or peers, it was the worst or the mean of, and how many of them miss the limit.
-    pub of: usize,
-    /// How many of them miss the limit by themselves.
-    pub short: usize,
-}
-
-impl Verdict {
-    /// Whether the limit is reached; `None` if the run did not measure it.
-    pub fn reached(&self) -> Option<bool> {
-        self.value.map(|value| self.limit.reached_by(value))
-    }
+pub(crate) struct Together {
+    /// The geometric means of the rounds that have every point; if no round has, that of the points' medians.
+    pub(crate) mean: Summary,
+    /// The points, the worst first.
+    pub(crate) points: Vec<Versus>,
 }
 
 impl Results {
@@ -175,7 +88,7 @@ impl Results {
     ///
     /// # Errors
     /// If a sample has no place in the run, or if the run contradicts itself; a line says what is wrong.
-    pub fn of(
+    pub(crate) fn of(
         run: Run,
         floors: Option<Floors>,
         samples: Vec<Sample>,
@@ -199,23 +112,14 @@ impl Results {
         let Some(places) = places.filter(|&places| places <= 10_000_000) else {
             return Err("run.json asks for more measurements than there can be".to_owned());
         };
-        let mut results = Results { run, floors, outcomes: vec![None; places] };
+        let mut results = Results { run, floors, outcomes: vec![None; places], targets: Vec::new() };
         for sample in samples {
             let place = results
                 .place_of(&sample)
                 .map_err(|what| format!("samples.jsonl {what}: these files are not of one run"))?;
-            if let Outcome::Measured(measured) = &sample.outcome {
-                let sound =
-                    measured.seconds.is_finite() && measured.seconds > 0.0 && measured.jain.is_finite();
-                if !sound {
-                    let Sample { point, lock, round, .. } = &sample;
-                    return Err(format!(
-                        "samples.jsonl: nonsense of '{lock}' at point {point} in round {round}"
-                    ));
-                }
-            }
             results.outcomes[place] = Some(sample.outcome);
         }
+        results.targets = results.judged();
         Ok(results)
     }
 
@@ -238,112 +142,110 @@ impl Results {
     }
 
     /// The outcome of a measurement; `None` if it was not made.
-    pub fn outcome(&self, point: usize, peer: usize, round: usize) -> Option<&Outcome> {
+    pub(crate) fn outcome(&self, point: usize, peer: usize, round: usize) -> Option<&Outcome> {
         self.outcomes[self.place(point, peer, round)].as_ref()
     }
 
     /// Our lock, as an index into [`Run::peers`].
-    pub fn ours(&self) -> usize {
+    pub(crate) fn ours(&self) -> usize {
         self.find(&self.run.ours).unwrap_or(0)
     }
 
     /// The lock of that name, as an index into [`Run::peers`].
-    pub fn find(&self, name: &str) -> Option<usize> {
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.run.peers.iter().position(|peer| peer.name == name)
     }
 
     /// The locks that ours is compared with, as indices into [`Run::peers`].
-    pub fn competitors(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn competitors(&self) -> impl Iterator<Item = usize> + '_ {
         let peers = self.run.peers.iter().enumerate();
         peers.filter(|(_, peer)| !peer.ours && peer.name != EMPTY).map(|(index, _)| index)
     }
 
     /// The points of a kind, as indices into [`Run::points`].
-    pub fn points(&self, kind: Kind) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn points(&self, kind: Kind) -> impl Iterator<Item = usize> + '_ {
         let points = self.run.points.iter().enumerate();
         points.filter(move |(_, point)| point.kind == kind).map(|(index, _)| index)
     }
 
     /// A figure of a lock at a point in each round.
-    pub fn rounds(&self, point: usize, peer: usize, figure: Figure) -> Vec<Option<f64>> {
-        let measured = |round| match self.outcome(point, peer, round)? {
-            Outcome::Measured(measured) => figure.of(measured),
-            Outcome::Failed { .. } => None,
-        };
-        (0..self.run.rounds).map(measured).collect()
+    pub(crate) fn rounds(&self, point: usize, peer: usize, figure: &str) -> Vec<Option<f64>> {
+        (0..self.run.rounds).map(|round| self.figure(point, peer, round, figure)).collect()
+    }
+
+    fn figure(&self, point: usize, peer: usize, round: usize, figure: &str) -> Option<f64> {
+        match self.outcome(point, peer, round)? {
+            Outcome::Figures(figures) => figures.get(figure).copied(),
+            Outcome::Failed(_) => None,
+        }
     }
 
     /// A figure of a lock at a point, over the rounds.
-    pub fn summary(&self, point: usize, peer: usize, figure: Figure) -> Option<Summary> {
+    pub(crate) fn summary(&self, point: usize, peer: usize, figure: &str) -> Option<Summary> {
         Summary::of(self.rounds(point, peer, figure).into_iter().flatten())
     }
 
     /// A figure of ours as a multiple of a peer's.
-    pub fn versus(&self, point: usize, peer: usize, figure: Figure) -> Option<Versus> {
+    pub(crate) fn versus(&self, point: usize, peer: usize, figure: &str) -> Option<Versus> {
         let ratio = ratios(&self.rounds(point, self.ours(), figure), &self.rounds(point, peer, figure))?;
         Some(Versus { point, peer, ratio })
     }
 
     /// The competitor with the largest median throughput at a point.
-    pub fn best(&self, point: usize) -> Option<usize> {
+    pub(crate) fn best(&self, point: usize) -> Option<usize> {
         self.best_of(point, self.competitors())
     }
 
     /// The same among those that are as fair as ours there, or have a Jain's index of [`FAIR`].
-    pub fn best_of_the_fair(&self, point: usize) -> Option<usize> {
-        let jain = |peer| Some(self.summary(point, peer, Figure::Jain)?.median);
+    pub(crate) fn best_of_the_fair(&self, point: usize) -> Option<usize> {
+        let jain = |peer| Some(self.summary(point, peer, "jain")?.median);
         let enough = jain(self.ours())?.min(FAIR);
         self.best_of(point, self.competitors().filter(|&peer| jain(peer).is_some_and(|jain| jain >= enough)))
     }
 
     fn best_of(&self, point: usize, peers: impl Iterator<Item = usize>) -> Option<usize> {
         let throughputs =
-            peers.filter_map(|peer| Some((peer, self.summary(point, peer, Figure::Throughput)?.median)));
+            peers.filter_map(|peer| Some((peer, self.summary(point, peer, "throughput")?.median)));
         throughputs.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(peer, _)| peer)
     }
 
     /// Our throughput as a multiple of the best competitor's.
-    pub fn against_best(&self, point: usize) -> Option<Versus> {
-        self.versus(point, self.best(point)?, Figure::Throughput)
+    pub(crate) fn against_best(&self, point: usize) -> Option<Versus> {
+        self.versus(point, self.best(point)?, "throughput")
     }
 
     /// Our CPU time for an acquisition as a multiple of that of the thriftiest competitor that is nearly as
     /// fast.
-    pub fn against_thriftiest(&self, point: usize) -> Option<Versus> {
-        let enough = self.summary(point, self.ours(), Figure::Throughput)?.median * THRIFTY_THROUGHPUT;
+    pub(crate) fn against_thriftiest(&self, point: usize) -> Option<Versus> {
+        let enough = self.summary(point, self.ours(), "throughput")?.median * THRIFTY_THROUGHPUT;
         let median = |peer, figure| Some(self.summary(point, peer, figure)?.median);
         let thriftiest = self
             .competitors()
-            .filter(|&peer| median(peer, Figure::Throughput).is_some_and(|throughput| throughput >= enough))
-            .filter_map(|peer| Some((peer, median(peer, Figure::Cpu)?)))
+            .filter(|&peer| median(peer, "throughput").is_some_and(|throughput| throughput >= enough))
+            .filter_map(|peer| Some((peer, median(peer, "cpu_ns")?)))
             .min_by(|a, b| a.1.total_cmp(&b.1))?;
-        self.versus(point, thriftiest.0, Figure::Cpu)
+        self.versus(point, thriftiest.0, "cpu_ns")
     }
 
-    /// Our throughput as a multiple of the best competitor's at each point of the grid.
-    pub fn grid_against_best(&self) -> Option<Together> {
-        let versus = self.points(Kind::Grid).filter_map(|point| self.against_best(point)).collect();
-        self.together(versus, Figure::Throughput)
+    /// Our throughput as a multiple of others' over the grid: at each point that of the best competitor, of the
+    /// best that is as fair, or of one.
+    pub(crate) fn grid_against_best(&self) -> Option<Together> {
+        self.together(|point| self.best(point))
     }
 
-    /// The same of the best competitor that is as fair.
-    pub fn grid_against_the_fair(&self) -> Option<Together> {
-        let fair = |point| self.versus(point, self.best_of_the_fair(point)?, Figure::Throughput);
-        self.together(self.points(Kind::Grid).filter_map(fair).collect(), Figure::Throughput)
+    pub(crate) fn grid_against_the_fair(&self) -> Option<Together> {
+        self.together(|point| self.best_of_the_fair(point))
     }
 
-    /// Our throughput as a multiple of a peer's over the grid.
-    pub fn grid_against(&self, peer: usize) -> Option<Together> {
-        let points = self.points(Kind::Grid);
-        let versus = points.filter_map(|point| self.versus(point, peer, Figure::Throughput)).collect();
-        self.together(versus, Figure::Throughput)
+    pub(crate) fn grid_against(&self, peer: usize) -> Option<Together> {
+        self.together(|_| Some(peer))
     }
 
     /// A lock over the grid as ours is judged: its median throughput at each point as a multiple of the best
     /// median of the others there, among ours and its competitors. Points where it or all others have no
     /// figure are left out.
-    pub fn standing(&self, peer: usize) -> Option<Standing> {
-        let throughput = |point, peer| Some(self.summary(point, peer, Figure::Throughput)?.median);
+    pub(crate) fn standing(&self, peer: usize) -> Option<Standing> {
+        let throughput = |point, peer| Some(self.summary(point, peer, "throughput")?.median);
         let others = || self.competitors().chain([self.ours()]).filter(|&other| other != peer);
         let ratios: Vec<f64> = self
             .points(Kind::Grid)
@@ -361,208 +263,169 @@ impl Results {
         })
     }
 
-    fn together(&self, points: Vec<Versus>, figure: Figure) -> Option<Together> {
-        let mean = geometric_mean(points.iter().map(|versus| versus.ratio.median))?;
+    fn together(&self, peer: impl Fn(usize) -> Option<usize>) -> Option<Together> {
+        let versus = |point| self.versus(point, peer(point)?, "throughput");
+        let mut points: Vec<Versus> = self.points(Kind::Grid).filter_map(versus).collect();
+        points.sort_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median));
         let in_round = |round: usize| {
-            let ratios: Option<Vec<f64>> = points
-                .iter()
-                .map(|versus| {
-                    let of = |peer| match self.outcome(versus.point, peer, round)? {
-                        Outcome::Measured(measured) => figure.of(measured),
-                        Outcome::Failed { .. } => None,
-                    };
-                    ratio(of(self.ours())?, of(versus.peer)?)
-                })
-                .collect();
-            geometric_mean(ratios?)
+            let of = |point, peer| self.figure(point, peer, round, "throughput");
+            let versus =
+                |versus: &Versus| ratio(of(versus.point, self.ours())?, of(versus.point, versus.peer)?);
+            geometric_mean(points.iter().map(versus).collect::<Option<Vec<f64>>>()?)
         };
-        let spread = Summary::of((0..self.run.rounds).filter_map(in_round));
-        Some(Together { mean, spread: spread.map(|spread| (spread.min, spread.max)), points })
+        let medians = || geometric_mean(points.iter().map(|versus| versus.ratio.median));
+        let mean = Summary::of((0..self.run.rounds).filter_map(in_round)).or_else(|| Summary::of(medians()));
+        Some(Together { mean: mean?, points })
     }
 
-    /// Measurements that gave no figure.
-    pub fn failures(&self) -> Vec<Failure<'_>> {
-        let Run { points, peers, rounds, .. } = &self.run;
-        let mut failures = Vec::new();
-        for (index, point) in points.iter().enumerate() {
-            for (number, peer) in peers.iter().enumerate() {
-                for round in 0..*rounds {
-                    if let Some(Outcome::Failed { failed }) = self.outcome(index, number, round) {
-                        failures.push(Failure { point: &point.name, lock: &peer.name, round, why: failed });
-                    }
-                }
-            }
-        }
-        failures
+    /// Measurements that gave no figure: point, lock, round and why.
+    pub(crate) fn failures(&self) -> Vec<(usize, usize, usize, &str)> {
+        let places = self.outcomes.iter().enumerate();
+        let failed = places.filter_map(|(index, outcome)| match outcome {
+            Some(Outcome::Failed(why)) => Some((index, why.as_str())),
+            _ => None,
+        });
+        let (peers, rounds) = (self.run.peers.len(), self.run.rounds);
+        failed
+            .map(|(index, why)| (index / rounds / peers, index / rounds % peers, index % rounds, why))
+            .collect()
     }
 
     /// How many measurements of a round were made, failed ones among them.
-    pub fn made(&self, round: usize) -> usize {
-        let (points, peers) = (0..self.run.points.len(), 0..self.run.peers.len());
-        let all = points.flat_map(|point| peers.clone().map(move |peer| (point, peer)));
-        all.filter(|&(point, peer)| self.outcome(point, peer, round).is_some()).count()
+    pub(crate) fn made(&self, round: usize) -> usize {
+        let of_round = self.outcomes.iter().skip(round).step_by(self.run.rounds);
+        of_round.filter(|outcome| outcome.is_some()).count()
     }
 
     /// How many measurements a round has.
-    pub fn planned(&self) -> usize {
+    pub(crate) fn planned(&self) -> usize {
         self.run.points.len() * self.run.peers.len()
     }
 
-    /// What is to be reached, and what is.
-    pub fn targets(&self) -> Vec<Verdict> {
-        let best = self.grid_against_best();
+    fn judged(&self) -> Vec<Target> {
         let grid: Vec<usize> = self.points(Kind::Grid).collect();
-        let points =
-            |kind| self.points(kind).filter_map(|point| self.against_best(point)).collect::<Vec<_>>();
-        let at_many: Vec<usize> = self.numbered(&grid, WAIT_THREADS);
-        let waits = self.find(GLIBC).map_or_else(Vec::new, |glibc| {
-            at_many.iter().filter_map(|&point| self.versus(point, glibc, Figure::P999)).collect()
-        });
+        let of =
+            |threads| grid.iter().copied().filter(move |&point| self.run.points[point].threads == threads);
+        let best = self.grid_against_best();
+        let (mean, points) = best.map_or((None, Vec::new()), |best| (Some(best.mean), best.points));
+        let over = |what: &str| format!("Throughput over the grid, against {what}");
         let mut targets = vec![
-            Verdict {
-                figure: "Throughput over the grid, against the best peer at each point: geometric mean"
-                    .into(),
-                limit: Limit::AtLeast(1.0),
-                value: best.as_ref().map(|best| best.mean),
-                spread: best.as_ref().and_then(|best| best.spread),
-                at: String::new(),
-                of: best.as_ref().map_or(0, |best| best.points.len()),
-                short: best.as_ref().map_or(0, |best| short(&best.points, Limit::AtLeast(1.0))),
-            },
-            self.worst(
-                "Throughput over the grid, against the best peer at each point: worst point",
-                Limit::AtLeast(CLOSE),
-                &best.map_or_else(Vec::new, |best| best.points),
+            self.target(
+                over("the best peer at each point: geometric mean"),
+                Limit::AtLeast(1.0),
+                mean.map(|mean| (mean, String::new())),
+                points.iter().map(|versus| versus.ratio),
             ),
-            self.against_each(),
-            self.many_against_two(&grid),
-            self.worst(
+            self.worst(over("the best peer at each point: worst point"), Limit::AtLeast(CLOSE), points),
+        ];
+        let each = self.competitors().filter_map(|peer| Some((self.grid_against(peer)?.mean, peer)));
+        let each: Vec<(Summary, usize)> = each.collect();
+        let hardest = each.iter().min_by(|a, b| a.0.median.total_cmp(&b.0.median));
+        targets.push(self.target(
+            over("each single peer: geometric mean, hardest peer"),
+            Limit::AtLeast(EACH),
+            hardest.map(|(mean, peer)| (*mean, format!("against {}", self.run.peers[*peer].name))),
+            each.iter().map(|(mean, _)| *mean),
+        ));
+        // With 250 threads as a multiple of that with 2, for each section and think time.
+        let many = of(MANY_THREADS).filter_map(|many| {
+            let two = of(TWO_THREADS).find(|&two| self.same_work(many, two))?;
+            let ratio = self.of_other(many, two, self.ours())?;
+            Some(Versus { point: many, peer: self.ours(), ratio })
+        });
+        let thrifty = grid.iter().filter_map(|&point| self.against_thriftiest(point)).collect();
+        let waits =
+            |glibc| of(WAIT_THREADS).filter_map(move |point| self.versus(point, glibc, "waits.p999_ns"));
+        let waits = self.find(GLIBC).into_iter().flat_map(waits).collect();
+        let long_enough = |&point: &usize| {
+            let Point { threads, seconds, .. } = self.run.points[point];
+            let ratio = self.summary(point, self.ours(), "jain")?;
+            let enough = threads > 1 && seconds >= FAIR_SECONDS;
+            enough.then_some(Versus { point, peer: self.ours(), ratio })
+        };
+        let fairness = grid.iter().filter_map(long_enough).collect();
+        let best = |kind| self.points(kind).filter_map(|point| self.against_best(point)).collect();
+        for (what, limit, points) in [
+            (
+                "Throughput with 250 threads, of that with 2: worst section",
+                Limit::AtLeast(0.95),
+                many.collect(),
+            ),
+            (
                 "CPU time an operation, against the thriftiest peer with 0.9 of our throughput: worst point",
                 Limit::AtMost(1.1),
-                &grid.iter().filter_map(|&point| self.against_thriftiest(point)).collect::<Vec<_>>(),
+                thrifty,
             ),
-            self.worst(
-                "99.9 % of waits with 64 threads, against glibc: worst point",
-                Limit::AtMost(1.0),
-                &waits,
+            ("99.9 % of waits with 64 threads, against glibc: worst point", Limit::AtMost(1.0), waits),
+            ("Jain's index over a second, over the grid: worst point", Limit::AtLeast(FAIR), fairness),
+            (
+                "With a hog on each CPU, throughput against the best peer: worst point",
+                Limit::AtLeast(0.95),
+                best(Kind::Hogs),
             ),
-            self.least_fair(&grid),
-        ];
-        for (kind, what) in
-            [(Kind::Hogs, "With a hog on each CPU"), (Kind::SleepingHolder, "With a sleeping holder")]
-        {
-            let figure = format!("{what}, throughput against the best peer: worst point");
-            targets.push(self.worst(&figure, Limit::AtLeast(0.95), &points(kind)));
+            (
+                "With a sleeping holder, throughput against the best peer: worst point",
+                Limit::AtLeast(0.95),
+                best(Kind::SleepingHolder),
+            ),
+        ] {
+            targets.push(self.worst(what.to_owned(), limit, points));
         }
-        targets.push(self.without_figure());
+        // A lock that fails at its worst points would have the best figures at the others.
+        let failed = self.failures().iter().filter(|(_, peer, ..)| *peer == self.ours()).count();
+        let made = self.outcomes.iter().any(Option::is_some).then_some(failed as f64);
+        let failed = made.and_then(|failed| Summary::of([failed])).map(|failed| (failed, String::new()));
+        let none = "Measurements of ours without a figure".to_owned();
+        targets.push(self.target(none, Limit::AtMost(0.0), failed, []));
+        targets.retain(|target| !target.results.is_empty());
         targets
     }
 
+    /// The figure that is judged and where that was, and those that it is the worst or the mean of.
+    fn target(
+        &self,
+        figure: String,
+        limit: Limit,
+        judged: Option<(Summary, String)>,
+        all: impl IntoIterator<Item = Summary>,
+    ) -> Target {
+        let missed: Vec<bool> = all.into_iter().map(|one| !limit.reached_by(one.median)).collect();
+        let (judged, at) = judged.unzip();
+        let mut notes: Vec<String> = at.into_iter().filter(|at| !at.is_empty()).collect();
+        if missed.len() > 1 {
+            let short = missed.iter().filter(|missed| **missed).count();
+            notes.push(format!("{short} of {} miss it", missed.len()));
+        }
+        let notes = if notes.is_empty() { notes.concat() } else { format!(" ({})", notes.join("; ")) };
+        Target::new(figure + &notes, limit, "", [(self.run.ours.clone(), judged)])
+    }
+
     /// The point that is furthest on the wrong side.
-    fn worst(&self, figure: &str, limit: Limit, points: &[Versus]) -> Verdict {
+    fn worst(&self, figure: String, limit: Limit, points: Vec<Versus>) -> Target {
         let by_median = |a: &&Versus, b: &&Versus| a.ratio.median.total_cmp(&b.ratio.median);
         let worst = match limit {
             Limit::AtLeast(_) => points.iter().min_by(by_median),
             Limit::AtMost(_) => points.iter().max_by(by_median),
         };
-        let Run { points: all, peers, .. } = &self.run;
-        Verdict {
-            figure: figure.to_owned(),
-            limit,
-            value: worst.map(|worst| worst.ratio.median),
-            spread: worst.map(|worst| (worst.ratio.min, worst.ratio.max)),
-            at: worst.map_or_else(String::new, |worst| {
-                let (point, peer) = (&all[worst.point].name, &peers[worst.peer].name);
-                if worst.peer == self.ours() { point.clone() } else { format!("{point}, against {peer}") }
-            }),
-            of: points.len(),
-            short: short(points, limit),
-        }
-    }
-
-    fn against_each(&self) -> Verdict {
-        let limit = Limit::AtLeast(1.15);
-        let each: Vec<(usize, Together)> =
-            self.competitors().filter_map(|peer| Some((peer, self.grid_against(peer)?))).collect();
-        let worst = each.iter().min_by(|a, b| a.1.mean.total_cmp(&b.1.mean));
-        Verdict {
-            figure: "Throughput over the grid, against each single peer: geometric mean, hardest peer".into(),
-            limit,
-            value: worst.map(|(_, together)| together.mean),
-            spread: worst.and_then(|(_, together)| together.spread),
-            at: worst.map_or_else(String::new, |(peer, _)| format!("against {}", self.run.peers[*peer].name)),
-            of: each.len(),
-            short: each.iter().filter(|(_, together)| !limit.reached_by(together.mean)).count(),
-        }
-    }
-
-    /// Our throughput with 250 threads as a multiple of that with 2, for each section and think time.
-    fn many_against_two(&self, grid: &[usize]) -> Verdict {
-        let ours = |point| self.rounds(point, self.ours(), Figure::Throughput);
-        let pairs = self.numbered(grid, MANY_THREADS).into_iter().filter_map(|many| {
-            let two = self.numbered(grid, TWO_THREADS).into_iter().find(|&two| self.same_work(many, two))?;
-            Some(Versus { point: many, peer: self.ours(), ratio: ratios(&ours(many), &ours(two))? })
+        let at = worst.map(|worst| {
+            let (point, peer) = (&self.run.points[worst.point].name, &self.run.peers[worst.peer].name);
+            let against = if worst.peer == self.ours() { String::new() } else { format!(", against {peer}") };
+            (worst.ratio, format!("{point}{against}"))
         });
-        let pairs: Vec<Versus> = pairs.collect();
-        self.worst("Throughput with 250 threads, of that with 2: worst section", Limit::AtLeast(0.95), &pairs)
+        self.target(figure, limit, at, points.iter().map(|versus| versus.ratio))
     }
 
-    fn least_fair(&self, grid: &[usize]) -> Verdict {
-        let limit = Limit::AtLeast(FAIR);
-        let long_enough = |&&point: &&usize| {
-            let Point { threads, seconds, .. } = self.run.points[point];
-            threads > 1 && seconds >= FAIR_SECONDS
-        };
-        let fairness = |&point: &usize| Some((point, self.summary(point, self.ours(), Figure::Jain)?));
-        let points: Vec<(usize, Summary)> = grid.iter().filter(long_enough).filter_map(fairness).collect();
-        let worst = points.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median));
-        Verdict {
-            figure: "Jain's index over a second, over the grid: worst point".into(),
-            limit,
-            value: worst.map(|(_, summary)| summary.median),
-            spread: worst.map(|(_, summary)| (summary.min, summary.max)),
-            at: worst.map_or_else(String::new, |(point, _)| self.run.points[*point].name.clone()),
-            of: points.len(),
-            short: points.iter().filter(|(_, summary)| !limit.reached_by(summary.median)).count(),
-        }
+    /// A lock's throughput at a point as a multiple of its own at another.
+    pub(crate) fn of_other(&self, point: usize, other: usize, peer: usize) -> Option<Summary> {
+        let rounds = |point| self.rounds(point, peer, "throughput");
+        ratios(&rounds(point), &rounds(other))
     }
 
-    /// A lock that fails at its worst points would have the best figures at the others.
-    fn without_figure(&self) -> Verdict {
-        let limit = Limit::AtMost(0.0);
-        let failures: Vec<Failure<'_>> =
-            self.failures().into_iter().filter(|failure| failure.lock == self.run.ours).collect();
-        let made: usize = (0..self.run.rounds)
-            .flat_map(|round| (0..self.run.points.len()).map(move |point| (point, round)))
-            .filter(|&(point, round)| self.outcome(point, self.ours(), round).is_some())
-            .count();
-        Verdict {
-            figure: "Measurements of ours without a figure".into(),
-            limit,
-            value: (made > 0).then_some(failures.len() as f64),
-            spread: None,
-            at: failures.first().map_or_else(String::new, |first| format!("{}: {}", first.point, first.why)),
-            of: made,
-            short: failures.len(),
-        }
-    }
-
-    fn numbered(&self, points: &[usize], threads: usize) -> Vec<usize> {
-        points.iter().copied().filter(|&point| self.run.points[point].threads == threads).collect()
-    }
-
-    fn same_work(&self, a: usize, b: usize) -> bool {
-        let work = |point: usize| -> (f64, f64) {
-            let Point { critical_us, think_us, .. } = self.run.points[point];
-            (critical_us, think_us)
-        };
+    /// Whether threads do the same at two points of the grid.
+    pub(crate) fn same_work(&self, a: usize, b: usize) -> bool {
+        let work = |point: usize| (self.run.points[point].critical_us, self.run.points[point].think_us);
         work(a) == work(b)
     }
-}
-
-/// How many points miss the limit by themselves.
-fn short(points: &[Versus], limit: Limit) -> usize {
-    points.iter().filter(|versus| !limit.reached_by(versus.ratio.median)).count()
 }
 
 /// Round by round; rounds in which a ratio means nothing do not count.
@@ -575,35 +438,28 @@ fn ratio(value: f64, reference: f64) -> Option<f64> {
 }
 
 /// `None` of no values.
-pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+pub(crate) fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (sum, n) = values.into_iter().fold((0.0, 0_u32), |(sum, n), value| (sum + value.ln(), n + 1));
     (n > 0).then(|| (sum / f64::from(n)).exp())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::result::{Peer, Wait};
+pub(crate) mod tests {
+    use super::super::result::Peer;
     use super::*;
     use crate::machine::Machine;
+    use crate::plan;
     use crate::work::Calibration;
 
-    fn peer(name: &str, ours: bool) -> Peer {
+    pub(crate) fn peer(name: &str, ours: bool) -> Peer {
         Peer { name: name.into(), description: String::new(), origin: String::new(), ours, spins: false }
     }
 
-    fn point(kind: Kind, threads: usize, critical_us: f64) -> Point {
-        Point {
-            name: format!("{}, {threads} threads, {critical_us} us", kind.name()),
-            ..Point::new(kind, threads, critical_us, 1.0)
-        }
-    }
-
     /// Two others and ours at these points, in three rounds.
-    fn run(points: Vec<Point>) -> Run {
+    pub(crate) fn run(points: Vec<Point>) -> Run {
         Run {
             version: super::super::result::VERSION,
             machine: Machine::describe("test"),
-            command: String::new(),
             started: 0,
             calibration: Calibration { ns_per_step: 1.0 },
             peers: vec![peer("glibc", false), peer("fast", false), peer("variant", true), peer("ours", true)],
@@ -611,90 +467,86 @@ mod tests {
             ours: "ours".into(),
             points,
             rounds: 3,
-            seconds: 1.0,
             cpus: vec![0, 1],
             pinned: false,
         }
     }
 
-    /// Acquisitions in a second; the rest is the same for everybody.
-    fn sample(point: usize, lock: &str, round: usize, operations: u64) -> Sample {
-        let measured = Measured {
-            operations,
-            seconds: 1.0,
-            cpu_ns: 1_000_000,
-            involuntary: 0,
-            voluntary: 0,
-            jain: 1.0,
-            unserved: 0,
-            others: Some(0.0),
-            wait: Wait { p50: 10, p99: 20, p999: 1000, max: 2000, count: 5000, mean: 15.0 },
-        };
-        Sample { point, lock: lock.into(), round, outcome: Outcome::Measured(measured) }
+    /// Acquisitions a second; the rest is the same for everybody.
+    pub(crate) fn sample(point: usize, lock: &str, round: usize, throughput: f64) -> Sample {
+        let each = [("cpu_ns", 1e6 / throughput), ("ns", 1e9 / throughput)];
+        let each = each.into_iter().filter(|(_, value)| value.is_finite());
+        let rates = [
+            ("throughput", throughput),
+            ("jain", 1.0),
+            ("others", 0.0),
+            ("involuntary", 0.0),
+            ("voluntary", 0.1),
+        ];
+        let figures = each.chain(rates).map(|(name, value)| (name.to_owned(), value));
+        let waits = ["p50", "p99", "p999", "max"].map(|quantile| (format!("waits.{quantile}_ns"), 1000.0));
+        let figures = figures.chain(waits).collect();
+        Sample { point, lock: lock.into(), round, outcome: Outcome::Figures(figures) }
     }
 
-    fn change(sample: Sample, change: impl FnOnce(&mut Measured)) -> Sample {
-        let Outcome::Measured(mut measured) = sample.outcome else { panic!("no figures") };
-        change(&mut measured);
-        Sample { outcome: Outcome::Measured(measured), ..sample }
+    fn change(sample: Sample, figure: &str, value: f64) -> Sample {
+        let Outcome::Figures(figures) = sample.outcome else { panic!("no figures") };
+        let figures: plan::Sample = figures.into_iter().chain([(figure.to_owned(), value)]).collect();
+        Sample { outcome: Outcome::Figures(figures), ..sample }
     }
 
-    /// The same acquisitions in each round.
-    fn steady(point: usize, lock: &str, operations: u64) -> impl Iterator<Item = Sample> {
-        (0..3).map(move |round| sample(point, lock, round, operations))
+    /// Three rounds in which everybody at each point makes so many acquisitions a second: of those of [`run`], in
+    /// their order, none with 0. `also` may change a sample.
+    fn results(
+        points: &[(Kind, usize, f64)],
+        rates: &[[u32; 4]],
+        also: impl Fn(Sample) -> Sample,
+    ) -> Results {
+        let points = points.iter().map(|&(kind, threads, us)| Point::new(kind, threads, us, 1.0, 0.5));
+        let run = run(points.collect());
+        let mut samples = Vec::new();
+        for (point, rates) in rates.iter().enumerate() {
+            for (peer, &rate) in run.peers.iter().zip(rates).filter(|(_, rate)| **rate > 0) {
+                samples.extend((0..3).map(|round| also(sample(point, &peer.name, round, rate.into()))));
+            }
+        }
+        Results::of(run, None, samples).unwrap()
     }
 
-    fn target(results: &Results, figure: &str) -> Verdict {
-        let found: Vec<_> =
-            results.targets().into_iter().filter(|target| target.figure.starts_with(figure)).collect();
-        assert_eq!(found.len(), 1, "{figure}: {found:?}");
-        found.into_iter().next().unwrap()
-    }
-
-    fn near(value: Option<f64>, expected: f64) {
-        assert!(value.is_some_and(|value| (value - expected).abs() < 1e-9), "{value:?}, not {expected}");
+    /// A target's value and verdict, and its words, in which it is told where.
+    #[track_caller]
+    fn target<'a>(results: &'a Results, figure: &str) -> (f64, &'static str, &'a str) {
+        let mut found = results.targets.iter().filter(|target| target.figure.starts_with(figure));
+        let target = found.next().unwrap_or_else(|| panic!("no {figure} in {:?}", results.targets));
+        assert!(found.next().is_none() && target.results.len() == 1, "{target:?}");
+        let value = (target.results[0].value * 1e3).round() / 1e3;
+        (value, target.results[0].verdict.word(), &target.figure)
     }
 
     #[test]
     fn the_best_of_the_others_is_the_reference_at_each_point() {
-        let points = vec![point(Kind::Grid, 2, 0.2), point(Kind::Grid, 4, 0.2)];
-        let samples = steady(0, "glibc", 100)
-            .chain(steady(0, "fast", 200))
-            .chain(steady(0, "ours", 100))
-            .chain(steady(1, "glibc", 400))
-            .chain(steady(1, "fast", 50))
-            .chain(steady(1, "ours", 800))
-            // Of ours as well: nobody to be compared with, however fast.
-            .chain(steady(0, "variant", 10_000));
-        let results = Results::of(run(points), None, samples.collect()).unwrap();
+        let points = [(Kind::Grid, 2, 0.2), (Kind::Grid, 4, 0.2)];
+        // The variant is of ours as well: nobody to be compared with, however fast.
+        let results = results(&points, &[[100, 200, 10_000, 100], [400, 50, 0, 800]], |sample| sample);
         assert_eq!((results.best(0), results.best(1)), (results.find("fast"), results.find("glibc")));
-        let mean =
-            target(&results, "Throughput over the grid, against the best peer at each point: geometric");
         // A half and twice.
-        near(mean.value, 1.0);
-        assert_eq!((mean.reached(), mean.of, mean.short), (Some(true), 2, 1));
-        let worst = target(&results, "Throughput over the grid, against the best peer at each point: worst");
-        near(worst.value, 0.5);
-        assert_eq!((worst.reached(), worst.short), (Some(false), 1));
-        assert!(worst.at.contains("2 threads") && worst.at.ends_with("against fast"), "{}", worst.at);
+        let best = "Throughput over the grid, against the best peer at each point";
+        let mean = format!("{best}: geometric mean (1 of 2 miss it)");
+        assert_eq!(target(&results, &mean), (1.0, "reached", mean.as_str()));
+        let worst =
+            format!("{best}: worst point (2 threads, 0.2 us, think 1 us, against fast; 1 of 2 miss it)");
+        assert_eq!(target(&results, &worst), (0.5, "missed", worst.as_str()));
         // Against glibc 1 and 2, against the fast one 0.5 and 16.
         let each = target(&results, "Throughput over the grid, against each single peer");
-        near(each.value, 2.0_f64.sqrt());
-        assert_eq!((each.reached(), each.of, each.short), (Some(true), 2, 0));
-        assert_eq!(each.at, "against glibc");
+        assert_eq!((each.0, each.1), (1.414, "reached"));
+        assert!(each.2.ends_with("(against glibc; 0 of 2 miss it)"), "{}", each.2);
     }
 
     #[test]
     fn every_lock_is_held_against_the_best_of_the_others() {
-        let points = vec![point(Kind::Grid, 2, 0.2), point(Kind::Grid, 4, 0.2), point(Kind::Hogs, 4, 0.2)];
-        let samples = steady(0, "glibc", 100)
-            .chain(steady(0, "fast", 200))
-            .chain(steady(0, "ours", 400))
-            .chain(steady(0, "variant", 10_000))
-            .chain(steady(1, "glibc", 400))
-            .chain(steady(1, "ours", 100))
-            .chain(steady(2, "glibc", 400));
-        let results = Results::of(run(points), None, samples.collect()).unwrap();
+        let points = [(Kind::Grid, 2, 0.2), (Kind::Grid, 4, 0.2), (Kind::Hogs, 4, 0.2)];
+        let rates = [[100, 200, 10_000, 400], [400, 0, 0, 100], [400, 0, 0, 0]];
+        let results = results(&points, &rates, |sample| sample);
         let standing = |name| results.standing(results.find(name).unwrap());
         let expected = |mean, worst, behind, points| Some(Standing { mean, worst, behind, points });
         // A quarter of ours, then four times as much.
@@ -706,125 +558,104 @@ mod tests {
 
     #[test]
     fn the_best_of_the_fair_is_as_fair_as_ours() {
-        let unfair = |jain| move |sample| change(sample, |measured| measured.jain = jain);
-        let points = vec![point(Kind::Grid, 4, 0.2)];
         let of = |ours| {
-            let samples = steady(0, "glibc", 100)
-                .map(unfair(0.95))
-                .chain(steady(0, "fast", 400).map(unfair(0.5)))
-                .chain(steady(0, "ours", 200).map(unfair(ours)));
-            let results = Results::of(run(points.clone()), None, samples.collect()).unwrap();
-            near(results.grid_against_best().map(|best| best.mean), 0.5);
-            results.grid_against_the_fair().map(|fair| fair.mean)
+            let unfair = |sample: Sample| {
+                let jain = match sample.lock.as_str() {
+                    "glibc" => 0.95,
+                    "fast" => 0.5,
+                    _ => ours,
+                };
+                change(sample, "jain", jain)
+            };
+            let results = results(&[(Kind::Grid, 4, 0.2)], &[[100, 400, 0, 200]], unfair);
+            let mean = |together: Option<Together>| together.map(|together| together.mean.median);
+            assert_eq!(mean(results.grid_against_best()), Some(0.5));
+            mean(results.grid_against_the_fair())
         };
         // Fairer than need be is not asked of anybody.
-        near(of(1.0), 2.0);
-        near(of(0.6), 2.0);
-        near(of(0.4), 0.5);
+        assert_eq!([1.0, 0.6, 0.4].map(of), [Some(2.0), Some(2.0), Some(0.5)]);
     }
 
     #[test]
     fn ratios_are_taken_inside_a_round() {
-        let samples = (0..3).flat_map(|round| {
-            let busy = 10_u64.pow(round);
-            [sample(0, "glibc", round as usize, 4000 / busy), sample(0, "ours", round as usize, 2000 / busy)]
-        });
-        let results = Results::of(run(vec![point(Kind::Grid, 2, 0.0)]), None, samples.collect()).unwrap();
+        let rate = |lock: &str| if lock == "glibc" { 4000.0 } else { 2000.0 };
+        let busier = |sample: Sample| {
+            let rate = rate(&sample.lock) / 10_f64.powf(sample.round as f64);
+            change(sample, "throughput", rate)
+        };
+        let results = results(&[(Kind::Grid, 2, 0.0)], &[[1, 0, 0, 1]], busier);
         let ratio = results.against_best(0).unwrap().ratio;
         assert_eq!((ratio.min, ratio.median, ratio.max, ratio.n), (0.5, 0.5, 0.5, 3));
     }
 
     #[test]
     fn many_threads_are_compared_with_two_at_the_same_work() {
-        let points = vec![
-            point(Kind::Grid, 2, 0.2),
-            point(Kind::Grid, 250, 0.2),
-            point(Kind::Grid, 2, 2.0),
-            point(Kind::Grid, 250, 2.0),
-            // Nothing to compare it with.
-            point(Kind::Grid, 250, 20.0),
-        ];
-        let samples = [100, 99, 1000, 900, 1].into_iter().enumerate();
-        let samples = samples.flat_map(|(index, operations)| steady(index, "ours", operations));
-        let results = Results::of(run(points), None, samples.collect()).unwrap();
+        // There is nothing to compare the last one with.
+        let points = [(2, 0.2), (250, 0.2), (2, 2.0), (250, 2.0), (250, 20.0)];
+        let points = points.map(|(threads, us)| (Kind::Grid, threads, us));
+        let rates = [100, 99, 1000, 900, 1].map(|ours| [0, 0, 0, ours]);
+        let results = results(&points, &rates, |sample| sample);
         let many = target(&results, "Throughput with 250 threads");
-        near(many.value, 0.9);
-        assert_eq!((many.reached(), many.of, many.short), (Some(false), 2, 1));
-        assert!(many.at.contains("2 us"), "{}", many.at);
+        assert_eq!((many.0, many.1), (0.9, "missed"));
+        assert!(many.2.ends_with("(250 threads, 2 us, think 1 us; 1 of 2 miss it)"), "{}", many.2);
     }
 
     #[test]
     fn only_those_who_keep_up_are_thrifty() {
-        let with_cpu = |lock: &str, operations, cpu_ns| {
-            let lock = lock.to_owned();
-            (0..3).map(move |round| {
-                change(sample(0, &lock, round, operations), |measured| measured.cpu_ns = cpu_ns)
-            })
-        };
         // 10 ns an acquisition, but too slow; 40 ns; and ours 50 ns.
-        let samples =
-            with_cpu("glibc", 89, 890).chain(with_cpu("fast", 90, 3600)).chain(with_cpu("ours", 100, 5000));
-        let results = Results::of(run(vec![point(Kind::Grid, 2, 0.2)]), None, samples.collect()).unwrap();
+        let cpu = |sample: Sample| {
+            let ns = [("glibc", 10.0), ("fast", 40.0), ("ours", 50.0)];
+            let ns = ns.into_iter().find(|(lock, _)| *lock == sample.lock).map_or(0.0, |(_, ns)| ns);
+            change(sample, "cpu_ns", ns)
+        };
+        let results = results(&[(Kind::Grid, 2, 0.2)], &[[89, 90, 0, 100]], cpu);
         let cpu = target(&results, "CPU time an operation");
-        near(cpu.value, 1.25);
-        assert_eq!(cpu.reached(), Some(false));
-        assert!(cpu.at.ends_with("against fast"), "{}", cpu.at);
+        assert_eq!((cpu.0, cpu.1), (1.25, "missed"));
+        assert!(cpu.2.ends_with("against fast)"), "{}", cpu.2);
     }
 
     #[test]
     fn waits_and_fairness_are_about_many_threads_and_long_enough_intervals() {
-        let mut short = point(Kind::Grid, 4, 0.2);
-        short.seconds = 0.1;
-        let points = vec![point(Kind::Grid, 64, 0.2), point(Kind::Grid, 8, 0.2), short];
-        let mut samples = Vec::new();
-        for round in 0..3 {
-            samples.push(sample(0, "glibc", round, 100));
-            samples.push(change(sample(0, "ours", round, 100), |measured| {
-                (measured.wait.p999, measured.jain) = (900, 0.91);
-            }));
-            samples.push(sample(1, "glibc", round, 100));
-            samples.push(change(sample(1, "ours", round, 100), |measured| measured.wait.p999 = 99_000));
-            samples.push(change(sample(2, "ours", round, 100), |measured| measured.jain = 0.1));
-        }
-        let results = Results::of(run(points), None, samples).unwrap();
+        // The last is measured for half a second.
+        let points = [(Kind::Grid, 64, 0.2), (Kind::Grid, 16, 0.2), (Kind::Grid, 8, 0.2)];
+        let ours = |sample: Sample| match (sample.lock.as_str(), sample.point) {
+            ("ours", 0) => change(change(sample, "jain", 0.91), "waits.p999_ns", 900.0),
+            ("ours", 1) => change(sample, "waits.p999_ns", 99_000.0),
+            ("ours", 2) => change(sample, "jain", 0.1),
+            _ => sample,
+        };
+        let results = results(&points, &[[100, 0, 0, 100], [100, 0, 0, 100], [0, 0, 0, 100]], ours);
         let waits = target(&results, "99.9 %");
-        near(waits.value, 0.9);
-        assert_eq!((waits.reached(), waits.of), (Some(true), 1));
+        assert_eq!((waits.0, waits.1), (0.9, "reached"));
         let fair = target(&results, "Jain's index");
-        near(fair.value, 0.91);
-        assert_eq!((fair.reached(), fair.of), (Some(true), 2));
+        assert_eq!((fair.0, fair.1), (0.91, "reached"));
+        assert!(fair.2.ends_with("0 of 2 miss it)"), "{}", fair.2);
     }
 
     #[test]
     fn scenarios_have_targets_of_their_own() {
-        let points = vec![point(Kind::Hogs, 8, 2.0), point(Kind::SleepingHolder, 8, 2.0)];
-        let samples = steady(0, "glibc", 100)
-            .chain(steady(0, "ours", 95))
-            .chain(steady(1, "glibc", 100))
-            .chain(steady(1, "ours", 94));
-        let results = Results::of(run(points), None, samples.collect()).unwrap();
-        assert_eq!(target(&results, "With a hog on each CPU").reached(), Some(true));
-        assert_eq!(target(&results, "With a sleeping holder").reached(), Some(false));
+        let points = [(Kind::Hogs, 8, 2.0), (Kind::SleepingHolder, 8, 2.0)];
+        let results = results(&points, &[[100, 0, 0, 95], [100, 0, 0, 94]], |sample| sample);
+        assert_eq!(target(&results, "With a hog on each CPU").1, "reached");
+        assert_eq!(target(&results, "With a sleeping holder").1, "missed");
         // And nothing is said about the grid, of which there is none.
-        assert_eq!(target(&results, "Throughput with 250 threads").reached(), None);
+        assert_eq!(results.targets.len(), 3);
         assert_eq!(results.grid_against_best(), None);
     }
 
     #[test]
     fn what_failed_counts_for_nothing_but_is_not_forgotten() {
-        let points = vec![point(Kind::Grid, 2, 0.2), point(Kind::Grid, 4, 0.2)];
-        let mut samples: Vec<_> = steady(0, "glibc", 100).chain(steady(0, "ours", 200)).collect();
-        samples.push(sample(1, "glibc", 0, 100));
         let why = "the lock does not exclude".to_owned();
-        let outcome = Outcome::Failed { failed: why.clone() };
-        samples.push(Sample { point: 1, lock: "ours".into(), round: 0, outcome });
-        let results = Results::of(run(points), None, samples).unwrap();
-        near(results.grid_against_best().map(|best| best.mean), 2.0);
-        let failures = results.failures();
-        assert_eq!(failures.len(), 1);
-        assert_eq!((failures[0].lock, failures[0].why), ("ours", why.as_str()));
+        let fails = |sample: Sample| match (sample.lock.as_str(), sample.point) {
+            ("ours", 1) => Sample { outcome: Outcome::Failed(why.clone()), ..sample },
+            _ => sample,
+        };
+        let points = [(Kind::Grid, 2, 0.2), (Kind::Grid, 4, 0.2)];
+        let results = results(&points, &[[100, 0, 0, 200], [100, 0, 0, 200]], fails);
+        assert_eq!(results.grid_against_best().map(|best| best.mean.median), Some(2.0));
+        assert_eq!(results.failures(), [0, 1, 2].map(|round| (1, results.ours(), round, why.as_str())));
         let without = target(&results, "Measurements of ours without a figure");
-        assert_eq!((without.value, without.reached(), without.of), (Some(1.0), Some(false), 4));
-        assert_eq!((results.made(0), results.made(1), results.planned()), (4, 2, 8));
+        assert_eq!((without.0, without.1), (3.0, "missed"));
+        assert_eq!((results.made(0), results.planned()), (4, 8));
     }
 }

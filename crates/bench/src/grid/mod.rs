@@ -8,7 +8,6 @@ mod plan;
 pub(crate) mod report;
 pub mod result;
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,10 +25,11 @@ use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::work::Calibration;
 use crate::worker::{Answer, Task};
+use compare::Results;
 use result::{Absent, Directory, Outcome, Peer, Run, Sample};
 
 pub use plan::Options;
-pub use report::Figures;
+pub use report::markdown;
 
 /// A run, begun or to be gone on with.
 #[derive(Clone, Debug)]
@@ -52,6 +52,9 @@ pub enum Ended {
     },
 }
 
+/// Round, point and lock of a measurement.
+type Place = (usize, usize, usize);
+
 impl Job {
     /// A new run, whose results go to `directory`, or to a new one in the current directory.
     ///
@@ -64,15 +67,13 @@ impl Job {
         let run = Run {
             version: result::VERSION,
             machine: Machine::describe(&context.command),
-            command: context.command.clone(),
             started: SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_secs()),
             calibration: Calibration::measure(),
             peers,
             absent,
             ours,
             points: options.points(),
-            rounds: options.rounds,
-            seconds: options.seconds,
+            rounds: options.rounds(),
             cpus,
             pinned: options.pin,
         };
@@ -93,34 +94,27 @@ impl Job {
         let run = directory.run()?;
         let here = Machine::describe(&context.command);
         let path = directory.path().display();
-        let changed = [
-            ("CPU", &run.machine.cpu, &here.cpu),
-            ("kernel", &run.machine.kernel, &here.kernel),
-            ("C library", &run.machine.glibc, &here.glibc),
-            ("build of Poundlock", &run.machine.commit, &here.commit),
+        let mut changed = vec![
+            ("CPU".to_owned(), &run.machine.cpu, here.cpu),
+            ("kernel".to_owned(), &run.machine.kernel, here.kernel),
+            ("C library".to_owned(), &run.machine.glibc, here.glibc),
+            ("build of Poundlock".to_owned(), &run.machine.commit, here.commit),
         ];
-        for (what, then, now) in changed {
-            if then != now {
-                return Err(Error::Options(format!(
-                    "{path} was begun with another {what} ('{then}', now '{now}'): figures of both do not mix"
-                )));
-            }
+        for then in &run.peers {
+            let now = available(&then.name)?.map_err(|absent| Error::Library(absent.why))?;
+            changed.push((then.name.clone(), &then.origin, now.origin));
+        }
+        if let Some((what, then, now)) = changed.iter().find(|(_, then, now)| *then != now) {
+            return Err(Error::Options(format!(
+                "{path} was begun with another {what} ('{then}', now '{now}'): figures of both do not mix"
+            )));
         }
         let allowed = affinity::allowed()?;
         if !run.cpus.iter().all(|cpu| allowed.contains(cpu)) {
+            let cpus = &run.cpus;
             return Err(Error::Options(format!(
-                "{path} was begun on CPUs {:?}; now only {allowed:?} are allowed",
-                run.cpus
+                "{path} was begun on CPUs {cpus:?}; now only {allowed:?} are allowed"
             )));
-        }
-        for then in &run.peers {
-            let now = available(&then.name)?.map_err(|absent| Error::Library(absent.why))?;
-            if now.origin != then.origin {
-                return Err(Error::Options(format!(
-                    "{path} was begun with {} of {}; now it is of {}: figures of both do not mix",
-                    then.name, then.origin, now.origin
-                )));
-            }
         }
         Ok(Job { directory, run })
     }
@@ -140,20 +134,20 @@ impl Job {
     /// # Errors
     /// If the directory cannot be read.
     pub fn left(&self) -> Result<Duration> {
-        let made = places(&self.directory.samples()?);
-        Ok(self.missing(&made).map(|(_, point, _)| self.run.points[point].takes()).sum())
+        Ok(self.takes(&self.missing()?))
     }
 
-    /// Round, point and lock of what is not made yet.
-    fn missing(&self, made: &HashSet<Place>) -> impl Iterator<Item = (usize, usize, usize)> {
-        let Run { points, peers, rounds, .. } = &self.run;
-        let (points, peers) = (points.len(), peers.len());
-        (0..*rounds)
-            .flat_map(move |round| (0..points).map(move |point| (round, point)))
-            .flat_map(move |(round, point)| (0..peers).map(move |peer| (round, point, peer)))
-            .filter(|&(round, point, peer)| {
-                !made.contains(&(round, point, self.run.peers[peer].name.clone()))
-            })
+    fn takes(&self, places: &[Place]) -> Duration {
+        places.iter().map(|&(_, point, _)| self.run.points[point].takes()).sum()
+    }
+
+    /// What is not made yet: round after round; in each the points in random order, and at each the locks in
+    /// random order.
+    fn missing(&self) -> Result<Vec<Place>> {
+        let results = Results::read(&self.directory)?;
+        let mut places = shuffled(self.run.rounds, self.run.points.len(), self.run.peers.len());
+        places.retain(|&(round, point, peer)| results.outcome(point, peer, round).is_none());
+        Ok(places)
     }
 
     /// Measures what is not measured yet: in each round the points in random order, and at a point all locks
@@ -165,34 +159,31 @@ impl Job {
     /// results say so.
     pub fn run(&self, context: &Context) -> Result<Ended> {
         let interrupted = interrupts()?;
-        let (samples, mut out) = self.directory.append()?;
-        let mut made = places(&samples);
+        let (missing, mut out) = (self.missing()?, self.directory.append()?);
         let of = self.run.points.len() * self.run.peers.len() * self.run.rounds;
+        let mut made = of - missing.len();
         if self.directory.floors()?.is_none() {
-            let floors = floor::measure(context, &self.run.cpus, &floor::Options::default());
+            let floors = floor::measure(context, &self.run.cpus, &crate::plan::by_default());
             if interrupted.load(Relaxed) || (floors.is_err() && comes_soon(&interrupted)) {
-                return Ok(Ended::Interrupted { made: made.len(), of });
+                return Ok(Ended::Interrupted { made, of });
             }
-            self.directory.write_floors(&floors?)?;
+            self.directory.write("floors.json", &floors?)?;
         }
-        let missing: Vec<_> = self.missing(&made).collect();
-        let progress =
-            Progress::of_time(missing.iter().map(|&(_, point, _)| self.run.points[point].takes()).sum());
-        for (round, point, peer) in shuffled(missing) {
+        let progress = Progress::of_time(self.takes(&missing));
+        for (round, point, peer) in missing {
             let lock = &self.run.peers[peer].name;
             let (takes, name) = (self.run.points[point].takes(), &self.run.points[point].name);
             progress.next(format!("{lock}, {name}"));
             let outcome = self.measure(context, point, lock);
             // Ctrl-C ends the worker as well, perhaps before its request could be sent.
-            if !matches!(outcome, Ok(Outcome::Measured(_))) && comes_soon(&interrupted) {
-                return Ok(Ended::Interrupted { made: made.len(), of });
+            if !matches!(outcome, Ok(Outcome::Figures(_))) && comes_soon(&interrupted) {
+                return Ok(Ended::Interrupted { made, of });
             }
-            let outcome = outcome?;
-            out.push(&Sample { point, lock: lock.clone(), round, outcome })?;
-            made.insert((round, point, lock.clone()));
+            out.push(&Sample { point, lock: lock.clone(), round, outcome: outcome? })?;
+            made += 1;
             progress.done_for(takes);
-            if interrupted.load(Relaxed) && made.len() < of {
-                return Ok(Ended::Interrupted { made: made.len(), of });
+            if interrupted.load(Relaxed) && made < of {
+                return Ok(Ended::Interrupted { made, of });
             }
         }
         Ok(Ended::Complete)
@@ -200,12 +191,16 @@ impl Job {
 
     fn measure(&self, context: &Context, point: usize, lock: &str) -> Result<Outcome> {
         let point = &self.run.points[point];
-        let task = point.task(lock, &self.run.calibration, &self.run.cpus, self.run.pinned);
-        let failed = |failed: String| Ok(Outcome::Failed { failed });
-        match context.measure(Process::plain(known(lock)?), Task::Work(task), point.limit()) {
-            Ok(Answer::Work(worked)) => Ok(Outcome::Measured(worked.measured)),
-            Ok(_) => failed("the worker answered another question".to_owned()),
-            Err(Error::Worker { message, .. }) => failed(message),
+        let task = Task::Work(point.task(lock, &self.run.calibration, &self.run.cpus, self.run.pinned));
+        let answer = context.measure(Process::plain(known(lock)?), task, point.limit());
+        let figures = answer.and_then(|answer| {
+            let figures =
+                if let Answer::Figures(samples) = answer { samples.into_iter().next() } else { None };
+            figures.ok_or_else(|| Error::another_question(lock))
+        });
+        match figures {
+            Ok(figures) => Ok(Outcome::Figures(figures)),
+            Err(Error::Worker { message, .. }) => Ok(Outcome::Failed(message)),
             Err(error) => Err(error),
         }
     }
@@ -214,33 +209,21 @@ impl Job {
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn figures(&self) -> Result<Figures> {
-        Figures::read(&self.directory)
+    pub fn results(&self) -> Result<Results> {
+        Results::read(&self.directory)
     }
 }
 
-/// A measurement: its round, its point and its lock.
-type Place = (usize, usize, String);
-
-fn places(samples: &[Sample]) -> HashSet<Place> {
-    samples.iter().map(|sample| (sample.round, sample.point, sample.lock.clone())).collect()
-}
-
-/// Round after round; in each the points in random order, and at each the locks in random order.
-fn shuffled(mut measurements: Vec<(usize, usize, usize)>) -> Vec<(usize, usize, usize)> {
-    fastrand::shuffle(&mut measurements);
-    let mut order: Vec<(usize, usize)> = Vec::new();
-    let mut seen = HashSet::new();
-    for &(round, point, _) in &measurements {
-        if seen.insert((round, point)) {
-            order.push((round, point));
-        }
-    }
-    let position: std::collections::HashMap<_, _> =
-        order.into_iter().enumerate().map(|(index, place)| (place, index)).collect();
-    // Stable: the locks of a point stay in their random order.
-    measurements.sort_by_key(|&(round, point, _)| (round, position[&(round, point)]));
-    measurements
+fn shuffled(rounds: usize, points: usize, peers: usize) -> Vec<Place> {
+    let in_random_order = |n: usize| {
+        let mut all: Vec<usize> = (0..n).collect();
+        fastrand::shuffle(&mut all);
+        all
+    };
+    let points = (0..rounds).flat_map(|round| in_random_order(points).into_iter().map(move |at| (round, at)));
+    points
+        .flat_map(|(round, at)| in_random_order(peers).into_iter().map(move |who| (round, at, who)))
+        .collect()
 }
 
 /// The flag that an interrupt sets.
@@ -323,14 +306,11 @@ fn taking_part(options: &Options) -> Result<(Vec<Peer>, Vec<Absent>, String)> {
     if !ours.ours {
         return Err(Error::Options(format!("--ours: {} is not one of our locks", ours.name)));
     }
-    let mut wanted = HashSet::new();
-    for name in &options.locks {
-        wanted.insert(known(name)?);
-    }
+    let wanted = options.locks.iter().map(|name| known(name)).collect::<Result<Vec<_>>>()?;
     let (mut peers, mut absent) = (Vec::new(), Vec::new());
     let all = poundlock_peers::names().into_iter();
     for name in all.filter(|&name| name != poundlock_peers::EMPTY && name != ours.name) {
-        if !wanted.is_empty() && !wanted.contains(name) {
+        if !wanted.is_empty() && !wanted.contains(&name) {
             continue;
         }
         match available(name)? {
@@ -347,6 +327,8 @@ fn taking_part(options: &Options) -> Result<(Vec<Peer>, Vec<Absent>, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -390,20 +372,14 @@ mod tests {
 
     #[test]
     fn rounds_come_one_after_the_other_and_the_locks_of_a_point_together() {
-        let all: Vec<_> = (0..3)
-            .flat_map(|round| (0..5).flat_map(move |point| (0..4).map(move |lock| (round, point, lock))))
-            .collect();
-        let order = shuffled(all.clone());
-        for pair in order.windows(2) {
-            assert!(pair[0].0 <= pair[1].0, "{order:?}");
-        }
+        let order = shuffled(3, 5, 4);
+        assert!(order.windows(2).all(|pair| pair[0].0 <= pair[1].0), "{order:?}");
         for at_once in order.chunks(4) {
             assert!(at_once.iter().all(|place| (place.0, place.1) == (at_once[0].0, at_once[0].1)));
         }
-        let mut sorted = order;
-        sorted.sort_unstable();
-        assert_eq!(sorted, all);
-        let orders: HashSet<_> = (0..100).map(|_| shuffled(all.clone())).collect();
+        let places: HashSet<_> = order.iter().copied().collect();
+        assert_eq!((order.len(), places.len()), (60, 60));
+        let orders: HashSet<_> = (0..100).map(|_| shuffled(3, 5, 4)).collect();
         assert!(orders.len() > 1, "the order is not random");
     }
 }

@@ -3,10 +3,10 @@
 use maud::{Markup, html};
 
 use super::people::{People, Person};
-use super::plot::{Line, Plot, Reference, Scale};
+use super::plot::{Axis, Line, Plot, Reference};
 use super::quantity::Quantity;
 use super::{microseconds, with_spread};
-use crate::grid::compare::{Figure, Results};
+use crate::grid::compare::Results;
 use crate::grid::result::Kind;
 use crate::stats::Summary;
 
@@ -58,11 +58,11 @@ fn ascending(values: impl Iterator<Item = f64>) -> Vec<f64> {
 /// A figure as it is drawn.
 struct View {
     id: &'static str,
-    figure: Figure,
+    figure: &'static str,
     /// In a few words.
     name: &'static str,
     quantity: Quantity,
-    scale: Scale,
+    axis: Axis,
     references: fn(&Results, &Grid, Work) -> Vec<Reference>,
 }
 
@@ -74,129 +74,113 @@ struct Work {
 }
 
 /// Spinlocks among more threads than CPUs fall so far that everybody else would be one line.
-const RATES: Scale = Scale::Log { depth: 20.0 };
-const TIMES: Scale = Scale::Log { depth: 1e9 };
+const RATES: Axis = Axis::Log { depth: 20.0 };
+const SWITCHES: Axis = Axis::Log { depth: 1e6 };
+const TIMES: Axis = Axis::Log { depth: 1e9 };
 
-pub(super) fn throughput(results: &Results, people: &People) -> Option<Markup> {
-    let view = View {
-        id: "rate",
-        figure: Figure::Throughput,
-        name: "Operations a second",
-        quantity: Quantity::Rate,
-        scale: RATES,
-        references: work_limit,
-    };
-    let grid = Grid::of(results)?;
-    Some(html! {
-        p {
-            "Acquisitions a second of all threads together, on logarithmic scales. The bar through a mark goes from the "
-            "worst round to the best; a hollow triangle at the lower edge lies below the scale."
-            @if results.floors.is_some() {
-                " Dotted: what the work and one compare-and-swap with a store would allow on these CPUs, had the lock cost nothing else."
-            }
-        }
-        (panels(results, people, &grid, &view))
-    })
-}
-
-pub(super) fn waits(results: &Results, people: &People) -> Option<Markup> {
-    let view = |id, figure, name| View {
-        id,
-        figure,
-        name,
-        quantity: Quantity::Time,
-        scale: TIMES,
-        references: wait_floors,
-    };
-    let views = [
-        view("p50", Figure::P50, "p50"),
-        view("p99", Figure::P99, "p99"),
-        view("p999", Figure::P999, "p99.9"),
-        view("max", Figure::Max, "max"),
-    ];
-    let words = html! {
-        p {
-            "How long a thread waits for the lock: half of the waits are no longer than p50, 99 % than p99, 99.9 % than p99.9."
-            @if results.floors.is_some() {
-                " Dotted: one cache line from a CPU to another, and one sleep in a futex with its wake-up."
-            }
-        }
-    };
-    switched(results, people, "waits-view", "Quantile", words, &views, 2)
-}
-
-pub(super) fn cpu(results: &Results, people: &People) -> Option<Markup> {
-    let switches = |id, figure, name| View {
-        id,
-        figure,
-        name,
-        quantity: Quantity::Plain,
-        scale: Scale::Log { depth: 1e6 },
-        references: |_, _, _| Vec::new(),
-    };
-    let views = [
-        View {
-            id: "cpu",
-            figure: Figure::Cpu,
-            name: "CPU time an operation",
-            quantity: Quantity::Time,
-            scale: TIMES,
-            references: work_itself,
-        },
-        switches("involuntary", Figure::Involuntary, "involuntary switches an operation"),
-        switches("voluntary", Figure::Voluntary, "voluntary switches an operation"),
-    ];
-    let words = html! {
-        p { "CPU time of all threads together for each acquisition, work included (dotted: the work alone), and how "
-            "often a thread was made to give up its CPU, or gave it up, for each." }
-    };
-    switched(results, people, "cpu-view", "Figure", words, &views, 0)
-}
-
-pub(super) fn fairness(results: &Results, people: &People) -> Option<Markup> {
-    let view = View {
-        id: "jain",
-        figure: Figure::Jain,
-        name: "Jain’s index",
-        quantity: Quantity::Plain,
-        scale: Scale::Unit,
-        references: fair_enough,
-    };
-    let grid = Grid::of(results)?;
-    Some(html! {
-        p { "Jain’s index of the threads’ acquisitions: 1 if all got the lock equally often, 1/n if one of n got it always." }
-        (panels(results, people, &grid, &view))
-    })
-}
-
-/// Views of which one is shown at a time; all, where the browser does not know how.
-fn switched(
-    results: &Results,
-    people: &People,
-    group: &str,
-    legend: &str,
-    words: Markup,
-    views: &[View],
+/// A part of the page.
+struct Part {
+    id: &'static str,
+    heading: &'static str,
+    words: &'static str,
+    /// What is dotted, if floors were measured.
+    dotted: &'static str,
+    /// What the views differ in.
+    legend: &'static str,
+    views: Vec<View>,
+    /// The view that is shown before the reader chooses.
     first: usize,
-) -> Option<Markup> {
-    let grid = Grid::of(results)?;
-    Some(html! {
-        (words)
-        div.views {
-            fieldset.tabs {
-                legend { (legend) }
-                @for (index, view) in views.iter().enumerate() {
-                    label {
-                        input type="radio" name=(group) class={ "view" (index) } checked[index == first] autocomplete="off";
-                        (view.name)
+}
+
+fn all() -> [Part; 4] {
+    use Quantity::{Plain, Rate, Time};
+    let view =
+        |id, figure, name, quantity, axis, references| View { id, figure, name, quantity, axis, references };
+    let wait = |id, figure, name| view(id, figure, name, Time, TIMES, wait_floors);
+    let switches = |id, name| view(id, id, name, Plain, SWITCHES, |_, _, _| Vec::new());
+    [
+        Part {
+            id: "throughput",
+            heading: "Throughput",
+            words: "Acquisitions a second of all threads together, on logarithmic scales. The bar through a mark goes from the \
+                    worst round to the best; a hollow ring at the lower edge lies below the scale.",
+            dotted: " Dotted: what the work and one compare-and-swap with a store would allow on these CPUs, had the lock cost \
+                     nothing else.",
+            legend: "",
+            views: vec![view("rate", "throughput", "Operations a second", Rate, RATES, work_limit)],
+            first: 0,
+        },
+        Part {
+            id: "waits",
+            heading: "Waits",
+            words: "How long a thread waits for the lock: half of the waits are no longer than p50, 99 % than p99, 99.9 % than \
+                    p99.9.",
+            dotted: " Dotted: one cache line from a CPU to another, and one sleep in a futex with its wake-up.",
+            legend: "Quantile",
+            views: vec![
+                wait("p50", "waits.p50_ns", "p50"),
+                wait("p99", "waits.p99_ns", "p99"),
+                wait("p999", "waits.p999_ns", "p99.9"),
+                wait("max", "waits.max_ns", "max"),
+            ],
+            first: 2,
+        },
+        Part {
+            id: "cpu",
+            heading: "CPU time and switches",
+            words: "CPU time of all threads together for each acquisition, work included (dotted: the work alone), and how often \
+                    a thread was made to give up its CPU, or gave it up, for each.",
+            dotted: "",
+            legend: "Figure",
+            views: vec![
+                view("cpu", "cpu_ns", "CPU time an operation", Time, TIMES, work_itself),
+                switches("involuntary", "involuntary switches an operation"),
+                switches("voluntary", "voluntary switches an operation"),
+            ],
+            first: 0,
+        },
+        Part {
+            id: "fairness",
+            heading: "Fairness",
+            words: "Jain’s index of the threads’ acquisitions: 1 if all got the lock equally often, 1/n if one of n got it always.",
+            dotted: "",
+            legend: "",
+            views: vec![view("jain", "jain", "Jain’s index", Plain, Axis::Unit, fair_enough)],
+            first: 0,
+        },
+    ]
+}
+
+/// The parts: id, heading and content. Of views one is shown at a time; all, where the browser does not know
+/// how.
+pub(super) fn parts(results: &Results, people: &People) -> Vec<(&'static str, &'static str, Option<Markup>)> {
+    let grid = Grid::of(results);
+    let part = |part: Part| {
+        let grid = grid.as_ref()?;
+        Some(html! {
+            p { (part.words) @if results.floors.is_some() { (part.dotted) } }
+            @if let [view] = part.views.as_slice() {
+                (panels(results, people, grid, view))
+            } @else {
+                div.views {
+                    fieldset.tabs {
+                        legend { (part.legend) }
+                        @for (index, view) in part.views.iter().enumerate() {
+                            label {
+                                input type="radio" name={ (part.id) "-view" } class={ "view" (index) }
+                                    checked[index == part.first] autocomplete="off";
+                                (view.name)
+                            }
+                        }
+                    }
+                    @for (index, view) in part.views.iter().enumerate() {
+                        div class={ "view view" (index) } { (panels(results, people, grid, view)) }
                     }
                 }
             }
-            @for (index, view) in views.iter().enumerate() {
-                div class={ "view view" (index) } { (panels(results, people, &grid, view)) }
-            }
-        }
-    })
+        })
+    };
+    all().map(|this| (this.id, this.heading, part(this))).into()
 }
 
 fn panels(results: &Results, people: &People, grid: &Grid, view: &View) -> Markup {
@@ -254,7 +238,7 @@ fn panel(results: &Results, people: &People, grid: &Grid, view: &View, id: &str,
                     description: description(view, &rows, &grid.threads),
                     threads: grid.threads.clone(),
                     quantity: view.quantity,
-                    scale: view.scale,
+                    axis: view.axis,
                     lines: lines.collect(),
                     references: (view.references)(results, grid, work),
                 }.svg())

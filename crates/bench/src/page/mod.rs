@@ -1,14 +1,13 @@
 //! The results of a run of the [grid](crate::grid) as one HTML page that needs nothing else: no network, no
 //! fonts, no library. It reads in both colour schemes, on a telephone, and by ear; behind every plot lies its
-//! table.
+//! table, and tables are those of the report.
 //!
 //! | part | shows |
 //! | --- | --- |
-//! | `summary` | targets, the heat map against the best of the others, and each of them |
+//! | `heat` | our lock against the best of the others at each point |
 //! | `curves` | throughput, waits, CPU time and fairness over numbers of threads |
 //! | `scenarios` | the other kinds of work, as bars |
-//! | `floors` | what no lock can undercut, and what the driver adds |
-//! | `people` | who took part, and who could not |
+//! | `people` | who is drawn, how, and who is shown |
 //!
 //! Contenders are chosen, and views switched, by the style sheet alone (`:has`). The script adds what the
 //! pointer is at, and no more. Every word goes through `maud`, which escapes it: names and messages come from
@@ -16,19 +15,18 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::grid::compare::{Figure, Results};
-use crate::grid::report;
-use crate::report::Limit;
+use crate::grid::compare::Results;
+use crate::grid::report as tables;
+use crate::report::{Report, Table, busy, targets_table};
 use crate::stats::Summary;
 
 mod curves;
-mod floors;
+mod heat;
 mod look;
 mod people;
 mod plot;
 mod quantity;
 mod scenarios;
-mod summary;
 #[cfg(test)]
 mod tests;
 
@@ -39,26 +37,32 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// The page may ask nobody for anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
-/// Names in a list of what is missing.
+/// Names in a list of what is missing, and rows of failures.
 const MISSING_NAMES: usize = 12;
+const FAILURES: usize = 1000;
 
-/// The page.
-pub fn html(results: &Results) -> String {
-    let people = People::of(results);
-    let parts = [
-        ("targets", "Targets", summary::targets(results)),
-        ("heat", "Against the best at each point", summary::heat_map(results)),
-        ("each", "Against each", summary::against_each(results, &people)),
-        ("throughput", "Throughput", curves::throughput(results, &people)),
-        ("waits", "Waits", curves::waits(results, &people)),
-        ("cpu", "CPU time and switches", curves::cpu(results, &people)),
-        ("fairness", "Fairness", curves::fairness(results, &people)),
-        ("scenarios", "Other work", scenarios::bars(results, &people)),
-        ("floors", "Floors", floors::floors(results, &people)),
-        ("failures", "Failures", Some(failures(results))),
-        ("locks", "Locks", Some(people.table(results))),
-        ("method", "Method", Some(method(results))),
+/// The page, with what is to be reached if `targets` are asked for.
+pub fn html(results: &Results, targets: bool) -> String {
+    let (people, report) = (People::of(results), results.report());
+    let mut floors: Vec<Table> = results.floors.iter().map(crate::floor::table).collect();
+    floors.push(tables::alone_table(results));
+    let over_all = [tables::against_table, tables::standing_table, tables::crowd_table].map(|of| of(results));
+    let mut failures = tables::failures_table(results);
+    failures.rows.truncate(FAILURES);
+    let targets = targets.then(|| targets_table(report.targets_title, &report.targets)).flatten();
+    let mut parts = vec![
+        ("heat", "Against the best at each point", heat::map(results)),
+        ("each", "Against each", numbers(&over_all)),
     ];
+    parts.extend(curves::parts(results, &people));
+    parts.extend([
+        ("scenarios", "Other work", scenarios::bars(results, &people)),
+        ("floors", "Floors", numbers(&floors)),
+        ("failures", "Failures", numbers(&[failures])),
+        ("locks", "Locks", numbers(&[tables::peers_table(results)])),
+        ("targets", "Targets", numbers(targets.as_slice())),
+        ("method", "Method", Some(method(&report))),
+    ]);
     let parts: Vec<_> =
         parts.into_iter().filter_map(|(id, heading, content)| Some((id, heading, content?))).collect();
     // The choice of locks stands above the parts that it acts on, and stays in sight as long as they are.
@@ -70,9 +74,9 @@ pub fn html(results: &Results) -> String {
     let body = html! {
         header {
             h1 { (title) }
-            (lead(results))
+            p.lead { (report.answer) }
             (facts(results))
-            (notices(results))
+            (notices(results, &report))
             nav aria-label="Parts of this page" {
                 ul { @for (id, heading, _) in &parts { li { a href={ "#" (id) } { (heading) } } } }
             }
@@ -119,30 +123,43 @@ fn sections(parts: &[(&str, &str, Markup)]) -> Markup {
     }
 }
 
-fn lead(results: &Results) -> Markup {
-    let (reached, judged) = results
-        .targets()
-        .iter()
-        .filter_map(|target| target.reached())
-        .fold((0, 0), |(reached, judged), this| (reached + usize::from(this), judged + 1));
-    let others = results.competitors().count();
-    html! {
-        p.lead {
-            (others) " " (plural(others, "peer")) ", " (results.run.points.len()) " "
-            (plural(results.run.points.len(), "point")) ", " (results.run.rounds) " "
-            (plural(results.run.rounds, "round")) ", one driver. "
-            @if judged > 0 { (reached) " of " (judged) " " (plural(judged, "target")) " reached." }
+/// Tables of the report, those that have rows. Rows of words become blocks where the page is narrow.
+fn numbers(tables: &[Table]) -> Option<Markup> {
+    let tables: Vec<&Table> = tables.iter().filter(|table| !table.rows.is_empty()).collect();
+    let class = |index: usize, table: &Table| (index < table.words).then_some("words");
+    (!tables.is_empty()).then(|| {
+        html! {
+            @for table in tables {
+                h3 { (table.title) }
+                div.scroll {
+                    table.stack {
+                        thead { tr {
+                            @for (index, heading) in table.headings.iter().enumerate() {
+                                th class=[class(index, table)] scope="col" { (heading) }
+                            }
+                        } }
+                        tbody {
+                            @for row in &table.rows {
+                                tr { @for (index, cell) in row.iter().enumerate() {
+                                    @if index == 0 {
+                                        th.name scope="row" { (cell) }
+                                    } @else {
+                                        td class=[class(index, table)] data-label=(table.headings[index]) { (cell) }
+                                    }
+                                } }
+                            }
+                        }
+                    }
+                }
+            }
         }
-    }
+    })
 }
 
-/// The machine's description, and when the run was.
+/// The machine's description, when the run was, and how large.
 fn facts(results: &Results) -> Markup {
     let run = &results.run;
-    let figures = (0..run.points.len()).flat_map(|point| (0..run.peers.len()).map(move |peer| (point, peer)));
-    let others =
-        Summary::of(figures.flat_map(|(point, peer)| results.rounds(point, peer, Figure::Others)).flatten());
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let (locks, points) = (run.peers.len(), run.points.len());
     html! {
         dl.facts {
             @for (label, value) in run.machine.lines() {
@@ -151,10 +168,8 @@ fn facts(results: &Results) -> Markup {
             }
             dt { "Begun" }
             dd { (began(run.started)) }
-            @if let Some(others) = others {
-                dt { "Other processes" }
-                dd { (percent(others.median)) " of the CPUs in the median measurement, " (percent(others.max)) " at most" }
-            }
+            dt { "Measured" }
+            dd { (locks) " locks at " (points) " " (plural(points, "point")) " in " (run.rounds) " " (plural(run.rounds, "round")) }
         }
     }
 }
@@ -165,7 +180,7 @@ fn began(seconds: u64) -> String {
 }
 
 /// What the reader must know before any figure: what is missing, and what makes figures worth less.
-fn notices(results: &Results) -> Markup {
+fn notices(results: &Results, report: &Report) -> Markup {
     let run = &results.run;
     let planned = results.planned();
     let made: Vec<usize> = (0..run.rounds).map(|round| results.made(round)).collect();
@@ -202,6 +217,7 @@ fn notices(results: &Results) -> Markup {
                 }
             }
         }
+        @if let Some(busy) = busy(report) { div.notice role="note" { p { (busy) } } }
         @if failures > 0 {
             div.notice role="note" {
                 p { (failures) " " (plural(failures, "measurement")) " gave no figure: "
@@ -214,44 +230,8 @@ fn notices(results: &Results) -> Markup {
     }
 }
 
-fn failures(results: &Results) -> Markup {
-    const MOST: usize = 1000;
-    let failures = results.failures();
-    html! {
-        @if failures.is_empty() {
-            p { "None: every measurement that was made gave its figures." }
-        } @else {
-            div.scroll {
-                table.stack {
-                    thead { tr {
-                        th.words scope="col" { "Lock" } th.words scope="col" { "Point" }
-                        th scope="col" { "Round" } th.words scope="col" { "Why" }
-                    } }
-                    tbody {
-                        @for failure in failures.iter().take(MOST) {
-                            tr {
-                                th.name scope="row" { (failure.lock) }
-                                td.words { (failure.point) }
-                                td data-label="Round" { (failure.round + 1) }
-                                td.words { (failure.why) }
-                            }
-                        }
-                    }
-                }
-            }
-            @if failures.len() > MOST { p { "And " (failures.len() - MOST) " more." } }
-        }
-    }
-}
-
-fn method(results: &Results) -> Markup {
-    html! {
-        @for paragraph in report::method(results).split("\n\n") { p { (paragraph) } }
-        p {
-            "Means of ratios are geometric, and the spread of a mean is that of the rounds’ own means. Jain’s index is 1 if "
-            "all threads got the lock equally often, and 1/n if one of n got it always."
-        }
-    }
+fn method(report: &Report) -> Markup {
+    html! { @for paragraph in report.method.split("\n\n") { p { (paragraph) } } }
 }
 
 /// `12.3 M/s` with its spread below, where the rounds differ.
@@ -262,34 +242,9 @@ fn with_spread(quantity: Quantity, summary: &Summary) -> Markup {
     }
 }
 
-/// A ratio, with the smallest and largest of the rounds.
-fn ratio_with_spread(value: f64, spread: Option<(f64, f64)>) -> Markup {
-    html! {
-        (ratio(value))
-        @if let Some((least, most)) = spread { small { (ratio(least)) "–" (ratio(most)) } }
-    }
-}
-
 /// A ratio near 1 needs two places; a large one fewer.
 fn ratio(value: f64) -> String {
     if value < 9.995 { format!("{value:.2}") } else { Quantity::Plain.text(value) }
-}
-
-fn limit_words(limit: Limit) -> String {
-    match limit {
-        Limit::AtLeast(limit) => format!("at least {limit:.2}"),
-        // Of what is counted there is to be none.
-        Limit::AtMost(0.0) => "none".to_owned(),
-        Limit::AtMost(limit) => format!("at most {limit:.2}"),
-    }
-}
-
-fn verdict(reached: Option<bool>) -> Markup {
-    match reached {
-        Some(true) => html! { span.verdict.reached { "✓\u{a0}reached" } },
-        Some(false) => html! { span.verdict.missed { "✗\u{a0}missed" } },
-        None => html! { span.soft { "not measured" } },
-    }
 }
 
 fn plural(n: usize, word: &str) -> String {

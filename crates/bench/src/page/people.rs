@@ -63,10 +63,6 @@ impl People {
         self.groups.iter().flat_map(|(_, group)| group)
     }
 
-    pub(super) fn find(&self, peer: usize) -> Option<&Person> {
-        self.all().find(|person| person.peer == peer)
-    }
-
     /// Hides those who are not chosen. Built of numbers alone.
     pub(super) fn rules(&self) -> String {
         let mut rules = String::new();
@@ -113,49 +109,8 @@ impl People {
             ul.legend aria-hidden="true" {
                 @for person in self.all() {
                     li class={ "w" (person.peer) } data-who=(person.peer) {
-                        svg.swatch viewBox="0 0 30 10" { use href={ "#piece" (person.peer) } {} }
+                        svg.swatch viewBox="0 0 32 14" { use href={ "#piece" (person.peer) } {} }
                         (person.name)
-                    }
-                }
-            }
-        }
-    }
-
-    /// All that took part and all that could not.
-    pub(super) fn table(&self, results: &Results) -> Markup {
-        let run = &results.run;
-        html! {
-            div.scroll {
-                table.stack {
-                    thead { tr {
-                        th.words scope="col" { "Lock" } th.words scope="col" { "What it is" }
-                        th.words scope="col" { "From" } th.words scope="col" { "Waiters" }
-                    } }
-                    tbody {
-                        @for (index, peer) in run.peers.iter().enumerate() {
-                            tr {
-                                th.name scope="row" {
-                                    @if let Some(person) = self.find(index) { (person.look.swatch()) }
-                                    (peer.name)
-                                }
-                                td.words { (peer.description) }
-                                td.words data-label="From" { @if peer.ours { strong { "ours" } ", " } (peer.origin) }
-                                td.words data-label="Waiters" { @if peer.name == EMPTY { "-" } @else if peer.spins { "only spin" } @else { "sleep" } }
-                            }
-                        }
-                    }
-                }
-            }
-            @if !run.absent.is_empty() {
-                h3 { "Left out" }
-                div.scroll {
-                    table.stack {
-                        thead { tr { th.words scope="col" { "Lock" } th.words scope="col" { "Why" } } }
-                        tbody {
-                            @for absent in &run.absent {
-                                tr { th.name scope="row" { (absent.name) } td.words { (absent.why) } }
-                            }
-                        }
                     }
                 }
             }

@@ -1,17 +1,19 @@
 //! The kinds of work beside the grid: a bar for each lock, with its numbers in the same row.
 
+use clap::ValueEnum;
 use maud::{Markup, html};
 
 use super::people::{People, Person};
 use super::quantity::Quantity;
-use super::{microseconds, plural, ratio};
-use crate::grid::compare::{Figure, Results};
-use crate::grid::result::{Kind, Point};
+use super::ratio;
+use crate::grid::compare::Results;
+use crate::grid::result::Kind;
 use crate::stats::Summary;
 
 pub(super) fn bars(results: &Results, people: &People) -> Option<Markup> {
-    let kinds: Vec<Kind> = Kind::ALL
-        .into_iter()
+    let kinds: Vec<Kind> = Kind::value_variants()
+        .iter()
+        .copied()
         .filter(|&kind| kind != Kind::Grid && results.points(kind).next().is_some())
         .collect();
     (!kinds.is_empty()).then(|| {
@@ -28,7 +30,7 @@ pub(super) fn bars(results: &Results, people: &People) -> Option<Markup> {
 fn bar_chart(results: &Results, people: &People, point: usize) -> Markup {
     let mut rows: Vec<(&Person, Summary)> = people
         .all()
-        .filter_map(|person| Some((person, results.summary(point, person.peer, Figure::Throughput)?)))
+        .filter_map(|person| Some((person, results.summary(point, person.peer, "throughput")?)))
         .collect();
     rows.sort_by(|a, b| b.1.median.total_cmp(&a.1.median));
     let most = rows.iter().map(|(_, summary)| summary.max).fold(0.0, f64::max);
@@ -40,7 +42,7 @@ fn bar_chart(results: &Results, people: &People, point: usize) -> Markup {
     html! {
         figure.bars {
             figcaption { (results.run.points[point].name) }
-            p.soft { (work(&results.run.points[point])) (standing(results, point)) }
+            p.soft { (results.run.points[point].work()) "." (standing(results, point)) }
             @if rows.is_empty() {
                 p.soft { "Nothing has been measured here yet." }
             } @else {
@@ -58,9 +60,9 @@ fn bar_chart(results: &Results, people: &People, point: usize) -> Markup {
                                     td title={ (Quantity::Rate.text(summary.min)) "–" (Quantity::Rate.text(summary.max)) } {
                                         (Quantity::Rate.text(summary.median))
                                     }
-                                    td { (text(person, Figure::P999, Quantity::Time)) }
-                                    td { (text(person, Figure::Cpu, Quantity::Time)) }
-                                    td { (text(person, Figure::Jain, Quantity::Plain)) }
+                                    td { (text(person, "waits.p999_ns", Quantity::Time)) }
+                                    td { (text(person, "cpu_ns", Quantity::Time)) }
+                                    td { (text(person, "jain", Quantity::Plain)) }
                                 }
                             }
                         }
@@ -80,27 +82,6 @@ fn bar(summary: &Summary, most: f64) -> Markup {
             @if summary.n > 1 { path d=(format!("M{} 5H{}", at(summary.min), at(summary.max))) {} }
         }
     }
-}
-
-/// What the threads do.
-fn work(point: &Point) -> String {
-    let mut words = vec![format!("{} {}", point.threads, plural(point.threads, "thread"))];
-    // In a hash table the work is looking up, in `lock-bench` counting.
-    if !matches!(point.kind, Kind::Buckets | Kind::LockBench) {
-        words.push(format!("section {}", microseconds(point.critical_us)));
-    }
-    if point.kind != Kind::LockBench {
-        words.push(format!("think time {}", microseconds(point.think_us)));
-    }
-    let share =
-        point.share.map_or_else(String::new, |share| format!(" in {} % of the sections", share * 100.0));
-    words.extend(point.long_us.map(|us| format!("{}{share}", microseconds(us))));
-    words.extend(point.sleep_us.map(|us| format!("the holder sleeps {}{share}", microseconds(us))));
-    words.extend(point.locks.map(|locks| format!("{locks} locks")));
-    words.extend(point.keys.map(|keys| format!("{keys} keys")));
-    words.extend(point.exponent.map(|exponent| format!("Zipf exponent {exponent}")));
-    words.extend(point.operations.map(|operations| format!("{operations} operations a thread")));
-    words.join(", ") + "."
 }
 
 /// Ours beside the best of the others.

@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::served::Service;
-use super::{argument, words};
+use super::words;
 use crate::error::{Error, Result};
 
 /// A program that there is work for.
@@ -60,7 +60,7 @@ pub(super) fn write(file: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
 }
 
 fn program(name: &str) -> OsString {
-    installed(name).map_or_else(|| name.into(), argument)
+    installed(name).map_or_else(|| name.into(), PathBuf::into_os_string)
 }
 
 /// A program and its arguments.
@@ -90,7 +90,7 @@ fn xz(directory: &Path) -> Result<Work> {
     let file = directory.join("data");
     write(&file, data)?;
     let mut argv = line("xz", &["-T4", "-1", "--block-size=256KiB", "--stdout"]);
-    argv.push(argument(file));
+    argv.push(file.into_os_string());
     Ok(Work::Command(argv))
 }
 
@@ -98,7 +98,7 @@ fn xz(directory: &Path) -> Result<Work> {
 fn python(directory: &Path) -> Result<Work> {
     let file = directory.join("threads.py");
     write(&file, include_str!("../../../../tests/real/threads.py"))?;
-    Ok(Work::Command(vec![program("python3"), argument(file)]))
+    Ok(Work::Command(vec![program("python3"), file.into_os_string()]))
 }
 
 /// Eight threads that hold one of four mutexes over calls of `sched_yield`.
@@ -117,7 +117,7 @@ fn sysbench_mutex(_: &Path) -> Result<Work> {
 fn stress_ng(directory: &Path) -> Result<Work> {
     let mut argv = line("stress-ng", &["--mutex", "1", "--mutex-procs", "8", "--mutex-ops", "400000"]);
     argv.extend(words(&["--timeout", "0", "--temp-path"]));
-    argv.push(argument(directory.to_owned()));
+    argv.push(directory.into());
     Ok(Work::Command(argv))
 }
 
@@ -139,7 +139,7 @@ fn sources(directory: &Path) -> Result<Vec<OsString>> {
     let place = |(name, text): (&str, &str)| {
         let file = directory.join(name);
         write(&file, text)?;
-        Ok(argument(file))
+        Ok(file.into_os_string())
     };
     sources.into_iter().map(place).collect()
 }
@@ -147,7 +147,7 @@ fn sources(directory: &Path) -> Result<Vec<OsString>> {
 /// The compiler: a virtual machine that starts, with its collector and compiler threads.
 fn javac(directory: &Path) -> Result<Work> {
     let mut argv = line("javac", &["-J-Xmx256m", "-d"]);
-    argv.push(argument(directory.to_owned()));
+    argv.push(directory.into());
     argv.extend(sources(directory)?);
     Ok(Work::Command(argv))
 }
@@ -160,6 +160,6 @@ fn java(directory: &Path) -> Result<Work> {
         false,
     )?;
     let mut argv = line("java", &["-Xmx256m", "-XX:+UseG1GC", "-XX:ParallelGCThreads=4", "-cp"]);
-    argv.extend([argument(directory.to_owned()), "bank.Main".into()]);
+    argv.extend([directory.into(), "bank.Main".into()]);
     Ok(Work::Command(argv))
 }

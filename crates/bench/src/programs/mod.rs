@@ -8,95 +8,57 @@ mod served;
 
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 
 use poundlock_names::LockName;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::clock::{self, Usage};
 use crate::error::{Error, Result};
 use crate::launch::{self, Context};
-use crate::machine::Machine;
-use crate::progress;
-use crate::report::{Limit, Report, Table, Target, median, spread};
-use crate::stats::Summary;
+use crate::plan::{Absent, Labels, Plan, Preset, Row, Rows, Sample};
+use crate::report::{Limit, Table, Target, median, spread};
 use known::{Known, Work};
 
 /// No program is to be slower.
-const AS_FAST: Limit = Limit::AtLeast(0.98);
+const AS_FAST: f64 = 0.98;
 /// Whoever is faster by that much in three of four rounds gains.
 const GAIN: f64 = 1.02;
 
 /// What to measure and how often.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct Options {
-    /// The mutexes of ours; the default if empty.
+    /// Only these locks of ours (the C library's always take part) [default: the one that `run` takes]
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', value_parser = mutex)]
+    #[serde(serialize_with = "names_of")]
     pub locks: Vec<LockName>,
-    /// Names of the known programs; all that are installed if empty.
+    /// Only these of the known programs
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "command")]
     pub only: Vec<String>,
-    /// A command and its arguments, to be measured instead of the known programs if not empty.
-    pub command: Vec<OsString>,
-    /// Rounds in which each program runs once on each lock.
+    /// Rounds in which each program runs once on each lock
+    #[arg(long, value_name = "N", default_value_t = 11)]
     pub rounds: usize,
-    /// Measure programs that end with another exit code than 0, too.
+    /// Measure programs that end with another exit code than 0, too
+    #[arg(short, long)]
     pub ignore_failure: bool,
+    /// Measure this instead of the known programs: a command that ends by itself
+    #[arg(last = true, value_name = "COMMAND")]
+    #[serde(skip)]
+    pub command: Vec<OsString>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            locks: Vec::new(),
-            only: Vec::new(),
-            command: Vec::new(),
-            rounds: 11,
-            ignore_failure: false,
-        }
-    }
+fn mutex(name: &str) -> std::result::Result<LockName, String> {
+    LockName::parse(name).ok_or_else(|| {
+        let names: Vec<_> = LockName::ALL.into_iter().map(LockName::name).collect();
+        format!("no mutex is called '{name}'; there are {}", names.join(", "))
+    })
 }
 
-/// The names of the programs that are known.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    known::ALL.iter().map(|known| known.name)
-}
-
-/// A program on a lock.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// The program.
-    pub program: String,
-    /// The lock.
-    #[serde(serialize_with = "name")]
-    pub lock: LockName,
-    /// Milliseconds that its work takes: the whole command, or of a server all its answers.
-    pub ms: Summary,
-    /// Milliseconds of CPU time, of the program and its children.
-    pub cpu_ms: Summary,
-    /// How many times as fast as on the C library's locks, in the same round.
-    pub speed: Option<Summary>,
-    /// CPU time as a multiple of that on the C library's locks.
-    pub cpu: Option<Summary>,
-    /// The command's exit code in each round.
-    pub exit_codes: Vec<i32>,
-}
-
-fn name<S: Serializer>(lock: &LockName, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    serializer.serialize_str(lock.name())
-}
-
-/// The figures.
-#[derive(Clone, Debug, Serialize)]
-pub struct Figures {
-    /// What they were measured on.
-    pub machine: Machine,
-    /// Rounds.
-    pub rounds: usize,
-    /// Programs that are not installed, a line each.
-    pub absent: Vec<String>,
-    /// The figures.
-    pub rows: Vec<Row>,
-    /// What Poundlock wants to reach.
-    pub targets: Vec<Target>,
+fn names_of<S: serde::Serializer>(locks: &[LockName], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_seq(locks.iter().map(|lock| lock.name()))
 }
 
 /// A program that is ready to run.
@@ -107,131 +69,182 @@ struct Ready {
     directory: tempfile::TempDir,
 }
 
-/// What one run of a program took.
-struct Took {
-    ms: f64,
-    cpu_ms: f64,
-    exit_code: i32,
-}
-
-/// Measures.
-///
-/// # Errors
-/// If the preload library or a named program is missing, or a program does not succeed.
-pub fn run(context: &Context, options: &Options) -> Result<Figures> {
-    if options.rounds == 0 {
-        return Err(Error::Options("at least one round is needed".to_owned()));
-    }
-    let library = context.library()?;
-    let locks = locks(&options.locks);
-    let (ready, absent) = prepare(options)?;
-    let machine = Machine::describe(&context.command);
-
-    let places: Vec<(usize, usize)> =
-        (0..ready.len()).flat_map(|program| (0..locks.len()).map(move |lock| (program, lock))).collect();
-    let mut taken: Vec<Vec<Took>> = places.iter().map(|_| Vec::new()).collect();
-    let what = |place: usize| {
-        let (program, lock) = places[place];
-        format!("{} on {}", ready[program].name, locks[lock])
-    };
-    progress::rounds(options.rounds, places.len(), what, |place| {
-        let (program, lock) = places[place];
-        let start = |argv: &[OsString]| command(context, library, locks[lock], argv);
-        taken[place].push(measure(&ready[program], &start, options.ignore_failure).map_err(|error| {
-            Error::Options(format!("{} on {}: {error}", ready[program].name, locks[lock]))
-        })?);
-        Ok(())
-    })?;
-
-    let mut rows = Vec::new();
-    for (&(program, lock), took) in places.iter().zip(&taken) {
-        // Places of a program begin with that of the reference.
-        let reference = &taken[program * locks.len()];
-        let ratio = |of: fn(&Took, &Took) -> f64| {
-            let ratios = took.iter().zip(reference).map(|(took, reference)| of(took, reference));
-            if lock == 0 { None } else { Summary::of(ratios) }
-        };
-        let ms = Summary::of(took.iter().map(|took| took.ms));
-        let cpu_ms = Summary::of(took.iter().map(|took| took.cpu_ms));
-        if let (Some(ms), Some(cpu_ms)) = (ms, cpu_ms) {
-            rows.push(Row {
-                program: ready[program].name.clone(),
-                lock: locks[lock],
-                ms,
-                cpu_ms,
-                speed: ratio(|took, reference| reference.ms / took.ms),
-                cpu: ratio(|took, reference| took.cpu_ms / reference.cpu_ms),
-                exit_codes: took.iter().map(|took| took.exit_code).collect(),
-            });
-        }
-    }
-    let targets = ready
-        .iter()
-        .map(|Ready { name, .. }| {
-            let of = rows.iter().filter(|row| row.program == *name && row.lock != LockName::Glibc);
-            let results = of.map(|row| (row.lock.name(), row.speed));
-            Target::new(format!("{name}: speed, of that on the C library's locks"), AS_FAST, "", results)
-        })
-        .collect();
-    Ok(Figures { machine, rounds: options.rounds, absent, rows, targets })
-}
-
-/// The reference first.
-fn locks(wanted: &[LockName]) -> Vec<LockName> {
-    let mut locks = vec![LockName::Glibc];
-    let default = [LockName::DEFAULT];
-    for &lock in if wanted.is_empty() { &default } else { wanted } {
-        if !locks.contains(&lock) {
-            locks.push(lock);
-        }
-    }
-    locks
-}
-
-fn prepare(options: &Options) -> Result<(Vec<Ready>, Vec<String>)> {
-    let directory = || {
-        let made = tempfile::Builder::new().prefix("poundlock-bench-").tempdir();
-        made.map_err(Error::system("cannot make a temporary directory"))
-    };
-    if let Some(program) = options.command.first() {
-        let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
-        let work = Work::Command(options.command.clone());
-        return Ok((vec![Ready { name, work, directory: directory()? }], Vec::new()));
-    }
-    if let Some(stranger) = options.only.iter().find(|name| !names().any(|known| known == **name)) {
-        let names: Vec<_> = names().collect();
-        return Err(Error::Options(format!(
-            "no program is called '{stranger}'; there are {}",
-            names.join(", ")
-        )));
-    }
-    let mut ready = Vec::new();
-    let mut absent = Vec::new();
-    for known in known::ALL {
-        let named = options.only.iter().any(|name| name == known.name);
-        if !(named || options.only.is_empty()) {
-            continue;
-        }
-        match missing(known) {
-            Some(why) if named => return Err(Error::Options(why)),
-            Some(why) => absent.push(why),
-            None => {
-                let directory = directory()?;
-                let work = (known.prepare)(directory.path())?;
-                ready.push(Ready { name: known.name.to_owned(), work, directory });
+impl Options {
+    /// The locks, the reference first, without repeats.
+    fn all_locks(&self) -> Vec<LockName> {
+        let default = [LockName::DEFAULT];
+        let mut locks = vec![LockName::Glibc];
+        for &lock in if self.locks.is_empty() { &default[..] } else { &self.locks } {
+            if !locks.contains(&lock) {
+                locks.push(lock);
             }
         }
+        locks
     }
-    if ready.is_empty() {
-        return Err(Error::Options(format!("nothing to measure: {}", absent.join("; "))));
+
+    /// The programs, and who is not installed.
+    fn prepare(&self) -> Result<(Vec<Ready>, Absent)> {
+        let directory = || {
+            let made = tempfile::Builder::new().prefix("poundlock-bench-").tempdir();
+            made.map_err(Error::system("cannot make a temporary directory"))
+        };
+        if let Some(program) = self.command.first() {
+            let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
+            let work = Work::Command(self.command.clone());
+            return Ok((vec![Ready { name, work, directory: directory()? }], Vec::new()));
+        }
+        let known = |name: &String| known::ALL.iter().any(|known| known.name == *name);
+        if let Some(stranger) = self.only.iter().find(|name| !known(name)) {
+            let names: Vec<_> = known::ALL.iter().map(|known| known.name).collect();
+            let message = format!("no program is called '{stranger}'; there are {}", names.join(", "));
+            return Err(Error::Options(message));
+        }
+        let (mut ready, mut absent) = (Vec::new(), Vec::new());
+        for known in known::ALL {
+            let named = self.only.iter().any(|name| name == known.name);
+            if !(named || self.only.is_empty()) {
+                continue;
+            }
+            match missing(known) {
+                Some(why) if named => return Err(Error::Options(format!("{}: {why}", known.name))),
+                Some(why) => absent.push((known.name, why)),
+                None => {
+                    let directory = directory()?;
+                    let work = (known.prepare)(directory.path())?;
+                    ready.push(Ready { name: known.name.to_owned(), work, directory });
+                }
+            }
+        }
+        if ready.is_empty() {
+            let absent: Vec<_> = absent.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+            return Err(Error::Options(format!("nothing to measure: {}", absent.join("; "))));
+        }
+        Ok((ready, absent))
     }
-    Ok((ready, absent))
+}
+
+impl Preset for Options {
+    const TITLE: &'static str = "Whole programs";
+    const TARGETS: &'static str = "Targets (they are about the default lock; the others for comparison)";
+
+    fn common(&self) -> (usize, Option<usize>) {
+        (self.rounds, None)
+    }
+
+    fn plan(&self, plan: &mut Plan) -> Result<()> {
+        let library = plan.context.library()?.to_owned();
+        let (ready, absent) = self.prepare()?;
+        plan.absent = absent;
+        for program in ready.into_iter().map(Rc::new) {
+            for lock in self.all_locks() {
+                let (program, library, ignore_failure) =
+                    (Rc::clone(&program), library.clone(), self.ignore_failure);
+                let labels = vec![("program", program.name.clone().into())];
+                plan.here("rows", program.name.clone(), lock.name(), labels, move |context| {
+                    let start = |argv: &[OsString]| command(context, &library, lock, argv);
+                    measure(&program, &start, ignore_failure)
+                        .map_err(|error| Error::Options(format!("{} on {lock}: {error}", program.name)))
+                });
+            }
+        }
+        let reference = || vec![("lock", LockName::Glibc.name().into())];
+        let not_itself = |labels: &Labels| !labels.contains(&("lock", LockName::Glibc.name().into()));
+        plan.of("rows", "speed", "ms", reference()).how(|own, reference| reference / own).only(not_itself);
+        plan.of("rows", "cpu", "cpu_ms", reference()).only(not_itself);
+        Ok(())
+    }
+
+    fn answer(&self, rows: &Rows) -> Option<String> {
+        let told = |verdict: &str| rows.of("rows").filter(|row| self::verdict(row) == verdict).count();
+        let of = rows.of("rows").filter(|row| row.get("speed").is_some()).count();
+        Some(format!(
+            "Of {of} comparisons with the C library's locks {} gain and {} are slower.",
+            told("gains"),
+            told("slower")
+        ))
+    }
+
+    fn method(&self, rows: &Rows) -> String {
+        let failures: Vec<String> = rows.of("rows").filter_map(failures).collect();
+        let failures = if failures.is_empty() {
+            String::new()
+        } else {
+            format!(" Exit codes other than 0 were ignored: {}.", failures.join("; "))
+        };
+        format!(
+            "Each program does a fixed amount of work: from the start of the command to its end, `poundlock run` included; of \
+             memcached and Apache, from the first of their clients' requests to the last answer. {} rounds, in each the programs \
+             in random order, and each on all locks in random order; speed and CPU time are compared inside a round, and the \
+             figures are medians. A program gains that was faster by 2 % in three rounds of four.{failures}",
+            self.rounds,
+        )
+    }
+
+    fn tables(&self, rows: &Rows) -> Vec<Table> {
+        let headings =
+            ["program", "lock", "", "ms", "spread", "of glibc's speed", "spread", "CPU ms", "of glibc's"];
+        let mut table =
+            Table::new("Programs on the C library's locks and under `poundlock run`", 3, &headings);
+        for row in rows.of("rows") {
+            table.rows.push(vec![
+                row.label("program").as_str().unwrap_or_default().to_owned(),
+                row.who.to_owned(),
+                verdict(row).to_owned(),
+                median(row.get("ms"), 0),
+                spread(row.get("ms"), 0),
+                median(row.get("speed"), 2),
+                spread(row.get("speed"), 2),
+                median(row.get("cpu_ms"), 0),
+                median(row.get("cpu"), 2),
+            ]);
+        }
+        vec![table]
+    }
+
+    fn targets(&self, rows: &Rows) -> Vec<Target> {
+        let target = |[program]: [Value; 1]| {
+            let of = rows.of("rows").filter(|row| row.is("program", program.clone()));
+            let name = program.as_str().unwrap_or_default();
+            let figure = format!("{name}: speed, of that on the C library's locks");
+            Target::new(figure, Limit::AtLeast(AS_FAST), "", of.map(|row| (row.who, row.get("speed"))))
+        };
+        rows.values("rows", ["program"]).into_iter().map(target).collect()
+    }
+
+    fn extra(&self, rows: &Rows) -> Vec<(&'static str, Value)> {
+        let absent: Vec<_> = rows.absent.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        vec![("rounds", self.rounds.into()), ("absent", json!(absent))]
+    }
+}
+
+fn verdict(row: &Row) -> &'static str {
+    match row.get("speed") {
+        Some(speed) if speed.q1 >= GAIN => "gains",
+        Some(speed) if speed.median < AS_FAST => "slower",
+        _ => "",
+    }
+}
+
+/// With which codes other than 0 a program ended, if it did.
+fn failures(row: &Row) -> Option<String> {
+    let mut codes: Vec<f64> = row.rounds().iter().map(|round| round["exit_code"]).collect();
+    let of = codes.len();
+    codes.retain(|code| *code != 0.0);
+    let failed = codes.len();
+    codes.sort_unstable_by(f64::total_cmp);
+    codes.dedup();
+    let codes: Vec<_> = codes.iter().map(f64::to_string).collect();
+    let (program, lock) = (row.label("program"), row.who);
+    let what = format!("{} on {lock} ended with {}", program.as_str()?, codes.join(" or "));
+    (failed > 0).then(|| format!("{what} in {failed} of {of} rounds"))
 }
 
 fn missing(known: &Known) -> Option<String> {
-    known.needs.iter().find(|program| known::installed(program).is_none()).map(|program| {
-        format!("{}: {program} is not installed (Debian and Ubuntu: {})", known.name, known.package)
-    })
+    known
+        .needs
+        .iter()
+        .find(|program| known::installed(program).is_none())
+        .map(|program| format!("{program} is not installed (Debian and Ubuntu: {})", known.package))
 }
 
 /// The program as it is, or under `poundlock run`.
@@ -251,14 +264,16 @@ fn command(context: &Context, library: &Path, lock: LockName, argv: &[OsString])
     command
 }
 
-fn measure(ready: &Ready, start: &dyn Fn(&[OsString]) -> Command, ignore_failure: bool) -> Result<Took> {
+fn measure(ready: &Ready, start: &dyn Fn(&[OsString]) -> Command, ignore_failure: bool) -> Result<Sample> {
     let directory = ready.directory.path();
     let before = Usage::of_children();
     let (ms, exit_code) = match &ready.work {
         Work::Command(argv) => to_its_end(&mut start(argv), ignore_failure)?,
         Work::Served(service) => (served::answers(service, directory, start)?, 0),
     };
-    Ok(Took { ms, cpu_ms: Usage::of_children().since(&before).cpu_ns as f64 / 1e6, exit_code })
+    let cpu_ms = Usage::of_children().since(&before).cpu_ns as f64 / 1e6;
+    let figures = [("ms", ms), ("cpu_ms", cpu_ms), ("exit_code", f64::from(exit_code))];
+    Ok(figures.map(|(name, value)| (name.to_owned(), value)).into())
 }
 
 /// Exit codes by which `run`, like `env` and the shells, says that there was no program to speak of.
@@ -284,89 +299,6 @@ fn to_its_end(command: &mut Command, ignore_failure: bool) -> Result<(f64, i32)>
     Err(Error::Options(format!("it did not succeed ({}){last}{hint}", output.status)))
 }
 
-impl Figures {
-    fn verdict(row: &Row) -> &'static str {
-        let Limit::AtLeast(least) = AS_FAST else { return "" };
-        match row.speed {
-            Some(speed) if speed.q1 >= GAIN => "gains",
-            Some(speed) if speed.median < least => "slower",
-            _ => "",
-        }
-    }
-}
-
-impl Report for Figures {
-    fn title(&self) -> &'static str {
-        "Whole programs"
-    }
-
-    fn method(&self) -> String {
-        let absent = if self.absent.is_empty() {
-            String::new()
-        } else {
-            format!(" Left out: {}.", self.absent.join("; "))
-        };
-        let ended = |row: &Row| {
-            let failed = row.exit_codes.iter().filter(|code| **code != 0).count();
-            let mut codes: Vec<i32> = row.exit_codes.iter().copied().filter(|code| *code != 0).collect();
-            codes.sort_unstable();
-            codes.dedup();
-            let codes: Vec<_> = codes.iter().map(i32::to_string).collect();
-            (failed > 0).then(|| {
-                let (program, lock, of) = (&row.program, row.lock.name(), row.exit_codes.len());
-                format!("{program} on {lock} ended with {} in {failed} of {of} rounds", codes.join(" or "))
-            })
-        };
-        let failures: Vec<String> = self.rows.iter().filter_map(ended).collect();
-        let failures = if failures.is_empty() {
-            String::new()
-        } else {
-            format!(" Exit codes other than 0 were ignored: {}.", failures.join("; "))
-        };
-        format!(
-            "Each program does a fixed amount of work: from the start of the command to its end, `poundlock run` included; of \
-             memcached and Apache, from the first of their clients' requests to the last answer. {} rounds, in each all programs \
-             on all locks in random order; speed and CPU time are compared inside a round, and the figures are medians. \
-             A program gains that was faster by 2 % in three rounds of four.{absent}{failures}",
-            self.rounds,
-        )
-    }
-
-    fn machine(&self) -> &Machine {
-        &self.machine
-    }
-
-    fn tables(&self) -> Vec<Table> {
-        let headings =
-            ["program", "lock", "", "ms", "spread", "of glibc's speed", "spread", "CPU ms", "of glibc's"];
-        let mut table =
-            Table::new("Programs on the C library's locks and under `poundlock run`", 3, &headings);
-        for row in &self.rows {
-            table.rows.push(vec![
-                row.program.clone(),
-                row.lock.name().to_owned(),
-                Self::verdict(row).to_owned(),
-                median(Some(row.ms), 0),
-                spread(Some(row.ms), 0),
-                median(row.speed, 2),
-                spread(row.speed, 2),
-                median(Some(row.cpu_ms), 0),
-                median(row.cpu, 2),
-            ]);
-        }
-        vec![table]
-    }
-
-    fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-}
-
-/// A path as an argument.
-fn argument(path: PathBuf) -> OsString {
-    path.into_os_string()
-}
-
 /// A command line of words.
 fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(|&word| OsStr::new(word).to_owned()).collect()
@@ -375,6 +307,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::by_default;
 
     fn context() -> Context {
         Context {
@@ -399,17 +332,16 @@ mod tests {
     #[test]
     fn the_reference_is_always_there_once() {
         let ours = LockName::DEFAULT;
-        assert_eq!(locks(&[]), [LockName::Glibc, ours]);
-        assert_eq!(locks(&[ours, LockName::Glibc, ours]), [LockName::Glibc, ours]);
+        for named in [&[][..], &[ours, LockName::Glibc, ours]] {
+            let options = Options { locks: named.to_vec(), ..by_default() };
+            assert_eq!(options.all_locks(), [LockName::Glibc, ours]);
+        }
     }
 
     #[test]
     fn strangers_are_refused_with_the_names_there_are() {
-        let error = |only: &[&str]| {
-            let only = only.iter().map(|&name| name.to_owned()).collect();
-            run(&context(), &Options { only, ..Options::default() }).unwrap_err().to_string()
-        };
-        let message = error(&["xz", "emacs"]);
+        let options = Options { only: vec!["xz".to_owned(), "emacs".to_owned()], ..by_default() };
+        let message = options.prepare().err().unwrap().to_string();
         assert!(message.contains("'emacs'") && message.contains("memcached"), "{message}");
     }
 

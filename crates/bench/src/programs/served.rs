@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use super::known::write;
 use super::words;
 use crate::clock;
 use crate::error::{Error, Result};
+use crate::launch::Killed;
 
 /// How long a server may take to listen, to answer, and to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -74,16 +75,6 @@ impl Service {
     }
 }
 
-/// A server that is ended if it was not asked to.
-struct Serving(Child);
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Milliseconds from the first request of the clients to the last answer.
 pub(super) fn answers(
     service: &Service,
@@ -92,7 +83,7 @@ pub(super) fn answers(
 ) -> Result<f64> {
     let mut command = start(&service.argv);
     command.current_dir(directory).stderr(std::process::Stdio::null());
-    let mut server = Serving(command.spawn().map_err(Error::system("cannot start it"))?);
+    let mut server = Killed(command.spawn().map_err(Error::system("cannot start it"))?);
     let ms = match service.at {
         At::Socket(name) => {
             let path = directory.join(name);
@@ -113,7 +104,7 @@ pub(super) fn answers(
 }
 
 /// Waits until a connection succeeds.
-fn until_it_listens<S>(server: &mut Serving, connect: impl Fn() -> io::Result<S>) -> Result<()> {
+fn until_it_listens<S>(server: &mut Killed, connect: impl Fn() -> io::Result<S>) -> Result<()> {
     let begin = Instant::now();
     while let Err(error) = connect() {
         let ended = server.0.try_wait().map_err(Error::system("cannot wait for it"))?;
@@ -175,7 +166,7 @@ fn get_page(address: SocketAddr) -> io::Result<()> {
 }
 
 /// As a service manager ends it.
-fn end(server: &mut Serving) -> Result<()> {
+fn end(server: &mut Killed) -> Result<()> {
     // SAFETY: takes two numbers; the process is our child and has not been waited for.
     unsafe { libc::kill(server.0.id() as libc::pid_t, libc::SIGTERM) };
     let begin = Instant::now();

@@ -4,7 +4,6 @@
 use std::ffi::{c_int, c_void};
 use std::fs;
 use std::hint::black_box;
-use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -28,8 +27,10 @@ use poundlock_textbook::Spinlock;
 use serde::{Deserialize, Serialize};
 
 use super::drive::Subject;
+use super::sample;
 use super::symbols::{Call, Kind, Symbols, succeed};
 use crate::error::{Error, Result};
+use crate::plan::Sample;
 use crate::stats::Summary;
 use crate::{affinity, clock};
 
@@ -82,33 +83,26 @@ pub(crate) struct Task {
     pub(crate) slice_ns: u64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Answer {
-    /// Nanoseconds a pair, of each in order: the median over the slices.
-    pub(crate) ns: Vec<f64>,
-    /// Timed pairs of all together.
-    pub(crate) acquisitions: u64,
-}
-
-pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Answer> {
-    let sleeper = if task.second_thread { Some(Sleeper::start()?) } else { None };
+/// Of each that is timed, in order, nanoseconds a pair, the median over the slices; and how many pairs were.
+pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Vec<Sample>> {
+    if task.second_thread {
+        start_a_second_thread()?;
+    }
     affinity::keep_to(&[task.cpu])?;
     let timers = task.timed.iter().map(|(lock, what)| Ok((lock.as_str(), timer(library, lock, *what)?)));
     let mut timers = timers.collect::<Result<Vec<_>>>()?;
-    let (summaries, acquisitions) = take_turns(&mut timers, task.slices, task.slice_ns)?;
-    if let Some(sleeper) = sleeper {
-        sleeper.stop()?;
-    }
-    Ok(Answer { ns: summaries.iter().map(|ns| ns.median).collect(), acquisitions })
+    let timed = take_turns(&mut timers, task.slices, task.slice_ns)?;
+    let figures = |(ns, pairs): (Summary, u64)| sample([("ns", ns.median), ("acquisitions", pairs as f64)]);
+    Ok(timed.into_iter().map(figures).collect())
 }
 
-/// Times what is there, slice by slice in turn. Returns nanoseconds a pair for each, and how many pairs there
+/// Times what is there, slice by slice in turn. Returns nanoseconds a pair of each, and how many pairs there
 /// were.
 pub(super) fn take_turns(
     timers: &mut [(&str, Timer)],
     slices: u32,
     slice_ns: u64,
-) -> Result<(Vec<Summary>, u64)> {
+) -> Result<Vec<(Summary, u64)>> {
     let mut lengths = Vec::new();
     for (what, timer) in &mut *timers {
         lengths.push(pairs_in(slice_ns, &mut **timer).or_else(|rc| failed(what, rc))?);
@@ -121,8 +115,10 @@ pub(super) fn take_turns(
         }
     }
     let none = || Error::Options("there are no slices".to_owned());
-    let summaries = samples.into_iter().map(|samples| Summary::of(samples).ok_or_else(none));
-    Ok((summaries.collect::<Result<_>>()?, lengths.iter().sum::<u64>() * u64::from(slices)))
+    let timed = samples.into_iter().zip(lengths);
+    timed
+        .map(|(samples, pairs)| Ok((Summary::of(samples).ok_or_else(none)?, pairs * u64::from(slices))))
+        .collect()
 }
 
 fn failed<T>(what: &str, rc: c_int) -> Result<T> {
@@ -238,6 +234,16 @@ macro_rules! inlined {
     }};
 }
 
+/// A lock with guards.
+macro_rules! guarded {
+    ($what:expr, $make:expr) => {
+        inlined!($what, $make, |l| done!(std::mem::forget(l.lock())), tried(false), {
+            // SAFETY: this thread locked it, and the guard is forgotten.
+            done!(unsafe { l.force_unlock() })
+        })
+    };
+}
+
 /// One of ours that is told a policy each time.
 macro_rules! with_policy {
     ($what:expr, $make:expr, $policy:ty, $($unlock:tt)+) => {
@@ -323,30 +329,8 @@ fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
         "time-stamp" => timed(what, || (black_box(unsafe { core::arch::x86_64::_rdtsc() }), 0).1, || 0, || 0),
         "empty-loop" => timed(what, || 0, || 0, || 0),
         "c-library" => pthread(Symbols::of_c_library()?, what),
-        "crate-mutex" => {
-            inlined!(
-                what,
-                poundlock::Mutex::new(0_u64),
-                |l| done!(std::mem::forget(l.lock())),
-                tried(false),
-                {
-                    // SAFETY: this thread locked it, and the guard is forgotten.
-                    done!(unsafe { l.force_unlock() })
-                }
-            )
-        }
-        "parking-lot-mutex" => {
-            inlined!(
-                what,
-                parking_lot::Mutex::new(0_u64),
-                |l| done!(std::mem::forget(l.lock())),
-                tried(false),
-                {
-                    // SAFETY: this thread locked it, and the guard is forgotten.
-                    done!(unsafe { l.force_unlock() })
-                }
-            )
-        }
+        "crate-mutex" => guarded!(what, poundlock::Mutex::new(0_u64)),
+        "parking-lot-mutex" => guarded!(what, parking_lot::Mutex::new(0_u64)),
         "poundlock" => inlined!(
             what,
             RawPoundlock::<Linux>::new(),
@@ -510,52 +494,29 @@ fn through_queue() -> Result<Timer> {
 
 /// Has another thread take a lock, and keep it to the end of the process.
 fn hold(lock: &(impl Fn() -> c_int + Copy + Send + 'static)) -> Result<()> {
-    let (tell, told) = mpsc::channel();
     let lock = *lock;
     // Boxed, so that what it takes to start a thread is compiled once rather than for each lock.
-    let hold: Box<dyn FnOnce() + Send> = Box::new(move || {
-        _ = tell.send(lock());
+    let locked = stay(Box::new(lock))?;
+    succeed(locked, "a thread could not lock")
+}
+
+/// Starts a thread that stays to the end of the process, asleep. Returns what it did first.
+fn stay(first: Box<dyn FnOnce() -> c_int + Send>) -> Result<c_int> {
+    let (tell, told) = mpsc::channel();
+    let stay = move || {
+        _ = tell.send(first());
         loop {
             thread::park();
         }
-    });
-    thread::Builder::new().spawn(hold).map_err(Error::system("cannot start a thread"))?;
-    succeed(told.recv().unwrap_or(libc::EFAULT), "a thread could not lock")
+    };
+    thread::Builder::new().spawn(stay).map_err(Error::system("cannot start a thread"))?;
+    told.recv().map_err(|_| Error::Options("a thread died".to_owned()))
 }
 
-/// A second thread, alive and asleep in a read.
-pub(super) struct Sleeper {
-    end: std::io::PipeWriter,
-    thread: thread::JoinHandle<()>,
-}
-
-impl Sleeper {
-    pub(super) fn start() -> Result<Sleeper> {
-        let (mut reader, end) = std::io::pipe().map_err(Error::system("cannot make a pipe"))?;
-        let (send, receive) = mpsc::channel();
-        let thread = thread::Builder::new()
-            .spawn(move || {
-                // SAFETY: no arguments, no effect.
-                let id = unsafe { libc::gettid() };
-                // Both results say only that the other side is gone, and then this thread is done too.
-                _ = send.send(id);
-                _ = reader.read(&mut [0]);
-            })
-            .map_err(Error::system("cannot start a second thread"))?;
-        let id = receive.recv().map_err(|_| Error::Options("the second thread died".to_owned()))?;
-        // So that it disturbs nothing.
-        await_sleep(id)?;
-        Ok(Sleeper { end, thread })
-    }
-
-    /// Ends the thread; an error if it had ended before, for then there was none during the measurement.
-    pub(super) fn stop(self) -> Result<()> {
-        if self.thread.is_finished() {
-            return Err(Error::Options("the second thread ended too early".to_owned()));
-        }
-        drop(self.end);
-        self.thread.join().map_err(|_| Error::Options("the second thread died".to_owned()))
-    }
+/// Has a second thread be there, asleep so that it disturbs nothing.
+pub(super) fn start_a_second_thread() -> Result<()> {
+    // SAFETY: no arguments, no effect.
+    await_sleep(stay(Box::new(|| unsafe { libc::gettid() }))?)
 }
 
 /// Has a thread wait for a lock, asleep, and acquire it. Nobody holds it afterwards.
@@ -579,7 +540,7 @@ fn let_a_thread_sleep_in(
 }
 
 /// Waits until the scheduler says that a thread of this process is asleep.
-pub(super) fn await_sleep(thread: libc::pid_t) -> Result<()> {
+fn await_sleep(thread: libc::pid_t) -> Result<()> {
     let limit = Instant::now() + Duration::from_secs(10);
     while !is_asleep(thread) {
         if Instant::now() > limit {
@@ -607,10 +568,9 @@ mod tests {
         let cpu = affinity::allowed().unwrap()[0];
         let task = Task { timed, second_thread: true, cpu, slices: 1, slice_ns: 20_000 };
         let answer = run(None, &task).unwrap();
-        assert_eq!(answer.ns.len(), task.timed.len());
-        assert!(answer.acquisitions >= 1000 * task.timed.len() as u64);
-        for (what, ns) in task.timed.iter().zip(answer.ns) {
-            assert!(ns > 0.0, "{what:?}");
+        assert_eq!(answer.len(), task.timed.len());
+        for (what, figures) in task.timed.iter().zip(answer) {
+            assert!(figures["ns"] > 0.0 && figures["acquisitions"] >= 1000.0, "{what:?}");
         }
     }
 

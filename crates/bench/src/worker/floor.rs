@@ -60,8 +60,8 @@ pub(crate) fn run(task: &Task) -> Result<Floors> {
         ("compare-and-swap + store", bare_timer("cas+store")?),
         ("load + store", timer_of(load, store)),
     ];
-    let (bare, _) = take_turns(&mut timers, task.slices, task.slice_ns)?;
-    let &[bare_cas_ns, bare_cas_store_ns, bare_load_store_ns] = bare.as_slice() else {
+    let bare = take_turns(&mut timers, task.slices, task.slice_ns)?;
+    let &[(bare_cas_ns, _), (bare_cas_store_ns, _), (bare_load_store_ns, _)] = bare.as_slice() else {
         return Err(Error::Options("bare atomics: no figure".to_owned()));
     };
     Ok(Floors {
@@ -94,13 +94,11 @@ fn driver(task: &Task, cpu: usize) -> Result<(Summary, Summary)> {
         probe: false,
     };
     let here = affinity::allowed()?;
-    let samples = (0..task.slices)
-        .map(|_| drive::run(None, &empty).map(|worked| worked.measured))
-        .collect::<Result<Vec<_>>>()?;
+    let samples = (0..task.slices).map(|_| drive::run(None, &empty)).collect::<Result<Vec<_>>>()?;
     affinity::keep_to(&here)?;
     let none = || Error::Options("the driver: no figure".to_owned());
-    let pair = Summary::of(samples.iter().map(|sample| sample.seconds * 1e9 / sample.operations as f64));
-    let wait = Summary::of(samples.iter().map(|sample| sample.wait.p50 as f64));
+    let of = |name: &str| Summary::of(samples.iter().map(|sample| sample[name]));
+    let (pair, wait) = (of("ns"), of("waits.p50_ns"));
     Ok((pair.ok_or_else(none)?, wait.ok_or_else(none)?))
 }
 
@@ -138,11 +136,6 @@ fn round_trips(
     })
 }
 
-fn halved(summary: Summary) -> Summary {
-    let Summary { median, q1, q3, min, max, n } = summary;
-    Summary { median: median / 2.0, q1: q1 / 2.0, q3: q3 / 2.0, min: min / 2.0, max: max / 2.0, n }
-}
-
 /// A cache line to another CPU: half of a round trip between two threads that only look at it.
 fn transfer(task: &Task, from: usize, to: usize) -> Result<Summary> {
     let line = Alone(AtomicU64::new(0));
@@ -160,7 +153,9 @@ fn transfer(task: &Task, from: usize, to: usize) -> Result<Summary> {
     // Near 200 ns a trip.
     let trips = (task.slice_ns / 200).max(10);
     let summary = round_trips(task, [from, to], trips, call, |slice| Some(slice()))?;
-    summary.map(halved).ok_or_else(|| Error::Options("a cache line's way: no figure".to_owned()))
+    summary
+        .map(|trip| trip.scaled(0.5))
+        .ok_or_else(|| Error::Options("a cache line's way: no figure".to_owned()))
 }
 
 /// A sleep in a futex and its wake-up, between two threads of which each sleeps until it is its turn. On one

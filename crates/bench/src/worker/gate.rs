@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use poundlock_core::Platform;
 use poundlock_core::platform::Atomic;
 use poundlock_linux::Linux;
 
 use crate::clock;
 use crate::error::{Error, Result};
+use crate::plan::Sample;
 
 /// Cache lines of its own, adjacent-line prefetching included.
 #[derive(Default)]
@@ -74,6 +76,26 @@ impl Reading {
                 return Reading { at_ns: before + (after - before) / 2, counts: values };
             }
         }
+    }
+}
+
+/// Waits up to an hour are told apart, to a hundredth.
+pub(super) fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 2)
+        .map_err(|error| Error::Options(format!("no histogram of waits: {error}")))
+}
+
+/// Adds nanoseconds of what is in a histogram.
+pub(super) fn add_quantiles(sample: &mut Sample, whose: &str, all: &Histogram<u64>) {
+    for (name, value) in [
+        ("count", all.len() as f64),
+        ("mean_ns", all.mean()),
+        ("p50_ns", all.value_at_quantile(0.5) as f64),
+        ("p99_ns", all.value_at_quantile(0.99) as f64),
+        ("p999_ns", all.value_at_quantile(0.999) as f64),
+        ("max_ns", all.max() as f64),
+    ] {
+        sample.insert(format!("{whose}.{name}"), value);
     }
 }
 

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::grid::result::Floors;
+use crate::plan::Sample;
 
 /// What a worker is asked to do.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,12 +57,10 @@ impl Task {
 /// What a worker answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    Alone(alone::Answer),
-    Work(Box<drive::Worked>),
-    Pass(pass::Passes),
+    /// Figures by name: of all that was asked for, in order.
+    Figures(Vec<Sample>),
     /// Why it has none, if it has none.
     Look(Option<String>),
-    Sem(sem::Answer),
     Floor(Box<Floors>),
     Failed(String),
 }
@@ -86,6 +85,11 @@ pub fn serve() -> ! {
     unsafe { libc::_exit(status) }
 }
 
+/// Figures by their names.
+fn sample<const N: usize>(figures: [(&str, f64); N]) -> Sample {
+    figures.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
 fn answer() -> Result<Answer> {
     let mut request = String::new();
     std::io::stdin().read_to_string(&mut request).map_err(Error::system("cannot read the request"))?;
@@ -93,15 +97,15 @@ fn answer() -> Result<Answer> {
         serde_json::from_str(&request).map_err(|error| Error::Options(format!("not a request: {error}")))?;
     let library = request.library.as_deref();
     match &request.task {
-        Task::Alone(task) => alone::run(library, task).map(Answer::Alone),
-        Task::Work(task) => drive::run(library, task).map(|worked| Answer::Work(Box::new(worked))),
-        Task::Pass(task) => pass::run(library, task).map(Answer::Pass),
+        Task::Alone(task) => alone::run(library, task).map(Answer::Figures),
+        Task::Work(task) => drive::run(library, task).map(|sample| Answer::Figures(vec![sample])),
+        Task::Pass(task) => pass::run(library, task).map(|sample| Answer::Figures(vec![sample])),
         Task::Look(kind) => match symbols::Symbols::of(library, *kind) {
             Ok(_) => Ok(Answer::Look(None)),
             Err(Error::Library(why)) => Ok(Answer::Look(Some(why))),
             Err(other) => Err(other),
         },
-        Task::Sem(task) => sem::run(task).map(Answer::Sem),
+        Task::Sem(task) => sem::run(task).map(Answer::Figures),
         Task::Floor(task) => floor::run(task).map(|floors| Answer::Floor(Box::new(floors))),
     }
 }

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::alone::is_asleep;
 use super::drive::Subject;
 use super::gate::Alone;
-use super::symbols;
+use super::{sample, symbols};
 use crate::error::{Error, Result};
+use crate::plan::Sample;
 use crate::stats::Summary;
 use crate::{affinity, clock};
 
@@ -38,15 +39,6 @@ pub(crate) enum Next {
     Asleep,
 }
 
-/// Times of passing a lock on.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Passes {
-    /// From before the unlock to the end of the next owner's lock.
-    pub(crate) pass_ns: f64,
-    /// The unlock alone.
-    pub(crate) unlock_ns: f64,
-}
-
 /// How long the next owner has waited when the lock is passed to one that [`Next::JustCame`]: longer than it
 /// takes to set out, and far shorter than spinners spin.
 const JUST_NS: u64 = 1_000;
@@ -57,7 +49,8 @@ const MOST: usize = 100_000;
 /// After this long without a pass something is wrong.
 const STUCK_NS: u64 = 20_000_000_000;
 
-pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Passes> {
+/// `pass_ns`, from before the unlock to the end of the next owner's lock, and `unlock_ns`, the unlock alone.
+pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Sample> {
     let (calls, spins) = task.lock.calls(library)?;
     if task.next == Next::Asleep && spins {
         return Err(Error::Options("nobody sleeps in a spinlock".to_owned()));
@@ -87,7 +80,7 @@ pub(crate) fn run(library: Option<&Path>, task: &Task) -> Result<Passes> {
     symbols::all_succeeded()?;
     let median = |times: Vec<u64>| Summary::of(times.into_iter().map(|ns| ns as f64)).map(|ns| ns.median);
     match (median(passes), median(unlocks)) {
-        (Some(pass_ns), Some(unlock_ns)) => Ok(Passes { pass_ns, unlock_ns }),
+        (Some(pass_ns), Some(unlock_ns)) => Ok(sample([("pass_ns", pass_ns), ("unlock_ns", unlock_ns)])),
         _ => Err(Error::Options("the lock was never passed on".to_owned())),
     }
 }
@@ -218,7 +211,7 @@ mod tests {
             for (lock, spins) in [("poundlock", false), ("handoff-recursive", false), ("ticket", true)] {
                 let task = Task { lock: Subject::Peer(lock.into()), next, cpus, duration_ns: 2_000_000 };
                 match run(None, &task) {
-                    Ok(passes) => assert!(passes.pass_ns > 0.0 && passes.unlock_ns > 0.0, "{passes:?}"),
+                    Ok(passes) => assert!(passes["pass_ns"] > 0.0 && passes["unlock_ns"] > 0.0, "{passes:?}"),
                     Err(error) => {
                         assert!(spins && next == Next::Asleep && error.to_string().contains("nobody sleeps"));
                     }

@@ -40,30 +40,14 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The functions: to lock (as a writer), to try it, to lock as a reader, to unlock, to make a lock.
-    fn names(self) -> [&'static CStr; 5] {
-        match self {
-            Self::Mutex | Self::Adaptive | Self::Recursive => [
-                c"pthread_mutex_lock",
-                c"pthread_mutex_trylock",
-                c"pthread_mutex_lock",
-                c"pthread_mutex_unlock",
-                c"pthread_mutex_init",
-            ],
-            Self::Spin => [
-                c"pthread_spin_lock",
-                c"pthread_spin_trylock",
-                c"pthread_spin_lock",
-                c"pthread_spin_unlock",
-                c"pthread_spin_init",
-            ],
-            Self::Readers | Self::Writers => [
-                c"pthread_rwlock_wrlock",
-                c"pthread_rwlock_trywrlock",
-                c"pthread_rwlock_rdlock",
-                c"pthread_rwlock_unlock",
-                c"pthread_rwlock_init",
-            ],
-        }
+    fn names(self) -> [String; 5] {
+        const SIMPLE: [&str; 5] = ["lock", "trylock", "lock", "unlock", "init"];
+        let (of, functions) = match self {
+            Self::Mutex | Self::Adaptive | Self::Recursive => ("mutex", SIMPLE),
+            Self::Spin => ("spin", SIMPLE),
+            Self::Readers | Self::Writers => ("rwlock", ["wrlock", "trywrlock", "rdlock", "unlock", "init"]),
+        };
+        functions.map(|function| format!("pthread_{of}_{function}"))
     }
 }
 
@@ -106,13 +90,13 @@ impl Symbols {
         Ok(found)
     }
 
-    fn open(path: &Path, names: [&CStr; 5], kind: Kind) -> Result<Symbols> {
+    fn open(path: &Path, names: [String; 5], kind: Kind) -> Result<Symbols> {
         let library = load(path)?;
-        let find = |name: &CStr| symbol(&library, path, name);
-        let [lock, trylock, read, unlock, init] = names;
+        let find = |name: &str| symbol(&library, path, name);
+        let [lock, trylock, read, unlock, init] = &names;
         // SAFETY: these functions have one pointer to a lock and return an int; C has one sort of pointers to
         // objects.
-        let call = |name: &CStr| Ok(unsafe { std::mem::transmute::<*mut c_void, Call>(find(name)?) });
+        let call = |name: &str| Ok(unsafe { std::mem::transmute::<*mut c_void, Call>(find(name)?) });
         let found = Symbols {
             kind,
             lock: call(lock)?,
@@ -132,9 +116,8 @@ impl Symbols {
     /// If it cannot be loaded, or is another library.
     pub(super) fn of_c_library() -> Result<Symbols> {
         let named = std::env::var_os("POUNDLOCK_C_LIBRARY").unwrap_or_else(|| "libpoundlock.so.0.1".into());
-        let [lock, trylock, unlock] =
-            [c"poundlock_mutex_lock", c"poundlock_mutex_trylock", c"poundlock_mutex_unlock"];
-        Self::open(Path::new(&named), [lock, trylock, lock, unlock, c""], Kind::Mutex)
+        let [lock, trylock, unlock] = ["lock", "trylock", "unlock"].map(|of| format!("poundlock_mutex_{of}"));
+        Self::open(Path::new(&named), [lock.clone(), trylock, lock, unlock, String::new()], Kind::Mutex)
     }
 
     /// Functions of this file, which the compiler must not know: they do nothing, or a compare-and-swap and
@@ -307,17 +290,16 @@ fn load(path: &Path) -> Result<Library> {
 }
 
 /// The function `name`, provided by the library at `path` itself.
-fn symbol(library: &Library, path: &Path, name: &CStr) -> Result<*mut c_void> {
+fn symbol(library: &Library, path: &Path, name: &str) -> Result<*mut c_void> {
     let problem = |message: String| Error::Library(format!("{}: {message}", path.display()));
-    let shown = name.to_string_lossy();
     // SAFETY: only the address is asked for.
-    let found = unsafe { library.get::<*mut c_void>(name.to_bytes_with_nul()) };
+    let found = unsafe { library.get::<*mut c_void>(name) };
     let address = found.map_err(|error| problem(error.to_string()))?.into_raw();
     // A search in a library goes on in the libraries it depends on. A preload library that lacks a function
     // would thus be measured with the C library's, and look just as fast.
-    let home = home_of(address).ok_or_else(|| problem(format!("{shown} lies in no file")))?;
+    let home = home_of(address).ok_or_else(|| problem(format!("{name} lies in no file")))?;
     if home.file_name() != path.file_name() {
-        return Err(problem(format!("does not provide {shown}; it would come from {}", home.display())));
+        return Err(problem(format!("does not provide {name}; it would come from {}", home.display())));
     }
     Ok(address)
 }

@@ -5,10 +5,10 @@
 use maud::{PreEscaped, html};
 use poundlock_bench::page::document;
 
-use super::plot::{self, Look};
 use super::sheet::Sheet;
 use crate::message::Failure;
 use crate::output::command_line;
+use poundlock_bench::plot::{self, Look};
 
 const STYLE: &str = include_str!("page.css");
 /// The page may ask nobody for anything.

@@ -9,10 +9,10 @@ use poundlock_sim::published::{Comparison, Figure, Run, Table, tables, why_not};
 use serde::Serialize;
 
 use super::page::{Section, html};
-use super::plot::{Group, Look, Shape, Track, groups};
 use super::sheet::Sheet;
 use crate::message::{Failure, status};
 use crate::output::{Output, print_beside};
+use poundlock_bench::plot::{Group, Look, Shape, Track, groups};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -232,7 +232,7 @@ fn summary(document: &Document) -> String {
 }
 
 fn page(documents: &[Document]) -> Result<String, Failure> {
-    let section = |document: &Document| {
+    let section = |document: &Document| -> Result<Section, Failure> {
         let (legend, chart) = chart(document)?;
         Ok(Section {
             name: document.name.to_owned(),

@@ -8,12 +8,12 @@ use poundlock_sim::{Hypervisor, Machine};
 use serde::Serialize;
 
 use super::page::{Section, html};
-use super::plot::{Line, Look, lines};
 use super::ranges::Numbers;
 use super::sheet::Sheet;
 use super::{MS, US, counted, machine, one_of, runs, time};
 use crate::message::{Failure, status};
 use crate::output::{Output, print_beside};
+use poundlock_bench::plot::{Line, Look, lines};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -221,7 +221,7 @@ fn page(
         let mut points: Vec<_> =
             mine.filter_map(|(case, outcome)| Some((f64::from(case.0), first(outcome)?))).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Line { look: Look::nth(index), points }
+        Line { look: Look::nth(index), name: String::new(), points, spread: Vec::new() }
     };
     let drawn: Vec<Line> = locks.iter().enumerate().map(line).collect();
     let figure = sheet.header.get(2).map_or("", String::as_str);

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use poundlock_bench::grid;
-use poundlock_bench::grid::result::{Directory, Kind, Point, Sample};
+use poundlock_bench::grid::result::{Directory, Kind, Outcome, Point, Sample};
 use poundlock_sim::experiment::{self, Experiment, Work};
 use poundlock_sim::locks;
 use poundlock_sim::model::Model;
@@ -154,7 +154,7 @@ fn measure(args: &Args, path: PathBuf) -> Result<Directory, Failure> {
         threads: args.threads.clone(),
         critical_us: vec![0.2, 2.0],
         think_us: vec![0.4, 4.0],
-        rounds: args.rounds,
+        rounds: Some(args.rounds),
         ..grid::Options::default()
     };
     let context = context()?;
@@ -168,8 +168,11 @@ fn measure(args: &Args, path: PathBuf) -> Result<Directory, Failure> {
 /// Operations a second in each round, in order; none where there were none.
 fn rounds(samples: &[Sample], point: usize, lock: &str) -> Vec<f64> {
     let here = samples.iter().filter(|sample| sample.point == point && sample.lock == lock);
-    let mut measured: Vec<f64> =
-        here.filter_map(Sample::measured).map(|figures| figures.throughput()).collect();
+    let throughput = |sample: &Sample| match &sample.outcome {
+        Outcome::Figures(figures) => figures.get("throughput").copied(),
+        Outcome::Failed(_) => None,
+    };
+    let mut measured: Vec<f64> = here.filter_map(throughput).collect();
     measured.retain(|&operations| operations > 0.0);
     measured.sort_by(f64::total_cmp);
     measured

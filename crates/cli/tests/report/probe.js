@@ -23,7 +23,7 @@
     const box = plot.getBoundingClientRect();
     check(box.width >= 200 && box.height >= 100, `${title}: ${box.width} x ${box.height}`);
     check(box.left >= 0 && box.right <= window.innerWidth, `${title}: reaches out of the window`);
-    const words = all('text:not(.reference)', plot).map(text => [text.textContent, text.getBoundingClientRect()]);
+    const words = all('.frame text', plot).map(text => [text.textContent, text.getBoundingClientRect()]);
     check(words.length >= 4, `${title}: ${words.length} labels`);
     words.forEach(([text, a], index) => {
       check(a.width > 0 && a.left >= box.left - 1 && a.right <= box.right + 1 && a.top >= box.top - 1
@@ -33,7 +33,7 @@
     const lines = all('.line', plot).filter(shown);
     check(lines.length > 0, `${title}: no line`);
     for (const line of lines) {
-      const course = line.querySelector('.course').getBBox();
+      const course = line.querySelector('polyline:not([opacity])').getBBox();
       check(course.x >= 0 && course.y >= 0 && course.x + course.width <= 340 && course.y + course.height <= 224,
         `${title}: a line reaches out of the picture`);
       check(!/NaN|Infinity|undefined/.test(line.innerHTML), `${title}: a number that is none`);

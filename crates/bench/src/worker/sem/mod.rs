@@ -5,100 +5,76 @@ mod alone;
 mod array;
 mod burns;
 mod crowd;
-mod pair;
+mod sleepers;
 
 use std::io;
 
+use poundlock_core::semarray::Report;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::plan::Sample;
 use crate::sem::Mechanism;
-use crate::stats::Summary;
 
-pub use alone::Operation;
-pub use array::Held;
-pub(crate) use burns::{Burns, NAP};
-pub(crate) use crowd::Cost;
-pub use crowd::Sleep;
-pub(crate) use pair::Pair;
+pub(crate) use alone::Operation;
+pub(crate) use crowd::Sleep;
+pub(crate) use sleepers::NAP;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Task {
+pub(crate) struct Task {
+    pub(crate) mechanism: Mechanism,
+    /// The CPUs; what needs one only stays on the last, and each of two threads on one of the first two.
+    pub(crate) cpus: Vec<usize>,
+    /// How long each figure is measured.
+    pub(crate) duration_ns: u64,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum What {
     /// Threads that sleep, and a main thread that wakes them.
     Burns {
-        mechanism: Mechanism,
         threads: usize,
         /// How many the main thread takes off the list at a time.
         wake: usize,
-        /// The CPUs.
-        cpus: Vec<usize>,
-        /// Whether each thread stays on one of them, in turn.
+        /// Whether each thread stays on one of the CPUs, in turn.
         bind: bool,
         /// How long they are at it before they are measured.
         warm_up_ns: u64,
-        /// How long they are measured.
-        duration_ns: u64,
     },
-    /// One thread's calls.
+    /// One thread's calls: an answer for each [`Operation`].
     Alone {
-        mechanism: Mechanism,
-        /// The CPU to stay on.
-        cpu: usize,
         /// Time slices for each operation.
         slices: u32,
-        /// Length of a slice.
-        slice_ns: u64,
     },
     /// Two threads with a CPU and a semaphore each, in one array.
-    Pair { mechanism: Mechanism, cpus: [usize; 2], duration_ns: u64 },
-    /// Wake-ups in an array with ever more sleepers.
+    Pair,
+    /// Wake-ups in an array with ever more sleepers: an answer for each number of them.
     Crowd {
-        mechanism: Mechanism,
         sleep: Sleep,
         /// Numbers of sleepers, ascending.
         sleepers: Vec<usize>,
-        /// The CPU that all stay on.
-        cpu: usize,
-        /// How long to measure for each number.
-        duration_ns: u64,
     },
 }
 
-impl Task {
-    fn mechanism(&self) -> Mechanism {
-        match *self {
-            Task::Burns { mechanism, .. }
-            | Task::Alone { mechanism, .. }
-            | Task::Pair { mechanism, .. }
-            | Task::Crowd { mechanism, .. } => mechanism,
-        }
-    }
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
-    Burns(Burns),
-    /// Nanoseconds a call: the median over the slices and their spread.
-    Alone(Vec<(Operation, Summary)>),
-    Pair(Pair),
-    Crowd(Vec<Cost>),
-}
-
-pub(crate) fn run(task: &Task) -> Result<Answer> {
-    if task.mechanism() == Mechanism::Kernel {
+pub(crate) fn run(task: &Task) -> Result<Vec<Sample>> {
+    if task.mechanism == Mechanism::Kernel {
         leave_no_array_behind();
     }
-    match task {
-        Task::Burns { .. } => burns::run(task).map(Answer::Burns),
-        Task::Alone { mechanism, cpu, slices, slice_ns } => {
-            alone::run(*mechanism, *cpu, *slices, *slice_ns).map(Answer::Alone)
+    match &task.what {
+        What::Burns { threads, wake, bind, warm_up_ns } => {
+            burns::run(task, *threads, *wake, *bind, *warm_up_ns).map(|sample| vec![sample])
         }
-        Task::Pair { mechanism, cpus, duration_ns } => {
-            pair::run(*mechanism, *cpus, *duration_ns).map(Answer::Pair)
-        }
-        Task::Crowd { mechanism, sleep, sleepers, cpu, duration_ns } => {
-            crowd::run(*mechanism, *sleep, sleepers, *cpu, *duration_ns).map(Answer::Crowd)
-        }
+        What::Alone { slices } => alone::run(task, *slices),
+        What::Pair => alone::two(task).map(|sample| vec![sample]),
+        What::Crowd { sleep, sleepers } => crowd::run(task, *sleep, sleepers),
+    }
+}
+
+impl Task {
+    /// The CPU for what needs one only.
+    fn cpu(&self) -> Result<usize> {
+        self.cpus.last().copied().ok_or_else(|| Error::Options("there is no CPU to run on".to_owned()))
     }
 }
 
@@ -112,6 +88,28 @@ fn leave_no_array_behind() {
             // Those who may not may do so as the owner of a user name space.
             libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWIPC);
         }
+    }
+}
+
+/// Adds what an array says of its lock, if it does: how often that was free and what waiting for it cost,
+/// between two reports, of so many CPUs' time.
+fn add_held(sample: &mut Sample, reports: [Option<Report>; 2], cpus: usize) {
+    let [Some(first), Some(last)] = reports else { return };
+    let since = |figure: fn(&Report) -> u64| figure(&last).saturating_sub(figure(&first)) as f64;
+    let lifetime = since(|report| report.lifetime_ns);
+    let (free, contended) = (since(|report| report.free), since(|report| report.contended));
+    let spun = since(|report| report.spun_ns);
+    sample.extend(super::sample([
+        ("held.lifetime_ns", lifetime),
+        ("held.free", free),
+        ("held.contended", contended),
+        ("held.spun_ns", spun),
+        ("held.spun_avg_ns", (spun / contended.max(1.0)).floor()),
+        ("held.slept", since(|report| report.slept)),
+        ("spinning", spun / (lifetime * cpus as f64)),
+    ]));
+    if free + contended > 0.0 {
+        sample.insert("contended".to_owned(), contended / (free + contended));
     }
 }
 

@@ -1,7 +1,8 @@
-//! Charts as SVG, drawn by `plotters`.
+//! Charts as SVG, drawn by `plotters`: those of the benchmarks and those of the simulator.
 //!
-//! It writes a fixed colour and a fixed size into every element. The page's style sheet scales the picture,
-//! and turns these colours into those of a dark scheme ([`dark`]).
+//! It writes a fixed colour and a fixed size into every element. A page's style sheet scales the picture, and
+//! turns these colours into those of a dark scheme ([`dark`]); or it colours and hides what is drawn layer by
+//! layer ([`Layers`]).
 
 use std::ops::Range;
 
@@ -10,8 +11,9 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::coord::{CoordTranslate, Shift};
 use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::message::Failure;
+use crate::error::{Error, Result};
 
 /// The picture's own units: words can be read where this becomes as narrow as a telephone.
 const WIDTH: u32 = 480;
@@ -41,67 +43,94 @@ const SERIES: [Colour; 9] = [
 
 /// What a value looks like. Told apart without colours, too.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Look {
-    colour: RGBColor,
-    shape: Shape,
+pub struct Look {
+    pub(crate) colour: RGBColor,
+    pub(crate) shape: Shape,
+    /// How wide its line is, and how large its mark.
+    pub(crate) width: u32,
+    pub(crate) size: i32,
 }
 
+/// The shape of a mark.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Shape {
+pub enum Shape {
+    /// Filled.
     Disc,
+    /// Hollow.
     Ring,
+    /// Two strokes.
     Cross,
+    /// Filled.
     Triangle,
 }
 
 impl Look {
     /// Of what was published.
-    pub(super) fn published(shape: Shape) -> Look {
-        Look { colour: INK.0, shape }
+    pub fn published(shape: Shape) -> Look {
+        Look { colour: INK.0, shape, width: 2, size: 4 }
     }
 
     /// Of what we say.
-    pub(super) fn ours(shape: Shape) -> Look {
-        Look { colour: SERIES[0].0, shape }
+    pub fn ours(shape: Shape) -> Look {
+        Look { colour: SERIES[0].0, shape, width: 2, size: 4 }
     }
 
     /// Of the `index`th of many: as many colours as shapes would give each colour one shape for ever.
-    pub(super) fn nth(index: usize) -> Look {
+    pub fn nth(index: usize) -> Look {
         const SHAPES: [Shape; 4] = [Shape::Disc, Shape::Ring, Shape::Triangle, Shape::Cross];
-        Look { colour: SERIES[index % SERIES.len()].0, shape: SHAPES[index % SHAPES.len()] }
+        Look {
+            colour: SERIES[index % SERIES.len()].0,
+            shape: SHAPES[index % SHAPES.len()],
+            width: 2,
+            size: 4,
+        }
     }
 
     /// A mark on a piece of its line, for legends.
-    pub(super) fn swatch(self) -> Result<String, Failure> {
+    ///
+    /// # Errors
+    /// If it cannot be drawn.
+    pub fn swatch(self) -> Result<String> {
         drawn((32, 14), |area| {
-            area.draw(&PathElement::new([(1, 7), (31, 7)], self.colour.stroke_width(2)))?;
+            area.draw(&PathElement::new([(1, 7), (31, 7)], self.colour.stroke_width(self.width)))?;
             mark(area, (16, 7), self)
         })
     }
 }
 
 /// A line of a group.
-pub(super) struct Track {
+pub struct Track {
     /// Where it goes; what has a look is marked with it, and the last look gives the line its colour.
-    pub(super) points: Vec<(f64, Option<Look>)>,
+    pub points: Vec<(f64, Option<Look>)>,
 }
 
 /// What belongs together, one track below the other.
-pub(super) struct Group {
-    pub(super) label: String,
-    pub(super) tracks: Vec<Track>,
+pub struct Group {
+    /// What it is.
+    pub label: String,
+    /// Its tracks.
+    pub tracks: Vec<Track>,
 }
 
-/// A line over numbers of threads.
-pub(super) struct Line {
-    pub(super) look: Look,
-    pub(super) points: Vec<(f64, f64)>,
+/// A line over numbers of threads, or of something else that grows.
+pub struct Line {
+    /// What it looks like.
+    pub look: Look,
+    /// Its name in the picture; empty if the legend stands elsewhere.
+    pub name: String,
+    /// Where it goes.
+    pub points: Vec<(f64, f64)>,
+    /// At these places the least and the most of what was measured.
+    pub spread: Vec<(f64, f64, f64)>,
 }
 
 /// An axis: from zero on, or logarithmic.
-struct Scale {
+#[derive(Clone)]
+pub(crate) struct Scale {
     range: Range<f64>,
     logarithmic: bool,
+    /// What is labelled, if somebody says so.
+    pub(crate) ticks: Vec<f64>,
 }
 
 impl Scale {
@@ -119,7 +148,7 @@ impl Scale {
         let margin = ((most - least) * 0.05).max(1e-9);
         let low = if least < 0.0 { least - margin } else { 0.0 };
         let high = if most > 0.0 || low == 0.0 { most + margin } else { 0.0 };
-        Scale { range: low..high, logarithmic: false }
+        Scale { range: low..high, logarithmic: false, ticks: Vec::new() }
     }
 
     /// Whichever shows these values.
@@ -130,7 +159,17 @@ impl Scale {
         if linear.range.start < 0.0 || most <= nearest * Scale::FAR * 1.05 {
             return linear;
         }
-        Scale { range: nearest.max(most / Scale::DEPTH) / 1.3..most * 1.3, logarithmic: true }
+        Scale::log(nearest.max(most / Scale::DEPTH) / 1.3..most * 1.3, Vec::new())
+    }
+
+    /// Logarithmic between these ends.
+    pub(crate) fn log(range: Range<f64>, ticks: Vec<f64>) -> Scale {
+        Scale { range, logarithmic: true, ticks }
+    }
+
+    /// From 0 to 1.
+    pub(crate) fn unit() -> Scale {
+        Scale { range: 0.0..1.0, logarithmic: false, ticks: vec![0.0, 0.25, 0.5, 0.75, 1.0] }
     }
 
     fn words(&self, what: &str) -> String {
@@ -153,6 +192,9 @@ impl Ranged for Scale {
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if !self.ticks.is_empty() {
+            return self.ticks.clone();
+        }
         if !self.logarithmic {
             return RangedCoordf64::from(self.range.clone()).key_points(hint);
         }
@@ -162,8 +204,14 @@ impl Ranged for Scale {
                 powers.clone().flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
             all.filter(|value| self.range.contains(value)).collect()
         };
+        let most = hint.max_num_points().max(1);
         let fine = ticks(&[1.0, 2.0, 5.0]);
-        if fine.len() <= hint.max_num_points() { fine } else { ticks(&[1.0]) }
+        if fine.len() <= most {
+            return fine;
+        }
+        let tens = ticks(&[1.0]);
+        let every = tens.len().div_ceil(most).max(1);
+        tens.into_iter().step_by(every).collect()
     }
 
     fn range(&self) -> Range<f64> {
@@ -189,15 +237,16 @@ fn short(value: f64) -> String {
     format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-type Drawn = Result<(), Box<dyn std::error::Error>>;
+type Drawn<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Scale, Scale>>;
 
-fn drawn(size: (u32, u32), draw: impl FnOnce(&Area) -> Drawn) -> Result<String, Failure> {
+fn drawn(size: (u32, u32), draw: impl FnOnce(&Area) -> Drawn) -> Result<String> {
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
     let result = draw(&area).and_then(|()| Ok(area.present()?));
     drop(area);
-    result.map_err(|error| Failure::new(1, format_args!("cannot draw: {error}")))?;
+    result.map_err(|error| Error::Options(format!("cannot draw: {error}")))?;
     Ok(svg)
 }
 
@@ -205,14 +254,14 @@ fn mark<C: CoordTranslate>(area: &DrawingArea<SVGBackend, C>, at: C::From, look:
 where
     C::From: Clone + 'static,
 {
-    let (filled, line) = (look.colour.filled(), look.colour.stroke_width(2));
-    let result: Result<(), DrawingAreaErrorKind<_>> = match look.shape {
-        Shape::Disc => area.draw(&Circle::new(at, 4, filled)),
+    let (filled, line) = (look.colour.filled(), look.colour.stroke_width(look.width.min(2)));
+    let result: std::result::Result<(), DrawingAreaErrorKind<_>> = match look.shape {
+        Shape::Disc => area.draw(&Circle::new(at, look.size, filled)),
         Shape::Ring => area
-            .draw(&Circle::new(at.clone(), 4, PAPER.0.filled()))
-            .and_then(|()| area.draw(&Circle::new(at, 4, line))),
-        Shape::Cross => area.draw(&Cross::new(at, 4, line)),
-        Shape::Triangle => area.draw(&TriangleMarker::new(at, 5, filled)),
+            .draw(&Circle::new(at.clone(), look.size, PAPER.0.filled()))
+            .and_then(|()| area.draw(&Circle::new(at, look.size, line))),
+        Shape::Cross => area.draw(&Cross::new(at, look.size, line)),
+        Shape::Triangle => area.draw(&TriangleMarker::new(at, look.size + 1, filled)),
     };
     Ok(result?)
 }
@@ -222,7 +271,10 @@ fn words(colour: Colour) -> TextStyle<'static> {
 }
 
 /// Values from left to right, group by group.
-pub(super) fn groups(groups: &[Group], unit: &str) -> Result<String, Failure> {
+///
+/// # Errors
+/// If they cannot be drawn.
+pub fn groups(groups: &[Group], unit: &str) -> Result<String> {
     const LABEL: f64 = 20.0;
     const TRACK: f64 = 13.0;
     const GAP: f64 = 6.0;
@@ -276,41 +328,168 @@ pub(super) fn groups(groups: &[Group], unit: &str) -> Result<String, Failure> {
 }
 
 /// Values over numbers of threads.
-pub(super) fn lines(lines: &[Line], across: &str, up: &str) -> Result<String, Failure> {
-    let points = lines.iter().flat_map(|line| &line.points);
-    let x = Scale::of(points.clone().map(|point| point.0));
-    let y = Scale::of(points.map(|point| point.1));
-    drawn((WIDTH, WIDTH * 2 / 3), |area| {
-        let (across, up) = (x.words(across), y.words(up));
-        let mut chart = ChartBuilder::on(area)
-            .margin(MARGIN)
-            .margin_right(3 * MARGIN)
-            .x_label_area_size(2 * LABELS)
-            .y_label_area_size(3 * LABELS)
-            .build_cartesian_2d(x, y)?;
-        chart
-            .configure_mesh()
-            .x_labels(8)
-            .y_labels(8)
-            .x_desc(across)
-            .y_desc(up)
-            .axis_style(SOFT.0)
-            .bold_line_style(RULE.0)
-            .light_line_style(TRANSPARENT)
-            .label_style(words(SOFT))
-            .draw()?;
-        for Line { look, points } in lines {
-            chart.draw_series(LineSeries::new(points.iter().copied(), look.colour.stroke_width(2)))?;
-            for &point in points {
-                mark(chart.plotting_area(), point, *look)?;
-            }
+///
+/// # Errors
+/// If they cannot be drawn.
+pub fn lines(lines: &[Line], across: &str, up: &str) -> Result<String> {
+    let [x, y] = scales(lines.iter());
+    drawn((WIDTH, WIDTH * 2 / 3), |area| panel(area, "", lines, (x.clone(), across), (y.clone(), up)))
+}
+
+/// Charts side by side, each with a caption and a legend of its own, on the same scales.
+///
+/// # Errors
+/// If they cannot be drawn.
+pub fn panels(panels: &[(&str, Vec<Line>)], across: &str, up: &str) -> Result<String> {
+    let [x, y] = scales(panels.iter().flat_map(|(_, lines)| lines));
+    drawn((WIDTH * panels.len() as u32, WIDTH + 40), |area| {
+        area.fill(&PAPER.0)?;
+        for ((caption, lines), area) in panels.iter().zip(area.split_evenly((1, panels.len()))) {
+            panel(&area, caption, lines, (x.clone(), across), (y.clone(), up))?;
         }
         Ok(())
     })
 }
 
+fn scales<'a>(lines: impl Iterator<Item = &'a Line> + Clone) -> [Scale; 2] {
+    let points = || lines.clone().flat_map(|line| &line.points);
+    [Scale::of(points().map(|point| point.0)), Scale::of(points().map(|point| point.1))]
+}
+
+fn panel(area: &Area, caption: &str, lines: &[Line], x: (Scale, &str), y: (Scale, &str)) -> Drawn {
+    let mut builder = ChartBuilder::on(area);
+    if !caption.is_empty() {
+        builder.caption(caption, words(INK));
+    }
+    let mut chart = builder
+        .margin(MARGIN)
+        .margin_right(3 * MARGIN)
+        .x_label_area_size(2 * LABELS)
+        .y_label_area_size(3 * LABELS)
+        .build_cartesian_2d(x.0.clone(), y.0.clone())?;
+    chart
+        .configure_mesh()
+        .x_labels(8)
+        .y_labels(8)
+        .x_desc(x.0.words(x.1))
+        .y_desc(y.0.words(y.1))
+        .axis_style(SOFT.0)
+        .bold_line_style(RULE.0)
+        .light_line_style(TRANSPARENT)
+        .label_style(words(SOFT))
+        .draw()?;
+    for line in lines {
+        let style = line.look.colour.stroke_width(line.look.width);
+        let drawn = chart.draw_series(LineSeries::new(line.points.iter().copied(), style))?;
+        if !line.name.is_empty() {
+            drawn.label(&line.name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+        }
+        line.points.iter().try_for_each(|&point| mark(chart.plotting_area(), point, line.look))?;
+    }
+    if lines.iter().any(|line| !line.name.is_empty()) {
+        let legend = &mut chart.configure_series_labels();
+        legend.position(SeriesLabelPosition::UpperLeft).label_font(words(INK));
+        legend.background_style(PAPER.0.mix(0.8)).border_style(RULE.0).draw()?;
+    }
+    Ok(())
+}
+
+/// A chart in layers, so that a style sheet can colour and hide them: what stands between the tags of an SVG
+/// element.
+pub(crate) struct Layers {
+    /// The axes, with their numbers.
+    pub(crate) frame: String,
+    /// A layer each. What lies below the scale is a hollow ring at its lower edge.
+    pub(crate) lines: Vec<String>,
+    /// A layer each, with its label.
+    pub(crate) references: Vec<String>,
+    /// Where the columns are that were asked for.
+    pub(crate) columns: Vec<i32>,
+}
+
+/// What every element says though it goes without saying: half of a page of many charts.
+const DEFAULTS: [&str; 2] = [" opacity=\"1\"", " stroke=\"none\" stroke-width=\"1\""];
+
+/// The size of a chart in layers.
+pub(crate) const LAYERED: (u32, u32) = (340, 224);
+/// A label of seven characters, such as `200 k/s`, takes 35 units in Liberation Sans, 41 in DejaVu Sans, 46 in
+/// a font with characters of one width, and 52 in Verdana Bold, the widest in common use.
+const LAYERED_LEFT: u32 = 58;
+
+/// What stands between the tags of an SVG element, without what goes without saying.
+pub(crate) fn inside(svg: &str) -> String {
+    let inside = svg.find('>').map_or(0, |end| end + 1)..svg.rfind("</svg>").unwrap_or(0);
+    let inside = svg.get(inside).unwrap_or_default().trim();
+    DEFAULTS.into_iter().fold(inside.to_owned(), |inside, default| inside.replace(default, ""))
+}
+
+/// Draws lines over numbers of threads, and others that they are read against, each with a label below it or
+/// above it.
+pub(crate) fn layers(
+    [x, y]: [Scale; 2],
+    threads: &[f64],
+    tick: impl Fn(f64) -> String,
+    lines: &[Line],
+    references: &[(Line, bool)],
+) -> Result<Layers> {
+    let mut columns = Vec::new();
+    let mut layer = |draw: &mut dyn FnMut(&mut Chart) -> Drawn| {
+        let svg = drawn(LAYERED, |area| {
+            let mut chart = ChartBuilder::on(area)
+                .margin_top(10)
+                .margin_right(10)
+                .x_label_area_size(38)
+                .y_label_area_size(LAYERED_LEFT)
+                .build_cartesian_2d(x.clone(), y.clone())?;
+            columns = threads.iter().map(|&at| chart.backend_coord(&(at, y.range.end)).0).collect();
+            draw(&mut chart)
+        })?;
+        Ok::<_, Error>(inside(&svg))
+    };
+    let frame = layer(&mut |chart| {
+        let (number, tick) = (|value: &f64| value.to_string(), |value: &f64| tick(*value));
+        let mut mesh = chart.configure_mesh();
+        mesh.disable_x_mesh()
+            .x_labels(LAYERED.0 as usize)
+            .y_labels(8)
+            .x_desc("threads")
+            .label_style(words(SOFT));
+        mesh.x_label_formatter(&number).y_label_formatter(&tick);
+        mesh.axis_style(SOFT.0).bold_line_style(RULE.0).light_line_style(TRANSPARENT);
+        Ok(mesh.draw()?)
+    })?;
+    let one = |Line { look, points, spread, .. }: &Line, chart: &mut Chart| -> Drawn {
+        let colour = look.colour;
+        for &(x, least, most) in spread {
+            let bar = colour.mix(0.3).stroke_width(look.width + 2);
+            chart.plotting_area().draw(&PathElement::new([(x, least), (x, most)], bar))?;
+        }
+        chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(look.width)))?;
+        for &point in points {
+            let below = y.logarithmic && point.1 < y.range.start;
+            let look = if below { Look { shape: Shape::Ring, ..*look } } else { *look };
+            mark(chart.plotting_area(), point, look)?;
+        }
+        Ok(())
+    };
+    let lines = lines.iter().map(|line| layer(&mut |chart| one(line, chart))).collect::<Result<_>>()?;
+    let references = references.iter().map(|(Line { look, name, points, .. }, below)| {
+        layer(&mut |chart| {
+            chart.draw_series(LineSeries::new(points.iter().copied(), look.colour.stroke_width(1)))?;
+            if let Some(&last) = points.last() {
+                let side = if *below { VPos::Top } else { VPos::Bottom };
+                let style = words(SOFT).pos(Pos::new(HPos::Right, side));
+                chart.plotting_area().draw(&Text::new(name.as_str(), last, style))?;
+            }
+            Ok(())
+        })
+    });
+    let references = references.collect::<Result<_>>()?;
+    Ok(Layers { frame, lines, references, columns })
+}
+
 /// The rules that turn the colours of the light scheme into those of the dark one.
-pub(super) fn dark() -> String {
+pub fn dark() -> String {
     let rule = |(light, dark): &Colour| {
         let hex = |RGBColor(red, green, blue): &RGBColor| format!("#{red:02X}{green:02X}{blue:02X}");
         let (light, dark) = (hex(light), hex(dark));
