@@ -86,10 +86,10 @@ static void let_all_go_on(void);
 
 static _Noreturn void report_failure(void) {
     /* Whoever fails writes at once; but it may die at it. */
-    for (unsigned i = 0; i < 1000 && !atomic_load(&books->failed); i++) usleep(1000);
+    for (unsigned i = 0; i < 1000 && !atomic_load(&books->failed); i++) sleep_us(1000);
     let_all_go_on();
     /* What others see of a crash comes of it, perhaps before it can be waited for. */
-    for (unsigned i = 0; i < 100; i++, usleep(1000)) {
+    for (unsigned i = 0; i < 100; i++, sleep_us(1000)) {
         int status;
         for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
             for (unsigned s = 0; s < books->seats; s++)
@@ -117,12 +117,6 @@ _Noreturn void broken(const char *format, ...) {
     if (getpid() == monitor) report_failure();
     halt();
 }
-
-static uint64_t draw_number(void) {
-    random_state += 0x9e3779b97f4a7c15u;
-    return mix(random_state);
-}
-static unsigned less_than(unsigned n) { return (unsigned)((draw_number() >> 33) % n); }
 
 static void initial_values(unsigned short *value) {
     memset(value, 0, semaphores() * sizeof *value);
@@ -221,7 +215,7 @@ static void settle(unsigned s, int status) {
     let_all_go_on();
     if (!may_end_so(seat, status)) {
         for (unsigned i = 0; i < 1000 && atomic_load(&books->failing) && !atomic_load(&books->failed); i++)
-            usleep(1000); /* somebody else is writing */
+            sleep_us(1000); /* somebody else is writing */
         describe_end(s, status);
         report_failure();
     }
@@ -275,9 +269,9 @@ static void disturb(void) {
         else if (seat->resume != 0 && looks >= seat->resume)
             go_on(seat);
     }
-    struct seat *seat = &books->seat[less_than(books->seats)];
+    struct seat *seat = &books->seat[below(books->seats)];
     pid_t pid = atomic_load(&seat->pid);
-    switch (less_than(100)) {
+    switch (below(100)) {
     case 0:
         atomic_store(&seat->doomed, 1);
         kill(pid, SIGKILL);
@@ -287,13 +281,13 @@ static void disturb(void) {
         if (seat->resume == 0) {
             atomic_fetch_add(&seat->stops, 1);
             kill(pid, SIGSTOP);
-            seat->resume = looks + 1 + less_than(20);
+            seat->resume = looks + 1 + below(20);
         }
         break;
     case 3 ... 25: {
         /* To a thread: of one sent to the process, other threads may be interrupted than the one whose
          * handler runs. */
-        pid_t tid = atomic_load(&seat->lane[less_than(LANES)].tid);
+        pid_t tid = atomic_load(&seat->lane[below(LANES)].tid);
         if (tid != 0) syscall(SYS_tgkill, pid, tid, SIGUSR1);
         break;
     }
@@ -347,7 +341,7 @@ static void look_for_hangs(void) {
 static void watch_arrays(uint64_t milliseconds) {
     uint64_t quiet_since = 0, audits = 0;
     for (looks = 1;; looks++) {
-        usleep(LOOK_MS * 1000);
+        sleep_us(LOOK_MS * 1000);
         reap();
         if (atomic_load(&books->failing)) report_failure();
         if (looks % LOOKS_A_TICK == 0) {
@@ -371,8 +365,8 @@ static void watch_arrays(uint64_t milliseconds) {
             quiet_since = 0;
             if (looks * LOOK_MS >= milliseconds) break;
             /* Kills of those that hold nothing, too. */
-            if (less_than(2)) {
-                struct seat *seat = &books->seat[less_than(books->seats)];
+            if (below(2)) {
+                struct seat *seat = &books->seat[below(books->seats)];
                 if (atomic_load(&seat->pid) != 0) {
                     atomic_store(&seat->doomed, 1);
                     kill(atomic_load(&seat->pid), SIGKILL);
@@ -383,7 +377,7 @@ static void watch_arrays(uint64_t milliseconds) {
     }
     atomic_store(&books->stopping, 1);
     for (uint64_t waited = 0;; waited++) {
-        usleep(LOOK_MS * 1000);
+        sleep_us(LOOK_MS * 1000);
         reap();
         if (atomic_load(&books->failing)) report_failure();
         unsigned left = 0;
@@ -417,6 +411,7 @@ void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t 
     VIOLATION_IF(books == MAP_FAILED, "torture itself: out of memory");
     monitor = getpid();
     random_state = books->seed = seed;
+    dice = &random_state;
     books->key = key;
     books->ours = library != NULL;
     books->seats = processes > MAX_SEATS ? MAX_SEATS : processes;

@@ -91,8 +91,7 @@ static void destructor(void *value) {
 
 static void *worker_main(void *arg) {
     struct slot *slot = arg;
-    self = slot;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    become(slot);
     atomic_store(&slot->tid, (int)syscall(SYS_gettid));
     pthread_setspecific(at_exit, (void *)1);
     sigset_t pesterers;
@@ -148,8 +147,7 @@ static void reap(struct slot *slot) {
 }
 
 static void *warden_main(void *arg) {
-    self = arg;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    become(arg);
     unsigned next = 0;
     for (;;) {
         bool stopping = atomic_load(&world.stopping), all_gone = true;
@@ -181,7 +179,7 @@ static void *warden_main(void *arg) {
             int phase = atomic_load(&slot->phase);
             if (slot->pestered && (phase == RUNNING || phase == LEAVING)) pester(slot, draw());
         }
-        nap(20 + below(200));
+        sleep_us(20 + below(200));
     }
     doing(EXITING, NULL, NULL, 0);
     atomic_store(&world.workers_gone, 1);
@@ -275,7 +273,7 @@ static void watch(uint64_t until) {
     static uint64_t elapsed;
     if (last == 0) last = monotonic_ms();
     while (elapsed < until && !atomic_load(&world.workers_gone)) {
-        nap(TICK_MS * 1000);
+        sleep_us(TICK_MS * 1000);
         halt_if_violated();
         int64_t now = monotonic_ms();
         int64_t step = now - last;
@@ -312,11 +310,11 @@ static void audit(void) {
         for (size_t b = lock->kind->size; b < OBJECT_BYTES; b++)
             VIOLATION_IF(lock->cell->object[b] != 0x5a, "memory behind the object of %s was written",
                          lock->name);
-        int rc = lock->kind->trylock(lock->cell->object);
+        int rc = plain_call(lock, TRYLOCK, NULL);
         VIOLATION_IF(rc != 0, "trylock of %s, which nobody holds any more, returned %s", lock->name,
                      error_name(rc, number));
-        rc = lock->kind->unlock(lock->cell->object);
-        if (rc == 0) rc = lock->kind->destroy(lock->cell->object);
+        rc = plain_call(lock, UNLOCK, NULL);
+        if (rc == 0) rc = plain_call(lock, DESTROY, NULL);
         VIOLATION_IF(rc != 0, "the last unlock or destroy of %s returned %s", lock->name,
                      error_name(rc, number));
     }
@@ -378,9 +376,7 @@ void poundlock_torture_body(const char *library, unsigned threads, unsigned spin
     world.slot = calloc(world.slots, sizeof *world.slot);
     VIOLATION_IF(!world.slot, "torture itself: out of memory");
     for (unsigned i = 0; i < world.slots; i++) world.slot[i].number = i;
-    for (unsigned i = 0; i < kind_count(); i++) {
-        new_lock(kind_at(i)->name, kind_at(i)->name);
-    }
+    for (unsigned i = 0; i < kind_count; i++) new_lock(kinds[i].name, kinds[i].name);
     world.ordinary = world.lock_count;
     make_pools();
     make_handlers();
@@ -405,7 +401,7 @@ void poundlock_torture_body(const char *library, unsigned threads, unsigned spin
     watch(UINT64_MAX);
     pthread_join(warden->thread, NULL);
     pthread_join(feeder->thread, NULL);
-    self = warden;
+    become(warden);
     audit();
     report();
     say("done");

@@ -11,6 +11,7 @@
 
 struct world world;
 _Thread_local struct slot *self;
+_Thread_local uint64_t *dice;
 struct note *child_note;
 
 _Atomic int violated;
@@ -20,6 +21,12 @@ uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
+}
+
+void become(struct slot *slot) {
+    self = slot;
+    dice = &slot->random;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 }
 
 /* The parent process ends this one: until then a debugger finds every thread where it was. */
@@ -165,20 +172,15 @@ void check_guards(const struct cell *cell, const char *name) {
                      "memory beside the object of %s was written", name);
 }
 
-static void make_lock(struct lock *lock, const char *kind, const char *name) {
+struct lock *new_lock(const char *kind, const char *name) {
+    struct lock *lock = &world.lock[world.lock_count];
+    lock->index = world.lock_count++;
     lock->kind = kind_named(kind);
-    lock->sharing = sharing_of(lock->kind);
     lock->name = name;
     lock->cell = new_cell();
     /* What lies behind the object belongs to the guard too. */
     memset(lock->cell->object + lock->kind->size, 0x5a, OBJECT_BYTES - lock->kind->size);
-    expect_zero("init", name, lock->kind->init(lock->cell->object));
-}
-
-struct lock *new_lock(const char *kind, const char *name) {
-    struct lock *lock = &world.lock[world.lock_count];
-    lock->index = world.lock_count++;
-    make_lock(lock, kind, name);
+    expect_zero("init", name, lock->kind->init(lock->kind, lock->cell->object));
     return lock;
 }
 
