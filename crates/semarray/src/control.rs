@@ -126,15 +126,13 @@ pub fn set_values(id: i32, values: &[u16]) -> Result<(), Errno> {
 fn open(id: i32) -> Result<Entered, Errno> {
     let domain = domain::get().ok_or(libc::EINVAL)?;
     process::required()?;
-    table::open(domain, id)
+    let entered = table::open(domain, id)?;
+    if entered.array.is_removed() { Err(libc::EINVAL) } else { Ok(entered) }
 }
 
 /// Opens the array and checks the process's rights, afresh, whatever an operation was granted.
 fn open_for(id: i32, asked: u32) -> Result<Entered, Errno> {
     let entered = open(id)?;
-    if entered.array.is_removed() {
-        return Err(libc::EINVAL);
-    }
     if rights::has(&entered.array.settings(), asked) { Ok(entered) } else { Err(libc::EACCES) }
 }
 
@@ -164,9 +162,6 @@ fn get_one(id: i32, num: i32, command: c_int) -> Result<c_int, Errno> {
 fn set_value(id: i32, num: i32, value: c_int) -> Result<c_int, Errno> {
     let value = u32::try_from(value).ok().filter(|value| *value <= MOST_VALUE).ok_or(libc::ERANGE)?;
     let entered = open(id)?;
-    if entered.array.is_removed() {
-        return Err(libc::EINVAL);
-    }
     let num = number(&entered, num)?;
     if !rights::has(&entered.array.settings(), rights::ALTER) {
         return Err(libc::EACCES);
@@ -231,9 +226,6 @@ fn set(id: i32, status: &Status) -> Result<c_int, Errno> {
     /// No process's number.
     const NONE: u32 = u32::MAX;
     let entered = open(id)?;
-    if entered.array.is_removed() {
-        return Err(libc::EINVAL);
-    }
     if !rights::owns(&entered.array.settings()) {
         return Err(libc::EPERM);
     }

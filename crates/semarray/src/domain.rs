@@ -7,17 +7,10 @@
 //!  <directory>/registry.<n>  a registry that is being made
 //! ```
 //!
-//! # What survives a process that is killed
-//!
-//! All of the registry except single words is changed under its lock, a robust mutex. At every instruction:
-//!
-//! * A process slot is one word, `owner`, which is the whole truth about it ([`process`](crate::process)).
-//! * An array slot is published by one store to its `state`, after the array is whole and its file has its
-//!   name; and withdrawn by one store, after the array was removed and its file too.
-//! * While one of these two is under way, `intent` says which. It is zero whenever the lock is free, unless a
-//!   holder died: the next holder finishes the removal, or takes back the making ([`crate::make`]).
-//!
-//! The lock is taken by `semget` and by `IPC_RMID`, and once by each process; not by operations.
+//! All of the registry except single words is changed under its lock, a robust mutex, which `semget` and
+//! `IPC_RMID` take, and each process once. docs/SEMARRAY.md says why any of them may be killed meanwhile. A
+//! process slot is one word, `owner`; an array slot is published and withdrawn by one store to its `state`;
+//! `intent` says which of the two is under way ([`crate::make`]).
 
 use core::ffi::{CStr, c_int};
 use core::ptr;

@@ -287,22 +287,14 @@ mod tests {
     #[test]
     fn a_limit_on_files_is_an_error_number() {
         let name = name("limit");
-        // SAFETY: a child that only makes system calls and exits.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0);
-        if child == 0 {
+        let child = crate::testing::Child::new(|| {
             let limit = libc::rlimit { rlim_cur: 1 << 16, rlim_max: 1 << 16 };
-            // SAFETY: reads the structure; ends the child.
-            unsafe {
-                libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
-                let result = create(&name, 1 << 20, 4096).err();
-                let gone = crate::system::link_status(&name).is_err();
-                libc::_exit(i32::from(result != Some(libc::EFBIG) || !gone));
-            }
-        }
-        let mut status = 0;
-        // SAFETY: our child.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert_eq!(status, 0);
+            // SAFETY: reads the structure.
+            unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) };
+            let result = create(&name, 1 << 20, 4096).err();
+            let gone = crate::system::link_status(&name).is_err();
+            i32::from(result != Some(libc::EFBIG) || !gone)
+        });
+        assert_eq!(child.wait(), 0);
     }
 }

@@ -112,21 +112,18 @@ mod tests {
 
     /// Runs `check` in a child with these ids.
     fn as_user(user: u32, group: u32, groups: &[u32], check: impl Fn() -> bool) -> bool {
-        // SAFETY: a child that makes system calls and exits.
-        unsafe {
-            let child = libc::fork();
-            assert!(child >= 0);
-            if child == 0 {
-                let became = libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
+        let child = crate::testing::Child::new(|| {
+            // SAFETY: numbers, and groups of ours.
+            let became = unsafe {
+                libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
                     && libc::syscall(libc::SYS_setresgid, group, group, group) == 0
-                    && libc::syscall(libc::SYS_setresuid, user, user, user) == 0;
-                libc::_exit(if !became { 2 } else { i32::from(!check()) });
-            }
-            let mut status = 0;
-            assert_eq!(libc::waitpid(child, &mut status, 0), child);
-            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) < 2, "status {status:#x}");
-            libc::WEXITSTATUS(status) == 0
-        }
+                    && libc::syscall(libc::SYS_setresuid, user, user, user) == 0
+            };
+            if became { i32::from(!check()) } else { 2 }
+        });
+        let status = child.wait();
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) < 2, "status {status:#x}");
+        status == 0
     }
 
     #[test]

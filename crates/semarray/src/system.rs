@@ -1,7 +1,7 @@
 //! Small calls of the kernel without allocation, with `errno` left as it was; and paths and numbers as text.
 
 use core::ffi::{CStr, c_int};
-use core::fmt;
+use core::{fmt, ptr};
 
 use poundlock_linux::parts::keeping_errno;
 
@@ -51,11 +51,8 @@ impl File {
 
     /// The file's size, owner, mode and inode.
     pub(crate) fn status(&self) -> Result<libc::stat, c_int> {
-        let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: writes the structure.
-        keeping_errno(|| unsafe { libc::fstat(self.0, status.as_mut_ptr()).into() })?;
-        // SAFETY: zero bytes are one, and the call has written it.
-        Ok(unsafe { status.assume_init() })
+        filled(|status| unsafe { libc::fstat(self.0, status) })
     }
 }
 
@@ -83,22 +80,23 @@ pub(crate) fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// `stat(2)`.
-pub(crate) fn status(path: &CStr) -> Result<libc::stat, c_int> {
+fn filled(ask: impl FnOnce(*mut libc::stat) -> c_int) -> Result<libc::stat, c_int> {
     let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: a string that ends in a zero; writes the structure.
-    keeping_errno(|| unsafe { libc::stat(path.as_ptr(), status.as_mut_ptr()).into() })?;
+    keeping_errno(|| ask(status.as_mut_ptr()).into())?;
     // SAFETY: zero bytes are one, and the call has written it.
     Ok(unsafe { status.assume_init() })
 }
 
-/// As [`status`], of a link itself.
-pub(crate) fn link_status(path: &CStr) -> Result<libc::stat, c_int> {
-    let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
+/// `stat(2)`.
+pub(crate) fn status(path: &CStr) -> Result<libc::stat, c_int> {
     // SAFETY: a string that ends in a zero; writes the structure.
-    keeping_errno(|| unsafe { libc::lstat(path.as_ptr(), status.as_mut_ptr()).into() })?;
-    // SAFETY: zero bytes are one, and the call has written it.
-    Ok(unsafe { status.assume_init() })
+    filled(|status| unsafe { libc::stat(path.as_ptr(), status) })
+}
+
+/// `lstat(2)`.
+pub(crate) fn link_status(path: &CStr) -> Result<libc::stat, c_int> {
+    // SAFETY: a string that ends in a zero; writes the structure.
+    filled(|status| unsafe { libc::lstat(path.as_ptr(), status) })
 }
 
 /// `unlink(2)`.
@@ -170,7 +168,7 @@ pub(crate) fn pause() {
     let time = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
     // SAFETY: reads the structure, which outlives the call.
     let _ = keeping_errno(|| unsafe {
-        libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>())
+        libc::syscall(libc::SYS_nanosleep, &raw const time, ptr::null_mut::<libc::timespec>())
     });
 }
 
@@ -186,30 +184,24 @@ pub(crate) struct Blocked(u64);
 
 impl Blocked {
     pub(crate) fn all() -> Blocked {
-        let every = u64::MAX;
         let mut before = 0u64;
-        // SAFETY: reads and writes the kernel's eight bytes of a set. It has no reason to fail; if it did,
-        // signals would merely not be blocked.
-        let _ = keeping_errno(|| unsafe {
-            libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const every, &raw mut before, 8)
-        });
+        set_mask(u64::MAX, &mut before);
         Blocked(before)
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: as above.
-        let _ = keeping_errno(|| unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigprocmask,
-                libc::SIG_SETMASK,
-                &raw const self.0,
-                core::ptr::null_mut::<u64>(),
-                8,
-            )
-        });
+        set_mask(self.0, ptr::null_mut());
     }
+}
+
+fn set_mask(mask: u64, before: *mut u64) {
+    // SAFETY: reads and writes the kernel's eight bytes of a set, `before` only if it is not null. It has no
+    // reason to fail; if it did, signals would merely not be blocked.
+    let _ = keeping_errno(|| unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, before, 8)
+    });
 }
 
 /// Longest path, its zero included.

@@ -3,11 +3,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::layout::{
-    ACTIVE, ALL_HEAD, ALL_TAIL, CONST_HEAD, CONST_TAIL, FIRST_SEMAPHORE, INDEXED, JOURNAL_LENGTH, LARGE_HIGH,
-    LEAVING, MULTIPLE, REMOVED, REQUESTS, SLEEPERS, STAGED, UNDO_HIGH, UNDO_INDEX, WAITERS_HIGH, semaphore,
-    undo, waiter,
+    ACTIVE, INDEXED, JOURNAL_LENGTH, LARGE_HIGH, LEAVING, MULTIPLE, REMOVED, REQUESTS, SLEEPERS, STAGED,
+    UNDO_HIGH, UNDO_INDEX, WAITERS_HIGH, semaphore, undo, waiter,
 };
-use super::queue::{CONSTANT, FOR_ZERO, MULTIPLE as SEVERAL, Operations, TAKER};
+use super::queue::{
+    ALL, CONSTANT, CONSTANTS, FOR_ZERO, List, MULTIPLE as SEVERAL, Operations, TAKER, for_zero, semaphore_at,
+    takers,
+};
 use super::{Array, Host, MOST_VALUE, Op};
 use crate::platform::Atomic;
 
@@ -58,25 +60,14 @@ impl<H: Host> Array<'_, H> {
         let semaphores = self.layout.semaphores;
         let mut linked = 0;
         for num in 0..semaphores {
-            let at = FIRST_SEMAPHORE + num * semaphore::SIZE;
-            ensure(word(at + semaphore::VALUE) <= MOST_VALUE, "a value is out of range")?;
-            for (head, tail, which) in [
-                (semaphore::TAKE_HEAD, semaphore::TAKE_TAIL, TAKER),
-                (semaphore::ZERO_HEAD, semaphore::ZERO_TAIL, FOR_ZERO),
-            ] {
-                linked +=
-                    self.audit_list(at + head, at + tail, waiter::NEXT, waiter::PREVIOUS, |lists, first| {
-                        lists == which && usize::from(first.num) == num
-                    })?;
+            ensure(word(semaphore_at(num) + semaphore::VALUE) <= MOST_VALUE, "a value is out of range")?;
+            for (list, which) in [(takers(num), TAKER), (for_zero(num), FOR_ZERO)] {
+                let fits = |lists, first: Op| lists == which && usize::from(first.num) == num;
+                linked += self.audit_list(&list, fits)?;
             }
         }
-        linked += self.audit_list(CONST_HEAD, CONST_TAIL, waiter::NEXT, waiter::PREVIOUS, |lists, _| {
-            lists == CONSTANT
-        })?;
-        let all =
-            self.audit_list(ALL_HEAD, ALL_TAIL, waiter::ALL_NEXT, waiter::ALL_PREVIOUS, |lists, _| {
-                lists == TAKER || lists == SEVERAL
-            })?;
+        linked += self.audit_list(&CONSTANTS, |lists, _| lists == CONSTANT)?;
+        let all = self.audit_list(&ALL, |lists, _| lists == TAKER || lists == SEVERAL)?;
 
         let (mut takers, mut several) = (0, 0);
         for index in 0..word(WAITERS_HIGH) {
@@ -134,19 +125,12 @@ impl<H: Host> Array<'_, H> {
     }
 
     /// How many are in a list; each `fits`.
-    fn audit_list(
-        &self,
-        head: usize,
-        tail: usize,
-        next: usize,
-        previous: usize,
-        fits: impl Fn(u32, Op) -> bool,
-    ) -> Result<u32, &'static str> {
+    fn audit_list(&self, list: &List, fits: impl Fn(u32, Op) -> bool) -> Result<u32, &'static str> {
         let word = |at: usize| self.at(at).load(Relaxed);
-        let (mut at, mut last, mut count) = (word(head), 0, 0);
+        let (mut at, mut last, mut count) = (word(list.head), 0, 0);
         while at != 0 {
             let record = self.waiter(at - 1);
-            if word(record + previous) != last {
+            if word(record + list.previous) != last {
                 return Err("a list is torn");
             }
             if word(record + waiter::OWNER) == 0 {
@@ -159,25 +143,23 @@ impl<H: Host> Array<'_, H> {
             if count > word(WAITERS_HIGH) {
                 return Err("a list goes round");
             }
-            (last, at) = (at, word(record + next));
+            (last, at) = (at, word(record + list.next));
         }
-        if word(tail) == last { Ok(count) } else { Err("a list's tail is not its last") }
+        if word(list.tail) == last { Ok(count) } else { Err("a list's tail is not its last") }
     }
 
     /// Whether a sleeper's operations could be applied, adjustments aside, or never can.
     fn could_proceed(&self, record: usize) -> bool {
         let operations = self.operations(record);
-        let value = |num: u16| self.at(FIRST_SEMAPHORE + usize::from(num) * semaphore::SIZE).load(Relaxed);
-        let mut done = 0;
-        operations.all().all(|operation| {
+        operations.all().enumerate().all(|(done, operation)| {
             let before: i64 = operations
                 .all()
                 .take(done)
                 .filter(|earlier| earlier.num == operation.num)
                 .map(|earlier| i64::from(earlier.change))
                 .sum();
-            done += 1;
-            let value = i64::from(value(operation.num)) + before;
+            let value = self.at(semaphore_at(operation.num.into())).load(Relaxed);
+            let value = i64::from(value) + before;
             if operation.change == 0 { value == 0 } else { value + i64::from(operation.change) >= 0 }
         })
     }

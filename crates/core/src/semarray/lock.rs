@@ -8,14 +8,8 @@
 //! ```
 //!
 //! All in one word, so that there is no instruction at which a signal handler could find its own thread to
-//! hold the lock and not be told so: it is refused instead of waiting for itself.
-//!
-//! Its critical sections are short, except where many sleepers are looked through, and its holder may be
-//! preempted or killed. So a thread that wants it spins for a while, then looks whether the holder's process
-//! is gone, and then sleeps for [`LOOK_NS`] at most. Any thread may take a free lock.
-//!
-//! Releases are exchanges, so that the one that clears [`CONTENDED`] sees it. A releaser that is killed
-//! before its wake-up delays the sleeper until it looks.
+//! hold the lock and not be told so: it is refused instead of waiting for itself. Any thread may take a free
+//! lock. A releaser that is killed before its wake-up delays the sleeper until it looks ([`LOOK_NS`]).
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -34,7 +28,6 @@ pub(super) const REQUESTED: u32 = 1 << 30;
 const OWNER: u32 = (1 << THREAD_SHIFT) - 1;
 /// In the lock's word: the holder's thread, its index + 1.
 const THREAD: u32 = (REQUESTED - 1) & !OWNER;
-/// ... from this bit on.
 const THREAD_SHIFT: u32 = 15;
 /// How long one sleeps for the lock before looking whether its holder is gone.
 const LOOK_NS: u64 = 10_000_000;
@@ -49,7 +42,6 @@ pub(super) struct Locked<'a, H: Host> {
     mark: u32,
     /// First of those that are to be woken after the release, + 1, chained through their records.
     first: Cell<u32>,
-    /// Last.
     last: Cell<u32>,
 }
 
@@ -64,7 +56,6 @@ impl<H: Host> Array<'_, H> {
         Ok(locked)
     }
 
-    /// The lock, if it is free.
     pub(super) fn try_lock(&self) -> Result<Option<Locked<'_, H>>, Error> {
         let locked = self.unlocked()?;
         match self.attempt(&locked) {
@@ -94,7 +85,6 @@ impl<H: Host> Array<'_, H> {
         }
     }
 
-    /// The holder of the lock, if its threads are gone.
     pub(super) fn dead_holder(&self) -> bool {
         let owner = self.at(self.layout.lock).load(Relaxed) & OWNER;
         owner != 0 && H::owner_died(owner - 1)
@@ -217,7 +207,6 @@ impl<H: Host> Array<'_, H> {
 }
 
 impl<'a, H: Host> Locked<'a, H> {
-    /// For a caller that is about to acquire the lock.
     #[inline]
     fn new(array: &'a Array<'a, H>, me: Process) -> Self {
         let thread = H::Platform::current().map_or(0, |index| index + 1);
@@ -231,17 +220,14 @@ impl<'a, H: Host> Locked<'a, H> {
         self.mark & THREAD != 0 && seen & (OWNER | THREAD) == self.mark
     }
 
-    /// The calling process.
     pub(super) fn me(&self) -> Process {
         self.me
     }
 
-    /// The array.
     pub(super) fn array(&self) -> &'a Array<'a, H> {
         self.array
     }
 
-    /// See [`Array::at`].
     #[inline(always)]
     pub(super) fn at(&self, offset: usize) -> &Word<H> {
         self.array.at(offset)
@@ -409,7 +395,6 @@ struct Delegate {
     channel: usize,
     place: u32,
     owner: u32,
-    /// Whom it shall wake.
     others: u32,
 }
 
@@ -476,7 +461,6 @@ impl<H: Host> Array<'_, H> {
         (self.waiter(first) + waiter::CHANNEL, 1 << (index % waiter::GROUP))
     }
 
-    /// Wakes these bits of these channels.
     pub(super) fn wake(&self, groups: &[(usize, u32)]) {
         for &(channel, bits) in groups {
             let channel = self.at(channel);

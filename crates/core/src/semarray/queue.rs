@@ -7,11 +7,7 @@
 //! | several, one of which changes something | the list of all | [`MULTIPLE`] |
 //! | several that all wait for zero | the array's list of constants | [`CONSTANT`] |
 //!
-//! All lists are in the order of coming. When a semaphore is raised and no sleeper has several operations,
-//! one pass over its takers is enough: a taker that proceeds only lowers it, which helps only those that wait
-//! for zero. With several operations the list of all is walked in its order, so that first come is first
-//! served across semaphores; and walked again only after a sleeper has proceeded that raised something, or
-//! made something zero.
+//! All lists are in the order of coming.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -34,16 +30,13 @@ const FEW_LOOKS: usize = 8;
 pub(super) const TAKER: u32 = 1;
 /// In the list of those that wait for its semaphore to be zero.
 pub(super) const FOR_ZERO: u32 = 2;
-/// In the list of all.
 pub(super) const MULTIPLE: u32 = 3;
-/// In the list of constants.
 pub(super) const CONSTANT: u32 = 4;
 
 /// [`waiter::STATE`]: sleeps, or is about to; as a result: none yet.
 pub(super) const SLEEPING: u32 = 0;
 /// [`waiter::STATE`] and `RESULT`: its operations were applied.
 pub(super) const APPLIED: u32 = 1;
-/// The array was removed.
 pub(super) const REMOVED: u32 = 2;
 /// An operation would have left its range.
 pub(super) const OUT_OF_RANGE: u32 = 3;
@@ -56,17 +49,12 @@ pub(super) const ORPHANED: u32 = 7;
 /// The array had been removed (combining).
 pub(super) const WAS_REMOVED: u32 = 6;
 
-/// Operations, wherever they are.
 pub(super) trait Operations: Copy {
-    /// How many.
     fn count(&self) -> usize;
-    /// One of them.
     fn get(&self, index: usize) -> Op;
-    /// All of them.
     fn all(self) -> impl Iterator<Item = Op> {
         (0..self.count()).map(move |index| self.get(index))
     }
-    /// Whether one of them changes a semaphore.
     fn change(self) -> bool {
         self.all().any(|operation| operation.change != 0)
     }
@@ -77,7 +65,6 @@ pub(super) trait Operations: Copy {
     }
 }
 
-/// Operations in a sleeper's record.
 pub(super) struct Recorded<'a, H: Host> {
     array: &'a Array<'a, H>,
     first: usize,
@@ -116,27 +103,39 @@ pub(super) enum Tried {
     Applied,
     /// This operation stands in the way.
     Blocked(usize),
-    /// Out of range.
     Range,
 }
 
 /// Fields of one kind of list: head and tail in the array, next and previous in the record.
-struct List {
-    head: usize,
-    tail: usize,
-    next: usize,
-    previous: usize,
+pub(super) struct List {
+    pub(super) head: usize,
+    pub(super) tail: usize,
+    pub(super) next: usize,
+    pub(super) previous: usize,
 }
 
-/// The list of all.
-const ALL: List =
+pub(super) const ALL: List =
     List { head: ALL_HEAD, tail: ALL_TAIL, next: waiter::ALL_NEXT, previous: waiter::ALL_PREVIOUS };
+/// That of several operations that all wait for zero.
+pub(super) const CONSTANTS: List = List::own(CONST_HEAD, CONST_TAIL);
 
 impl List {
     /// The one whose links are in [`waiter::NEXT`].
     const fn own(head: usize, tail: usize) -> Self {
         Self { head, tail, next: waiter::NEXT, previous: waiter::PREVIOUS }
     }
+}
+
+pub(super) const fn takers(num: usize) -> List {
+    List::own(semaphore_at(num) + semaphore::TAKE_HEAD, semaphore_at(num) + semaphore::TAKE_TAIL)
+}
+
+pub(super) const fn for_zero(num: usize) -> List {
+    List::own(semaphore_at(num) + semaphore::ZERO_HEAD, semaphore_at(num) + semaphore::ZERO_TAIL)
+}
+
+pub(super) const fn semaphore_at(num: usize) -> usize {
+    FIRST_SEMAPHORE + num * semaphore::SIZE
 }
 
 /// Records of one kind; writing its owner claims one.
@@ -152,18 +151,15 @@ struct Pool {
 }
 
 impl<H: Host> Array<'_, H> {
-    /// The first word of a sleeper's record.
     #[inline(always)]
     pub(super) fn waiter(&self, index: u32) -> usize {
         self.layout.waiters + (index as usize % WAITERS) * waiter::SIZE
     }
 
-    /// The first word of an undo slot.
     pub(super) fn undo_slot(&self, index: u32) -> usize {
         self.layout.undo_slots + (index as usize % self.layout.undo_count) * self.layout.undo_size
     }
 
-    /// The operations of a sleeper.
     pub(super) fn operations(&self, record: usize) -> Recorded<'_, H> {
         let count = self.at(record + waiter::COUNT).load(Relaxed) as usize;
         let (first, most) = match self.at(record + waiter::LARGE).load(Relaxed) {
@@ -300,16 +296,9 @@ impl<H: Host> Array<'_, H> {
 }
 
 impl<H: Host> Locked<'_, H> {
-    /// The first word of a semaphore.
-    #[inline(always)]
-    pub(super) fn semaphore(&self, num: usize) -> usize {
-        FIRST_SEMAPHORE + num * semaphore::SIZE
-    }
-
-    /// A semaphore's value.
     #[inline(always)]
     pub(super) fn value(&self, num: usize) -> u32 {
-        self.load(self.semaphore(num) + semaphore::VALUE)
+        self.load(semaphore_at(num) + semaphore::VALUE)
     }
 
     /// Applies operations, all or none, for a process; `undo` is its undo slot if they want one.
@@ -330,7 +319,7 @@ impl<H: Host> Locked<'_, H> {
             } else if changed > i64::from(MOST_VALUE) {
                 Tried::Range
             } else {
-                self.set(self.semaphore(num) + semaphore::VALUE, changed as u32);
+                self.set(semaphore_at(num) + semaphore::VALUE, changed as u32);
                 if operation.flags & Op::UNDO == 0 {
                     Tried::Applied
                 } else {
@@ -350,7 +339,7 @@ impl<H: Host> Locked<'_, H> {
         }
         for index in 0..count {
             let num = usize::from(operations.get(index).num);
-            self.set(self.semaphore(num) + semaphore::PROCESS, process);
+            self.set(semaphore_at(num) + semaphore::PROCESS, process);
         }
         if let Some(undo) = undo {
             self.count_adjustments(undo, more);
@@ -358,7 +347,6 @@ impl<H: Host> Locked<'_, H> {
         Tried::Applied
     }
 
-    /// Something was applied: notes the time.
     pub(super) fn operated(&self) {
         let now = H::seconds();
         self.array().store_wide(OPERATED, now);
@@ -376,7 +364,6 @@ impl<H: Host> Locked<'_, H> {
         Some(i32::from(new != 0) - i32::from(old != 0))
     }
 
-    /// Forgets an adjustment.
     pub(super) fn clear_adjustment(&self, index: u32, num: usize) {
         self.set(self.array().undo_slot(index) + undo::ADJUSTMENTS + num, 0);
         self.count_adjustments(index, -1);
@@ -411,7 +398,6 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// The undo slot of a process, if it has one.
     pub(super) fn undo_of(&self, slot: u32) -> Option<u32> {
         let owner = |index: u32| self.load(self.array().undo_slot(index) + undo::OWNER);
         if (slot as usize) < INDEXED {
@@ -475,61 +461,59 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    fn takers(&self, num: usize) -> List {
-        let semaphore = self.semaphore(num);
-        List::own(semaphore + semaphore::TAKE_HEAD, semaphore + semaphore::TAKE_TAIL)
+    /// Of a sleeper in these lists, whose first operation is on that semaphore: the one whose links are in
+    /// [`waiter::NEXT`], and whether it is in that of all.
+    fn lists(lists: u32, num: usize) -> (Option<List>, bool) {
+        match lists {
+            TAKER => (Some(takers(num)), true),
+            FOR_ZERO => (Some(for_zero(num)), false),
+            MULTIPLE => (None, true),
+            _ => (Some(CONSTANTS), false),
+        }
     }
 
-    fn for_zero(&self, num: usize) -> List {
-        let semaphore = self.semaphore(num);
-        List::own(semaphore + semaphore::ZERO_HEAD, semaphore + semaphore::ZERO_TAIL)
-    }
-
-    /// Puts a record into its lists. Not committed.
     pub(super) fn enqueue(&self, index: u32) {
         let record = self.array().waiter(index);
         let operations = self.array().operations(record);
-        let first = operations.get(0);
-        let num = usize::from(first.num);
+        let num = usize::from(operations.get(0).num);
         let lists = match (operations.count(), operations.change()) {
             (1, true) => TAKER,
             (1, false) => FOR_ZERO,
             (_, true) => MULTIPLE,
             (_, false) => CONSTANT,
         };
-        match lists {
-            TAKER => self.link(&self.takers(num), index),
-            FOR_ZERO => self.link(&self.for_zero(num), index),
-            MULTIPLE => {
+        let (own, all) = Self::lists(lists, num);
+        match own {
+            Some(own) => self.link(&own, index),
+            None => {
                 self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT) + 1);
                 self.set(MIXED, self.load(MIXED) + u32::from(operations.heed_falls()));
             }
-            _ => self.link(&List::own(CONST_HEAD, CONST_TAIL), index),
         }
-        if matches!(lists, TAKER | MULTIPLE) {
+        if all {
             self.link(&ALL, index);
         }
         self.set(record + waiter::LISTS, lists);
         self.set(SLEEPERS, self.load(SLEEPERS) + 1);
     }
 
-    /// Takes a record out of its lists. Not committed.
     pub(super) fn dequeue(&self, index: u32) {
         let record = self.array().waiter(index);
         let lists = self.load(record + waiter::LISTS);
         let operations = self.array().operations(record);
         let num = usize::from(operations.get(0).num);
-        match lists {
-            TAKER => self.unlink(&self.takers(num), index),
-            FOR_ZERO => self.unlink(&self.for_zero(num), index),
-            MULTIPLE => {
+        if lists == 0 {
+            return;
+        }
+        let (own, all) = Self::lists(lists, num);
+        match own {
+            Some(own) => self.unlink(&own, index),
+            None => {
                 self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT).wrapping_sub(1));
                 self.set(MIXED, self.load(MIXED).wrapping_sub(u32::from(operations.heed_falls())));
             }
-            CONSTANT => self.unlink(&List::own(CONST_HEAD, CONST_TAIL), index),
-            _ => return,
         }
-        if matches!(lists, TAKER | MULTIPLE) {
+        if all {
             self.unlink(&ALL, index);
         }
         self.set(record + waiter::LISTS, 0);
@@ -611,17 +595,16 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// Anything may have changed.
     pub(super) fn settle_everything(&self) {
         if self.load(SLEEPERS) == 0 {
             return;
         }
         for num in 0..self.array().layout.semaphores {
             if self.value(num) == 0 {
-                self.settle_list(&self.for_zero(num));
+                self.settle_list(&for_zero(num));
             }
         }
-        self.settle_list(&List::own(CONST_HEAD, CONST_TAIL));
+        self.settle_list(&CONSTANTS);
         self.settle_all();
     }
 
@@ -632,15 +615,14 @@ impl<H: Host> Locked<'_, H> {
             let num = usize::from(operation.num);
             if self.value(num) == 0 {
                 any = true;
-                self.settle_list(&self.for_zero(num));
+                self.settle_list(&for_zero(num));
             }
         }
         if any {
-            self.settle_list(&List::own(CONST_HEAD, CONST_TAIL));
+            self.settle_list(&CONSTANTS);
         }
     }
 
-    /// All in a list whose members change nothing.
     fn settle_list(&self, list: &List) {
         let mut next = self.load(list.head);
         while next != 0 {
@@ -652,7 +634,7 @@ impl<H: Host> Locked<'_, H> {
 
     /// The takers of one semaphore, while no sleeper has several operations: one pass.
     fn settle_takers(&self, num: usize) {
-        let list = self.takers(num);
+        let list = takers(num);
         let mut next = self.load(list.head);
         while next != 0 {
             // Takers only lower it.
@@ -662,8 +644,8 @@ impl<H: Host> Locked<'_, H> {
             let index = next - 1;
             next = self.load(self.array().waiter(index) + list.next);
             if self.try_sleeper(index) && self.value(num) == 0 {
-                self.settle_list(&self.for_zero(num));
-                self.settle_list(&List::own(CONST_HEAD, CONST_TAIL));
+                self.settle_list(&for_zero(num));
+                self.settle_list(&CONSTANTS);
             }
         }
     }
@@ -693,30 +675,24 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// See [`Array::waiting_for_increase`].
     pub(super) fn count_sleepers(&self, num: usize, zero: bool) -> u32 {
-        let own = if zero { self.for_zero(num) } else { self.takers(num) };
-        let several = if zero { [&ALL, &List::own(CONST_HEAD, CONST_TAIL)] } else { [&ALL, &ALL] };
-        let several = if zero { &several[..] } else { &several[..1] };
         // The dead do not sleep, though no process may have noticed yet.
         let alive = |index: &u32| {
             let owner = self.load(self.array().waiter(*index) + waiter::OWNER);
             owner == self.me().slot + 1 || !H::owner_died(owner.wrapping_sub(1))
         };
-        self.members(&own).filter(alive).count() as u32
-            + several
-                .iter()
-                .flat_map(|list| self.members(list))
-                .filter(alive)
-                .filter(|index| {
-                    let record = self.array().waiter(*index);
-                    let operations = self.array().operations(record);
-                    let operation = operations.get(self.blocking(record));
-                    operations.count() > 1
-                        && usize::from(operation.num) == num
-                        && (if zero { operation.change == 0 } else { operation.change < 0 })
-                })
-                .count() as u32
+        let of_several = |index: &u32| {
+            let record = self.array().waiter(*index);
+            let operations = self.array().operations(record);
+            let operation = operations.get(self.blocking(record));
+            operations.count() > 1
+                && usize::from(operation.num) == num
+                && (if zero { operation.change == 0 } else { operation.change < 0 })
+        };
+        let own = if zero { for_zero(num) } else { takers(num) };
+        let several = self.members(&ALL).chain(zero.then(|| self.members(&CONSTANTS)).into_iter().flatten());
+        let own = self.members(&own).filter(alive).count();
+        (own + several.filter(alive).filter(of_several).count()) as u32
     }
 
     /// Which operation of a sleeper stands in the way: of one that only waits for zeros, when it was last
@@ -746,7 +722,6 @@ impl<H: Host> Locked<'_, H> {
         })
     }
 
-    /// The array was removed: ends all sleeps.
     pub(super) fn refuse_everybody(&self) {
         for index in 0..self.load(WAITERS_HIGH) {
             let record = self.array().waiter(index);

@@ -10,7 +10,7 @@ use super::layout::{
     UNDO_HIGH, UNDO_INDEX, WAITERS_HIGH, semaphore, undo, waiter,
 };
 use super::lock::Locked;
-use super::queue::{ORPHANED, SLEEPING};
+use super::queue::{ORPHANED, SLEEPING, semaphore_at};
 use super::{Host, MOST_VALUE};
 use crate::platform::Atomic;
 
@@ -36,7 +36,6 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// See [`Array::reap`](super::Array::reap).
     pub(super) fn reap(&self, slot: u32) {
         self.drop_sleepers(slot);
         self.apply_adjustments(slot);
@@ -133,32 +132,28 @@ impl<H: Host> Locked<'_, H> {
     pub(super) fn adjust_all(&self) {
         let Some(slot) = self.load(LEAVING).checked_sub(1) else { return };
         if let Some(index) = self.undo_of(slot) {
-            self.adjust_all_of(slot, index);
-        }
-        self.at(LEAVING).store(0, Release);
-    }
-
-    fn adjust_all_of(&self, slot: u32, index: u32) {
-        let record = self.array().undo_slot(index);
-        if self.load(record + undo::COUNT) != 0 {
-            for num in 0..self.array().semaphores() as usize {
+            let record = self.array().undo_slot(index);
+            let nums =
+                if self.load(record + undo::COUNT) == 0 { 0 } else { self.array().semaphores() as usize };
+            for num in 0..nums {
                 let adjustment = self.load(record + undo::ADJUSTMENTS + num).cast_signed();
                 if adjustment == 0 {
                     continue;
                 }
-                let semaphore = self.semaphore(num);
+                let semaphore = semaphore_at(num);
                 let value = i64::from(self.load(semaphore + semaphore::VALUE)) + i64::from(adjustment);
                 self.set(semaphore + semaphore::VALUE, value.clamp(0, i64::from(MOST_VALUE)) as u32);
                 self.set(semaphore + semaphore::PROCESS, self.load(record + undo::PROCESS));
                 self.clear_adjustment(index, num);
                 self.commit();
             }
+            if (slot as usize) < INDEXED {
+                self.set(UNDO_INDEX + slot as usize, 0);
+            }
+            self.set(record + undo::OWNER, 0);
+            self.commit();
         }
-        if (slot as usize) < INDEXED {
-            self.set(UNDO_INDEX + slot as usize, 0);
-        }
-        self.set(record + undo::OWNER, 0);
-        self.commit();
+        self.at(LEAVING).store(0, Release);
     }
 
     /// What is in the staging area, or the staged value, is final: `what` as in [`STAGED`]. Applies it.
@@ -184,8 +179,8 @@ impl<H: Host> Locked<'_, H> {
                 STAGED_ALL => self.load(self.array().staging() + num),
                 _ => self.load(STAGED_VALUE),
             };
-            self.at(self.semaphore(num) + semaphore::VALUE).store(value, Release);
-            self.at(self.semaphore(num) + semaphore::PROCESS).store(process, Release);
+            self.at(semaphore_at(num) + semaphore::VALUE).store(value, Release);
+            self.at(semaphore_at(num) + semaphore::PROCESS).store(process, Release);
         }
         let mut next = self.load(ACTIVE);
         while next != 0 {

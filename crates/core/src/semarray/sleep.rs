@@ -13,18 +13,8 @@
 //! A thread takes its result from the state. If its patience ends, or a signal handler runs, it takes itself
 //! out of the lists under the lock; if it is in none, it was completed and waits for its waker.
 //!
-//! # Looking
-//!
-//! No call tells a sleeper that a process was killed. So each looks now and then whether the lock's holder is
-//! gone, or its waker, or a process with adjustments. A timer for each sleep costs as much as all the rest of
-//! it in user space, so one sleeper of a process looks for the others, the *sentinel*:
-//!
-//! * SENTINEL: a sleeper that never looks is of the sentinel's process. For the sentinel is made and changed
-//!   under the lock: a thread that goes to sleep becomes it if there is none, and when it leaves it names
-//!   another of its process, as long as one is in a list. If it dies, so do those that rely on it.
-//! * Sleepers of other processes look for themselves, and the first that sleeps after the sentinel's process
-//!   is gone is the next one.
-//! * Once adjustments have been used on the array, the sentinel looks more often.
+//! No call tells a sleeper that a process was killed: so each looks now and then (LOOKING), or has a
+//! *sentinel* of its own process look for it (SENTINEL).
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -54,7 +44,6 @@ pub(super) const ITS_TURN: u32 = 2;
 const SHORT_LOOK_NS: u64 = 10_000_000;
 
 impl<H: Host> Array<'_, H> {
-    /// [`Array::operate`], with the lock.
     #[inline]
     pub(super) fn operate_locked(
         &self,
@@ -62,54 +51,49 @@ impl<H: Host> Array<'_, H> {
         operations: &[Op],
         patience: Option<u64>,
     ) -> Result<(), Error> {
+        let decided = self.decide(&locked, operations, patience);
+        locked.release();
+        match decided? {
+            None => Ok(()),
+            Some(index) => self.sleep(index, patience),
+        }
+    }
+
+    /// Applies the operations, or puts them to sleep in the record that it returns.
+    #[inline]
+    fn decide(
+        &self,
+        locked: &Locked<'_, H>,
+        operations: &[Op],
+        patience: Option<u64>,
+    ) -> Result<Option<u32>, Error> {
         let me = locked.me();
         if locked.load(ARRAY_REMOVED) != 0 {
-            locked.release();
             return Err(Error::Gone);
         }
         locked.reap_dead();
-        let undo = match locked.undo_wanted(operations, me.slot, me.id) {
-            Ok(undo) => undo,
-            Err(error) => {
-                locked.release();
-                return Err(error);
-            }
-        };
+        let undo = locked.undo_wanted(operations, me.slot, me.id)?;
         match locked.try_to_apply(operations, me.id, undo) {
             Tried::Applied => {
                 locked.commit();
                 locked.operated();
                 locked.settle(operations);
-                locked.release();
-                Ok(())
+                Ok(None)
             }
-            Tried::Range => {
-                locked.release();
-                Err(Error::Range)
+            Tried::Range => Err(Error::Range),
+            Tried::Blocked(blocking)
+                if patience == Some(0) || Operations::get(&operations, blocking).flags & Op::NOWAIT != 0 =>
+            {
+                Err(Error::WouldBlock)
             }
             Tried::Blocked(blocking) => {
-                if operations.get(blocking).is_some_and(|operation| operation.flags & Op::NOWAIT != 0)
-                    || patience == Some(0)
-                {
-                    locked.release();
-                    return Err(Error::WouldBlock);
-                }
-                match self.record(operations, me.slot, me.id) {
-                    Ok(index) => {
-                        locked.put_to_sleep(index, blocking, undo);
-                        locked.release();
-                        self.sleep(index, patience)
-                    }
-                    Err(error) => {
-                        locked.release();
-                        Err(error)
-                    }
-                }
+                let index = self.record(operations, me.slot, me.id)?;
+                locked.put_to_sleep(index, blocking, undo);
+                Ok(Some(index))
             }
         }
     }
 
-    /// Sleeps until the record is completed.
     fn sleep(&self, index: u32, patience: Option<u64>) -> Result<(), Error> {
         let record = self.waiter(index);
         let state = self.at(record + waiter::STATE);
@@ -181,7 +165,6 @@ impl<H: Host> Array<'_, H> {
         }
     }
 
-    /// A thread that is in no list any more gives its record back.
     fn leave_record(&self, index: u32) {
         self.pass_the_sentinel_on(index);
         self.free(self.waiter(index));
@@ -237,7 +220,6 @@ impl<H: Host> Array<'_, H> {
         locked.release();
     }
 
-    /// The records of the same process.
     fn siblings(&self, index: u32) -> impl Iterator<Item = u32> {
         let owner = |index: u32| self.at(self.waiter(index) + waiter::OWNER).load(Relaxed);
         let own = owner(index);
@@ -334,7 +316,6 @@ impl<H: Host> Array<'_, H> {
 
     // Combining.
 
-    /// [`Array::operate`], if the array is a [`Scheme::Combining`] one.
     pub(super) fn operate_combining(&self, operations: &[Op], patience: Option<u64>) -> Result<(), Error> {
         if let Some(locked) = self.try_lock()? {
             return self.operate_locked(locked, operations, patience);
@@ -388,7 +369,6 @@ impl<H: Host> Array<'_, H> {
 }
 
 impl<H: Host> Locked<'_, H> {
-    /// The undo slot for these operations, if they want one.
     #[inline]
     fn undo_wanted(
         &self,
@@ -403,7 +383,6 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// Puts a record into its lists and commits.
     fn put_to_sleep(&self, index: u32, blocking: usize, undo: Option<u32>) {
         let record = self.array().waiter(index);
         self.at(record + waiter::UNDO).store(undo.map_or(0, |undo| undo + 1), Relaxed);
@@ -415,7 +394,6 @@ impl<H: Host> Locked<'_, H> {
         self.stand_in(index);
     }
 
-    /// Makes this sleeper the sentinel if there is none.
     fn stand_in(&self, index: u32) {
         let sentinel = self.load(SENTINEL).checked_sub(1);
         let owner = sentinel.map_or(0, |sentinel| self.load(self.array().waiter(sentinel) + waiter::OWNER));
