@@ -57,7 +57,7 @@ static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode) {
     deed(AT_NOTHING, -1);
     if (rc == 0) {
         BROKEN_IF(error != SENTINEL, "an operation on semaphore %u that succeeded changed errno to %s",
-                  op->sem_num, errno_text(error));
+                  op->sem_num, error_name(error));
         return 0;
     }
     BROKEN_IF(rc != -1, "an operation on semaphore %u returned %d", op->sem_num, rc);
@@ -78,7 +78,7 @@ static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode) {
             return EINTR;
         }
         broken("an operation on semaphore %u was interrupted, but no signal came", op->sem_num);
-    default: broken("an operation on semaphore %u failed with %s", op->sem_num, errno_text(error));
+    default: broken("an operation on semaphore %u failed with %s", op->sem_num, error_name(error));
     }
 }
 
@@ -86,14 +86,14 @@ static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode) {
 static void must_do(struct sembuf *op, unsigned n) {
     deed(AT_SEMOP, op->sem_num);
     BROKEN_IF(semop(books->id, op, n) != 0, "giving back semaphore %u failed with %s", op->sem_num,
-              errno_text(errno));
+              error_name(errno));
     deed(AT_NOTHING, -1);
 }
 
 static int control(int id, unsigned num, int command, union semun argument) {
     deed(AT_CONTROL, (int)num);
     int rc = semctl(id, (int)num, command, argument);
-    BROKEN_IF(rc < 0, "semctl %d of semaphore %u failed with %s", command, num, errno_text(errno));
+    BROKEN_IF(rc < 0, "semctl %d of semaphore %u failed with %s", command, num, error_name(errno));
     deed(AT_NOTHING, -1);
     return rc;
 }
@@ -275,13 +275,13 @@ static void become_child(pid_t parent) {
 /* As long as the parent lives: an orphan finds its array removed, and is about to be killed. */
 static _Noreturn void child_broken(pid_t parent, const char *what, int error) {
     if (getppid() != parent) _exit(0);
-    broken("%s failed with %s", what, errno_text(error));
+    broken("%s failed with %s", what, error_name(error));
 }
 
 static pid_t fork_child(void) {
     deed(AT_CHILD, -1);
     pid_t child = fork();
-    BROKEN_IF(child < 0, "torture itself: fork failed with %s", errno_text(errno));
+    BROKEN_IF(child < 0, "torture itself: fork failed with %s", error_name(errno));
     return child;
 }
 
@@ -290,7 +290,7 @@ static int wait_for(pid_t child, enum deed what) {
     int status;
     deed(what, -1);
     while (waitpid(child, &status, 0) != child)
-        BROKEN_IF(errno != EINTR, "torture itself: waitpid failed with %s", errno_text(errno));
+        BROKEN_IF(errno != EINTR, "torture itself: waitpid failed with %s", error_name(errno));
     deed(AT_NOTHING, -1);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
@@ -370,7 +370,7 @@ static _Noreturn void sleeper(pid_t parent, int id, unsigned kind, int expected)
     int rc = kind == 3 ? semtimedop(id, op, 1, &long_time) : semop(id, op, kind == 1 ? 2 : 1);
     int error = rc == 0 ? 0 : errno;
     BROKEN_IF(error != expected && getppid() == parent, "a sleeper was woken with %s instead of %s",
-              errno_text(error), errno_text(expected));
+              error_name(error), error_name(expected));
     _exit(0);
 }
 
@@ -383,9 +383,9 @@ static void expect_value(int id, unsigned num, int value, const char *after) {
 static void act_sleepers(void) {
     key_t key = books->key + 1 + (key_t)(my_seat * LANES + lane_number());
     int id = semget(key, 3, IPC_CREAT | IPC_EXCL | 0600);
-    BROKEN_IF(id < 0, "a new array could not be made: %s", errno_text(errno));
+    BROKEN_IF(id < 0, "a new array could not be made: %s", error_name(errno));
     BROKEN_IF(semget(key, 3, IPC_CREAT | IPC_EXCL | 0600) != -1 || errno != EEXIST,
-              "an array was made twice under one key, or that failed with %s", errno_text(errno));
+              "an array was made twice under one key, or that failed with %s", error_name(errno));
     BROKEN_IF(semget(key, 0, 0) != id, "a key did not lead to its array");
     unsigned short initial[3] = {0, 1, 1};
     control(id, 0, SETALL, (union semun){.array = initial});
@@ -426,7 +426,7 @@ static void act_sleepers(void) {
         for (int i = 0; i < counted; i++) {
             struct sembuf one = {COUNTED, 1, 0};
             BROKEN_IF(semop(id, &one, 1) != 0, "adding to an array of our own failed with %s",
-                      errno_text(errno));
+                      error_name(errno));
         }
         control(id, NOUGHT, SETVAL, (union semun){.val = 0});
         count(ARRAY_SLEEPER_KILLED);
@@ -455,7 +455,7 @@ static void light_fuse(void) {
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
     struct itimerspec when = {.it_value = {0, 1 + (long)below(once_in(2) ? 20000 : 1000000)}};
     BROKEN_IF(timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 || timer_settime(timer, 0, &when, NULL) != 0,
-              "torture itself: no timer: %s", errno_text(errno));
+              "torture itself: no timer: %s", error_name(errno));
 }
 
 static void act(void) {
@@ -500,12 +500,7 @@ static void start_thread(struct lane *lane, pthread_t *thread) {
     atomic_store(&lane->deed, AT_NOTHING);
     atomic_store(&lane->since, atomic_load(&books->tick));
     atomic_store(&lane->present, 1);
-    pthread_attr_t small;
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, 256 * 1024);
-    BROKEN_IF(pthread_create(thread, &small, thread_main, lane) != 0,
-              "torture itself: no thread could be created");
-    pthread_attr_destroy(&small);
+    BROKEN_IF(create(thread, thread_main, lane) != 0, "torture itself: no thread could be created");
 }
 
 /* In the middle of anything that the thread does, an operation on the same array included. Ours may then
@@ -517,12 +512,12 @@ static void operate_in_handler(void) {
         if (errno == EINTR && books->ours)
             count(ARRAY_HANDLER_REFUSED);
         else if (errno != EAGAIN)
-            broken("an operation in a signal handler failed with %s", errno_text(errno));
+            broken("an operation in a signal handler failed with %s", error_name(errno));
         return;
     }
     op = by(PERMITS, 1);
     BROKEN_IF(semop(books->id, &op, 1) != 0, "giving back in a signal handler failed with %s",
-              errno_text(errno));
+              error_name(errno));
     count(ARRAY_HANDLER);
 }
 
@@ -541,9 +536,7 @@ void work(unsigned seat) {
     /* semop is never begun again, whatever the flags say. */
     struct sigaction action = {.sa_handler = poked, .sa_flags = once_in(2) ? SA_RESTART : 0};
     sigaction(SIGUSR1, &action, NULL);
-    sigset_t pokes;
-    sigemptyset(&pokes);
-    sigaddset(&pokes, SIGUSR1);
+    sigset_t pokes = pesterers();
     pthread_sigmask(SIG_UNBLOCK, &pokes, NULL);
     atomic_store(&me->tid, getpid());
 

@@ -13,12 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define STACK_BYTES (256u * 1024u)
-
 static pthread_key_t at_exit;
-static struct {
-    _Atomic uint64_t fork, vfork, spawn, ladder;
-} due;
 
 /* ---- workers ---- */
 
@@ -41,22 +36,21 @@ static const struct {
     {{6, 1, 10, 60}, act_meeting},
 };
 
+/* What one thread does once every so many ticks. */
+static struct {
+    _Atomic uint64_t next;
+    uint64_t ticks;
+    void (*act)(void);
+} due[] = {{0, 1, act_fork}, {0, 3, act_vfork}, {0, 10, act_spawn}, {0, 5, act_ladder}};
+
 static void act(void) {
-    if (permit(&due.fork, 1)) {
-        act_fork();
-        return;
-    }
-    if (permit(&due.vfork, 3)) {
-        act_vfork();
-        return;
-    }
-    if (permit(&due.spawn, 10)) {
-        act_spawn();
-        return;
-    }
-    if (permit(&due.ladder, 5)) {
-        act_ladder();
-        return;
+    for (unsigned i = 0; i < sizeof due / sizeof *due; i++) {
+        uint64_t now = atomic_load_explicit(&world.tick, memory_order_relaxed);
+        uint64_t next = atomic_load_explicit(&due[i].next, memory_order_relaxed);
+        if (now >= next && atomic_compare_exchange_strong(&due[i].next, &next, now + due[i].ticks)) {
+            due[i].act();
+            return;
+        }
     }
     unsigned total = 0, mix = epoch().mix % MIXES;
     for (unsigned i = 0; i < sizeof actions / sizeof *actions; i++) total += actions[i].weight[mix];
@@ -94,11 +88,8 @@ static void *worker_main(void *arg) {
     become(slot);
     atomic_store(&slot->tid, (int)syscall(SYS_gettid));
     pthread_setspecific(at_exit, (void *)1);
-    sigset_t pesterers;
-    sigemptyset(&pesterers);
-    sigaddset(&pesterers, SIGUSR1);
-    sigaddset(&pesterers, SIGUSR2);
-    pthread_sigmask(SIG_UNBLOCK, &pesterers, NULL);
+    sigset_t set = pesterers();
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     doing(THINKING, NULL, NULL, 0);
     bool abruptly = chance(300);
     pthread_cleanup_push(leaving, NULL);
@@ -116,7 +107,14 @@ static void *worker_main(void *arg) {
 
 /* ---- warden ---- */
 
-static pthread_attr_t small;
+int create(pthread_t *thread, void *(*main)(void *), void *arg) {
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 256u * 1024u);
+    int rc = pthread_create(thread, &small, main, arg);
+    pthread_attr_destroy(&small);
+    return rc;
+}
 
 static void start(struct slot *slot) {
     slot->generation++;
@@ -130,7 +128,7 @@ static void start(struct slot *slot) {
     atomic_store(&slot->what, STARTING);
     atomic_store(&slot->since, atomic_load(&world.tick));
     atomic_store(&slot->phase, RUNNING);
-    int rc = pthread_create(&slot->thread, &small, worker_main, slot);
+    int rc = create(&slot->thread, worker_main, slot);
     if (rc != 0)
         atomic_store(&slot->phase, EMPTY); /* no room now: later */
     else
@@ -296,7 +294,6 @@ static const char *const counter_text[] = {
 };
 
 static void audit(void) {
-    char number[16];
     drain_ephemeral();
     audit_pools();
     for (unsigned i = 0; i < world.lock_count; i++) {
@@ -312,11 +309,11 @@ static void audit(void) {
                          lock->name);
         int rc = plain_call(lock, TRYLOCK, NULL);
         VIOLATION_IF(rc != 0, "trylock of %s, which nobody holds any more, returned %s", lock->name,
-                     error_name(rc, number));
+                     error_name(rc));
         rc = plain_call(lock, UNLOCK, NULL);
         if (rc == 0) rc = plain_call(lock, DESTROY, NULL);
         VIOLATION_IF(rc != 0, "the last unlock or destroy of %s returned %s", lock->name,
-                     error_name(rc, number));
+                     error_name(rc));
     }
 }
 
@@ -339,7 +336,7 @@ static void start_helper(struct slot *slot, void *(*main)(void *)) {
     slot->generation = 1;
     slot->random = mix(world.seed ^ mix((uint64_t)slot->number << 32));
     atomic_store(&slot->phase, RUNNING);
-    int rc = pthread_create(&slot->thread, &small, main, slot);
+    int rc = create(&slot->thread, main, slot);
     VIOLATION_IF(rc != 0, "torture itself: no thread could be created");
 }
 
@@ -357,22 +354,17 @@ void check_symbols(const char *library, const char *const symbols[]) {
 }
 
 /* Everything; returns only if nothing was violated. Standard output is the pipe to the watchdog. */
-void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners,
-                            unsigned shared_spinners, bool reads_once, uint64_t milliseconds,
-                            uint64_t patience_ms, uint64_t seed);
-void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners,
-                            unsigned shared_spinners, bool reads_once, uint64_t milliseconds,
-                            uint64_t patience_ms, uint64_t seed) {
+void poundlock_torture_body(const struct plan *plan) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the watchdog's end is ours */
-    check_symbols(library, symbols);
-    world.seed = seed;
-    world.threads = threads > MAX_SLOTS ? MAX_SLOTS : threads;
-    world.spinners = spinners;
-    world.shared_spinners = shared_spinners;
+    check_symbols(plan->library, symbols);
+    world.seed = plan->seed;
+    world.threads = plan->threads > MAX_SLOTS ? MAX_SLOTS : plan->threads;
+    world.spinners = plan->spinners;
+    world.shared_spinners = plan->shared_spinners;
     world.slots = world.threads + 2;
-    world.reads_once = reads_once;
+    world.reads_once = plan->reads_once;
     world.rwlocks_are_glibcs = rwlocks_are_glibcs();
-    world.patience = patience_ms / TICK_MS;
+    world.patience = plan->patience_ms / TICK_MS;
     world.slot = calloc(world.slots, sizeof *world.slot);
     VIOLATION_IF(!world.slot, "torture itself: out of memory");
     for (unsigned i = 0; i < world.slots; i++) world.slot[i].number = i;
@@ -383,20 +375,14 @@ void poundlock_torture_body(const char *library, unsigned threads, unsigned spin
     make_stepping();
     make_notes();
     pthread_key_create(&at_exit, destructor);
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, STACK_BYTES);
     /* Workers unblock the pesterer's signals for themselves; nobody else takes them. */
-    sigset_t pesterers;
-    sigemptyset(&pesterers);
-    sigaddset(&pesterers, SIGUSR1);
-    sigaddset(&pesterers, SIGUSR2);
-    pthread_sigmask(SIG_BLOCK, &pesterers, NULL);
+    block_pesterers(NULL);
     next_epoch(0);
 
     struct slot *warden = &world.slot[world.threads], *feeder = &world.slot[world.threads + 1];
     start_helper(warden, warden_main);
     start_helper(feeder, feeder_main);
-    watch(milliseconds);
+    watch(plan->milliseconds);
     atomic_store(&world.stopping, 1);
     watch(UINT64_MAX);
     pthread_join(warden->thread, NULL);

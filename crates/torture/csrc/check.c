@@ -60,7 +60,9 @@ void say(const char *format, ...) {
     put(line, length);
 }
 
-const char *error_name(int error, char into[16]) {
+const char *error_name(int error) {
+    static _Thread_local char numbers[2][16];
+    static _Thread_local unsigned last;
     static const struct {
         int error;
         const char *name;
@@ -75,15 +77,15 @@ const char *error_name(int error, char into[16]) {
     };
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].error == error) return names[i].name;
-    snprintf(into, 16, "error %d", error);
+    char *into = numbers[last++ % 2];
+    snprintf(into, sizeof *numbers, "error %d", error);
     return into;
 }
 
 void expect(const char *call, const char *name, int rc, int expected) {
-    char got[16], wanted[16];
-    if (rc != expected && expected == 0) violation("%s of %s returned %s", call, name, error_name(rc, got));
-    VIOLATION_IF(rc != expected, "%s of %s returned %s instead of %s", call, name, error_name(rc, got),
-                 error_name(expected, wanted));
+    if (rc != expected && expected == 0) violation("%s of %s returned %s", call, name, error_name(rc));
+    VIOLATION_IF(rc != expected, "%s of %s returned %s instead of %s", call, name, error_name(rc),
+                 error_name(expected));
 }
 
 static const char *const what_text[WHATS] = {

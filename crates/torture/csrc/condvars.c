@@ -123,6 +123,11 @@ static void give(struct pool *pool, bool all, bool outside) {
     doing(outside ? THINKING : HOLDING, pool->name, NULL, 0);
 }
 
+static void give_and_release(struct pool *pool, bool all, bool outside) {
+    give(pool, all, outside);
+    if (!outside) release(pool->lock);
+}
+
 /* ---- waiting ---- */
 
 struct waiting {
@@ -136,7 +141,6 @@ static void cancelled(void *arg) {
     struct waiting *waiting = arg;
     struct pool *pool = waiting->pool;
     struct lock *lock = pool->lock;
-    char number[16];
     VIOLATION_IF(!waiting->inside, "thread %u was cancelled outside of pthread_cond_wait, in %s",
                  self->number, pool->name);
     enter_counted(lock);
@@ -146,7 +150,7 @@ static void cancelled(void *arg) {
         expect_zero("unlock by a cancelled waiter", lock->name, plain_call(lock, UNLOCK, NULL));
     } else if (rc != EBUSY) {
         violation("trylock of %s by a cancelled waiter, which must hold it, returned %s", lock->name,
-                  error_name(rc, number));
+                  error_name(rc));
     }
     step_end();
     come_back(pool, waiting->period);
@@ -165,7 +169,6 @@ static int wait_once(struct pool *pool, bool cancellable) {
     /* 0: without a deadline; 2: with a clock. */
     unsigned way = pool->brief ? 1 + below(kind->clockwait ? 2 : 1) : below(kind->clockwait ? 3 : 2);
     clockid_t clock = way == 2 && chance(500) ? CLOCK_MONOTONIC : way == 2 ? CLOCK_REALTIME : kind->clock;
-    char number[16];
     int rc;
 
     if (way != 0) {
@@ -198,7 +201,7 @@ static int wait_once(struct pool *pool, bool cancellable) {
         if (pool->owed_min > 0) pool->owed_min--;
         did(DID_WAIT_TIMED_OUT);
     } else if (rc != 0) {
-        violation("%s on %s returned %s", way ? "timed wait" : "wait", pool->name, error_name(rc, number));
+        violation("%s on %s returned %s", way ? "timed wait" : "wait", pool->name, error_name(rc));
     } else {
         if (pool->owed_max > 0)
             pool->owed_max--;
@@ -245,8 +248,7 @@ void act_produce(void) {
     } else if (pool->blocked > pool->owed_max) {
         pool->tokens++;
         pool->produced++;
-        give(pool, false, outside);
-        if (!outside) release(pool->lock);
+        give_and_release(pool, false, outside);
     } else if (pool->blocked == 0 && chance(200)) {
         /* A signal that nobody waits for: no later waiter may come back for it. Nothing is owed. */
         give(pool, false, false);
@@ -296,15 +298,13 @@ static void feed(struct pool *pool, bool stopping) {
         uint64_t extra = below((unsigned)asleep + 1);
         pool->tokens += extra;
         pool->produced += extra;
-        give(pool, true, outside);
-        if (!outside) release(pool->lock);
+        give_and_release(pool, true, outside);
     } else {
         unsigned some = chance(500) ? 1 : 1 + below((unsigned)asleep);
         pool->tokens += some;
         pool->produced += some;
         for (unsigned i = 1; i < some; i++) give(pool, false, false);
-        give(pool, false, outside);
-        if (!outside) release(pool->lock);
+        give_and_release(pool, false, outside);
     }
 }
 

@@ -13,9 +13,8 @@
 
 void errno_arm(void) { errno = ERRNO_BEFORE; }
 void errno_check(const char *call, const char *name) {
-    char number[16];
     VIOLATION_IF(errno != ERRNO_BEFORE, "%s of %s changed errno to %s", call, name,
-                 error_name(errno, number));
+                 error_name(errno));
 }
 
 int64_t now_ns(clockid_t clock) {

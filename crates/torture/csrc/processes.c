@@ -21,13 +21,6 @@ void make_notes(void) {
     VIOLATION_IF(world.notes == MAP_FAILED, "torture itself: out of memory");
 }
 
-/* True once every so many ticks, for one caller. */
-bool permit(_Atomic uint64_t *next, uint64_t ticks) {
-    uint64_t now = atomic_load_explicit(&world.tick, memory_order_relaxed);
-    uint64_t due = atomic_load_explicit(next, memory_order_relaxed);
-    return now >= due && atomic_compare_exchange_strong(next, &due, now + ticks);
-}
-
 /* ---- in the child ---- */
 
 static void step(const char *what, const char *name) {
@@ -192,23 +185,18 @@ static void await_child(pid_t pid, const char *how, const struct note *note) {
 
 void act_fork(void) {
     struct lock *held[2];
-    unsigned count = 0, first = below(world.ordinary), second = below(world.ordinary);
-    if (first > second) {
-        unsigned swap = first;
-        first = second;
-        second = swap;
-    }
+    unsigned count = 0, one = below(world.ordinary), other = below(world.ordinary), spins = 0;
     struct note *note = &world.notes[self->number];
-    if (survives_fork(world.lock[first].kind) && acquire(&world.lock[first], BY_WHATEVER, true))
-        held[count++] = &world.lock[first];
-    if (second != first && survives_fork(world.lock[second].kind) &&
-        acquire(&world.lock[second], BY_WHATEVER, true))
-        held[count++] = &world.lock[second];
-    for (unsigned i = 0; i < count; i++)
-        if (held[i]->kind->traits & SPINS) {
-            did(DID_FORK_SPIN);
-            break;
+    /* In the order of their indices. */
+    for (unsigned i = one < other ? one : other, last = one ^ other ^ i;; i = last) {
+        struct lock *lock = &world.lock[i];
+        if (survives_fork(lock->kind) && acquire(lock, BY_WHATEVER, true)) {
+            held[count++] = lock;
+            spins |= lock->kind->traits & SPINS;
         }
+        if (i == last) break;
+    }
+    if (spins) did(DID_FORK_SPIN);
     memset(note, 0, sizeof *note);
     /* A handler that waited for a lock in the child, whose holder exists in the parent only, would wait for
      * ever. */

@@ -19,7 +19,7 @@ static struct lock *handlers_own, *shared_with_workers;
 static struct lock *handlers_spin;
 
 /* Not the trap's (stepping.c): a thread that is stepped while it is blocked dies of it. */
-static sigset_t pesterers(void) {
+sigset_t pesterers(void) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
@@ -191,18 +191,14 @@ void act_ladder(void) {
     block_pesterers(&before);
     for (unsigned i = 0; i < RUNGS; i++)
         VIOLATION_IF(!acquire(rungs[i], BY_LOCK, true), "torture itself: a rung is taken");
-    pthread_attr_t small;
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, 256u * 1024u);
     unsigned count = 0;
     for (; count < CLIMBERS; count++) {
         struct climber *climber = &climbers[count];
         memset(climber, 0, sizeof *climber);
         climber->slot.number = MAX_SLOTS + count;
         climber->slot.random = draw();
-        if (pthread_create(&climber->thread, &small, climber_main, climber) != 0) break; /* no room now */
+        if (create(&climber->thread, climber_main, climber) != 0) break; /* no room now */
     }
-    pthread_attr_destroy(&small);
     for (unsigned rung = 1; rung <= RUNGS; rung++) {
         for (unsigned i = 0; i < count; i++) {
             doing(WATCHING, rungs[rung - 1]->name, NULL, 0);

@@ -31,6 +31,18 @@
 #define OBJECT_BYTES 64u
 #define TICK_MS 50u
 
+/* What the command asks for: Rust's `Plan`. `library` is part of the name of the one that must serve the
+ * symbols, or NULL. */
+struct plan {
+    const char *library;
+    unsigned threads, spinners, shared_spinners;
+    bool reads_once;
+    int key;
+    uint64_t milliseconds, patience_ms, seed;
+};
+void poundlock_torture_body(const struct plan *plan);
+void poundlock_torture_arrays(const struct plan *plan);
+
 /* ---- subjects.c: what is tortured ---- */
 
 enum trait {
@@ -258,7 +270,8 @@ static inline void halt_if_violated(void) {
 void describe(char *into, size_t room, const struct slot *slot);
 void dump_threads(void);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-const char *error_name(int error, char into[16]);
+/* For at most two at a time. */
+const char *error_name(int error);
 void expect(const char *call, const char *name, int rc, int expected);
 static inline void expect_zero(const char *call, const char *name, int rc) { expect(call, name, rc, 0); }
 void check_symbols(const char *library, const char *const symbols[]);
@@ -363,6 +376,11 @@ void act_nested(void);
 void act_misuse(void);
 void act_results(void);
 
+/* ---- body.c ---- */
+
+/* A thread with a small stack: 0 or an error number. */
+int create(pthread_t *thread, void *(*main)(void *), void *arg);
+
 /* ---- stepping.c ---- */
 
 void make_stepping(void);
@@ -408,11 +426,11 @@ void make_notes(void);
 void act_fork(void);
 void act_vfork(void);
 void act_spawn(void);
-bool permit(_Atomic uint64_t *next, uint64_t ticks);
 
 /* ---- signals.c ---- */
 
 void make_handlers(void);
+sigset_t pesterers(void);
 void block_pesterers(sigset_t *before);
 void act_ladder(void);
 void pester(const struct slot *slot, uint64_t random);

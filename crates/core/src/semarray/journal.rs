@@ -11,11 +11,6 @@ use super::lock::Locked;
 use crate::platform::Atomic;
 
 impl<H: Host> Locked<'_, H> {
-    #[inline(always)]
-    pub(super) fn load(&self, at: usize) -> u32 {
-        self.at(at).load(Relaxed)
-    }
-
     /// Changes a word, so that it can be rolled back until [`Self::commit`].
     #[inline]
     pub(super) fn set(&self, at: usize, value: u32) {

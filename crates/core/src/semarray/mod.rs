@@ -364,14 +364,13 @@ impl<'a, H: Host> Array<'a, H> {
 
     /// Whose it is.
     pub fn settings(&self) -> Settings {
-        let word = |at| self.at(at).load(Relaxed);
         Settings {
-            key: word(layout::KEY).cast_signed(),
-            uid: word(layout::UID),
-            gid: word(layout::GID),
-            cuid: word(layout::CUID),
-            cgid: word(layout::CGID),
-            mode: word(layout::MODE),
+            key: self.load(layout::KEY).cast_signed(),
+            uid: self.load(layout::UID),
+            gid: self.load(layout::GID),
+            cuid: self.load(layout::CUID),
+            cgid: self.load(layout::CGID),
+            mode: self.load(layout::MODE),
         }
     }
 
@@ -431,13 +430,13 @@ impl<'a, H: Host> Array<'a, H> {
             sleeps: self.load_wide(layout::SLEEPS),
             wakes: self.load_wide(layout::WAKES),
             served: self.load_wide(layout::SERVED),
-            recoveries: u64::from(self.at(layout::RECOVERIES).load(Relaxed)),
+            recoveries: u64::from(self.load(layout::RECOVERIES)),
         }
     }
 
     /// How many sleep at the array, for any reason.
     pub fn sleepers(&self) -> u32 {
-        self.at(layout::SLEEPERS).load(Relaxed)
+        self.load(layout::SLEEPERS)
     }
 
     /// That process is gone: drops its sleepers, applies its adjustments, and takes the lock from it.
@@ -459,7 +458,7 @@ impl<'a, H: Host> Array<'a, H> {
     /// As [`Array::reap`].
     pub fn leave(&self) -> Result<(), Error> {
         let locked = self.lock()?;
-        let slot = locked.me().slot;
+        let slot = locked.me.slot;
         if !locked.has_sleepers(slot) {
             locked.apply_adjustments(slot);
         }
@@ -496,9 +495,9 @@ impl<'a, H: Host> Array<'a, H> {
         unsafe { self.words.get_unchecked(offset) }
     }
 
-    /// The first word of the staging area.
-    fn staging(&self) -> usize {
-        self.layout.staging
+    #[inline(always)]
+    fn load(&self, at: usize) -> u32 {
+        self.at(at).load(Relaxed)
     }
 
     /// See [`Host::provide`].
@@ -508,14 +507,14 @@ impl<'a, H: Host> Array<'a, H> {
 
     /// Two words as one number, the low half first. Written under the lock only.
     fn load_wide(&self, at: usize) -> u64 {
-        u64::from(self.at(at).load(Relaxed)) | u64::from(self.at(at + 1).load(Relaxed)) << 32
+        u64::from(self.load(at)) | u64::from(self.load(at + 1)) << 32
     }
 
     /// Writes what [`Self::load_wide`] reads. Under the lock.
     fn store_wide(&self, at: usize, value: u64) {
         self.at(at).store(value as u32, Relaxed);
         let high = (value >> 32) as u32;
-        if self.at(at + 1).load(Relaxed) != high {
+        if self.load(at + 1) != high {
             self.at(at + 1).store(high, Relaxed);
         }
     }
@@ -527,7 +526,7 @@ impl<'a, H: Host> Array<'a, H> {
     }
 }
 
-impl Operations for &[Op] {
+impl Operations for [Op] {
     fn count(&self) -> usize {
         self.len()
     }

@@ -17,7 +17,7 @@ use super::layout::{
     UNDO_USED, WAITERS, WAITERS_HIGH, semaphore, undo, waiter,
 };
 use super::lock::Locked;
-use super::{Array, Error, Host, MOST_VALUE, Op, Scheme};
+use super::{Array, Error, Host, Layout, MOST_VALUE, Op, Scheme};
 use crate::platform::Atomic;
 
 /// The greatest adjustment; the least is one less.
@@ -49,18 +49,18 @@ pub(super) const ORPHANED: u32 = 7;
 /// The array had been removed (combining).
 pub(super) const WAS_REMOVED: u32 = 6;
 
-pub(super) trait Operations: Copy {
+pub(super) trait Operations {
     fn count(&self) -> usize;
     fn get(&self, index: usize) -> Op;
-    fn all(self) -> impl Iterator<Item = Op> {
+    fn all(&self) -> impl Iterator<Item = Op> {
         (0..self.count()).map(move |index| self.get(index))
     }
-    fn change(self) -> bool {
+    fn change(&self) -> bool {
         self.all().any(|operation| operation.change != 0)
     }
     /// Whether they may proceed, or fail, because a value falls: one of them waits for zero, or must not wait
     /// at all.
-    fn heed_falls(self) -> bool {
+    fn heed_falls(&self) -> bool {
         self.all().any(|operation| operation.change == 0 || operation.flags & Op::NOWAIT != 0)
     }
 }
@@ -70,14 +70,6 @@ pub(super) struct Recorded<'a, H: Host> {
     first: usize,
     count: usize,
 }
-
-impl<H: Host> Clone for Recorded<'_, H> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<H: Host> Copy for Recorded<'_, H> {}
 
 impl<H: Host> Operations for Recorded<'_, H> {
     fn count(&self) -> usize {
@@ -144,10 +136,16 @@ struct Pool {
     high: usize,
     first: usize,
     size: usize,
-    owner: usize,
     capacity: usize,
+    owner: usize,
     /// How many are made ready at a time, so that each time is about a page.
     chunk: usize,
+}
+
+impl Pool {
+    const fn new(high: usize, first: usize, size: usize, capacity: usize, owner: usize) -> Self {
+        Self { high, first, size, capacity, owner, chunk: 1 }
+    }
 }
 
 impl<H: Host> Array<'_, H> {
@@ -161,8 +159,8 @@ impl<H: Host> Array<'_, H> {
     }
 
     pub(super) fn operations(&self, record: usize) -> Recorded<'_, H> {
-        let count = self.at(record + waiter::COUNT).load(Relaxed) as usize;
-        let (first, most) = match self.at(record + waiter::LARGE).load(Relaxed) {
+        let count = self.load(record + waiter::COUNT) as usize;
+        let (first, most) = match self.load(record + waiter::LARGE) {
             0 => (record + waiter::OPERATIONS, waiter::INLINE),
             large => (self.large_list(large - 1) + 1, super::MOST_OPERATIONS),
         };
@@ -174,24 +172,13 @@ impl<H: Host> Array<'_, H> {
         self.layout.large + (index as usize % LARGE_LISTS) * LARGE_SIZE
     }
 
-    fn waiters(&self) -> Pool {
-        Pool {
-            high: WAITERS_HIGH,
-            first: self.layout.waiters,
-            size: waiter::SIZE,
-            owner: waiter::OWNER,
-            capacity: WAITERS,
-            chunk: waiter::GROUP as usize,
-        }
-    }
-
     /// A thread gives its record back. Any time after it was woken, without the lock.
     pub(super) fn free(&self, record: usize) {
-        let large = self.at(record + waiter::LARGE).load(Relaxed);
+        let large = self.load(record + waiter::LARGE);
         if large != 0 {
             // Only its own: one that was killed before it wrote down its list has that of the record's last
             // owner, which may be another's by now.
-            let owner = self.at(record + waiter::OWNER).load(Relaxed);
+            let owner = self.load(record + waiter::OWNER);
             let _ = self.at(self.large_list(large - 1)).compare_exchange(owner, 0, Release, Relaxed);
         }
         // Release: the next one to claim it, who has the lock, sees the thread's last use of it.
@@ -206,7 +193,7 @@ impl<H: Host> Array<'_, H> {
             // Acquire: partner of the release in `free`.
             word.load(Relaxed) == 0 && word.compare_exchange(0, owner, Acquire, Relaxed).is_ok()
         };
-        let mut high = (self.at(pool.high).load(Relaxed) as usize).min(pool.capacity);
+        let mut high = (self.load(pool.high) as usize).min(pool.capacity);
         let start = start as usize % high.max(1);
         for look in 0..looks.min(high) {
             let index = (start + look) % high;
@@ -234,14 +221,19 @@ impl<H: Host> Array<'_, H> {
     /// Writes a call's operations into a record of its own, which is in no list yet.
     ///
     /// If the process is killed on the way, the record is found by its owner.
-    pub(super) fn record(&self, operations: impl Operations, slot: u32, process: u32) -> Result<u32, Error> {
+    pub(super) fn record(
+        &self,
+        operations: &(impl Operations + ?Sized),
+        slot: u32,
+        process: u32,
+    ) -> Result<u32, Error> {
         let owner = slot + 1;
         // In order of arrival: sleepers that came together are often woken together, and a group is woken by
         // one call. So that this order lasts there are more records than sleepers; but not more than twice as
         // many.
-        let pool = self.waiters();
-        let [high, sleepers, start] =
-            [WAITERS_HIGH, SLEEPERS, NEXT_WAITER].map(|word| self.at(word).load(Relaxed));
+        let mut pool = Pool::new(WAITERS_HIGH, self.layout.waiters, waiter::SIZE, WAITERS, waiter::OWNER);
+        pool.chunk = waiter::GROUP as usize;
+        let [high, sleepers, start] = [WAITERS_HIGH, SLEEPERS, NEXT_WAITER].map(|word| self.load(word));
         let enough = high > 2 * sleepers.min(high) + waiter::GROUP;
         let looks = if enough { pool.capacity } else { FEW_LOOKS };
         let index = self.claim(&pool, owner, start, looks).ok_or(Error::NoMemory)?;
@@ -249,14 +241,7 @@ impl<H: Host> Array<'_, H> {
         let record = self.waiter(index);
         let count = operations.count();
         let large = if count > waiter::INLINE {
-            let pool = Pool {
-                high: LARGE_HIGH,
-                first: self.layout.large,
-                size: LARGE_SIZE,
-                owner: 0,
-                capacity: LARGE_LISTS,
-                chunk: 1,
-            };
+            let pool = Pool::new(LARGE_HIGH, self.layout.large, LARGE_SIZE, LARGE_LISTS, 0);
             match self.claim(&pool, owner, start, FEW_LOOKS) {
                 Some(large) => large + 1,
                 None => {
@@ -303,7 +288,12 @@ impl<H: Host> Locked<'_, H> {
 
     /// Applies operations, all or none, for a process; `undo` is its undo slot if they want one.
     #[inline]
-    pub(super) fn try_to_apply(&self, operations: impl Operations, process: u32, undo: Option<u32>) -> Tried {
+    pub(super) fn try_to_apply(
+        &self,
+        operations: &(impl Operations + ?Sized),
+        process: u32,
+        undo: Option<u32>,
+    ) -> Tried {
         let count = operations.count();
         // How many more adjustments are not zero.
         let mut more = 0;
@@ -349,15 +339,13 @@ impl<H: Host> Locked<'_, H> {
 
     pub(super) fn operated(&self) {
         let now = H::seconds();
-        self.array().store_wide(OPERATED, now);
+        self.store_wide(OPERATED, now);
     }
-
-    // Undo slots.
 
     /// Adds to an adjustment. Returns by how much the number of those that are not zero changes, for
     /// [`Self::count_adjustments`]; `None` if the adjustment would leave its range.
     fn adjust(&self, index: u32, num: usize, by: i32) -> Option<i32> {
-        let at = self.array().undo_slot(index) + undo::ADJUSTMENTS + num;
+        let at = self.undo_slot(index) + undo::ADJUSTMENTS + num;
         let old = self.load(at).cast_signed();
         let new = old.checked_add(by).filter(|new| (-MOST_ADJUSTMENT - 1..=MOST_ADJUSTMENT).contains(new))?;
         self.set(at, new.cast_unsigned());
@@ -365,7 +353,7 @@ impl<H: Host> Locked<'_, H> {
     }
 
     pub(super) fn clear_adjustment(&self, index: u32, num: usize) {
-        self.set(self.array().undo_slot(index) + undo::ADJUSTMENTS + num, 0);
+        self.set(self.undo_slot(index) + undo::ADJUSTMENTS + num, 0);
         self.count_adjustments(index, -1);
     }
 
@@ -374,7 +362,7 @@ impl<H: Host> Locked<'_, H> {
         if more == 0 {
             return;
         }
-        let slot = self.array().undo_slot(index);
+        let slot = self.undo_slot(index);
         let old = self.load(slot + undo::COUNT);
         let new = old.wrapping_add_signed(more);
         self.set(slot + undo::COUNT, new);
@@ -383,23 +371,23 @@ impl<H: Host> Locked<'_, H> {
             self.set(slot + undo::NEXT, first);
             self.set(slot + undo::PREVIOUS, 0);
             if first != 0 {
-                self.set(self.array().undo_slot(first - 1) + undo::PREVIOUS, index + 1);
+                self.set(self.undo_slot(first - 1) + undo::PREVIOUS, index + 1);
             }
             self.set(ACTIVE, index + 1);
         } else if new == 0 {
             let (next, previous) = (self.load(slot + undo::NEXT), self.load(slot + undo::PREVIOUS));
             if next != 0 {
-                self.set(self.array().undo_slot(next - 1) + undo::PREVIOUS, previous);
+                self.set(self.undo_slot(next - 1) + undo::PREVIOUS, previous);
             }
             match previous {
                 0 => self.set(ACTIVE, next),
-                _ => self.set(self.array().undo_slot(previous - 1) + undo::NEXT, next),
+                _ => self.set(self.undo_slot(previous - 1) + undo::NEXT, next),
             }
         }
     }
 
     pub(super) fn undo_of(&self, slot: u32) -> Option<u32> {
-        let owner = |index: u32| self.load(self.array().undo_slot(index) + undo::OWNER);
+        let owner = |index: u32| self.load(self.undo_slot(index) + undo::OWNER);
         if (slot as usize) < INDEXED {
             return self.load(UNDO_INDEX + slot as usize).checked_sub(1);
         }
@@ -411,53 +399,44 @@ impl<H: Host> Locked<'_, H> {
         if let Some(index) = self.undo_of(slot) {
             return Ok(index);
         }
-        let layout = &self.array().layout;
-        let pool = Pool {
-            high: UNDO_HIGH,
-            first: layout.undo_slots,
-            size: layout.undo_size,
-            owner: undo::OWNER,
-            capacity: layout.undo_count,
-            chunk: 1,
-        };
-        let index = self.array().claim(&pool, slot + 1, slot, FEW_LOOKS).ok_or(Error::NoSpace)?;
+        let Layout { undo_slots, undo_size, undo_count, .. } = self.layout;
+        let pool = Pool::new(UNDO_HIGH, undo_slots, undo_size, undo_count, undo::OWNER);
+        let index = self.claim(&pool, slot + 1, slot, FEW_LOOKS).ok_or(Error::NoSpace)?;
         let first_ever = self.load(UNDO_USED) == 0;
-        self.set(self.array().undo_slot(index) + undo::PROCESS, process);
+        self.set(self.undo_slot(index) + undo::PROCESS, process);
         if (slot as usize) < INDEXED {
             self.set(UNDO_INDEX + slot as usize, index + 1);
         }
         self.set(UNDO_USED, 1);
         self.commit();
         if first_ever {
-            self.array().hurry_the_sentinel();
+            self.hurry_the_sentinel();
         }
         Ok(index)
     }
 
-    // Lists.
-
     fn link(&self, list: &List, index: u32) {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         let tail = self.load(list.tail);
         self.set(record + list.next, 0);
         self.set(record + list.previous, tail);
         match tail {
             0 => self.set(list.head, index + 1),
-            _ => self.set(self.array().waiter(tail - 1) + list.next, index + 1),
+            _ => self.set(self.waiter(tail - 1) + list.next, index + 1),
         }
         self.set(list.tail, index + 1);
     }
 
     fn unlink(&self, list: &List, index: u32) {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         let (next, previous) = (self.load(record + list.next), self.load(record + list.previous));
         match previous {
             0 => self.set(list.head, next),
-            _ => self.set(self.array().waiter(previous - 1) + list.next, next),
+            _ => self.set(self.waiter(previous - 1) + list.next, next),
         }
         match next {
             0 => self.set(list.tail, previous),
-            _ => self.set(self.array().waiter(next - 1) + list.previous, previous),
+            _ => self.set(self.waiter(next - 1) + list.previous, previous),
         }
     }
 
@@ -473,8 +452,8 @@ impl<H: Host> Locked<'_, H> {
     }
 
     pub(super) fn enqueue(&self, index: u32) {
-        let record = self.array().waiter(index);
-        let operations = self.array().operations(record);
+        let record = self.waiter(index);
+        let operations = self.operations(record);
         let num = usize::from(operations.get(0).num);
         let lists = match (operations.count(), operations.change()) {
             (1, true) => TAKER,
@@ -498,9 +477,9 @@ impl<H: Host> Locked<'_, H> {
     }
 
     pub(super) fn dequeue(&self, index: u32) {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         let lists = self.load(record + waiter::LISTS);
-        let operations = self.array().operations(record);
+        let operations = self.operations(record);
         let num = usize::from(operations.get(0).num);
         if lists == 0 {
             return;
@@ -523,9 +502,9 @@ impl<H: Host> Locked<'_, H> {
     /// Ends a sleeper's sleep with this result; commits that together with what was done since the last
     /// commit.
     pub(super) fn complete(&self, index: u32, result: u32) {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         self.dequeue(index);
-        self.set(record + waiter::WAKER, self.me().slot + 1);
+        self.set(record + waiter::WAKER, self.me.slot + 1);
         self.set(record + waiter::RESULT, result);
         self.commit();
         self.will_wake(index);
@@ -536,25 +515,23 @@ impl<H: Host> Locked<'_, H> {
         self.dequeue(index);
         self.commit();
         // It may be in the list of requests still; then it is freed when its process is reaped.
-        if self.array().scheme != Scheme::Combining {
-            self.array().free(self.array().waiter(index));
+        if self.scheme != Scheme::Combining {
+            self.free(self.waiter(index));
         }
     }
-
-    // Which sleepers may proceed.
 
     /// Tries a sleeper, and completes it if its operations can be applied or never can. Returns whether they
     /// were applied.
     fn try_sleeper(&self, index: u32) -> bool {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         let owner = self.load(record + waiter::OWNER);
-        if owner != self.me().slot + 1 && H::owner_died(owner.wrapping_sub(1)) {
+        if owner != self.me.slot + 1 && H::owner_died(owner.wrapping_sub(1)) {
             self.drop_sleeper(index);
             return false;
         }
-        let operations = self.array().operations(record);
+        let operations = self.operations(record);
         let undo = self.load(record + waiter::UNDO).checked_sub(1);
-        match self.try_to_apply(operations, self.load(record + waiter::PROCESS), undo) {
+        match self.try_to_apply(&operations, self.load(record + waiter::PROCESS), undo) {
             Tried::Applied => {
                 self.complete(index, APPLIED);
                 self.operated();
@@ -578,15 +555,15 @@ impl<H: Host> Locked<'_, H> {
 
     /// These operations have been applied and committed: completes those that may proceed now.
     #[inline]
-    pub(super) fn settle(&self, operations: impl Operations) {
+    pub(super) fn settle(&self, operations: &(impl Operations + ?Sized)) {
         if self.load(SLEEPERS) != 0 {
             self.settle_slow(operations);
         }
     }
 
-    fn settle_slow(&self, operations: impl Operations) {
+    fn settle_slow(&self, operations: &(impl Operations + ?Sized)) {
         self.settle_zeros(operations);
-        if self.load(MULTIPLE_COUNT) != 0 || self.array().scheme == Scheme::Before {
+        if self.load(MULTIPLE_COUNT) != 0 || self.scheme == Scheme::Before {
             self.settle_all();
         } else {
             for operation in operations.all().filter(|operation| operation.change > 0) {
@@ -599,7 +576,7 @@ impl<H: Host> Locked<'_, H> {
         if self.load(SLEEPERS) == 0 {
             return;
         }
-        for num in 0..self.array().layout.semaphores {
+        for num in 0..self.layout.semaphores {
             if self.value(num) == 0 {
                 self.settle_list(&for_zero(num));
             }
@@ -609,7 +586,7 @@ impl<H: Host> Locked<'_, H> {
     }
 
     /// Those that wait for zero, after these operations.
-    fn settle_zeros(&self, operations: impl Operations) {
+    fn settle_zeros(&self, operations: &(impl Operations + ?Sized)) {
         let mut any = false;
         for operation in operations.all() {
             let num = usize::from(operation.num);
@@ -627,7 +604,7 @@ impl<H: Host> Locked<'_, H> {
         let mut next = self.load(list.head);
         while next != 0 {
             let index = next - 1;
-            next = self.load(self.array().waiter(index) + list.next);
+            next = self.load(self.waiter(index) + list.next);
             self.try_sleeper(index);
         }
     }
@@ -642,7 +619,7 @@ impl<H: Host> Locked<'_, H> {
                 return;
             }
             let index = next - 1;
-            next = self.load(self.array().waiter(index) + list.next);
+            next = self.load(self.waiter(index) + list.next);
             if self.try_sleeper(index) && self.value(num) == 0 {
                 self.settle_list(&for_zero(num));
                 self.settle_list(&CONSTANTS);
@@ -655,15 +632,15 @@ impl<H: Host> Locked<'_, H> {
         let mut next = self.load(ALL.head);
         while next != 0 {
             let index = next - 1;
-            let record = self.array().waiter(index);
+            let record = self.waiter(index);
             next = self.load(record + ALL.next);
             if !self.try_sleeper(index) {
                 continue;
             }
             // Its record stays as it is until it is woken.
-            let operations = self.array().operations(record);
-            self.settle_zeros(operations);
-            let again = self.array().scheme == Scheme::Before
+            let operations = self.operations(record);
+            self.settle_zeros(&operations);
+            let again = self.scheme == Scheme::Before
                 // One that takes and then waits for zero proceeds at one value only, which may be a lower
                 // one; and one that must not wait for its second operation fails when a taker that came later
                 // has left too little.
@@ -678,12 +655,12 @@ impl<H: Host> Locked<'_, H> {
     pub(super) fn count_sleepers(&self, num: usize, zero: bool) -> u32 {
         // The dead do not sleep, though no process may have noticed yet.
         let alive = |index: &u32| {
-            let owner = self.load(self.array().waiter(*index) + waiter::OWNER);
-            owner == self.me().slot + 1 || !H::owner_died(owner.wrapping_sub(1))
+            let owner = self.load(self.waiter(*index) + waiter::OWNER);
+            owner == self.me.slot + 1 || !H::owner_died(owner.wrapping_sub(1))
         };
         let of_several = |index: &u32| {
-            let record = self.array().waiter(*index);
-            let operations = self.array().operations(record);
+            let record = self.waiter(*index);
+            let operations = self.operations(record);
             let operation = operations.get(self.blocking(record));
             operations.count() > 1
                 && usize::from(operation.num) == num
@@ -698,11 +675,11 @@ impl<H: Host> Locked<'_, H> {
     /// Which operation of a sleeper stands in the way: of one that only waits for zeros, when it was last
     /// tried.
     fn blocking(&self, record: usize) -> usize {
-        let operations = self.array().operations(record);
+        let operations = self.operations(record);
         if self.load(record + waiter::LISTS) == MULTIPLE {
             // Others may have proceeded since it was tried, and have taken what it found then.
             let undo = self.load(record + waiter::UNDO).checked_sub(1);
-            let tried = self.try_to_apply(operations, self.load(record + waiter::PROCESS), undo);
+            let tried = self.try_to_apply(&operations, self.load(record + waiter::PROCESS), undo);
             self.roll_back();
             if let Tried::Blocked(index) = tried {
                 return index;
@@ -717,14 +694,14 @@ impl<H: Host> Locked<'_, H> {
         let link = list.next;
         core::iter::from_fn(move || {
             let index = next.checked_sub(1)?;
-            next = self.load(self.array().waiter(index) + link);
+            next = self.load(self.waiter(index) + link);
             Some(index)
         })
     }
 
     pub(super) fn refuse_everybody(&self) {
         for index in 0..self.load(WAITERS_HIGH) {
-            let record = self.array().waiter(index);
+            let record = self.waiter(index);
             if self.load(record + waiter::OWNER) != 0 && self.load(record + waiter::LISTS) != 0 {
                 self.complete(index, REMOVED);
             }
