@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_int};
 use core::{fmt, ptr};
 
-use poundlock_linux::parts::keeping_errno;
+use poundlock_linux::parts::{keeping_errno, map, unmap};
 
 /// A file descriptor that is closed when it is dropped.
 pub(crate) struct File(c_int);
@@ -202,6 +202,43 @@ fn set_mask(mask: u64, before: *mut u64) {
     let _ = keeping_errno(|| unsafe {
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, before, 8)
     });
+}
+
+/// Room for that many numbers, zero at first: on the stack, or mapped for many.
+pub(crate) struct Scratch<T: Copy + Default> {
+    few: [T; FEW],
+    /// Null if the stack's room is enough.
+    many: *mut T,
+    count: usize,
+}
+
+const FEW: usize = 256;
+
+impl<T: Copy + Default> Scratch<T> {
+    pub(crate) fn new(count: usize) -> Result<Self, c_int> {
+        let many = match count <= FEW {
+            true => ptr::null_mut(),
+            false => map(count * size_of::<T>(), false).ok_or(libc::ENOMEM)?,
+        };
+        Ok(Self { few: [T::default(); FEW], many, count })
+    }
+
+    pub(crate) fn values(&mut self) -> &mut [T] {
+        if self.many.is_null() {
+            return &mut self.few[..self.count];
+        }
+        // SAFETY: our own mapping of so many numbers, zero at first.
+        unsafe { core::slice::from_raw_parts_mut(self.many, self.count) }
+    }
+}
+
+impl<T: Copy + Default> Drop for Scratch<T> {
+    fn drop(&mut self) {
+        if !self.many.is_null() {
+            // SAFETY: ours, and not used any more.
+            unsafe { unmap(self.many, self.count * size_of::<T>()) };
+        }
+    }
 }
 
 /// Longest path, its zero included.

@@ -104,7 +104,6 @@ pub(super) const INDEXED: usize = 1024;
 pub(super) const FIRST_SEMAPHORE: usize = (UNDO_INDEX + INDEXED).next_multiple_of(LINE);
 
 pub(super) mod semaphore {
-    /// Words in all.
     pub(in crate::semarray) const SIZE: usize = 8;
 
     words! { 0;
@@ -129,11 +128,9 @@ pub(super) mod undo {
 }
 
 pub(super) mod waiter {
-    /// Words in all.
     pub(in crate::semarray) const SIZE: usize = 32;
     /// So many records are a group, each with a bit of its own.
     pub(in crate::semarray) const GROUP: u32 = 32;
-    /// How many fit.
     pub(in crate::semarray) const INLINE: usize = 6;
 
     words! { 0;

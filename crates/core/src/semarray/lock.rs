@@ -20,13 +20,9 @@ use super::{Array, Error, Host, Process, Scheme};
 use crate::events::Observer;
 use crate::platform::{Atomic, Platform, Spin};
 
-/// In the lock's word: a thread may sleep for it.
 const CONTENDED: u32 = 1 << 31;
-/// In the lock's word: there are requests for the holder (combining).
 pub(super) const REQUESTED: u32 = 1 << 30;
-/// In the lock's word: the holder's slot + 1.
 const OWNER: u32 = (1 << THREAD_SHIFT) - 1;
-/// In the lock's word: the holder's thread, its index + 1.
 const THREAD: u32 = (REQUESTED - 1) & !OWNER;
 const THREAD_SHIFT: u32 = 15;
 /// How long one sleeps for the lock before looking whether its holder is gone.
