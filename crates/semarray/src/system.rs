@@ -1,6 +1,6 @@
 //! Small calls of the kernel without allocation, with `errno` left as it was; and paths and numbers as text.
 
-use core::ffi::{CStr, c_int};
+use core::ffi::{CStr, c_int, c_long};
 use core::{fmt, ptr};
 
 use poundlock_linux::parts::{keeping_errno, map, unmap};
@@ -12,17 +12,11 @@ impl File {
     /// `open(2)`, without following a link, and closed on exec.
     pub(crate) fn open(path: &CStr, flags: c_int, mode: libc::mode_t) -> Result<File, c_int> {
         let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-        loop {
-            // SAFETY: a string that ends in a zero.
-            let opened = keeping_errno(|| unsafe {
-                libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode)
-            });
-            match opened {
-                Ok(descriptor) => return Ok(File(descriptor as c_int)),
-                Err(libc::EINTR) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        // SAFETY: a string that ends in a zero.
+        let opened = unless_interrupted(|| unsafe {
+            libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode)
+        });
+        Ok(File(opened? as c_int))
     }
 
     pub(crate) fn descriptor(&self) -> c_int {
@@ -36,15 +30,13 @@ impl File {
         while read < buffer.len() {
             let rest = &mut buffer[read..];
             // SAFETY: writes at most the rest of the buffer.
-            let count = keeping_errno(|| unsafe {
+            let count = unless_interrupted(|| unsafe {
                 libc::syscall(libc::SYS_pread64, self.0, rest.as_mut_ptr(), rest.len(), offset + read as i64)
-            });
-            match count {
-                Ok(0) => break,
-                Ok(count) => read += count as usize,
-                Err(libc::EINTR) => {}
-                Err(error) => return Err(error),
+            })?;
+            if count == 0 {
+                break;
             }
+            read += count as usize;
         }
         Ok(read)
     }
@@ -60,6 +52,16 @@ impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: a descriptor of ours that is not used any more.
         let _ = keeping_errno(|| unsafe { libc::syscall(libc::SYS_close, self.0) });
+    }
+}
+
+/// A system call, again as long as signal handlers interrupt it.
+pub(crate) fn unless_interrupted(mut call: impl FnMut() -> c_long) -> Result<c_long, c_int> {
+    loop {
+        match keeping_errno(&mut call) {
+            Err(libc::EINTR) => {}
+            result => return result,
+        }
     }
 }
 

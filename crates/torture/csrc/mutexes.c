@@ -108,18 +108,13 @@ static struct until some_deadline(clockid_t clock, bool patient, bool before_197
 }
 
 static enum what what_of(enum operation operation, const struct until *until) {
-    switch (operation) {
-    case READ:
-    case LOCK:
-    case LOOK:
-    case UPGRADE: return until ? TIMED_LOCKING : LOCKING;
-    case TRY_READ:
-    case TRYLOCK:
-    case TRY_LOOK:
-    case TRY_UPGRADE: return TRYING;
-    case DESTROY: return DESTROYING;
-    default: return UNLOCKING;
-    }
+    static const enum what whats[] = {
+        [READ] = LOCKING,       [LOCK] = LOCKING,       [LOOK] = LOCKING,    [UPGRADE] = LOCKING,
+        [TRY_READ] = TRYING,    [TRYLOCK] = TRYING,     [TRY_LOOK] = TRYING, [TRY_UPGRADE] = TRYING,
+        [DESTROY] = DESTROYING,
+    };
+    enum what what = whats[operation];
+    return what == LOCKING && until ? TIMED_LOCKING : what ? what : UNLOCKING;
 }
 
 int ask(struct lock *lock, enum operation operation, const char *call, const struct until *until) {

@@ -51,9 +51,14 @@ static void hang(void) {
     for (;;) pause();
 }
 
-static void linger(void) {
+/* Writes to the byte of a lock that may be gone by now, or reads it. */
+static void touch_late(const char *write, const char *read, volatile void *lock, unsigned at) {
+    volatile char *byte = (volatile char *)lock + at;
+    if (!is(write) && !(read && is(read))) return;
     for (volatile int i = 0; i < 200; i++) {
     }
+    char seen = *byte;
+    if (is(write)) *byte = (char)(seen + 1);
 }
 
 int pthread_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *a) {
@@ -92,14 +97,7 @@ int pthread_mutex_unlock(pthread_mutex_t *m) {
     if (is("child-keeps-lock") && getpid() != first_process) return 0;
     int rc = real_pthread_mutex_unlock(m);
     if (rc == EPERM && is("anybody-unlocks")) return 0;
-    if (is("late-write")) {
-        linger();
-        ((volatile char *)m)[35]++;
-    }
-    if (is("late-read")) {
-        linger();
-        (void)((volatile char *)m)[35];
-    }
+    touch_late("late-write", "late-read", m, 35);
     if (rarely("errno", 100)) errno = EAGAIN;
     return rc;
 }
@@ -184,14 +182,7 @@ int pthread_spin_unlock(pthread_spinlock_t *s) {
     if (rarely("spin-unlock-forgotten", 2000)) return 0;
     if (is("spin-child-keeps-lock") && getpid() != first_process) return 0;
     int rc = real_pthread_spin_unlock(s);
-    if (is("spin-late-write")) {
-        linger();
-        ((volatile int *)s)[1]++;
-    }
-    if (is("spin-late-read")) {
-        linger();
-        (void)*(volatile int *)s;
-    }
+    touch_late("spin-late-write", "spin-late-read", s, 4);
     if (rarely("spin-errno", 100)) errno = EAGAIN;
     return rc;
 }
@@ -230,10 +221,7 @@ int pthread_rwlock_wrlock(pthread_rwlock_t *l) {
 int pthread_rwlock_unlock(pthread_rwlock_t *l) {
     if (rarely("rw-unlock-forgotten", 2000)) return 0;
     int rc = real_pthread_rwlock_unlock(l);
-    if (is("rw-late-write")) {
-        linger();
-        ((volatile int *)l)[13]++;
-    }
+    touch_late("rw-late-write", NULL, l, 52);
     return rc;
 }
 
