@@ -165,7 +165,7 @@ static int wait_once(struct pool *pool, bool cancellable) {
     void *cond = pool->cell->object, *mutex = lock->cell->object;
     const struct cond_kind *kind = pool->kind;
     struct waiting waiting = {pool, pool->period, 0};
-    struct until deadline, *until = NULL;
+    struct until deadline;
     /* 0: without a deadline; 2: with a clock. */
     unsigned way = pool->brief ? 1 + below(kind->clockwait ? 2 : 1) : below(kind->clockwait ? 3 : 2);
     clockid_t clock = way == 2 && chance(500) ? CLOCK_MONOTONIC : way == 2 ? CLOCK_REALTIME : kind->clock;
@@ -176,8 +176,8 @@ static int wait_once(struct pool *pool, bool cancellable) {
         if (pool->brief) ahead = chance(100) ? -1 : (int64_t)below(chance(200) ? 5000000 : 500000);
         deadline = until_after(clock, ahead);
         deadline.clocked = way == 2;
-        until = &deadline;
     }
+    const struct until *const until = way != 0 ? &deadline : NULL;
     pool->blocked++;
     doing(cancellable ? CANCELLABLE_WAITING : way ? TIMED_WAITING : WAITING, pool->name, cond, kind->size);
     leave(lock);
