@@ -49,10 +49,10 @@ enum Cmd {
     Ipcrm(ipcrm::Args),
     /// The process that `torture` watches
     #[command(name = poundlock_torture::BODY, hide = true)]
-    TortureBody(poundlock_torture::BodyArgs),
+    TortureBody(poundlock_torture::ChildArgs),
     /// The process that `torture --semaphores` watches
     #[command(name = poundlock_torture::ARRAYS, hide = true)]
-    TortureArrays(poundlock_torture::ArraysArgs),
+    TortureArrays(poundlock_torture::ChildArgs),
     /// What some of its children become
     #[command(name = poundlock_torture::EXECUTED, hide = true)]
     TortureExecuted(poundlock_torture::ExecutedArgs),

@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use poundlock_core::qspin::Form;
 use poundlock_names::{Choice, LockName, Named, RwLocks};
-use poundlock_torture::{ARRAYS, BODY, MAX_PROCESSES, MAX_THREADS, Outcome, Report, Watch};
+use poundlock_torture::{ARRAYS, BODY, ChildArgs, MAX_PROCESSES, MAX_THREADS, Outcome, Report, Watch};
 
 use crate::message::{Failure, say, status};
 use crate::output::print;
@@ -85,47 +85,43 @@ fn torture(args: &Args) -> Result<ExitCode, Failure> {
     let plan = Plan::new(args)?;
     poundlock_torture::heed_signals();
     let mut child = plan.start()?;
-    let outcome = plan.watch.watch(&mut child);
-    if let Outcome::Interrupted { signal, milliseconds } = outcome {
-        poundlock_torture::end(&mut child);
-        let _ = plan.clear_up();
-        let seconds = milliseconds as f64 / 1000.0;
-        say(format_args!(
-            "torture: interrupted after {seconds:.1} s, without a violation until then ({plan})"
-        ));
-        return Ok(ExitCode::from(128u8.wrapping_add(signal as u8)));
+    let outcome = plan.watch().watch(&mut child);
+    if let Outcome::Violated { .. } = outcome
+        && let Some(file) = &args.backtrace
+        && let Err(why) = poundlock_torture::backtrace(child.id(), file)
+    {
+        say(format_args!("torture: {why}"));
     }
-    if let Outcome::Violated { line, details } = outcome {
-        let traced = args.backtrace.as_ref().map(|file| poundlock_torture::backtrace(child.id(), file));
-        if let Some(Err(why)) = traced {
-            say(format_args!("torture: {why}"));
-        }
-        poundlock_torture::end(&mut child);
-        let _ = plan.clear_up();
-        say(format_args!("torture: violation: {line} ({plan})"));
-        for detail in details {
-            say(format_args!("torture: {detail}"));
-        }
-        return Ok(ExitCode::from(VIOLATION));
-    }
-    let Outcome::Passed(report) = outcome else { unreachable!("the third of three outcomes") };
     poundlock_torture::end(&mut child);
-    if let Err(line) = plan.clear_up() {
-        say(format_args!("torture: violation: {line} ({plan})"));
-        return Ok(ExitCode::from(VIOLATION));
+    let cleared = plan.clear_up();
+    let (line, details) = match (outcome, cleared) {
+        (Outcome::Interrupted { signal, milliseconds }, _) => {
+            let seconds = milliseconds as f64 / 1000.0;
+            say(format_args!(
+                "torture: interrupted after {seconds:.1} s, without a violation until then ({plan})"
+            ));
+            return Ok(ExitCode::from(128u8.wrapping_add(signal as u8)));
+        }
+        (Outcome::Passed(report), Ok(())) => {
+            print(&plan.report(&report))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        (Outcome::Passed(_), Err(line)) => (line, Vec::new()),
+        (Outcome::Violated { line, details }, _) => (line, details),
+    };
+    say(format_args!("torture: violation: {line} ({plan})"));
+    for detail in details {
+        say(format_args!("torture: {detail}"));
     }
-    print(&plan.report(&report))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ExitCode::from(VIOLATION))
 }
 
 /// What the child is told.
 struct Plan {
     subject: Subject,
     environment: Vec<library::Change>,
-    threads: u32,
     cpus: usize,
-    watch: Watch,
-    seed: u64,
+    child: ChildArgs,
 }
 
 /// What is tortured.
@@ -136,7 +132,7 @@ enum Subject {
 
 impl std::fmt::Display for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Plan { threads, cpus, seed, .. } = self;
+        let Plan { cpus, child: ChildArgs { threads, seed, .. }, .. } = self;
         match &self.subject {
             Subject::Locks(lock, rwlocks) => {
                 write!(f, "lock {}", lock.mutex())?;
@@ -173,57 +169,52 @@ impl Plan {
         };
         let most = if args.semaphores.is_some() { MAX_PROCESSES } else { MAX_THREADS };
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = args.threads.unwrap_or_else(|| u32::try_from(8 * cpus + 3).unwrap_or(most)).min(most);
+        // How many threads may wait for one spinlock at once where waiters keep their CPUs: with more than
+        // there are CPUs, each hand-over takes a time slice of every waiter that spins in place of the holder
+        // or of the next in line, and a run would look at little else. Enough for a pending waiter, a queue
+        // head and a queue behind it.
+        let few = u32::try_from(cpus + 2).unwrap_or(MAX_THREADS);
         let milliseconds = |seconds: f64| (seconds * 1000.0) as u64;
-        Ok(Plan {
-            subject,
-            environment,
-            threads,
-            cpus,
-            watch: Watch {
-                milliseconds: milliseconds(args.seconds),
-                patience_ms: milliseconds(args.patience),
-            },
+        let mut child = ChildArgs {
+            threads: args.threads.unwrap_or_else(|| u32::try_from(8 * cpus + 3).unwrap_or(most)).min(most),
+            spinners: few,
+            shared_spinners: few,
+            reads_once: 0,
+            key: 0,
+            milliseconds: milliseconds(args.seconds),
+            patience_ms: milliseconds(args.patience),
             seed: args.seed.unwrap_or_else(any_seed),
-        })
+            library: None,
+        };
+        let ours = match &subject {
+            Subject::Locks(lock, rwlocks) => {
+                // Of one process alone those whose waiters halt or yield take any number.
+                let form = lock.spinlock().unwrap_or_else(poundlock_linux::machine::spinlock);
+                if !lock.keeps_everything() && form != Form::Native {
+                    child.spinners = MAX_THREADS;
+                }
+                child.reads_once = u8::from(*rwlocks == RwLocks::PhaseFair);
+                !keeps_all(*lock, *rwlocks)
+            }
+            Subject::Arrays(arrays) => {
+                child.key = arrays.key();
+                !arrays.are_the_kernels()
+            }
+        };
+        child.library = ours.then(|| "libpoundlock_preload".to_string());
+        Ok(Plan { subject, environment, cpus, child })
     }
 
-    /// How many threads may wait for one spinlock at once where waiters keep their CPUs: with more than there
-    /// are CPUs, each hand-over takes a time slice of every waiter that spins in place of the holder or of
-    /// the next in line, and a run would look at little else. Enough for a pending waiter, a queue head and a
-    /// queue behind it.
-    fn few_spinners(&self) -> u32 {
-        u32::try_from(self.cpus + 2).unwrap_or(MAX_THREADS)
-    }
-
-    /// The same for spinlocks of one process alone: those whose waiters halt or yield take any number.
-    fn spinners(&self, lock: Choice) -> u32 {
-        let form = lock.spinlock().unwrap_or_else(poundlock_linux::machine::spinlock);
-        if lock.keeps_everything() || form == Form::Native { self.few_spinners() } else { MAX_THREADS }
+    fn watch(&self) -> Watch {
+        Watch { milliseconds: self.child.milliseconds, patience_ms: self.child.patience_ms }
     }
 
     fn start(&self) -> Result<Child, Failure> {
         let failed =
             |error: std::io::Error| Failure::new(status::OURS, format_args!("starting the child: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        let times =
-            [self.watch.milliseconds, self.watch.patience_ms, self.seed].map(|number| number.to_string());
-        let plain = match &self.subject {
-            Subject::Locks(lock, rwlocks) => {
-                let spinners = [self.spinners(*lock), self.few_spinners()];
-                command.arg(BODY).arg(self.threads.to_string());
-                command.args(spinners.map(|number| number.to_string()));
-                command.arg(u8::from(*rwlocks == RwLocks::PhaseFair).to_string()).args(times);
-                keeps_all(*lock, *rwlocks)
-            }
-            Subject::Arrays(arrays) => {
-                command.arg(ARRAYS).arg(self.threads.to_string()).args(times).arg(arrays.key().to_string());
-                arrays.are_the_kernels()
-            }
-        };
-        if !plain {
-            command.arg("libpoundlock_preload");
-        }
+        command.arg(if matches!(self.subject, Subject::Locks(..)) { BODY } else { ARRAYS });
+        command.args(self.child.to_strings());
         for (name, value) in &self.environment {
             match value {
                 Some(value) => command.env(name, value),
@@ -240,14 +231,14 @@ impl Plan {
     fn clear_up(&self) -> Result<(), String> {
         match &self.subject {
             Subject::Locks(..) => Ok(()),
-            Subject::Arrays(arrays) => arrays.clear_up(self.threads),
+            Subject::Arrays(arrays) => arrays.clear_up(self.child.threads),
         }
     }
 
     fn report(&self, report: &Report) -> String {
         let mut text = String::new();
         let total: u64 = report.locks.iter().map(|(count, _)| count).sum();
-        let seconds = self.watch.milliseconds as f64 / 1000.0;
+        let seconds = self.child.milliseconds as f64 / 1000.0;
         // Writing to a string does not fail.
         let _ = writeln!(text, "{total:>12}  critical sections, of which on");
         for (count, name) in &report.locks {

@@ -5,9 +5,8 @@ use core::ptr;
 
 use poundlock_core::semarray::{MOST_VALUE, Settings};
 
-use poundlock_linux::parts::{map, unmap};
-
 use crate::domain::{self, Domain};
+use crate::system::Scratch;
 use crate::table::{self, Entered};
 use crate::{Errno, config, errno, make, process, rights, user};
 
@@ -118,7 +117,7 @@ pub fn set_values(id: i32, values: &[u16]) -> Result<(), Errno> {
     if values.len() != length_of(&entered) {
         return Err(libc::EINVAL);
     }
-    let mut scratch = Scratch::new(&entered)?;
+    let mut scratch = Scratch::<u16>::new(length_of(&entered))?;
     scratch.values().copy_from_slice(values);
     replace(&entered, scratch.values())
 }
@@ -126,15 +125,13 @@ pub fn set_values(id: i32, values: &[u16]) -> Result<(), Errno> {
 fn open(id: i32) -> Result<Entered, Errno> {
     let domain = domain::get().ok_or(libc::EINVAL)?;
     process::required()?;
-    table::open(domain, id)
+    let entered = table::open(domain, id)?;
+    if entered.array.is_removed() { Err(libc::EINVAL) } else { Ok(entered) }
 }
 
 /// Opens the array and checks the process's rights, afresh, whatever an operation was granted.
 fn open_for(id: i32, asked: u32) -> Result<Entered, Errno> {
     let entered = open(id)?;
-    if entered.array.is_removed() {
-        return Err(libc::EINVAL);
-    }
     if rights::has(&entered.array.settings(), asked) { Ok(entered) } else { Err(libc::EACCES) }
 }
 
@@ -164,9 +161,6 @@ fn get_one(id: i32, num: i32, command: c_int) -> Result<c_int, Errno> {
 fn set_value(id: i32, num: i32, value: c_int) -> Result<c_int, Errno> {
     let value = u32::try_from(value).ok().filter(|value| *value <= MOST_VALUE).ok_or(libc::ERANGE)?;
     let entered = open(id)?;
-    if entered.array.is_removed() {
-        return Err(libc::EINVAL);
-    }
     let num = number(&entered, num)?;
     if !rights::has(&entered.array.settings(), rights::ALTER) {
         return Err(libc::EACCES);
@@ -175,8 +169,8 @@ fn set_value(id: i32, num: i32, value: c_int) -> Result<c_int, Errno> {
 }
 
 /// All values, not to the caller's memory: nothing may fault under the array's lock.
-fn snapshot(entered: &Entered) -> Result<Scratch, Errno> {
-    let mut scratch = Scratch::new(entered)?;
+fn snapshot(entered: &Entered) -> Result<Scratch<u16>, Errno> {
+    let mut scratch = Scratch::<u16>::new(length_of(entered))?;
     let values = scratch.values();
     entered
         .array
@@ -214,7 +208,7 @@ fn get_all(id: i32, argument: usize) -> Result<c_int, Errno> {
 
 fn set_all(id: i32, argument: usize) -> Result<c_int, Errno> {
     let entered = open_for(id, rights::ALTER)?;
-    let mut scratch = Scratch::new(&entered)?;
+    let mut scratch = Scratch::<u16>::new(length_of(&entered))?;
     let values = scratch.values();
     if !user::readable(argument, size_of_val(values)) {
         return Err(libc::EFAULT);
@@ -231,9 +225,6 @@ fn set(id: i32, status: &Status) -> Result<c_int, Errno> {
     /// No process's number.
     const NONE: u32 = u32::MAX;
     let entered = open(id)?;
-    if entered.array.is_removed() {
-        return Err(libc::EINVAL);
-    }
     if !rights::owns(&entered.array.settings()) {
         return Err(libc::EPERM);
     }
@@ -296,42 +287,4 @@ fn info(argument: usize, usage: bool) -> Result<c_int, Errno> {
     // SAFETY: the caller's.
     unsafe { user::write(ptr::with_exposed_provenance_mut(argument), &info) }?;
     Ok(number(highest))
-}
-
-/// Room for every value of an array: on the stack, or mapped for a large one.
-struct Scratch {
-    few: [u16; Scratch::FEW],
-    /// Null if the stack's room is enough.
-    many: *mut u16,
-    count: usize,
-}
-
-impl Scratch {
-    const FEW: usize = 256;
-
-    fn new(entered: &Entered) -> Result<Self, Errno> {
-        let count = length_of(entered);
-        let many = match count <= Self::FEW {
-            true => ptr::null_mut(),
-            false => map(count * size_of::<u16>(), false).ok_or(libc::ENOMEM)?,
-        };
-        Ok(Self { few: [0; Self::FEW], many, count })
-    }
-
-    fn values(&mut self) -> &mut [u16] {
-        if self.many.is_null() {
-            return &mut self.few[..self.count];
-        }
-        // SAFETY: our own mapping of so many, zero at first.
-        unsafe { core::slice::from_raw_parts_mut(self.many, self.count) }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if !self.many.is_null() {
-            // SAFETY: ours, and not used any more.
-            unsafe { unmap(self.many, self.count * size_of::<u16>()) };
-        }
-    }
 }

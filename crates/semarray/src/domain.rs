@@ -7,17 +7,10 @@
 //!  <directory>/registry.<n>  a registry that is being made
 //! ```
 //!
-//! # What survives a process that is killed
-//!
-//! All of the registry except single words is changed under its lock, a robust mutex. At every instruction:
-//!
-//! * A process slot is one word, `owner`, which is the whole truth about it ([`process`](crate::process)).
-//! * An array slot is published by one store to its `state`, after the array is whole and its file has its
-//!   name; and withdrawn by one store, after the array was removed and its file too.
-//! * While one of these two is under way, `intent` says which. It is zero whenever the lock is free, unless a
-//!   holder died: the next holder finishes the removal, or takes back the making ([`crate::make`]).
-//!
-//! The lock is taken by `semget` and by `IPC_RMID`, and once by each process; not by operations.
+//! All of the registry except single words is changed under its lock, a robust mutex, which `semget` and
+//! `IPC_RMID` take, and each process once. docs/SEMARRAY.md says why any of them may be killed meanwhile. A
+//! process slot is one word, `owner`; an array slot is published and withdrawn by one store to its `state`;
+//! `intent` says which of the two is under way ([`crate::make`]).
 
 use core::ffi::{CStr, c_int};
 use core::ptr;
@@ -54,6 +47,7 @@ const VERSION: u32 = 1 << 16 | size_of::<libc::pthread_mutex_t>() as u32;
 pub(crate) const FEW_PROCESSES: u32 = 64;
 
 /// An array, without opening it. Zero bytes are a free slot.
+#[derive(Default)]
 #[repr(C)]
 pub(crate) struct ArraySlot {
     /// Bit 0: there is an array. Above it, the generation: how many arrays the slot has had.
@@ -164,24 +158,12 @@ impl Registry {
 
     /// Adds an array slot; there must be memory for it. Under the lock.
     pub(crate) fn another_array(&self) -> Result<(usize, &ArraySlot), c_int> {
-        let high = self.arrays_high.load(Relaxed) as usize;
-        let slot = self.arrays.0.get(high).ok_or(libc::ENOSPC)?;
-        if !files::provide(ptr::from_ref(slot).expose_provenance(), size_of_val(slot)) {
-            return Err(libc::ENOMEM);
-        }
-        self.arrays_high.store(high as u32 + 1, Release);
-        Ok((high, slot))
+        another(&self.arrays.0, &self.arrays_high)
     }
 
     /// Adds a process slot. Under the lock.
     pub(crate) fn another_process(&self) -> Option<(u32, &ProcessSlot)> {
-        let high = self.processes_high.load(Relaxed);
-        let slot = self.processes.get(high as usize)?;
-        if !files::provide(ptr::from_ref(slot).expose_provenance(), size_of_val(slot)) {
-            return None;
-        }
-        self.processes_high.store(high + 1, Release);
-        Some((high, slot))
+        another(&self.processes, &self.processes_high).ok().map(|(slot, process)| (slot as u32, process))
     }
 
     /// The array of that id, if it is there.
@@ -216,6 +198,17 @@ impl Registry {
     fn is_whole(&self) -> bool {
         self.magic.load(Acquire) == MAGIC && self.version.load(Relaxed) == VERSION
     }
+}
+
+/// The first slot that was never used, `high`.
+fn another<'a, T>(slots: &'a [T], high: &AtomicU32) -> Result<(usize, &'a T), c_int> {
+    let next = high.load(Relaxed) as usize;
+    let slot = slots.get(next).ok_or(libc::ENOSPC)?;
+    if !files::provide(ptr::from_ref(slot).expose_provenance(), size_of_val(slot)) {
+        return Err(libc::ENOMEM);
+    }
+    high.store(next as u32 + 1, Release);
+    Ok((next, slot))
 }
 
 /// The slot that an id names.
@@ -481,12 +474,7 @@ mod tests {
 
     #[test]
     fn ids_name_slot_and_generation() {
-        let slot = ArraySlot {
-            state: AtomicU32::new(0),
-            key: AtomicU32::new(0),
-            semaphores: AtomicU32::new(0),
-            keeper: AtomicU32::new(0),
-        };
+        let slot = ArraySlot::default();
         assert_eq!(slot.id(5), None);
         let first = slot.next_id(5);
         slot.publish();
@@ -513,12 +501,7 @@ mod tests {
 
     #[test]
     fn every_slot_and_generation_is_a_positive_id_with_the_bit() {
-        let slot = ArraySlot {
-            state: AtomicU32::new((GENERATIONS - 1) << 1 | 1),
-            key: AtomicU32::new(0),
-            semaphores: AtomicU32::new(0),
-            keeper: AtomicU32::new(0),
-        };
+        let slot = ArraySlot { state: AtomicU32::new((GENERATIONS - 1) << 1 | 1), ..ArraySlot::default() };
         assert_eq!(slot.id(ARRAYS - 1), Some(i32::MAX));
     }
 }

@@ -13,7 +13,7 @@ use crate::host::Processes;
 use poundlock_linux::parts::U32;
 use poundlock_linux::parts::keeping_errno;
 
-use crate::system::{File, page};
+use crate::system::{File, page, unless_interrupted};
 use crate::user;
 
 /// A file's words in memory, with private memory for a `T` in front of them: unmapped as one.
@@ -126,18 +126,14 @@ pub(crate) fn size(file: &File, bytes: usize, initial: usize) -> Result<(), c_in
 }
 
 fn provide_first(file: &File, initial: usize) -> Result<(), c_int> {
-    loop {
-        // SAFETY: a descriptor of ours. The bare system call is not a cancellation point.
-        let provided = keeping_errno(|| unsafe {
-            libc::syscall(libc::SYS_fallocate, file.descriptor(), 0, 0 as libc::off_t, initial as libc::off_t)
-        });
-        match provided {
-            Ok(_) => return Ok(()),
-            Err(libc::EINTR) => {}
-            // A file system that cannot promise memory: write, which allocates it.
-            Err(libc::EOPNOTSUPP) => return fill(file, initial),
-            Err(error) => return Err(error),
-        }
+    // SAFETY: a descriptor of ours. The bare system call is not a cancellation point.
+    let provided = unless_interrupted(|| unsafe {
+        libc::syscall(libc::SYS_fallocate, file.descriptor(), 0, 0 as libc::off_t, initial as libc::off_t)
+    });
+    match provided {
+        // A file system that cannot promise memory: write, which allocates it.
+        Err(libc::EOPNOTSUPP) => fill(file, initial),
+        provided => provided.map(|_| ()),
     }
 }
 
@@ -145,22 +141,12 @@ fn fill(file: &File, initial: usize) -> Result<(), c_int> {
     let zeros = [0u8; 4096];
     let mut written = 0;
     while written < initial {
-        let count = zeros.len().min(initial - written);
+        let (count, at) = (zeros.len().min(initial - written), written as libc::off_t);
         // SAFETY: reads the zeros.
-        let result = keeping_errno(|| unsafe {
-            libc::syscall(
-                libc::SYS_pwrite64,
-                file.descriptor(),
-                zeros.as_ptr(),
-                count,
-                written as libc::off_t,
-            )
+        let count = unless_interrupted(|| unsafe {
+            libc::syscall(libc::SYS_pwrite64, file.descriptor(), zeros.as_ptr(), count, at)
         });
-        match result {
-            Ok(count) => written += count as usize,
-            Err(libc::EINTR) => {}
-            Err(error) => return Err(error),
-        }
+        written += count? as usize;
     }
     Ok(())
 }
@@ -287,22 +273,14 @@ mod tests {
     #[test]
     fn a_limit_on_files_is_an_error_number() {
         let name = name("limit");
-        // SAFETY: a child that only makes system calls and exits.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0);
-        if child == 0 {
+        let child = crate::testing::Child::new(|| {
             let limit = libc::rlimit { rlim_cur: 1 << 16, rlim_max: 1 << 16 };
-            // SAFETY: reads the structure; ends the child.
-            unsafe {
-                libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
-                let result = create(&name, 1 << 20, 4096).err();
-                let gone = crate::system::link_status(&name).is_err();
-                libc::_exit(i32::from(result != Some(libc::EFBIG) || !gone));
-            }
-        }
-        let mut status = 0;
-        // SAFETY: our child.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert_eq!(status, 0);
+            // SAFETY: reads the structure.
+            unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) };
+            let result = create(&name, 1 << 20, 4096).err();
+            let gone = crate::system::link_status(&name).is_err();
+            i32::from(result != Some(libc::EFBIG) || !gone)
+        });
+        assert_eq!(child.wait(), 0);
     }
 }

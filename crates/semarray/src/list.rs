@@ -1,7 +1,5 @@
 //! Lists arrays.
 
-use core::fmt;
-
 use poundlock_core::semarray::{Report, Scheme, Settings, Times};
 
 use crate::domain::{self, Domain, slot_of};
@@ -9,7 +7,7 @@ use crate::system::{self, File, Path};
 use crate::{process, table};
 
 /// An array of the domain.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Listed {
     /// Its id.
     pub id: i32,
@@ -25,33 +23,17 @@ pub struct Listed {
     pub report: Report,
     /// How many calls sleep at it.
     pub sleepers: u32,
-    domain: &'static Domain,
 }
 
 impl Listed {
     /// How many processes have it mapped: those that have used it, and their children, without the calling
     /// one, which has it mapped to look. Reads `/proc`; processes that may not be looked at are not counted.
     pub fn processes(&self) -> u32 {
-        let path = self.domain.array_path(slot_of(self.id));
+        let Some(domain) = domain::known() else { return 0 };
+        let path = domain.array_path(slot_of(self.id));
         let Ok(name) = path.get() else { return 0 };
-        let others = process::each(self.domain.registry).filter(|id| *id != system::process_id());
+        let others = process::each(domain.registry).filter(|id| *id != system::process_id());
         others.map(|id| u32::from(maps(id, name.to_bytes()))).sum()
-    }
-}
-
-impl fmt::Debug for Listed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, settings, semaphores, scheme, times, report, sleepers, domain: _ } = self;
-        formatter
-            .debug_struct("Listed")
-            .field("id", id)
-            .field("settings", settings)
-            .field("semaphores", semaphores)
-            .field("scheme", scheme)
-            .field("times", times)
-            .field("report", report)
-            .field("sleepers", sleepers)
-            .finish()
     }
 }
 
@@ -80,7 +62,6 @@ fn listed(domain: &'static Domain, id: i32) -> Option<Listed> {
         times: array.times(),
         report: array.report(),
         sleepers: array.sleepers(),
-        domain,
     })
 }
 

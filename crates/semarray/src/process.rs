@@ -14,33 +14,12 @@
 //! or there was an exec, or the process is gone: `/proc` tells. The process looks at its own mark at every
 //! call, and another of its threads takes the mutex over.
 //!
-//! A process is gone when none of its threads can write to shared memory any more. Its leader may be a zombie
-//! long before: a leader may end before its threads. Then the count of threads is more than one.
-//!
-//! After an exec the process is there, but the threads of its old program are not. What they held and waited
-//! for has no owner (`owner_died`); the adjustments stay until the process is gone. If the new program uses
-//! arrays, it first tells all arrays (`succeed`). If it does not, others see that its stack lies elsewhere
-//! than that of the program that registered.
+//! When a process is gone, and what an exec leaves of its old program, docs/SEMARRAY.md says.
 //!
 //! A slot is given to another process only after every array was told that its process is gone (`reap`).
 //!
-//! # Taking a place
-//!
-//! The lock of an array names a slot and a thread. A thread that finds that owner dead and takes the lock
-//! over must not meet a living one that got the same place, and so the same word, meanwhile (`taking_over`):
-//!
-//! 1. The thread that takes over: (a) counts itself in its own process's slot; (b) fence; (c) reads the
-//!    lock's word, and asks whether that owner died; (d) exchanges the word, if it is the same; (e) counts
-//!    itself out.
-//! 2. The thread that clears a place: (f) tells every array (`reap`), or names the new program in the slot
-//!    (`register`), so that from here on no lock is found held by a dead owner in that slot; (g) fence; (h)
-//!    reads the counts of all living processes, and gives the place away only if they are 0.
-//!
-//! If (g) comes before (b), (c) sees what was done at (f). If (b) comes before (g), (h) sees the count, or
-//! that it was counted out again (release, and (h) acquires: (d) came before). `reap` then leaves the slots
-//! to the next look. A new program waits, and meanwhile no process can register: for another's look into
-//! `/proc`, and for longer only if that one is stopped in it. A process that is killed in it no longer
-//! counts.
+//! An array's lock names a slot and a thread. docs/SEMARRAY.md ("Taking a place") says why a thread that takes
+//! it over from a dead owner never meets a living one in the same place; the steps have its letters here.
 
 use core::ffi::CStr;
 use core::ptr;

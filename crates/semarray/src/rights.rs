@@ -6,7 +6,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use poundlock_core::semarray::{Op, Settings};
 
 use poundlock_linux::parts::keeping_errno;
-use poundlock_linux::parts::{map, unmap};
 
 use crate::system;
 use crate::table::Mapping;
@@ -44,30 +43,22 @@ pub(crate) fn owns(settings: &Settings) -> bool {
 }
 
 fn in_group(group: u32) -> bool {
-    const STACK: usize = 128;
     /// The kernel's `NGROUPS_MAX`.
     const MOST: usize = 65536;
-    if system::group() == group {
-        return true;
-    }
-    let ask = |groups: *mut u32, room: usize| {
-        // SAFETY: writes at most so many.
-        keeping_errno(|| unsafe { libc::syscall(libc::SYS_getgroups, room, groups) })
-    };
-    let mut few = [0u32; STACK];
-    match ask(few.as_mut_ptr(), STACK) {
-        Ok(count) => few.iter().take(count as usize).any(|known| *known == group),
-        Err(_) => {
-            let Some(many) = map::<u32>(MOST * size_of::<u32>(), false) else { return false };
-            // SAFETY: our own mapping, zero at first, and as long.
-            let found = ask(many, MOST).is_ok_and(|count| unsafe {
-                core::slice::from_raw_parts(many, count as usize).contains(&group)
-            });
-            // SAFETY: ours, and not used any more.
-            unsafe { unmap(many, MOST * size_of::<u32>()) };
-            found
-        }
-    }
+    // Few at first: most processes have few.
+    system::group() == group
+        || [128, MOST].into_iter().find_map(|room| groups(room, |groups| groups.contains(&group)))
+            == Some(true)
+}
+
+/// What `ask` returns of the process's groups; `None` if they are more than that many.
+fn groups(room: usize, ask: impl FnOnce(&[u32]) -> bool) -> Option<bool> {
+    let mut scratch = system::Scratch::<u32>::new(room).ok()?;
+    let groups = scratch.values();
+    // SAFETY: writes at most so many.
+    let count =
+        keeping_errno(|| unsafe { libc::syscall(libc::SYS_getgroups, room, groups.as_mut_ptr()) }).ok()?;
+    Some(ask(&groups[..count as usize]))
 }
 
 /// Whether the process may apply the operations, or else look at the array ([`READ`]): judged when it first
@@ -112,21 +103,18 @@ mod tests {
 
     /// Runs `check` in a child with these ids.
     fn as_user(user: u32, group: u32, groups: &[u32], check: impl Fn() -> bool) -> bool {
-        // SAFETY: a child that makes system calls and exits.
-        unsafe {
-            let child = libc::fork();
-            assert!(child >= 0);
-            if child == 0 {
-                let became = libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
+        let child = crate::testing::Child::new(|| {
+            // SAFETY: numbers, and groups of ours.
+            let became = unsafe {
+                libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
                     && libc::syscall(libc::SYS_setresgid, group, group, group) == 0
-                    && libc::syscall(libc::SYS_setresuid, user, user, user) == 0;
-                libc::_exit(if !became { 2 } else { i32::from(!check()) });
-            }
-            let mut status = 0;
-            assert_eq!(libc::waitpid(child, &mut status, 0), child);
-            assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) < 2, "status {status:#x}");
-            libc::WEXITSTATUS(status) == 0
-        }
+                    && libc::syscall(libc::SYS_setresuid, user, user, user) == 0
+            };
+            if became { i32::from(!check()) } else { 2 }
+        });
+        let status = child.wait();
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) < 2, "status {status:#x}");
+        status == 0
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Small calls of the kernel without allocation, with `errno` left as it was; and paths and numbers as text.
 
-use core::ffi::{CStr, c_int};
-use core::fmt;
+use core::ffi::{CStr, c_int, c_long};
+use core::{fmt, ptr};
 
-use poundlock_linux::parts::keeping_errno;
+use poundlock_linux::parts::{keeping_errno, map, unmap};
 
 /// A file descriptor that is closed when it is dropped.
 pub(crate) struct File(c_int);
@@ -12,17 +12,11 @@ impl File {
     /// `open(2)`, without following a link, and closed on exec.
     pub(crate) fn open(path: &CStr, flags: c_int, mode: libc::mode_t) -> Result<File, c_int> {
         let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-        loop {
-            // SAFETY: a string that ends in a zero.
-            let opened = keeping_errno(|| unsafe {
-                libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode)
-            });
-            match opened {
-                Ok(descriptor) => return Ok(File(descriptor as c_int)),
-                Err(libc::EINTR) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        // SAFETY: a string that ends in a zero.
+        let opened = unless_interrupted(|| unsafe {
+            libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode)
+        });
+        Ok(File(opened? as c_int))
     }
 
     pub(crate) fn descriptor(&self) -> c_int {
@@ -36,26 +30,21 @@ impl File {
         while read < buffer.len() {
             let rest = &mut buffer[read..];
             // SAFETY: writes at most the rest of the buffer.
-            let count = keeping_errno(|| unsafe {
+            let count = unless_interrupted(|| unsafe {
                 libc::syscall(libc::SYS_pread64, self.0, rest.as_mut_ptr(), rest.len(), offset + read as i64)
-            });
-            match count {
-                Ok(0) => break,
-                Ok(count) => read += count as usize,
-                Err(libc::EINTR) => {}
-                Err(error) => return Err(error),
+            })?;
+            if count == 0 {
+                break;
             }
+            read += count as usize;
         }
         Ok(read)
     }
 
     /// The file's size, owner, mode and inode.
     pub(crate) fn status(&self) -> Result<libc::stat, c_int> {
-        let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: writes the structure.
-        keeping_errno(|| unsafe { libc::fstat(self.0, status.as_mut_ptr()).into() })?;
-        // SAFETY: zero bytes are one, and the call has written it.
-        Ok(unsafe { status.assume_init() })
+        filled(|status| unsafe { libc::fstat(self.0, status) })
     }
 }
 
@@ -63,6 +52,16 @@ impl Drop for File {
     fn drop(&mut self) {
         // SAFETY: a descriptor of ours that is not used any more.
         let _ = keeping_errno(|| unsafe { libc::syscall(libc::SYS_close, self.0) });
+    }
+}
+
+/// A system call, again as long as signal handlers interrupt it.
+pub(crate) fn unless_interrupted(mut call: impl FnMut() -> c_long) -> Result<c_long, c_int> {
+    loop {
+        match keeping_errno(&mut call) {
+            Err(libc::EINTR) => {}
+            result => return result,
+        }
     }
 }
 
@@ -83,22 +82,23 @@ pub(crate) fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// `stat(2)`.
-pub(crate) fn status(path: &CStr) -> Result<libc::stat, c_int> {
+fn filled(ask: impl FnOnce(*mut libc::stat) -> c_int) -> Result<libc::stat, c_int> {
     let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: a string that ends in a zero; writes the structure.
-    keeping_errno(|| unsafe { libc::stat(path.as_ptr(), status.as_mut_ptr()).into() })?;
+    keeping_errno(|| ask(status.as_mut_ptr()).into())?;
     // SAFETY: zero bytes are one, and the call has written it.
     Ok(unsafe { status.assume_init() })
 }
 
-/// As [`status`], of a link itself.
-pub(crate) fn link_status(path: &CStr) -> Result<libc::stat, c_int> {
-    let mut status = core::mem::MaybeUninit::<libc::stat>::zeroed();
+/// `stat(2)`.
+pub(crate) fn status(path: &CStr) -> Result<libc::stat, c_int> {
     // SAFETY: a string that ends in a zero; writes the structure.
-    keeping_errno(|| unsafe { libc::lstat(path.as_ptr(), status.as_mut_ptr()).into() })?;
-    // SAFETY: zero bytes are one, and the call has written it.
-    Ok(unsafe { status.assume_init() })
+    filled(|status| unsafe { libc::stat(path.as_ptr(), status) })
+}
+
+/// `lstat(2)`.
+pub(crate) fn link_status(path: &CStr) -> Result<libc::stat, c_int> {
+    // SAFETY: a string that ends in a zero; writes the structure.
+    filled(|status| unsafe { libc::lstat(path.as_ptr(), status) })
 }
 
 /// `unlink(2)`.
@@ -170,7 +170,7 @@ pub(crate) fn pause() {
     let time = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
     // SAFETY: reads the structure, which outlives the call.
     let _ = keeping_errno(|| unsafe {
-        libc::syscall(libc::SYS_nanosleep, &raw const time, core::ptr::null_mut::<libc::timespec>())
+        libc::syscall(libc::SYS_nanosleep, &raw const time, ptr::null_mut::<libc::timespec>())
     });
 }
 
@@ -186,29 +186,60 @@ pub(crate) struct Blocked(u64);
 
 impl Blocked {
     pub(crate) fn all() -> Blocked {
-        let every = u64::MAX;
         let mut before = 0u64;
-        // SAFETY: reads and writes the kernel's eight bytes of a set. It has no reason to fail; if it did,
-        // signals would merely not be blocked.
-        let _ = keeping_errno(|| unsafe {
-            libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const every, &raw mut before, 8)
-        });
+        set_mask(u64::MAX, &mut before);
         Blocked(before)
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // SAFETY: as above.
-        let _ = keeping_errno(|| unsafe {
-            libc::syscall(
-                libc::SYS_rt_sigprocmask,
-                libc::SIG_SETMASK,
-                &raw const self.0,
-                core::ptr::null_mut::<u64>(),
-                8,
-            )
-        });
+        set_mask(self.0, ptr::null_mut());
+    }
+}
+
+fn set_mask(mask: u64, before: *mut u64) {
+    // SAFETY: reads and writes the kernel's eight bytes of a set, `before` only if it is not null. It has no
+    // reason to fail; if it did, signals would merely not be blocked.
+    let _ = keeping_errno(|| unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, before, 8)
+    });
+}
+
+/// Room for that many numbers, zero at first: on the stack, or mapped for many.
+pub(crate) struct Scratch<T: Copy + Default> {
+    few: [T; FEW],
+    /// Null if the stack's room is enough.
+    many: *mut T,
+    count: usize,
+}
+
+const FEW: usize = 256;
+
+impl<T: Copy + Default> Scratch<T> {
+    pub(crate) fn new(count: usize) -> Result<Self, c_int> {
+        let many = match count <= FEW {
+            true => ptr::null_mut(),
+            false => map(count * size_of::<T>(), false).ok_or(libc::ENOMEM)?,
+        };
+        Ok(Self { few: [T::default(); FEW], many, count })
+    }
+
+    pub(crate) fn values(&mut self) -> &mut [T] {
+        if self.many.is_null() {
+            return &mut self.few[..self.count];
+        }
+        // SAFETY: our own mapping of so many numbers, zero at first.
+        unsafe { core::slice::from_raw_parts_mut(self.many, self.count) }
+    }
+}
+
+impl<T: Copy + Default> Drop for Scratch<T> {
+    fn drop(&mut self) {
+        if !self.many.is_null() {
+            // SAFETY: ours, and not used any more.
+            unsafe { unmap(self.many, self.count * size_of::<T>()) };
+        }
     }
 }
 

@@ -1,28 +1,8 @@
 //! The arrays that this process has mapped, by slot: found with a few loads, unmapped when they are gone.
 //!
-//! # Giving back
-//!
-//! A mapping is unmapped when its array is gone and no thread uses it. *Marks* tell which threads use it: a
-//! thread that enters a mapping writes its address to a mark of its own, looks again whether the table still
-//! has it, and clears the mark when it leaves. The thread that takes a mapping out of the table unmaps it
-//! once no mark names it.
-//!
-//! 1. The thread: (a) store the mark; (b) load the table's entry; use the mapping only if it is still there.
-//! 2. The reclaimer: (c) change the entry; (d) `membarrier`; (e) load all marks; unmap if none names it.
-//!
-//! `membarrier` is a full barrier on every running thread of the process, between (c) and (e). Where it hits
-//! the thread before (a), (b) comes after (c) and finds the entry changed. Where it hits the thread after
-//! (a), (e) sees the mark, or that it was cleared (release, and (e) acquires: the use came before). So the
-//! mapping is never unmapped under a thread that uses it, and (a) to (b) costs a store and a load, which only
-//! the compiler is kept from exchanging. Without `membarrier` there is a fence between (a) and (b), and one
-//! at (d).
-//!
-//! A mapping that is still named waits in a list for the next look. No more can wait than there are threads
-//! with marks, so a program that makes and removes arrays for ever uses bounded memory.
-//!
-//! A signal handler that interrupts an operation uses the thread's next mark; one that leaves an operation by
-//! `longjmp` leaves a mark set, which keeps one mapping from being unmapped. A thread without a free mark
-//! counts itself in `PINNED`, and nothing is unmapped while that is not 0.
+//! A mapping is unmapped when its array is gone and no thread uses it. *Marks* tell which threads use it;
+//! docs/SEMARRAY.md ("Giving back") has the argument, whose letters the steps have here. A thread without a
+//! free mark counts itself in `PINNED`, and nothing is unmapped while that is not 0.
 //!
 //! Arrays that other processes removed are found when this one maps another (`sweep`).
 
@@ -43,7 +23,7 @@ use poundlock_linux::registry;
 use crate::domain::{ARRAYS, Domain, slot_of};
 use crate::files::{self, Mapped};
 
-/// A mapped array: in front of its words. Given back as the module's documentation says.
+/// A mapped array: in front of its words.
 pub(crate) struct Mapping {
     pub(crate) id: i32,
     pub(crate) array: Array<'static, Processes>,
@@ -266,6 +246,12 @@ fn retire_unless(entry: &'static Entry, id: i32) -> Option<Entered> {
     if entered.id == id {
         return Some(entered);
     }
+    take_out(entry, entered);
+    None
+}
+
+/// Takes a mapping out of the table, to wait for its unmapping.
+fn take_out(entry: &Entry, entered: Entered) {
     let mapping = ptr::from_ref(entered.mapping).cast_mut();
     // Under the mark: it is not another mapping at the same address.
     let taken = entry.compare_exchange(mapping, ptr::null_mut(), SeqCst, Relaxed).is_ok();
@@ -273,18 +259,12 @@ fn retire_unless(entry: &'static Entry, id: i32) -> Option<Entered> {
     if taken {
         wait(mapping);
     }
-    None
 }
 
 /// Takes an array that is gone out of the table, and unmaps it when no thread uses it any more.
 pub(crate) fn retire(entered: Entered) {
-    let slot = slot_of(entered.id);
-    let mapping = ptr::from_ref(entered.mapping).cast_mut();
-    let taken = entry(slot)
-        .is_some_and(|entry| entry.compare_exchange(mapping, ptr::null_mut(), SeqCst, Relaxed).is_ok());
-    drop(entered);
-    if taken {
-        wait(mapping);
+    if let Some(entry) = entry(slot_of(entered.id)) {
+        take_out(entry, entered);
     }
     reclaim();
 }
@@ -322,7 +302,7 @@ fn reclaim_slowly() {
         let (after, whole) = unsafe { ((*mapping).next.load(Relaxed), (*mapping).whole) };
         next = after;
         if able && PINNED.load(SeqCst) == 0 && !registry::is_marked(mapping.addr()) {
-            // SAFETY: no thread uses it: see the module's documentation.
+            // SAFETY: no thread uses it: no mark names it, and none has since it left the table.
             unsafe { files::unmap(mapping.cast(), whole) };
         } else {
             wait(mapping);

@@ -18,12 +18,10 @@ static unsigned my_seat, my_life;
 
 enum { SENTINEL = 4242 };
 
-static uint64_t random_number(void) {
-    me->random += 0x9e3779b97f4a7c15u;
-    return mix(me->random);
+static void act_as(struct lane *lane) {
+    me = lane;
+    dice = &lane->random;
 }
-static unsigned under(unsigned n) { return (unsigned)((random_number() >> 33) % n); }
-static bool once_in(unsigned n) { return under(n) == 0; }
 
 static void count(enum array_counter counter) {
     atomic_fetch_add_explicit(&me->did[counter], 1, memory_order_relaxed);
@@ -40,73 +38,62 @@ static void deed(enum deed what, int of) {
 static unsigned lane_number(void) { return (unsigned)(me - mine->lane); }
 static unsigned ledger(void) { return LEDGER + my_seat * LANES + lane_number(); }
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static void rest(unsigned microseconds) {
-    struct timespec t = {0, microseconds * 1000L};
-    nanosleep(&t, NULL); /* a signal may cut it short */
-}
-
 /* ---- one operation, every result of which is checked ---- */
 
-enum mode { PLAIN, TRY, TIMED };
+enum mode { FOR_EVER, AT_ONCE, FOR_A_WHILE };
 
 /* 0, EAGAIN or EINTR, if that is a right answer. */
 static int attempt(int id, struct sembuf *op, unsigned n, enum mode mode) {
-    int64_t timeout = mode == TIMED ? (int64_t)(1 + under(40)) * (once_in(4) ? 1000000 : 50000) : 0;
+    int64_t timeout = mode == FOR_A_WHILE ? (int64_t)(1 + below(40)) * (once_in(4) ? 1000000 : 50000) : 0;
     struct timespec t = {timeout / 1000000000, timeout % 1000000000};
-    for (unsigned i = 0; mode == TRY && i < n; i++) op[i].sem_flg |= IPC_NOWAIT;
+    for (unsigned i = 0; mode == AT_ONCE && i < n; i++) op[i].sem_flg |= IPC_NOWAIT;
     uint64_t handled = atomic_load(&me->handled);
     unsigned stops = atomic_load(&mine->stops);
-    int64_t began = now_ns();
-    deed(mode == TRY ? AT_TRYING : mode == TIMED ? AT_TIMED : AT_SEMOP, op->sem_num);
+    int64_t began = now_ns(CLOCK_MONOTONIC);
+    deed(mode == AT_ONCE ? AT_TRYING : mode == FOR_A_WHILE ? AT_TIMED : AT_SEMOP, op->sem_num);
     errno = SENTINEL;
-    int rc = mode == TIMED ? semtimedop(id, op, n, &t) : semop(id, op, n);
+    int rc = mode == FOR_A_WHILE ? semtimedop(id, op, n, &t) : semop(id, op, n);
     int error = errno;
     deed(AT_NOTHING, -1);
     if (rc == 0) {
         BROKEN_IF(error != SENTINEL, "an operation on semaphore %u that succeeded changed errno to %s",
-                  op->sem_num, errno_text(error));
+                  op->sem_num, error_name(error));
         return 0;
     }
     BROKEN_IF(rc != -1, "an operation on semaphore %u returned %d", op->sem_num, rc);
     switch (error) {
     case EAGAIN:
-        BROKEN_IF(mode == PLAIN, "an operation on semaphore %u failed with EAGAIN, but may wait for ever",
+        BROKEN_IF(mode == FOR_EVER, "an operation on semaphore %u failed with EAGAIN, but may wait for ever",
                   op->sem_num);
-        BROKEN_IF(mode == TIMED && now_ns() - began < timeout,
+        BROKEN_IF(mode == FOR_A_WHILE && now_ns(CLOCK_MONOTONIC) - began < timeout,
                   "an operation on semaphore %u timed out after %ld ns of %ld", op->sem_num,
-                  (long)(now_ns() - began), (long)timeout);
-        if (mode == TIMED) count(ARRAY_RAN_OUT);
+                  (long)(now_ns(CLOCK_MONOTONIC) - began), (long)timeout);
+        if (mode == FOR_A_WHILE) count(ARRAY_RAN_OUT);
         return EAGAIN;
     case EINTR:
         /* After a stop and continue it may be interrupted without a handler. */
-        if (mode != TRY &&
+        if (mode != AT_ONCE &&
             (atomic_load(&me->handled) != handled || stops % 2 || atomic_load(&mine->stops) != stops)) {
             count(ARRAY_INTERRUPTED);
             return EINTR;
         }
         broken("an operation on semaphore %u was interrupted, but no signal came", op->sem_num);
-    default: broken("an operation on semaphore %u failed with %s", op->sem_num, errno_text(error));
+    default: broken("an operation on semaphore %u failed with %s", op->sem_num, error_name(error));
     }
 }
 
 /* One that can always be done at once. */
-static void must(struct sembuf *op, unsigned n) {
+static void must_do(struct sembuf *op, unsigned n) {
     deed(AT_SEMOP, op->sem_num);
     BROKEN_IF(semop(books->id, op, n) != 0, "giving back semaphore %u failed with %s", op->sem_num,
-              errno_text(errno));
+              error_name(errno));
     deed(AT_NOTHING, -1);
 }
 
 static int control(int id, unsigned num, int command, union semun argument) {
     deed(AT_CONTROL, (int)num);
     int rc = semctl(id, (int)num, command, argument);
-    BROKEN_IF(rc < 0, "semctl %d of semaphore %u failed with %s", command, num, errno_text(errno));
+    BROKEN_IF(rc < 0, "semctl %d of semaphore %u failed with %s", command, num, error_name(errno));
     deed(AT_NOTHING, -1);
     return rc;
 }
@@ -116,8 +103,6 @@ static int get(int id, unsigned num, int command) { return control(id, num, comm
 static struct sembuf by(unsigned num, int change) {
     return (struct sembuf){(unsigned short)num, (short)change, SEM_UNDO};
 }
-
-static enum mode any_mode(void) { return (enum mode)under(3); }
 
 /* ---- critical sections ---- */
 
@@ -158,7 +143,7 @@ static void go_out(unsigned lock) {
 static _Noreturn void end_suddenly(void) {
     atomic_store(&mine->doomed, 1);
     count(ARRAY_EXITED);
-    switch (under(3)) {
+    switch (below(3)) {
     case 0: exit(0);
     case 1: _exit(0);
     default:
@@ -169,11 +154,11 @@ static _Noreturn void end_suddenly(void) {
 
 static void stay(void) {
     deed(INSIDE, -1);
-    switch (under(8)) {
-    case 0: rest(1 + under(200)); break;
+    switch (below(8)) {
+    case 0: sleep_us(1 + below(200)); break;
     case 1: sched_yield(); break;
     default:
-        for (volatile unsigned turn = under(500); turn > 0; turn--) {
+        for (volatile unsigned turn = below(500); turn > 0; turn--) {
         }
     }
     if (once_in(400)) end_suddenly();
@@ -188,73 +173,62 @@ static void check_last(unsigned lock) {
     BROKEN_IF(value != 0, "lock %u is held, but its value is %d", lock, value);
 }
 
-static void act_lock(void) {
-    unsigned lock = under(LOCKS);
-    struct sembuf op = by(lock, -1);
-    switch (attempt(books->id, &op, 1, any_mode())) {
-    case 0: break;
-    case EAGAIN: count(ARRAY_BUSY_LOCK); return;
-    default: return;
-    }
-    come_in(lock);
-    count(ARRAY_TAKEN);
+/* Takes all of these at once, looks whether it is alone inside the locks among them, and gives everything
+ * back: at once, or one by one. */
+static void take(struct sembuf *op, unsigned n, enum mode mode, enum array_counter counter) {
+    int rc = attempt(books->id, op, n, mode);
+    if (rc == EAGAIN && counter == ARRAY_TAKEN) count(ARRAY_BUSY_LOCK);
+    if (rc != 0) return;
+    for (unsigned i = 0; i < n; i++)
+        if (op[i].sem_num < LOCKS) come_in(op[i].sem_num);
+    count(counter);
     stay();
-    if (once_in(16)) check_last(lock);
-    go_out(lock);
-    op = by(lock, 1);
-    must(&op, 1);
+    if (counter == ARRAY_TAKEN && once_in(16)) check_last(op->sem_num);
+    struct sembuf back[3];
+    unsigned given = 0;
+    for (unsigned i = n; i-- > 0;) {
+        if (op[i].sem_num < LOCKS) go_out(op[i].sem_num);
+        if (op[i].sem_op != 0) back[given++] = by(op[i].sem_num, -op[i].sem_op);
+    }
+    if (given == 0) return;
+    if (once_in(2)) {
+        must_do(back, given);
+        return;
+    }
+    for (unsigned i = 0; i < given; i++)
+        for (int left = abs(back[i].sem_op); left > 0; left--) {
+            struct sembuf one = by(back[i].sem_num, back[i].sem_op > 0 ? 1 : -1);
+            must_do(&one, 1);
+        }
+}
+
+static void act_lock(void) {
+    take((struct sembuf[]){by(below(LOCKS), -1)}, 1, (enum mode)below(3), ARRAY_TAKEN);
 }
 
 static void act_permit(void) {
-    int n = 1 + (int)under(3);
-    struct sembuf op = by(PERMITS, -n);
-    if (attempt(books->id, &op, 1, any_mode()) != 0) return;
-    count(ARRAY_PERMIT);
-    stay();
-    /* All at once, or one by one. */
-    int each = once_in(2) ? n : 1;
-    for (int given = 0; given < n; given += each) {
-        op = by(PERMITS, each);
-        must(&op, 1);
-    }
+    take((struct sembuf[]){by(PERMITS, -1 - (int)below(3))}, 1, (enum mode)below(3), ARRAY_PERMIT);
 }
 
 static void act_together(void) {
-    unsigned lock = under(LOCKS);
-    int n = 1 + (int)under(3);
-    struct sembuf op[3] = {by(BUSY, 1), by(lock, -1), by(PERMITS, -n)};
-    if (attempt(books->id, op, 3, any_mode()) != 0) return;
-    come_in(lock);
-    count(ARRAY_TOGETHER);
-    stay();
-    go_out(lock);
-    struct sembuf back[3] = {by(PERMITS, n), by(lock, 1), by(BUSY, -1)};
-    if (once_in(2)) {
-        must(back, 3);
-    } else {
-        for (unsigned i = 0; i < 3; i++) must(&back[i], 1);
-    }
+    struct sembuf op[3] = {by(BUSY, 1), by(below(LOCKS), -1), by(PERMITS, -1 - (int)below(3))};
+    take(op, 3, (enum mode)below(3), ARRAY_TOGETHER);
 }
 
 /* Not for ever: who needs two at once may starve among those who need one. */
 static void act_two(void) {
-    unsigned one = under(LOCKS - 1), other = one + 1 + under(LOCKS - 1 - one);
-    struct sembuf op[2] = {by(other, -1), by(one, -1)};
-    if (attempt(books->id, op, 2, once_in(2) ? TRY : TIMED) != 0) return;
-    come_in(one);
-    come_in(other);
-    count(ARRAY_TWO);
-    stay();
-    go_out(one);
-    go_out(other);
-    struct sembuf back[2] = {by(one, 1), by(other, 1)};
-    must(back, 2);
+    unsigned one = below(LOCKS - 1), other = one + 1 + below(LOCKS - 1 - one);
+    take((struct sembuf[]){by(other, -1), by(one, -1)}, 2, 1 + below(2), ARRAY_TWO);
+}
+
+static void act_zero(void) {
+    take((struct sembuf[]){{BUSY, 0, 0}, by(BUSY, 1)}, 1 + below(2), 1 + below(2), ARRAY_ZERO);
 }
 
 static void act_move(void) {
     if (me->moves >= MOVES) return;
-    unsigned from = under(ACCOUNTS), n = 0;
-    int amount = 1 + (int)under(once_in(4) ? 1000 : 50);
+    unsigned from = below(ACCOUNTS), n = 0;
+    int amount = 1 + (int)below(once_in(4) ? 1000 : 50);
     struct sembuf op[1 + ACCOUNTS];
     op[n++] = (struct sembuf){(unsigned short)ledger(), 1, 0};
     op[n++] = (struct sembuf){(unsigned short)(ACCOUNT + from), (short)-amount, 0};
@@ -265,29 +239,17 @@ static void act_move(void) {
             if (to != from)
                 op[n++] = (struct sembuf){(unsigned short)(ACCOUNT + to), (short)(amount % 100 + 1), 0};
     } else {
-        unsigned to = (from + 1 + under(ACCOUNTS - 1)) % ACCOUNTS;
+        unsigned to = (from + 1 + below(ACCOUNTS - 1)) % ACCOUNTS;
         op[n++] = (struct sembuf){(unsigned short)(ACCOUNT + to), (short)amount, 0};
     }
     me->moving = 1;
     /* An account may stay empty: not for ever. */
-    if (attempt(books->id, op, n, once_in(2) ? TRY : TIMED) == 0) {
+    if (attempt(books->id, op, n, 1 + below(2)) == 0) {
         me->moves = me->moves + 1;
         count(ARRAY_MOVED);
         if (n > 3) count(ARRAY_SPREAD);
     }
     me->moving = 0;
-}
-
-static void act_zero(void) {
-    struct sembuf op[2] = {{BUSY, 0, 0}, by(BUSY, 1)};
-    unsigned n = 1 + under(2);
-    if (attempt(books->id, op, n, once_in(3) ? TRY : TIMED) != 0) return;
-    count(ARRAY_ZERO);
-    if (n == 2) {
-        stay();
-        struct sembuf back = by(BUSY, -1);
-        must(&back, 1);
-    }
 }
 
 static void act_look(void) {
@@ -305,7 +267,7 @@ static void act_look(void) {
 static void become_child(pid_t parent) {
     static struct lane unseen;
     unseen.random = me->random ^ (uint64_t)getpid() << 32;
-    me = &unseen;
+    act_as(&unseen);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(0);
 }
@@ -313,13 +275,13 @@ static void become_child(pid_t parent) {
 /* As long as the parent lives: an orphan finds its array removed, and is about to be killed. */
 static _Noreturn void child_broken(pid_t parent, const char *what, int error) {
     if (getppid() != parent) _exit(0);
-    broken("%s failed with %s", what, errno_text(error));
+    broken("%s failed with %s", what, error_name(error));
 }
 
 static pid_t fork_child(void) {
     deed(AT_CHILD, -1);
     pid_t child = fork();
-    BROKEN_IF(child < 0, "torture itself: fork failed with %s", errno_text(errno));
+    BROKEN_IF(child < 0, "torture itself: fork failed with %s", error_name(errno));
     return child;
 }
 
@@ -328,7 +290,7 @@ static int wait_for(pid_t child, enum deed what) {
     int status;
     deed(what, -1);
     while (waitpid(child, &status, 0) != child)
-        BROKEN_IF(errno != EINTR, "torture itself: waitpid failed with %s", errno_text(errno));
+        BROKEN_IF(errno != EINTR, "torture itself: waitpid failed with %s", error_name(errno));
     deed(AT_NOTHING, -1);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
@@ -336,9 +298,9 @@ static int wait_for(pid_t child, enum deed what) {
 /* A child has no adjustments of its parent's: its end must not release the parent's lock. Its own are its
  * own, and are made good whichever way it ends. */
 static void act_fork_holding(void) {
-    unsigned lock = under(LOCKS), how = under(8);
+    unsigned lock = below(LOCKS), how = below(8);
     struct sembuf op = by(lock, -1);
-    if (attempt(books->id, &op, 1, TRY) != 0) return;
+    if (attempt(books->id, &op, 1, AT_ONCE) != 0) return;
     come_in(lock);
     count(ARRAY_FORKED_HOLDING);
     pid_t parent = getpid(), child = fork_child();
@@ -380,7 +342,7 @@ static void act_fork_holding(void) {
     check_last(lock);
     go_out(lock);
     op = by(lock, 1);
-    must(&op, 1);
+    must_do(&op, 1);
 }
 
 int poundlock_torture_executed(int id, int give_back) {
@@ -395,7 +357,8 @@ enum { MOST_SLEEPERS = 6, COUNTED = 0, ALSO, NOUGHT };
 /* Waits until as many are asleep as there should be. */
 static void await_sleepers(int id, int on_counted, int on_nought) {
     deed(AT_SLEEPERS, -1);
-    while (semctl(id, COUNTED, GETNCNT) != on_counted || semctl(id, NOUGHT, GETZCNT) != on_nought) rest(200);
+    while (semctl(id, COUNTED, GETNCNT) != on_counted || semctl(id, NOUGHT, GETZCNT) != on_nought)
+        sleep_us(200);
     deed(AT_NOTHING, -1);
 }
 
@@ -407,7 +370,7 @@ static _Noreturn void sleeper(pid_t parent, int id, unsigned kind, int expected)
     int rc = kind == 3 ? semtimedop(id, op, 1, &long_time) : semop(id, op, kind == 1 ? 2 : 1);
     int error = rc == 0 ? 0 : errno;
     BROKEN_IF(error != expected && getppid() == parent, "a sleeper was woken with %s instead of %s",
-              errno_text(error), errno_text(expected));
+              error_name(error), error_name(expected));
     _exit(0);
 }
 
@@ -420,19 +383,19 @@ static void expect_value(int id, unsigned num, int value, const char *after) {
 static void act_sleepers(void) {
     key_t key = books->key + 1 + (key_t)(my_seat * LANES + lane_number());
     int id = semget(key, 3, IPC_CREAT | IPC_EXCL | 0600);
-    BROKEN_IF(id < 0, "a new array could not be made: %s", errno_text(errno));
+    BROKEN_IF(id < 0, "a new array could not be made: %s", error_name(errno));
     BROKEN_IF(semget(key, 3, IPC_CREAT | IPC_EXCL | 0600) != -1 || errno != EEXIST,
-              "an array was made twice under one key, or that failed with %s", errno_text(errno));
+              "an array was made twice under one key, or that failed with %s", error_name(errno));
     BROKEN_IF(semget(key, 0, 0) != id, "a key did not lead to its array");
     unsigned short initial[3] = {0, 1, 1};
     control(id, 0, SETALL, (union semun){.array = initial});
 
-    unsigned how = under(3), n = 2 + under(MOST_SLEEPERS - 1);
+    unsigned how = below(3), n = 2 + below(MOST_SLEEPERS - 1);
     unsigned kind[MOST_SLEEPERS];
     pid_t child[MOST_SLEEPERS], parent = getpid();
     int counted = 0, nought = 0;
     for (unsigned i = 0; i < n; i++) {
-        kind[i] = under(4);
+        kind[i] = below(4);
         *(kind[i] == 2 ? &nought : &counted) += 1;
         child[i] = fork_child();
         if (child[i] == 0) sleeper(parent, id, kind[i], how == 0 ? EIDRM : 0);
@@ -453,7 +416,7 @@ static void act_sleepers(void) {
     }
     unsigned killed = MOST_SLEEPERS;
     if (how == 2) {
-        killed = under(n);
+        killed = below(n);
         kill(child[killed], SIGKILL);
         BROKEN_IF(wait_for(child[killed], AT_SLEEPERS) != -SIGKILL,
                   "a sleeper that was killed had been woken by nobody");
@@ -463,7 +426,7 @@ static void act_sleepers(void) {
         for (int i = 0; i < counted; i++) {
             struct sembuf one = {COUNTED, 1, 0};
             BROKEN_IF(semop(id, &one, 1) != 0, "adding to an array of our own failed with %s",
-                      errno_text(errno));
+                      error_name(errno));
         }
         control(id, NOUGHT, SETVAL, (union semun){.val = 0});
         count(ARRAY_SLEEPER_KILLED);
@@ -490,9 +453,9 @@ static void light_fuse(void) {
     count(ARRAY_FUSE);
     timer_t timer;
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
-    struct itimerspec when = {.it_value = {0, 1 + (long)under(once_in(2) ? 20000 : 1000000)}};
+    struct itimerspec when = {.it_value = {0, 1 + (long)below(once_in(2) ? 20000 : 1000000)}};
     BROKEN_IF(timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 || timer_settime(timer, 0, &when, NULL) != 0,
-              "torture itself: no timer: %s", errno_text(errno));
+              "torture itself: no timer: %s", error_name(errno));
 }
 
 static void act(void) {
@@ -506,21 +469,21 @@ static void act(void) {
     if (once_in(600)) light_fuse();
     unsigned sum = 0, which = 0;
     for (unsigned i = 0; i < sizeof actions / sizeof *actions; i++) sum += actions[i].weight;
-    for (unsigned drawn = under(sum); drawn >= actions[which].weight; which++) drawn -= actions[which].weight;
+    for (unsigned drawn = below(sum); drawn >= actions[which].weight; which++) drawn -= actions[which].weight;
     actions[which].act();
-    if (once_in(4)) rest(1 + under(300));
+    if (once_in(4)) sleep_us(1 + below(300));
 }
 
 static void park(void) {
     deed(PARKED, -1);
-    while (atomic_load(&books->quiet) && !atomic_load(&books->stopping)) rest(500);
+    while (atomic_load(&books->quiet) && !atomic_load(&books->stopping)) sleep_us(500);
     deed(AT_NOTHING, -1);
 }
 
 static void *thread_main(void *lane) {
-    me = lane;
+    act_as(lane);
     atomic_store(&me->tid, (int)syscall(SYS_gettid));
-    for (unsigned lives = 20 + under(400); lives > 0 && !atomic_load(&books->stopping); lives--) {
+    for (unsigned lives = 20 + below(400); lives > 0 && !atomic_load(&books->stopping); lives--) {
         if (atomic_load(&books->quiet)) park();
         act();
     }
@@ -532,17 +495,12 @@ static void *thread_main(void *lane) {
 }
 
 static void start_thread(struct lane *lane, pthread_t *thread) {
-    lane->random = random_number();
+    lane->random = draw();
     atomic_store(&lane->over, 0);
     atomic_store(&lane->deed, AT_NOTHING);
     atomic_store(&lane->since, atomic_load(&books->tick));
     atomic_store(&lane->present, 1);
-    pthread_attr_t small;
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, 256 * 1024);
-    BROKEN_IF(pthread_create(thread, &small, thread_main, lane) != 0,
-              "torture itself: no thread could be created");
-    pthread_attr_destroy(&small);
+    BROKEN_IF(create(thread, thread_main, lane) != 0, "torture itself: no thread could be created");
 }
 
 /* In the middle of anything that the thread does, an operation on the same array included. Ours may then
@@ -554,12 +512,12 @@ static void operate_in_handler(void) {
         if (errno == EINTR && books->ours)
             count(ARRAY_HANDLER_REFUSED);
         else if (errno != EAGAIN)
-            broken("an operation in a signal handler failed with %s", errno_text(errno));
+            broken("an operation in a signal handler failed with %s", error_name(errno));
         return;
     }
     op = by(PERMITS, 1);
     BROKEN_IF(semop(books->id, &op, 1) != 0, "giving back in a signal handler failed with %s",
-              errno_text(errno));
+              error_name(errno));
     count(ARRAY_HANDLER);
 }
 
@@ -574,17 +532,15 @@ void work(unsigned seat) {
     my_seat = seat;
     mine = &books->seat[seat];
     my_life = atomic_load(&mine->life);
-    me = &mine->lane[0];
+    act_as(&mine->lane[0]);
     /* semop is never begun again, whatever the flags say. */
     struct sigaction action = {.sa_handler = poked, .sa_flags = once_in(2) ? SA_RESTART : 0};
     sigaction(SIGUSR1, &action, NULL);
-    sigset_t pokes;
-    sigemptyset(&pokes);
-    sigaddset(&pokes, SIGUSR1);
+    sigset_t pokes = pesterers();
     pthread_sigmask(SIG_UNBLOCK, &pokes, NULL);
     atomic_store(&me->tid, getpid());
 
-    unsigned threads = under(LANES);
+    unsigned threads = below(LANES);
     pthread_t thread[LANES];
     for (unsigned i = 1; i <= threads; i++) start_thread(&mine->lane[i], &thread[i]);
     while (!atomic_load(&books->stopping)) {

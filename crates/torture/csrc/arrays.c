@@ -21,11 +21,6 @@ static uint64_t random_state, looks;
 
 enum { LOOK_MS = 2, LOOKS_A_TICK = TICK_MS / LOOK_MS, QUIET_LOOKS = 200 };
 
-const char *errno_text(int error) {
-    static _Thread_local char number[16];
-    return error_name(error, number);
-}
-
 static const char *const deed_text[DEEDS] = {
     [AT_NOTHING] = "between operations",
     [AT_SEMOP] = "in semop",
@@ -86,10 +81,10 @@ static void let_all_go_on(void);
 
 static _Noreturn void report_failure(void) {
     /* Whoever fails writes at once; but it may die at it. */
-    for (unsigned i = 0; i < 1000 && !atomic_load(&books->failed); i++) usleep(1000);
+    for (unsigned i = 0; i < 1000 && !atomic_load(&books->failed); i++) sleep_us(1000);
     let_all_go_on();
     /* What others see of a crash comes of it, perhaps before it can be waited for. */
-    for (unsigned i = 0; i < 100; i++, usleep(1000)) {
+    for (unsigned i = 0; i < 100; i++, sleep_us(1000)) {
         int status;
         for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
             for (unsigned s = 0; s < books->seats; s++)
@@ -118,12 +113,6 @@ _Noreturn void broken(const char *format, ...) {
     halt();
 }
 
-static uint64_t draw_number(void) {
-    random_state += 0x9e3779b97f4a7c15u;
-    return mix(random_state);
-}
-static unsigned less_than(unsigned n) { return (unsigned)((draw_number() >> 33) % n); }
-
 static void initial_values(unsigned short *value) {
     memset(value, 0, semaphores() * sizeof *value);
     for (unsigned i = 0; i < LOCKS; i++) value[i] = 1;
@@ -143,17 +132,20 @@ void check_sums(const unsigned short *value) {
     BROKEN_IF(value[PERMITS] > ALL_PERMITS, "there are %u permits of %u", value[PERMITS], ALL_PERMITS);
 }
 
+/* What a call that cannot fail returned. */
+static int sure(const char *call, int rc) {
+    BROKEN_IF(rc < 0, "%s failed with %s", call, error_name(errno));
+    return rc;
+}
+
 static int value_of(unsigned num, int command) {
-    int value = semctl(books->id, (int)num, command);
-    BROKEN_IF(value < 0, "semctl %d of semaphore %u failed with %s", command, num, errno_text(errno));
-    return value;
+    return sure("semctl", semctl(books->id, (int)num, command));
 }
 
 /* Nobody acts: the books must balance. `ledgers`: those of living lanes are looked at as well. */
 static void audit(bool ledgers) {
     unsigned short value[LEDGER + MAX_SEATS * LANES], right[LEDGER + MAX_SEATS * LANES];
-    BROKEN_IF(semctl(books->id, 0, GETALL, (union semun){.array = value}) != 0, "GETALL failed with %s",
-              errno_text(errno));
+    sure("GETALL", semctl(books->id, 0, GETALL, (union semun){.array = value}));
     check_sums(value);
     initial_values(right);
     for (unsigned i = 0; i < LOCKS; i++)
@@ -191,8 +183,7 @@ static void sit_down(unsigned s) {
         lane->moving = 0;
     }
     seat->lane[0].random = mix(books->seed ^ mix((uint64_t)s << 32 | atomic_load(&seat->life)));
-    pid_t pid = fork();
-    BROKEN_IF(pid < 0, "torture itself: fork failed with %s", errno_text(errno));
+    pid_t pid = sure("torture itself: fork", fork());
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != monitor) _exit(0);
@@ -221,7 +212,7 @@ static void settle(unsigned s, int status) {
     let_all_go_on();
     if (!may_end_so(seat, status)) {
         for (unsigned i = 0; i < 1000 && atomic_load(&books->failing) && !atomic_load(&books->failed); i++)
-            usleep(1000); /* somebody else is writing */
+            sleep_us(1000); /* somebody else is writing */
         describe_end(s, status);
         report_failure();
     }
@@ -231,14 +222,12 @@ static void settle(unsigned s, int status) {
         BROKEN_IF(noted < moves || noted > moves + seat->lane[i].moving,
                   "thread %u of process %u, now dead, made %lu moves%s, but its ledger says %lu", i, s,
                   (unsigned long)moves, seat->lane[i].moving ? " or one more" : "", (unsigned long)noted);
-        BROKEN_IF(semctl(books->id, (int)num, SETVAL, (union semun){.val = 0}) != 0, "SETVAL failed with %s",
-                  errno_text(errno));
+        sure("SETVAL", semctl(books->id, (int)num, SETVAL, (union semun){.val = 0}));
         seat->lane[i].moves = 0;
         seat->lane[i].moving = 0;
         atomic_store(&seat->lane[i].present, 0);
         int own = semget(books->key + 1 + (key_t)(s * LANES + i), 0, 0);
-        BROKEN_IF(own >= 0 && semctl(own, 0, IPC_RMID) != 0,
-                  "an array that a dead process left could not be removed: %s", errno_text(errno));
+        if (own >= 0) sure("removing an array that a dead process left", semctl(own, 0, IPC_RMID));
     }
     atomic_store(&seat->pid, 0);
 }
@@ -256,7 +245,7 @@ static bool are_there_orphans(void) {
     char name[64], text[8192];
     snprintf(name, sizeof name, "/proc/self/task/%d/children", (int)monitor);
     FILE *file = fopen(name, "re");
-    BROKEN_IF(!file, "torture itself: %s: %s", name, errno_text(errno));
+    BROKEN_IF(!file, "torture itself: %s: %s", name, error_name(errno));
     size_t length = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[length] = 0;
@@ -275,9 +264,9 @@ static void disturb(void) {
         else if (seat->resume != 0 && looks >= seat->resume)
             go_on(seat);
     }
-    struct seat *seat = &books->seat[less_than(books->seats)];
+    struct seat *seat = &books->seat[below(books->seats)];
     pid_t pid = atomic_load(&seat->pid);
-    switch (less_than(100)) {
+    switch (below(100)) {
     case 0:
         atomic_store(&seat->doomed, 1);
         kill(pid, SIGKILL);
@@ -287,13 +276,13 @@ static void disturb(void) {
         if (seat->resume == 0) {
             atomic_fetch_add(&seat->stops, 1);
             kill(pid, SIGSTOP);
-            seat->resume = looks + 1 + less_than(20);
+            seat->resume = looks + 1 + below(20);
         }
         break;
     case 3 ... 25: {
         /* To a thread: of one sent to the process, other threads may be interrupted than the one whose
          * handler runs. */
-        pid_t tid = atomic_load(&seat->lane[less_than(LANES)].tid);
+        pid_t tid = atomic_load(&seat->lane[below(LANES)].tid);
         if (tid != 0) syscall(SYS_tgkill, pid, tid, SIGUSR1);
         break;
     }
@@ -347,7 +336,7 @@ static void look_for_hangs(void) {
 static void watch_arrays(uint64_t milliseconds) {
     uint64_t quiet_since = 0, audits = 0;
     for (looks = 1;; looks++) {
-        usleep(LOOK_MS * 1000);
+        sleep_us(LOOK_MS * 1000);
         reap();
         if (atomic_load(&books->failing)) report_failure();
         if (looks % LOOKS_A_TICK == 0) {
@@ -371,8 +360,8 @@ static void watch_arrays(uint64_t milliseconds) {
             quiet_since = 0;
             if (looks * LOOK_MS >= milliseconds) break;
             /* Kills of those that hold nothing, too. */
-            if (less_than(2)) {
-                struct seat *seat = &books->seat[less_than(books->seats)];
+            if (below(2)) {
+                struct seat *seat = &books->seat[below(books->seats)];
                 if (atomic_load(&seat->pid) != 0) {
                     atomic_store(&seat->doomed, 1);
                     kill(atomic_load(&seat->pid), SIGKILL);
@@ -383,7 +372,7 @@ static void watch_arrays(uint64_t milliseconds) {
     }
     atomic_store(&books->stopping, 1);
     for (uint64_t waited = 0;; waited++) {
-        usleep(LOOK_MS * 1000);
+        sleep_us(LOOK_MS * 1000);
         reap();
         if (atomic_load(&books->failing)) report_failure();
         unsigned left = 0;
@@ -400,36 +389,29 @@ static void watch_arrays(uint64_t milliseconds) {
 static const char *const array_symbols[] = {"semget", "semop", "semtimedop", "semctl", NULL};
 
 /* Everything; returns only if nothing was violated. The keys from `key` on are ours. */
-void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t milliseconds,
-                              uint64_t patience_ms, uint64_t seed, int key);
-void poundlock_torture_arrays(const char *library, unsigned processes, uint64_t milliseconds,
-                              uint64_t patience_ms, uint64_t seed, int key) {
+void poundlock_torture_arrays(const struct plan *plan) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the watchdog's end is ours */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
-    check_symbols(library, array_symbols);
-    sigset_t pokes; /* workers unblock it once they have a handler */
-    sigemptyset(&pokes);
-    sigaddset(&pokes, SIGUSR1);
-    sigprocmask(SIG_BLOCK, &pokes, NULL);
+    check_symbols(plan->library, array_symbols);
+    block_pesterers(NULL); /* workers unblock them once they have a handler */
     books = mmap(NULL, sizeof *books, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     VIOLATION_IF(books == MAP_FAILED, "torture itself: out of memory");
     monitor = getpid();
-    random_state = books->seed = seed;
-    books->key = key;
-    books->ours = library != NULL;
-    books->seats = processes > MAX_SEATS ? MAX_SEATS : processes;
-    books->patience = patience_ms / TICK_MS;
-    books->id = semget(key, (int)semaphores(), IPC_CREAT | IPC_EXCL | 0600);
-    BROKEN_IF(books->id < 0, "the array could not be made: %s", errno_text(errno));
-    VIOLATION_IF(library && !(books->id & 1 << 30), "torture itself: the array is the kernel's");
+    random_state = books->seed = plan->seed;
+    dice = &random_state;
+    books->key = plan->key;
+    books->ours = plan->library != NULL;
+    books->seats = plan->threads > MAX_SEATS ? MAX_SEATS : plan->threads;
+    books->patience = plan->patience_ms / TICK_MS;
+    books->id = sure("semget", semget(plan->key, (int)semaphores(), IPC_CREAT | IPC_EXCL | 0600));
+    VIOLATION_IF(plan->library && !(books->id & 1 << 30), "torture itself: the array is the kernel's");
     unsigned short value[LEDGER + MAX_SEATS * LANES];
     initial_values(value);
-    BROKEN_IF(semctl(books->id, 0, SETALL, (union semun){.array = value}) != 0, "SETALL failed with %s",
-              errno_text(errno));
-    watch_arrays(milliseconds);
-    BROKEN_IF(semctl(books->id, 0, IPC_RMID) != 0, "IPC_RMID failed with %s", errno_text(errno));
+    sure("SETALL", semctl(books->id, 0, SETALL, (union semun){.array = value}));
+    watch_arrays(plan->milliseconds);
+    sure("IPC_RMID", semctl(books->id, 0, IPC_RMID));
     BROKEN_IF(semop(books->id, &(struct sembuf){0, 1, 0}, 1) != -1 || (errno != EINVAL && errno != EIDRM),
               "the array is still there after its removal");
     for (unsigned i = 0; i < LOCKS; i++) say("lock %lu lock %u", (unsigned long)books->critical[i].second, i);

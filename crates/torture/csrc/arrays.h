@@ -142,7 +142,6 @@ extern struct books *books;
 void work(unsigned seat);
 _Noreturn void broken(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define BROKEN_IF(condition, ...) do if (condition) broken(__VA_ARGS__); while (0)
-const char *errno_text(int error);
 void check_sums(const unsigned short *value);
 
 static inline unsigned semaphores(void) { return LEDGER + books->seats * LANES; }

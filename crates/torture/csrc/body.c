@@ -13,12 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define STACK_BYTES (256u * 1024u)
-
 static pthread_key_t at_exit;
-static struct {
-    _Atomic uint64_t fork, vfork, spawn, ladder;
-} due;
 
 /* ---- workers ---- */
 
@@ -41,22 +36,21 @@ static const struct {
     {{6, 1, 10, 60}, act_meeting},
 };
 
+/* What one thread does once every so many ticks. */
+static struct {
+    _Atomic uint64_t next;
+    uint64_t ticks;
+    void (*act)(void);
+} due[] = {{0, 1, act_fork}, {0, 3, act_vfork}, {0, 10, act_spawn}, {0, 5, act_ladder}};
+
 static void act(void) {
-    if (permit(&due.fork, 1)) {
-        act_fork();
-        return;
-    }
-    if (permit(&due.vfork, 3)) {
-        act_vfork();
-        return;
-    }
-    if (permit(&due.spawn, 10)) {
-        act_spawn();
-        return;
-    }
-    if (permit(&due.ladder, 5)) {
-        act_ladder();
-        return;
+    for (unsigned i = 0; i < sizeof due / sizeof *due; i++) {
+        uint64_t now = atomic_load_explicit(&world.tick, memory_order_relaxed);
+        uint64_t next = atomic_load_explicit(&due[i].next, memory_order_relaxed);
+        if (now >= next && atomic_compare_exchange_strong(&due[i].next, &next, now + due[i].ticks)) {
+            due[i].act();
+            return;
+        }
     }
     unsigned total = 0, mix = epoch().mix % MIXES;
     for (unsigned i = 0; i < sizeof actions / sizeof *actions; i++) total += actions[i].weight[mix];
@@ -91,15 +85,11 @@ static void destructor(void *value) {
 
 static void *worker_main(void *arg) {
     struct slot *slot = arg;
-    self = slot;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    become(slot);
     atomic_store(&slot->tid, (int)syscall(SYS_gettid));
     pthread_setspecific(at_exit, (void *)1);
-    sigset_t pesterers;
-    sigemptyset(&pesterers);
-    sigaddset(&pesterers, SIGUSR1);
-    sigaddset(&pesterers, SIGUSR2);
-    pthread_sigmask(SIG_UNBLOCK, &pesterers, NULL);
+    sigset_t set = pesterers();
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     doing(THINKING, NULL, NULL, 0);
     bool abruptly = chance(300);
     pthread_cleanup_push(leaving, NULL);
@@ -117,7 +107,14 @@ static void *worker_main(void *arg) {
 
 /* ---- warden ---- */
 
-static pthread_attr_t small;
+int create(pthread_t *thread, void *(*main)(void *), void *arg) {
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 256u * 1024u);
+    int rc = pthread_create(thread, &small, main, arg);
+    pthread_attr_destroy(&small);
+    return rc;
+}
 
 static void start(struct slot *slot) {
     slot->generation++;
@@ -131,7 +128,7 @@ static void start(struct slot *slot) {
     atomic_store(&slot->what, STARTING);
     atomic_store(&slot->since, atomic_load(&world.tick));
     atomic_store(&slot->phase, RUNNING);
-    int rc = pthread_create(&slot->thread, &small, worker_main, slot);
+    int rc = create(&slot->thread, worker_main, slot);
     if (rc != 0)
         atomic_store(&slot->phase, EMPTY); /* no room now: later */
     else
@@ -148,8 +145,7 @@ static void reap(struct slot *slot) {
 }
 
 static void *warden_main(void *arg) {
-    self = arg;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    become(arg);
     unsigned next = 0;
     for (;;) {
         bool stopping = atomic_load(&world.stopping), all_gone = true;
@@ -181,7 +177,7 @@ static void *warden_main(void *arg) {
             int phase = atomic_load(&slot->phase);
             if (slot->pestered && (phase == RUNNING || phase == LEAVING)) pester(slot, draw());
         }
-        nap(20 + below(200));
+        sleep_us(20 + below(200));
     }
     doing(EXITING, NULL, NULL, 0);
     atomic_store(&world.workers_gone, 1);
@@ -275,7 +271,7 @@ static void watch(uint64_t until) {
     static uint64_t elapsed;
     if (last == 0) last = monotonic_ms();
     while (elapsed < until && !atomic_load(&world.workers_gone)) {
-        nap(TICK_MS * 1000);
+        sleep_us(TICK_MS * 1000);
         halt_if_violated();
         int64_t now = monotonic_ms();
         int64_t step = now - last;
@@ -298,7 +294,6 @@ static const char *const counter_text[] = {
 };
 
 static void audit(void) {
-    char number[16];
     drain_ephemeral();
     audit_pools();
     for (unsigned i = 0; i < world.lock_count; i++) {
@@ -312,13 +307,13 @@ static void audit(void) {
         for (size_t b = lock->kind->size; b < OBJECT_BYTES; b++)
             VIOLATION_IF(lock->cell->object[b] != 0x5a, "memory behind the object of %s was written",
                          lock->name);
-        int rc = lock->kind->trylock(lock->cell->object);
+        int rc = plain_call(lock, TRYLOCK, NULL);
         VIOLATION_IF(rc != 0, "trylock of %s, which nobody holds any more, returned %s", lock->name,
-                     error_name(rc, number));
-        rc = lock->kind->unlock(lock->cell->object);
-        if (rc == 0) rc = lock->kind->destroy(lock->cell->object);
+                     error_name(rc));
+        rc = plain_call(lock, UNLOCK, NULL);
+        if (rc == 0) rc = plain_call(lock, DESTROY, NULL);
         VIOLATION_IF(rc != 0, "the last unlock or destroy of %s returned %s", lock->name,
-                     error_name(rc, number));
+                     error_name(rc));
     }
 }
 
@@ -341,7 +336,7 @@ static void start_helper(struct slot *slot, void *(*main)(void *)) {
     slot->generation = 1;
     slot->random = mix(world.seed ^ mix((uint64_t)slot->number << 32));
     atomic_store(&slot->phase, RUNNING);
-    int rc = pthread_create(&slot->thread, &small, main, slot);
+    int rc = create(&slot->thread, main, slot);
     VIOLATION_IF(rc != 0, "torture itself: no thread could be created");
 }
 
@@ -359,53 +354,40 @@ void check_symbols(const char *library, const char *const symbols[]) {
 }
 
 /* Everything; returns only if nothing was violated. Standard output is the pipe to the watchdog. */
-void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners,
-                            unsigned shared_spinners, bool reads_once, uint64_t milliseconds,
-                            uint64_t patience_ms, uint64_t seed);
-void poundlock_torture_body(const char *library, unsigned threads, unsigned spinners,
-                            unsigned shared_spinners, bool reads_once, uint64_t milliseconds,
-                            uint64_t patience_ms, uint64_t seed) {
+void poundlock_torture_body(const struct plan *plan) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* the watchdog's end is ours */
-    check_symbols(library, symbols);
-    world.seed = seed;
-    world.threads = threads > MAX_SLOTS ? MAX_SLOTS : threads;
-    world.spinners = spinners;
-    world.shared_spinners = shared_spinners;
+    check_symbols(plan->library, symbols);
+    world.seed = plan->seed;
+    world.threads = plan->threads > MAX_SLOTS ? MAX_SLOTS : plan->threads;
+    world.spinners = plan->spinners;
+    world.shared_spinners = plan->shared_spinners;
     world.slots = world.threads + 2;
-    world.reads_once = reads_once;
+    world.reads_once = plan->reads_once;
     world.rwlocks_are_glibcs = rwlocks_are_glibcs();
-    world.patience = patience_ms / TICK_MS;
+    world.patience = plan->patience_ms / TICK_MS;
     world.slot = calloc(world.slots, sizeof *world.slot);
     VIOLATION_IF(!world.slot, "torture itself: out of memory");
     for (unsigned i = 0; i < world.slots; i++) world.slot[i].number = i;
-    for (unsigned i = 0; i < kind_count(); i++) {
-        new_lock(kind_at(i)->name, kind_at(i)->name);
-    }
+    for (unsigned i = 0; i < kind_count; i++) new_lock(kinds[i].name, kinds[i].name);
     world.ordinary = world.lock_count;
     make_pools();
     make_handlers();
     make_stepping();
     make_notes();
     pthread_key_create(&at_exit, destructor);
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, STACK_BYTES);
     /* Workers unblock the pesterer's signals for themselves; nobody else takes them. */
-    sigset_t pesterers;
-    sigemptyset(&pesterers);
-    sigaddset(&pesterers, SIGUSR1);
-    sigaddset(&pesterers, SIGUSR2);
-    pthread_sigmask(SIG_BLOCK, &pesterers, NULL);
+    block_pesterers(NULL);
     next_epoch(0);
 
     struct slot *warden = &world.slot[world.threads], *feeder = &world.slot[world.threads + 1];
     start_helper(warden, warden_main);
     start_helper(feeder, feeder_main);
-    watch(milliseconds);
+    watch(plan->milliseconds);
     atomic_store(&world.stopping, 1);
     watch(UINT64_MAX);
     pthread_join(warden->thread, NULL);
     pthread_join(feeder->thread, NULL);
-    self = warden;
+    become(warden);
     audit();
     report();
     say("done");

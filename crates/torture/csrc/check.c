@@ -11,6 +11,7 @@
 
 struct world world;
 _Thread_local struct slot *self;
+_Thread_local uint64_t *dice;
 struct note *child_note;
 
 _Atomic int violated;
@@ -20,6 +21,12 @@ uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
+}
+
+void become(struct slot *slot) {
+    self = slot;
+    dice = &slot->random;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 }
 
 /* The parent process ends this one: until then a debugger finds every thread where it was. */
@@ -53,7 +60,9 @@ void say(const char *format, ...) {
     put(line, length);
 }
 
-const char *error_name(int error, char into[16]) {
+const char *error_name(int error) {
+    static _Thread_local char numbers[2][16];
+    static _Thread_local unsigned last;
     static const struct {
         int error;
         const char *name;
@@ -68,15 +77,15 @@ const char *error_name(int error, char into[16]) {
     };
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].error == error) return names[i].name;
-    snprintf(into, 16, "error %d", error);
+    char *into = numbers[last++ % 2];
+    snprintf(into, sizeof *numbers, "error %d", error);
     return into;
 }
 
 void expect(const char *call, const char *name, int rc, int expected) {
-    char got[16], wanted[16];
-    if (rc != expected && expected == 0) violation("%s of %s returned %s", call, name, error_name(rc, got));
-    VIOLATION_IF(rc != expected, "%s of %s returned %s instead of %s", call, name, error_name(rc, got),
-                 error_name(expected, wanted));
+    if (rc != expected && expected == 0) violation("%s of %s returned %s", call, name, error_name(rc));
+    VIOLATION_IF(rc != expected, "%s of %s returned %s instead of %s", call, name, error_name(rc),
+                 error_name(expected));
 }
 
 static const char *const what_text[WHATS] = {
@@ -165,20 +174,15 @@ void check_guards(const struct cell *cell, const char *name) {
                      "memory beside the object of %s was written", name);
 }
 
-static void make_lock(struct lock *lock, const char *kind, const char *name) {
+struct lock *new_lock(const char *kind, const char *name) {
+    struct lock *lock = &world.lock[world.lock_count];
+    lock->index = world.lock_count++;
     lock->kind = kind_named(kind);
-    lock->sharing = sharing_of(lock->kind);
     lock->name = name;
     lock->cell = new_cell();
     /* What lies behind the object belongs to the guard too. */
     memset(lock->cell->object + lock->kind->size, 0x5a, OBJECT_BYTES - lock->kind->size);
-    expect_zero("init", name, lock->kind->init(lock->cell->object));
-}
-
-struct lock *new_lock(const char *kind, const char *name) {
-    struct lock *lock = &world.lock[world.lock_count];
-    lock->index = world.lock_count++;
-    make_lock(lock, kind, name);
+    expect_zero("init", name, lock->kind->init(lock->kind, lock->cell->object));
     return lock;
 }
 

@@ -79,7 +79,7 @@ void make_pools(void) {
         pool->kind = cond_kind_named(pool_kinds[i].cond);
         pool->lock = new_lock(pool_kinds[i].mutex, pool_kinds[i].name);
         pool->cell = new_cell();
-        expect_zero("init", pool->name, pool->kind->init(pool->cell->object));
+        expect_zero("init", pool->name, pool->kind->init(pool->kind, pool->cell->object));
     }
     static const char *const names[MEETINGS][3] = {{"meeting", "default", "default"},
                                                    {"meeting errorcheck", "errorcheck", "monotonic"}};
@@ -111,19 +111,22 @@ static void come_back(struct pool *pool, uint64_t period) {
  * on return. */
 static void give(struct pool *pool, bool all, bool outside) {
     const char *call = all ? "broadcast" : "signal";
+    enum cond_operation operation = all ? BROADCAST : SIGNAL;
     void *cond = pool->cell->object;
     open_period(pool);
     pool->owed_min = all ? pool->blocked : pool->owed_min + 1;
     pool->owed_max = all ? pool->blocked : pool->owed_max + 1;
     if (outside) release(pool->lock);
     doing(all ? BROADCASTING : SIGNALLING, pool->name, cond, pool->kind->size);
-    expect_zero(call, pool->name,
-                CALLED(call, pool->name, (all ? pool->kind->broadcast : pool->kind->signal)(cond)));
+    expect_zero(call, pool->name, CALLED(call, pool->name, pool->kind->call(cond, operation, NULL, NULL)));
     did(all ? DID_BROADCAST : DID_SIGNAL);
     doing(outside ? THINKING : HOLDING, pool->name, NULL, 0);
 }
 
-static void give_signal(struct pool *pool, bool outside) { give(pool, false, outside); }
+static void give_and_release(struct pool *pool, bool all, bool outside) {
+    give(pool, all, outside);
+    if (!outside) release(pool->lock);
+}
 
 /* ---- waiting ---- */
 
@@ -138,19 +141,16 @@ static void cancelled(void *arg) {
     struct waiting *waiting = arg;
     struct pool *pool = waiting->pool;
     struct lock *lock = pool->lock;
-    char number[16];
     VIOLATION_IF(!waiting->inside, "thread %u was cancelled outside of pthread_cond_wait, in %s",
                  self->number, pool->name);
-    enter(lock);
-    self->entries[lock->index]++;
-    doing_lock(HOLDING, lock);
-    int rc = lock->kind->trylock(lock->cell->object);
+    enter_counted(lock);
+    int rc = plain_call(lock, TRYLOCK, NULL);
     if (lock->kind->traits & RECURSIVE) {
         expect_zero("trylock by a cancelled waiter, which holds it,", lock->name, rc);
-        expect_zero("unlock by a cancelled waiter", lock->name, lock->kind->unlock(lock->cell->object));
+        expect_zero("unlock by a cancelled waiter", lock->name, plain_call(lock, UNLOCK, NULL));
     } else if (rc != EBUSY) {
         violation("trylock of %s by a cancelled waiter, which must hold it, returned %s", lock->name,
-                  error_name(rc, number));
+                  error_name(rc));
     }
     step_end();
     come_back(pool, waiting->period);
@@ -159,31 +159,25 @@ static void cancelled(void *arg) {
     release(lock);
 }
 
-static int wait_by(unsigned way, const struct cond_kind *kind, void *cond, void *mutex, clockid_t clock,
-                   const struct timespec *deadline) {
-    if (way == 0) return kind->wait(cond, mutex);
-    return way == 1 ? kind->timedwait(cond, mutex, deadline) : kind->clockwait(cond, mutex, clock, deadline);
-}
-
 /* One wait. The lock is held before and after; what it returned is checked and accounted for. */
 static int wait_once(struct pool *pool, bool cancellable) {
     struct lock *lock = pool->lock;
     void *cond = pool->cell->object, *mutex = lock->cell->object;
     const struct cond_kind *kind = pool->kind;
     struct waiting waiting = {pool, pool->period, 0};
-    struct timespec deadline;
-    struct wait_began began;
+    struct until deadline;
+    /* 0: without a deadline; 2: with a clock. */
     unsigned way = pool->brief ? 1 + below(kind->clockwait ? 2 : 1) : below(kind->clockwait ? 3 : 2);
     clockid_t clock = way == 2 && chance(500) ? CLOCK_MONOTONIC : way == 2 ? CLOCK_REALTIME : kind->clock;
-    char number[16];
     int rc;
 
     if (way != 0) {
         int64_t ahead = 3600 * SECOND;
         if (pool->brief) ahead = chance(100) ? -1 : (int64_t)below(chance(200) ? 5000000 : 500000);
-        deadline = deadline_after(clock, ahead);
-        began = wait_begins(clock, deadline);
+        deadline = until_after(clock, ahead);
+        deadline.clocked = way == 2;
     }
+    const struct until *const until = way != 0 ? &deadline : NULL;
     pool->blocked++;
     doing(cancellable ? CANCELLABLE_WAITING : way ? TIMED_WAITING : WAITING, pool->name, cond, kind->size);
     leave(lock);
@@ -192,24 +186,22 @@ static int wait_once(struct pool *pool, bool cancellable) {
         atomic_store(&self->cancellable, 1);
         pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
         waiting.inside = 1;
-        rc = STEPPED(epoch().step, wait_by(way, kind, cond, mutex, clock, &deadline));
+        rc = STEPPED(epoch().step, kind->call(cond, WAIT, mutex, until));
         waiting.inside = 0;
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
         atomic_store(&self->cancellable, 0);
         pthread_cleanup_pop(0);
     } else {
-        rc = CALLED("wait", pool->name, wait_by(way, kind, cond, mutex, clock, &deadline));
+        rc = CALLED("wait", pool->name, kind->call(cond, WAIT, mutex, until));
     }
-    enter(lock);
-    self->entries[lock->index]++;
-    doing_lock(HOLDING, lock);
+    enter_counted(lock);
 
     if (rc == ETIMEDOUT && way != 0) {
-        must_have_timed_out(&began, "timed wait", pool->name);
+        must_have_timed_out(until, "timed wait", pool->name);
         if (pool->owed_min > 0) pool->owed_min--;
         did(DID_WAIT_TIMED_OUT);
     } else if (rc != 0) {
-        violation("%s on %s returned %s", way ? "timed wait" : "wait", pool->name, error_name(rc, number));
+        violation("%s on %s returned %s", way ? "timed wait" : "wait", pool->name, error_name(rc));
     } else {
         if (pool->owed_max > 0)
             pool->owed_max--;
@@ -256,11 +248,10 @@ void act_produce(void) {
     } else if (pool->blocked > pool->owed_max) {
         pool->tokens++;
         pool->produced++;
-        give_signal(pool, outside);
-        if (!outside) release(pool->lock);
+        give_and_release(pool, false, outside);
     } else if (pool->blocked == 0 && chance(200)) {
         /* A signal that nobody waits for: no later waiter may come back for it. Nothing is owed. */
-        give_signal(pool, false);
+        give(pool, false, false);
         pool->owed_min = pool->owed_max = 0;
         self->did[DID_SIGNAL]--;
         did(DID_SIGNAL_NOBODY);
@@ -307,27 +298,24 @@ static void feed(struct pool *pool, bool stopping) {
         uint64_t extra = below((unsigned)asleep + 1);
         pool->tokens += extra;
         pool->produced += extra;
-        give(pool, true, outside);
-        if (!outside) release(pool->lock);
+        give_and_release(pool, true, outside);
     } else {
         unsigned some = chance(500) ? 1 : 1 + below((unsigned)asleep);
         pool->tokens += some;
         pool->produced += some;
-        for (unsigned i = 1; i < some; i++) give_signal(pool, false);
-        give_signal(pool, outside);
-        if (!outside) release(pool->lock);
+        for (unsigned i = 1; i < some; i++) give(pool, false, false);
+        give_and_release(pool, false, outside);
     }
 }
 
 void *feeder_main(void *slot) {
-    self = slot;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    become(slot);
     while (!atomic_load(&world.workers_gone)) {
         bool stopping = atomic_load(&world.stopping);
         halt_if_violated();
         for (unsigned i = 0; i < POOLS; i++) feed(&pools[i], stopping);
         doing(THINKING, NULL, NULL, 0);
-        nap(200 + below(1500));
+        sleep_us(200 + below(1500));
     }
     doing(EXITING, NULL, NULL, 0);
     return NULL;
@@ -344,7 +332,7 @@ void audit_pools(void) {
         VIOLATION_IF(pool->blocked != 0, "%s: %lu threads ended without leaving their wait", pool->name,
                      (unsigned long)pool->blocked);
         check_guards(pool->cell, pool->name);
-        expect_zero("destroy", pool->name, pool->kind->destroy(pool->cell->object));
+        expect_zero("destroy", pool->name, pool->kind->call(pool->cell->object, DESTROY_COND, NULL, NULL));
     }
     for (unsigned i = 0; i < MEETINGS; i++)
         VIOLATION_IF(meetings[i].cond, "%s was left open", meetings[i].lock->name);
@@ -360,21 +348,21 @@ static void host(struct meeting *meeting) {
         return;
     }
     void *cond = (char *)page + 16 * below(100);
-    expect_zero("init", lock->name, meeting->kind->init(cond));
+    expect_zero("init", lock->name, meeting->kind->init(meeting->kind, cond));
     meeting->cond = cond;
     release(lock);
-    nap(below(400));
+    sleep_us(below(400));
     VIOLATION_IF(!acquire(lock, BY_WHATEVER, true), "torture itself: %s could not be closed", lock->name);
     meeting->cond = NULL;
     meeting->held++;
     doing(BROADCASTING, lock->name, NULL, 0);
-    expect_zero("broadcast", lock->name, meeting->kind->broadcast(cond));
+    expect_zero("broadcast", lock->name, meeting->kind->call(cond, BROADCAST, NULL, NULL));
     did(DID_BROADCAST);
     /* Every waiter has been unblocked: POSIX allows the condition variable to be destroyed at once. */
     bool under_lock = chance(300);
     if (!under_lock) release(lock);
     doing(DESTROYING, lock->name, NULL, 0);
-    expect_zero("destroy", lock->name, meeting->kind->destroy(cond));
+    expect_zero("destroy", lock->name, meeting->kind->call(cond, DESTROY_COND, NULL, NULL));
     VIOLATION_IF(munmap(page, 4096) != 0, "torture itself: munmap failed");
     did(DID_COND_UNMAPPED);
     if (under_lock) release(lock);
@@ -395,12 +383,10 @@ void act_meeting(void) {
         /* The object's bytes are not named: it may be unmapped when the monitor looks. */
         doing(WAITING, lock->name, NULL, 0);
         bool timed = chance(400);
-        struct timespec deadline = deadline_after(meeting->kind->clock, timed ? below(400000) : 0);
+        struct until until = until_after(meeting->kind->clock, timed ? below(400000) : 0);
         leave(lock);
-        int rc = STEPPED(30, timed ? meeting->kind->timedwait(cond, lock->cell->object, &deadline)
-                       : meeting->kind->wait(cond, lock->cell->object));
-        enter(lock);
-        self->entries[lock->index]++;
+        int rc = STEPPED(30, meeting->kind->call(cond, WAIT, lock->cell->object, timed ? &until : NULL));
+        enter_counted(lock);
         if (timed && rc == ETIMEDOUT)
             did(DID_WAIT_TIMED_OUT);
         else {

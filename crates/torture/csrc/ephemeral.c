@@ -28,12 +28,12 @@ _Static_assert(sizeof(struct parcel) <= PAGE, "a parcel is a page");
 #define BOXES 4
 static _Atomic(struct parcel *) box[BOXES];
 
-static void dispose(struct parcel *parcel, const struct kind *kind) {
-    void *object = parcel->cell.object;
-    doing(DESTROYING, kind->name, NULL, 0);
-    int rc = kind->destroy(object);
-    expect_zero("destroy", kind->name, rc);
+static void dispose(struct parcel *parcel) {
+    const struct kind *kind = parcel->lock.kind;
+    unsigned sort = kind->traits & SPINS ? 1 : kind->traits & SHARES ? 2 : 0;
+    must(&parcel->lock, DESTROY, "destroy");
     if (chance(500)) {
+        static const enum counter poisoned[] = {DID_POISONED, DID_SPIN_POISONED, DID_SHARED_POISONED};
         unsigned char *bytes = (unsigned char *)parcel;
         memset(bytes, PATTERN, PAGE);
         atomic_signal_fence(memory_order_seq_cst);
@@ -45,78 +45,57 @@ static void dispose(struct parcel *parcel, const struct kind *kind) {
             VIOLATION_IF(((volatile unsigned char *)bytes)[i] != PATTERN,
                          "a lock (%s) was written to after its last unlock and destroy: byte %ld became %02x",
                          kind->name, (long)i - (long)offsetof(struct parcel, cell.object), bytes[i]);
-        did(kind->traits & SPINS    ? DID_SPIN_POISONED
-            : kind->traits & SHARES ? DID_SHARED_POISONED
-                                    : DID_POISONED);
+        did(poisoned[sort]);
     } else {
-        did(kind->traits & SPINS    ? DID_SPIN_UNMAPPED
-            : kind->traits & SHARES ? DID_SHARED_UNMAPPED
-                                    : DID_UNMAPPED);
+        static const enum counter unmapped[] = {DID_UNMAPPED, DID_SPIN_UNMAPPED, DID_SHARED_UNMAPPED};
+        did(unmapped[sort]);
     }
     VIOLATION_IF(munmap(parcel, PAGE) != 0, "torture itself: munmap failed");
     doing(THINKING, NULL, NULL, 0);
 }
 
+/* Unless this is the last reference, the page may be gone when it returns. */
+static void unlock_parcel(struct parcel *parcel) {
+    leave(&parcel->lock);
+    must(&parcel->lock, UNLOCK, "unlock");
+    doing(THINKING, NULL, NULL, 0);
+}
+
 /* The lock is held. Gives one reference up, unlocks, and disposes of the mutex if it was the last. */
 static void drop(struct parcel *parcel) {
-    struct lock *lock = &parcel->lock;
-    const struct kind *kind = lock->kind;
-    void *object = parcel->cell.object;
     bool last = --parcel->references == 0;
-    leave(lock);
-    doing(UNLOCKING, kind->name, NULL, 0);
-    int rc = STEPPED(150, kind->unlock(object));
-    /* Unless this was the last reference, the page may be gone. */
-    expect_zero("unlock", kind->name, rc);
-    doing(THINKING, NULL, NULL, 0);
-    if (last) dispose(parcel, kind);
+    unlock_parcel(parcel);
+    if (last) dispose(parcel);
 }
 
 static void lock_parcel(struct parcel *parcel) {
-    const struct kind *kind = parcel->lock.kind;
-    void *object = parcel->cell.object;
+    struct lock *lock = &parcel->lock;
+    struct until until = never();
     int rc = EBUSY;
-    /* The reference keeps the page there, but the monitor has none: no bytes. */
-    doing(LOCKING, kind->name, NULL, 0);
-    switch (below(4)) {
-    case 0: rc = kind->trylock(object); break;
-    case 1:
-        if (kind->timedlock) {
-            struct timespec deadline = deadline_after(CLOCK_REALTIME, 3600 * 1000000000ll);
-            rc = kind->timedlock(object, &deadline);
-        }
-        break;
-    }
-    if (rc == EBUSY) {
-        rc = STEPPED(10, kind->lock(object));
-    }
-    expect_zero("lock", kind->name, rc);
-    doing(HOLDING, kind->name, NULL, 0);
-    enter(&parcel->lock);
+    unsigned way = below(4);
+    if (way == 0) rc = ask(lock, TRYLOCK, "trylock", NULL);
+    if (way == 1 && lock->kind->traits & TIMED) rc = ask(lock, LOCK, "timedlock", &until);
+    if (rc == EBUSY) rc = ask(lock, LOCK, "lock", NULL);
+    expect_zero("lock", lock->name, rc);
+    doing_lock(HOLDING, lock);
+    enter(lock);
 }
 
 /* A reference given up by a reader, who may be on its way out still when the last one has been in as the
  * writer, alone. */
 static void drop_shared(struct parcel *parcel) {
     struct lock *lock = &parcel->lock;
-    const struct kind *kind = lock->kind;
-    void *object = parcel->cell.object;
-    doing(LOCKING, kind->name, NULL, 0);
-    int rc = lock->sharing->lock(object);
-    expect_zero("rdlock", kind->name, rc);
+    must(lock, READ, "rdlock");
     uint64_t entries = enter_shared(lock);
     spin(below(100));
     leave_shared(lock, entries);
     bool last = __atomic_sub_fetch(&parcel->references, 1, __ATOMIC_RELAXED) == 0;
-    doing(UNLOCKING, kind->name, NULL, 0);
-    rc = STEPPED(150, lock->sharing->unlock(object));
-    expect_zero("unlock", kind->name, rc);
+    must(lock, LEAVE_READ, "unlock");
     doing(THINKING, NULL, NULL, 0);
     if (!last) return;
     lock_parcel(parcel);
-    leave(lock);
-    expect_zero("unlock", kind->name, kind->unlock(object));
-    dispose(parcel, kind);
+    unlock_parcel(parcel);
+    dispose(parcel);
 }
 
 /* A young mutex has paths of its own (a first sleeper, a first time-out), which one that has lived a while
@@ -124,26 +103,20 @@ static void drop_shared(struct parcel *parcel) {
 static void use(struct parcel *parcel) {
     struct lock *lock = &parcel->lock;
     for (unsigned i = chance(400) ? below(12) : 0; i > 0; i--) {
-        if (lock->kind->timedlock && chance(300)) {
-            struct timespec soon = deadline_after(CLOCK_REALTIME, below(100000));
-            doing(TIMED_LOCKING, lock->kind->name, NULL, 0);
-            int rc = lock->kind->timedlock(parcel->cell.object, &soon);
-            if (rc == ETIMEDOUT) continue;
-            expect_zero("timedlock", lock->kind->name, rc);
+        if (lock->kind->traits & TIMED && chance(300)) {
+            struct until soon = until_after(CLOCK_REALTIME, below(100000));
+            if (!ask_until(lock, LOCK, "timedlock", &soon)) continue;
             enter(lock);
         } else {
             lock_parcel(parcel);
         }
         if (chance(20))
-            nap(below(100));
+            sleep_us(below(100));
         else
             spin(below(chance(100) ? 2000 : 100));
-        leave(lock);
-        doing(UNLOCKING, lock->kind->name, NULL, 0);
-        int rc = STEPPED(30, lock->kind->unlock(parcel->cell.object));
-        expect_zero("unlock", lock->kind->name, rc);
+        unlock_parcel(parcel);
     }
-    if (lock->sharing && chance(600)) {
+    if (lock->kind->traits & SHARES && chance(600)) {
         drop_shared(parcel);
         return;
     }
@@ -155,13 +128,12 @@ static void use(struct parcel *parcel) {
 static void send(void) {
     struct parcel *parcel = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (parcel == MAP_FAILED) return;
-    do parcel->lock.kind = kind_at(below(kind_count()));
-    while (!(parcel->lock.kind->traits & FREEABLE));
-    parcel->lock.name = parcel->lock.kind->name;
-    parcel->lock.sharing = sharing_of(parcel->lock.kind);
-    parcel->lock.cell = &parcel->cell;
-    int rc = parcel->lock.kind->init(parcel->cell.object);
-    expect_zero("init", parcel->lock.kind->name, rc);
+    const struct kind *kind;
+    do kind = &kinds[below(kind_count)];
+    while (!(kind->traits & FREEABLE));
+    parcel->lock = (struct lock){
+        .kind = kind, .name = kind->name, .cell = &parcel->cell, .step = 150, .passing = true};
+    expect_zero("init", kind->name, kind->init(kind, parcel->cell.object));
     unsigned others = 1 + below(3);
     parcel->references = 1 + others;
     /* The others come upon a lock that is held, wait for it, and are woken by the unlock that must not look
@@ -174,7 +146,7 @@ static void send(void) {
         if (previous) returned[count++] = previous;
     }
     if (chance(300))
-        nap(below(100));
+        sleep_us(below(100));
     else
         spin(below(1000));
     /* What came back out of a box is used after our own lock is let go of; if it is our own, so are we. */

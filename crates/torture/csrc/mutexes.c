@@ -13,35 +13,34 @@
 
 void errno_arm(void) { errno = ERRNO_BEFORE; }
 void errno_check(const char *call, const char *name) {
-    char number[16];
     VIOLATION_IF(errno != ERRNO_BEFORE, "%s of %s changed errno to %s", call, name,
-                 error_name(errno, number));
+                 error_name(errno));
 }
 
-static int64_t now_ns(clockid_t clock) {
+int64_t now_ns(clockid_t clock) {
     struct timespec t;
     clock_gettime(clock, &t);
     return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
 }
 
-struct timespec deadline_after(clockid_t clock, int64_t ns) {
-    int64_t at = now_ns(clock) + ns;
-    return (struct timespec){.tv_sec = at / SECOND, .tv_nsec = at % SECOND};
-}
-
-struct wait_began wait_begins(clockid_t clock, struct timespec deadline) {
+struct until until_at(clockid_t clock, struct timespec deadline) {
     int64_t at = (int64_t)deadline.tv_sec * SECOND + deadline.tv_nsec;
-    return (struct wait_began){clock, deadline, at - now_ns(clock), now_ns(CLOCK_MONOTONIC)};
+    return (struct until){false, clock, deadline, at - now_ns(clock), now_ns(CLOCK_MONOTONIC)};
 }
 
-void must_have_timed_out(const struct wait_began *began, const char *call, const char *name) {
-    int64_t at = (int64_t)began->deadline.tv_sec * SECOND + began->deadline.tv_nsec;
-    int64_t early = at - now_ns(began->clock);
-    int64_t waited = now_ns(CLOCK_MONOTONIC) - began->monotonic_ns;
+struct until until_after(clockid_t clock, int64_t ns) {
+    int64_t at = now_ns(clock) + ns;
+    return until_at(clock, (struct timespec){.tv_sec = at / SECOND, .tv_nsec = at % SECOND});
+}
+
+void must_have_timed_out(const struct until *until, const char *call, const char *name) {
+    int64_t at = (int64_t)until->deadline.tv_sec * SECOND + until->deadline.tv_nsec;
+    int64_t early = at - now_ns(until->clock);
+    int64_t waited = now_ns(CLOCK_MONOTONIC) - until->monotonic_ns;
     /* The real-time clock may have been set back meanwhile: then the other clock must agree, slewing allowed
      * for. */
     VIOLATION_IF(early > 0 &&
-                     (began->clock == CLOCK_MONOTONIC || waited + waited / 100 < began->remaining_ns),
+                     (until->clock == CLOCK_MONOTONIC || waited + waited / 100 < until->remaining_ns),
                  "%s of %s timed out %lld ns before its deadline", call, name, (long long)early);
 }
 
@@ -54,7 +53,7 @@ void spin(unsigned turns) {
 #endif
 }
 
-void nap(unsigned microseconds) {
+void sleep_us(unsigned microseconds) {
     struct timespec t = {microseconds / 1000000, (long)(microseconds % 1000000) * 1000};
     nanosleep(&t, NULL); /* a signal may cut it short: so be it */
 }
@@ -76,7 +75,7 @@ static bool pass_time(const unsigned profile[4]) {
     else if (r < profile[3])
         sched_yield();
     else {
-        nap(1 + below(below(20) == 0 ? 3000 : 300));
+        sleep_us(1 + below(below(20) == 0 ? 3000 : 300));
         return true;
     }
     return false;
@@ -94,38 +93,66 @@ struct lock *pick_lock(void) {
 }
 
 /* A deadline long gone, just gone, soon, or (patient) one that never comes. */
-static struct timespec some_deadline(clockid_t clock, bool patient, bool before_1970) {
-    if (patient) return deadline_after(clock, 3600 * SECOND);
+static struct until some_deadline(clockid_t clock, bool patient, bool before_1970) {
+    if (patient) return until_after(clock, 3600 * SECOND);
     switch (below(8)) {
-    case 0: return (struct timespec){0, 0};
-    case 1: return (struct timespec){before_1970 ? -1 : 0, 0};
-    case 2: return deadline_after(clock, -1);
-    case 3: return deadline_after(clock, 3600 * SECOND);
+    case 0: return until_at(clock, (struct timespec){0, 0});
+    case 1: return until_at(clock, (struct timespec){before_1970 ? -1 : 0, 0});
+    case 2: return until_after(clock, -1);
+    case 3: return until_after(clock, 3600 * SECOND);
     default:
-        return deadline_after(clock, below(epoch().hot % 4 == 0 ? 20000000
-                                           : below(4) == 0      ? 3000000
-                                                                : 100000));
+        return until_after(clock, below(epoch().hot % 4 == 0 ? 20000000
+                                        : below(4) == 0      ? 3000000
+                                                             : 100000));
     }
 }
 
-static bool acquire_timed(struct lock *lock, enum how how, bool patient) {
-    const char *call = how == BY_TIMEDLOCK ? "timedlock" : "clocklock";
-    clockid_t clock = how == BY_CLOCKLOCK && chance(600) ? CLOCK_MONOTONIC : CLOCK_REALTIME;
-    struct timespec deadline = some_deadline(clock, patient, !(lock->kind->traits & KERNEL_DEADLINE));
-    struct wait_began began = wait_begins(clock, deadline);
-    doing_lock(TIMED_LOCKING, lock);
-    int rc = CALLED(call, lock->name,
-                    how == BY_TIMEDLOCK ? lock->kind->timedlock(lock->cell->object, &deadline)
-                                        : lock->kind->clocklock(lock->cell->object, clock, &deadline));
-    if (began.remaining_ns <= 0) did(DID_TIMED_PAST);
+static enum what what_of(enum operation operation, const struct until *until) {
+    static const enum what whats[] = {
+        [READ] = LOCKING,       [LOCK] = LOCKING,       [LOOK] = LOCKING,    [UPGRADE] = LOCKING,
+        [TRY_READ] = TRYING,    [TRYLOCK] = TRYING,     [TRY_LOOK] = TRYING, [TRY_UPGRADE] = TRYING,
+        [DESTROY] = DESTROYING,
+    };
+    enum what what = whats[operation];
+    return what == LOCKING && until ? TIMED_LOCKING : what ? what : UNLOCKING;
+}
+
+int ask(struct lock *lock, enum operation operation, const char *call, const struct until *until) {
+    /* Not from the lock's own memory: that may be gone afterwards. */
+    const char *name = lock->name;
+    doing_lock(what_of(operation, until), lock);
+    errno_arm();
+    bool leaves = lock->step && (operation == UNLOCK || operation == LEAVE_READ);
+    step_begin(leaves ? lock->step : epoch().step);
+    int rc = plain_call(lock, operation, until);
+    step_end();
+    errno_check(call, name);
+    return rc;
+}
+
+void must(struct lock *lock, enum operation operation, const char *call) {
+    const char *name = lock->name;
+    expect_zero(call, name, ask(lock, operation, call, NULL));
+}
+
+bool ask_until(struct lock *lock, enum operation operation, const char *call, const struct until *until) {
+    int rc = ask(lock, operation, call, until);
     if (rc == ETIMEDOUT) {
-        must_have_timed_out(&began, call, lock->name);
-        did(DID_TIMED_OUT);
+        must_have_timed_out(until, call, lock->name);
         return false;
     }
     expect_zero(call, lock->name, rc);
-    did(DID_TIMED_OK);
     return true;
+}
+
+static bool acquire_timed(struct lock *lock, bool clocked, bool patient) {
+    clockid_t clock = clocked && chance(600) ? CLOCK_MONOTONIC : CLOCK_REALTIME;
+    struct until until = some_deadline(clock, patient, !(lock->kind->traits & KERNEL_DEADLINE));
+    until.clocked = clocked;
+    bool acquired = ask_until(lock, LOCK, clocked ? "clocklock" : "timedlock", &until);
+    if (until.remaining_ns <= 0) did(DID_TIMED_PAST);
+    did(acquired ? DID_TIMED_OK : DID_TIMED_OUT);
+    return acquired;
 }
 
 bool let_in(struct lock *lock) {
@@ -141,78 +168,60 @@ void let_out(struct lock *lock) {
 }
 
 bool acquire(struct lock *lock, enum how how, bool patient) {
-    const struct kind *kind = lock->kind;
+    unsigned traits = lock->kind->traits;
     if (how == BY_WHATEVER) {
         unsigned r = below(100);
         how = r < 60 ? BY_LOCK : r < 72 ? BY_TRYLOCK : r < 86 ? BY_TIMEDLOCK : BY_CLOCKLOCK;
         if (patient && how == BY_TRYLOCK) how = BY_LOCK;
     }
-    if ((how == BY_TIMEDLOCK && !kind->timedlock) || (how == BY_CLOCKLOCK && !kind->clocklock)) how = BY_LOCK;
+    if (how >= BY_TIMEDLOCK && !(traits & (how == BY_TIMEDLOCK ? TIMED : CLOCKED))) how = BY_LOCK;
     if (how == BY_LOCK) {
         if (!let_in(lock)) {
             did(DID_SPIN_FULL);
             return false;
         }
-        doing_lock(LOCKING, lock);
-        int rc = CALLED("lock", lock->name, kind->lock(lock->cell->object));
-        expect_zero("lock", lock->name, rc);
+        must(lock, LOCK, "lock");
         let_out(lock);
         did(DID_LOCK);
     } else if (how == BY_TRYLOCK) {
-        doing_lock(TRYING, lock);
-        int rc = CALLED("trylock", lock->name, kind->trylock(lock->cell->object));
+        int rc = ask(lock, TRYLOCK, "trylock", NULL);
         if (rc == EBUSY) {
             did(DID_TRY_BUSY);
             return false;
         }
         expect_zero("trylock", lock->name, rc);
         did(DID_TRY_OK);
-    } else if (!acquire_timed(lock, how, patient)) {
+    } else if (!acquire_timed(lock, how == BY_CLOCKLOCK, patient)) {
         return false;
     }
-    enter(lock);
-    self->entries[lock->index]++;
-    doing_lock(HOLDING, lock);
+    enter_counted(lock);
     return true;
 }
 
-static void unlock_once(struct lock *lock) {
-    /* Not the lock's name through the lock's memory: it may be gone by now. */
-    int rc = CALLED("unlock", "a lock", lock->kind->unlock(lock->cell->object));
-    expect_zero("unlock", lock->name, rc);
-}
-
 void release(struct lock *lock) {
-    doing_lock(UNLOCKING, lock);
     leave(lock);
-    unlock_once(lock);
+    must(lock, UNLOCK, "unlock");
     doing(THINKING, NULL, NULL, 0);
 }
 
 /* What the owner gets when it asks again. */
 static void ask_again(struct lock *lock) {
-    const struct kind *kind = lock->kind;
-    void *object = lock->cell->object;
-    if (kind->traits & RECURSIVE) return;
-    expect("trylock by the owner", lock->name, kind->trylock(object), EBUSY);
-    if (kind->traits & ERRORCHECK) {
-        expect("lock by the owner", lock->name, kind->lock(object), EDEADLK);
-        struct timespec deadline = deadline_after(CLOCK_REALTIME, 3600 * SECOND);
-        expect("timedlock by the owner", lock->name, kind->timedlock(object, &deadline), EDEADLK);
+    if (lock->kind->traits & RECURSIVE) return;
+    expect("trylock by the owner", lock->name, plain_call(lock, TRYLOCK, NULL), EBUSY);
+    if (lock->kind->traits & ERRORCHECK) {
+        struct until until = never();
+        expect("lock by the owner", lock->name, plain_call(lock, LOCK, NULL), EDEADLK);
+        expect("timedlock by the owner", lock->name, plain_call(lock, LOCK, &until), EDEADLK);
     }
     did(DID_MISUSE);
 }
 
 static void go_deeper(struct lock *lock) {
     unsigned depth = chance(50) ? 1 + below(200) : 1 + below(4);
+    struct until past = until_at(CLOCK_REALTIME, (struct timespec){0, 0});
     for (unsigned i = 0; i < depth; i++) {
-        struct timespec past = {0, 0};
-        int rc;
-        switch (below(lock->kind->timedlock ? 3 : 2)) {
-        case 0: rc = lock->kind->lock(lock->cell->object); break;
-        case 1: rc = lock->kind->trylock(lock->cell->object); break;
-        default: rc = lock->kind->timedlock(lock->cell->object, &past);
-        }
+        unsigned way = below(lock->kind->traits & TIMED ? 3 : 2);
+        int rc = plain_call(lock, way == 1 ? TRYLOCK : LOCK, way == 2 ? &past : NULL);
         expect_zero("lock by the owner", lock->name, rc);
         must_hold(lock, "deeper in recursion");
     }
@@ -220,25 +229,21 @@ static void go_deeper(struct lock *lock) {
     if (depth < 10) hold();
     for (unsigned i = 0; i < depth; i++) {
         must_hold(lock, "coming out of recursion");
-        unlock_once(lock);
+        must(lock, UNLOCK, "unlock");
     }
+    doing_lock(HOLDING, lock);
     must_hold(lock, "after recursion");
 }
 
-struct exit_holding {
-    struct lock *lock;
-};
-static void let_go(void *arg) {
-    struct exit_holding *held = arg;
-    must_hold(held->lock, "in a cleanup handler on exit");
-    release(held->lock);
+static void let_go(void *lock) {
+    must_hold(lock, "in a cleanup handler on exit");
+    release(lock);
     did(DID_EXIT_HOLDING);
 }
 
 /* The thread ends inside its critical section; its cleanup handler unlocks. */
 static __attribute__((noinline)) void exit_holding(struct lock *lock) {
-    struct exit_holding held = {lock};
-    pthread_cleanup_push(let_go, &held);
+    pthread_cleanup_push(let_go, lock);
     pthread_exit(NULL);
     pthread_cleanup_pop(0);
 }
@@ -282,8 +287,7 @@ void act_misuse(void) {
     struct lock *lock = pick_lock();
     if (!(lock->kind->traits & CHECKS_OWNER)) return;
     doing_lock(UNLOCKING, lock);
-    expect("unlock by a thread that does not hold it", lock->name, lock->kind->unlock(lock->cell->object),
-           EPERM);
+    expect("unlock by a thread that does not hold it", lock->name, plain_call(lock, UNLOCK, NULL), EPERM);
     did(DID_MISUSE);
     doing(THINKING, NULL, NULL, 0);
 }
@@ -301,11 +305,10 @@ static void check_signal_memory(void) {
         for (unsigned signals = 1 + below(3); signals > 0; signals--)
             expect("signal", "condition variable", pthread_cond_signal(&cond), 0);
         if (chance(300)) expect("broadcast", "condition variable", pthread_cond_broadcast(&cond), 0);
-        struct timespec deadline = deadline_after(CLOCK_REALTIME, 300000);
-        struct wait_began began = wait_begins(CLOCK_REALTIME, deadline);
-        int rc = pthread_cond_timedwait(&cond, &mutex, &deadline);
+        struct until until = until_after(CLOCK_REALTIME, 300000);
+        int rc = pthread_cond_timedwait(&cond, &mutex, &until.deadline);
         if (rc == ETIMEDOUT) {
-            must_have_timed_out(&began, "timedwait", "a private condition variable");
+            must_have_timed_out(&until, "timedwait", "a private condition variable");
             break;
         }
         expect("timedwait", "condition variable", rc, 0);
@@ -325,52 +328,54 @@ static void check_signal_memory(void) {
 /* What one thread alone gets from an object of its own, every kind in turn. */
 void act_results(void) {
     unsigned char object[OBJECT_BYTES] __attribute__((aligned(16)));
-    const struct kind *kind = kind_at(below(kind_count()));
+    const struct kind *kind = &kinds[below(kind_count)];
+    unsigned traits = kind->traits;
     const char *name = kind->name;
     sigset_t all, before;
     doing(CHECKING_RESULTS, name, NULL, 0);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     memset(object, 0xee, sizeof object);
-    expect("init", name, kind->init(object), 0);
+    expect("init", name, kind->init(kind, object), 0);
+#define GIVES(result, what, operation, until) \
+    expect(what, name, kind->call(kind, object, operation, until), result)
     for (unsigned round = 0; round < 3; round++) {
-        struct timespec past = {0, 0}, bad = {0, SECOND};
+        struct until past = until_at(CLOCK_REALTIME, (struct timespec){0, 0});
+        struct until bad = until_at(CLOCK_REALTIME, (struct timespec){0, SECOND});
         errno_arm();
         if (round == 0)
-            expect("lock", name, kind->lock(object), 0);
-        else if (round == 1 || !kind->timedlock)
-            expect("trylock", name, kind->trylock(object), 0);
+            GIVES(0, "lock", LOCK, NULL);
+        else if (round == 1 || !(traits & TIMED))
+            GIVES(0, "trylock", TRYLOCK, NULL);
         else
-            expect("timedlock of a free lock, deadline long gone", name, kind->timedlock(object, &past), 0);
-        if (kind->traits & RECURSIVE) {
-            expect("second lock", name, kind->lock(object), 0);
-            expect("third trylock", name, kind->trylock(object), 0);
-            expect("unlock", name, kind->unlock(object), 0);
-            expect("unlock", name, kind->unlock(object), 0);
+            GIVES(0, "timedlock of a free lock, deadline long gone", LOCK, &past);
+        if (traits & RECURSIVE) {
+            GIVES(0, "second lock", LOCK, NULL);
+            GIVES(0, "third trylock", TRYLOCK, NULL);
+            GIVES(0, "unlock", UNLOCK, NULL);
+            GIVES(0, "unlock", UNLOCK, NULL);
         } else {
-            expect("trylock by the owner", name, kind->trylock(object), EBUSY);
-            if (kind->traits & ERRORCHECK) expect("lock by the owner", name, kind->lock(object), EDEADLK);
+            GIVES(EBUSY, "trylock by the owner", TRYLOCK, NULL);
+            if (traits & ERRORCHECK) GIVES(EDEADLK, "lock by the owner", LOCK, NULL);
         }
         /* A normal lock's owner that asks again with a deadline waits for it. */
-        if (!(kind->traits & (RECURSIVE | ERRORCHECK | CHECKS_OWNER)) && kind->timedlock) {
-            struct timespec soon = deadline_after(CLOCK_REALTIME, 50000);
-            expect("timedlock by the owner", name, kind->timedlock(object, &soon), ETIMEDOUT);
-            if (!(kind->traits & C11))
-                expect("timedlock by the owner with 10^9 nanoseconds", name, kind->timedlock(object, &bad),
-                       EINVAL);
-            if (kind->clocklock) {
-                soon = deadline_after(CLOCK_MONOTONIC, 50000);
-                expect("clocklock by the owner", name, kind->clocklock(object, CLOCK_MONOTONIC, &soon),
-                       ETIMEDOUT);
-                expect("clocklock on a clock that cannot be waited for", name,
-                       kind->clocklock(object, CLOCK_PROCESS_CPUTIME_ID, &soon), EINVAL);
+        if (!(traits & (RECURSIVE | ERRORCHECK | CHECKS_OWNER)) && traits & TIMED) {
+            struct until soon = until_after(CLOCK_REALTIME, 50000);
+            GIVES(ETIMEDOUT, "timedlock by the owner", LOCK, &soon);
+            if (!(traits & C11)) GIVES(EINVAL, "timedlock by the owner with 10^9 nanoseconds", LOCK, &bad);
+            if (traits & CLOCKED) {
+                soon = until_after(CLOCK_MONOTONIC, 50000);
+                soon.clocked = true;
+                GIVES(ETIMEDOUT, "clocklock by the owner", LOCK, &soon);
+                soon.clock = CLOCK_PROCESS_CPUTIME_ID;
+                GIVES(EINVAL, "clocklock on a clock that cannot be waited for", LOCK, &soon);
             }
         }
-        expect("unlock", name, kind->unlock(object), 0);
-        if (kind->traits & CHECKS_OWNER) expect("second unlock", name, kind->unlock(object), EPERM);
+        GIVES(0, "unlock", UNLOCK, NULL);
+        if (traits & CHECKS_OWNER) GIVES(EPERM, "second unlock", UNLOCK, NULL);
         errno_check("a call", name);
     }
-    expect("destroy", name, kind->destroy(object), 0);
+    GIVES(0, "destroy", DESTROY, NULL);
     if (chance(300)) check_signal_memory();
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     did(DID_RESULTS);

@@ -21,13 +21,6 @@ void make_notes(void) {
     VIOLATION_IF(world.notes == MAP_FAILED, "torture itself: out of memory");
 }
 
-/* True once every so many ticks, for one caller. */
-bool permit(_Atomic uint64_t *next, uint64_t ticks) {
-    uint64_t now = atomic_load_explicit(&world.tick, memory_order_relaxed);
-    uint64_t due = atomic_load_explicit(next, memory_order_relaxed);
-    return now >= due && atomic_compare_exchange_strong(next, &due, now + ticks);
-}
-
 /* ---- in the child ---- */
 
 static void step(const char *what, const char *name) {
@@ -38,29 +31,24 @@ static void step(const char *what, const char *name) {
 
 /* The lock is free: goes through a life of it. */
 static void live(struct lock *lock) {
-    const struct kind *kind = lock->kind;
-    void *object = lock->cell->object;
+    unsigned traits = lock->kind->traits;
     for (unsigned round = 0; round < 3; round++) {
+        struct until until = never();
+        bool timed = round == 2 && traits & TIMED;
         step("locking", lock->name);
-        if (round == 0)
-            expect("lock", lock->name, kind->lock(object), 0);
-        else if (round == 1 || !kind->timedlock)
-            expect("trylock", lock->name, kind->trylock(object), 0);
-        else {
-            struct timespec deadline = deadline_after(CLOCK_REALTIME, 3600 * 1000000000ll);
-            expect("timedlock", lock->name, kind->timedlock(object, &deadline), 0);
-        }
+        int rc = plain_call(lock, round == 0 || timed ? LOCK : TRYLOCK, timed ? &until : NULL);
+        expect_zero(round == 0 ? "lock" : timed ? "timedlock" : "trylock", lock->name, rc);
         enter(lock);
-        if (!(kind->traits & RECURSIVE))
-            expect("trylock by the owner", lock->name, kind->trylock(object), EBUSY);
-        if (!(kind->traits & (RECURSIVE | ERRORCHECK)) && kind->timedlock) {
-            struct timespec soon = deadline_after(CLOCK_REALTIME, 200000);
+        if (!(traits & RECURSIVE))
+            expect("trylock by the owner", lock->name, plain_call(lock, TRYLOCK, NULL), EBUSY);
+        if (!(traits & (RECURSIVE | ERRORCHECK)) && traits & TIMED) {
+            until = until_after(CLOCK_REALTIME, 200000);
             step("waiting for a deadline on", lock->name);
-            expect("timedlock by the owner", lock->name, kind->timedlock(object, &soon), ETIMEDOUT);
+            expect("timedlock by the owner", lock->name, plain_call(lock, LOCK, &until), ETIMEDOUT);
         }
         leave(lock);
         step("unlocking", lock->name);
-        expect("unlock", lock->name, kind->unlock(object), 0);
+        expect_zero("unlock", lock->name, plain_call(lock, UNLOCK, NULL));
     }
 }
 
@@ -74,25 +62,24 @@ struct crowd {
 static void *crowd_main(void *arg) {
     struct crowd *crowd = arg;
     struct slot mine = {0};
-    self = &mine;
+    become(&mine);
     struct lock *lock = crowd->lock;
-    void *object = lock->cell->object;
     mine.number = MAX_SLOTS + __atomic_fetch_add(&crowd->number, 1, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < crowd->rounds; i++) {
-        expect("lock", lock->name, lock->kind->lock(object), 0);
+        expect_zero("lock", lock->name, plain_call(lock, LOCK, NULL));
         enter(lock);
         spin(i % 16);
         leave(lock);
-        expect("unlock", lock->name, lock->kind->unlock(object), 0);
+        expect_zero("unlock", lock->name, plain_call(lock, UNLOCK, NULL));
     }
     /* A barrier on a condition variable that is as new as the process. */
     if (!(lock->kind->traits & (C11 | SPINS | SHARES))) {
-        expect("lock", lock->name, lock->kind->lock(object), 0);
+        expect_zero("lock", lock->name, plain_call(lock, LOCK, NULL));
         if (++crowd->arrived == crowd->wanted)
             expect("broadcast", lock->name, pthread_cond_broadcast(&crowd->cond), 0);
         while (crowd->arrived < crowd->wanted)
-            expect("wait", lock->name, pthread_cond_wait(&crowd->cond, object), 0);
-        expect("unlock", lock->name, lock->kind->unlock(object), 0);
+            expect("wait", lock->name, pthread_cond_wait(&crowd->cond, (void *)lock->cell->object), 0);
+        expect_zero("unlock", lock->name, plain_call(lock, UNLOCK, NULL));
     }
     return NULL;
 }
@@ -120,16 +107,15 @@ static void crowd_around(struct lock *lock) {
 /* The lock was held by the thread that forked: goes on with it, to its unlock and beyond. */
 static void go_on(struct lock *lock) {
     const struct kind *kind = lock->kind;
-    void *object = lock->cell->object;
     must_hold(lock, "in a forked child");
     step("unlocking, held across the fork,", lock->name);
     leave(lock);
-    int rc = kind->unlock(object);
+    int rc = plain_call(lock, UNLOCK, NULL);
     /* glibc knows the owner by its thread id, which is another in the child: there, only a new init helps. */
     bool stranger = kind->traits & C11 ? kind->traits & RECURSIVE && rc == EINVAL
                                        : kind->traits & CHECKS_OWNER && rc == EPERM;
     if (stranger)
-        expect("init", lock->name, kind->init(object), 0);
+        expect("init", lock->name, kind->init(kind, lock->cell->object), 0);
     else
         expect("unlock of a lock held across the fork", lock->name, rc, 0);
     live(lock);
@@ -138,7 +124,7 @@ static void go_on(struct lock *lock) {
 /* A grandchild, forked with the lock held once more. */
 static void fork_again(struct lock *lock) {
     step("locking, before a second fork,", lock->name);
-    expect("lock", lock->name, lock->kind->lock(lock->cell->object), 0);
+    expect_zero("lock", lock->name, plain_call(lock, LOCK, NULL));
     enter(lock);
     pid_t pid = fork();
     if (pid == 0) {
@@ -154,7 +140,7 @@ static void fork_again(struct lock *lock) {
         if (WEXITSTATUS(status) != 0) _exit(WEXITSTATUS(status)); /* its note says why */
     }
     leave(lock);
-    expect("unlock", lock->name, lock->kind->unlock(lock->cell->object), 0);
+    expect_zero("unlock", lock->name, plain_call(lock, UNLOCK, NULL));
 }
 
 static _Noreturn void child_main(struct lock **held, unsigned count, struct note *note, pid_t parent) {
@@ -187,7 +173,7 @@ static void await_child(pid_t pid, const char *how, const struct note *note) {
             violation("a child of %s hung for %.1f s: process %d, %s", how,
                       (double)world.patience * TICK_MS / 1000, (int)pid, step);
         }
-        nap(300);
+        sleep_us(300);
     }
     VIOLATION_IF(WIFEXITED(status) && WEXITSTATUS(status) == 3 && note && note->text[0],
                  "in a forked child: %s", note->text);
@@ -199,23 +185,18 @@ static void await_child(pid_t pid, const char *how, const struct note *note) {
 
 void act_fork(void) {
     struct lock *held[2];
-    unsigned count = 0, first = below(world.ordinary), second = below(world.ordinary);
-    if (first > second) {
-        unsigned swap = first;
-        first = second;
-        second = swap;
-    }
+    unsigned count = 0, one = below(world.ordinary), other = below(world.ordinary), spins = 0;
     struct note *note = &world.notes[self->number];
-    if (survives_fork(world.lock[first].kind) && acquire(&world.lock[first], BY_WHATEVER, true))
-        held[count++] = &world.lock[first];
-    if (second != first && survives_fork(world.lock[second].kind) &&
-        acquire(&world.lock[second], BY_WHATEVER, true))
-        held[count++] = &world.lock[second];
-    for (unsigned i = 0; i < count; i++)
-        if (held[i]->kind->traits & SPINS) {
-            did(DID_FORK_SPIN);
-            break;
+    /* In the order of their indices. */
+    for (unsigned i = one < other ? one : other, last = one ^ other ^ i;; i = last) {
+        struct lock *lock = &world.lock[i];
+        if (survives_fork(lock->kind) && acquire(lock, BY_WHATEVER, true)) {
+            held[count++] = lock;
+            spins |= lock->kind->traits & SPINS;
         }
+        if (i == last) break;
+    }
+    if (spins) did(DID_FORK_SPIN);
     memset(note, 0, sizeof *note);
     /* A handler that waited for a lock in the child, whose holder exists in the parent only, would wait for
      * ever. */

@@ -19,7 +19,7 @@ static struct lock *handlers_own, *shared_with_workers;
 static struct lock *handlers_spin;
 
 /* Not the trap's (stepping.c): a thread that is stepped while it is blocked dies of it. */
-static sigset_t pesterers(void) {
+sigset_t pesterers(void) {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGUSR1);
@@ -39,12 +39,12 @@ static void pass_in_handler(struct lock *lock, enum counter counter, unsigned tu
     atomic_fetch_add_explicit(&self->handler_did[counter - DID_HANDLER], 1, memory_order_relaxed);
     spin(turns);
     leave(lock);
-    expect_zero("unlock in a signal handler", lock->name, lock->kind->unlock(lock->cell->object));
+    expect_zero("unlock in a signal handler", lock->name, plain_call(lock, UNLOCK, NULL));
 }
 
 static void take(struct lock *lock) {
     doing_lock(TRYING, lock);
-    int rc = lock->kind->trylock(lock->cell->object);
+    int rc = plain_call(lock, TRYLOCK, NULL);
     if (rc == 0) pass_in_handler(lock, DID_HANDLER_LOCKED, 50);
     else expect("trylock in a signal handler", lock->name, rc, EBUSY);
 }
@@ -54,7 +54,7 @@ static void spin_in_handler(struct lock *lock) {
     if (!let_in(lock)) return;
     block_pesterers(&before);
     doing_lock(LOCKING, lock);
-    expect_zero("lock in a signal handler", lock->name, lock->kind->lock(lock->cell->object));
+    expect_zero("lock in a signal handler", lock->name, plain_call(lock, LOCK, NULL));
     let_out(lock);
     pass_in_handler(lock, DID_HANDLER_SPUN, 100);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -134,24 +134,18 @@ static int rung_signal(unsigned rung) { return SIGRTMIN + (int)rung; }
 static void climb(unsigned rung) {
     struct climber *me = (struct climber *)self;
     struct lock *lock = rungs[rung];
-    char number[16];
     unsigned turns =
         20 * (unsigned)(lock->index + me->slot.number) % 300; /* who was interrupted may be drawing */
     atomic_store(&me->rung, rung + 1);
     doing_lock(LOCKING, lock);
     errno_arm();
-    int rc = lock->kind->lock(lock->cell->object);
+    expect_zero("lock, perhaps inside others,", lock->name, plain_call(lock, LOCK, NULL));
     errno_check("lock", lock->name);
-    VIOLATION_IF(rc != 0, "lock of %s, inside %u others, returned %s", lock->name, rung,
-                 error_name(rc, number));
-    enter(lock);
-    self->entries[lock->index]++;
+    enter_counted(lock);
     spin(turns);
     leave(lock);
-    rc = lock->kind->unlock(lock->cell->object);
+    expect_zero("unlock, perhaps inside others,", lock->name, plain_call(lock, UNLOCK, NULL));
     errno_check("unlock", lock->name);
-    VIOLATION_IF(rc != 0, "unlock of %s, inside %u others, returned %s", lock->name, rung,
-                 error_name(rc, number));
 }
 
 static void on_rung(int signal) {
@@ -162,8 +156,7 @@ static void on_rung(int signal) {
 
 static void *climber_main(void *arg) {
     struct climber *me = arg;
-    self = &me->slot;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    become(&me->slot);
     climb(0);
     return NULL;
 }
@@ -187,7 +180,7 @@ static void let_time_pass(void) {
     else if (chance(500))
         spin(below(4000));
     else
-        nap(below(300));
+        sleep_us(below(300));
 }
 
 void act_ladder(void) {
@@ -198,18 +191,14 @@ void act_ladder(void) {
     block_pesterers(&before);
     for (unsigned i = 0; i < RUNGS; i++)
         VIOLATION_IF(!acquire(rungs[i], BY_LOCK, true), "torture itself: a rung is taken");
-    pthread_attr_t small;
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, 256u * 1024u);
     unsigned count = 0;
     for (; count < CLIMBERS; count++) {
         struct climber *climber = &climbers[count];
         memset(climber, 0, sizeof *climber);
         climber->slot.number = MAX_SLOTS + count;
         climber->slot.random = draw();
-        if (pthread_create(&climber->thread, &small, climber_main, climber) != 0) break; /* no room now */
+        if (create(&climber->thread, climber_main, climber) != 0) break; /* no room now */
     }
-    pthread_attr_destroy(&small);
     for (unsigned rung = 1; rung <= RUNGS; rung++) {
         for (unsigned i = 0; i < count; i++) {
             doing(WATCHING, rungs[rung - 1]->name, NULL, 0);

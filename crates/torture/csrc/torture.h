@@ -12,9 +12,8 @@
  *   feeder   keeps the condition variables' waiters supplied, and calls in their debts (condvars.c).
  *   workers  everything else, one slot each.
  *
- * How a further kind of lock is added: an entry in `kinds` (subjects.c). An operation that a kind lacks is
- * NULL, and the actions look before they call. Kinds that admit several holders have a second pair of
- * enter()/leave() beside the exclusive one (sharing.c).
+ * How a further kind of lock is added: a row in `kinds` (subjects.c), whose `call` does what `enum operation`
+ * asks for, and whose traits say which of these there are. Actions call locks through ask() alone.
  */
 #ifndef POUNDLOCK_TORTURE_H
 #define POUNDLOCK_TORTURE_H
@@ -32,76 +31,85 @@
 #define OBJECT_BYTES 64u
 #define TICK_MS 50u
 
+/* What the command asks for: Rust's `Plan`. `library` is part of the name of the one that must serve the
+ * symbols, or NULL. */
+struct plan {
+    const char *library;
+    unsigned threads, spinners, shared_spinners;
+    bool reads_once;
+    int key;
+    uint64_t milliseconds, patience_ms, seed;
+};
+void poundlock_torture_body(const struct plan *plan);
+void poundlock_torture_arrays(const struct plan *plan);
+
 /* ---- subjects.c: what is tortured ---- */
 
 enum trait {
-    RECURSIVE = 1 << 0,    /* the owner may lock again */
-    CHECKS_OWNER = 1 << 1, /* unlock by another thread is EPERM */
-    ERRORCHECK = 1 << 2,   /* relock by the owner is EDEADLK */
-    FORKS = 1 << 3,        /* a forked child may go on with the lock its forking thread held */
-    FREEABLE = 1 << 4,     /* may be destroyed and unmapped as soon as the last unlock let go of it */
-    C11 = 1 << 5,          /* results other than success and time-out carry no error number */
-    SPINS = 1 << 7,        /* a spinlock: no condition variable, no deadlines; waiters may keep their CPUs */
-    SHARED = 1 << 8,       /* process-shared: a spinlock of this sort stays glibc's */
-    SHARES = 1 << 9,       /* a readers-writer lock, as its writer sees it; see sharing_of() */
+    RECURSIVE = 1 << 0,       /* the owner may lock again */
+    CHECKS_OWNER = 1 << 1,    /* unlock by another thread is EPERM */
+    ERRORCHECK = 1 << 2,      /* relock by the owner is EDEADLK */
+    FORKS = 1 << 3,           /* a forked child may go on with the lock its forking thread held */
+    FREEABLE = 1 << 4,        /* may be destroyed and unmapped as soon as the last unlock let go of it */
+    C11 = 1 << 5,             /* results other than success and time-out carry no error number */
     KERNEL_DEADLINE = 1 << 6, /* the kernel judges deadlines: one before 1970 is EINVAL */
+    SPINS = 1 << 7,           /* a spinlock: no condition variable, no deadlines; waiters may keep CPUs */
+    SHARED = 1 << 8,          /* process-shared: a spinlock of this sort stays glibc's */
+    SHARES = 1 << 9,          /* a readers-writer lock: LOCK is its writer's, READ a reader's */
+    AGAIN = 1 << 10,          /* a reader may read again, whoever waits */
+    LOOKS = 1 << 11,          /* of poundlock-core: a reader may become the writer, and the writer a reader */
+    TIMED = 1 << 12,          /* has a timedlock */
+    CLOCKED = 1 << 13,        /* ... and a clocklock */
 };
 
-/* A kind of lock. Every call returns 0 or an error number. */
+/* What is asked of a lock, in the order of `rwlocks.rs`. A reader that may become the writer looks. */
+enum operation {
+    READ, TRY_READ, LEAVE_READ, LOCK, TRYLOCK, UNLOCK, LOOK, TRY_LOOK, LEAVE_LOOK, UPGRADE, TRY_UPGRADE,
+    WRITE_TO_READ, WRITE_TO_LOOK, LOOK_TO_READ, DESTROY
+};
+
+/* A deadline, and when the wait for it began. */
+struct until {
+    bool clocked; /* the call that takes a clock, rather than the one that has its own */
+    clockid_t clock;
+    struct timespec deadline;
+    int64_t remaining_ns, monotonic_ns;
+};
+
+/* A kind of lock. Every call returns 0 or an error number; without a deadline (NULL) it waits for ever. */
 struct kind {
     const char *name;
     unsigned traits;
     size_t size;
-    int (*init)(void *object);
-    int (*lock)(void *object);
-    int (*trylock)(void *object);
-    int (*timedlock)(void *object, const struct timespec *deadline);
-    int (*clocklock)(void *object, clockid_t clock, const struct timespec *deadline);
-    int (*unlock)(void *object);
-    int (*destroy)(void *object);
+    int (*init)(const struct kind *kind, void *object);
+    int (*call)(const struct kind *kind, void *object, enum operation operation, const struct until *until);
+    const void *from; /* a static initialiser */
+    int type, protocol, robust; /* attributes */
 };
 
-/* The other sides of a kind that SHARES: a reader, and (NULL with pthread's) the reader that may become the
- * writer, who looks. */
-struct sharing {
-    bool again; /* a reader may read again, whoever waits */
-    int (*lock)(void *object);
-    int (*trylock)(void *object);
-    int (*timedlock)(void *object, const struct timespec *deadline);
-    int (*clocklock)(void *object, clockid_t clock, const struct timespec *deadline);
-    int (*unlock)(void *object);
-    int (*write_to_read)(void *object);
-    int (*write_to_look)(void *object);
-    int (*look)(void *object);
-    int (*try_look)(void *object);
-    int (*clock_look)(void *object, clockid_t clock, const struct timespec *deadline);
-    int (*leave_look)(void *object);
-    int (*look_to_read)(void *object);
-    int (*upgrade)(void *object);
-    int (*try_upgrade)(void *object);
-    int (*clock_upgrade)(void *object, clockid_t clock, const struct timespec *deadline);
-};
+enum cond_operation { WAIT, SIGNAL, BROADCAST, DESTROY_COND };
 
 /* A kind of condition variable. `clock` is the one that timedwait goes by. */
 struct cond_kind {
     const char *name;
     clockid_t clock;
     size_t size;
-    int (*init)(void *object);
-    int (*wait)(void *object, void *lock);
-    int (*timedwait)(void *object, void *lock, const struct timespec *deadline);
-    int (*clockwait)(void *object, void *lock, clockid_t clock, const struct timespec *deadline);
-    int (*signal)(void *object);
-    int (*broadcast)(void *object);
-    int (*destroy)(void *object);
+    int (*init)(const struct cond_kind *kind, void *object);
+    int (*call)(void *object, enum cond_operation operation, void *lock, const struct until *until);
+    bool clockwait; /* there is one */
+    int shared;
 };
 
-unsigned kind_count(void);
-const struct kind *kind_at(unsigned number);
-extern const struct cond_kind cond_kinds[];
+extern const struct kind kinds[];
+extern const unsigned kind_count;
 extern const char *const symbols[];
 const struct kind *kind_named(const char *name);
 const struct cond_kind *cond_kind_named(const char *name);
+/* Whether glibc's code runs pthread's readers-writer locks. */
+bool rwlocks_are_glibcs(void);
+bool reads_again(const struct kind *kind);
+/* Whether a forked child may go on with such a lock that its forking thread held. */
+bool survives_fork(const struct kind *kind);
 
 /* ---- check.c: the checker ---- */
 
@@ -130,8 +138,9 @@ struct lock {
     volatile uint64_t second;
     volatile uint64_t entries;
     _Atomic unsigned waiting; /* let_in() */
-    const struct sharing *sharing; /* NULL: nobody shares it */
     _Atomic unsigned sharers;
+    unsigned step; /* permille of its unlocks that are stopped at a random instruction, if not 0 */
+    bool passing;  /* it may be unmapped at any time: only its users may look at it */
 };
 
 enum what {
@@ -247,6 +256,8 @@ struct note {
 extern struct world world;
 extern _Thread_local struct slot *self;
 extern struct note *child_note; /* set in a forked child */
+/* The calling thread is that one's. */
+void become(struct slot *slot);
 
 /* The first caller's line is reported; nobody who calls comes back. */
 _Noreturn void violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -259,7 +270,8 @@ static inline void halt_if_violated(void) {
 void describe(char *into, size_t room, const struct slot *slot);
 void dump_threads(void);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-const char *error_name(int error, char into[16]);
+/* For at most two at a time. */
+const char *error_name(int error);
 void expect(const char *call, const char *name, int rc, int expected);
 static inline void expect_zero(const char *call, const char *name, int rc) { expect(call, name, rc, 0); }
 void check_symbols(const char *library, const char *const symbols[]);
@@ -280,7 +292,7 @@ static inline void doing(enum what what, const char *name, const void *object, s
                           memory_order_relaxed);
 }
 static inline void doing_lock(enum what what, const struct lock *lock) {
-    doing(what, lock->name, lock->cell->object, lock->kind->size);
+    doing(what, lock->name, lock->passing ? NULL : lock->cell->object, lock->kind->size);
 }
 
 struct cell *new_cell(void);
@@ -290,19 +302,17 @@ struct lock *new_lock(const char *kind, const char *name);
 
 /* enter: right after the lock was acquired for the first time. leave: right before it is let go of. */
 void enter(struct lock *lock);
+static inline void enter_counted(struct lock *lock) {
+    enter(lock);
+    self->entries[lock->index]++;
+    doing_lock(HOLDING, lock);
+}
 void leave(struct lock *lock);
 /* The lock must be held, by this thread, after enter(). */
 void must_hold(const struct lock *lock, const char *when);
 
 /* ---- sharing.c ---- */
 
-extern const unsigned sharing_kinds;
-const struct kind *sharing_kind(unsigned number);
-/* NULL: nobody shares it. */
-const struct sharing *sharing_of(const struct kind *kind);
-bool rwlocks_are_glibcs(void);
-/* Whether a forked child may go on with such a lock that its forking thread held. */
-bool survives_fork(const struct kind *kind);
 /* As enter and leave, for those who share the lock. What the one returns is for the others. */
 uint64_t enter_shared(struct lock *lock);
 void must_share(const struct lock *lock, uint64_t entries, const char *when);
@@ -312,17 +322,31 @@ void act_share(void);
 /* ---- random choices: reproducible for each slot and generation from the seed ---- */
 
 uint64_t mix(uint64_t x);
+/* The state of the calling thread's. */
+extern _Thread_local uint64_t *dice;
 static inline uint64_t draw(void) {
-    self->random += 0x9e3779b97f4a7c15u;
-    return mix(self->random);
+    *dice += 0x9e3779b97f4a7c15u;
+    return mix(*dice);
 }
 static inline unsigned below(unsigned n) { return (unsigned)((draw() >> 33) % n); }
+static inline bool once_in(unsigned n) { return below(n) == 0; }
 static inline bool chance(unsigned permille) { return below(1000) < permille; }
 
 /* ---- mutexes.c ---- */
 
 enum how { BY_LOCK, BY_TRYLOCK, BY_TIMEDLOCK, BY_CLOCKLOCK, BY_WHATEVER };
 
+/* The call, and nothing else. */
+static inline int plain_call(const struct lock *lock, enum operation operation, const struct until *until) {
+    return lock->kind->call(lock->kind, lock->cell->object, operation, until);
+}
+/* The call, and what a worker does around each: it says what it is about, may be stopped in the middle, and
+ * finds `errno` as it was. `call` names it in a report. */
+int ask(struct lock *lock, enum operation operation, const char *call, const struct until *until);
+/* The same, of a call that must succeed. */
+void must(struct lock *lock, enum operation operation, const char *call);
+/* The same with a deadline; false if that has passed. */
+bool ask_until(struct lock *lock, enum operation operation, const char *call, const struct until *until);
 /* Acquires, checks the result, enters. False: busy or timed out. `patient`: only deadlines far away. */
 bool acquire(struct lock *lock, enum how how, bool patient);
 /* Whether the caller may wait for the lock now: for a spinlock whose waiters keep their CPUs only a few may
@@ -333,19 +357,16 @@ void release(struct lock *lock);
 void hold(void);
 void think(void);
 void spin(unsigned turns);
-void nap(unsigned microseconds);
+void sleep_us(unsigned microseconds);
+int64_t now_ns(clockid_t clock);
 struct lock *pick_lock(void);
 static inline struct epoch epoch(void) { return atomic_load_explicit(&world.epoch, memory_order_relaxed); }
-struct timespec deadline_after(clockid_t clock, int64_t ns);
-/* A time-out was reported for `deadline`, of a call made at `began`: it must have passed. */
-struct wait_began {
-    clockid_t clock;
-    struct timespec deadline;
-    int64_t remaining_ns;
-    int64_t monotonic_ns;
-};
-struct wait_began wait_begins(clockid_t clock, struct timespec deadline);
-void must_have_timed_out(const struct wait_began *began, const char *call, const char *name);
+/* For a call that begins now. */
+struct until until_after(clockid_t clock, int64_t ns);
+struct until until_at(clockid_t clock, struct timespec deadline);
+static inline struct until never(void) { return until_after(CLOCK_REALTIME, 3600000000000ll); }
+/* A time-out was reported: the deadline must have passed. */
+void must_have_timed_out(const struct until *until, const char *call, const char *name);
 /* `errno` is not these calls' to touch: set before, compared after. */
 void errno_arm(void);
 void errno_check(const char *call, const char *name);
@@ -354,6 +375,11 @@ void act_plain(void);
 void act_nested(void);
 void act_misuse(void);
 void act_results(void);
+
+/* ---- body.c ---- */
+
+/* A thread with a small stack: 0 or an error number. */
+int create(pthread_t *thread, void *(*main)(void *), void *arg);
 
 /* ---- stepping.c ---- */
 
@@ -388,7 +414,6 @@ void act_produce(void);
 void act_meeting(void);
 void *feeder_main(void *slot);
 void audit_pools(void);
-uint64_t pool_signals(void);
 
 /* ---- ephemeral.c ---- */
 
@@ -401,11 +426,11 @@ void make_notes(void);
 void act_fork(void);
 void act_vfork(void);
 void act_spawn(void);
-bool permit(_Atomic uint64_t *next, uint64_t ticks);
 
 /* ---- signals.c ---- */
 
 void make_handlers(void);
+sigset_t pesterers(void);
 void block_pesterers(sigset_t *before);
 void act_ladder(void);
 void pester(const struct slot *slot, uint64_t random);

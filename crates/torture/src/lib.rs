@@ -18,7 +18,7 @@ mod rwlocks;
 mod watch;
 
 pub use body::{
-    ARRAYS, ArraysArgs, BODY, BodyArgs, EXECUTED, ExecutedArgs, LANES, MAX_PROCESSES, MAX_THREADS, arrays,
-    body, executed,
+    ARRAYS, BODY, ChildArgs, EXECUTED, ExecutedArgs, LANES, MAX_PROCESSES, MAX_THREADS, arrays, body,
+    executed,
 };
 pub use watch::{Outcome, Report, Watch, backtrace, end, heed_signals};

@@ -1,5 +1,5 @@
 //! `poundlock-core`'s readers-writer locks under torture, for what pthread has no calls for: see
-//! `csrc/sharing.c`.
+//! `csrc/subjects.c`.
 
 use std::ffi::{c_int, c_uint};
 

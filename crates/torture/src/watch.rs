@@ -1,6 +1,5 @@
 //! The watchdog: reads what the child says, and ends it.
 
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -55,6 +54,11 @@ impl Watch {
     pub fn watch(&self, child: &mut Child) -> Outcome {
         let lines = lines_of(child);
         let violated = |line: String| Outcome::Violated { line, details: Vec::new() };
+        // The violation that it reported, or else this one.
+        let over = |violation: Option<(String, Vec<String>)>, otherwise: String| {
+            let (line, details) = violation.unwrap_or((otherwise, Vec::new()));
+            Outcome::Violated { line, details }
+        };
         let progress = std::io::stderr().is_terminal();
         let mut report = Report::default();
         let mut violation: Option<(String, Vec<String>)> = None;
@@ -75,13 +79,8 @@ impl Watch {
                     if silent < patience {
                         continue;
                     }
-                    return match violation {
-                        Some((line, details)) => Outcome::Violated { line, details },
-                        None => violated(format!(
-                            "the process stopped: no sign of life for {} s",
-                            patience.as_secs_f64()
-                        )),
-                    };
+                    let seconds = patience.as_secs_f64();
+                    return over(violation, format!("the process stopped: no sign of life for {seconds} s"));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let ended = match child.wait() {
@@ -91,10 +90,7 @@ impl Watch {
                         },
                         Err(error) => format!("unaccountably: {error}"),
                     };
-                    return match violation {
-                        Some((line, details)) => Outcome::Violated { line, details },
-                        None => violated(format!("the process ended early, {ended}")),
-                    };
+                    return over(violation, format!("the process ended early, {ended}"));
                 }
             };
             silent = Duration::ZERO;
@@ -129,10 +125,7 @@ impl Watch {
                     violation = Some((rest.to_string(), Vec::new()));
                 }
                 ("thread" | "array", Some((_, details))) => details.push(line),
-                ("end", Some(_)) => {
-                    let (line, details) = violation.unwrap_or_default();
-                    return Outcome::Violated { line, details };
-                }
+                ("end", Some(_)) => return over(violation, String::new()),
                 (_, Some(_)) => {}
                 (_, None) => {
                     return violated(format!("something wrote on the process's standard output: {line:?}"));
@@ -207,17 +200,10 @@ pub fn end(child: &mut Child) {
 /// # Errors
 /// Why there is no backtrace, for people.
 pub fn backtrace(pid: u32, file: &Path) -> Result<(), String> {
-    let arguments: [OsString; 6] = [
-        "-p".into(),
-        pid.to_string().into(),
-        "-batch".into(),
-        "-nx".into(),
-        "-ex".into(),
-        "thread apply all bt".into(),
-    ];
     // Without what was preloaded into us: those may be the locks that are broken.
     let mut gdb = Command::new("gdb");
-    gdb.args(arguments).env_remove("LD_PRELOAD").stdin(Stdio::null());
+    gdb.args(["-batch", "-nx", "-ex", "thread apply all bt", "-p"]).arg(pid.to_string());
+    gdb.env_remove("LD_PRELOAD").stdin(Stdio::null());
     let output = gdb.output().map_err(|error| format!("no backtrace: gdb: {error}"))?;
     // What it complained about explains what is missing.
     std::fs::write(file, [output.stdout, output.stderr].concat())

@@ -3,11 +3,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::layout::{
-    ACTIVE, ALL_HEAD, ALL_TAIL, CONST_HEAD, CONST_TAIL, FIRST_SEMAPHORE, INDEXED, JOURNAL_LENGTH, LARGE_HIGH,
-    LEAVING, MULTIPLE, REMOVED, REQUESTS, SLEEPERS, STAGED, UNDO_HIGH, UNDO_INDEX, WAITERS_HIGH, semaphore,
-    undo, waiter,
+    ACTIVE, INDEXED, JOURNAL_LENGTH, LARGE_HIGH, LEAVING, MULTIPLE, REMOVED, REQUESTS, SLEEPERS, STAGED,
+    UNDO_HIGH, UNDO_INDEX, WAITERS_HIGH, semaphore, undo, waiter,
 };
-use super::queue::{CONSTANT, FOR_ZERO, MULTIPLE as SEVERAL, Operations, TAKER};
+use super::queue::{
+    ALL, CONSTANT, CONSTANTS, FOR_ZERO, List, MULTIPLE as SEVERAL, Operations, TAKER, for_zero, semaphore_at,
+    takers,
+};
 use super::{Array, Host, MOST_VALUE, Op};
 use crate::platform::Atomic;
 
@@ -47,46 +49,34 @@ impl<H: Host> Array<'_, H> {
     /// # Errors
     /// What is wrong.
     pub fn audit(&self) -> Result<Audit, &'static str> {
-        let word = |at: usize| self.at(at).load(Relaxed);
         let ensure = |holds: bool, otherwise| if holds { Ok(()) } else { Err(otherwise) };
-        ensure(word(self.layout.lock) == 0, "the lock is held")?;
-        ensure(word(JOURNAL_LENGTH) == 0, "the journal is not empty")?;
-        ensure(word(STAGED) == 0, "values are staged")?;
-        ensure(word(REQUESTS) == 0, "a request was not served")?;
+        ensure(self.load(self.layout.lock) == 0, "the lock is held")?;
+        ensure(self.load(JOURNAL_LENGTH) == 0, "the journal is not empty")?;
+        ensure(self.load(STAGED) == 0, "values are staged")?;
+        ensure(self.load(REQUESTS) == 0, "a request was not served")?;
 
         let mut audit = Audit::default();
         let semaphores = self.layout.semaphores;
         let mut linked = 0;
         for num in 0..semaphores {
-            let at = FIRST_SEMAPHORE + num * semaphore::SIZE;
-            ensure(word(at + semaphore::VALUE) <= MOST_VALUE, "a value is out of range")?;
-            for (head, tail, which) in [
-                (semaphore::TAKE_HEAD, semaphore::TAKE_TAIL, TAKER),
-                (semaphore::ZERO_HEAD, semaphore::ZERO_TAIL, FOR_ZERO),
-            ] {
-                linked +=
-                    self.audit_list(at + head, at + tail, waiter::NEXT, waiter::PREVIOUS, |lists, first| {
-                        lists == which && usize::from(first.num) == num
-                    })?;
+            ensure(self.load(semaphore_at(num) + semaphore::VALUE) <= MOST_VALUE, "a value is out of range")?;
+            for (list, which) in [(takers(num), TAKER), (for_zero(num), FOR_ZERO)] {
+                let fits = |lists, first: Op| lists == which && usize::from(first.num) == num;
+                linked += self.audit_list(&list, fits)?;
             }
         }
-        linked += self.audit_list(CONST_HEAD, CONST_TAIL, waiter::NEXT, waiter::PREVIOUS, |lists, _| {
-            lists == CONSTANT
-        })?;
-        let all =
-            self.audit_list(ALL_HEAD, ALL_TAIL, waiter::ALL_NEXT, waiter::ALL_PREVIOUS, |lists, _| {
-                lists == TAKER || lists == SEVERAL
-            })?;
+        linked += self.audit_list(&CONSTANTS, |lists, _| lists == CONSTANT)?;
+        let all = self.audit_list(&ALL, |lists, _| lists == TAKER || lists == SEVERAL)?;
 
         let (mut takers, mut several) = (0, 0);
-        for index in 0..word(WAITERS_HIGH) {
+        for index in 0..self.load(WAITERS_HIGH) {
             let record = self.waiter(index);
-            if word(record + waiter::OWNER) == 0 {
-                ensure(word(record + waiter::LISTS) == 0, "a record without an owner is in a list")?;
+            if self.load(record + waiter::OWNER) == 0 {
+                ensure(self.load(record + waiter::LISTS) == 0, "a record without an owner is in a list")?;
                 continue;
             }
             audit.records += 1;
-            match word(record + waiter::LISTS) {
+            match self.load(record + waiter::LISTS) {
                 0 => continue,
                 TAKER => takers += 1,
                 SEVERAL => several += 1,
@@ -97,87 +87,80 @@ impl<H: Host> Array<'_, H> {
         }
         ensure(all == takers + several, "the list of all has not all")?;
         ensure(linked + several == audit.sleepers, "a sleeper is not in the list that it says")?;
-        ensure(word(MULTIPLE) == several, "those with several operations are miscounted")?;
-        ensure(word(SLEEPERS) == audit.sleepers, "the sleepers are miscounted")?;
-        ensure(word(REMOVED) == 0 || audit.sleepers == 0, "somebody sleeps at a removed array")?;
+        ensure(self.load(MULTIPLE) == several, "those with several operations are miscounted")?;
+        ensure(self.load(SLEEPERS) == audit.sleepers, "the sleepers are miscounted")?;
+        ensure(self.load(REMOVED) == 0 || audit.sleepers == 0, "somebody sleeps at a removed array")?;
         audit.large_lists =
-            (0..word(LARGE_HIGH)).filter(|index| word(self.large_list(*index)) != 0).count() as u32;
+            (0..self.load(LARGE_HIGH)).filter(|index| self.load(self.large_list(*index)) != 0).count() as u32;
 
         let mut active = 0;
-        for index in 0..word(UNDO_HIGH) {
+        for index in 0..self.load(UNDO_HIGH) {
             let slot = self.undo_slot(index);
-            let owner = word(slot + undo::OWNER);
+            let owner = self.load(slot + undo::OWNER);
             let count =
-                (0..semaphores).filter(|num| word(slot + undo::ADJUSTMENTS + num) != 0).count() as u32;
-            ensure(word(slot + undo::COUNT) == count, "adjustments are miscounted")?;
+                (0..semaphores).filter(|num| self.load(slot + undo::ADJUSTMENTS + num) != 0).count() as u32;
+            ensure(self.load(slot + undo::COUNT) == count, "adjustments are miscounted")?;
             ensure(owner != 0 || count == 0, "adjustments without an owner")?;
             active += u32::from(count != 0);
             audit.undo_slots += u32::from(owner != 0);
             audit.adjustments += count;
         }
-        let (mut next, mut previous, mut seen) = (word(ACTIVE), 0, 0);
+        let (mut next, mut previous, mut seen) = (self.load(ACTIVE), 0, 0);
         while next != 0 {
             let slot = self.undo_slot(next - 1);
-            ensure(word(slot + undo::COUNT) != 0, "nothing is active in the list of adjustments")?;
-            ensure(word(slot + undo::PREVIOUS) == previous, "the list of adjustments is torn")?;
+            ensure(self.load(slot + undo::COUNT) != 0, "nothing is active in the list of adjustments")?;
+            ensure(self.load(slot + undo::PREVIOUS) == previous, "the list of adjustments is torn")?;
             seen += 1;
             ensure(seen <= active, "the list of adjustments goes round")?;
-            (previous, next) = (next, word(slot + undo::NEXT));
+            (previous, next) = (next, self.load(slot + undo::NEXT));
         }
         ensure(seen == active, "adjustments are not in their list")?;
         for slot in 0..INDEXED as u32 {
-            if let Some(index) = word(UNDO_INDEX + slot as usize).checked_sub(1) {
-                ensure(word(self.undo_slot(index) + undo::OWNER) == slot + 1, "an undo slot is another's")?;
+            if let Some(index) = self.load(UNDO_INDEX + slot as usize).checked_sub(1) {
+                ensure(
+                    self.load(self.undo_slot(index) + undo::OWNER) == slot + 1,
+                    "an undo slot is another's",
+                )?;
             }
         }
         Ok(audit)
     }
 
     /// How many are in a list; each `fits`.
-    fn audit_list(
-        &self,
-        head: usize,
-        tail: usize,
-        next: usize,
-        previous: usize,
-        fits: impl Fn(u32, Op) -> bool,
-    ) -> Result<u32, &'static str> {
-        let word = |at: usize| self.at(at).load(Relaxed);
-        let (mut at, mut last, mut count) = (word(head), 0, 0);
+    fn audit_list(&self, list: &List, fits: impl Fn(u32, Op) -> bool) -> Result<u32, &'static str> {
+        let (mut at, mut last, mut count) = (self.load(list.head), 0, 0);
         while at != 0 {
             let record = self.waiter(at - 1);
-            if word(record + previous) != last {
+            if self.load(record + list.previous) != last {
                 return Err("a list is torn");
             }
-            if word(record + waiter::OWNER) == 0 {
+            if self.load(record + waiter::OWNER) == 0 {
                 return Err("a record in a list has no owner");
             }
-            if !fits(word(record + waiter::LISTS), self.operations(record).get(0)) {
+            if !fits(self.load(record + waiter::LISTS), self.operations(record).get(0)) {
                 return Err("a sleeper is in another's list");
             }
             count += 1;
-            if count > word(WAITERS_HIGH) {
+            if count > self.load(WAITERS_HIGH) {
                 return Err("a list goes round");
             }
-            (last, at) = (at, word(record + next));
+            (last, at) = (at, self.load(record + list.next));
         }
-        if word(tail) == last { Ok(count) } else { Err("a list's tail is not its last") }
+        if self.load(list.tail) == last { Ok(count) } else { Err("a list's tail is not its last") }
     }
 
     /// Whether a sleeper's operations could be applied, adjustments aside, or never can.
     fn could_proceed(&self, record: usize) -> bool {
         let operations = self.operations(record);
-        let value = |num: u16| self.at(FIRST_SEMAPHORE + usize::from(num) * semaphore::SIZE).load(Relaxed);
-        let mut done = 0;
-        operations.all().all(|operation| {
+        operations.all().enumerate().all(|(done, operation)| {
             let before: i64 = operations
                 .all()
                 .take(done)
                 .filter(|earlier| earlier.num == operation.num)
                 .map(|earlier| i64::from(earlier.change))
                 .sum();
-            done += 1;
-            let value = i64::from(value(operation.num)) + before;
+            let value = self.at(semaphore_at(operation.num.into())).load(Relaxed);
+            let value = i64::from(value) + before;
             if operation.change == 0 { value == 0 } else { value + i64::from(operation.change) >= 0 }
         })
     }

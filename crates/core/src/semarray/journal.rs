@@ -1,12 +1,7 @@
-//! Changes that any process can roll back that finds their author dead.
+//! Changes that any process can roll back that finds their author dead (JOURNAL).
 //!
-//! Before a word is changed its offset and old value are written to the journal, and the length is increased;
-//! to commit is to set the length to 0. Each of these is one store, in this order for the compiler because
-//! all are releases. A reader of a dead process's journal needs no more: [`Host::gone`](super::Host::gone)
-//! orders the process's stores before the look.
-//!
-//! A transaction is at most [`JOURNAL_ENTRIES`] changes: the greatest is that of a call with
-//! [`MOST_OPERATIONS`](super::MOST_OPERATIONS).
+//! The stores are in this order for the compiler because all are releases. A reader of a dead process's
+//! journal needs no more: [`Host::gone`](super::Host::gone) orders the process's stores before the look.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -16,12 +11,6 @@ use super::lock::Locked;
 use crate::platform::Atomic;
 
 impl<H: Host> Locked<'_, H> {
-    /// A word's value.
-    #[inline(always)]
-    pub(super) fn load(&self, at: usize) -> u32 {
-        self.at(at).load(Relaxed)
-    }
-
     /// Changes a word, so that it can be rolled back until [`Self::commit`].
     #[inline]
     pub(super) fn set(&self, at: usize, value: u32) {

@@ -8,33 +8,22 @@
 //! ```
 //!
 //! All in one word, so that there is no instruction at which a signal handler could find its own thread to
-//! hold the lock and not be told so: it is refused instead of waiting for itself.
-//!
-//! Its critical sections are short, except where many sleepers are looked through, and its holder may be
-//! preempted or killed. So a thread that wants it spins for a while, then looks whether the holder's process
-//! is gone, and then sleeps for [`LOOK_NS`] at most. Any thread may take a free lock.
-//!
-//! Releases are exchanges, so that the one that clears [`CONTENDED`] sees it. A releaser that is killed
-//! before its wake-up delays the sleeper until it looks.
+//! hold the lock and not be told so: it is refused instead of waiting for itself. Any thread may take a free
+//! lock. A releaser that is killed before its wake-up delays the sleeper until it looks ([`LOOK_NS`]).
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{CONTENDED as CONTENDED_COUNT, FREE, RECOVERIES, REMOVED, SLEPT, SPUN, WAKES, waiter};
 use super::queue::SLEEPING;
-use super::{Array, Error, Host, Process, Scheme, Word};
+use super::{Array, Error, Host, Process, Scheme};
 use crate::events::Observer;
 use crate::platform::{Atomic, Platform, Spin};
 
-/// In the lock's word: a thread may sleep for it.
 const CONTENDED: u32 = 1 << 31;
-/// In the lock's word: there are requests for the holder (combining).
 pub(super) const REQUESTED: u32 = 1 << 30;
-/// In the lock's word: the holder's slot + 1.
 const OWNER: u32 = (1 << THREAD_SHIFT) - 1;
-/// In the lock's word: the holder's thread, its index + 1.
 const THREAD: u32 = (REQUESTED - 1) & !OWNER;
-/// ... from this bit on.
 const THREAD_SHIFT: u32 = 15;
 /// How long one sleeps for the lock before looking whether its holder is gone.
 const LOOK_NS: u64 = 10_000_000;
@@ -44,12 +33,11 @@ const _: () = assert!(Process::SLOTS <= OWNER);
 /// An array whose lock the caller holds.
 pub(super) struct Locked<'a, H: Host> {
     array: &'a Array<'a, H>,
-    me: Process,
+    pub(super) me: Process,
     /// The lock's word while it is held, without its two flags.
     mark: u32,
     /// First of those that are to be woken after the release, + 1, chained through their records.
     first: Cell<u32>,
-    /// Last.
     last: Cell<u32>,
 }
 
@@ -64,7 +52,6 @@ impl<H: Host> Array<'_, H> {
         Ok(locked)
     }
 
-    /// The lock, if it is free.
     pub(super) fn try_lock(&self) -> Result<Option<Locked<'_, H>>, Error> {
         let locked = self.unlocked()?;
         match self.attempt(&locked) {
@@ -94,9 +81,8 @@ impl<H: Host> Array<'_, H> {
         }
     }
 
-    /// The holder of the lock, if its threads are gone.
     pub(super) fn dead_holder(&self) -> bool {
-        let owner = self.at(self.layout.lock).load(Relaxed) & OWNER;
+        let owner = self.load(self.layout.lock) & OWNER;
         owner != 0 && H::owner_died(owner - 1)
     }
 
@@ -196,9 +182,7 @@ impl<H: Host> Array<'_, H> {
         }
         Ok(())
     }
-}
 
-impl<H: Host> Array<'_, H> {
     /// TAKE OVER: the lock, if the threads of its holder are gone. Returns the holder.
     ///
     /// Called within [`Host::taking_over`], and the word is read here: if it is unchanged when it is
@@ -216,8 +200,15 @@ impl<H: Host> Array<'_, H> {
     }
 }
 
+impl<'a, H: Host> core::ops::Deref for Locked<'a, H> {
+    type Target = Array<'a, H>;
+    #[inline(always)]
+    fn deref(&self) -> &Array<'a, H> {
+        self.array
+    }
+}
+
 impl<'a, H: Host> Locked<'a, H> {
-    /// For a caller that is about to acquire the lock.
     #[inline]
     fn new(array: &'a Array<'a, H>, me: Process) -> Self {
         let thread = H::Platform::current().map_or(0, |index| index + 1);
@@ -231,31 +222,15 @@ impl<'a, H: Host> Locked<'a, H> {
         self.mark & THREAD != 0 && seen & (OWNER | THREAD) == self.mark
     }
 
-    /// The calling process.
-    pub(super) fn me(&self) -> Process {
-        self.me
-    }
-
-    /// The array.
-    pub(super) fn array(&self) -> &'a Array<'a, H> {
-        self.array
-    }
-
-    /// See [`Array::at`].
-    #[inline(always)]
-    pub(super) fn at(&self, offset: usize) -> &Word<H> {
-        self.array.at(offset)
-    }
-
     /// The sleeper is in no list any more, and that is committed: it will be woken to find `RESULT` as its
     /// state.
     pub(super) fn will_wake(&self, index: u32) {
-        self.array.add_wide(WAKES, 1);
-        let record = self.array.waiter(index);
+        self.add_wide(WAKES, 1);
+        let record = self.waiter(index);
         self.at(record + waiter::CHAIN).store(0, Relaxed);
         match self.last.replace(index + 1) {
             0 => self.first.set(index + 1),
-            last => self.at(self.array.waiter(last - 1) + waiter::CHAIN).store(index + 1, Relaxed),
+            last => self.at(self.waiter(last - 1) + waiter::CHAIN).store(index + 1, Relaxed),
         }
     }
 
@@ -266,7 +241,7 @@ impl<'a, H: Host> Locked<'a, H> {
             if next == index + 1 {
                 return true;
             }
-            next = self.load(self.array().waiter(next - 1) + waiter::CHAIN);
+            next = self.load(self.waiter(next - 1) + waiter::CHAIN);
         }
         false
     }
@@ -276,7 +251,7 @@ impl<'a, H: Host> Locked<'a, H> {
     #[inline]
     pub(super) fn release(self) {
         // Requests are those of this scheme only.
-        if self.array.scheme == Scheme::Combining {
+        if self.scheme == Scheme::Combining {
             self.release_combining()
         } else {
             self.release_once();
@@ -307,10 +282,10 @@ impl<'a, H: Host> Locked<'a, H> {
     #[inline]
     fn release_once(&self) -> bool {
         debug_assert_eq!(self.load(super::layout::JOURNAL_LENGTH), 0, "released in a transaction");
-        if self.array.scheme == Scheme::Before && self.first.get() != 0 {
+        if self.scheme == Scheme::Before && self.first.get() != 0 {
             self.wake_all();
         }
-        let lock = self.at(self.array.layout.lock);
+        let lock = self.at(self.layout.lock);
         // Release: partner of the acquire in `attempt`. Acquire: of the release with which a request is
         // announced.
         let seen = lock.swap(0, AcqRel);
@@ -328,23 +303,23 @@ impl<'a, H: Host> Locked<'a, H> {
     /// wakes the others.
     #[inline(never)]
     fn wake_all(&self) {
-        let mut calls = Calls::new(self.array);
+        let mut calls = Calls { array: self.array, groups: [(0, 0); 16], used: 0 };
         let mut delegates = [Delegate::default(); DELEGATES];
         let mut used = 0;
         let mut next = self.first.replace(0);
         while next != 0 {
             let index = next - 1;
-            let record = self.array.waiter(index);
+            let record = self.waiter(index);
             // ONE WAKER: before its state is set the record is not used again.
-            next = self.at(record + waiter::CHAIN).load(Relaxed);
-            let [place, owner] = [waiter::PLACE, waiter::OWNER].map(|at| self.at(record + at).load(Relaxed));
-            let (channel, bit) = self.array.channel(index);
-            if place != 0 && !H::is_here(place) && self.array.scheme != Scheme::Before {
+            next = self.load(record + waiter::CHAIN);
+            let [place, owner] = [waiter::PLACE, waiter::OWNER].map(|at| self.load(record + at));
+            let (channel, bit) = self.channel(index);
+            if place != 0 && !H::is_here(place) && self.scheme != Scheme::Before {
                 let like = |delegate: &&mut Delegate| {
                     (delegate.channel, delegate.place, delegate.owner) == (channel, place, owner)
                 };
                 if let Some(delegate) = delegates[..used].iter_mut().find(like) {
-                    if self.array.tell(index) {
+                    if self.tell(index) {
                         delegate.others |= bit;
                     }
                     continue;
@@ -355,7 +330,7 @@ impl<'a, H: Host> Locked<'a, H> {
                     continue;
                 }
             }
-            if self.array.tell(index) {
+            if self.tell(index) {
                 calls.add(channel, bit);
             }
         }
@@ -365,17 +340,17 @@ impl<'a, H: Host> Locked<'a, H> {
             let like = |other: &&Delegate| (other.place, other.owner) == (delegate.place, delegate.owner);
             let first = !delegates[..at].iter().any(|other| like(&other));
             let next = delegates[at + 1..used].iter().find(like);
-            let (channel, bit) = self.array.channel(delegate.index);
+            let (channel, bit) = self.channel(delegate.index);
             let mut bits = 0;
             if first && next.is_none() && delegate.others.count_ones() < H::LEAST_DUTY {
                 bits = delegate.others;
             } else {
-                let record = self.array.waiter(delegate.index);
+                let record = self.waiter(delegate.index);
                 self.at(record + waiter::DUTY).store(delegate.others, Relaxed);
                 self.at(record + waiter::NEXT_DELEGATE).store(next.map_or(0, |next| next.index + 1), Relaxed);
             }
             // If not, its process is gone, and so are those that it would wake.
-            if self.array.tell(delegate.index) && first {
+            if self.tell(delegate.index) && first {
                 bits |= bit;
             }
             if bits != 0 {
@@ -409,7 +384,6 @@ struct Delegate {
     channel: usize,
     place: u32,
     owner: u32,
-    /// Whom it shall wake.
     others: u32,
 }
 
@@ -420,11 +394,7 @@ struct Calls<'a, H: Host> {
     used: usize,
 }
 
-impl<'a, H: Host> Calls<'a, H> {
-    fn new(array: &'a Array<'a, H>) -> Self {
-        Self { array, groups: [(0, 0); 16], used: 0 }
-    }
-
+impl<H: Host> Calls<'_, H> {
     fn add(&mut self, channel: usize, bits: u32) {
         if let Some(group) = self.groups[..self.used].iter_mut().find(|group| group.0 == channel) {
             group.1 |= bits;
@@ -446,8 +416,7 @@ impl<'a, H: Host> Calls<'a, H> {
 impl<H: Host> Array<'_, H> {
     /// Wakes those whose delegate this sleeper has become.
     pub(super) fn serve_as_delegate(&self, index: u32) {
-        let [duty, next] =
-            [waiter::DUTY, waiter::NEXT_DELEGATE].map(|at| self.at(self.waiter(index) + at).load(Relaxed));
+        let [duty, next] = [waiter::DUTY, waiter::NEXT_DELEGATE].map(|at| self.load(self.waiter(index) + at));
         if let Some(next) = next.checked_sub(1) {
             self.wake(&[self.channel(next)]);
         }
@@ -459,7 +428,7 @@ impl<H: Host> Array<'_, H> {
     /// Tells a sleeper its result; returns whether there still is one.
     fn tell(&self, index: u32) -> bool {
         let record = self.waiter(index);
-        let result = self.at(record + waiter::RESULT).load(Relaxed);
+        let result = self.load(record + waiter::RESULT);
         // Release: what was done before happens before the sleeper's return. LAST TOUCH of the record.
         let told =
             self.at(record + waiter::STATE).compare_exchange(SLEEPING, result, Release, Relaxed).is_ok();
@@ -476,7 +445,6 @@ impl<H: Host> Array<'_, H> {
         (self.waiter(first) + waiter::CHANNEL, 1 << (index % waiter::GROUP))
     }
 
-    /// Wakes these bits of these channels.
     pub(super) fn wake(&self, groups: &[(usize, u32)]) {
         for &(channel, bits) in groups {
             let channel = self.at(channel);

@@ -1,32 +1,12 @@
 //! Semaphore arrays with System V semantics, in memory that processes share.
 //!
 //! The semantics are those of `semop(2)` and `semctl(2)`: up to 500 operations on one array are applied all
-//! or none, a caller sleeps until they can be, and adjustments undo what a process did when it ends. What is
-//! done differently from before is what Manfred Spraul's series of 2010 changed in Linux ("ipc/sem.c:
-//! Optimization for reducing spinlock contention"), and more: one linear pass over those that may proceed,
-//! the woken collected under the lock and woken after it, and the lock on a cache line of its own.
-//! [`Scheme::Before`] is without these, for comparison.
+//! or none, a caller sleeps until they can be, and adjustments undo what a process did when it ends.
 //!
 //! An array is a slice of words ([`Layout`]), addressed by offset, so that every process may map it where it
-//! likes. Everything in it is changed under the array's lock, whose word names the process that holds it.
-//!
-//! # Invariants
-//!
-//! * JOURNAL: the lock's holder writes down the old value of each word before changing it, and clears the
-//!   journal's length to commit. At every instruction either the length is 0 and the array is whole, or
-//!   rolling back makes it so.
-//! * TAKE OVER: a lock held by a process that is gone is taken by compare-and-swap from that process's mark,
-//!   by one; which rolls back first. Rolling back writes the same values however often it is begun.
-//! * RUNNABLE: with the lock free, no sleeper's operations can be applied. A holder that makes some
-//!   applicable applies them before releasing the lock; one that takes over tries all.
-//! * ONE WAKER: a sleeper in no list with a result has one waker, which sets its state after releasing the
-//!   lock. Its thread leaves the record alone until then, or until the waker's process is gone.
-//! * LOOKING: sleepers look at the array at intervals, so a death between commit and wake-up delays them and
-//!   loses nothing.
-//!
-//! No weak ordering is needed for what a killed process wrote: it is gone only when the kernel says so, after
-//! its last store. What must not happen is that the compiler exchanges its stores; hence the releases in the
-//! journal.
+//! likes. Everything in it is changed under the array's lock, whose word names the process that holds it. The
+//! proof names the invariants that the sources cite: JOURNAL, TAKE OVER, RUNNABLE, ONE WAKER, LOOKING and
+//! SENTINEL.
 //!
 //! Proof: docs/SEMARRAY.md
 //! Models: crates/model/tests/models/semarray.rs, crates/model/tests/semarray/main.rs
@@ -235,11 +215,10 @@ impl<'a, H: Host> Array<'a, H> {
             (layout::UID, settings.uid),
             (layout::GID, settings.gid),
             (layout::MODE, settings.mode),
-            (layout::BORN, now as u32),
-            (layout::BORN + 1, (now >> 32) as u32),
         ] {
             array.at(at).store(value, Relaxed);
         }
+        array.store_wide(layout::BORN, now);
         array.store_wide(layout::CHANGED, H::seconds());
         // Release: a process that sees the magic number sees the rest.
         array.at(layout::MAGIC).store(layout::MAGIC_VALUE, Release);
@@ -323,7 +302,7 @@ impl<'a, H: Host> Array<'a, H> {
     /// # Errors
     /// As [`Array::value`].
     pub fn last_process(&self, num: u32) -> Result<u32, Error> {
-        self.of_semaphore(num, |locked, num| locked.load(locked.semaphore(num) + semaphore::PROCESS))
+        self.of_semaphore(num, |locked, num| locked.load(queue::semaphore_at(num) + semaphore::PROCESS))
     }
 
     /// How many sleep because a semaphore's value is too small.
@@ -385,14 +364,13 @@ impl<'a, H: Host> Array<'a, H> {
 
     /// Whose it is.
     pub fn settings(&self) -> Settings {
-        let word = |at| self.at(at).load(Relaxed);
         Settings {
-            key: word(layout::KEY).cast_signed(),
-            uid: word(layout::UID),
-            gid: word(layout::GID),
-            cuid: word(layout::CUID),
-            cgid: word(layout::CGID),
-            mode: word(layout::MODE),
+            key: self.load(layout::KEY).cast_signed(),
+            uid: self.load(layout::UID),
+            gid: self.load(layout::GID),
+            cuid: self.load(layout::CUID),
+            cgid: self.load(layout::CGID),
+            mode: self.load(layout::MODE),
         }
     }
 
@@ -443,10 +421,8 @@ impl<'a, H: Host> Array<'a, H> {
 
     /// The statistics of its lock. Not of one moment if others use it meanwhile.
     pub fn report(&self) -> Report {
-        let born = u64::from(self.at(layout::BORN).load(Relaxed))
-            | u64::from(self.at(layout::BORN + 1).load(Relaxed)) << 32;
         Report {
-            lifetime_ns: H::Platform::now().saturating_sub(born),
+            lifetime_ns: H::Platform::now().saturating_sub(self.load_wide(layout::BORN)),
             free: self.load_wide(layout::FREE),
             contended: self.load_wide(layout::CONTENDED),
             spun_ns: self.load_wide(layout::SPUN),
@@ -454,13 +430,13 @@ impl<'a, H: Host> Array<'a, H> {
             sleeps: self.load_wide(layout::SLEEPS),
             wakes: self.load_wide(layout::WAKES),
             served: self.load_wide(layout::SERVED),
-            recoveries: u64::from(self.at(layout::RECOVERIES).load(Relaxed)),
+            recoveries: u64::from(self.load(layout::RECOVERIES)),
         }
     }
 
     /// How many sleep at the array, for any reason.
     pub fn sleepers(&self) -> u32 {
-        self.at(layout::SLEEPERS).load(Relaxed)
+        self.load(layout::SLEEPERS)
     }
 
     /// That process is gone: drops its sleepers, applies its adjustments, and takes the lock from it.
@@ -482,7 +458,7 @@ impl<'a, H: Host> Array<'a, H> {
     /// As [`Array::reap`].
     pub fn leave(&self) -> Result<(), Error> {
         let locked = self.lock()?;
-        let slot = locked.me().slot;
+        let slot = locked.me.slot;
         if !locked.has_sleepers(slot) {
             locked.apply_adjustments(slot);
         }
@@ -519,9 +495,9 @@ impl<'a, H: Host> Array<'a, H> {
         unsafe { self.words.get_unchecked(offset) }
     }
 
-    /// The first word of the staging area.
-    fn staging(&self) -> usize {
-        self.layout.staging
+    #[inline(always)]
+    fn load(&self, at: usize) -> u32 {
+        self.at(at).load(Relaxed)
     }
 
     /// See [`Host::provide`].
@@ -531,14 +507,14 @@ impl<'a, H: Host> Array<'a, H> {
 
     /// Two words as one number, the low half first. Written under the lock only.
     fn load_wide(&self, at: usize) -> u64 {
-        u64::from(self.at(at).load(Relaxed)) | u64::from(self.at(at + 1).load(Relaxed)) << 32
+        u64::from(self.load(at)) | u64::from(self.load(at + 1)) << 32
     }
 
     /// Writes what [`Self::load_wide`] reads. Under the lock.
     fn store_wide(&self, at: usize, value: u64) {
         self.at(at).store(value as u32, Relaxed);
         let high = (value >> 32) as u32;
-        if self.at(at + 1).load(Relaxed) != high {
+        if self.load(at + 1) != high {
             self.at(at + 1).store(high, Relaxed);
         }
     }
@@ -550,7 +526,7 @@ impl<'a, H: Host> Array<'a, H> {
     }
 }
 
-impl Operations for &[Op] {
+impl Operations for [Op] {
     fn count(&self) -> usize {
         self.len()
     }

@@ -7,11 +7,7 @@
 //! | several, one of which changes something | the list of all | [`MULTIPLE`] |
 //! | several that all wait for zero | the array's list of constants | [`CONSTANT`] |
 //!
-//! All lists are in the order of coming. When a semaphore is raised and no sleeper has several operations,
-//! one pass over its takers is enough: a taker that proceeds only lowers it, which helps only those that wait
-//! for zero. With several operations the list of all is walked in its order, so that first come is first
-//! served across semaphores; and walked again only after a sleeper has proceeded that raised something, or
-//! made something zero.
+//! All lists are in the order of coming.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -21,7 +17,7 @@ use super::layout::{
     UNDO_USED, WAITERS, WAITERS_HIGH, semaphore, undo, waiter,
 };
 use super::lock::Locked;
-use super::{Array, Error, Host, MOST_VALUE, Op, Scheme};
+use super::{Array, Error, Host, Layout, MOST_VALUE, Op, Scheme};
 use crate::platform::Atomic;
 
 /// The greatest adjustment; the least is one less.
@@ -34,16 +30,13 @@ const FEW_LOOKS: usize = 8;
 pub(super) const TAKER: u32 = 1;
 /// In the list of those that wait for its semaphore to be zero.
 pub(super) const FOR_ZERO: u32 = 2;
-/// In the list of all.
 pub(super) const MULTIPLE: u32 = 3;
-/// In the list of constants.
 pub(super) const CONSTANT: u32 = 4;
 
 /// [`waiter::STATE`]: sleeps, or is about to; as a result: none yet.
 pub(super) const SLEEPING: u32 = 0;
 /// [`waiter::STATE`] and `RESULT`: its operations were applied.
 pub(super) const APPLIED: u32 = 1;
-/// The array was removed.
 pub(super) const REMOVED: u32 = 2;
 /// An operation would have left its range.
 pub(super) const OUT_OF_RANGE: u32 = 3;
@@ -56,41 +49,27 @@ pub(super) const ORPHANED: u32 = 7;
 /// The array had been removed (combining).
 pub(super) const WAS_REMOVED: u32 = 6;
 
-/// Operations, wherever they are.
-pub(super) trait Operations: Copy {
-    /// How many.
+pub(super) trait Operations {
     fn count(&self) -> usize;
-    /// One of them.
     fn get(&self, index: usize) -> Op;
-    /// All of them.
-    fn all(self) -> impl Iterator<Item = Op> {
+    fn all(&self) -> impl Iterator<Item = Op> {
         (0..self.count()).map(move |index| self.get(index))
     }
-    /// Whether one of them changes a semaphore.
-    fn change(self) -> bool {
+    fn change(&self) -> bool {
         self.all().any(|operation| operation.change != 0)
     }
     /// Whether they may proceed, or fail, because a value falls: one of them waits for zero, or must not wait
     /// at all.
-    fn heed_falls(self) -> bool {
+    fn heed_falls(&self) -> bool {
         self.all().any(|operation| operation.change == 0 || operation.flags & Op::NOWAIT != 0)
     }
 }
 
-/// Operations in a sleeper's record.
 pub(super) struct Recorded<'a, H: Host> {
     array: &'a Array<'a, H>,
     first: usize,
     count: usize,
 }
-
-impl<H: Host> Clone for Recorded<'_, H> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<H: Host> Copy for Recorded<'_, H> {}
 
 impl<H: Host> Operations for Recorded<'_, H> {
     fn count(&self) -> usize {
@@ -116,21 +95,21 @@ pub(super) enum Tried {
     Applied,
     /// This operation stands in the way.
     Blocked(usize),
-    /// Out of range.
     Range,
 }
 
 /// Fields of one kind of list: head and tail in the array, next and previous in the record.
-struct List {
-    head: usize,
-    tail: usize,
-    next: usize,
-    previous: usize,
+pub(super) struct List {
+    pub(super) head: usize,
+    pub(super) tail: usize,
+    pub(super) next: usize,
+    pub(super) previous: usize,
 }
 
-/// The list of all.
-const ALL: List =
+pub(super) const ALL: List =
     List { head: ALL_HEAD, tail: ALL_TAIL, next: waiter::ALL_NEXT, previous: waiter::ALL_PREVIOUS };
+/// That of several operations that all wait for zero.
+pub(super) const CONSTANTS: List = List::own(CONST_HEAD, CONST_TAIL);
 
 impl List {
     /// The one whose links are in [`waiter::NEXT`].
@@ -139,34 +118,49 @@ impl List {
     }
 }
 
+pub(super) const fn takers(num: usize) -> List {
+    List::own(semaphore_at(num) + semaphore::TAKE_HEAD, semaphore_at(num) + semaphore::TAKE_TAIL)
+}
+
+pub(super) const fn for_zero(num: usize) -> List {
+    List::own(semaphore_at(num) + semaphore::ZERO_HEAD, semaphore_at(num) + semaphore::ZERO_TAIL)
+}
+
+pub(super) const fn semaphore_at(num: usize) -> usize {
+    FIRST_SEMAPHORE + num * semaphore::SIZE
+}
+
 /// Records of one kind; writing its owner claims one.
 struct Pool {
     /// Where it is noted how many were ever used.
     high: usize,
     first: usize,
     size: usize,
-    owner: usize,
     capacity: usize,
+    owner: usize,
     /// How many are made ready at a time, so that each time is about a page.
     chunk: usize,
 }
 
+impl Pool {
+    const fn new(high: usize, first: usize, size: usize, capacity: usize, owner: usize) -> Self {
+        Self { high, first, size, capacity, owner, chunk: 1 }
+    }
+}
+
 impl<H: Host> Array<'_, H> {
-    /// The first word of a sleeper's record.
     #[inline(always)]
     pub(super) fn waiter(&self, index: u32) -> usize {
         self.layout.waiters + (index as usize % WAITERS) * waiter::SIZE
     }
 
-    /// The first word of an undo slot.
     pub(super) fn undo_slot(&self, index: u32) -> usize {
         self.layout.undo_slots + (index as usize % self.layout.undo_count) * self.layout.undo_size
     }
 
-    /// The operations of a sleeper.
     pub(super) fn operations(&self, record: usize) -> Recorded<'_, H> {
-        let count = self.at(record + waiter::COUNT).load(Relaxed) as usize;
-        let (first, most) = match self.at(record + waiter::LARGE).load(Relaxed) {
+        let count = self.load(record + waiter::COUNT) as usize;
+        let (first, most) = match self.load(record + waiter::LARGE) {
             0 => (record + waiter::OPERATIONS, waiter::INLINE),
             large => (self.large_list(large - 1) + 1, super::MOST_OPERATIONS),
         };
@@ -178,24 +172,13 @@ impl<H: Host> Array<'_, H> {
         self.layout.large + (index as usize % LARGE_LISTS) * LARGE_SIZE
     }
 
-    fn waiters(&self) -> Pool {
-        Pool {
-            high: WAITERS_HIGH,
-            first: self.layout.waiters,
-            size: waiter::SIZE,
-            owner: waiter::OWNER,
-            capacity: WAITERS,
-            chunk: waiter::GROUP as usize,
-        }
-    }
-
     /// A thread gives its record back. Any time after it was woken, without the lock.
     pub(super) fn free(&self, record: usize) {
-        let large = self.at(record + waiter::LARGE).load(Relaxed);
+        let large = self.load(record + waiter::LARGE);
         if large != 0 {
             // Only its own: one that was killed before it wrote down its list has that of the record's last
             // owner, which may be another's by now.
-            let owner = self.at(record + waiter::OWNER).load(Relaxed);
+            let owner = self.load(record + waiter::OWNER);
             let _ = self.at(self.large_list(large - 1)).compare_exchange(owner, 0, Release, Relaxed);
         }
         // Release: the next one to claim it, who has the lock, sees the thread's last use of it.
@@ -210,7 +193,7 @@ impl<H: Host> Array<'_, H> {
             // Acquire: partner of the release in `free`.
             word.load(Relaxed) == 0 && word.compare_exchange(0, owner, Acquire, Relaxed).is_ok()
         };
-        let mut high = (self.at(pool.high).load(Relaxed) as usize).min(pool.capacity);
+        let mut high = (self.load(pool.high) as usize).min(pool.capacity);
         let start = start as usize % high.max(1);
         for look in 0..looks.min(high) {
             let index = (start + look) % high;
@@ -238,14 +221,19 @@ impl<H: Host> Array<'_, H> {
     /// Writes a call's operations into a record of its own, which is in no list yet.
     ///
     /// If the process is killed on the way, the record is found by its owner.
-    pub(super) fn record(&self, operations: impl Operations, slot: u32, process: u32) -> Result<u32, Error> {
+    pub(super) fn record(
+        &self,
+        operations: &(impl Operations + ?Sized),
+        slot: u32,
+        process: u32,
+    ) -> Result<u32, Error> {
         let owner = slot + 1;
         // In order of arrival: sleepers that came together are often woken together, and a group is woken by
         // one call. So that this order lasts there are more records than sleepers; but not more than twice as
         // many.
-        let pool = self.waiters();
-        let [high, sleepers, start] =
-            [WAITERS_HIGH, SLEEPERS, NEXT_WAITER].map(|word| self.at(word).load(Relaxed));
+        let mut pool = Pool::new(WAITERS_HIGH, self.layout.waiters, waiter::SIZE, WAITERS, waiter::OWNER);
+        pool.chunk = waiter::GROUP as usize;
+        let [high, sleepers, start] = [WAITERS_HIGH, SLEEPERS, NEXT_WAITER].map(|word| self.load(word));
         let enough = high > 2 * sleepers.min(high) + waiter::GROUP;
         let looks = if enough { pool.capacity } else { FEW_LOOKS };
         let index = self.claim(&pool, owner, start, looks).ok_or(Error::NoMemory)?;
@@ -253,14 +241,7 @@ impl<H: Host> Array<'_, H> {
         let record = self.waiter(index);
         let count = operations.count();
         let large = if count > waiter::INLINE {
-            let pool = Pool {
-                high: LARGE_HIGH,
-                first: self.layout.large,
-                size: LARGE_SIZE,
-                owner: 0,
-                capacity: LARGE_LISTS,
-                chunk: 1,
-            };
+            let pool = Pool::new(LARGE_HIGH, self.layout.large, LARGE_SIZE, LARGE_LISTS, 0);
             match self.claim(&pool, owner, start, FEW_LOOKS) {
                 Some(large) => large + 1,
                 None => {
@@ -300,21 +281,19 @@ impl<H: Host> Array<'_, H> {
 }
 
 impl<H: Host> Locked<'_, H> {
-    /// The first word of a semaphore.
-    #[inline(always)]
-    pub(super) fn semaphore(&self, num: usize) -> usize {
-        FIRST_SEMAPHORE + num * semaphore::SIZE
-    }
-
-    /// A semaphore's value.
     #[inline(always)]
     pub(super) fn value(&self, num: usize) -> u32 {
-        self.load(self.semaphore(num) + semaphore::VALUE)
+        self.load(semaphore_at(num) + semaphore::VALUE)
     }
 
     /// Applies operations, all or none, for a process; `undo` is its undo slot if they want one.
     #[inline]
-    pub(super) fn try_to_apply(&self, operations: impl Operations, process: u32, undo: Option<u32>) -> Tried {
+    pub(super) fn try_to_apply(
+        &self,
+        operations: &(impl Operations + ?Sized),
+        process: u32,
+        undo: Option<u32>,
+    ) -> Tried {
         let count = operations.count();
         // How many more adjustments are not zero.
         let mut more = 0;
@@ -330,7 +309,7 @@ impl<H: Host> Locked<'_, H> {
             } else if changed > i64::from(MOST_VALUE) {
                 Tried::Range
             } else {
-                self.set(self.semaphore(num) + semaphore::VALUE, changed as u32);
+                self.set(semaphore_at(num) + semaphore::VALUE, changed as u32);
                 if operation.flags & Op::UNDO == 0 {
                     Tried::Applied
                 } else {
@@ -350,7 +329,7 @@ impl<H: Host> Locked<'_, H> {
         }
         for index in 0..count {
             let num = usize::from(operations.get(index).num);
-            self.set(self.semaphore(num) + semaphore::PROCESS, process);
+            self.set(semaphore_at(num) + semaphore::PROCESS, process);
         }
         if let Some(undo) = undo {
             self.count_adjustments(undo, more);
@@ -358,27 +337,23 @@ impl<H: Host> Locked<'_, H> {
         Tried::Applied
     }
 
-    /// Something was applied: notes the time.
     pub(super) fn operated(&self) {
         let now = H::seconds();
-        self.array().store_wide(OPERATED, now);
+        self.store_wide(OPERATED, now);
     }
-
-    // Undo slots.
 
     /// Adds to an adjustment. Returns by how much the number of those that are not zero changes, for
     /// [`Self::count_adjustments`]; `None` if the adjustment would leave its range.
     fn adjust(&self, index: u32, num: usize, by: i32) -> Option<i32> {
-        let at = self.array().undo_slot(index) + undo::ADJUSTMENTS + num;
+        let at = self.undo_slot(index) + undo::ADJUSTMENTS + num;
         let old = self.load(at).cast_signed();
         let new = old.checked_add(by).filter(|new| (-MOST_ADJUSTMENT - 1..=MOST_ADJUSTMENT).contains(new))?;
         self.set(at, new.cast_unsigned());
         Some(i32::from(new != 0) - i32::from(old != 0))
     }
 
-    /// Forgets an adjustment.
     pub(super) fn clear_adjustment(&self, index: u32, num: usize) {
-        self.set(self.array().undo_slot(index) + undo::ADJUSTMENTS + num, 0);
+        self.set(self.undo_slot(index) + undo::ADJUSTMENTS + num, 0);
         self.count_adjustments(index, -1);
     }
 
@@ -387,7 +362,7 @@ impl<H: Host> Locked<'_, H> {
         if more == 0 {
             return;
         }
-        let slot = self.array().undo_slot(index);
+        let slot = self.undo_slot(index);
         let old = self.load(slot + undo::COUNT);
         let new = old.wrapping_add_signed(more);
         self.set(slot + undo::COUNT, new);
@@ -396,24 +371,23 @@ impl<H: Host> Locked<'_, H> {
             self.set(slot + undo::NEXT, first);
             self.set(slot + undo::PREVIOUS, 0);
             if first != 0 {
-                self.set(self.array().undo_slot(first - 1) + undo::PREVIOUS, index + 1);
+                self.set(self.undo_slot(first - 1) + undo::PREVIOUS, index + 1);
             }
             self.set(ACTIVE, index + 1);
         } else if new == 0 {
             let (next, previous) = (self.load(slot + undo::NEXT), self.load(slot + undo::PREVIOUS));
             if next != 0 {
-                self.set(self.array().undo_slot(next - 1) + undo::PREVIOUS, previous);
+                self.set(self.undo_slot(next - 1) + undo::PREVIOUS, previous);
             }
             match previous {
                 0 => self.set(ACTIVE, next),
-                _ => self.set(self.array().undo_slot(previous - 1) + undo::NEXT, next),
+                _ => self.set(self.undo_slot(previous - 1) + undo::NEXT, next),
             }
         }
     }
 
-    /// The undo slot of a process, if it has one.
     pub(super) fn undo_of(&self, slot: u32) -> Option<u32> {
-        let owner = |index: u32| self.load(self.array().undo_slot(index) + undo::OWNER);
+        let owner = |index: u32| self.load(self.undo_slot(index) + undo::OWNER);
         if (slot as usize) < INDEXED {
             return self.load(UNDO_INDEX + slot as usize).checked_sub(1);
         }
@@ -425,111 +399,100 @@ impl<H: Host> Locked<'_, H> {
         if let Some(index) = self.undo_of(slot) {
             return Ok(index);
         }
-        let layout = &self.array().layout;
-        let pool = Pool {
-            high: UNDO_HIGH,
-            first: layout.undo_slots,
-            size: layout.undo_size,
-            owner: undo::OWNER,
-            capacity: layout.undo_count,
-            chunk: 1,
-        };
-        let index = self.array().claim(&pool, slot + 1, slot, FEW_LOOKS).ok_or(Error::NoSpace)?;
+        let Layout { undo_slots, undo_size, undo_count, .. } = self.layout;
+        let pool = Pool::new(UNDO_HIGH, undo_slots, undo_size, undo_count, undo::OWNER);
+        let index = self.claim(&pool, slot + 1, slot, FEW_LOOKS).ok_or(Error::NoSpace)?;
         let first_ever = self.load(UNDO_USED) == 0;
-        self.set(self.array().undo_slot(index) + undo::PROCESS, process);
+        self.set(self.undo_slot(index) + undo::PROCESS, process);
         if (slot as usize) < INDEXED {
             self.set(UNDO_INDEX + slot as usize, index + 1);
         }
         self.set(UNDO_USED, 1);
         self.commit();
         if first_ever {
-            self.array().hurry_the_sentinel();
+            self.hurry_the_sentinel();
         }
         Ok(index)
     }
 
-    // Lists.
-
     fn link(&self, list: &List, index: u32) {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         let tail = self.load(list.tail);
         self.set(record + list.next, 0);
         self.set(record + list.previous, tail);
         match tail {
             0 => self.set(list.head, index + 1),
-            _ => self.set(self.array().waiter(tail - 1) + list.next, index + 1),
+            _ => self.set(self.waiter(tail - 1) + list.next, index + 1),
         }
         self.set(list.tail, index + 1);
     }
 
     fn unlink(&self, list: &List, index: u32) {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         let (next, previous) = (self.load(record + list.next), self.load(record + list.previous));
         match previous {
             0 => self.set(list.head, next),
-            _ => self.set(self.array().waiter(previous - 1) + list.next, next),
+            _ => self.set(self.waiter(previous - 1) + list.next, next),
         }
         match next {
             0 => self.set(list.tail, previous),
-            _ => self.set(self.array().waiter(next - 1) + list.previous, previous),
+            _ => self.set(self.waiter(next - 1) + list.previous, previous),
         }
     }
 
-    fn takers(&self, num: usize) -> List {
-        let semaphore = self.semaphore(num);
-        List::own(semaphore + semaphore::TAKE_HEAD, semaphore + semaphore::TAKE_TAIL)
+    /// Of a sleeper in these lists, whose first operation is on that semaphore: the one whose links are in
+    /// [`waiter::NEXT`], and whether it is in that of all.
+    fn lists(lists: u32, num: usize) -> (Option<List>, bool) {
+        match lists {
+            TAKER => (Some(takers(num)), true),
+            FOR_ZERO => (Some(for_zero(num)), false),
+            MULTIPLE => (None, true),
+            _ => (Some(CONSTANTS), false),
+        }
     }
 
-    fn for_zero(&self, num: usize) -> List {
-        let semaphore = self.semaphore(num);
-        List::own(semaphore + semaphore::ZERO_HEAD, semaphore + semaphore::ZERO_TAIL)
-    }
-
-    /// Puts a record into its lists. Not committed.
     pub(super) fn enqueue(&self, index: u32) {
-        let record = self.array().waiter(index);
-        let operations = self.array().operations(record);
-        let first = operations.get(0);
-        let num = usize::from(first.num);
+        let record = self.waiter(index);
+        let operations = self.operations(record);
+        let num = usize::from(operations.get(0).num);
         let lists = match (operations.count(), operations.change()) {
             (1, true) => TAKER,
             (1, false) => FOR_ZERO,
             (_, true) => MULTIPLE,
             (_, false) => CONSTANT,
         };
-        match lists {
-            TAKER => self.link(&self.takers(num), index),
-            FOR_ZERO => self.link(&self.for_zero(num), index),
-            MULTIPLE => {
+        let (own, all) = Self::lists(lists, num);
+        match own {
+            Some(own) => self.link(&own, index),
+            None => {
                 self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT) + 1);
                 self.set(MIXED, self.load(MIXED) + u32::from(operations.heed_falls()));
             }
-            _ => self.link(&List::own(CONST_HEAD, CONST_TAIL), index),
         }
-        if matches!(lists, TAKER | MULTIPLE) {
+        if all {
             self.link(&ALL, index);
         }
         self.set(record + waiter::LISTS, lists);
         self.set(SLEEPERS, self.load(SLEEPERS) + 1);
     }
 
-    /// Takes a record out of its lists. Not committed.
     pub(super) fn dequeue(&self, index: u32) {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         let lists = self.load(record + waiter::LISTS);
-        let operations = self.array().operations(record);
+        let operations = self.operations(record);
         let num = usize::from(operations.get(0).num);
-        match lists {
-            TAKER => self.unlink(&self.takers(num), index),
-            FOR_ZERO => self.unlink(&self.for_zero(num), index),
-            MULTIPLE => {
+        if lists == 0 {
+            return;
+        }
+        let (own, all) = Self::lists(lists, num);
+        match own {
+            Some(own) => self.unlink(&own, index),
+            None => {
                 self.set(MULTIPLE_COUNT, self.load(MULTIPLE_COUNT).wrapping_sub(1));
                 self.set(MIXED, self.load(MIXED).wrapping_sub(u32::from(operations.heed_falls())));
             }
-            CONSTANT => self.unlink(&List::own(CONST_HEAD, CONST_TAIL), index),
-            _ => return,
         }
-        if matches!(lists, TAKER | MULTIPLE) {
+        if all {
             self.unlink(&ALL, index);
         }
         self.set(record + waiter::LISTS, 0);
@@ -539,9 +502,9 @@ impl<H: Host> Locked<'_, H> {
     /// Ends a sleeper's sleep with this result; commits that together with what was done since the last
     /// commit.
     pub(super) fn complete(&self, index: u32, result: u32) {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         self.dequeue(index);
-        self.set(record + waiter::WAKER, self.me().slot + 1);
+        self.set(record + waiter::WAKER, self.me.slot + 1);
         self.set(record + waiter::RESULT, result);
         self.commit();
         self.will_wake(index);
@@ -552,25 +515,23 @@ impl<H: Host> Locked<'_, H> {
         self.dequeue(index);
         self.commit();
         // It may be in the list of requests still; then it is freed when its process is reaped.
-        if self.array().scheme != Scheme::Combining {
-            self.array().free(self.array().waiter(index));
+        if self.scheme != Scheme::Combining {
+            self.free(self.waiter(index));
         }
     }
-
-    // Which sleepers may proceed.
 
     /// Tries a sleeper, and completes it if its operations can be applied or never can. Returns whether they
     /// were applied.
     fn try_sleeper(&self, index: u32) -> bool {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         let owner = self.load(record + waiter::OWNER);
-        if owner != self.me().slot + 1 && H::owner_died(owner.wrapping_sub(1)) {
+        if owner != self.me.slot + 1 && H::owner_died(owner.wrapping_sub(1)) {
             self.drop_sleeper(index);
             return false;
         }
-        let operations = self.array().operations(record);
+        let operations = self.operations(record);
         let undo = self.load(record + waiter::UNDO).checked_sub(1);
-        match self.try_to_apply(operations, self.load(record + waiter::PROCESS), undo) {
+        match self.try_to_apply(&operations, self.load(record + waiter::PROCESS), undo) {
             Tried::Applied => {
                 self.complete(index, APPLIED);
                 self.operated();
@@ -594,15 +555,15 @@ impl<H: Host> Locked<'_, H> {
 
     /// These operations have been applied and committed: completes those that may proceed now.
     #[inline]
-    pub(super) fn settle(&self, operations: impl Operations) {
+    pub(super) fn settle(&self, operations: &(impl Operations + ?Sized)) {
         if self.load(SLEEPERS) != 0 {
             self.settle_slow(operations);
         }
     }
 
-    fn settle_slow(&self, operations: impl Operations) {
+    fn settle_slow(&self, operations: &(impl Operations + ?Sized)) {
         self.settle_zeros(operations);
-        if self.load(MULTIPLE_COUNT) != 0 || self.array().scheme == Scheme::Before {
+        if self.load(MULTIPLE_COUNT) != 0 || self.scheme == Scheme::Before {
             self.settle_all();
         } else {
             for operation in operations.all().filter(|operation| operation.change > 0) {
@@ -611,48 +572,46 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// Anything may have changed.
     pub(super) fn settle_everything(&self) {
         if self.load(SLEEPERS) == 0 {
             return;
         }
-        for num in 0..self.array().layout.semaphores {
+        for num in 0..self.layout.semaphores {
             if self.value(num) == 0 {
-                self.settle_list(&self.for_zero(num));
+                self.settle_list(&for_zero(num));
             }
         }
-        self.settle_list(&List::own(CONST_HEAD, CONST_TAIL));
+        self.settle_list(&CONSTANTS);
         self.settle_all();
     }
 
     /// Those that wait for zero, after these operations.
-    fn settle_zeros(&self, operations: impl Operations) {
+    fn settle_zeros(&self, operations: &(impl Operations + ?Sized)) {
         let mut any = false;
         for operation in operations.all() {
             let num = usize::from(operation.num);
             if self.value(num) == 0 {
                 any = true;
-                self.settle_list(&self.for_zero(num));
+                self.settle_list(&for_zero(num));
             }
         }
         if any {
-            self.settle_list(&List::own(CONST_HEAD, CONST_TAIL));
+            self.settle_list(&CONSTANTS);
         }
     }
 
-    /// All in a list whose members change nothing.
     fn settle_list(&self, list: &List) {
         let mut next = self.load(list.head);
         while next != 0 {
             let index = next - 1;
-            next = self.load(self.array().waiter(index) + list.next);
+            next = self.load(self.waiter(index) + list.next);
             self.try_sleeper(index);
         }
     }
 
     /// The takers of one semaphore, while no sleeper has several operations: one pass.
     fn settle_takers(&self, num: usize) {
-        let list = self.takers(num);
+        let list = takers(num);
         let mut next = self.load(list.head);
         while next != 0 {
             // Takers only lower it.
@@ -660,10 +619,10 @@ impl<H: Host> Locked<'_, H> {
                 return;
             }
             let index = next - 1;
-            next = self.load(self.array().waiter(index) + list.next);
+            next = self.load(self.waiter(index) + list.next);
             if self.try_sleeper(index) && self.value(num) == 0 {
-                self.settle_list(&self.for_zero(num));
-                self.settle_list(&List::own(CONST_HEAD, CONST_TAIL));
+                self.settle_list(&for_zero(num));
+                self.settle_list(&CONSTANTS);
             }
         }
     }
@@ -673,15 +632,15 @@ impl<H: Host> Locked<'_, H> {
         let mut next = self.load(ALL.head);
         while next != 0 {
             let index = next - 1;
-            let record = self.array().waiter(index);
+            let record = self.waiter(index);
             next = self.load(record + ALL.next);
             if !self.try_sleeper(index) {
                 continue;
             }
             // Its record stays as it is until it is woken.
-            let operations = self.array().operations(record);
-            self.settle_zeros(operations);
-            let again = self.array().scheme == Scheme::Before
+            let operations = self.operations(record);
+            self.settle_zeros(&operations);
+            let again = self.scheme == Scheme::Before
                 // One that takes and then waits for zero proceeds at one value only, which may be a lower
                 // one; and one that must not wait for its second operation fails when a taker that came later
                 // has left too little.
@@ -693,40 +652,34 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// See [`Array::waiting_for_increase`].
     pub(super) fn count_sleepers(&self, num: usize, zero: bool) -> u32 {
-        let own = if zero { self.for_zero(num) } else { self.takers(num) };
-        let several = if zero { [&ALL, &List::own(CONST_HEAD, CONST_TAIL)] } else { [&ALL, &ALL] };
-        let several = if zero { &several[..] } else { &several[..1] };
         // The dead do not sleep, though no process may have noticed yet.
         let alive = |index: &u32| {
-            let owner = self.load(self.array().waiter(*index) + waiter::OWNER);
-            owner == self.me().slot + 1 || !H::owner_died(owner.wrapping_sub(1))
+            let owner = self.load(self.waiter(*index) + waiter::OWNER);
+            owner == self.me.slot + 1 || !H::owner_died(owner.wrapping_sub(1))
         };
-        self.members(&own).filter(alive).count() as u32
-            + several
-                .iter()
-                .flat_map(|list| self.members(list))
-                .filter(alive)
-                .filter(|index| {
-                    let record = self.array().waiter(*index);
-                    let operations = self.array().operations(record);
-                    let operation = operations.get(self.blocking(record));
-                    operations.count() > 1
-                        && usize::from(operation.num) == num
-                        && (if zero { operation.change == 0 } else { operation.change < 0 })
-                })
-                .count() as u32
+        let of_several = |index: &u32| {
+            let record = self.waiter(*index);
+            let operations = self.operations(record);
+            let operation = operations.get(self.blocking(record));
+            operations.count() > 1
+                && usize::from(operation.num) == num
+                && (if zero { operation.change == 0 } else { operation.change < 0 })
+        };
+        let own = if zero { for_zero(num) } else { takers(num) };
+        let several = self.members(&ALL).chain(zero.then(|| self.members(&CONSTANTS)).into_iter().flatten());
+        let own = self.members(&own).filter(alive).count();
+        (own + several.filter(alive).filter(of_several).count()) as u32
     }
 
     /// Which operation of a sleeper stands in the way: of one that only waits for zeros, when it was last
     /// tried.
     fn blocking(&self, record: usize) -> usize {
-        let operations = self.array().operations(record);
+        let operations = self.operations(record);
         if self.load(record + waiter::LISTS) == MULTIPLE {
             // Others may have proceeded since it was tried, and have taken what it found then.
             let undo = self.load(record + waiter::UNDO).checked_sub(1);
-            let tried = self.try_to_apply(operations, self.load(record + waiter::PROCESS), undo);
+            let tried = self.try_to_apply(&operations, self.load(record + waiter::PROCESS), undo);
             self.roll_back();
             if let Tried::Blocked(index) = tried {
                 return index;
@@ -741,15 +694,14 @@ impl<H: Host> Locked<'_, H> {
         let link = list.next;
         core::iter::from_fn(move || {
             let index = next.checked_sub(1)?;
-            next = self.load(self.array().waiter(index) + link);
+            next = self.load(self.waiter(index) + link);
             Some(index)
         })
     }
 
-    /// The array was removed: ends all sleeps.
     pub(super) fn refuse_everybody(&self) {
         for index in 0..self.load(WAITERS_HIGH) {
-            let record = self.array().waiter(index);
+            let record = self.waiter(index);
             if self.load(record + waiter::OWNER) != 0 && self.load(record + waiter::LISTS) != 0 {
                 self.complete(index, REMOVED);
             }

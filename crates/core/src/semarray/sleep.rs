@@ -13,18 +13,8 @@
 //! A thread takes its result from the state. If its patience ends, or a signal handler runs, it takes itself
 //! out of the lists under the lock; if it is in none, it was completed and waits for its waker.
 //!
-//! # Looking
-//!
-//! No call tells a sleeper that a process was killed. So each looks now and then whether the lock's holder is
-//! gone, or its waker, or a process with adjustments. A timer for each sleep costs as much as all the rest of
-//! it in user space, so one sleeper of a process looks for the others, the *sentinel*:
-//!
-//! * SENTINEL: a sleeper that never looks is of the sentinel's process. For the sentinel is made and changed
-//!   under the lock: a thread that goes to sleep becomes it if there is none, and when it leaves it names
-//!   another of its process, as long as one is in a list. If it dies, so do those that rely on it.
-//! * Sleepers of other processes look for themselves, and the first that sleeps after the sentinel's process
-//!   is gone is the next one.
-//! * Once adjustments have been used on the array, the sentinel looks more often.
+//! No call tells a sleeper that a process was killed: so each looks now and then (LOOKING), or has a
+//! *sentinel* of its own process look for it (SENTINEL).
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -54,7 +44,6 @@ pub(super) const ITS_TURN: u32 = 2;
 const SHORT_LOOK_NS: u64 = 10_000_000;
 
 impl<H: Host> Array<'_, H> {
-    /// [`Array::operate`], with the lock.
     #[inline]
     pub(super) fn operate_locked(
         &self,
@@ -62,54 +51,49 @@ impl<H: Host> Array<'_, H> {
         operations: &[Op],
         patience: Option<u64>,
     ) -> Result<(), Error> {
-        let me = locked.me();
+        let decided = self.decide(&locked, operations, patience);
+        locked.release();
+        match decided? {
+            None => Ok(()),
+            Some(index) => self.sleep(index, patience),
+        }
+    }
+
+    /// Applies the operations, or puts them to sleep in the record that it returns.
+    #[inline]
+    fn decide(
+        &self,
+        locked: &Locked<'_, H>,
+        operations: &[Op],
+        patience: Option<u64>,
+    ) -> Result<Option<u32>, Error> {
+        let me = locked.me;
         if locked.load(ARRAY_REMOVED) != 0 {
-            locked.release();
             return Err(Error::Gone);
         }
         locked.reap_dead();
-        let undo = match locked.undo_wanted(operations, me.slot, me.id) {
-            Ok(undo) => undo,
-            Err(error) => {
-                locked.release();
-                return Err(error);
-            }
-        };
+        let undo = locked.undo_wanted(operations, me.slot, me.id)?;
         match locked.try_to_apply(operations, me.id, undo) {
             Tried::Applied => {
                 locked.commit();
                 locked.operated();
                 locked.settle(operations);
-                locked.release();
-                Ok(())
+                Ok(None)
             }
-            Tried::Range => {
-                locked.release();
-                Err(Error::Range)
+            Tried::Range => Err(Error::Range),
+            Tried::Blocked(blocking)
+                if patience == Some(0) || Operations::get(operations, blocking).flags & Op::NOWAIT != 0 =>
+            {
+                Err(Error::WouldBlock)
             }
             Tried::Blocked(blocking) => {
-                if operations.get(blocking).is_some_and(|operation| operation.flags & Op::NOWAIT != 0)
-                    || patience == Some(0)
-                {
-                    locked.release();
-                    return Err(Error::WouldBlock);
-                }
-                match self.record(operations, me.slot, me.id) {
-                    Ok(index) => {
-                        locked.put_to_sleep(index, blocking, undo);
-                        locked.release();
-                        self.sleep(index, patience)
-                    }
-                    Err(error) => {
-                        locked.release();
-                        Err(error)
-                    }
-                }
+                let index = self.record(operations, me.slot, me.id)?;
+                locked.put_to_sleep(index, blocking, undo);
+                Ok(Some(index))
             }
         }
     }
 
-    /// Sleeps until the record is completed.
     fn sleep(&self, index: u32, patience: Option<u64>) -> Result<(), Error> {
         let record = self.waiter(index);
         let state = self.at(record + waiter::STATE);
@@ -173,15 +157,14 @@ impl<H: Host> Array<'_, H> {
     fn lock_again(&self) -> Locked<'_, H> {
         let mut round = 0;
         loop {
-            match self.lock() {
-                Ok(locked) => return locked,
-                Err(_) => H::Platform::stall(round),
+            if let Ok(locked) = self.lock() {
+                return locked;
             }
+            H::Platform::stall(round);
             round = round.saturating_add(1);
         }
     }
 
-    /// A thread that is in no list any more gives its record back.
     fn leave_record(&self, index: u32) {
         self.pass_the_sentinel_on(index);
         self.free(self.waiter(index));
@@ -207,15 +190,14 @@ impl<H: Host> Array<'_, H> {
     /// process.
     #[cold]
     fn look(&self, index: u32) {
-        let word = |at| self.at(at).load(Relaxed);
-        let sentinel = word(SENTINEL) == index + 1;
+        let sentinel = self.load(SENTINEL) == index + 1;
         if sentinel {
             self.wake_the_told(index);
         }
-        if word(self.waiter(index) + waiter::LISTS) != 0
-            && word(ACTIVE) == 0
-            && word(SENTINEL) != 0
-            && word(ARRAY_REMOVED) == 0
+        if self.load(self.waiter(index) + waiter::LISTS) != 0
+            && self.load(ACTIVE) == 0
+            && self.load(SENTINEL) != 0
+            && self.load(ARRAY_REMOVED) == 0
             && !self.dead_holder()
             && !(sentinel && self.siblings(index).any(|sibling| self.is_left(sibling)))
         {
@@ -237,17 +219,16 @@ impl<H: Host> Array<'_, H> {
         locked.release();
     }
 
-    /// The records of the same process.
     fn siblings(&self, index: u32) -> impl Iterator<Item = u32> {
-        let owner = |index: u32| self.at(self.waiter(index) + waiter::OWNER).load(Relaxed);
+        let owner = |index: u32| self.load(self.waiter(index) + waiter::OWNER);
         let own = owner(index);
-        (0..self.at(WAITERS_HIGH).load(Relaxed)).filter(move |other| owner(*other) == own)
+        (0..self.load(WAITERS_HIGH)).filter(move |other| owner(*other) == own)
     }
 
     /// Wakes those of the same process that have been told their results: if their waker died after that, no
     /// other thread does.
     fn wake_the_told(&self, index: u32) {
-        let word = |other: u32, at| self.at(self.waiter(other) + at).load(Relaxed);
+        let word = |other: u32, at| self.load(self.waiter(other) + at);
         self.siblings(index)
             .filter(|other| *other != index && word(*other, waiter::LISTS) == 0)
             .filter(|other| word(*other, waiter::STATE) != SLEEPING)
@@ -257,7 +238,7 @@ impl<H: Host> Array<'_, H> {
     /// Whether it seems that a sleeper was completed and its waker is gone.
     fn is_left(&self, index: u32) -> bool {
         let record = self.waiter(index);
-        let word = |at| self.at(record + at).load(Relaxed);
+        let word = |at| self.load(record + at);
         word(waiter::LISTS) == 0
             && word(waiter::RESULT) != SLEEPING
             && word(waiter::STATE) == SLEEPING
@@ -267,14 +248,13 @@ impl<H: Host> Array<'_, H> {
     /// How long this sleeper sleeps before it looks. SENTINEL: without end if the sentinel is of its own
     /// process and a signal handler ends such a wait as well.
     fn look_interval(&self, index: u32) -> u64 {
-        let word = |at| self.at(at).load(Relaxed);
-        let owner = |index: u32| word(self.waiter(index) + waiter::OWNER);
-        if word(self.waiter(index) + waiter::LISTS) == 0 {
+        let owner = |index: u32| self.load(self.waiter(index) + waiter::OWNER);
+        if self.load(self.waiter(index) + waiter::LISTS) == 0 {
             // A request that was not served yet, or one that is being woken.
             return SHORT_LOOK_NS;
         }
-        match word(SENTINEL).checked_sub(1) {
-            Some(sentinel) if sentinel == index && word(UNDO_USED) != 0 => SENTINEL_LOOK_NS,
+        match self.load(SENTINEL).checked_sub(1) {
+            Some(sentinel) if sentinel == index && self.load(UNDO_USED) != 0 => SENTINEL_LOOK_NS,
             Some(sentinel) if sentinel != index && owner(sentinel) == owner(index) && H::interrupts() => {
                 FOREVER
             }
@@ -319,7 +299,7 @@ impl<H: Host> Array<'_, H> {
 
     /// Makes the sentinel look how long it may sleep.
     pub(super) fn hurry_the_sentinel(&self) {
-        if let Some(index) = self.at(SENTINEL).load(Relaxed).checked_sub(1) {
+        if let Some(index) = self.load(SENTINEL).checked_sub(1) {
             self.wake(&[self.channel(index)]);
         }
     }
@@ -327,14 +307,11 @@ impl<H: Host> Array<'_, H> {
     /// Makes every sleeper look how long it may sleep: the answer of [`Host::interrupts`] is another than it
     /// was.
     pub fn rouse(&self) {
-        for index in (0..self.at(WAITERS_HIGH).load(Relaxed)).step_by(waiter::GROUP as usize) {
+        for index in (0..self.load(WAITERS_HIGH)).step_by(waiter::GROUP as usize) {
             self.wake(&[(self.channel(index).0, u32::MAX)]);
         }
     }
 
-    // Combining.
-
-    /// [`Array::operate`], if the array is a [`Scheme::Combining`] one.
     pub(super) fn operate_combining(&self, operations: &[Op], patience: Option<u64>) -> Result<(), Error> {
         if let Some(locked) = self.try_lock()? {
             return self.operate_locked(locked, operations, patience);
@@ -388,11 +365,10 @@ impl<H: Host> Array<'_, H> {
 }
 
 impl<H: Host> Locked<'_, H> {
-    /// The undo slot for these operations, if they want one.
     #[inline]
     fn undo_wanted(
         &self,
-        operations: impl Operations,
+        operations: &(impl Operations + ?Sized),
         slot: u32,
         process: u32,
     ) -> Result<Option<u32>, Error> {
@@ -403,22 +379,20 @@ impl<H: Host> Locked<'_, H> {
         }
     }
 
-    /// Puts a record into its lists and commits.
     fn put_to_sleep(&self, index: u32, blocking: usize, undo: Option<u32>) {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         self.at(record + waiter::UNDO).store(undo.map_or(0, |undo| undo + 1), Relaxed);
         self.at(record + waiter::BLOCKING).store(blocking as u32, Relaxed);
         self.set(record + waiter::ASKED, 0);
         self.enqueue(index);
         self.commit();
-        self.array().add_wide(SLEEPS, 1);
+        self.add_wide(SLEEPS, 1);
         self.stand_in(index);
     }
 
-    /// Makes this sleeper the sentinel if there is none.
     fn stand_in(&self, index: u32) {
         let sentinel = self.load(SENTINEL).checked_sub(1);
-        let owner = sentinel.map_or(0, |sentinel| self.load(self.array().waiter(sentinel) + waiter::OWNER));
+        let owner = sentinel.map_or(0, |sentinel| self.load(self.waiter(sentinel) + waiter::OWNER));
         if owner == 0 || H::owner_died(owner - 1) {
             self.at(SENTINEL).store(index + 1, Relaxed);
         }
@@ -426,8 +400,8 @@ impl<H: Host> Locked<'_, H> {
 
     /// If a sleeper was completed and its waker is gone, wakes it after the release.
     fn look_after(&self, index: u32) {
-        let waker = self.load(self.array().waiter(index) + waiter::WAKER);
-        if waker != 0 && waker != self.me().slot + 1 && H::owner_died(waker - 1) {
+        let waker = self.load(self.waiter(index) + waiter::WAKER);
+        if waker != 0 && waker != self.me.slot + 1 && H::owner_died(waker - 1) {
             self.adopt(index);
         }
     }
@@ -435,7 +409,7 @@ impl<H: Host> Locked<'_, H> {
     /// Serves the requests, the oldest first. Each stays in the list until all are served, so that none is
     /// lost if this process dies; those that were served are known by their cleared `ASKED`.
     pub(super) fn drain(&self) {
-        if self.array().scheme != Scheme::Combining {
+        if self.scheme != Scheme::Combining {
             return;
         }
         let requests = self.at(REQUESTS);
@@ -449,7 +423,7 @@ impl<H: Host> Locked<'_, H> {
             // need.
             let (mut at, mut newer) = (newest, 0);
             while at != 0 {
-                let record = self.array().waiter(at - 1);
+                let record = self.waiter(at - 1);
                 // Served by a holder that died, and so are all older ones; its links may be in use for
                 // something else.
                 if self.load(record + waiter::ASKED) == 0 {
@@ -462,7 +436,7 @@ impl<H: Host> Locked<'_, H> {
             let mut next = newer;
             while next != 0 {
                 let index = next - 1;
-                next = self.load(self.array().waiter(index) + waiter::PREVIOUS);
+                next = self.load(self.waiter(index) + waiter::PREVIOUS);
                 self.serve(index);
             }
             self.cut(newest);
@@ -475,7 +449,7 @@ impl<H: Host> Locked<'_, H> {
         let Err(mut at) = requests.compare_exchange(newest, 0, Acquire, Acquire) else { return };
         // Others have come since: the one that came next after `newest` is now the oldest.
         loop {
-            let record = self.array().waiter(at - 1);
+            let record = self.waiter(at - 1);
             match self.load(record + waiter::CHAIN) {
                 0 => return,
                 older if older == newest => {
@@ -489,16 +463,16 @@ impl<H: Host> Locked<'_, H> {
 
     /// Serves a request: as if its caller had acquired the lock.
     fn serve(&self, index: u32) {
-        let record = self.array().waiter(index);
+        let record = self.waiter(index);
         let (owner, process) = (self.load(record + waiter::OWNER), self.load(record + waiter::PROCESS));
-        self.array().add_wide(SERVED, 1);
+        self.add_wide(SERVED, 1);
         if H::owner_died(owner.wrapping_sub(1)) {
             // Its record is freed when the process is reaped.
             self.set(record + waiter::ASKED, 0);
             self.commit();
             return;
         }
-        let operations = self.array().operations(record);
+        let operations = self.operations(record);
         let refuse = |result| {
             self.set(record + waiter::ASKED, 0);
             self.complete(index, result);
@@ -506,13 +480,13 @@ impl<H: Host> Locked<'_, H> {
         if self.load(ARRAY_REMOVED) != 0 {
             return refuse(WAS_REMOVED);
         }
-        let Ok(undo) = self.undo_wanted(operations, owner - 1, process) else { return refuse(NO_ROOM) };
-        match self.try_to_apply(operations, process, undo) {
+        let Ok(undo) = self.undo_wanted(&operations, owner - 1, process) else { return refuse(NO_ROOM) };
+        match self.try_to_apply(&operations, process, undo) {
             Tried::Applied => {
                 self.set(record + waiter::ASKED, 0);
                 self.complete(index, APPLIED);
                 self.operated();
-                self.settle(operations);
+                self.settle(&operations);
             }
             Tried::Range => refuse(OUT_OF_RANGE),
             Tried::Blocked(blocking) if operations.get(blocking).flags & Op::NOWAIT != 0 => refuse(REFUSED),
