@@ -16,7 +16,7 @@ use poundlock_names::{Choice, LockName, RwLocks};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Mode {
-    /// On our adaptive mutex. The fast paths compare with this.
+    /// On our adaptive mutex.
     Ours = 1,
     /// On our adaptive mutex, counted.
     OursCounted = 2,
@@ -24,7 +24,7 @@ pub(crate) enum Mode {
     Glibc = 3,
     /// On glibc's, counted.
     GlibcCounted = 4,
-    /// On our default mutex. The fast paths compare with this.
+    /// On our default mutex.
     Poundlock = 5,
     /// On our default mutex, counted.
     PoundlockCounted = 6,
@@ -61,16 +61,23 @@ const COUNTED_RWLOCKS: u8 = 4;
 /// In `FORM`: the program's spinlocks stay glibc's.
 const GLIBC_SPINLOCKS: u8 = u8::MAX;
 
-/// Whether the mode is known to be [`Mode::Ours`].
-#[inline(always)]
-pub(crate) fn ours() -> bool {
-    MODE.load(Acquire) == Mode::Ours as u8
+/// The mutexes that have fast paths: ours, where they are not counted.
+#[derive(Clone, Copy)]
+pub(crate) enum Fast {
+    /// The default one.
+    Poundlock,
+    /// The adaptive one.
+    Adaptive,
 }
 
-/// Whether the mode is known to be [`Mode::Poundlock`].
+/// The fast paths' question. `None` also while the mode is not known.
 #[inline(always)]
-pub(crate) fn poundlock() -> bool {
-    MODE.load(Acquire) == Mode::Poundlock as u8
+pub(crate) fn fast() -> Option<Fast> {
+    match MODE.load(Acquire) {
+        mode if mode == Mode::Poundlock as u8 => Some(Fast::Poundlock),
+        mode if mode == Mode::Ours as u8 => Some(Fast::Adaptive),
+        _ => None,
+    }
 }
 
 /// Whether the mode is known to be one of ours that is not counted.

@@ -1,6 +1,8 @@
 //! `pthread_mutex_*`.
 
+use core::arch::global_asm;
 use core::ffi::c_int;
+use core::hint::black_box;
 use core::sync::atomic::Ordering::Relaxed;
 
 use libc::{
@@ -8,10 +10,11 @@ use libc::{
     timespec,
 };
 use poundlock_core::platform::{Clock, Deadline};
+use poundlock_core::poundlock::Contended;
 use poundlock_linux::registry;
 
 use crate::entry::{alias, export};
-use crate::mode::{self, Chosen};
+use crate::mode::{self, Chosen, Fast};
 use crate::object::{Kind, Mutex};
 use crate::stat::{self, CallSite, Uncounted};
 use crate::{abi, real};
@@ -38,24 +41,44 @@ alias! {
     __pthread_mutex_destroy = pthread_mutex_destroy(*mut pthread_mutex_t);
 }
 
+// Each fast path is alone in its section, which begins with a cache line: so it lies in as few lines as it can
+// wherever the linker puts it. Else any change elsewhere moves it, at up to a nanosecond a call.
+global_asm!(
+    ".macro poundlock_line section",
+    ".pushsection \\section, \"ax\", @progbits",
+    ".p2align 6",
+    ".popsection",
+    ".endm",
+    "poundlock_line .text.poundlock_lock",
+    "poundlock_line .text.poundlock_try_lock",
+    "poundlock_line .text.poundlock_unlock",
+    ".purgem poundlock_line",
+);
+
 /// Releases the mutex.
 ///
 /// # Safety
 /// As C's function of that name.
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poundlock_unlock")]
 pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() && object.is_plain() {
-        object.raw.unlock::<Chosen>();
-        return 0;
+    match mode::fast() {
+        Some(Fast::Poundlock) if object.is_plain() => match object.poundlock().unlock_fast() {
+            Ok(()) => 0,
+            Err(why) => unlock_contended(object, why),
+        },
+        Some(Fast::Adaptive) if object.is_plain() => {
+            if object.raw.unlock_fast() {
+                0
+            } else {
+                unlock_adaptive(object)
+            }
+        }
+        // SAFETY: as above.
+        _ => unsafe { unlock_other(mutex) },
     }
-    if mode::poundlock() && object.is_plain() {
-        object.poundlock().unlock();
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { unlock_other(mutex) }
 }
 
 /// Destroys the mutex.
@@ -85,22 +108,61 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
     result
 }
 
+#[unsafe(link_section = ".text.poundlock_lock")]
 unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() && object.is_plain() {
-        object.raw.lock::<Chosen>();
-        return 0;
+    match mode::fast() {
+        Some(Fast::Poundlock) if object.is_plain() => {
+            if object.poundlock().take() {
+                0
+            } else {
+                lock_contended(object)
+            }
+        }
+        Some(Fast::Adaptive) if object.is_plain() => {
+            if object.raw.take() {
+                0
+            } else {
+                lock_adaptive(object)
+            }
+        }
+        // SAFETY: as above.
+        _ => unsafe { lock_other(mutex, address, stack) },
     }
-    if mode::poundlock() && object.is_plain() {
-        object.poundlock().lock();
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { lock_other(mutex, address, stack) }
 }
 
-/// Apart, so that the fast path above needs neither a stack frame nor a jump.
+// What the fast paths go on with by a jump, so that they need no stack frame. A result that the compiler knows
+// would make a call of the jump.
+
+#[cold]
+#[inline(never)]
+fn lock_contended(object: &Mutex) -> c_int {
+    object.poundlock().lock_contended();
+    black_box(0)
+}
+
+#[cold]
+#[inline(never)]
+fn lock_adaptive(object: &Mutex) -> c_int {
+    object.raw.lock_contended::<Chosen>();
+    black_box(0)
+}
+
+#[cold]
+#[inline(never)]
+fn unlock_contended(object: &Mutex, why: Contended) -> c_int {
+    object.poundlock().unlock_contended(why);
+    black_box(0)
+}
+
+#[cold]
+#[inline(never)]
+fn unlock_adaptive(object: &Mutex) -> c_int {
+    object.raw.unlock_contended::<Chosen>();
+    black_box(0)
+}
+
 #[inline(never)]
 unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
@@ -112,7 +174,21 @@ unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) 
     unsafe { lock_checked(mutex, Patience::Forever, CallSite { pc: address, sp: stack }) }
 }
 
+#[unsafe(link_section = ".text.poundlock_try_lock")]
 unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
+    // SAFETY: the caller's mutex.
+    let object = unsafe { Mutex::at(mutex) };
+    let acquired = match mode::fast() {
+        Some(Fast::Poundlock) if object.is_plain() => object.poundlock().try_lock(),
+        Some(Fast::Adaptive) if object.is_plain() => object.raw.try_lock(),
+        // SAFETY: as above.
+        _ => return unsafe { try_lock_other(mutex, address, stack) },
+    };
+    if acquired { 0 } else { EBUSY }
+}
+
+#[inline(never)]
+unsafe fn try_lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
     if mode::uncounted() && object.is_native() {

@@ -115,15 +115,20 @@ impl<P: Platform> RawAdaptive<P> {
     /// mutex that is free does nothing.
     #[inline]
     pub fn unlock<V: Variant>(&self) {
+        if !self.unlock_fast() {
+            self.unlock_contended::<V>();
+        }
+    }
+
+    /// The fast path of [`Self::unlock`]. False if it does not do; the mutex is still held.
+    #[inline(always)]
+    pub fn unlock_fast(&self) -> bool {
         if P::single_threaded() && self.count.load(Relaxed) == 1 {
             self.count.store(0, Relaxed);
-            return;
+            return true;
         }
         self.waiters.owner.store(0, Relaxed);
-        if !self.waiters.release(&self.count) && self.count.compare_exchange(1, 0, Release, Relaxed).is_err()
-        {
-            self.unlock_slow::<V>();
-        }
+        self.waiters.release(&self.count) || self.count.compare_exchange(1, 0, Release, Relaxed).is_ok()
     }
 
     /// Whether the mutex is held at this moment.
@@ -136,9 +141,10 @@ impl<P: Platform> RawAdaptive<P> {
         self.count.load(Acquire) == 0 && self.waiters.is_idle()
     }
 
-    /// The fast path: one atomic decrement of the source's count, 1 -> 0.
+    /// The fast path of [`Self::lock`]: one atomic decrement of the source's count, 1 -> 0. True if the mutex
+    /// was acquired.
     #[inline(always)]
-    fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         if P::single_threaded() && self.count.load(Relaxed) == 0 {
             // No other thread: neither atomicity nor a tag for spinners is needed.
             self.count.store(1, Relaxed);
@@ -328,9 +334,10 @@ impl<P: Platform> RawAdaptive<P> {
         self.waiters.unlock();
     }
 
+    /// What [`Self::unlock`] does after [`Self::unlock_fast`] in vain.
     #[cold]
     #[inline(never)]
-    fn unlock_slow<V: Variant>(&self) {
+    pub fn unlock_contended<V: Variant>(&self) {
         let waiters = &self.waiters;
         waiters.renew(|| {});
         while self.count.load(Relaxed) != 0 {

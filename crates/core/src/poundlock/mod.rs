@@ -122,6 +122,18 @@ pub struct RawPoundlock<P: Platform, W: Policy<P> = Learning> {
     _policy: PhantomData<fn() -> W>,
 }
 
+/// Why an unlock takes the slow path.
+#[derive(Clone, Copy, Debug)]
+pub enum Contended {
+    /// Others sleep, and the owner, which leaves these hints, may have used up its slice.
+    SliceMayBeOver {
+        /// What is in `owner`.
+        hints: u32,
+    },
+    /// A sleeper is to be served.
+    SleeperIsDue,
+}
+
 zeroed! { Words<P: Platform>: [state] waiters }
 zeroed! { RawPoundlock<P: Platform, W: Policy<P>>: "An unlocked mutex.", [] words _policy }
 
@@ -140,18 +152,40 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// that is free does nothing.
     #[inline]
     pub fn unlock(&self) {
-        let words = &self.words;
-        if P::single_threaded() && words.state.load(Relaxed) == LOCKED {
-            words.state.store(0, Relaxed);
-            return;
+        if let Err(contended) = self.unlock_fast() {
+            self.unlock_contended(contended);
         }
-        let owner = words.waiters.owner.load(Relaxed);
-        words.waiters.owner.store(owner & !TAG, Relaxed);
-        if words.waiters.release(&words.state) {
-            return;
+    }
+
+    /// The fast path of [`Self::unlock`].
+    ///
+    /// # Errors
+    /// Why it does not do; the mutex is still held.
+    #[inline(always)]
+    pub fn unlock_fast(&self) -> Result<(), Contended> {
+        let Words { state, waiters } = &self.words;
+        if P::single_threaded() && state.load(Relaxed) == LOCKED {
+            state.store(0, Relaxed);
+            return Ok(());
         }
-        if self.ends_slice(owner) || !self.release() {
-            self.unlock_slow();
+        let owner = waiters.owner.load(Relaxed);
+        waiters.owner.store(owner & !TAG, Relaxed);
+        if waiters.release(state) {
+            return Ok(());
+        }
+        if W::asks_the_time(owner) && state.load(Relaxed) & SLEEPERS != 0 {
+            return Err(Contended::SliceMayBeOver { hints: owner });
+        }
+        if self.release() { Ok(()) } else { Err(Contended::SleeperIsDue) }
+    }
+
+    /// What [`Self::unlock`] does after [`Self::unlock_fast`] in vain.
+    #[cold]
+    #[inline(never)]
+    pub fn unlock_contended(&self, why: Contended) {
+        match why {
+            Contended::SliceMayBeOver { hints } if !W::ends_slice(hints) && self.release() => {}
+            _ => self.unlock_slow(),
         }
     }
 
@@ -170,8 +204,9 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         &self.words
     }
 
+    /// The fast path of [`Self::lock`]: one attempt. True if the mutex was acquired.
     #[inline(always)]
-    fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         let state = &self.words.state;
         if P::single_threaded() && state.load(Relaxed) == 0 {
             // No other thread: neither atomicity nor hints for spinners are needed.
@@ -214,12 +249,6 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         }
     }
 
-    /// Whether the slice of the owner, which left these hints, is over, with others asleep.
-    #[inline(always)]
-    fn ends_slice(&self, owner: u32) -> bool {
-        W::asks_the_time(owner) && self.words.state.load(Relaxed) & SLEEPERS != 0 && W::ends_slice(owner)
-    }
-
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, patience: Patience<'_>) -> Result<(), Failure> {
@@ -240,8 +269,6 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         attempt.sleep(true)
     }
 
-    #[cold]
-    #[inline(never)]
     fn unlock_slow(&self) {
         let Words { state, waiters } = &self.words;
         self.words.renew();

@@ -111,6 +111,9 @@ pub(crate) enum Parked {
 }
 
 /// The ways to acquire a mutex that has a fast path, `take`, and a slow one, `lock_slow`.
+///
+/// C's functions have the fast path inline without a stack frame, and go on with the slow one by a jump: for
+/// them both halves of `lock` and `unlock` are public.
 macro_rules! acquiring {
     ($($V:ident: $bound:ident)?) => {
         /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the
@@ -118,9 +121,15 @@ macro_rules! acquiring {
         #[inline]
         pub fn lock$(<$V: $bound>)?(&self) {
             if !self.take() {
-                // Without patience it cannot fail.
-                let _ = self.lock_slow$(::<$V>)?(Patience::ENDLESS);
+                self.lock_contended$(::<$V>)?();
             }
+        }
+
+        /// What [`Self::lock`] does after [`Self::take`] in vain.
+        #[inline]
+        pub fn lock_contended$(<$V: $bound>)?(&self) {
+            // Without patience it cannot fail.
+            let _ = self.lock_slow$(::<$V>)?(Patience::ENDLESS);
         }
 
         /// As [`Self::lock`], but gives up once `deadline` has passed. A free mutex is acquired whatever the
