@@ -56,64 +56,31 @@ export_wait! {
     cond::prepare_timed_wait, timed_wait, finish
 }
 
-/// Releases a mutex.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn mtx_unlock(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's mutex.
-    result(unsafe { mutex::pthread_mutex_unlock(mutex) })
+/// Exports a function that is pthread's but for its results.
+macro_rules! export_as {
+    ($($(#[$doc:meta])* $name:ident($object:ty) = $pthread:path;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(object: *mut $object) -> c_int {
+            // SAFETY: the caller's.
+            result(unsafe { $pthread(object) })
+        }
+    )*};
 }
 
-/// Destroys a mutex.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn mtx_destroy(mutex: *mut pthread_mutex_t) {
-    // SAFETY: the caller's mutex.
-    unsafe { mutex::pthread_mutex_destroy(mutex) };
-}
-
-/// Initialises a condition variable.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cnd_init(cond: *mut pthread_cond_t) -> c_int {
-    // SAFETY: the caller's memory.
-    result(unsafe { cond::pthread_cond_init(cond, core::ptr::null()) })
-}
-
-/// Destroys a condition variable.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cnd_destroy(cond: *mut pthread_cond_t) {
-    // SAFETY: the caller's condition variable.
-    unsafe { cond::pthread_cond_destroy(cond) };
-}
-
-/// Wakes a waiter.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cnd_signal(cond: *mut pthread_cond_t) -> c_int {
-    // SAFETY: the caller's condition variable.
-    result(unsafe { cond::pthread_cond_signal(cond) })
-}
-
-/// Wakes all waiters.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cnd_broadcast(cond: *mut pthread_cond_t) -> c_int {
-    // SAFETY: the caller's condition variable.
-    result(unsafe { cond::pthread_cond_broadcast(cond) })
+export_as! {
+    /// Releases a mutex.
+    mtx_unlock(pthread_mutex_t) = mutex::pthread_mutex_unlock;
+    /// Destroys a mutex; C has no use for the result.
+    mtx_destroy(pthread_mutex_t) = mutex::pthread_mutex_destroy;
+    /// Initialises a condition variable.
+    cnd_init(pthread_cond_t) = cond::init_default;
+    /// Destroys a condition variable; C has no use for the result.
+    cnd_destroy(pthread_cond_t) = cond::pthread_cond_destroy;
+    /// Wakes a waiter.
+    cnd_signal(pthread_cond_t) = cond::pthread_cond_signal;
+    /// Wakes all waiters.
+    cnd_broadcast(pthread_cond_t) = cond::pthread_cond_broadcast;
 }
 
 unsafe extern "C" fn init(mutex: *mut pthread_mutex_t, kind: c_int, address: usize, stack: usize) -> c_int {

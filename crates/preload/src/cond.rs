@@ -53,9 +53,6 @@ export_wait! {
 }
 
 /// Initialises a condition variable.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_cond_init(
     cond: *mut pthread_cond_t,
@@ -79,10 +76,13 @@ pub(crate) unsafe extern "C" fn pthread_cond_init(
     0
 }
 
+/// As `pthread_cond_init` without attributes.
+pub(crate) unsafe fn init_default(cond: *mut pthread_cond_t) -> c_int {
+    // SAFETY: the caller's memory.
+    unsafe { pthread_cond_init(cond, ptr::null()) }
+}
+
 /// Destroys a condition variable.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_cond_destroy(cond: *mut pthread_cond_t) -> c_int {
     // SAFETY: the caller's condition variable.
@@ -95,42 +95,32 @@ pub(crate) unsafe extern "C" fn pthread_cond_destroy(cond: *mut pthread_cond_t) 
     0
 }
 
-/// Wakes a waiter.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_cond_signal(cond: *mut pthread_cond_t) -> c_int {
-    // SAFETY: the caller's condition variable.
-    let object = unsafe { Cond::at(cond) };
-    if object.is_ours() {
-        object.raw.signal();
-        return 0;
-    }
-    // SAFETY: as above. An unused one may be either's: glibc finds no waiter in it.
-    unsafe { real::pthread_cond_signal(cond) }
+/// An unused one may be either's: glibc finds no waiter in it.
+macro_rules! export_signals {
+    ($($(#[$doc:meta])* $name:ident: $ours:ident;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(cond: *mut pthread_cond_t) -> c_int {
+            // SAFETY: the caller's condition variable.
+            let object = unsafe { Cond::at(cond) };
+            if object.is_ours() {
+                object.raw.$ours();
+                return 0;
+            }
+            // SAFETY: as above.
+            unsafe { real::$name(cond) }
+        }
+    )*};
 }
 
-/// Wakes all waiters.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_cond_broadcast(cond: *mut pthread_cond_t) -> c_int {
-    // SAFETY: the caller's condition variable.
-    let object = unsafe { Cond::at(cond) };
-    if object.is_ours() {
-        object.raw.broadcast();
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { real::pthread_cond_broadcast(cond) }
+export_signals! {
+    /// Wakes a waiter.
+    pthread_cond_signal: signal;
+    /// Wakes all waiters.
+    pthread_cond_broadcast: broadcast;
 }
 
 /// Asks a thread to end at its next cancellation point.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     // SAFETY: the caller's thread.
@@ -297,12 +287,8 @@ pub(crate) unsafe extern "C" fn timed_wait(
     // SAFETY: the caller's objects.
     let object = unsafe { Cond::at(cond) };
     let clock = if object.is_monotonic() { Clock::Monotonic } else { Clock::Realtime };
-    // SAFETY: the caller's time.
-    match unsafe { abi::deadline(clock, time) } {
-        // SAFETY: the caller's objects.
-        Ok(deadline) => unsafe { wait_until(cond, mutex, Some(&deadline)) },
-        Err(error) => error,
-    }
+    // SAFETY: the caller's objects and time.
+    unsafe { wait_on_clock(cond, mutex, clock, time) }
 }
 
 unsafe extern "C" fn clock_wait(
@@ -312,6 +298,16 @@ unsafe extern "C" fn clock_wait(
     time: *const timespec,
 ) -> c_int {
     let Some(clock) = abi::clock(clock) else { return EINVAL };
+    // SAFETY: the caller's objects and time.
+    unsafe { wait_on_clock(cond, mutex, clock, time) }
+}
+
+unsafe fn wait_on_clock(
+    cond: *mut pthread_cond_t,
+    mutex: *mut pthread_mutex_t,
+    clock: Clock,
+    time: *const timespec,
+) -> c_int {
     // SAFETY: the caller's time.
     match unsafe { abi::deadline(clock, time) } {
         // SAFETY: the caller's objects.

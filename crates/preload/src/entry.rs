@@ -1,4 +1,4 @@
-//! The shape of the exported symbols.
+//! The shape of the exported symbols. Each is unsafe to call in the way of C's function of its name.
 //!
 //! An exported lock function is one jump into its Rust body, which gets two more arguments than C passes: the
 //! return address and the stack pointer of the caller, to tell call sites apart when they are counted.
@@ -24,9 +24,6 @@ macro_rules! export {
     };
     (@ $(#[$doc:meta])* $name:ident($($arg:ty),*) -> $body:path, $ret:literal, $sp:literal) => {
         $(#[$doc])*
-        ///
-        /// # Safety
-        /// As C's function of that name.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
@@ -52,9 +49,6 @@ macro_rules! export {
 macro_rules! alias {
     ($($name:ident = $body:ident($arg:ty);)*) => {$(
         #[doc = concat!("As `", stringify!($body), "`.")]
-        ///
-        /// # Safety
-        /// As C's function of that name.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name(object: $arg) -> ::libc::c_int {
             // SAFETY: the caller's.
@@ -78,9 +72,6 @@ pub(crate) const DEFERRED: libc::c_int = 0;
 macro_rules! export_wait {
     ($(#[$doc:meta])* $name:ident($($arg:ty),*), $prepare:path, $body:path, $finish:path) => {
         $(#[$doc])*
-        ///
-        /// # Safety
-        /// As C's function of that name.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {

@@ -14,7 +14,7 @@ use poundlock_core::poundlock::Contended;
 use poundlock_linux::registry;
 
 use crate::entry::{alias, export};
-use crate::mode::{self, Chosen, Fast};
+use crate::mode::{self, Chosen, Sort};
 use crate::object::{Kind, Mutex};
 use crate::stat::{self, CallSite, Uncounted};
 use crate::{abi, real};
@@ -56,20 +56,17 @@ global_asm!(
 );
 
 /// Releases the mutex.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_unlock")]
 pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
     match mode::fast() {
-        Some(Fast::Poundlock) if object.is_plain() => match object.poundlock().unlock_fast() {
+        Some(Sort::Poundlock) if object.is_plain() => match object.poundlock().unlock_fast() {
             Ok(()) => 0,
             Err(why) => unlock_contended(object, why),
         },
-        Some(Fast::Adaptive) if object.is_plain() => {
+        Some(Sort::Adaptive) if object.is_plain() => {
             if object.raw.unlock_fast() {
                 0
             } else {
@@ -82,9 +79,6 @@ pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t
 }
 
 /// Destroys the mutex.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_t) -> c_int {
     let mode = mode::get();
@@ -113,14 +107,14 @@ unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: us
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
     match mode::fast() {
-        Some(Fast::Poundlock) if object.is_plain() => {
+        Some(Sort::Poundlock) if object.is_plain() => {
             if object.poundlock().take() {
                 0
             } else {
                 lock_contended(object)
             }
         }
-        Some(Fast::Adaptive) if object.is_plain() => {
+        Some(Sort::Adaptive) if object.is_plain() => {
             if object.raw.take() {
                 0
             } else {
@@ -167,7 +161,7 @@ fn unlock_adaptive(object: &Mutex) -> c_int {
 unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::uncounted() && object.is_native() {
+    if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
     // SAFETY: as above.
@@ -179,8 +173,8 @@ unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
     let acquired = match mode::fast() {
-        Some(Fast::Poundlock) if object.is_plain() => object.poundlock().try_lock(),
-        Some(Fast::Adaptive) if object.is_plain() => object.raw.try_lock(),
+        Some(Sort::Poundlock) if object.is_plain() => object.poundlock().try_lock(),
+        Some(Sort::Adaptive) if object.is_plain() => object.raw.try_lock(),
         // SAFETY: as above.
         _ => return unsafe { try_lock_other(mutex, address, stack) },
     };
@@ -191,7 +185,7 @@ unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack
 unsafe fn try_lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::uncounted() && object.is_native() {
+    if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::None);
     }
     // SAFETY: as above.
@@ -367,7 +361,7 @@ unsafe fn glibc_lock(mutex: *mut pthread_mutex_t, patience: Patience) -> c_int {
 unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
-    if mode::uncounted() && object.is_native() {
+    if mode::fast().is_some() && object.is_native() {
         if let Some(result) = disown(object) {
             return result;
         }

@@ -21,6 +21,24 @@ use poundlock_statfile::writer::LockRef;
 
 use crate::mode::{self, Chosen, Sort};
 
+/// An object of the program's.
+///
+/// # Safety
+/// It is made of 32-bit atomics.
+pub(crate) unsafe trait Object: Sized {
+    /// All its words.
+    #[inline(always)]
+    fn words(&self) -> &[AtomicU32] {
+        // SAFETY: the implementation's.
+        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of::<Self>() / 4) }
+    }
+}
+
+// SAFETY: see their fields.
+unsafe impl Object for Mutex {}
+// SAFETY: as above.
+unsafe impl Object for Cond {}
+
 /// A `pthread_mutex_t` (and a `mtx_t`).
 #[repr(C)]
 pub(crate) struct Mutex {
@@ -105,7 +123,7 @@ impl Mutex {
     #[inline]
     pub(crate) fn lock(&self) {
         match mode::sort() {
-            Sort::Adaptive => self.raw.lock::<Chosen>(),
+            Sort::Adaptive | Sort::Glibc => self.raw.lock::<Chosen>(),
             Sort::Poundlock => self.poundlock().lock(),
             Sort::Handoff => self.handoff().lock::<Chosen>(),
         }
@@ -115,7 +133,7 @@ impl Mutex {
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         match mode::sort() {
-            Sort::Adaptive => self.raw.try_lock(),
+            Sort::Adaptive | Sort::Glibc => self.raw.try_lock(),
             Sort::Poundlock => self.poundlock().try_lock(),
             Sort::Handoff => self.handoff().try_lock(),
         }
@@ -124,7 +142,7 @@ impl Mutex {
     /// Acquires the lock unless the deadline passes first.
     pub(crate) fn lock_until(&self, deadline: &Deadline) -> bool {
         match mode::sort() {
-            Sort::Adaptive => self.raw.lock_until::<Chosen>(deadline).is_ok(),
+            Sort::Adaptive | Sort::Glibc => self.raw.lock_until::<Chosen>(deadline).is_ok(),
             Sort::Poundlock => self.poundlock().lock_until(deadline).is_ok(),
             Sort::Handoff => self.handoff().lock_until::<Chosen>(deadline),
         }
@@ -134,7 +152,7 @@ impl Mutex {
     #[inline]
     pub(crate) fn unlock(&self) {
         match mode::sort() {
-            Sort::Adaptive => self.raw.unlock::<Chosen>(),
+            Sort::Adaptive | Sort::Glibc => self.raw.unlock::<Chosen>(),
             Sort::Poundlock => self.poundlock().unlock(),
             Sort::Handoff => self.handoff().unlock(),
         }
@@ -143,7 +161,7 @@ impl Mutex {
     /// Whether the lock is held.
     pub(crate) fn is_locked(&self) -> bool {
         match mode::sort() {
-            Sort::Adaptive => self.raw.is_locked(),
+            Sort::Adaptive | Sort::Glibc => self.raw.is_locked(),
             Sort::Poundlock => self.poundlock().is_locked(),
             Sort::Handoff => self.handoff().is_locked(),
         }
@@ -152,7 +170,7 @@ impl Mutex {
     /// The lock as a condition variable needs it.
     pub(crate) fn target(&self) -> Target<'_, Linux> {
         match mode::sort() {
-            Sort::Adaptive => Target::Adaptive(&self.raw),
+            Sort::Adaptive | Sort::Glibc => Target::Adaptive(&self.raw),
             Sort::Poundlock => Target::Poundlock(self.poundlock().words()),
             Sort::Handoff => Target::Handoff(self.handoff()),
         }
@@ -161,7 +179,7 @@ impl Mutex {
     /// Completes the acquisition of [`Mutex::target`].
     pub(crate) fn acquire_requeued(&self, waiter: Requeued) {
         match mode::sort() {
-            Sort::Adaptive => waiter.lock::<Linux, Chosen>(&self.raw),
+            Sort::Adaptive | Sort::Glibc => waiter.lock::<Linux, Chosen>(&self.raw),
             Sort::Poundlock => waiter.barge(self.poundlock()),
             Sort::Handoff => waiter.receive(self.handoff()),
         }
@@ -197,11 +215,7 @@ impl Mutex {
 
     /// Makes it an unlocked mutex of this kind.
     pub(crate) fn init(&self, recursive: bool) {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        for word in 0..size_of::<Mutex>() / 4 {
-            // SAFETY: within the object, which is made of 32-bit atomics.
-            unsafe { &*words.add(word) }.store(0, Relaxed);
-        }
+        self.words().iter().for_each(|word| word.store(0, Relaxed));
         self.kind.store(if recursive { RECURSIVE } else { 0 }, Relaxed);
     }
 
@@ -218,13 +232,7 @@ impl Mutex {
     /// The lock for the statistics, ours or glibc's. Its slot lies in ours where glibc keeps the owner's
     /// thread id, in glibc's in the links of the list of robust mutexes, which it does not use for others.
     pub(crate) fn counted(&self, glibc: bool) -> LockRef<'_> {
-        let word = if glibc {
-            let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-            // SAFETY: the ninth of ten words of the object, which is made of 32-bit atomics.
-            unsafe { &*words.add(8) }
-        } else {
-            &self.stat
-        };
+        let word = if glibc { &self.words()[8] } else { &self.stat };
         LockRef { word, address: core::ptr::from_ref(self).addr(), kind: LockKind::Mutex }
     }
 }
@@ -272,9 +280,7 @@ impl Cond {
 
     /// Whether it is as its static initialiser left it.
     pub(crate) fn is_unused(&self) -> bool {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        // SAFETY: within the object, which is made of 32-bit atomics.
-        (0..size_of::<Cond>() / 4).all(|word| unsafe { &*words.add(word) }.load(Relaxed) == 0)
+        self.words().iter().all(|word| word.load(Relaxed) == 0)
     }
 
     /// Whether its timed waits use the monotonic clock; ours only.
@@ -290,20 +296,11 @@ impl Cond {
 
     /// Makes it all zero.
     pub(crate) fn clear(&self) {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        for word in (0..size_of::<Cond>() / 4).rev() {
-            // SAFETY: as in `is_unused`.
-            unsafe { &*words.add(word) }.store(0, Relaxed);
-        }
+        self.words().iter().rev().for_each(|word| word.store(0, Relaxed));
     }
 
     /// Any word of it.
     pub(crate) fn word(&self, offset: usize) -> u32 {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        if offset / 4 >= size_of::<Cond>() / 4 {
-            return 0;
-        }
-        // SAFETY: as in `is_unused`; the offset was checked.
-        unsafe { &*words.add(offset / 4) }.load(Relaxed)
+        self.words().get(offset / 4).map_or(0, |word| word.load(Relaxed))
     }
 }

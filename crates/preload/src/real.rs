@@ -49,38 +49,36 @@ macro_rules! address {
     }};
 }
 
-/// `pthread_cond_wait`: called from a frame that may be unwound, so only its address is had here.
-pub(crate) static COND_WAIT: Real = address!(pthread_cond_wait);
-/// `pthread_cond_timedwait`.
-pub(crate) static COND_TIMEDWAIT: Real = address!(pthread_cond_timedwait);
-/// `pthread_cond_clockwait`.
-pub(crate) static COND_CLOCKWAIT: Real = address!(pthread_cond_clockwait);
-/// `dlopen`: jumped to.
-pub(crate) static DLOPEN: Real = address!(dlopen);
-/// `dlvsym`: jumped to.
-pub(crate) static DLVSYM: Real = address!(dlvsym);
-/// `semget`: these fail with `errno` and -1, and one has a variable number of arguments.
-pub(crate) static SEMGET: Real = address!(semget);
-/// `semop`.
-pub(crate) static SEMOP: Real = address!(semop);
-/// `semtimedop`.
-pub(crate) static SEMTIMEDOP: Real = address!(semtimedop);
-/// `semctl`.
-pub(crate) static SEMCTL: Real = address!(semctl);
-/// `syscall`: jumped to.
-pub(crate) static SYSCALL: Real = address!(syscall);
-/// `unshare`: these fail with `errno` and -1, too.
-pub(crate) static UNSHARE: Real = address!(unshare);
-/// `setns`.
-pub(crate) static SETNS: Real = address!(setns);
-/// `sigaction`, and the others that install handlers: never absent.
-pub(crate) static SIGACTION: Real = address!(sigaction);
-/// `signal`.
-pub(crate) static SIGNAL: Real = address!(signal);
-/// `sigset`.
-pub(crate) static SIGSET: Real = address!(sigset);
-/// `siginterrupt`.
-pub(crate) static SIGINTERRUPT: Real = address!(siginterrupt);
+macro_rules! addresses {
+    ($($name:ident = $of:ident;)*) => {
+        $(
+        #[doc = concat!("`", stringify!($of), "`.")]
+        pub(crate) static $name: Real = address!($of);
+        )*
+        /// All of the above.
+        static ADDRESSES: &[&Real] = &[$(&$name),*];
+    };
+}
+
+addresses! {
+    // Called from a frame that may be unwound.
+    COND_WAIT = pthread_cond_wait;
+    COND_TIMEDWAIT = pthread_cond_timedwait;
+    COND_CLOCKWAIT = pthread_cond_clockwait;
+    // Jumped to.
+    DLOPEN = dlopen;
+    DLVSYM = dlvsym;
+    SYSCALL = syscall;
+    // With a result of its own, and with a variable number of arguments.
+    EXIT = _exit;
+    SEMCTL = semctl;
+    // Never absent.
+    SIGACTION = sigaction;
+    SIGNAL = signal;
+    SIGSET = sigset;
+    SIGINTERRUPT = siginterrupt;
+}
+
 /// `clock_gettime`: that of a library behind ours that shows other times, or glibc's.
 static CLOCK_GETTIME: Real = address!(clock_gettime);
 /// glibc's own `clock_gettime`, whatever other libraries have; null before [`find_clocks`].
@@ -130,11 +128,19 @@ unsafe fn as_clock(address: *mut c_void) -> ReadClock {
     unsafe { core::mem::transmute(address) }
 }
 
-/// `_exit`, which does not return.
-pub(crate) static EXIT: Real = address!(_exit);
+/// What a function that this glibc does not have returns: the error, or with `errno` what sets that.
+macro_rules! absent {
+    () => {
+        libc::ENOSYS
+    };
+    (errno) => {
+        crate::semarray::result(Err(libc::ENOSYS))
+    };
+}
 
+/// glibc's functions, as functions.
 macro_rules! calls {
-    ($($name:ident($($arg:ident: $type:ty),*);)*) => {
+    ($($name:ident($($arg:ident: $type:ty),*) $($errno:ident)?;)*) => {
         #[expect(non_upper_case_globals, reason = "each is named after its function")]
         mod found {
             use super::{CStr, Real};
@@ -144,13 +150,9 @@ macro_rules! calls {
         /// Looks up everything. The dynamic linker's lock is held while a library's constructor runs, so a
         /// thread for which that constructor waits must not be the first to look something up.
         pub(crate) fn find_all() {
-            $(found::$name.address();)*
-            let others = [
-                &COND_WAIT, &COND_TIMEDWAIT, &COND_CLOCKWAIT, &DLOPEN, &DLVSYM, &SEMGET, &SEMOP, &SEMTIMEDOP, &SEMCTL,
-                &SYSCALL, &UNSHARE, &SETNS, &EXIT, &SIGACTION, &SIGNAL, &SIGSET, &SIGINTERRUPT,
-            ];
-            for other in others {
-                other.address();
+            let calls = [$(&found::$name),*];
+            for real in calls.iter().chain(ADDRESSES) {
+                real.address();
             }
         }
 
@@ -162,7 +164,7 @@ macro_rules! calls {
         pub(crate) unsafe fn $name($($arg: $type),*) -> c_int {
             let found = found::$name.address();
             if found.is_null() {
-                return libc::ENOSYS;
+                return absent!($($errno)?);
             }
             // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
             unsafe {
@@ -212,4 +214,9 @@ calls! {
     pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t);
     pthread_rwlock_clockwrlock(lock: *mut pthread_rwlock_t, clock: clockid_t, time: *const timespec);
     pthread_rwlock_unlock(lock: *mut pthread_rwlock_t);
+    semget(key: libc::key_t, semaphores: c_int, flags: c_int) errno;
+    semop(id: c_int, operations: *mut libc::sembuf, count: usize) errno;
+    semtimedop(id: c_int, operations: *mut libc::sembuf, count: usize, limit: *const timespec) errno;
+    unshare(kinds: c_int) errno;
+    setns(descriptor: c_int, kinds: c_int) errno;
 }

@@ -45,9 +45,6 @@ alias! {
 }
 
 /// Releases the lock, as what the caller holds it.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int {
     // SAFETY: the caller's lock.
@@ -78,9 +75,6 @@ unsafe fn unlock_other(lock: *mut pthread_rwlock_t) -> c_int {
 }
 
 /// Destroys the lock. As with glibc this call never fails.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_rwlock_destroy(lock: *mut pthread_rwlock_t) -> c_int {
     // SAFETY: the caller's lock.

@@ -17,6 +17,7 @@ use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::LockRef;
 
 use crate::mode;
+use crate::object::Object;
 
 /// A `pthread_rwlock_t`.
 #[repr(C)]
@@ -26,14 +27,17 @@ pub(crate) struct RwLock {
     /// The identity of the thread that holds it as the writer, else 0. Written by that thread only. Others
     /// read it to learn that they are not the writer; any value but their own tells them.
     writer: AtomicU32,
-    _unused: u32,
+    _unused: AtomicU32,
     /// Counted programs: the lock's slots in the statistics, for its readers and for its writers. glibc
     /// leaves these bytes alone.
     stat: [AtomicU32; 2],
     /// glibc's kind.
     kind: AtomicU32,
-    _padding: u32,
+    _padding: AtomicU32,
 }
+
+// SAFETY: see its fields.
+unsafe impl Object for RwLock {}
 
 /// glibc's words, by their offsets: whether processes share it, and who holds it as the writer.
 const SHARED: usize = 28;
@@ -73,9 +77,7 @@ impl RwLock {
 
     #[inline(always)]
     fn word(&self, offset: usize) -> u32 {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        // SAFETY: the offsets above are within the object, which is made of 32-bit atomics.
-        unsafe { &*words.add(offset / 4) }.load(Relaxed)
+        self.words()[offset / 4].load(Relaxed)
     }
 
     /// Whether it is of this process alone: the others are glibc's.
@@ -91,11 +93,7 @@ impl RwLock {
 
     /// Makes it an unlocked lock of the default kind.
     pub(crate) fn init(&self) {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        for word in 0..size_of::<RwLock>() / 4 {
-            // SAFETY: as in `word`.
-            unsafe { &*words.add(word) }.store(0, Relaxed);
-        }
+        self.words().iter().for_each(|word| word.store(0, Relaxed));
     }
 
     /// Who comes next: by glibc's kinds, unless the program runs with another preference.

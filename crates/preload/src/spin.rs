@@ -100,9 +100,6 @@ unsafe extern "C" fn init(
 }
 
 /// Destroys a spinlock.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_spin_destroy(lock: *mut pthread_spinlock_t) -> c_int {
     if mode::get().counted() {
@@ -117,10 +114,6 @@ pub(crate) unsafe extern "C" fn pthread_spin_destroy(lock: *mut pthread_spinlock
 }
 
 /// Acquires a spinlock.
-///
-/// # Safety
-/// As C's function of that name.
-#[cfg(not(debug_assertions))]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_spin_lock(lock: *mut pthread_spinlock_t) -> c_int {
     // SAFETY: the caller's spinlock.
@@ -132,9 +125,8 @@ pub(crate) unsafe extern "C" fn pthread_spin_lock(lock: *mut pthread_spinlock_t)
 }
 
 /// The call above is a jump where calls are optimised, so the caller's address is found where it would be
-/// without it, and the fast path need not look for it. (If it were a call, places of waiting would still be
-/// told apart, but described by our own function.)
-#[cfg(not(debug_assertions))]
+/// without it, and the fast path need not look for it. (Where it is a call, places of waiting are still told
+/// apart, but described by our own function.)
 #[unsafe(naked)]
 unsafe extern "C" fn lock_slowly(_: *mut pthread_spinlock_t) -> c_int {
     core::arch::naked_asm!(
@@ -145,22 +137,6 @@ unsafe extern "C" fn lock_slowly(_: *mut pthread_spinlock_t) -> c_int {
         ".cfi_endproc",
         body = sym lock_other,
     )
-}
-
-#[cfg(debug_assertions)]
-export! {
-    /// Acquires a spinlock.
-    pthread_spin_lock(*mut pthread_spinlock_t) -> lock_from;
-}
-
-#[cfg(debug_assertions)]
-unsafe extern "C" fn lock_from(lock: *mut pthread_spinlock_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's spinlock.
-    if unsafe { at(lock) }.take() {
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { lock_other(lock, address, stack) }
 }
 
 /// Any spinlock, after the fast path.
@@ -228,9 +204,6 @@ unsafe fn try_acquire(lock: *mut pthread_spinlock_t) -> c_int {
 }
 
 /// Acquires a spinlock if it is free.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_spin_trylock(lock: *mut pthread_spinlock_t) -> c_int {
     // SAFETY: the caller's spinlock.
@@ -251,9 +224,6 @@ pub(crate) unsafe extern "C" fn pthread_spin_trylock(lock: *mut pthread_spinlock
 }
 
 /// Releases a spinlock.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_spin_unlock(lock: *mut pthread_spinlock_t) -> c_int {
     // SAFETY: the caller's spinlock.
