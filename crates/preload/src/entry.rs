@@ -1,7 +1,8 @@
 //! The shape of the exported symbols. Each is unsafe to call in the way of C's function of its name.
 //!
 //! An exported lock function is one jump into its Rust body, which gets two more arguments than C passes: the
-//! return address and the stack pointer of the caller, to tell call sites apart when they are counted.
+//! return address and the stack pointer of the caller, to tell call sites apart when they are counted. One
+//! with a fast path of its own makes that jump after it.
 //!
 //! An exported wait is a cancellation point, so a frame of it may be unwound by force, which no Rust frame
 //! may be. Its frame is these few instructions; the Rust functions that it calls have returned by then.
@@ -43,6 +44,25 @@ macro_rules! export {
             $crate::entry::export! { @other $($other)?, $name($($arg),*) -> $body }
         )*
     };
+}
+
+/// Defines `$name`, to which an exported function without a stack frame goes on by a jump: so its caller's
+/// address is found where it would be without it, and the fast path need not look for it. (Where it is a call,
+/// places of waiting are still told apart, but described by our own function.)
+macro_rules! with_call_site {
+    ($($name:ident($arg:ty) -> $body:path;)*) => {$(
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name(_: $arg) -> ::libc::c_int {
+            ::core::arch::naked_asm!(
+                ".cfi_startproc",
+                "mov rsi, qword ptr [rsp]",
+                "lea rdx, [rsp + 8]",
+                "jmp {body}",
+                ".cfi_endproc",
+                body = sym $body,
+            )
+        }
+    )*};
 }
 
 /// Exports another name of a function of one argument.
@@ -136,4 +156,4 @@ macro_rules! export_wait {
     };
 }
 
-pub(crate) use {alias, export, export_wait};
+pub(crate) use {alias, export, export_wait, with_call_site};

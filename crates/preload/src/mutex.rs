@@ -13,7 +13,7 @@ use poundlock_core::platform::{Clock, Deadline};
 use poundlock_core::poundlock::Contended;
 use poundlock_linux::registry;
 
-use crate::entry::{alias, export};
+use crate::entry::{alias, export, with_call_site};
 use crate::mode::{self, Chosen, Sort};
 use crate::object::{Kind, Mutex};
 use crate::stat::{self, CallSite, Uncounted};
@@ -24,10 +24,6 @@ use crate::{abi, real};
 pub(crate) type Patience = abi::Patience<Result<Deadline, c_int>>;
 
 export! {
-    /// Acquires the mutex.
-    pthread_mutex_lock | __pthread_mutex_lock(*mut pthread_mutex_t) -> lock;
-    /// Acquires the mutex if it is free.
-    pthread_mutex_trylock | __pthread_mutex_trylock(*mut pthread_mutex_t) -> try_lock;
     /// Acquires the mutex, giving up at a time of the real-time clock.
     pthread_mutex_timedlock(*mut pthread_mutex_t, *const timespec) -> timed_lock;
     /// Acquires the mutex, giving up at a time of a clock.
@@ -37,6 +33,8 @@ export! {
 }
 // Names by which libraries of old reach the same functions.
 alias! {
+    __pthread_mutex_lock = pthread_mutex_lock(*mut pthread_mutex_t);
+    __pthread_mutex_trylock = pthread_mutex_trylock(*mut pthread_mutex_t);
     __pthread_mutex_unlock = pthread_mutex_unlock(*mut pthread_mutex_t);
     __pthread_mutex_destroy = pthread_mutex_destroy(*mut pthread_mutex_t);
 }
@@ -102,8 +100,10 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
     result
 }
 
+/// Acquires the mutex.
+#[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_lock")]
-unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
+pub(crate) unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
     match mode::fast() {
@@ -122,7 +122,7 @@ unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: us
             }
         }
         // SAFETY: as above.
-        _ => unsafe { lock_other(mutex, address, stack) },
+        _ => unsafe { lock_slowly(mutex) },
     }
 }
 
@@ -157,8 +157,18 @@ fn unlock_adaptive(object: &Mutex) -> c_int {
     black_box(0)
 }
 
+/// Apart: it needs a stack frame.
 #[inline(never)]
-unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
+fn try_lock_handoff(object: &Mutex) -> c_int {
+    if object.handoff().try_lock() { 0 } else { EBUSY }
+}
+
+with_call_site! {
+    lock_slowly(*mut pthread_mutex_t) -> lock_other;
+    try_lock_slowly(*mut pthread_mutex_t) -> try_lock_other;
+}
+
+unsafe extern "C" fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
     if mode::fast().is_some() && object.is_native() {
@@ -168,21 +178,23 @@ unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) 
     unsafe { lock_checked(mutex, Patience::Forever, CallSite { pc: address, sp: stack }) }
 }
 
+/// Acquires the mutex if it is free.
+#[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_try_lock")]
-unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
+pub(crate) unsafe extern "C" fn pthread_mutex_trylock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
     let acquired = match mode::fast() {
         Some(Sort::Poundlock) if object.is_plain() => object.poundlock().try_lock(),
         Some(Sort::Adaptive) if object.is_plain() => object.raw.try_lock(),
+        Some(Sort::Handoff) if object.is_plain() => return try_lock_handoff(object),
         // SAFETY: as above.
-        _ => return unsafe { try_lock_other(mutex, address, stack) },
+        _ => return unsafe { try_lock_slowly(mutex) },
     };
     if acquired { 0 } else { EBUSY }
 }
 
-#[inline(never)]
-unsafe fn try_lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
+unsafe extern "C" fn try_lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
     // SAFETY: the caller's mutex.
     let object = unsafe { Mutex::at(mutex) };
     if mode::fast().is_some() && object.is_native() {

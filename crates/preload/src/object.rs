@@ -106,7 +106,7 @@ impl Mutex {
 
     /// The lock, if it is the hand-off one.
     #[inline(always)]
-    fn handoff(&self) -> &RawHandoff<Linux> {
+    pub(crate) fn handoff(&self) -> &RawHandoff<Linux> {
         // SAFETY: bytes of the object, as many and as aligned, made of 32-bit atomics, which any bytes are; a
         // process takes them for one of the three locks from its first call to its last.
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }

@@ -25,7 +25,7 @@ use libc::{EBUSY, pthread_spinlock_t};
 use poundlock_core::qspin::{RawSpin, Small};
 use poundlock_linux::Linux;
 
-use crate::entry::export;
+use crate::entry::{export, with_call_site};
 use crate::mode::{self, Chosen};
 use crate::real;
 use crate::stat::{self, CallSite};
@@ -124,19 +124,8 @@ pub(crate) unsafe extern "C" fn pthread_spin_lock(lock: *mut pthread_spinlock_t)
     unsafe { lock_slowly(lock) }
 }
 
-/// The call above is a jump where calls are optimised, so the caller's address is found where it would be
-/// without it, and the fast path need not look for it. (Where it is a call, places of waiting are still told
-/// apart, but described by our own function.)
-#[unsafe(naked)]
-unsafe extern "C" fn lock_slowly(_: *mut pthread_spinlock_t) -> c_int {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "mov rsi, qword ptr [rsp]",
-        "lea rdx, [rsp + 8]",
-        "jmp {body}",
-        ".cfi_endproc",
-        body = sym lock_other,
-    )
+with_call_site! {
+    lock_slowly(*mut pthread_spinlock_t) -> lock_other;
 }
 
 /// Any spinlock, after the fast path.

@@ -42,7 +42,8 @@
 //! * **DUTY**, as in [`crate::waiting`]. The announcement is `SLEEPERS`, the debtor a designated waker:
 //!   1. `Self::sleep` and `Self::requeue` set `SLEEPERS` under the wait lock, finding the mutex held. (If a
 //!      requeue finds it free and no thread awake, it takes the first sleeper out and designates it.)
-//!   2. `Self::release` is a compare-and-swap from a state in which `SLEEPERS` is clear or `AWAKE` is set.
+//!   2. A release is a compare-and-swap from a state in which `SLEEPERS` is clear or `AWAKE` is set
+//!      (`Self::released`).
 //!   3. A thread that takes a sleeper out clears `SLEEPERS` if it was the last, and sets `AWAKE` for it or
 //!      hands it the mutex.
 //!   4. WAKER.
@@ -130,6 +131,11 @@ pub enum Contended {
         /// What is in `owner`.
         hints: u32,
     },
+    /// The state changed at the same time.
+    StateChanged {
+        /// What it is now.
+        now: u32,
+    },
     /// A sleeper is to be served.
     SleeperIsDue,
 }
@@ -176,16 +182,27 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         if W::asks_the_time(owner) && state.load(Relaxed) & SLEEPERS != 0 {
             return Err(Contended::SliceMayBeOver { hints: owner });
         }
-        if self.release() { Ok(()) } else { Err(Contended::SleeperIsDue) }
+        let seen = state.load(Relaxed);
+        let Some(free) = Self::released(seen) else { return Err(Contended::SleeperIsDue) };
+        // As in `release`.
+        match state.compare_exchange(seen, free, Release, Relaxed) {
+            Ok(_) => Ok(()),
+            Err(now) => Err(Contended::StateChanged { now }),
+        }
     }
 
     /// What [`Self::unlock`] does after [`Self::unlock_fast`] in vain.
     #[cold]
     #[inline(never)]
     pub fn unlock_contended(&self, why: Contended) {
-        match why {
-            Contended::SliceMayBeOver { hints } if !W::ends_slice(hints) && self.release() => {}
-            _ => self.unlock_slow(),
+        let state = &self.words.state;
+        let released = match why {
+            Contended::SliceMayBeOver { hints } => !W::ends_slice(hints) && self.release(state.load(Relaxed)),
+            Contended::StateChanged { now } => self.release(now),
+            Contended::SleeperIsDue => false,
+        };
+        if !released {
+            self.unlock_slow();
         }
     }
 
@@ -230,23 +247,26 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         owner.store(W::owned(hints) | if tag < TAG { tag } else { 0 }, Relaxed);
     }
 
-    /// DUTY 2: releases the mutex unless there is a sleeper to see to. LAST TOUCH, if it succeeds.
+    /// DUTY 2: the state after the release, unless there is a sleeper to see to.
     #[inline(always)]
-    fn release(&self) -> bool {
-        let state = &self.words.state;
-        let mut seen = state.load(Relaxed);
-        loop {
-            if seen & BYPASS_BOUND != 0 || seen & (SLEEPERS | AWAKE) == SLEEPERS {
-                return false;
-            }
-            // SERVICE 1: one bypass, if a thread sleeps. The bound is not reached, so nothing overflows.
-            const { assert!(SLEEPERS == 1 << 2) };
-            let free = (seen & !LOCKED) + ((seen & SLEEPERS) << (29 - W::bounds().releases_before_wake));
-            match state.compare_exchange(seen, free, Release, Relaxed) {
+    fn released(seen: u32) -> Option<u32> {
+        // SERVICE 1: one bypass, if a thread sleeps. The bound is not reached, so nothing overflows.
+        const { assert!(SLEEPERS == 1 << 2) };
+        let bypass = (seen & SLEEPERS) << (29 - W::bounds().releases_before_wake);
+        let due = seen & BYPASS_BOUND != 0 || seen & (SLEEPERS | AWAKE) == SLEEPERS;
+        (!due).then_some((seen & !LOCKED).wrapping_add(bypass))
+    }
+
+    /// Releases the mutex, whose state was `seen`, unless there is a sleeper to see to. LAST TOUCH, if it
+    /// succeeds.
+    fn release(&self, mut seen: u32) -> bool {
+        while let Some(free) = Self::released(seen) {
+            match self.words.state.compare_exchange(seen, free, Release, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
         }
+        false
     }
 
     #[cold]
@@ -288,7 +308,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             };
             waiters.unlock();
             // LAST TOUCH, if it succeeds.
-            let released = self.release();
+            let released = self.release(state.load(Relaxed));
             wake(sleeper);
             if released {
                 return;
