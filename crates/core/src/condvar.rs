@@ -1,15 +1,9 @@
 //! The condition variable that requeues its waiters to the mutex instead of waking them all.
 //!
-//! Waiters queue in the condition variable, under its own small lock: real-time threads by priority, before
-//! all others ([`Platform::priority`]), and first-in first-out among equals. A signal takes the first out and
-//! puts it into the mutex's list of sleepers, asleep as it is; the mutex's unlock wakes it when its turn
-//! comes ("wait morphing", as in OSv's `send_lock` and 4.4BSD's requeue). So a broadcast to a hundred waiters
-//! wakes one thread per unlock, and a signal under the mutex wakes no thread in vain.
-//!
-//! # The words
-//!
-//! `wait_lock` is that of `waiting/wait_lock.rs`, with the epoch of its last use, as in the mutex: in a
-//! forked child the waiters of the parent are gone. `head` is the list of waiters, which it guards.
+//! `head` is the list of waiters, real-time threads by priority ([`Platform::priority`]) before all others
+//! and first-in first-out among equals. `wait_lock` guards it (`waiting/wait_lock.rs`), and has the epoch of
+//! its last use: in a forked child the waiters of the parent are gone. docs/CONDVAR.md says how a signal
+//! requeues.
 //!
 //! # Invariants
 //!

@@ -47,8 +47,8 @@ macro_rules! export {
 }
 
 /// Defines `$name`, to which an exported function without a stack frame goes on by a jump: so its caller's
-/// address is found where it would be without it, and the fast path need not look for it. (Where it is a call,
-/// places of waiting are still told apart, but described by our own function.)
+/// address is found where it would be without it, and the fast path need not look for it. (Where it is a
+/// call, places of waiting are still told apart, but described by our own function.)
 macro_rules! with_call_site {
     ($($name:ident($arg:ty) -> $body:path;)*) => {$(
         #[unsafe(naked)]

@@ -39,8 +39,8 @@ alias! {
     __pthread_mutex_destroy = pthread_mutex_destroy(*mut pthread_mutex_t);
 }
 
-// Each fast path is alone in its section, which begins with a cache line: so it lies in as few lines as it can
-// wherever the linker puts it. Else any change elsewhere moves it, at up to a nanosecond a call.
+// Each fast path is alone in its section, which begins with a cache line: so it lies in as few lines as it
+// can wherever the linker puts it. Else any change elsewhere moves it, at up to a nanosecond a call.
 global_asm!(
     ".macro poundlock_line section",
     ".pushsection \\section, \"ax\", @progbits",
@@ -126,8 +126,8 @@ pub(crate) unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) 
     }
 }
 
-// What the fast paths go on with by a jump, so that they need no stack frame. A result that the compiler knows
-// would make a call of the jump.
+// What the fast paths go on with by a jump, so that they need no stack frame. A result that the compiler
+// knows would make a call of the jump.
 
 #[cold]
 #[inline(never)]

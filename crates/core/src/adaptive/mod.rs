@@ -1,10 +1,8 @@
 //! The queued adaptive mutex.
 //!
 //! After Waiman Long's series "mutex: Improve mutex performance by doing less atomic-ops & better spinning"
-//! (Linux, 2013), brought to user space. A thread that finds the mutex held first spins, as long as the owner
-//! may be running; with an MCS queue one spinner competes and the others wait behind it, each on its own
-//! cache line. A thread that has spun long enough sleeps in a first-in first-out list. How to wait is a
-//! [`Variant`]: which of the source's patches are in force.
+//! (Linux, 2013), brought to user space: docs/ADAPTIVE.md. How to wait is a [`Variant`]: which of the
+//! source's patches are in force.
 //!
 //! # The words
 //!
@@ -40,19 +38,6 @@
 //!   most [`Tuning::bypasses_before_wake`] unlocks in a row leave the first sleeper asleep, and none if it is
 //!   a real-time thread. Among threads of one priority the list is first-in first-out, so every sleeper
 //!   becomes first unless more urgent ones keep it from that.
-//!
-//! # What differs from the source
-//!
-//! * The source releases the mutex and then takes the wait lock to find the sleeper to wake; a kernel mutex
-//!   may therefore not be freed by the next owner. Here the wait lock is taken and released first, and the
-//!   release fails if an attempt came in between.
-//! * Unlock's fast path is a plain store ([`crate::waiting`]) or a compare-and-swap 1 -> 0 rather than an
-//!   increment: an increment would turn the unlock of an unlocked mutex, which programs get away with
-//!   elsewhere, into a mutex locked for ever.
-//! * An unlock does not wake a sleeper while a queued spinner is about to take the mutex (within bounds), nor
-//!   one that was woken and has not run yet; a woken sleeper that finds the mutex taken spins in the queue
-//!   before it sleeps again. In a kernel waking is cheap and prompt; here it is two system calls.
-//! * Sleepers are served by hand-off after too many vain attempts.
 //!
 //! Proof: crates/core/src/adaptive/mod.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/adaptive.rs

@@ -36,16 +36,6 @@
 //!   the queue and not to its thread, which may take it up again, in its old place, if it comes back to the
 //!   same lock.
 //!
-//! # What differs from the source
-//!
-//! * There the token is a word of its own: the unlocker writes it, looks at the queue once more, and takes
-//!   the token back if a waiter has queued meanwhile. That look comes after the token's taker may have
-//!   unlocked, destroyed and freed the mutex. Here the token and the queue's end are one word, so that
-//!   leaving it succeeds only if the queue is empty; there is nothing to look at afterwards, and nothing to
-//!   take back.
-//! * Waiters can give up.
-//! * A waiter's record is a node of its thread, in memory that is never unmapped, and not on its stack.
-//!
 //! How long a locker spins before it queues is a [`Policy`] (`handoff/spinning.rs`).
 //!
 //! Proof: crates/core/src/handoff/mod.rs, crates/core/src/mpsc.rs

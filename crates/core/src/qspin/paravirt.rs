@@ -1,28 +1,8 @@
 //! The slow paths of the paravirtual form, in which waiters halt and are kicked.
 //!
-//! To a lock a thread among more threads than CPUs is what a virtual CPU among more of them than real ones
-//! is: it may be preempted while it holds the lock, or while it is next in line, and then spinners spin in
-//! its place. So no waiter spins for longer than a budget. One that has used it up halts, and is kicked when
-//! its turn may have come. And no turn is reserved for a halted waiter, except after many turns in vain: any
-//! running thread may take a free lock.
-//!
-//! # How each waits
-//!
-//! * A newcomer takes the lock if it is free, whatever threads wait. If not, and no other does so yet, it
-//!   sets the pending bit and spins on the word (the *pending waiter*). If another does, or its budget is
-//!   used up, it queues.
-//! * A waiter in the queue spins on its node, for a budget, and no longer than its predecessor runs. Then it
-//!   halts.
-//! * The *queue head* spins on the word, for a budget. Then it enters itself into the lock hash, says so in
-//!   the word (`SLOW`) and halts. A thread that passes headship to a halted waiter does not wake it, as its
-//!   turn has not come, but enters it into the hash on its behalf.
-//! * Only an unlock kicks: it finds `SLOW`, looks the head up, takes it out of the hash, releases the lock,
-//!   and wakes it. As long as a pending waiter is there to take the lock, it may leave that to a later
-//!   unlock, at most [`Tuning::bypasses_before_wake`] times in a row (and 63): so an unlock costs a wake-up
-//!   now and then, not each time.
-//! * A head that was kicked [`Tuning::handoff_after`] times and each time found the lock taken reserves the
-//!   next acquisition, for as long as it spins. If that was in vain too, because the holder needs longer, the
-//!   unlock that kicks it next leaves the lock to it alone.
+//! No waiter spins for longer than a budget. No turn is reserved for a halted waiter, except after many turns
+//! in vain: any running thread may take a free lock. How each waits (newcomer, pending waiter, waiter in the
+//! queue, head, unlocker) is in docs/QSPIN.md, "The paravirtual form".
 //!
 //! # Invariants
 //!
