@@ -1,4 +1,6 @@
-//! The shape of the exported symbols. Each is unsafe to call in the way of C's function of its name.
+//! The shape of the exported symbols. Where C's function takes a pointer to an object, to a time, or to
+//! attributes or null, ours takes a reference, or an option of one: that it points to one is C's contract,
+//! and any bytes are one of ours.
 //!
 //! An exported lock function is one jump into its Rust body, which gets two more arguments than C passes: the
 //! return address and the stack pointer of the caller, to tell call sites apart when they are counted. One
@@ -27,7 +29,7 @@ macro_rules! export {
         $(#[$doc])*
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
+        pub(crate) extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
             ::core::arch::naked_asm!(
                 ".cfi_startproc",
                 concat!("mov ", $ret, ", qword ptr [rsp]"),
@@ -52,7 +54,7 @@ macro_rules! export {
 macro_rules! with_call_site {
     ($($name:ident($arg:ty) -> $body:path;)*) => {$(
         #[unsafe(naked)]
-        unsafe extern "C" fn $name(_: $arg) -> ::libc::c_int {
+        extern "C" fn $name(_: $arg) -> ::libc::c_int {
             ::core::arch::naked_asm!(
                 ".cfi_startproc",
                 "mov rsi, qword ptr [rsp]",
@@ -70,9 +72,8 @@ macro_rules! alias {
     ($($name:ident = $body:ident($arg:ty);)*) => {$(
         #[doc = concat!("As `", stringify!($body), "`.")]
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name(object: $arg) -> ::libc::c_int {
-            // SAFETY: the caller's.
-            unsafe { $body(object) }
+        pub(crate) extern "C" fn $name(object: $arg) -> ::libc::c_int {
+            $body(object)
         }
     )*};
 }
@@ -94,7 +95,7 @@ macro_rules! export_wait {
         $(#[$doc])*
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
+        pub(crate) extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
             ::core::arch::naked_asm!(
                 ".cfi_startproc",
                 "sub rsp, 56",

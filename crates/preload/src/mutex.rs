@@ -5,10 +5,7 @@ use core::ffi::c_int;
 use core::hint::black_box;
 use core::sync::atomic::Ordering::Relaxed;
 
-use libc::{
-    EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_mutex_t, pthread_mutexattr_t,
-    timespec,
-};
+use libc::{EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_mutexattr_t, timespec};
 use poundlock_core::platform::{Clock, Deadline};
 use poundlock_core::poundlock::Contended;
 use poundlock_linux::registry;
@@ -25,18 +22,18 @@ pub(crate) type Patience = abi::Patience<Result<Deadline, c_int>>;
 
 export! {
     /// Acquires the mutex, giving up at a time of the real-time clock.
-    pthread_mutex_timedlock(*mut pthread_mutex_t, *const timespec) -> timed_lock;
+    pthread_mutex_timedlock(&Mutex, &timespec) -> timed_lock;
     /// Acquires the mutex, giving up at a time of a clock.
-    pthread_mutex_clocklock(*mut pthread_mutex_t, clockid_t, *const timespec) -> clock_lock;
+    pthread_mutex_clocklock(&Mutex, clockid_t, &timespec) -> clock_lock;
     /// Initialises the mutex.
-    pthread_mutex_init | __pthread_mutex_init(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> init;
+    pthread_mutex_init | __pthread_mutex_init(&Mutex, Option<&pthread_mutexattr_t>) -> init;
 }
 // Names by which libraries of old reach the same functions.
 alias! {
-    __pthread_mutex_lock = pthread_mutex_lock(*mut pthread_mutex_t);
-    __pthread_mutex_trylock = pthread_mutex_trylock(*mut pthread_mutex_t);
-    __pthread_mutex_unlock = pthread_mutex_unlock(*mut pthread_mutex_t);
-    __pthread_mutex_destroy = pthread_mutex_destroy(*mut pthread_mutex_t);
+    __pthread_mutex_lock = pthread_mutex_lock(&Mutex);
+    __pthread_mutex_trylock = pthread_mutex_trylock(&Mutex);
+    __pthread_mutex_unlock = pthread_mutex_unlock(&Mutex);
+    __pthread_mutex_destroy = pthread_mutex_destroy(&Mutex);
 }
 
 // Each fast path is alone in its section, which begins with a cache line: so it lies in as few lines as it
@@ -50,15 +47,15 @@ global_asm!(
     "poundlock_line .text.poundlock_lock",
     "poundlock_line .text.poundlock_try_lock",
     "poundlock_line .text.poundlock_unlock",
+    "poundlock_line .text.poundlock_lock_other",
+    "poundlock_line .text.poundlock_unlock_other",
     ".purgem poundlock_line",
 );
 
 /// Releases the mutex.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_unlock")]
-pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
+pub(crate) extern "C" fn pthread_mutex_unlock(object: &Mutex) -> c_int {
     match mode::fast() {
         Some(Sort::Poundlock) if object.is_plain() => match object.poundlock().unlock_fast() {
             Ok(()) => 0,
@@ -71,17 +68,14 @@ pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t
                 unlock_adaptive(object)
             }
         }
-        // SAFETY: as above.
-        _ => unsafe { unlock_other(mutex) },
+        _ => unlock_other(object),
     }
 }
 
 /// Destroys the mutex.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_t) -> c_int {
+pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
     let mode = mode::get();
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
     let counted = mode.counted() && object.kind() != Kind::Foreign;
     let result = if object.is_ours() {
         // As glibc, which counts its holder and the waiters on condition variables with it as users.
@@ -92,7 +86,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
         0
     } else {
         // SAFETY: the caller's mutex, which glibc initialised.
-        unsafe { real::pthread_mutex_destroy(mutex) }
+        unsafe { real::pthread_mutex_destroy(object) }
     };
     if counted && result == 0 {
         stat::RECORDER.destroyed(object.counted(mode.glibc()));
@@ -103,9 +97,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
 /// Acquires the mutex.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_lock")]
-pub(crate) unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
+pub(crate) extern "C" fn pthread_mutex_lock(object: &Mutex) -> c_int {
     match mode::fast() {
         Some(Sort::Poundlock) if object.is_plain() => {
             if object.poundlock().take() {
@@ -121,8 +113,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) 
                 lock_adaptive(object)
             }
         }
-        // SAFETY: as above.
-        _ => unsafe { lock_slowly(mutex) },
+        _ => lock_slowly(object),
     }
 }
 
@@ -164,92 +155,71 @@ fn try_lock_handoff(object: &Mutex) -> c_int {
 }
 
 with_call_site! {
-    lock_slowly(*mut pthread_mutex_t) -> lock_other;
-    try_lock_slowly(*mut pthread_mutex_t) -> try_lock_other;
+    lock_slowly(&Mutex) -> lock_other;
+    try_lock_slowly(&Mutex) -> try_lock_other;
 }
 
-unsafe extern "C" fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
+#[unsafe(link_section = ".text.poundlock_lock_other")]
+extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
     if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
-    // SAFETY: as above.
-    unsafe { lock_checked(mutex, Patience::Forever, CallSite { pc: address, sp: stack }) }
+    lock_checked(object, Patience::Forever, CallSite { pc: address, sp: stack })
 }
 
 /// Acquires the mutex if it is free.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_try_lock")]
-pub(crate) unsafe extern "C" fn pthread_mutex_trylock(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
+pub(crate) extern "C" fn pthread_mutex_trylock(object: &Mutex) -> c_int {
     let acquired = match mode::fast() {
         Some(Sort::Poundlock) if object.is_plain() => object.poundlock().try_lock(),
         Some(Sort::Adaptive) if object.is_plain() => object.raw.try_lock(),
         Some(Sort::Handoff) if object.is_plain() => return try_lock_handoff(object),
-        // SAFETY: as above.
-        _ => return unsafe { try_lock_slowly(mutex) },
+        _ => return try_lock_slowly(object),
     };
     if acquired { 0 } else { EBUSY }
 }
 
-unsafe extern "C" fn try_lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
+extern "C" fn try_lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
     if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::None);
     }
-    // SAFETY: as above.
-    unsafe { lock_checked(mutex, Patience::None, CallSite { pc: address, sp: stack }) }
+    lock_checked(object, Patience::None, CallSite { pc: address, sp: stack })
 }
 
-pub(crate) unsafe extern "C" fn timed_lock(
-    mutex: *mut pthread_mutex_t,
-    time: *const timespec,
-    address: usize,
-    stack: usize,
-) -> c_int {
-    // SAFETY: the caller's mutex and time.
-    unsafe { clock_lock(mutex, libc::CLOCK_REALTIME, time, address, stack) }
+pub(crate) extern "C" fn timed_lock(object: &Mutex, time: &timespec, address: usize, stack: usize) -> c_int {
+    clock_lock(object, libc::CLOCK_REALTIME, time, address, stack)
 }
 
-unsafe extern "C" fn clock_lock(
-    mutex: *mut pthread_mutex_t,
+extern "C" fn clock_lock(
+    object: &Mutex,
     clock: clockid_t,
-    time: *const timespec,
+    time: &timespec,
     address: usize,
     stack: usize,
 ) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
     if !mode::get().counted() && !object.is_ours() {
         // Nothing to count and not ours: glibc also judges the clock. SAFETY: the caller's mutex and time.
-        return unsafe { real::pthread_mutex_clocklock(mutex, clock, time) };
+        return unsafe { real::pthread_mutex_clocklock(object, clock, time) };
     }
     let Some(clock) = abi::clock(clock) else { return EINVAL };
-    // SAFETY: the caller's mutex and time.
-    unsafe {
-        let patience = Patience::Until(abi::deadline(clock, time));
-        lock_checked(mutex, patience, CallSite { pc: address, sp: stack })
-    }
+    let patience = Patience::Until(abi::deadline(clock, time));
+    lock_checked(object, patience, CallSite { pc: address, sp: stack })
 }
 
-unsafe extern "C" fn init(
-    mutex: *mut pthread_mutex_t,
-    attributes: *const pthread_mutexattr_t,
+extern "C" fn init(
+    object: &Mutex,
+    attributes: Option<&pthread_mutexattr_t>,
     address: usize,
     stack: usize,
 ) -> c_int {
     let mode = mode::get();
-    // SAFETY: the caller's memory for a mutex.
-    let object = unsafe { Mutex::at(mutex) };
-    if attributes.is_null() && !mode.glibc() {
+    if attributes.is_none() && !mode.glibc() {
         object.init(false);
     } else {
         // glibc judges the attributes and sets the kind; the rest of what it sets is zero.
         // SAFETY: the caller's memory and attributes.
-        let result = unsafe { real::pthread_mutex_init(mutex, attributes) };
+        let result = unsafe { real::pthread_mutex_init(object, attributes) };
         if result != 0 {
             return result;
         }
@@ -261,26 +231,19 @@ unsafe extern "C" fn init(
 }
 
 /// Any kind of mutex, in any mode.
-///
-/// # Safety
-/// `mutex` is the caller's.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn lock_checked(mutex: *mut pthread_mutex_t, patience: Patience, site: CallSite) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
+pub(crate) fn lock_checked(object: &Mutex, patience: Patience, site: CallSite) -> c_int {
     let mode = mode::get();
     let kind = object.kind();
     if kind == Kind::Foreign {
         if mode.counted() {
             stat::uncounted(Uncounted::Mutex);
         }
-        // SAFETY: as above.
-        return unsafe { glibc_lock(mutex, patience) };
+        return glibc_lock(object, patience);
     }
     if !mode.counted() {
-        // SAFETY: as above.
-        return unsafe { acquire(mutex, mode.glibc(), patience) };
+        return acquire(object, mode.glibc(), patience);
     }
     let counted = object.counted(mode.glibc());
     stat::acquire(
@@ -288,21 +251,13 @@ pub(crate) unsafe fn lock_checked(mutex: *mut pthread_mutex_t, patience: Patienc
         site,
         patience,
         || object.is_outermost(),
-        |patience| {
-            // SAFETY: as above.
-            unsafe { acquire(mutex, mode.glibc(), patience) }
-        },
+        |patience| acquire(object, mode.glibc(), patience),
     )
 }
 
 /// Acquires a mutex that is not foreign, on our lock or on glibc's.
-unsafe fn acquire(mutex: *mut pthread_mutex_t, glibc: bool, patience: Patience) -> c_int {
-    if glibc {
-        // SAFETY: the caller's mutex.
-        return unsafe { glibc_lock(mutex, patience) };
-    }
-    // SAFETY: the caller's mutex.
-    acquire_ours(unsafe { Mutex::at(mutex) }, patience)
+fn acquire(object: &Mutex, glibc: bool, patience: Patience) -> c_int {
+    if glibc { glibc_lock(object, patience) } else { acquire_ours(object, patience) }
 }
 
 /// Acquires a mutex that is not foreign, on our lock.
@@ -346,22 +301,22 @@ fn raw_lock(object: &Mutex, patience: Patience) -> c_int {
     }
 }
 
-unsafe fn glibc_lock(mutex: *mut pthread_mutex_t, patience: Patience) -> c_int {
+fn glibc_lock(object: &Mutex, patience: Patience) -> c_int {
     // SAFETY: the caller's mutex, in all four.
     unsafe {
         match patience {
-            Patience::None => real::pthread_mutex_trylock(mutex),
-            Patience::Forever => real::pthread_mutex_lock(mutex),
+            Patience::None => real::pthread_mutex_trylock(object),
+            Patience::Forever => real::pthread_mutex_lock(object),
             Patience::Until(Err(_)) => {
                 // Let glibc judge it, if it comes to that.
                 let never = timespec { tv_sec: 0, tv_nsec: -1 };
-                real::pthread_mutex_timedlock(mutex, &never)
+                real::pthread_mutex_timedlock(object, &never)
             }
             Patience::Until(Ok(deadline)) => {
                 let time = timespec { tv_sec: deadline.seconds, tv_nsec: i64::from(deadline.nanoseconds) };
                 match deadline.clock {
-                    Clock::Realtime => real::pthread_mutex_timedlock(mutex, &time),
-                    Clock::Monotonic => real::pthread_mutex_clocklock(mutex, libc::CLOCK_MONOTONIC, &time),
+                    Clock::Realtime => real::pthread_mutex_timedlock(object, &time),
+                    Clock::Monotonic => real::pthread_mutex_clocklock(object, libc::CLOCK_MONOTONIC, &time),
                 }
             }
         }
@@ -370,9 +325,8 @@ unsafe fn glibc_lock(mutex: *mut pthread_mutex_t, patience: Patience) -> c_int {
 
 /// Any kind of mutex, in any mode.
 #[inline(never)]
-unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
+#[unsafe(link_section = ".text.poundlock_unlock_other")]
+fn unlock_other(object: &Mutex) -> c_int {
     if mode::fast().is_some() && object.is_native() {
         if let Some(result) = disown(object) {
             return result;
@@ -382,13 +336,13 @@ unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
     }
     let mode = mode::get();
     if object.kind() == Kind::Foreign {
-        // SAFETY: as above.
-        return unsafe { real::pthread_mutex_unlock(mutex) };
+        // SAFETY: the caller's mutex.
+        return unsafe { real::pthread_mutex_unlock(object) };
     }
     if mode.glibc() {
         count_release(object, mode);
-        // SAFETY: as above.
-        return unsafe { real::pthread_mutex_unlock(mutex) };
+        // SAFETY: the caller's mutex.
+        return unsafe { real::pthread_mutex_unlock(object) };
     }
     if let Some(result) = disown(object) {
         return result;

@@ -94,16 +94,6 @@ const _: () = assert!(RECURSIVE | ERROR_CHECK == ADAPTIVE);
 const DESTROYED: u32 = u32::MAX;
 
 impl Mutex {
-    /// The object at `mutex`.
-    ///
-    /// # Safety
-    /// `mutex` points to a `pthread_mutex_t` that lives for `'a` as far as the caller's use of it goes.
-    #[inline(always)]
-    pub(crate) unsafe fn at<'a>(mutex: *mut libc::pthread_mutex_t) -> &'a Mutex {
-        // SAFETY: the caller's; any bytes are a valid `Mutex`.
-        unsafe { &*mutex.cast() }
-    }
-
     /// The lock, if it is the hand-off one.
     #[inline(always)]
     pub(crate) fn handoff(&self) -> &RawHandoff<Linux> {
@@ -262,16 +252,6 @@ const OURS: u32 = 0x504c_4b00;
 const MONOTONIC: u32 = 1;
 
 impl Cond {
-    /// As [`Mutex::at`].
-    ///
-    /// # Safety
-    /// As [`Mutex::at`].
-    #[inline(always)]
-    pub(crate) unsafe fn at<'a>(cond: *mut libc::pthread_cond_t) -> &'a Cond {
-        // SAFETY: the caller's; any bytes are a valid `Cond`.
-        unsafe { &*cond.cast() }
-    }
-
     /// Whether it is marked as ours.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {

@@ -7,11 +7,12 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use libc::{
-    clockid_t, pid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_spinlock_t, pthread_t,
-    sched_param, timespec,
-};
+use libc::{clockid_t, pid_t, pthread_t, sched_param, timespec};
 use poundlock_linux::time::ReadClock;
+
+use crate::object::{Cond, Mutex};
+use crate::rwlock_object::RwLock;
+use crate::spin::Spin;
 
 /// A function that is looked up when it is first needed. The lookup neither allocates nor locks anything that
 /// a caller inside `malloc` could hold, when the name exists.
@@ -177,17 +178,17 @@ macro_rules! calls {
 }
 
 calls! {
-    pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const libc::pthread_mutexattr_t);
-    pthread_mutex_destroy(mutex: *mut pthread_mutex_t);
-    pthread_mutex_lock(mutex: *mut pthread_mutex_t);
-    pthread_mutex_trylock(mutex: *mut pthread_mutex_t);
-    pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, time: *const timespec);
-    pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, time: *const timespec);
-    pthread_mutex_unlock(mutex: *mut pthread_mutex_t);
-    pthread_cond_init(cond: *mut pthread_cond_t, attributes: *const libc::pthread_condattr_t);
-    pthread_cond_destroy(cond: *mut pthread_cond_t);
-    pthread_cond_signal(cond: *mut pthread_cond_t);
-    pthread_cond_broadcast(cond: *mut pthread_cond_t);
+    pthread_mutex_init(mutex: &Mutex, attributes: Option<&libc::pthread_mutexattr_t>);
+    pthread_mutex_destroy(mutex: &Mutex);
+    pthread_mutex_lock(mutex: &Mutex);
+    pthread_mutex_trylock(mutex: &Mutex);
+    pthread_mutex_timedlock(mutex: &Mutex, time: &timespec);
+    pthread_mutex_clocklock(mutex: &Mutex, clock: clockid_t, time: &timespec);
+    pthread_mutex_unlock(mutex: &Mutex);
+    pthread_cond_init(cond: &Cond, attributes: Option<&libc::pthread_condattr_t>);
+    pthread_cond_destroy(cond: &Cond);
+    pthread_cond_signal(cond: &Cond);
+    pthread_cond_broadcast(cond: &Cond);
     pthread_cancel(thread: pthread_t);
     pthread_setschedparam(thread: pthread_t, policy: c_int, parameter: *const sched_param);
     pthread_setschedprio(thread: pthread_t, priority: c_int);
@@ -200,20 +201,20 @@ calls! {
     thrd_create(
         thread: *mut pthread_t, start: extern "C" fn(*mut c_void) -> c_int, argument: *mut c_void
     );
-    pthread_spin_init(lock: *mut pthread_spinlock_t, shared: c_int);
-    pthread_spin_destroy(lock: *mut pthread_spinlock_t);
-    pthread_spin_lock(lock: *mut pthread_spinlock_t);
-    pthread_spin_trylock(lock: *mut pthread_spinlock_t);
-    pthread_spin_unlock(lock: *mut pthread_spinlock_t);
-    pthread_rwlock_init(lock: *mut pthread_rwlock_t, attributes: *const libc::pthread_rwlockattr_t);
-    pthread_rwlock_destroy(lock: *mut pthread_rwlock_t);
-    pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t);
-    pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t);
-    pthread_rwlock_clockrdlock(lock: *mut pthread_rwlock_t, clock: clockid_t, time: *const timespec);
-    pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t);
-    pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t);
-    pthread_rwlock_clockwrlock(lock: *mut pthread_rwlock_t, clock: clockid_t, time: *const timespec);
-    pthread_rwlock_unlock(lock: *mut pthread_rwlock_t);
+    pthread_spin_init(lock: &Spin, shared: c_int);
+    pthread_spin_destroy(lock: &Spin);
+    pthread_spin_lock(lock: &Spin);
+    pthread_spin_trylock(lock: &Spin);
+    pthread_spin_unlock(lock: &Spin);
+    pthread_rwlock_init(lock: &RwLock, attributes: Option<&libc::pthread_rwlockattr_t>);
+    pthread_rwlock_destroy(lock: &RwLock);
+    pthread_rwlock_rdlock(lock: &RwLock);
+    pthread_rwlock_tryrdlock(lock: &RwLock);
+    pthread_rwlock_clockrdlock(lock: &RwLock, clock: clockid_t, time: &timespec);
+    pthread_rwlock_wrlock(lock: &RwLock);
+    pthread_rwlock_trywrlock(lock: &RwLock);
+    pthread_rwlock_clockwrlock(lock: &RwLock, clock: clockid_t, time: &timespec);
+    pthread_rwlock_unlock(lock: &RwLock);
     semget(key: libc::key_t, semaphores: c_int, flags: c_int) errno;
     semop(id: c_int, operations: *mut libc::sembuf, count: usize) errno;
     semtimedop(id: c_int, operations: *mut libc::sembuf, count: usize, limit: *const timespec) errno;

@@ -65,16 +65,6 @@ pub(crate) enum Side {
 }
 
 impl RwLock {
-    /// The object at `lock`.
-    ///
-    /// # Safety
-    /// `lock` points to a `pthread_rwlock_t` that lives for `'a` as far as the caller's use of it goes.
-    #[inline(always)]
-    pub(crate) unsafe fn at<'a>(lock: *mut libc::pthread_rwlock_t) -> &'a RwLock {
-        // SAFETY: the caller's; any bytes are a valid `RwLock`.
-        unsafe { &*lock.cast() }
-    }
-
     #[inline(always)]
     fn word(&self, offset: usize) -> u32 {
         self.words()[offset / 4].load(Relaxed)
