@@ -84,6 +84,53 @@ impl<T> ConstAtomic for core::marker::PhantomData<T> {
     const ZERO: Self = Self;
 }
 
+/// Atomics that are the language's.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! native_atomics {
+    ($($(#[$doc:meta])* $visibility:vis $name:ident($atomic:ident): $value:ty;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        #[repr(transparent)]
+        $visibility struct $name(pub(crate) ::core::sync::atomic::$atomic);
+
+        impl $crate::platform::ConstAtomic for $name {
+            // Each use of the constant makes a new cell, as intended.
+            const ZERO: Self = $name(::core::sync::atomic::$atomic::new(0));
+        }
+
+        impl $crate::platform::Atomic<$value> for $name {
+            #[inline(always)]
+            fn new(value: $value) -> Self {
+                $name(::core::sync::atomic::$atomic::new(value))
+            }
+            #[inline(always)]
+            fn load(&self, order: ::core::sync::atomic::Ordering) -> $value {
+                self.0.load(order)
+            }
+            #[inline(always)]
+            fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: ::core::sync::atomic::Ordering,
+                failure: ::core::sync::atomic::Ordering,
+            ) -> Result<$value, $value> {
+                self.0.compare_exchange(current, new, success, failure)
+            }
+            $crate::native_atomics! {
+                @ $value: store -> (); swap -> $value; fetch_add -> $value; fetch_and -> $value; fetch_or -> $value;
+            }
+        }
+    )*};
+    (@ $value:ty: $($operation:ident -> $result:ty;)*) => {$(
+        #[inline(always)]
+        fn $operation(&self, value: $value, order: ::core::sync::atomic::Ordering) -> $result {
+            self.0.$operation(value, order)
+        }
+    )*};
+}
+
 /// The ways to make something whose words are zero at first, and whose parts are such things: `Default`, and
 /// [`ConstAtomic`] and with it `new` where the platform's atomics are.
 macro_rules! zeroed {

@@ -440,9 +440,7 @@ impl<P: Platform> RawRwLock<P> {
 
     fn sleep_to_upgrade(&self, held: &Held<P>, deadline: Option<&Deadline>) -> bool {
         let node = held.node();
-        wait_lock::lock::<P>(&self.wait_lock);
-        self.upgrader.store(held.id.raw(), Relaxed);
-        wait_lock::unlock::<P>(&self.wait_lock);
+        self.guarded(|| self.upgrader.store(held.id.raw(), Relaxed));
         let upgraded = loop {
             node.state.store(state::SLEEPING, Relaxed);
             // DUTY, as for the head.
@@ -454,9 +452,7 @@ impl<P: Platform> RawRwLock<P> {
                 break self.try_upgrade();
             }
         };
-        wait_lock::lock::<P>(&self.wait_lock);
-        self.upgrader.store(0, Relaxed);
-        wait_lock::unlock::<P>(&self.wait_lock);
+        self.guarded(|| self.upgrader.store(0, Relaxed));
         node.state.store(state::IDLE, Relaxed);
         upgraded || self.stay_upgradable()
     }
@@ -635,13 +631,21 @@ impl<P: Platform> RawRwLock<P> {
     /// Whether a thread that has said that it sleeps, and was not called, is the head still. If so, it is
     /// awake again.
     fn is_head_still(&self, held: &Held<P>) -> bool {
+        self.guarded(|| {
+            let is_head = self.head.load(Relaxed) == held.id.raw();
+            if is_head {
+                held.node().state.store(state::HEAD, Relaxed);
+            }
+            is_head
+        })
+    }
+
+    /// Under the wait lock.
+    fn guarded<T>(&self, act: impl FnOnce() -> T) -> T {
         wait_lock::lock::<P>(&self.wait_lock);
-        let is_head = self.head.load(Relaxed) == held.id.raw();
-        if is_head {
-            held.node().state.store(state::HEAD, Relaxed);
-        }
+        let result = act();
         wait_lock::unlock::<P>(&self.wait_lock);
-        is_head
+        result
     }
 
     /// Waits to be the queue head. False if the wait was given up; it may be the head by then.
