@@ -364,7 +364,6 @@ impl Chain {
         self.ends.map(|(first, _)| first.get::<P>().mutex().load(Relaxed))
     }
 
-    /// Moves them to their mutex.
     fn requeue<P: Platform>(self) {
         let (Some((first, _)), Some(word)) = (self.ends, self.mutex::<P>()) else { return };
         if word & Target::<P>::SORT == 0 {
@@ -392,7 +391,6 @@ impl Chain {
         }
     }
 
-    /// Wakes them all.
     fn wake<P: Platform>(self) {
         let mut next = self.ends.map(|(first, _)| first);
         while let Some(id) = next {

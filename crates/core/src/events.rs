@@ -167,7 +167,6 @@ impl Event {
         matches!(self, Event::KickLatency | Event::WakeLatency)
     }
 
-    /// Queueing on the node of this level (0 to 3).
     pub(crate) const fn queued_at(level: u32) -> Event {
         match level {
             0 => Event::Level1,
@@ -178,7 +177,6 @@ impl Event {
     }
 }
 
-/// Counts an event, if events are counted.
 #[inline]
 pub(crate) fn count<P: Observer>(event: Event) {
     if P::counting() {

@@ -497,7 +497,6 @@ impl<P: Platform> RawRwLock<P> {
         self.enter(Want { mode, preference, deadline: None }, false)
     }
 
-    /// Enters if nothing is against it.
     #[inline]
     fn enter(&self, want: Want<'_>, head: bool) -> bool {
         let mut seen = self.word.load(Relaxed);

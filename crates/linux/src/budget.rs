@@ -143,13 +143,11 @@ fn measure() -> Pace {
     pace
 }
 
-/// See [`Platform::yield_now`](poundlock_core::Platform::yield_now).
 pub(crate) fn yield_now() {
     // SAFETY: takes no arguments.
     let _ = crate::futex::keeping_errno(|| unsafe { libc::syscall(libc::SYS_sched_yield) });
 }
 
-/// See [`Platform::stall`](poundlock_core::Platform::stall).
 pub(crate) fn stall(round: u32) {
     const SPINS: u32 = 100;
     const YIELDS: u32 = 200;

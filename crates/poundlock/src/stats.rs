@@ -32,7 +32,6 @@ mod uncounted {
             wait()
         }
 
-        /// Acquires by `at_once`, or not.
         #[inline(always)]
         pub(crate) fn try_acquire(&self, _: Kind, at_once: impl FnOnce() -> bool) -> bool {
             at_once()
@@ -42,7 +41,6 @@ mod uncounted {
         #[inline(always)]
         pub(crate) fn acquired(&self, _: Kind) {}
 
-        /// About to release.
         #[inline(always)]
         pub(crate) fn release(&self, _: Kind) {}
     }
@@ -149,7 +147,6 @@ mod counted {
             }
         }
 
-        /// Acquires by `at_once`, or not.
         #[inline(always)]
         pub(crate) fn try_acquire(&self, kind: Kind, at_once: impl FnOnce() -> bool) -> bool {
             let acquired = at_once();
@@ -168,7 +165,6 @@ mod counted {
             }
         }
 
-        /// About to release.
         #[inline(always)]
         pub(crate) fn release(&self, kind: Kind) {
             if let Some(recorder) = recorder() {

@@ -32,7 +32,6 @@ pub(crate) fn deadline(clock: Clock, time: &timespec) -> Result<Deadline, c_int>
     })
 }
 
-/// Whether a time of the program's is invalid.
 pub(crate) fn is_invalid(time: &timespec) -> bool {
     poundlock_linux::time::deadline(Clock::Realtime, time).is_none()
 }

@@ -37,21 +37,15 @@ fn result(error: c_int) -> c_int {
 }
 
 export! {
-    /// Initialises a mutex.
     mtx_init(&Mutex, c_int) -> init;
-    /// Acquires a mutex.
     mtx_lock(&Mutex) -> lock;
-    /// Acquires a mutex if it is free.
     mtx_trylock(&Mutex) -> try_lock;
-    /// Acquires a mutex, giving up at a time of the real-time clock.
     mtx_timedlock(&Mutex, &timespec) -> timed_lock;
 }
 export_wait! {
-    /// Waits for a signal.
     cnd_wait(&Cond, &Mutex), cond::prepare_wait, wait, finish
 }
 export_wait! {
-    /// Waits for a signal until a time of the real-time clock.
     cnd_timedwait(&Cond, &Mutex, &timespec),
     cond::prepare_timed_wait, timed_wait, finish
 }
@@ -68,17 +62,11 @@ macro_rules! export_as {
 }
 
 export_as! {
-    /// Releases a mutex.
     mtx_unlock(Mutex) = mutex::pthread_mutex_unlock;
-    /// Destroys a mutex; C has no use for the result.
     mtx_destroy(Mutex) = mutex::pthread_mutex_destroy;
-    /// Initialises a condition variable.
     cnd_init(Cond) = cond::init_default;
-    /// Destroys a condition variable; C has no use for the result.
     cnd_destroy(Cond) = cond::pthread_cond_destroy;
-    /// Wakes a waiter.
     cnd_signal(Cond) = cond::pthread_cond_signal;
-    /// Wakes all waiters.
     cnd_broadcast(Cond) = cond::pthread_cond_broadcast;
 }
 

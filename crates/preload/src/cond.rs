@@ -39,17 +39,14 @@ export_wait! {
     pthread_cond_wait(&Cond, &Mutex), prepare_wait, wait, finish
 }
 export_wait! {
-    /// Waits for a signal until a time of the condition variable's clock.
     pthread_cond_timedwait(&Cond, &Mutex, &timespec),
     prepare_timed_wait, timed_wait, finish
 }
 export_wait! {
-    /// Waits for a signal until a time of a clock.
     pthread_cond_clockwait(&Cond, &Mutex, clockid_t, &timespec),
     prepare_clock_wait, clock_wait, finish
 }
 
-/// Initialises a condition variable.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_cond_init(cond: &Cond, attributes: Option<&pthread_condattr_t>) -> c_int {
     let mut shared = libc::PTHREAD_PROCESS_PRIVATE;
@@ -69,12 +66,10 @@ pub(crate) extern "C" fn pthread_cond_init(cond: &Cond, attributes: Option<&pthr
     0
 }
 
-/// As `pthread_cond_init` without attributes.
 pub(crate) fn init_default(cond: &Cond) -> c_int {
     pthread_cond_init(cond, None)
 }
 
-/// Destroys a condition variable.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_cond_destroy(cond: &Cond) -> c_int {
     if mode::get().glibc() || !cond.is_ours() {
@@ -102,9 +97,7 @@ macro_rules! export_signals {
 }
 
 export_signals! {
-    /// Wakes a waiter.
     pthread_cond_signal: signal;
-    /// Wakes all waiters.
     pthread_cond_broadcast: broadcast;
 }
 
@@ -169,7 +162,6 @@ fn prepare(
     glibc.address()
 }
 
-/// Stands in for a wait of glibc's.
 extern "C" fn refused<const ERROR: c_int>() -> c_int {
     ERROR
 }
@@ -208,7 +200,6 @@ fn make_glibc(cond: &Cond) {
     }
 }
 
-/// Initialises a condition variable of glibc's, with the monotonic clock.
 fn init_monotonic(cond: &Cond) {
     let mut attributes = MaybeUninit::<pthread_condattr_t>::uninit();
     // SAFETY: attributes of our own, and memory for a condition variable.
@@ -263,7 +254,6 @@ fn wait_on_clock(cond: &Cond, mutex: &Mutex, clock: Clock, time: &timespec) -> c
     }
 }
 
-/// A wait on a condition variable of ours under a mutex of ours.
 fn wait_until(cond: &Cond, mutex: &Mutex, deadline: Option<&Deadline>) -> c_int {
     let owner = match mutex.kind() {
         // The caller's, as `prepare` has seen.
@@ -314,7 +304,6 @@ impl Held<'_> {
         self.owner != 0 && self.mutex.depth.load(Relaxed) > 1
     }
 
-    /// The mutex was acquired.
     fn own(&self) {
         if self.owner != 0 {
             self.mutex.owner.store(self.owner, Relaxed);

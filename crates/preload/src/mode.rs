@@ -34,12 +34,10 @@ pub(crate) struct Mode(u8);
 const COUNTED: u8 = 8;
 
 impl Mode {
-    /// Whether the program's ordinary locks are glibc's.
     pub(crate) fn glibc(self) -> bool {
         self.0 & !COUNTED == Sort::Glibc as u8
     }
 
-    /// Whether they are counted.
     pub(crate) fn counted(self) -> bool {
         self.0 & COUNTED != 0
     }
@@ -125,7 +123,6 @@ fn find_out() -> Mode {
     mode
 }
 
-/// A variable of the environment.
 pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: `name` ends in a zero. The result is a string of the environment; programs that change these
     // variables while they start other threads have that race with glibc itself.
@@ -187,7 +184,6 @@ pub(crate) fn rwlocks() -> RwLocks {
     }
 }
 
-/// Whether the program's spinlocks are ours.
 pub(crate) fn spinlocks_are_ours() -> bool {
     get();
     FORM.load(Relaxed) != GLIBC_SPINLOCKS

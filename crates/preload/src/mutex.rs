@@ -21,11 +21,8 @@ use crate::{abi, real};
 pub(crate) type Patience = abi::Patience<Result<Deadline, c_int>>;
 
 export! {
-    /// Acquires the mutex, giving up at a time of the real-time clock.
     pthread_mutex_timedlock(&Mutex, &timespec) -> timed_lock;
-    /// Acquires the mutex, giving up at a time of a clock.
     pthread_mutex_clocklock(&Mutex, clockid_t, &timespec) -> clock_lock;
-    /// Initialises the mutex.
     pthread_mutex_init | __pthread_mutex_init(&Mutex, Option<&pthread_mutexattr_t>) -> init;
 }
 // Names by which libraries of old reach the same functions.
@@ -52,7 +49,6 @@ global_asm!(
     ".purgem poundlock_line",
 );
 
-/// Releases the mutex.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_unlock")]
 pub(crate) extern "C" fn pthread_mutex_unlock(object: &Mutex) -> c_int {
@@ -72,7 +68,6 @@ pub(crate) extern "C" fn pthread_mutex_unlock(object: &Mutex) -> c_int {
     }
 }
 
-/// Destroys the mutex.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
     let mode = mode::get();
@@ -94,7 +89,6 @@ pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
     result
 }
 
-/// Acquires the mutex.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_lock")]
 pub(crate) extern "C" fn pthread_mutex_lock(object: &Mutex) -> c_int {
@@ -167,7 +161,6 @@ extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int 
     lock_checked(object, Patience::Forever, CallSite { pc: address, sp: stack })
 }
 
-/// Acquires the mutex if it is free.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_try_lock")]
 pub(crate) extern "C" fn pthread_mutex_trylock(object: &Mutex) -> c_int {

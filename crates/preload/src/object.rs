@@ -26,7 +26,6 @@ use crate::mode::{self, Chosen, Sort};
 /// # Safety
 /// It is made of 32-bit atomics.
 pub(crate) unsafe trait Object: Sized {
-    /// All its words.
     #[inline(always)]
     fn words(&self) -> &[AtomicU32] {
         // SAFETY: the implementation's.
@@ -94,7 +93,6 @@ const _: () = assert!(RECURSIVE | ERROR_CHECK == ADAPTIVE);
 const DESTROYED: u32 = u32::MAX;
 
 impl Mutex {
-    /// The lock, if it is the hand-off one.
     #[inline(always)]
     pub(crate) fn handoff(&self) -> &RawHandoff<Linux> {
         // SAFETY: bytes of the object, as many and as aligned, made of 32-bit atomics, which any bytes are; a
@@ -102,14 +100,12 @@ impl Mutex {
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }
     }
 
-    /// The lock, if it is the default one.
     #[inline(always)]
     pub(crate) fn poundlock(&self) -> &RawPoundlock<Linux> {
         // SAFETY: as above.
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }
     }
 
-    /// Acquires the lock.
     #[inline]
     pub(crate) fn lock(&self) {
         match mode::sort() {
@@ -119,7 +115,6 @@ impl Mutex {
         }
     }
 
-    /// Acquires the lock if it is free.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         match mode::sort() {
@@ -129,7 +124,6 @@ impl Mutex {
         }
     }
 
-    /// Acquires the lock unless the deadline passes first.
     pub(crate) fn lock_until(&self, deadline: &Deadline) -> bool {
         match mode::sort() {
             Sort::Adaptive | Sort::Glibc => self.raw.lock_until::<Chosen>(deadline).is_ok(),
@@ -138,7 +132,6 @@ impl Mutex {
         }
     }
 
-    /// Releases the lock.
     #[inline]
     pub(crate) fn unlock(&self) {
         match mode::sort() {
@@ -148,7 +141,6 @@ impl Mutex {
         }
     }
 
-    /// Whether the lock is held.
     pub(crate) fn is_locked(&self) -> bool {
         match mode::sort() {
             Sort::Adaptive | Sort::Glibc => self.raw.is_locked(),
@@ -181,13 +173,11 @@ impl Mutex {
         self.kind.load(Relaxed) & !ELISION == 0
     }
 
-    /// Whether it is of a kind that is not foreign.
     #[inline(always)]
     pub(crate) fn is_native(&self) -> bool {
         self.kind.load(Relaxed) & !(ELISION | RECURSIVE | ERROR_CHECK) == 0
     }
 
-    /// What it is.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         match self.kind.load(Relaxed) & !ELISION {
@@ -203,7 +193,6 @@ impl Mutex {
         !crate::mode::get().glibc() && self.kind() != Kind::Foreign
     }
 
-    /// Makes it an unlocked mutex of this kind.
     pub(crate) fn init(&self, recursive: bool) {
         self.words().iter().for_each(|word| word.store(0, Relaxed));
         self.kind.store(if recursive { RECURSIVE } else { 0 }, Relaxed);
@@ -252,13 +241,11 @@ const OURS: u32 = 0x504c_4b00;
 const MONOTONIC: u32 = 1;
 
 impl Cond {
-    /// Whether it is marked as ours.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
         self.mark.load(Relaxed) & !MONOTONIC == OURS
     }
 
-    /// Whether it is as its static initialiser left it.
     pub(crate) fn is_unused(&self) -> bool {
         self.words().iter().all(|word| word.load(Relaxed) == 0)
     }
@@ -274,12 +261,10 @@ impl Cond {
         self.mark.store(OURS | u32::from(monotonic), Relaxed);
     }
 
-    /// Makes it all zero.
     pub(crate) fn clear(&self) {
         self.words().iter().rev().for_each(|word| word.store(0, Relaxed));
     }
 
-    /// Any word of it.
     pub(crate) fn word(&self, offset: usize) -> u32 {
         self.words().get(offset / 4).map_or(0, |word| word.load(Relaxed))
     }

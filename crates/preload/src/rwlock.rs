@@ -19,23 +19,14 @@ use crate::{abi, mode, real};
 type Patience = abi::Patience<Deadline>;
 
 export! {
-    /// Initialises the lock.
     pthread_rwlock_init | __pthread_rwlock_init(&RwLock, Option<&pthread_rwlockattr_t>) -> init;
-    /// Acquires the lock as a reader.
     pthread_rwlock_rdlock | __pthread_rwlock_rdlock(&RwLock) -> read_lock;
-    /// Acquires the lock as a reader if it need not wait.
     pthread_rwlock_tryrdlock | __pthread_rwlock_tryrdlock(&RwLock) -> try_read_lock;
-    /// Acquires the lock as a reader, giving up at a time of the real-time clock.
     pthread_rwlock_timedrdlock(&RwLock, &timespec) -> timed_read_lock;
-    /// Acquires the lock as a reader, giving up at a time of a clock.
     pthread_rwlock_clockrdlock(&RwLock, clockid_t, &timespec) -> clock_read_lock;
-    /// Acquires the lock as the writer.
     pthread_rwlock_wrlock | __pthread_rwlock_wrlock(&RwLock) -> write_lock;
-    /// Acquires the lock as the writer if it need not wait.
     pthread_rwlock_trywrlock | __pthread_rwlock_trywrlock(&RwLock) -> try_write_lock;
-    /// Acquires the lock as the writer, giving up at a time of the real-time clock.
     pthread_rwlock_timedwrlock(&RwLock, &timespec) -> timed_write_lock;
-    /// Acquires the lock as the writer, giving up at a time of a clock.
     pthread_rwlock_clockwrlock(&RwLock, clockid_t, &timespec) -> clock_write_lock;
 }
 // Names by which libraries of old reach the same functions.

@@ -81,7 +81,6 @@ impl RwLock {
         mode::rwlocks() != RwLocks::Glibc && self.is_private()
     }
 
-    /// Makes it an unlocked lock of the default kind.
     pub(crate) fn init(&self) {
         self.words().iter().for_each(|word| word.store(0, Relaxed));
     }
@@ -125,7 +124,6 @@ impl RwLock {
         self.raw.give_write()
     }
 
-    /// Acquires it if it need not wait.
     pub(crate) fn try_lock(&self, side: Side) -> bool {
         match side {
             Side::Read => self.raw.try_lock_read(self.policy()),
@@ -133,7 +131,6 @@ impl RwLock {
         }
     }
 
-    /// Acquires it.
     pub(crate) fn lock(&self, side: Side) {
         match side {
             Side::Read => self.raw.lock_read(self.policy()),
@@ -144,7 +141,6 @@ impl RwLock {
         }
     }
 
-    /// Acquires it unless the deadline passes first.
     pub(crate) fn lock_until(&self, side: Side, deadline: &Deadline) -> bool {
         match side {
             Side::Read => self.raw.lock_read_until(self.policy(), deadline),
@@ -152,7 +148,6 @@ impl RwLock {
         }
     }
 
-    /// Notes that the caller has it as the writer.
     fn own(&self) -> bool {
         self.writer.store(registry::identity(), Relaxed);
         true
@@ -169,7 +164,6 @@ impl RwLock {
         }
     }
 
-    /// Whether the caller holds it as the writer.
     pub(crate) fn is_callers(&self) -> bool {
         self.writer.load(Relaxed) == registry::identity()
     }

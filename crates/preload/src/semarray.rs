@@ -85,7 +85,6 @@ pub(crate) fn semget_ours(key: key_t, semaphores: c_int, flags: c_int) -> Result
     })
 }
 
-/// Operates on an array.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {
     if semarray::is_ours(id) {
@@ -204,21 +203,18 @@ fn moved(done: c_int, kinds: c_int) -> c_int {
     done
 }
 
-/// Leaves namespaces for new ones.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn unshare(kinds: c_int) -> c_int {
     // SAFETY: the caller's.
     moved(unsafe { real::unshare(kinds) }, kinds)
 }
 
-/// Enters namespaces.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn setns(descriptor: c_int, kinds: c_int) -> c_int {
     // SAFETY: the caller's.
     moved(unsafe { real::setns(descriptor, kinds) }, kinds)
 }
 
-/// Ends the process without its handlers.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
     semarray::end();
@@ -236,7 +232,6 @@ pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
     }
 }
 
-/// As `_exit`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn _Exit(status: c_int) -> ! {
     // SAFETY: the caller's.

@@ -49,7 +49,6 @@ fn as_counted(lock: &Spin) -> &CountedSpin {
     unsafe { &*ptr::from_ref(lock).cast() }
 }
 
-/// Whether a word is ours.
 const fn is_ours(word: u32) -> bool {
     word & OURS != 0 && word >> 16 != 0xffff
 }
@@ -61,7 +60,6 @@ const _: () = {
 };
 
 export! {
-    /// Initialises a spinlock.
     pthread_spin_init(&Spin, c_int) -> init;
 }
 
@@ -84,7 +82,6 @@ extern "C" fn init(lock: &Spin, shared: c_int, address: usize, stack: usize) -> 
     0
 }
 
-/// Destroys a spinlock.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_spin_destroy(lock: &Spin) -> c_int {
     if mode::get().counted() {
@@ -97,7 +94,6 @@ pub(crate) extern "C" fn pthread_spin_destroy(lock: &Spin) -> c_int {
     unsafe { real::pthread_spin_destroy(lock) }
 }
 
-/// Acquires a spinlock.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_spin_lock(lock: &Spin) -> c_int {
     if lock.take() { 0 } else { lock_slowly(lock) }
@@ -163,7 +159,6 @@ fn try_acquire(lock: &Spin) -> c_int {
     unsafe { real::pthread_spin_trylock(lock) }
 }
 
-/// Acquires a spinlock if it is free.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_spin_trylock(lock: &Spin) -> c_int {
     if lock.take() {
@@ -180,7 +175,6 @@ pub(crate) extern "C" fn pthread_spin_trylock(lock: &Spin) -> c_int {
     result
 }
 
-/// Releases a spinlock.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_spin_unlock(lock: &Spin) -> c_int {
     if lock.release() { 0 } else { unlock_other(lock) }

@@ -331,7 +331,6 @@ fn park_timed<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
     false
 }
 
-/// The head of the queue watches the mutex.
 fn watch<P: Platform>(attempt: &mut Own<'_, P>) -> End {
     let Tuning { longest_interval: longest, looks_in_vain, spun_before_trial, .. } = P::tuning();
     let rare = gaps(attempt);
@@ -395,7 +394,6 @@ fn gaps<P: Platform>(attempt: &Own<'_, P>) -> Gaps {
     Gaps::of(attempt.hints())
 }
 
-/// The new owner leaves what it found.
 fn learn<P: Platform>(attempt: &Own<'_, P>, free: bool) {
     leave(attempt, gaps(attempt).learn(free), interval(attempt));
 }

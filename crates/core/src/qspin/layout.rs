@@ -92,7 +92,6 @@ pub(super) const fn is_split<L: Layout>() -> bool {
     L::TAIL == 0xffff << 16
 }
 
-/// The node that the tail names.
 #[inline]
 pub(super) const fn tail<L: Layout>(word: u32) -> Option<NodeId> {
     NodeId::from_raw((word & L::TAIL) >> L::TAIL.trailing_zeros())

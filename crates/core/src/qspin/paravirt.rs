@@ -33,7 +33,6 @@ use crate::node::{Held, Node, NodeId, state};
 use crate::platform::{Atomic, Platform, Running, Spin, Until};
 use crate::waiting::{LOOK_AFTER, poll};
 
-/// Whether anyone may take a lock with this word.
 const fn is_free(word: u32) -> bool {
     word & LOCKED == 0 && word & LOW_BYTE != RESERVED
 }

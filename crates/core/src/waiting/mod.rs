@@ -188,7 +188,6 @@ impl<P: Platform> Waiters<P> {
         });
     }
 
-    /// See [`bias::release`].
     #[inline(always)]
     pub(crate) fn release(&self, word: &P::U32) -> bool {
         bias::release::<P>(word, &self.wait_lock)
@@ -200,12 +199,10 @@ impl<P: Platform> Waiters<P> {
         bias::revoke::<P>(&self.wait_lock);
     }
 
-    /// Takes the wait lock.
     pub(crate) fn lock(&self) {
         wait_lock::lock::<P>(&self.wait_lock);
     }
 
-    /// Releases the wait lock.
     pub(crate) fn unlock(&self) {
         wait_lock::unlock::<P>(&self.wait_lock);
     }
@@ -216,7 +213,6 @@ impl<P: Platform> Waiters<P> {
         self.unlock();
     }
 
-    /// The first sleeper.
     pub(crate) fn first(&self) -> Option<NodeId> {
         list::first::<P>(&self.head)
     }
@@ -236,7 +232,6 @@ impl<P: Platform> Waiters<P> {
         list::push_first::<P>(&self.head, id);
     }
 
-    /// Under the wait lock: takes out.
     pub(crate) fn remove(&self, id: NodeId) {
         list::remove::<P>(&self.head, id);
     }
@@ -326,7 +321,6 @@ pub(crate) fn poll<P: Platform>(deadline: Option<&Deadline>, attempt: impl Fn() 
     })
 }
 
-/// As [`poll`], of a mutex.
 #[cold]
 pub(crate) fn poll_mutex<P: Platform>(
     patience: Patience<'_>,
