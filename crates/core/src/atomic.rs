@@ -25,6 +25,22 @@ pub trait Atomic<T: Copy>: Send + Sync {
     /// # Errors
     /// The value that was there instead.
     fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
+    /// Writes what `next` makes of what is there, as often as that changes; returns what was there. An access
+    /// that writes nothing is relaxed.
+    ///
+    /// # Errors
+    /// What is there and `next` makes nothing of.
+    #[inline(always)]
+    fn update(&self, success: Ordering, mut next: impl FnMut(T) -> Option<T>) -> Result<T, T> {
+        let mut seen = self.load(Ordering::Relaxed);
+        while let Some(new) = next(seen) {
+            match self.compare_exchange(seen, new, success, Ordering::Relaxed) {
+                Ok(_) => return Ok(seen),
+                Err(now) => seen = now,
+            }
+        }
+        Err(seen)
+    }
     /// Adds, wrapping, and returns what was there.
     fn fetch_add(&self, value: T, order: Ordering) -> T;
     /// Bitwise and; returns what was there.

@@ -329,16 +329,10 @@ impl<P: Platform> RawCondvar<P> {
 
 /// ONE OUTCOME, the signaller's side.
 fn claim<P: Platform>(node: &Node<P>) -> bool {
-    let mut seen = node.state.load(Relaxed);
-    while seen & !state::CANCELLED == state::WAITING {
-        // Acquire: the waiter's `mutex` field. Release: what the signaller did happens before the waiter's
-        // return even where the mutex does not order them.
-        match node.state.compare_exchange(seen, state::SIGNALLED, AcqRel, Relaxed) {
-            Ok(_) => return true,
-            Err(now) => seen = now,
-        }
-    }
-    false
+    let waits = |seen| seen & !state::CANCELLED == state::WAITING;
+    // Acquire: the waiter's `mutex` field. Release: what the signaller did happens before the waiter's return
+    // even where the mutex does not order them.
+    node.state.update(AcqRel, |seen| waits(seen).then_some(state::SIGNALLED)).is_ok()
 }
 
 /// Signalled waiters, linked through `after`, in the order of the list that they were taken out of.

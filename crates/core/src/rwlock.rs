@@ -391,20 +391,15 @@ impl<P: Platform> RawRwLock<P> {
 
     /// Becomes the writer if no other reader is inside. Synchronises as [`RawRwLock::lock_write`] when true.
     pub fn try_upgrade(&self) -> bool {
-        let mut seen = self.word.load(Relaxed);
-        // The only reader is the caller.
-        while seen & READERS == 1 {
+        // The only reader is the caller. Acquire: what the others did before they left.
+        let upgraded = self.word.update(Acquire, |seen| {
             let next = (seen | WRITER) & !(UPGRADABLE | UPGRADING | READERS);
-            // Acquire: what the others did before they left.
-            match self.word.compare_exchange(seen, next, Acquire, Relaxed) {
-                Ok(_) => {
-                    self.publish();
-                    return true;
-                }
-                Err(now) => seen = now,
-            }
+            (seen & READERS == 1).then_some(next)
+        });
+        if upgraded.is_ok() {
+            self.publish();
         }
-        false
+        upgraded.is_ok()
     }
 
     /// Becomes the writer, as soon as the other readers have left; no more come in. Synchronises as
@@ -499,19 +494,11 @@ impl<P: Platform> RawRwLock<P> {
 
     #[inline]
     fn enter(&self, want: Want<'_>, head: bool) -> bool {
-        let mut seen = self.word.load(Relaxed);
-        while let Some(next) = want.entered(seen, head) {
-            match self.word.compare_exchange(seen, next, Acquire, Relaxed) {
-                Ok(_) => {
-                    if want.mode == Mode::Writer {
-                        self.publish();
-                    }
-                    return true;
-                }
-                Err(now) => seen = now,
-            }
+        let entered = self.word.update(Acquire, |seen| want.entered(seen, head)).is_ok();
+        if entered && want.mode == Mode::Writer {
+            self.publish();
         }
-        false
+        entered
     }
 
     #[cold]

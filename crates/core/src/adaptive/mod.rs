@@ -301,12 +301,8 @@ impl<P: Platform> RawAdaptive<P> {
 
     /// Under the wait lock: changes the count of a mutex that is held.
     fn mark(&self, mut next: impl FnMut(u32) -> u32) -> u32 {
-        let mut seen = self.count.load(Relaxed);
         // Relaxed: making it 0 and taking it from 0 order; this does neither.
-        while let Err(now) = self.count.compare_exchange(seen, next(seen), Relaxed, Relaxed) {
-            seen = now;
-        }
-        seen
+        self.count.update(Relaxed, |seen| Some(next(seen))).unwrap_or_else(|seen| seen)
     }
 
     /// The caller has the mutex, the wait lock, and a node in the list: takes the node out, sets the count

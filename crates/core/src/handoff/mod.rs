@@ -405,39 +405,22 @@ impl<P: Identity> Handoff<P> {
     /// Acquires the mutex, once more if the caller has it.
     #[inline]
     pub fn lock<S: Policy>(&self) {
-        let own = P::identity();
-        if !self.acquire_again(own) {
-            self.raw.lock::<S>();
-            self.acquired(own);
-        }
+        self.acquire(|raw| {
+            raw.lock::<S>();
+            true
+        });
     }
 
     /// As [`Handoff::lock`], but gives up once `deadline` has passed; false then.
     #[inline]
     pub fn lock_until<S: Policy>(&self, deadline: &Deadline) -> bool {
-        let own = P::identity();
-        if self.acquire_again(own) {
-            return true;
-        }
-        let acquired = self.raw.lock_until::<S>(deadline);
-        if acquired {
-            self.acquired(own);
-        }
-        acquired
+        self.acquire(|raw| raw.lock_until::<S>(deadline))
     }
 
     /// Acquires the mutex if it is free, left as a token, or the caller's already.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        let own = P::identity();
-        if self.acquire_again(own) {
-            return true;
-        }
-        let acquired = self.raw.try_lock();
-        if acquired {
-            self.acquired(own);
-        }
-        acquired
+        self.acquire(RawHandoff::try_lock)
     }
 
     /// Undoes one acquisition; the last releases the mutex.
@@ -463,18 +446,19 @@ impl<P: Identity> Handoff<P> {
         if self.holder.load(Relaxed) == 0 { 0 } else { self.depth.load(Relaxed) }
     }
 
+    /// Acquires the mutex, by `acquire` unless the caller has it.
     #[inline(always)]
-    fn acquire_again(&self, own: u32) -> bool {
-        let again = own != 0 && self.holder.load(Relaxed) == own;
-        if again {
+    fn acquire(&self, acquire: impl FnOnce(&RawHandoff<P>) -> bool) -> bool {
+        let own = P::identity();
+        if own != 0 && self.holder.load(Relaxed) == own {
             self.depth.store(self.depth.load(Relaxed) + 1, Relaxed);
+            return true;
         }
-        again
-    }
-
-    #[inline(always)]
-    fn acquired(&self, own: u32) {
-        self.holder.store(own, Relaxed);
-        self.depth.store(1, Relaxed);
+        let acquired = acquire(&self.raw);
+        if acquired {
+            self.holder.store(own, Relaxed);
+            self.depth.store(1, Relaxed);
+        }
+        acquired
     }
 }

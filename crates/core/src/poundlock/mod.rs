@@ -340,12 +340,8 @@ impl<P: Platform> Words<P> {
 
     /// Changes the state of a mutex that the caller does not set free; returns what it was.
     fn change(&self, mut next: impl FnMut(u32) -> u32) -> u32 {
-        let mut seen = self.state.load(Relaxed);
         // Acquire: for a change that takes the mutex. The others order nothing.
-        while let Err(now) = self.state.compare_exchange(seen, next(seen), Acquire, Relaxed) {
-            seen = now;
-        }
-        seen
+        self.state.update(Acquire, |seen| Some(next(seen))).unwrap_or_else(|seen| seen)
     }
 
     /// Under the wait lock: takes the first sleeper out of the list, to be served, and notes that in the

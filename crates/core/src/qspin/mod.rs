@@ -274,15 +274,10 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     #[inline]
     fn renew(&self) {
         let epoch = P::epoch() << L::EPOCH.trailing_zeros() & L::EPOCH;
-        let mut seen = self.word.load(Relaxed);
-        while seen & L::EPOCH != epoch {
-            // Relaxed: what is dropped was never written in this process.
-            let next = seen & (LOCKED | L::HALTS | L::USER) | epoch;
-            match self.word.compare_exchange(seen, next, Relaxed, Relaxed) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
+        // Relaxed: what is dropped was never written in this process.
+        let _ = self.word.update(Relaxed, |seen| {
+            (seen & L::EPOCH != epoch).then_some(seen & (LOCKED | L::HALTS | L::USER) | epoch)
+        });
     }
 }
 

@@ -68,19 +68,11 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     /// Takes the lock if it is neither held nor reserved.
     pub(super) fn steal(&self) -> bool {
-        let mut seen = self.word.load(Relaxed);
-        while is_free(seen) {
-            match self.word.compare_exchange(seen, seen | LOCKED, Acquire, Relaxed) {
-                Ok(_) => {
-                    if seen & L::TAIL != 0 {
-                        count::<P>(Event::Steal);
-                    }
-                    return true;
-                }
-                Err(now) => seen = now,
-            }
+        let before = self.word.update(Acquire, |seen| is_free(seen).then_some(seen | LOCKED));
+        if before.is_ok_and(|before| before & L::TAIL != 0) {
+            count::<P>(Event::Steal);
         }
-        false
+        before.is_ok()
     }
 
     /// Takes the lock if it is free, or else spins for it as the pending waiter, if there is none. True if it
@@ -213,25 +205,20 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     /// The head's attempt. Some if it acquired the lock: whether the queue is empty now.
     fn claim(&self, node: &Node<P>, own: u32) -> Option<bool> {
-        let mut seen = self.word.load(Relaxed);
-        while seen & LOCKED == 0 {
-            let last = seen & L::TAIL == own;
-            let rest = if last { seen & !(LOW_BYTE | L::TAIL) } else { seen & !LOW_BYTE };
-            // Acquire: partner of the release by the last holder, which may have put us in the hash.
-            match self.word.compare_exchange(seen, rest | LOCKED, Acquire, Relaxed) {
-                Ok(_) => {
-                    // Only if it ran before it was kicked. ENTRY: it is the holder now.
-                    if node.state.load(Relaxed) == state::HASHED
-                        && let Some(lines) = P::lock_hash()
-                    {
-                        hash::remove::<P>(lines, self.address());
-                    }
-                    return Some(last);
-                }
-                Err(now) => seen = now,
-            }
+        let is_last = |seen: u32| seen & L::TAIL == own;
+        // Acquire: partner of the release by the last holder, which may have put us in the hash.
+        let before = self.word.update(Acquire, |seen| {
+            let rest = if is_last(seen) { seen & !(LOW_BYTE | L::TAIL) } else { seen & !LOW_BYTE };
+            (seen & LOCKED == 0).then_some(rest | LOCKED)
+        });
+        let before = before.ok()?;
+        // Only if it ran before it was kicked. ENTRY: it is the holder now.
+        if node.state.load(Relaxed) == state::HASHED
+            && let Some(lines) = P::lock_hash()
+        {
+            hash::remove::<P>(lines, self.address());
         }
-        None
+        Some(is_last(before))
     }
 
     /// Keeps others from taking the lock when its holder releases it. True unless another thread was quicker.
