@@ -53,12 +53,15 @@ pub trait Atomic<T: Copy>: Send + Sync {
 /// fields.
 ///
 /// Each operation acts on the whole word as one atomic step that leaves the other bits as they are. A
-/// platform with narrow accesses uses those: the operations exist for that. Any other uses read-modify-writes
-/// of the word, which mean the same and cost more. "Low" counts from the least significant bit, whatever the
-/// byte order.
+/// platform with narrow accesses uses those: the operations exist for that. As they are here they are
+/// read-modify-writes of the word, which mean the same and cost more. "Low" counts from the least significant
+/// bit, whatever the byte order.
 pub trait Split: Atomic<u32> {
     /// Writes bits 0 to 7.
-    fn store_low_byte(&self, value: u8, order: Ordering);
+    #[inline(always)]
+    fn store_low_byte(&self, value: u8, order: Ordering) {
+        let _ = self.update(order, |seen| Some(seen & !0xff | u32::from(value)));
+    }
 
     /// Writes bits 0 to 7 if they hold `current`.
     ///
@@ -70,13 +73,29 @@ pub trait Split: Atomic<u32> {
         new: u8,
         success: Ordering,
         failure: Ordering,
-    ) -> Result<u8, u8>;
+    ) -> Result<u8, u8> {
+        let mut seen = self.load(failure);
+        while seen as u8 == current {
+            match self.compare_exchange(seen, seen & !0xff | u32::from(new), success, failure) {
+                Ok(_) => return Ok(current),
+                Err(now) => seen = now,
+            }
+        }
+        Err(seen as u8)
+    }
 
     /// Writes bits 0 to 15.
-    fn store_low_half(&self, value: u16, order: Ordering);
+    #[inline(always)]
+    fn store_low_half(&self, value: u16, order: Ordering) {
+        let _ = self.update(order, |seen| Some(seen & !0xffff | u32::from(value)));
+    }
 
     /// Writes bits 16 to 31 and returns what was there.
-    fn swap_high_half(&self, value: u16, order: Ordering) -> u16;
+    #[inline(always)]
+    fn swap_high_half(&self, value: u16, order: Ordering) -> u16 {
+        let before = self.update(order, |seen| Some(seen & 0xffff | u32::from(value) << 16));
+        (before.unwrap_or_default() >> 16) as u16
+    }
 
     /// Looks whether bits 0 to 15 hold `expected`, and if so stores 0 to bits 0 to 7, with release ordering;
     /// returns whether it did. Two steps: other threads' accesses may come between.

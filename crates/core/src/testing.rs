@@ -3,7 +3,6 @@
 
 extern crate std;
 
-use core::sync::atomic::Ordering;
 use std::sync::LazyLock;
 use std::vec::Vec;
 
@@ -17,21 +16,7 @@ crate::native_atomics! {
     pub(crate) Usize(AtomicUsize): usize;
 }
 
-/// No list has such a word.
-impl Split for U32 {
-    fn store_low_byte(&self, _: u8, _: Ordering) {
-        unreachable!()
-    }
-    fn compare_exchange_low_byte(&self, _: u8, _: u8, _: Ordering, _: Ordering) -> Result<u8, u8> {
-        unreachable!()
-    }
-    fn store_low_half(&self, _: u16, _: Ordering) {
-        unreachable!()
-    }
-    fn swap_high_half(&self, _: u16, _: Ordering) -> u16 {
-        unreachable!()
-    }
-}
+impl Split for U32 {}
 
 pub(crate) struct NoSpin;
 

@@ -1,7 +1,6 @@
 //! The platform's atomics: those of the language.
 
-#[cfg(not(target_arch = "x86_64"))]
-use core::sync::atomic::AtomicU32;
+#[cfg(target_arch = "x86_64")]
 use core::sync::atomic::Ordering;
 
 use poundlock_core::platform::Split;
@@ -112,52 +111,7 @@ impl Split for U32 {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-impl Split for U32 {
-    #[inline(always)]
-    fn store_low_byte(&self, value: u8, order: Ordering) {
-        store_bits(&self.0, 0xff, value.into(), order);
-    }
-
-    #[inline(always)]
-    fn compare_exchange_low_byte(
-        &self,
-        current: u8,
-        new: u8,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u8, u8> {
-        let mut seen = self.0.load(failure);
-        loop {
-            if seen as u8 != current {
-                return Err(seen as u8);
-            }
-            match self.0.compare_exchange_weak(seen, seen & !0xff | u32::from(new), success, failure) {
-                Ok(_) => return Ok(current),
-                Err(now) => seen = now,
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn store_low_half(&self, value: u16, order: Ordering) {
-        store_bits(&self.0, 0xffff, value.into(), order);
-    }
-
-    #[inline(always)]
-    fn swap_high_half(&self, value: u16, order: Ordering) -> u16 {
-        (store_bits(&self.0, 0xffff << 16, u32::from(value) << 16, order) >> 16) as u16
-    }
-}
-
-/// Writes the bits in `mask`; returns what the word was.
-#[cfg(not(target_arch = "x86_64"))]
-fn store_bits(word: &AtomicU32, mask: u32, value: u32, order: Ordering) -> u32 {
-    let mut seen = word.load(Ordering::Relaxed);
-    while let Err(now) = word.compare_exchange_weak(seen, seen & !mask | value, order, Ordering::Relaxed) {
-        seen = now;
-    }
-    seen
-}
+impl Split for U32 {}
 
 #[cfg(test)]
 mod tests {
