@@ -179,11 +179,11 @@ impl<P: Platform> RawCondvar<P> {
         node.set_priority();
         let requeue = guarding.mutex().map_or(0, Target::word);
         node.mutex().store(requeue, Relaxed);
-        wait_lock::lock::<P>(&self.wait_lock);
-        list::push::<P>(&self.head, held.id);
-        node.linked.store(1, Relaxed);
-        node.state.store(state::WAITING, Relaxed);
-        wait_lock::unlock::<P>(&self.wait_lock);
+        wait_lock::under::<P, _>(&self.wait_lock, || {
+            list::push::<P>(&self.head, held.id);
+            node.linked.store(1, Relaxed);
+            node.state.store(state::WAITING, Relaxed);
+        });
         guarding.release();
 
         // After WAITING was published: see `Record::cancel`.
@@ -250,10 +250,8 @@ impl<P: Platform> RawCondvar<P> {
     pub fn drain(&self) {
         self.renew();
         stall_until::<P, ()>(|| {
-            wait_lock::lock::<P>(&self.wait_lock);
-            let empty = list::first::<P>(&self.head).is_none();
-            wait_lock::unlock::<P>(&self.wait_lock);
-            empty.then_some(())
+            let first = wait_lock::under::<P, _>(&self.wait_lock, || list::first::<P>(&self.head));
+            first.is_none().then_some(())
         });
     }
 
@@ -274,12 +272,12 @@ impl<P: Platform> RawCondvar<P> {
                 Err(now) => seen = now,
             }
         }
-        wait_lock::lock::<P>(&self.wait_lock);
-        if node.linked.load(Relaxed) != 0 {
-            node.linked.store(0, Relaxed);
-            list::remove::<P>(&self.head, id);
-        }
-        wait_lock::unlock::<P>(&self.wait_lock);
+        wait_lock::under::<P, _>(&self.wait_lock, || {
+            if node.linked.load(Relaxed) != 0 {
+                node.linked.store(0, Relaxed);
+                list::remove::<P>(&self.head, id);
+            }
+        });
         node.state.store(state::IDLE, Relaxed);
         true
     }

@@ -562,13 +562,9 @@ impl<P: Platform> RawRwLock<P> {
 
         let entered = (head || self.await_headship(want, node)) && self.enter_as_head(want, held);
 
-        wait_lock::lock::<P>(&self.wait_lock);
-        let wake = self.withdraw(want, held.id, entered);
-        wait_lock::unlock::<P>(&self.wait_lock);
+        let wake = self.guarded(|| self.withdraw(want, held.id, entered));
         node.state.store(state::IDLE, Relaxed);
-        if let Some(next) = wake {
-            P::wake(&next.state, 1);
-        }
+        Called([wake, None]).wake();
         if !entered {
             count::<P>(Event::QueueLeft);
         }
@@ -598,20 +594,15 @@ impl<P: Platform> RawRwLock<P> {
     /// head instead.
     #[cold]
     fn step_down(&self, mode: Mode, held: &Held<P>) {
-        wait_lock::lock::<P>(&self.wait_lock);
-        let first = list::first::<P>(self.list(mode)).filter(|first| *first != held.id);
-        let is_head = self.head.load(Relaxed) == held.id.raw();
-        // If it has been called, it is to try.
-        let wake = first.filter(|_| is_head && held.node().state.load(Relaxed) == state::SLEEPING).and_then(
-            |first| {
-                self.head.store(first.raw(), Relaxed);
-                self.rouse_head(first.get())
-            },
-        );
-        wait_lock::unlock::<P>(&self.wait_lock);
-        if let Some(next) = wake {
-            P::wake(&next.state, 1);
-        }
+        let wake = self.guarded(|| {
+            let first = list::first::<P>(self.list(mode)).filter(|first| *first != held.id);
+            let is_head = self.head.load(Relaxed) == held.id.raw();
+            // If it has been called, it is to try.
+            let first = first.filter(|_| is_head && held.node().state.load(Relaxed) == state::SLEEPING)?;
+            self.head.store(first.raw(), Relaxed);
+            self.rouse_head(first.get())
+        });
+        Called([wake, None]).wake();
     }
 
     /// Whether a thread that has said that it sleeps, and was not called, is the head still. If so, it is
@@ -626,12 +617,8 @@ impl<P: Platform> RawRwLock<P> {
         })
     }
 
-    /// Under the wait lock.
     fn guarded<T>(&self, act: impl FnOnce() -> T) -> T {
-        wait_lock::lock::<P>(&self.wait_lock);
-        let result = act();
-        wait_lock::unlock::<P>(&self.wait_lock);
-        result
+        wait_lock::under::<P, T>(&self.wait_lock, act)
     }
 
     /// Waits to be the queue head. False if the wait was given up; it may be the head by then.
