@@ -27,19 +27,7 @@ pub struct poundlock_cond_t {
     _words: [u32; 2],
 }
 
-const _: () = assert!(size_of::<poundlock_cond_t>() == size_of::<RawCondvar<Linux>>());
-const _: () = assert!(align_of::<poundlock_cond_t>() == align_of::<RawCondvar<Linux>>());
-
-/// The condition variable in it.
-///
-/// # Safety
-/// It points to a condition variable of C's, for as long as the result is used.
-#[inline(always)]
-unsafe fn raw<'a>(cond: *mut poundlock_cond_t) -> &'a RawCondvar<Linux> {
-    // SAFETY: the caller's; the types are words of the same number and alignment, of which any bytes are
-    // values.
-    unsafe { &*cond.cast() }
-}
+crate::object! { poundlock_cond_t: RawCondvar<Linux> }
 
 /// A recursive mutex that the caller has locked once.
 struct Once<'a>(&'a Handoff<Linux>);

@@ -15,6 +15,23 @@
     reason = "the documentation is C's; what all pointers have to point to is said once, at the top of the header"
 )]
 
+/// `raw`: the lock in an object of C's, which is words of the same number and alignment.
+macro_rules! object {
+    ($visibility:vis $object:ty: $lock:ty) => {
+        const _: () = assert!(size_of::<$object>() == size_of::<$lock>());
+        const _: () = assert!(align_of::<$object>() == align_of::<$lock>());
+
+        /// # Safety
+        /// It points to an object of C's, for as long as the result is used.
+        #[inline(always)]
+        $visibility unsafe fn raw<'a>(object: *mut $object) -> &'a $lock {
+            // SAFETY: the caller's; any bytes are a lock.
+            unsafe { &*object.cast() }
+        }
+    };
+}
+use object;
+
 pub mod cond;
 pub mod mutex;
 pub mod recursive;

@@ -24,19 +24,7 @@ pub struct poundlock_mutex_t {
     _words: [u32; 5],
 }
 
-const _: () = assert!(size_of::<poundlock_mutex_t>() == size_of::<RawPoundlock<Linux>>());
-const _: () = assert!(align_of::<poundlock_mutex_t>() == align_of::<RawPoundlock<Linux>>());
-
-/// The lock in it.
-///
-/// # Safety
-/// It points to a mutex of C's, for as long as the result is used.
-#[inline(always)]
-pub(crate) unsafe fn raw<'a>(mutex: *mut poundlock_mutex_t) -> &'a RawPoundlock<Linux> {
-    // SAFETY: the caller's; the types are words of the same number and alignment, of which any bytes are
-    // values.
-    unsafe { &*mutex.cast() }
-}
+crate::object! { pub(crate) poundlock_mutex_t: RawPoundlock<Linux> }
 
 /// Makes it an unlocked mutex, whatever it was. Needed only where neither the initialiser nor zero bytes are
 /// at hand.

@@ -23,19 +23,7 @@ pub struct poundlock_recursive_mutex_t {
     _words: [u32; 7],
 }
 
-const _: () = assert!(size_of::<poundlock_recursive_mutex_t>() == size_of::<Handoff<Linux>>());
-const _: () = assert!(align_of::<poundlock_recursive_mutex_t>() == align_of::<Handoff<Linux>>());
-
-/// The lock in it.
-///
-/// # Safety
-/// It points to a mutex of C's, for as long as the result is used.
-#[inline(always)]
-pub(crate) unsafe fn raw<'a>(mutex: *mut poundlock_recursive_mutex_t) -> &'a Handoff<Linux> {
-    // SAFETY: the caller's; the types are words of the same number and alignment, of which any bytes are
-    // values.
-    unsafe { &*mutex.cast() }
-}
+crate::object! { pub(crate) poundlock_recursive_mutex_t: Handoff<Linux> }
 
 /// Whether the caller has locked it as often as can be counted.
 #[inline(always)]

@@ -67,7 +67,6 @@ unsafe fn policy(lock: *mut poundlock_rwlock_t) -> Preference {
     }
 }
 
-/// What C is told of an attempt.
 fn tried(entered: bool) -> c_int {
     if entered { 0 } else { EBUSY }
 }

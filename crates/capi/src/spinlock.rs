@@ -21,18 +21,7 @@ pub struct poundlock_spinlock_t {
     _word: u32,
 }
 
-const _: () = assert!(size_of::<poundlock_spinlock_t>() == size_of::<RawSpin<Linux>>());
-const _: () = assert!(align_of::<poundlock_spinlock_t>() == align_of::<RawSpin<Linux>>());
-
-/// The lock in it.
-///
-/// # Safety
-/// It points to a spinlock of C's, for as long as the result is used.
-#[inline(always)]
-unsafe fn raw<'a>(spinlock: *mut poundlock_spinlock_t) -> &'a RawSpin<Linux> {
-    // SAFETY: the caller's; both are a word, of which any bytes are values.
-    unsafe { &*spinlock.cast() }
-}
+crate::object! { poundlock_spinlock_t: RawSpin<Linux> }
 
 /// Makes it an unlocked spinlock, whatever it was. Needed only where neither the initialiser nor zero bytes
 /// are at hand.

@@ -25,6 +25,22 @@ pub trait Atomic<T: Copy>: Send + Sync {
     /// # Errors
     /// The value that was there instead.
     fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
+    /// Writes what `next` makes of what is there, as often as that changes; returns what was there. An access
+    /// that writes nothing is relaxed.
+    ///
+    /// # Errors
+    /// What is there and `next` makes nothing of.
+    #[inline(always)]
+    fn update(&self, success: Ordering, mut next: impl FnMut(T) -> Option<T>) -> Result<T, T> {
+        let mut seen = self.load(Ordering::Relaxed);
+        while let Some(new) = next(seen) {
+            match self.compare_exchange(seen, new, success, Ordering::Relaxed) {
+                Ok(_) => return Ok(seen),
+                Err(now) => seen = now,
+            }
+        }
+        Err(seen)
+    }
     /// Adds, wrapping, and returns what was there.
     fn fetch_add(&self, value: T, order: Ordering) -> T;
     /// Bitwise and; returns what was there.
@@ -37,12 +53,15 @@ pub trait Atomic<T: Copy>: Send + Sync {
 /// fields.
 ///
 /// Each operation acts on the whole word as one atomic step that leaves the other bits as they are. A
-/// platform with narrow accesses uses those: the operations exist for that. Any other uses read-modify-writes
-/// of the word, which mean the same and cost more. "Low" counts from the least significant bit, whatever the
-/// byte order.
+/// platform with narrow accesses uses those: the operations exist for that. As they are here they are
+/// read-modify-writes of the word, which mean the same and cost more. "Low" counts from the least significant
+/// bit, whatever the byte order.
 pub trait Split: Atomic<u32> {
     /// Writes bits 0 to 7.
-    fn store_low_byte(&self, value: u8, order: Ordering);
+    #[inline(always)]
+    fn store_low_byte(&self, value: u8, order: Ordering) {
+        let _ = self.update(order, |seen| Some(seen & !0xff | u32::from(value)));
+    }
 
     /// Writes bits 0 to 7 if they hold `current`.
     ///
@@ -54,13 +73,29 @@ pub trait Split: Atomic<u32> {
         new: u8,
         success: Ordering,
         failure: Ordering,
-    ) -> Result<u8, u8>;
+    ) -> Result<u8, u8> {
+        let mut seen = self.load(failure);
+        while seen as u8 == current {
+            match self.compare_exchange(seen, seen & !0xff | u32::from(new), success, failure) {
+                Ok(_) => return Ok(current),
+                Err(now) => seen = now,
+            }
+        }
+        Err(seen as u8)
+    }
 
     /// Writes bits 0 to 15.
-    fn store_low_half(&self, value: u16, order: Ordering);
+    #[inline(always)]
+    fn store_low_half(&self, value: u16, order: Ordering) {
+        let _ = self.update(order, |seen| Some(seen & !0xffff | u32::from(value)));
+    }
 
     /// Writes bits 16 to 31 and returns what was there.
-    fn swap_high_half(&self, value: u16, order: Ordering) -> u16;
+    #[inline(always)]
+    fn swap_high_half(&self, value: u16, order: Ordering) -> u16 {
+        let before = self.update(order, |seen| Some(seen & 0xffff | u32::from(value) << 16));
+        (before.unwrap_or_default() >> 16) as u16
+    }
 
     /// Looks whether bits 0 to 15 hold `expected`, and if so stores 0 to bits 0 to 7, with release ordering;
     /// returns whether it did. Two steps: other threads' accesses may come between.
@@ -82,6 +117,53 @@ pub trait ConstAtomic {
 
 impl<T> ConstAtomic for core::marker::PhantomData<T> {
     const ZERO: Self = Self;
+}
+
+/// Atomics that are the language's.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! native_atomics {
+    ($($(#[$doc:meta])* $visibility:vis $name:ident($atomic:ident): $value:ty;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        #[repr(transparent)]
+        $visibility struct $name(pub(crate) ::core::sync::atomic::$atomic);
+
+        impl $crate::platform::ConstAtomic for $name {
+            // Each use of the constant makes a new cell, as intended.
+            const ZERO: Self = $name(::core::sync::atomic::$atomic::new(0));
+        }
+
+        impl $crate::platform::Atomic<$value> for $name {
+            #[inline(always)]
+            fn new(value: $value) -> Self {
+                $name(::core::sync::atomic::$atomic::new(value))
+            }
+            #[inline(always)]
+            fn load(&self, order: ::core::sync::atomic::Ordering) -> $value {
+                self.0.load(order)
+            }
+            #[inline(always)]
+            fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: ::core::sync::atomic::Ordering,
+                failure: ::core::sync::atomic::Ordering,
+            ) -> Result<$value, $value> {
+                self.0.compare_exchange(current, new, success, failure)
+            }
+            $crate::native_atomics! {
+                @ $value: store -> (); swap -> $value; fetch_add -> $value; fetch_and -> $value; fetch_or -> $value;
+            }
+        }
+    )*};
+    (@ $value:ty: $($operation:ident -> $result:ty;)*) => {$(
+        #[inline(always)]
+        fn $operation(&self, value: $value, order: ::core::sync::atomic::Ordering) -> $result {
+            self.0.$operation(value, order)
+        }
+    )*};
 }
 
 /// The ways to make something whose words are zero at first, and whose parts are such things: `Default`, and

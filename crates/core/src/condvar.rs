@@ -1,15 +1,9 @@
 //! The condition variable that requeues its waiters to the mutex instead of waking them all.
 //!
-//! Waiters queue in the condition variable, under its own small lock: real-time threads by priority, before
-//! all others ([`Platform::priority`]), and first-in first-out among equals. A signal takes the first out and
-//! puts it into the mutex's list of sleepers, asleep as it is; the mutex's unlock wakes it when its turn
-//! comes ("wait morphing", as in OSv's `send_lock` and 4.4BSD's requeue). So a broadcast to a hundred waiters
-//! wakes one thread per unlock, and a signal under the mutex wakes no thread in vain.
-//!
-//! # The words
-//!
-//! `wait_lock` is that of `waiting/wait_lock.rs`, with the epoch of its last use, as in the mutex: in a
-//! forked child the waiters of the parent are gone. `head` is the list of waiters, which it guards.
+//! `head` is the list of waiters, real-time threads by priority ([`Platform::priority`]) before all others
+//! and first-in first-out among equals. `wait_lock` guards it (`waiting/wait_lock.rs`), and has the epoch of
+//! its last use: in a forked child the waiters of the parent are gone. docs/CONDVAR.md says how a signal
+//! requeues.
 //!
 //! # Invariants
 //!
@@ -185,11 +179,11 @@ impl<P: Platform> RawCondvar<P> {
         node.set_priority();
         let requeue = guarding.mutex().map_or(0, Target::word);
         node.mutex().store(requeue, Relaxed);
-        wait_lock::lock::<P>(&self.wait_lock);
-        list::push::<P>(&self.head, held.id);
-        node.linked.store(1, Relaxed);
-        node.state.store(state::WAITING, Relaxed);
-        wait_lock::unlock::<P>(&self.wait_lock);
+        wait_lock::under::<P, _>(&self.wait_lock, || {
+            list::push::<P>(&self.head, held.id);
+            node.linked.store(1, Relaxed);
+            node.state.store(state::WAITING, Relaxed);
+        });
         guarding.release();
 
         // After WAITING was published: see `Record::cancel`.
@@ -256,10 +250,8 @@ impl<P: Platform> RawCondvar<P> {
     pub fn drain(&self) {
         self.renew();
         stall_until::<P, ()>(|| {
-            wait_lock::lock::<P>(&self.wait_lock);
-            let empty = list::first::<P>(&self.head).is_none();
-            wait_lock::unlock::<P>(&self.wait_lock);
-            empty.then_some(())
+            let first = wait_lock::under::<P, _>(&self.wait_lock, || list::first::<P>(&self.head));
+            first.is_none().then_some(())
         });
     }
 
@@ -280,12 +272,12 @@ impl<P: Platform> RawCondvar<P> {
                 Err(now) => seen = now,
             }
         }
-        wait_lock::lock::<P>(&self.wait_lock);
-        if node.linked.load(Relaxed) != 0 {
-            node.linked.store(0, Relaxed);
-            list::remove::<P>(&self.head, id);
-        }
-        wait_lock::unlock::<P>(&self.wait_lock);
+        wait_lock::under::<P, _>(&self.wait_lock, || {
+            if node.linked.load(Relaxed) != 0 {
+                node.linked.store(0, Relaxed);
+                list::remove::<P>(&self.head, id);
+            }
+        });
         node.state.store(state::IDLE, Relaxed);
         true
     }
@@ -335,16 +327,10 @@ impl<P: Platform> RawCondvar<P> {
 
 /// ONE OUTCOME, the signaller's side.
 fn claim<P: Platform>(node: &Node<P>) -> bool {
-    let mut seen = node.state.load(Relaxed);
-    while seen & !state::CANCELLED == state::WAITING {
-        // Acquire: the waiter's `mutex` field. Release: what the signaller did happens before the waiter's
-        // return even where the mutex does not order them.
-        match node.state.compare_exchange(seen, state::SIGNALLED, AcqRel, Relaxed) {
-            Ok(_) => return true,
-            Err(now) => seen = now,
-        }
-    }
-    false
+    let waits = |seen| seen & !state::CANCELLED == state::WAITING;
+    // Acquire: the waiter's `mutex` field. Release: what the signaller did happens before the waiter's return
+    // even where the mutex does not order them.
+    node.state.update(AcqRel, |seen| waits(seen).then_some(state::SIGNALLED)).is_ok()
 }
 
 /// Signalled waiters, linked through `after`, in the order of the list that they were taken out of.
@@ -370,7 +356,6 @@ impl Chain {
         self.ends.map(|(first, _)| first.get::<P>().mutex().load(Relaxed))
     }
 
-    /// Moves them to their mutex.
     fn requeue<P: Platform>(self) {
         let (Some((first, _)), Some(word)) = (self.ends, self.mutex::<P>()) else { return };
         if word & Target::<P>::SORT == 0 {
@@ -398,7 +383,6 @@ impl Chain {
         }
     }
 
-    /// Wakes them all.
     fn wake<P: Platform>(self) {
         let mut next = self.ends.map(|(first, _)| first);
         while let Some(id) = next {

@@ -26,22 +26,29 @@ pub trait Observer {
 }
 
 macro_rules! events {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+    ($($family:ident { $($(#[$doc:meta])* $name:ident = $text:literal,)* })*) => {
         /// Something that a lock does.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Event {
-            $($(#[$doc])* $name,)*
+            $($($(#[$doc])* $name,)*)*
         }
 
         impl Event {
             /// Every event, in the order of its discriminants: `ALL[event as usize] == event`.
-            pub const ALL: &'static [Event] = &[$(Event::$name),*];
+            pub const ALL: &'static [Event] = &[$($(Event::$name),*),*];
 
             /// What it is called in reports.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Event::$name => $text,)*
+                    $($(Event::$name => $text,)*)*
+                }
+            }
+
+            /// To which sort of lock it happens.
+            pub const fn family(self) -> Family {
+                match self {
+                    $($(Event::$name)|* => Family::$family,)*
                 }
             }
         }
@@ -49,87 +56,96 @@ macro_rules! events {
 }
 
 events! {
-    /// A lock call that did not find the lock free.
-    SlowPath = "slow paths",
-    /// Acquired by the one waiter that spins on the word itself.
-    PendingHit = "pending hits",
-    /// Queued on the first node of the thread.
-    Level1 = "queued at level 1",
-    /// Queued on the second node: in a signal handler, while the thread waits.
-    Level2 = "queued at level 2",
-    /// Queued on the third node.
-    Level3 = "queued at level 3",
-    /// Queued on the fourth node.
-    Level4 = "queued at level 4",
-    /// Waited without a node: a fifth level, or an index beyond the layout's.
-    NoNode = "waits without a node",
-    /// Acquired past a queue of others.
-    Steal = "steals",
-    /// Look-ups in the lock hash: insertions and removals.
-    HashLookup = "hash look-ups",
-    /// Entries looked at in the lock hash beyond the first.
-    HashHop = "hash hops",
-    /// The queue head was halted by its own choice, its budget used up.
-    WaitHead = "halts at the head",
-    /// A waiter in the queue was halted.
-    WaitNode = "halts in the queue",
-    /// Of those, the ones that were made early because the waiter in front did not run.
-    WaitEarly = "early halts, predecessor not running",
-    /// A waiter woke up and had to halt again.
-    WaitAgain = "halts repeated",
-    /// A waiter woke up without a kick.
-    SpuriousWakeup = "spurious wake-ups",
-    /// Headship was passed to a halted waiter, which the passer hashed.
-    HashedByPasser = "headships passed to the halted",
-    /// An unlock kicked the queue head.
-    KickUnlock = "kicks at unlock",
-    /// An unlock left the halted head to a later one, because a running waiter was about to take the lock.
-    Pass = "unlocks that left the head halted",
-    /// The head reserved the next acquisition after many vain ones.
-    Reservation = "reservations by the head",
-    /// An unlock left the lock to the head alone that it kicked, after still more of them.
-    LeftToHead = "unlocks for the head alone",
-    /// How long a kick took the kicker, in nanoseconds.
-    KickLatency = "kick latency",
-    /// From a kick until the kicked waiter ran, in nanoseconds.
-    WakeLatency = "wake latency",
-    /// A hand-off mutex was handed to a queued waiter, who was woken for it.
-    HandOver = "hand-overs",
-    /// A hand-off mutex was left as a token, as no waiter had queued.
-    TokenLeft = "tokens left",
-    /// A waiter of a hand-off mutex gave up, and left its node in the queue.
-    GaveUp = "waits given up",
-    /// ... and came back to it in its old place.
-    TakenUp = "waits taken up again",
-    /// A waiter of a condition variable was sent to a hand-off mutex.
-    LockSent = "locks sent",
-    /// A reader did not get into a readers-writer lock at once, nor soon, and queued.
-    ReaderQueued = "readers queued",
-    /// The same of a writer, or of a reader that may become one.
-    WriterQueued = "writers queued",
-    /// The head of a readers-writer lock's queue began to keep newcomers out.
-    Barring = "newcomers barred",
-    /// It slept.
-    HeadSleep = "sleeps at the queue's head",
-    /// A waiter further back did.
-    QueueSleep = "sleeps in the queue",
-    /// A waiter's deadline passed, and it left the queue.
-    QueueLeft = "queues left",
-    /// A lock call found the default or an adaptive mutex held.
-    FoundHeld = "calls that found it held",
-    /// ... and acquired it without a sleep.
-    Spun = "acquired by spinning",
-    /// The designated waker of the default mutex parked for a set time, as others took the mutex all the
-    /// time.
-    TimedSleep = "sleeps for a set time",
-    /// A waiter slept in the list until it was woken.
-    Sleep = "sleeps until woken",
-    /// An unlock woke the first sleeper.
-    Woken = "sleepers woken",
-    /// A woken sleeper found the mutex taken, and slept again.
-    WokenInVain = "sleepers woken in vain",
-    /// An unlock made the first sleeper the owner.
-    HandedToSleeper = "handed to a sleeper",
+    Spinlock {
+        /// A lock call that did not find the lock free.
+        SlowPath = "slow paths",
+        /// Acquired by the one waiter that spins on the word itself.
+        PendingHit = "pending hits",
+        /// Queued on the first node of the thread.
+        Level1 = "queued at level 1",
+        /// Queued on the second node: in a signal handler, while the thread waits.
+        Level2 = "queued at level 2",
+        /// Queued on the third node.
+        Level3 = "queued at level 3",
+        /// Queued on the fourth node.
+        Level4 = "queued at level 4",
+        /// Waited without a node: a fifth level, or an index beyond the layout's.
+        NoNode = "waits without a node",
+        /// Acquired past a queue of others.
+        Steal = "steals",
+        /// Look-ups in the lock hash: insertions and removals.
+        HashLookup = "hash look-ups",
+        /// Entries looked at in the lock hash beyond the first.
+        HashHop = "hash hops",
+        /// The queue head was halted by its own choice, its budget used up.
+        WaitHead = "halts at the head",
+        /// A waiter in the queue was halted.
+        WaitNode = "halts in the queue",
+        /// Of those, the ones that were made early because the waiter in front did not run.
+        WaitEarly = "early halts, predecessor not running",
+        /// A waiter woke up and had to halt again.
+        WaitAgain = "halts repeated",
+        /// A waiter woke up without a kick.
+        SpuriousWakeup = "spurious wake-ups",
+        /// Headship was passed to a halted waiter, which the passer hashed.
+        HashedByPasser = "headships passed to the halted",
+        /// An unlock kicked the queue head.
+        KickUnlock = "kicks at unlock",
+        /// An unlock left the halted head to a later one, because a running waiter was about to take the
+        /// lock.
+        Pass = "unlocks that left the head halted",
+        /// The head reserved the next acquisition after many vain ones.
+        Reservation = "reservations by the head",
+        /// An unlock left the lock to the head alone that it kicked, after still more of them.
+        LeftToHead = "unlocks for the head alone",
+        /// How long a kick took the kicker, in nanoseconds.
+        KickLatency = "kick latency",
+        /// From a kick until the kicked waiter ran, in nanoseconds.
+        WakeLatency = "wake latency",
+    }
+    Handoff {
+        /// A hand-off mutex was handed to a queued waiter, who was woken for it.
+        HandOver = "hand-overs",
+        /// A hand-off mutex was left as a token, as no waiter had queued.
+        TokenLeft = "tokens left",
+        /// A waiter of a hand-off mutex gave up, and left its node in the queue.
+        GaveUp = "waits given up",
+        /// ... and came back to it in its old place.
+        TakenUp = "waits taken up again",
+        /// A waiter of a condition variable was sent to a hand-off mutex.
+        LockSent = "locks sent",
+    }
+    ReadersWriter {
+        /// A reader did not get into a readers-writer lock at once, nor soon, and queued.
+        ReaderQueued = "readers queued",
+        /// The same of a writer, or of a reader that may become one.
+        WriterQueued = "writers queued",
+        /// The head of a readers-writer lock's queue began to keep newcomers out.
+        Barring = "newcomers barred",
+        /// It slept.
+        HeadSleep = "sleeps at the queue's head",
+        /// A waiter further back did.
+        QueueSleep = "sleeps in the queue",
+        /// A waiter's deadline passed, and it left the queue.
+        QueueLeft = "queues left",
+    }
+    Mutex {
+        /// A lock call found the default or an adaptive mutex held.
+        FoundHeld = "calls that found it held",
+        /// ... and acquired it without a sleep.
+        Spun = "acquired by spinning",
+        /// The designated waker of the default mutex parked for a set time, as others took the mutex all the
+        /// time.
+        TimedSleep = "sleeps for a set time",
+        /// A waiter slept in the list until it was woken.
+        Sleep = "sleeps until woken",
+        /// An unlock woke the first sleeper.
+        Woken = "sleepers woken",
+        /// A woken sleeper found the mutex taken, and slept again.
+        WokenInVain = "sleepers woken in vain",
+        /// An unlock made the first sleeper the owner.
+        HandedToSleeper = "handed to a sleeper",
+    }
 }
 
 /// The sorts of locks to which events happen.
@@ -151,30 +167,6 @@ impl Event {
         matches!(self, Event::KickLatency | Event::WakeLatency)
     }
 
-    /// To which sort of lock it happens.
-    pub const fn family(self) -> Family {
-        match self {
-            Event::HandOver | Event::TokenLeft | Event::GaveUp | Event::TakenUp | Event::LockSent => {
-                Family::Handoff
-            }
-            Event::ReaderQueued
-            | Event::WriterQueued
-            | Event::Barring
-            | Event::HeadSleep
-            | Event::QueueSleep
-            | Event::QueueLeft => Family::ReadersWriter,
-            Event::FoundHeld
-            | Event::Spun
-            | Event::TimedSleep
-            | Event::Sleep
-            | Event::Woken
-            | Event::WokenInVain
-            | Event::HandedToSleeper => Family::Mutex,
-            _ => Family::Spinlock,
-        }
-    }
-
-    /// Queueing on the node of this level (0 to 3).
     pub(crate) const fn queued_at(level: u32) -> Event {
         match level {
             0 => Event::Level1,
@@ -185,7 +177,6 @@ impl Event {
     }
 }
 
-/// Counts an event, if events are counted.
 #[inline]
 pub(crate) fn count<P: Observer>(event: Event) {
     if P::counting() {

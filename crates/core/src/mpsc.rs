@@ -67,35 +67,22 @@ impl<P: Platform> Queue<P> {
 
     /// Takes the token, if it is there. True synchronises with the [`Queue::leave_token`] that left it.
     pub fn take_token(&self) -> bool {
-        let mut seen = self.push.load(Relaxed);
-        while seen & TOKEN != 0 {
-            match self.push.compare_exchange(seen, seen & !TOKEN, Acquire, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => seen = now,
-            }
-        }
-        false
+        self.push.update(Acquire, |seen| (seen & TOKEN != 0).then_some(seen & !TOKEN)).is_ok()
     }
 
     /// Adds a waiter at the end, or takes the token if there is one. False if it took the token; synchronises
     /// as [`Queue::take_token`] then.
     pub fn push_or_take_token(&self, waiter: Waiter) -> bool {
         let node = waiter.get::<P>();
-        let mut seen = self.push.load(Relaxed);
-        loop {
-            let next = if seen & TOKEN != 0 {
-                seen & !TOKEN
-            } else {
-                node.after.store(seen & LINK, Relaxed);
-                seen & !LINK | waiter.raw()
-            };
-            // Release: the node is whole before the consumer finds it. Acquire: partner of the token's
-            // release.
-            match self.push.compare_exchange(seen, next, AcqRel, Relaxed) {
-                Ok(_) => return seen & TOKEN == 0,
-                Err(now) => seen = now,
+        // Release: the node is whole before the consumer finds it. Acquire: partner of the token's release.
+        let before = self.push.update(AcqRel, |seen| {
+            if seen & TOKEN != 0 {
+                return Some(seen & !TOKEN);
             }
-        }
+            node.after.store(seen & LINK, Relaxed);
+            Some(seen & !LINK | waiter.raw())
+        });
+        before.is_ok_and(|before| before & TOKEN == 0)
     }
 
     /// Takes out the first waiter. The consumer only.

@@ -213,7 +213,6 @@ impl<P: Platform> Spare<P> {
         self.taken_up
     }
 
-    /// The node's name.
     pub(crate) fn waiter(&self) -> Waiter {
         self.waiter
     }

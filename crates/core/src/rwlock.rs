@@ -28,80 +28,46 @@
 //! that entered from the queue; in a waiter's node it is noted after which of them it came. `owner` is the
 //! last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set.
 //!
-//! # Who comes next
-//!
-//! | [`Preference`] | a waiting writer keeps newcoming readers out | after a writer | after a reader |
-//! | --- | --- | --- | --- |
-//! | `PhaseFair` | yes | the readers that were waiting by then | the rest of those, then a writer |
-//! | `ReaderPreferring` | no | readers | readers |
-//! | `WriterPreferring` | yes | writers | writers |
-//!
-//! The preference says whether readers or writers are next, whatever priorities they have; priorities say
-//! which is the first of the readers and the first of the writers.
-//!
-//! With the first no thread waits for more than one phase of the others, in the manner of Brandenburg and
-//! Anderson's phase-fair locks (Real-Time Systems, 2010), except that running threads may bypass sleepers,
-//! for a bounded while: a sleeping writer keeps readers out only once it has slept for a millisecond or so,
-//! and a newcomer that finds the lock free takes it, until the head has been woken in vain
-//! [`Tuning::handoff_after`] times.
-//!
-//! A thread that holds the lock as a reader may take it again as one, whatever threads wait, only with
-//! `ReaderPreferring`, which each call names for itself.
-//!
-//! # Slices
-//!
-//! Where threads outnumber CPUs, a head that was woken has no CPU yet, and threads that have one use the lock
-//! meanwhile. `WAKE_IN_FLIGHT` tells them as they leave; one that has been at it for a [`Tuning::slice`]
-//! yields, outside its section, rather than be preempted inside at the end of a time slice.
+//! Who comes next is the [`Preference`]'s, and docs/RWLOCK.md has the table, as it says what slices
+//! (`WAKE_IN_FLIGHT`) are for. The preference says whether readers or writers are next, whatever priorities
+//! they have; priorities say which is the first of the readers and the first of the writers.
 //!
 //! # Invariants
 //!
 //! * **EXCLUSION.** Every entry is a read-modify-write of `word` that finds nothing there which excludes it.
-//!   `WRITER` excludes all; `READERS` exclude a writer; `UPGRADABLE` excludes another.
+//!   `WRITER` excludes all; `READERS` exclude a writer; `UPGRADABLE` excludes another. The values of one word
+//!   have one order, so of two entries that exclude each other the second sees the first. Nothing else
+//!   decides.
 //! * **HEAD.** If a list is not empty, `head` names one of its nodes, and only that thread sets or clears
 //!   `HEAD_WAITING`. Both change under the wait lock, except that the head clears `HEAD_WAITING` as it
-//!   enters.
+//!   enters. The thread that pushes onto empty lists makes itself the head, and the head names the next one
+//!   before it lets go.
 //! * **DUTY.** The head is awake ([`state::HEAD`], or between its wake-up and its next look), or `PARKED` is
-//!   set, or the thread that has cleared `PARKED` is about to look at it. It sets `PARKED` by a
-//!   read-modify-write after it has published [`state::SLEEPING`], and looks at what that returned; a thread
-//!   that leaves the lock so that the head may enter looks at `PARKED` in the very step with which it leaves.
-//! * **LAST TOUCH.** The step that releases the lock is the last access to it. A leaver that finds `PARKED`
-//!   set first tells the sleeper to look, under the wait lock, and releases with `PARKED` clear, or starts
-//!   over. It wakes by address, in type-stable memory.
-//! * **SERVICE.** A head that enters or gives up passes headship on. A head that has waited in vain bars
-//!   newcomers, so it enters when those inside have left. More urgent threads of its list, and they alone,
-//!   may take headship from it.
+//!   set, or the thread that has cleared `PARKED` is about to look at it. The head publishes that it sleeps
+//!   ([`state::SLEEPING`]), then sets `PARKED` by a read-modify-write, then decides by what *that* returned;
+//!   a leaver decides by the value that its own read-modify-write replaces. Both are steps of one word.
+//!   Either the head's comes first: the leaver sees `PARKED`, clears it under the wait lock and wakes the
+//!   head. Or the leaving comes first: the head finds the lock free and does not sleep. The same holds for
+//!   the upgrader. A thread that passes headship to a sleeper sets `PARKED` for it while it is inside itself,
+//!   so its own leaving comes later. A thread that takes headship from a parked head is awake, and sleeps by
+//!   the same rule; if the old head sets `PARKED` after that, the worst is a wake-up of a head that is awake.
+//! * **LAST TOUCH.** The step that releases the lock is the last access to it, and must see `PARKED`; so it
+//!   is a compare-and-swap and not a subtraction. A leaver that finds `PARKED` set first tells the sleeper to
+//!   look, under the wait lock, and releases with `PARKED` clear, or starts over. It wakes by address, in
+//!   type-stable memory.
+//! * **SERVICE.** A head that enters or gives up passes headship on, so each waiter becomes the head in its
+//!   turn, in the order of the preference. A head that has waited in vain bars newcomers, so it enters when
+//!   those inside have left. More urgent threads of its list, and they alone, may take headship from it: the
+//!   bound, like the phases of `PhaseFair`, is for waiters of one priority.
 //! * **PRIORITY.** No head sleeps while a more urgent waiter is in its list: a newcomer takes headship from
 //!   one that sleeps, and one that is about to sleep gives it up. Both happen under the wait lock, and only
 //!   if the head's node is [`state::SLEEPING`]; a thread that has said so does not try as the head again
 //!   before it is woken, or has found under the wait lock that it is the head still. So only the head tries
 //!   as the head.
-//!
 //! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that no thread upgrades. So a
 //!   library that keeps this lock inside another's object may use that word to tell whose the object is.
-//!
-//! # Why they hold
-//!
-//! * *EXCLUSION.* The values of one word have one order, so of two entries that exclude each other the second
-//!   sees the first. Nothing else decides.
-//! * *HEAD.* The thread that pushes onto empty lists makes itself the head, and the head names the next one
-//!   before it lets go.
-//! * *DUTY.* The head publishes that it sleeps, then sets `PARKED` by a read-modify-write, then decides by what
-//!   *that* returned; a leaver decides by the value that its own read-modify-write replaces. Both are steps of
-//!   one word. Either the head's comes first: the leaver sees `PARKED`, clears it under the wait lock and wakes
-//!   the head. Or the leaving comes first: the head finds the lock free and does not sleep. The same holds for
-//!   the upgrader. A thread that passes headship to a sleeper sets `PARKED` for it while it is inside itself,
-//!   so its own leaving comes later. A thread that takes headship from a parked head is awake, and sleeps by
-//!   the same rule; if the old head sets `PARKED` after that, the worst is a wake-up of a head that is awake.
-//! * *LAST TOUCH.* A leaver must see `PARKED` in the step that releases, and must not touch the lock after it.
-//!   So leaving is a compare-and-swap and not a subtraction.
-//! * *SERVICE.* Each waiter becomes the head in its turn, in the order of the preference. The bound, like the
-//!   phases of `PhaseFair`, is for waiters of one priority.
-//!
-//! # Forks
-//!
-//! In a forked child the lists name threads that do not exist there. The epoch in `wait_lock` tells, and the
-//! first thread in a slow path clears them, with the bits of `word` that speak of waiters.
+//! * **FORKS.** In a forked child the lists name threads that do not exist there. The epoch in `wait_lock`
+//!   tells, and the first thread in a slow path clears them, with the bits of `word` that speak of waiters.
 //!
 //! Proof: crates/core/src/rwlock.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/rwlock.rs
@@ -166,8 +132,8 @@ pub enum Preference {
     /// Readers and writers in turn: none starves. The default.
     #[default]
     PhaseFair,
-    /// Readers enter whenever no writer is inside, so that one may enter again while it is inside. Writers
-    /// may starve. As glibc's `PTHREAD_RWLOCK_PREFER_READER_NP`.
+    /// Readers enter whenever no writer is inside, so that one may enter again while it is inside: only with
+    /// this preference. Writers may starve. As glibc's `PTHREAD_RWLOCK_PREFER_READER_NP`.
     ReaderPreferring,
     /// No reader enters while a writer waits. Readers may starve. As glibc's
     /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
@@ -425,20 +391,15 @@ impl<P: Platform> RawRwLock<P> {
 
     /// Becomes the writer if no other reader is inside. Synchronises as [`RawRwLock::lock_write`] when true.
     pub fn try_upgrade(&self) -> bool {
-        let mut seen = self.word.load(Relaxed);
-        // The only reader is the caller.
-        while seen & READERS == 1 {
+        // The only reader is the caller. Acquire: what the others did before they left.
+        let upgraded = self.word.update(Acquire, |seen| {
             let next = (seen | WRITER) & !(UPGRADABLE | UPGRADING | READERS);
-            // Acquire: what the others did before they left.
-            match self.word.compare_exchange(seen, next, Acquire, Relaxed) {
-                Ok(_) => {
-                    self.publish();
-                    return true;
-                }
-                Err(now) => seen = now,
-            }
+            (seen & READERS == 1).then_some(next)
+        });
+        if upgraded.is_ok() {
+            self.publish();
         }
-        false
+        upgraded.is_ok()
     }
 
     /// Becomes the writer, as soon as the other readers have left; no more come in. Synchronises as
@@ -474,9 +435,7 @@ impl<P: Platform> RawRwLock<P> {
 
     fn sleep_to_upgrade(&self, held: &Held<P>, deadline: Option<&Deadline>) -> bool {
         let node = held.node();
-        wait_lock::lock::<P>(&self.wait_lock);
-        self.upgrader.store(held.id.raw(), Relaxed);
-        wait_lock::unlock::<P>(&self.wait_lock);
+        self.guarded(|| self.upgrader.store(held.id.raw(), Relaxed));
         let upgraded = loop {
             node.state.store(state::SLEEPING, Relaxed);
             // DUTY, as for the head.
@@ -488,9 +447,7 @@ impl<P: Platform> RawRwLock<P> {
                 break self.try_upgrade();
             }
         };
-        wait_lock::lock::<P>(&self.wait_lock);
-        self.upgrader.store(0, Relaxed);
-        wait_lock::unlock::<P>(&self.wait_lock);
+        self.guarded(|| self.upgrader.store(0, Relaxed));
         node.state.store(state::IDLE, Relaxed);
         upgraded || self.stay_upgradable()
     }
@@ -535,22 +492,13 @@ impl<P: Platform> RawRwLock<P> {
         self.enter(Want { mode, preference, deadline: None }, false)
     }
 
-    /// Enters if nothing is against it.
     #[inline]
     fn enter(&self, want: Want<'_>, head: bool) -> bool {
-        let mut seen = self.word.load(Relaxed);
-        while let Some(next) = want.entered(seen, head) {
-            match self.word.compare_exchange(seen, next, Acquire, Relaxed) {
-                Ok(_) => {
-                    if want.mode == Mode::Writer {
-                        self.publish();
-                    }
-                    return true;
-                }
-                Err(now) => seen = now,
-            }
+        let entered = self.word.update(Acquire, |seen| want.entered(seen, head)).is_ok();
+        if entered && want.mode == Mode::Writer {
+            self.publish();
         }
-        false
+        entered
     }
 
     #[cold]
@@ -614,13 +562,9 @@ impl<P: Platform> RawRwLock<P> {
 
         let entered = (head || self.await_headship(want, node)) && self.enter_as_head(want, held);
 
-        wait_lock::lock::<P>(&self.wait_lock);
-        let wake = self.withdraw(want, held.id, entered);
-        wait_lock::unlock::<P>(&self.wait_lock);
+        let wake = self.guarded(|| self.withdraw(want, held.id, entered));
         node.state.store(state::IDLE, Relaxed);
-        if let Some(next) = wake {
-            P::wake(&next.state, 1);
-        }
+        Called([wake, None]).wake();
         if !entered {
             count::<P>(Event::QueueLeft);
         }
@@ -650,32 +594,31 @@ impl<P: Platform> RawRwLock<P> {
     /// head instead.
     #[cold]
     fn step_down(&self, mode: Mode, held: &Held<P>) {
-        wait_lock::lock::<P>(&self.wait_lock);
-        let first = list::first::<P>(self.list(mode)).filter(|first| *first != held.id);
-        let is_head = self.head.load(Relaxed) == held.id.raw();
-        // If it has been called, it is to try.
-        let wake = first.filter(|_| is_head && held.node().state.load(Relaxed) == state::SLEEPING).and_then(
-            |first| {
-                self.head.store(first.raw(), Relaxed);
-                self.rouse_head(first.get())
-            },
-        );
-        wait_lock::unlock::<P>(&self.wait_lock);
-        if let Some(next) = wake {
-            P::wake(&next.state, 1);
-        }
+        let wake = self.guarded(|| {
+            let first = list::first::<P>(self.list(mode)).filter(|first| *first != held.id);
+            let is_head = self.head.load(Relaxed) == held.id.raw();
+            // If it has been called, it is to try.
+            let first = first.filter(|_| is_head && held.node().state.load(Relaxed) == state::SLEEPING)?;
+            self.head.store(first.raw(), Relaxed);
+            self.rouse_head(first.get())
+        });
+        Called([wake, None]).wake();
     }
 
     /// Whether a thread that has said that it sleeps, and was not called, is the head still. If so, it is
     /// awake again.
     fn is_head_still(&self, held: &Held<P>) -> bool {
-        wait_lock::lock::<P>(&self.wait_lock);
-        let is_head = self.head.load(Relaxed) == held.id.raw();
-        if is_head {
-            held.node().state.store(state::HEAD, Relaxed);
-        }
-        wait_lock::unlock::<P>(&self.wait_lock);
-        is_head
+        self.guarded(|| {
+            let is_head = self.head.load(Relaxed) == held.id.raw();
+            if is_head {
+                held.node().state.store(state::HEAD, Relaxed);
+            }
+            is_head
+        })
+    }
+
+    fn guarded<T>(&self, act: impl FnOnce() -> T) -> T {
+        wait_lock::under::<P, T>(&self.wait_lock, act)
     }
 
     /// Waits to be the queue head. False if the wait was given up; it may be the head by then.
@@ -905,7 +848,7 @@ impl<P: Platform> RawRwLock<P> {
         }
     }
 
-    /// Makes the queue this process's own. See the module's documentation.
+    /// FORKS.
     #[inline]
     fn renew(&self) {
         wait_lock::renew::<P>(&self.wait_lock, 0, || {

@@ -3,74 +3,20 @@
 
 extern crate std;
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::LazyLock;
 use std::vec::Vec;
 
-use crate::atomic::{Atomic, Atomics, Split};
+use crate::atomic::{Atomics, Split};
 use crate::events::Observer;
 use crate::platform::{Deadline, Platform, Running, Spin, Until, Waited};
 use crate::record::Record;
 
-macro_rules! atomics {
-    ($($name:ident: $atomic:ident, $value:ident;)*) => {$(
-        pub(crate) struct $name($atomic);
-
-        impl Atomic<$value> for $name {
-            fn new(value: $value) -> Self {
-                $name($atomic::new(value))
-            }
-            fn load(&self, order: Ordering) -> $value {
-                self.0.load(order)
-            }
-            fn store(&self, value: $value, order: Ordering) {
-                self.0.store(value, order);
-            }
-            fn swap(&self, value: $value, order: Ordering) -> $value {
-                self.0.swap(value, order)
-            }
-            fn compare_exchange(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                self.0.compare_exchange(current, new, success, failure)
-            }
-            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_add(value, order)
-            }
-            fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_and(value, order)
-            }
-            fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_or(value, order)
-            }
-        }
-    )*};
+crate::native_atomics! {
+    pub(crate) U32(AtomicU32): u32;
+    pub(crate) Usize(AtomicUsize): usize;
 }
 
-atomics! {
-    U32: AtomicU32, u32;
-    Usize: AtomicUsize, usize;
-}
-
-/// No list has such a word.
-impl Split for U32 {
-    fn store_low_byte(&self, _: u8, _: Ordering) {
-        unreachable!()
-    }
-    fn compare_exchange_low_byte(&self, _: u8, _: u8, _: Ordering, _: Ordering) -> Result<u8, u8> {
-        unreachable!()
-    }
-    fn store_low_half(&self, _: u16, _: Ordering) {
-        unreachable!()
-    }
-    fn swap_high_half(&self, _: u16, _: Ordering) -> u16 {
-        unreachable!()
-    }
-}
+impl Split for U32 {}
 
 pub(crate) struct NoSpin;
 

@@ -1,66 +1,16 @@
 //! The platform's atomics: those of the language.
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+#[cfg(target_arch = "x86_64")]
+use core::sync::atomic::Ordering;
 
-use poundlock_core::platform::{Atomic, ConstAtomic, Split};
+use poundlock_core::platform::Split;
 
-macro_rules! native {
-    ($cell:ident, $value:ty, $wrapper:ident, $doc:literal) => {
-        #[doc = $doc]
-        #[derive(Debug)]
-        #[repr(transparent)]
-        pub struct $wrapper(pub(crate) $cell);
-
-        impl ConstAtomic for $wrapper {
-            // Each use of the constant makes a new cell, as intended.
-            const ZERO: Self = $wrapper($cell::new(0));
-        }
-
-        impl Atomic<$value> for $wrapper {
-            #[inline(always)]
-            fn new(value: $value) -> Self {
-                $wrapper($cell::new(value))
-            }
-            #[inline(always)]
-            fn load(&self, order: Ordering) -> $value {
-                self.0.load(order)
-            }
-            #[inline(always)]
-            fn store(&self, value: $value, order: Ordering) {
-                self.0.store(value, order);
-            }
-            #[inline(always)]
-            fn swap(&self, value: $value, order: Ordering) -> $value {
-                self.0.swap(value, order)
-            }
-            #[inline(always)]
-            fn compare_exchange(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                self.0.compare_exchange(current, new, success, failure)
-            }
-            #[inline(always)]
-            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_add(value, order)
-            }
-            #[inline(always)]
-            fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_and(value, order)
-            }
-            #[inline(always)]
-            fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                self.0.fetch_or(value, order)
-            }
-        }
-    };
+poundlock_core::native_atomics! {
+    /// A 32-bit atomic.
+    pub U32(AtomicU32): u32;
+    /// A pointer-sized atomic.
+    pub Usize(AtomicUsize): usize;
 }
-
-native!(AtomicU32, u32, U32, "A 32-bit atomic.");
-native!(AtomicUsize, usize, Usize, "A pointer-sized atomic.");
 
 /// # Narrow accesses
 ///
@@ -161,52 +111,7 @@ impl Split for U32 {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-impl Split for U32 {
-    #[inline(always)]
-    fn store_low_byte(&self, value: u8, order: Ordering) {
-        store_bits(&self.0, 0xff, value.into(), order);
-    }
-
-    #[inline(always)]
-    fn compare_exchange_low_byte(
-        &self,
-        current: u8,
-        new: u8,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u8, u8> {
-        let mut seen = self.0.load(failure);
-        loop {
-            if seen as u8 != current {
-                return Err(seen as u8);
-            }
-            match self.0.compare_exchange_weak(seen, seen & !0xff | u32::from(new), success, failure) {
-                Ok(_) => return Ok(current),
-                Err(now) => seen = now,
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn store_low_half(&self, value: u16, order: Ordering) {
-        store_bits(&self.0, 0xffff, value.into(), order);
-    }
-
-    #[inline(always)]
-    fn swap_high_half(&self, value: u16, order: Ordering) -> u16 {
-        (store_bits(&self.0, 0xffff << 16, u32::from(value) << 16, order) >> 16) as u16
-    }
-}
-
-/// Writes the bits in `mask`; returns what the word was.
-#[cfg(not(target_arch = "x86_64"))]
-fn store_bits(word: &AtomicU32, mask: u32, value: u32, order: Ordering) -> u32 {
-    let mut seen = word.load(Ordering::Relaxed);
-    while let Err(now) = word.compare_exchange_weak(seen, seen & !mask | value, order, Ordering::Relaxed) {
-        seen = now;
-    }
-    seen
-}
+impl Split for U32 {}
 
 #[cfg(test)]
 mod tests {

@@ -64,15 +64,25 @@ pub struct Turns {
 impl Spin for Turns {
     #[inline]
     fn fresh() -> Self {
-        fresh()
+        let pace = match PACE.load(Relaxed) {
+            0 => measure(),
+            word => Pace::of(word),
+        };
+        Turns { left: pace.turns, pace }
     }
 
     fn measured() -> Self {
-        measured()
+        let Turns { left, pace } = Turns::fresh();
+        let left = u64::from(left) * u64::from(WAKE_NS.load(Relaxed)) / SLEEP_AND_WAKE_NS;
+        Turns { left: left as u32, pace }
     }
 
     fn woke(nanoseconds: u64) {
-        woke(nanoseconds);
+        if nanoseconds <= LONGEST_WAKE_NS {
+            let before = WAKE_NS.load(Relaxed);
+            // A moving average over sixteen. If two threads do this at once, one value is lost.
+            WAKE_NS.store(before - before / 16 + nanoseconds as u32 / 16, Relaxed);
+        }
     }
 
     #[inline(always)]
@@ -105,36 +115,10 @@ impl Spin for Turns {
     }
 }
 
-/// A fresh budget.
-#[inline]
-pub(crate) fn fresh() -> Turns {
-    let pace = match PACE.load(Relaxed) {
-        0 => measure(),
-        word => Pace::of(word),
-    };
-    Turns { left: pace.turns, pace }
-}
-
 /// How long wake-ups have taken lately, in nanoseconds.
 static WAKE_NS: AtomicU32 = AtomicU32::new(SLEEP_AND_WAKE_NS as u32);
 /// A longer time was not a wake-up but a wait for a CPU, which spinning would only prolong.
 const LONGEST_WAKE_NS: u64 = 100_000;
-
-/// See [`Spin::woke`].
-fn woke(nanoseconds: u64) {
-    if nanoseconds <= LONGEST_WAKE_NS {
-        let before = WAKE_NS.load(Relaxed);
-        // A moving average over sixteen. If two threads do this at once, one value is lost.
-        WAKE_NS.store(before - before / 16 + nanoseconds as u32 / 16, Relaxed);
-    }
-}
-
-/// See [`Spin::measured`].
-fn measured() -> Turns {
-    let Turns { left, pace } = fresh();
-    let left = u64::from(left) * u64::from(WAKE_NS.load(Relaxed)) / SLEEP_AND_WAKE_NS;
-    Turns { left: left as u32, pace }
-}
 
 #[cold]
 fn measure() -> Pace {
@@ -159,13 +143,11 @@ fn measure() -> Pace {
     pace
 }
 
-/// See [`Platform::yield_now`](poundlock_core::Platform::yield_now).
 pub(crate) fn yield_now() {
     // SAFETY: takes no arguments.
     let _ = crate::futex::keeping_errno(|| unsafe { libc::syscall(libc::SYS_sched_yield) });
 }
 
-/// See [`Platform::stall`](poundlock_core::Platform::stall).
 pub(crate) fn stall(round: u32) {
     const SPINS: u32 = 100;
     const YIELDS: u32 = 200;
@@ -199,13 +181,13 @@ mod tests {
 
     #[test]
     fn wake_ups_are_learnt_and_waits_for_a_cpu_are_not() {
-        use super::{LONGEST_WAKE_NS, Relaxed, WAKE_NS, woke};
+        use super::{LONGEST_WAKE_NS, Relaxed, Turns, WAKE_NS};
         for _ in 0..1000 {
-            woke(3_000);
+            Turns::woke(3_000);
         }
         assert!((2_900..=3_100).contains(&WAKE_NS.load(Relaxed)));
         let before = WAKE_NS.load(Relaxed);
-        woke(LONGEST_WAKE_NS + 1);
+        Turns::woke(LONGEST_WAKE_NS + 1);
         assert_eq!(WAKE_NS.load(Relaxed), before);
     }
 
@@ -244,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_budget_ends() {
-        let mut budget = super::fresh();
+        let mut budget = super::Turns::fresh();
         let mut turns = 0u32;
         while budget.spin() {
             turns += 1;

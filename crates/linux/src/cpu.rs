@@ -47,7 +47,6 @@ pub fn tag() -> u32 {
     crate::tls::rseq_cpu(offset).wrapping_add(1).max(0) as u32
 }
 
-/// How many CPUs the calling thread may run on.
 pub(crate) fn allowed() -> usize {
     let mut set = [0u64; 1024];
     let written = crate::futex::keeping_errno(|| {

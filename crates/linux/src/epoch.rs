@@ -69,41 +69,18 @@ fn word() -> &'static AtomicU32 {
         return unsafe { &*known };
     }
     let size = 4096;
-    let fresh = crate::futex::keeping_errno(|| {
-        // SAFETY: a new private mapping, at an address of the kernel's choice.
-        let page = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                size,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if page == libc::MAP_FAILED {
-            return -1;
-        }
-        // SAFETY: the page that was just mapped.
-        if unsafe { libc::madvise(page, size, libc::MADV_WIPEONFORK) } != 0 {
-            KEPT.store(true, Relaxed);
-        }
-        page.expose_provenance() as libc::c_long
+    let page = crate::memory::map(size, true).or_else(|| {
+        KEPT.store(true, Relaxed);
+        crate::memory::map(size, false)
     });
-    let fresh = match fresh {
-        Ok(address) => ptr::with_exposed_provenance_mut(address as usize),
-        Err(_) => {
-            KEPT.store(true, Relaxed);
-            ptr::from_ref(&STAND_IN).cast_mut()
-        }
-    };
+    let fresh = page.unwrap_or(ptr::from_ref(&STAND_IN).cast_mut());
     match WORD.compare_exchange(ptr::null_mut(), fresh, Release, Acquire) {
         // SAFETY: as in `current`.
         Ok(_) => unsafe { &*fresh },
         Err(first) => {
-            if !ptr::eq(fresh, &raw const STAND_IN) {
+            if let Some(page) = page {
                 // SAFETY: our own page, which no other thread has seen.
-                unsafe { libc::munmap(fresh.cast(), size) };
+                unsafe { crate::memory::unmap(page, size) };
             }
             // SAFETY: as in `current`.
             unsafe { &*first }

@@ -41,7 +41,6 @@ fn in_nanoseconds_of(clock: libc::clockid_t, nanoseconds: u64) -> libc::timespec
     time
 }
 
-/// See [`Platform::wait`](poundlock_core::Platform::wait).
 pub(crate) fn wait(word: &U32, expected: u32, until: Until<'_>) -> Waited {
     let deadline = match until {
         Until::Woken => None,
@@ -119,7 +118,6 @@ pub(crate) fn expired(deadline: &Deadline) -> bool {
     (now.tv_sec, now.tv_nsec) >= (deadline.seconds, i64::from(deadline.nanoseconds))
 }
 
-/// See [`Observer::now`](poundlock_core::events::Observer::now).
 pub(crate) fn nanoseconds() -> u64 {
     let now = now(libc::CLOCK_MONOTONIC);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

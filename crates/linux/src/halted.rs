@@ -21,7 +21,6 @@ static TABLE: AtomicPtr<Line<Linux>> = AtomicPtr::new(ptr::null_mut());
 /// The kernel refused it.
 static ABSENT: AtomicBool = AtomicBool::new(false);
 
-/// See [`Halting::lock_hash`](poundlock_core::qspin::Halting::lock_hash).
 #[inline]
 pub(crate) fn lines() -> Option<&'static [Line<Linux>]> {
     let known = TABLE.load(Acquire);

@@ -49,7 +49,7 @@ pub use priority::scheduling_changed;
 /// that has to wait does. Calling it again is harmless.
 pub fn init() {
     cpu::init();
-    let _ = budget::fresh();
+    let _ = <budget::Turns as poundlock_core::platform::Spin>::fresh();
     let _ = <Linux as poundlock_core::Platform>::epoch();
 }
 

@@ -66,7 +66,6 @@ fn ask() -> u32 {
 mod tests {
     use super::{Atomic, Relaxed, SLEEPS, U32, ask, of, scheduling_changed};
 
-    /// Whether the system lets the calling thread have that priority.
     fn become_fifo(priority: i32) -> bool {
         let parameter = libc::sched_param { sched_priority: priority };
         let policy = if priority == 0 { libc::SCHED_OTHER } else { libc::SCHED_FIFO };

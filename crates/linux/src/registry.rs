@@ -117,7 +117,6 @@ fn place() -> Option<u32> {
     }
 }
 
-/// The record with an index that was given out.
 #[inline]
 pub(crate) fn record(index: u32) -> &'static Record<Linux> {
     &entry(index).record
@@ -202,7 +201,6 @@ fn entry(index: u32) -> &'static Entry {
     unsafe { &*chunk.add((index % PER_CHUNK) as usize) }
 }
 
-/// The entry, if its chunk is there already.
 fn try_entry(index: u32) -> Option<&'static Entry> {
     if TABLE[(index / PER_CHUNK) as usize].load(Acquire).is_null() { None } else { Some(entry(index)) }
 }
@@ -354,7 +352,6 @@ fn thread_id() -> u32 {
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
-/// Maps a chunk if it is not there yet.
 fn provide(chunk: u32) -> bool {
     let slot = &TABLE[chunk as usize];
     if !slot.load(Acquire).is_null() {

@@ -43,7 +43,6 @@ pub(crate) fn init() {
     }
 }
 
-/// See [`Platform::fence`](poundlock_core::Platform::fence).
 pub(crate) fn fence() {
     // The caller's announcement, a sequentially consistent read-modify-write, comes before this load. If it
     // reads 0, a thread that reads the offset comes later, and so does its look at the wait lock, which the
@@ -120,7 +119,6 @@ macro_rules! sequence {
     };
 }
 
-/// See [`Platform::release`](poundlock_core::Platform::release).
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn release(count: &U32, unless: &U32) -> bool {
@@ -138,7 +136,6 @@ pub(crate) fn release(count: &U32, unless: &U32) -> bool {
     true
 }
 
-/// See [`Platform::release`](poundlock_core::Platform::release).
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub(crate) fn release(_count: &U32, _guard: &U32) -> bool {

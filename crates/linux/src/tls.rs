@@ -61,7 +61,6 @@ global_asm!(
 
 const _: () = assert!(size_of::<Words>() == 24);
 
-/// The process's words.
 #[inline(always)]
 pub(crate) fn words() -> &'static Words {
     let words: *const Words;

@@ -22,93 +22,68 @@ pub trait Named: Copy + 'static {
     }
 }
 
-/// A mutex that a program can be run on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum LockName {
-    /// [`poundlock_core::adaptive::Baseline`]
-    Baseline = 0,
-    /// [`poundlock_core::adaptive::FewerAtomics`]
-    FewerAtomics = 1,
-    /// [`poundlock_core::adaptive::McsQueue`]
-    McsQueue = 2,
-    /// [`poundlock_core::adaptive::AnyNegative`]
-    AnyNegative = 3,
-    /// The program's own locks, unchanged: for measuring them.
-    Glibc = 4,
-    /// [`poundlock_core::handoff`], spinning as [`poundlock_core::handoff::Fixed`] says.
-    Handoff = 5,
-    /// [`poundlock_core::handoff`], not spinning.
-    HandoffNone = 6,
-    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::Competitive`] says.
-    HandoffCompetitive = 7,
-    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::OwnerRunning`] says.
-    HandoffOwnerRunning = 8,
-    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::SameCpu`] says.
-    HandoffSameCpu = 9,
-    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::Adaptive`] says.
-    HandoffAdaptive = 10,
+macro_rules! locks {
+    ($($(#[$doc:meta])* $lock:ident = $number:literal, $name:literal, $description:literal;)*) => {
+        /// A mutex that a program can be run on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum LockName {
+            $($(#[$doc])* $lock = $number,)*
+        }
+
+        impl LockName {
+            /// Every lock, in the order in which they are listed.
+            pub const ALL: [LockName; [$($number),*].len()] = [$(Self::$lock),*];
+
+            /// The name as people type it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$lock => $name,)*
+                }
+            }
+
+            /// One line on what the lock is.
+            pub const fn description(self) -> &'static str {
+                match self {
+                    $(Self::$lock => $description,)*
+                }
+            }
+        }
+    };
+}
+
+locks! {
     /// [`poundlock_core::poundlock`].
-    Poundlock = 11,
+    Poundlock = 11, "poundlock",
+        "barging mutex: taken by whoever finds it free; one waiter is awake, the others sleep";
+    /// [`poundlock_core::adaptive::AnyNegative`]
+    AnyNegative = 3, "any-negative", "mcs-queue that takes any negative count as a sign of waiters";
+    /// [`poundlock_core::adaptive::McsQueue`]
+    McsQueue = 2, "mcs-queue", "fewer-atomics with its spinners in an MCS queue: one competes at a time";
+    /// [`poundlock_core::adaptive::FewerAtomics`]
+    FewerAtomics = 1, "fewer-atomics", "baseline that reads the count before each exchange";
+    /// [`poundlock_core::adaptive::Baseline`]
+    Baseline = 0, "baseline", "adaptive mutex; every spinner competes, exchanges unconditionally";
+    /// [`poundlock_core::handoff`], spinning as [`poundlock_core::handoff::Fixed`] says.
+    Handoff = 5, "handoff", "passed from owner to waiter; spins a fixed number of turns, then queues";
+    /// [`poundlock_core::handoff`], not spinning.
+    HandoffNone = 6, "handoff:none", "handoff that queues at once";
+    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::Competitive`] says.
+    HandoffCompetitive = 7, "handoff:competitive", "handoff that spins as long as a sleep and a wake-up take";
+    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::OwnerRunning`] says.
+    HandoffOwnerRunning = 8, "handoff:owner-running",
+        "handoff that spins no longer than the owner is believed to run";
+    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::SameCpu`] says.
+    HandoffSameCpu = 9, "handoff:same-cpu", "handoff that stops when the owner is on the spinner's CPU";
+    /// [`poundlock_core::handoff`], as [`poundlock_core::handoff::Adaptive`] says.
+    HandoffAdaptive = 10, "handoff:adaptive", "handoff that learns for each lock how long to spin";
+    /// The program's own locks, unchanged: for measuring them.
+    Glibc = 4, "glibc", "the program's own locks, unchanged (for stat, bench and torture)";
 }
 
 impl LockName {
-    /// Every lock, in the order in which they are listed.
-    pub const ALL: [LockName; 12] = [
-        Self::Poundlock,
-        Self::AnyNegative,
-        Self::McsQueue,
-        Self::FewerAtomics,
-        Self::Baseline,
-        Self::Handoff,
-        Self::HandoffNone,
-        Self::HandoffCompetitive,
-        Self::HandoffOwnerRunning,
-        Self::HandoffSameCpu,
-        Self::HandoffAdaptive,
-        Self::Glibc,
-    ];
-
     /// The lock that is used when none is named.
     pub const DEFAULT: LockName = Self::Poundlock;
-
-    /// The name as people type it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Baseline => "baseline",
-            Self::FewerAtomics => "fewer-atomics",
-            Self::McsQueue => "mcs-queue",
-            Self::AnyNegative => "any-negative",
-            Self::Handoff => "handoff",
-            Self::HandoffNone => "handoff:none",
-            Self::HandoffCompetitive => "handoff:competitive",
-            Self::HandoffOwnerRunning => "handoff:owner-running",
-            Self::HandoffSameCpu => "handoff:same-cpu",
-            Self::HandoffAdaptive => "handoff:adaptive",
-            Self::Poundlock => "poundlock",
-            Self::Glibc => "glibc",
-        }
-    }
-
-    /// One line on what the lock is.
-    pub const fn description(self) -> &'static str {
-        match self {
-            Self::Poundlock => {
-                "barging mutex: taken by whoever finds it free; one waiter is awake, the others sleep"
-            }
-            Self::Baseline => "adaptive mutex; every spinner competes, exchanges unconditionally",
-            Self::FewerAtomics => "baseline that reads the count before each exchange",
-            Self::McsQueue => "fewer-atomics with its spinners in an MCS queue: one competes at a time",
-            Self::AnyNegative => "mcs-queue that takes any negative count as a sign of waiters",
-            Self::Handoff => "passed from owner to waiter; spins a fixed number of turns, then queues",
-            Self::HandoffNone => "handoff that queues at once",
-            Self::HandoffCompetitive => "handoff that spins as long as a sleep and a wake-up take",
-            Self::HandoffOwnerRunning => "handoff that spins no longer than the owner is believed to run",
-            Self::HandoffSameCpu => "handoff that stops when the owner is on the spinner's CPU",
-            Self::HandoffAdaptive => "handoff that learns for each lock how long to spin",
-            Self::Glibc => "the program's own locks, unchanged (for stat, bench and torture)",
-        }
-    }
 
     /// Whether it differs from another by its policy of spinning only: left out where all locks are tried and
     /// none is named.
@@ -125,18 +100,13 @@ impl LockName {
     /// The policy of spinning, if it is a hand-off mutex.
     pub const fn spinning(self) -> Option<Spinning> {
         match self {
-            Self::Baseline
-            | Self::FewerAtomics
-            | Self::McsQueue
-            | Self::AnyNegative
-            | Self::Poundlock
-            | Self::Glibc => None,
             Self::Handoff => Some(Spinning::Fixed),
             Self::HandoffNone => Some(Spinning::None),
             Self::HandoffCompetitive => Some(Spinning::Competitive),
             Self::HandoffOwnerRunning => Some(Spinning::OwnerRunning),
             Self::HandoffSameCpu => Some(Spinning::SameCpu),
             Self::HandoffAdaptive => Some(Spinning::Adaptive),
+            _ => None,
         }
     }
 
@@ -153,49 +123,42 @@ impl core::fmt::Display for LockName {
     }
 }
 
-/// A spinlock that a program can be run on: the forms of the queue spinlock.
-impl Named for Form {
-    const LISTED: &'static [Form] = &Form::ALL;
+macro_rules! named {
+    ($($(#[$doc:meta])* $of:ident { $($one:ident = $name:literal, $description:literal;)* })*) => {$(
+        $(#[$doc])*
+        impl Named for $of {
+            const LISTED: &'static [$of] = &$of::ALL;
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Native => "qspin",
-            Self::Virtual => "qspin-virt",
-            Self::Paravirtual => "qspin-pv",
-        }
-    }
+            fn name(self) -> &'static str {
+                match self {
+                    $(Self::$one => $name,)*
+                }
+            }
 
-    fn description(self) -> &'static str {
-        match self {
-            Self::Native => "queue spinlock whose waiters keep their CPUs: for threads with a CPU each",
-            Self::Virtual => "unfair test-and-set in the same word, for machines where waiters cannot halt",
-            Self::Paravirtual => {
-                "queue spinlock whose waiters halt and are kicked: for any number of threads"
+            fn description(self) -> &'static str {
+                match self {
+                    $(Self::$one => $description,)*
+                }
             }
         }
-    }
+    )*};
 }
 
-/// A readers-writer lock with a preference.
-impl Named for Preference {
-    const LISTED: &'static [Preference] = &Preference::ALL;
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::PhaseFair => "rw-phase-fair",
-            Self::ReaderPreferring => "rw-reader-preferring",
-            Self::WriterPreferring => "rw-writer-preferring",
-        }
+named! {
+    /// A spinlock that a program can be run on: the forms of the queue spinlock.
+    Form {
+        Native = "qspin", "queue spinlock whose waiters keep their CPUs: for threads with a CPU each";
+        Virtual = "qspin-virt", "unfair test-and-set in the same word, for machines where waiters cannot halt";
+        Paravirtual = "qspin-pv",
+            "queue spinlock whose waiters halt and are kicked: for any number of threads";
     }
-
-    fn description(self) -> &'static str {
-        match self {
-            Self::PhaseFair => "queued readers-writer lock: readers and writers in turn",
-            Self::ReaderPreferring => {
-                "queued readers-writer lock: readers enter whenever no writer is inside"
-            }
-            Self::WriterPreferring => "queued readers-writer lock: no reader enters while a writer waits",
-        }
+    /// A readers-writer lock with a preference.
+    Preference {
+        PhaseFair = "rw-phase-fair", "queued readers-writer lock: readers and writers in turn";
+        ReaderPreferring = "rw-reader-preferring",
+            "queued readers-writer lock: readers enter whenever no writer is inside";
+        WriterPreferring = "rw-writer-preferring",
+            "queued readers-writer lock: no reader enters while a writer waits";
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use poundlock::{Condvar, Mutex};
 
-/// A queue with room for so many; closed once nobody will add to it any more.
+/// A queue of limited length; closed once nobody will add to it any more.
 struct Queue<T> {
     state: Mutex<State<T>>,
     some: Condvar,

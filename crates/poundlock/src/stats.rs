@@ -1,9 +1,12 @@
 //! The place of a lock in the statistics of `poundlock stat`, with the feature `stats`; otherwise nothing.
 
+use core::ptr;
 #[cfg(feature = "stats")]
-pub(crate) use counted::Slot;
-#[cfg(not(feature = "stats"))]
-pub(crate) use uncounted::Slot;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
+
+#[cfg(feature = "stats")]
+use poundlock_linux::statistics::SYMBOL;
+use poundlock_linux::statistics::{Lock, Statistics, Wait};
 
 /// What a lock is called in the statistics: `LockKind` of `poundlock-statfile`.
 #[derive(Clone, Copy)]
@@ -14,179 +17,149 @@ pub(crate) enum Kind {
     Writer = 4,
 }
 
+/// The recorder's word in a lock.
+#[cfg(feature = "stats")]
+type Word = AtomicU32;
 #[cfg(not(feature = "stats"))]
-mod uncounted {
-    use super::Kind;
+type Word = ();
 
-    /// At the start of each lock.
-    pub(crate) struct Slot;
+/// The recorder of this process; null if it is not measured.
+#[cfg(feature = "stats")]
+static RECORDER: AtomicPtr<Statistics> = AtomicPtr::new(ptr::null_mut());
 
-    impl Slot {
-        pub(crate) const fn new() -> Slot {
-            Slot
+#[cfg(feature = "stats")]
+extern "C" fn look_for_it() {
+    // SAFETY: a string that ends in a zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) }.cast::<Statistics>();
+    // SAFETY: what has that name is a table of that layout, in a library that stays.
+    if let Some(table) = unsafe { found.as_ref() }
+        && (table.counts)()
+    {
+        RECORDER.store(found, Relaxed);
+    }
+}
+
+/// The dynamic linker calls what it finds in this section, after it has started the preloaded library.
+#[cfg(feature = "stats")]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = look_for_it;
+
+#[inline(always)]
+fn recorder() -> Option<&'static Statistics> {
+    #[cfg(feature = "stats")]
+    // SAFETY: null, or a table of a library that stays, which nobody writes to.
+    return unsafe { RECORDER.load(Relaxed).as_ref() };
+    #[cfg(not(feature = "stats"))]
+    None
+}
+
+/// Calls `begins(lock, wait, pc, sp)` with the return address of this call, and the stack pointer after
+/// its return.
+#[unsafe(naked)]
+unsafe extern "C" fn wait_begins_here(
+    lock: &Lock,
+    wait: &mut Wait,
+    begins: unsafe extern "C" fn(&Lock, &mut Wait, usize, usize),
+) {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov rax, rdx",
+        "mov rdx, qword ptr [rsp]",
+        "lea rcx, [rsp + 8]",
+        "jmp rax",
+        ".cfi_endproc",
+    );
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov x9, x2",
+        "mov x2, x30",
+        "mov x3, sp",
+        "br x9",
+        ".cfi_endproc"
+    );
+}
+
+/// At the start of each lock, so that the lock's address is that of the variable.
+pub(crate) struct Slot(Word);
+
+impl Slot {
+    pub(crate) const fn new() -> Slot {
+        #[cfg(feature = "stats")]
+        return Slot(AtomicU32::new(0));
+        #[cfg(not(feature = "stats"))]
+        Slot(())
+    }
+
+    fn lock(&self, kind: Kind) -> Lock {
+        Lock { word: (&raw const self.0).cast(), address: ptr::from_ref(self).addr(), kind: kind as u32 }
+    }
+
+    /// Acquires by `wait`; `at_once` is the same without waiting. Inlined, so that the place that waits
+    /// is the caller's.
+    #[inline(always)]
+    pub(crate) fn acquire(
+        &self,
+        kind: Kind,
+        at_once: impl FnOnce() -> bool,
+        wait: impl FnOnce() -> bool,
+    ) -> bool {
+        let Some(recorder) = recorder() else { return wait() };
+        let lock = self.lock(kind);
+        // SAFETY: the lock and the wait are there during the calls, in the order that the recorder asks
+        // for.
+        unsafe {
+            if at_once() {
+                (recorder.acquired)(&lock);
+                return true;
+            }
+            let mut begun = Wait([0; 4]);
+            wait_begins_here(&lock, &mut begun, recorder.wait_begins);
+            let acquired = wait();
+            let ended = if acquired { recorder.acquired_after } else { recorder.gave_up };
+            ended(&lock, &mut begun);
+            acquired
         }
+    }
 
-        /// Acquires by `wait`; `at_once` is the same without waiting.
-        #[inline(always)]
-        pub(crate) fn acquire(&self, _: Kind, _: impl FnOnce() -> bool, wait: impl FnOnce() -> bool) -> bool {
-            wait()
+    #[inline(always)]
+    pub(crate) fn try_acquire(&self, kind: Kind, at_once: impl FnOnce() -> bool) -> bool {
+        let acquired = at_once();
+        if acquired {
+            self.acquired(kind);
         }
+        acquired
+    }
 
-        /// Acquires by `at_once`, or not.
-        #[inline(always)]
-        pub(crate) fn try_acquire(&self, _: Kind, at_once: impl FnOnce() -> bool) -> bool {
-            at_once()
+    /// Has been acquired, by other means.
+    #[inline(always)]
+    pub(crate) fn acquired(&self, kind: Kind) {
+        if let Some(recorder) = recorder() {
+            // SAFETY: the lock is there during the call.
+            unsafe { (recorder.acquired)(&self.lock(kind)) };
         }
+    }
 
-        /// Has been acquired, by other means.
-        #[inline(always)]
-        pub(crate) fn acquired(&self, _: Kind) {}
-
-        /// About to release.
-        #[inline(always)]
-        pub(crate) fn release(&self, _: Kind) {}
+    #[inline(always)]
+    pub(crate) fn release(&self, kind: Kind) {
+        if let Some(recorder) = recorder() {
+            // SAFETY: as above.
+            unsafe { (recorder.released)(&self.lock(kind)) };
+        }
     }
 }
 
 #[cfg(feature = "stats")]
-mod counted {
-    use core::ptr;
-    use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::Relaxed};
-
-    use poundlock_linux::statistics::{Lock, SYMBOL, Statistics, Wait};
-
-    use super::Kind;
-
-    /// The recorder of this process; null if it is not measured.
-    static RECORDER: AtomicPtr<Statistics> = AtomicPtr::new(ptr::null_mut());
-
-    extern "C" fn look_for_it() {
-        // SAFETY: a string that ends in a zero.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) }.cast::<Statistics>();
-        // SAFETY: what has that name is a table of that layout, in a library that stays.
-        if let Some(table) = unsafe { found.as_ref() }
-            && (table.counts)()
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // A lock that was never counted has no place to give back.
+        if *self.0.get_mut() != 0
+            && let Some(recorder) = recorder()
         {
-            RECORDER.store(found, Relaxed);
-        }
-    }
-
-    /// The dynamic linker calls what it finds in this section, after it has started the preloaded library.
-    #[used]
-    #[unsafe(link_section = ".init_array")]
-    static START: extern "C" fn() = look_for_it;
-
-    #[inline(always)]
-    fn recorder() -> Option<&'static Statistics> {
-        // SAFETY: null, or a table of a library that stays, which nobody writes to.
-        unsafe { RECORDER.load(Relaxed).as_ref() }
-    }
-
-    /// Calls `begins(lock, wait, pc, sp)` with the return address of this call, and the stack pointer after
-    /// its return.
-    #[unsafe(naked)]
-    unsafe extern "C" fn wait_begins_here(
-        lock: &Lock,
-        wait: &mut Wait,
-        begins: unsafe extern "C" fn(&Lock, &mut Wait, usize, usize),
-    ) {
-        #[cfg(target_arch = "x86_64")]
-        core::arch::naked_asm!(
-            ".cfi_startproc",
-            "mov rax, rdx",
-            "mov rdx, qword ptr [rsp]",
-            "lea rcx, [rsp + 8]",
-            "jmp rax",
-            ".cfi_endproc",
-        );
-        #[cfg(target_arch = "aarch64")]
-        core::arch::naked_asm!(
-            ".cfi_startproc",
-            "mov x9, x2",
-            "mov x2, x30",
-            "mov x3, sp",
-            "br x9",
-            ".cfi_endproc"
-        );
-    }
-
-    /// The recorder's word, at the start of each lock, so that the lock's address is that of the variable.
-    pub(crate) struct Slot(AtomicU32);
-
-    impl Slot {
-        pub(crate) const fn new() -> Slot {
-            Slot(AtomicU32::new(0))
-        }
-
-        fn lock(&self, kind: Kind) -> Lock {
-            Lock { word: &raw const self.0, address: ptr::from_ref(self).addr(), kind: kind as u32 }
-        }
-
-        /// Acquires by `wait`; `at_once` is the same without waiting. Inlined, so that the place that waits
-        /// is the caller's.
-        #[inline(always)]
-        pub(crate) fn acquire(
-            &self,
-            kind: Kind,
-            at_once: impl FnOnce() -> bool,
-            wait: impl FnOnce() -> bool,
-        ) -> bool {
-            let Some(recorder) = recorder() else { return wait() };
-            let lock = self.lock(kind);
-            // SAFETY: the lock and the wait are there during the calls, in the order that the recorder asks
-            // for.
-            unsafe {
-                if at_once() {
-                    (recorder.acquired)(&lock);
-                    return true;
-                }
-                let mut begun = Wait([0; 4]);
-                wait_begins_here(&lock, &mut begun, recorder.wait_begins);
-                let acquired = wait();
-                let ended = if acquired { recorder.acquired_after } else { recorder.gave_up };
-                ended(&lock, &mut begun);
-                acquired
-            }
-        }
-
-        /// Acquires by `at_once`, or not.
-        #[inline(always)]
-        pub(crate) fn try_acquire(&self, kind: Kind, at_once: impl FnOnce() -> bool) -> bool {
-            let acquired = at_once();
-            if acquired {
-                self.acquired(kind);
-            }
-            acquired
-        }
-
-        /// Has been acquired, by other means.
-        #[inline(always)]
-        pub(crate) fn acquired(&self, kind: Kind) {
-            if let Some(recorder) = recorder() {
-                // SAFETY: the lock is there during the call.
-                unsafe { (recorder.acquired)(&self.lock(kind)) };
-            }
-        }
-
-        /// About to release.
-        #[inline(always)]
-        pub(crate) fn release(&self, kind: Kind) {
-            if let Some(recorder) = recorder() {
-                // SAFETY: as above.
-                unsafe { (recorder.released)(&self.lock(kind)) };
-            }
-        }
-    }
-
-    impl Drop for Slot {
-        fn drop(&mut self) {
-            // A lock that was never counted has no place to give back.
-            if *self.0.get_mut() != 0
-                && let Some(recorder) = recorder()
-            {
-                // SAFETY: as above.
-                unsafe { (recorder.destroyed)(&self.lock(Kind::Mutex)) };
-            }
+            // SAFETY: as above.
+            unsafe { (recorder.destroyed)(&self.lock(Kind::Mutex)) };
         }
     }
 }

@@ -5,7 +5,6 @@ use std::time::Instant;
 use poundlock_core::platform::Deadline;
 pub(crate) use poundlock_linux::time::after;
 
-/// Then.
 pub(crate) fn at(instant: Instant) -> Deadline {
     after(instant.saturating_duration_since(Instant::now()))
 }

@@ -24,19 +24,14 @@ pub(crate) enum Patience<Time> {
 ///
 /// # Errors
 /// `EINVAL` if its nanoseconds are out of range.
-///
-/// # Safety
-/// `time` points to a `timespec`.
-pub(crate) unsafe fn deadline(clock: Clock, time: *const timespec) -> Result<Deadline, c_int> {
-    // SAFETY: the caller's.
-    let deadline = poundlock_linux::time::deadline(clock, unsafe { &*time }).ok_or(libc::EINVAL)?;
+pub(crate) fn deadline(clock: Clock, time: &timespec) -> Result<Deadline, c_int> {
+    let deadline = poundlock_linux::time::deadline(clock, time).ok_or(libc::EINVAL)?;
     Ok(match real::clock_of_the_program() {
         None => deadline,
         Some(shown) => on_the_kernels_clock(&deadline, shown),
     })
 }
 
-/// Whether a time of the program's is invalid.
 pub(crate) fn is_invalid(time: &timespec) -> bool {
     poundlock_linux::time::deadline(Clock::Realtime, time).is_none()
 }

@@ -2,13 +2,13 @@
 
 use core::ffi::c_int;
 
-use libc::{EBUSY, ENOMEM, ETIMEDOUT, pthread_cond_t, pthread_mutex_t, timespec};
+use libc::{EBUSY, ENOMEM, ETIMEDOUT, timespec};
 
 use crate::cond;
 use crate::entry::{CANCEL, export, export_wait};
 use crate::mode;
 use crate::mutex::{self, Patience, lock_checked};
-use crate::object::Mutex;
+use crate::object::{Cond, Mutex};
 use crate::stat::{self, CallSite};
 
 /// `thrd_*`, as glibc numbers them.
@@ -37,89 +37,42 @@ fn result(error: c_int) -> c_int {
 }
 
 export! {
-    /// Initialises a mutex.
-    mtx_init(*mut pthread_mutex_t, c_int) -> init;
-    /// Acquires a mutex.
-    mtx_lock(*mut pthread_mutex_t) -> lock;
-    /// Acquires a mutex if it is free.
-    mtx_trylock(*mut pthread_mutex_t) -> try_lock;
-    /// Acquires a mutex, giving up at a time of the real-time clock.
-    mtx_timedlock(*mut pthread_mutex_t, *const timespec) -> timed_lock;
+    mtx_init(&Mutex, c_int) -> init;
+    mtx_lock(&Mutex) -> lock;
+    mtx_trylock(&Mutex) -> try_lock;
+    mtx_timedlock(&Mutex, &timespec) -> timed_lock;
 }
 export_wait! {
-    /// Waits for a signal.
-    cnd_wait(*mut pthread_cond_t, *mut pthread_mutex_t), cond::prepare_wait, wait, finish
+    cnd_wait(&Cond, &Mutex), cond::prepare_wait, wait, finish
 }
 export_wait! {
-    /// Waits for a signal until a time of the real-time clock.
-    cnd_timedwait(*mut pthread_cond_t, *mut pthread_mutex_t, *const timespec),
+    cnd_timedwait(&Cond, &Mutex, &timespec),
     cond::prepare_timed_wait, timed_wait, finish
 }
 
-/// Releases a mutex.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn mtx_unlock(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's mutex.
-    result(unsafe { mutex::pthread_mutex_unlock(mutex) })
+/// Exports a function that is pthread's but for its results.
+macro_rules! export_as {
+    ($($(#[$doc:meta])* $name:ident($object:ty) = $pthread:path;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C" fn $name(object: &$object) -> c_int {
+            result($pthread(object))
+        }
+    )*};
 }
 
-/// Destroys a mutex.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn mtx_destroy(mutex: *mut pthread_mutex_t) {
-    // SAFETY: the caller's mutex.
-    unsafe { mutex::pthread_mutex_destroy(mutex) };
+export_as! {
+    mtx_unlock(Mutex) = mutex::pthread_mutex_unlock;
+    mtx_destroy(Mutex) = mutex::pthread_mutex_destroy;
+    cnd_init(Cond) = cond::init_default;
+    cnd_destroy(Cond) = cond::pthread_cond_destroy;
+    cnd_signal(Cond) = cond::pthread_cond_signal;
+    cnd_broadcast(Cond) = cond::pthread_cond_broadcast;
 }
 
-/// Initialises a condition variable.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cnd_init(cond: *mut pthread_cond_t) -> c_int {
-    // SAFETY: the caller's memory.
-    result(unsafe { cond::pthread_cond_init(cond, core::ptr::null()) })
-}
-
-/// Destroys a condition variable.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cnd_destroy(cond: *mut pthread_cond_t) {
-    // SAFETY: the caller's condition variable.
-    unsafe { cond::pthread_cond_destroy(cond) };
-}
-
-/// Wakes a waiter.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cnd_signal(cond: *mut pthread_cond_t) -> c_int {
-    // SAFETY: the caller's condition variable.
-    result(unsafe { cond::pthread_cond_signal(cond) })
-}
-
-/// Wakes all waiters.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn cnd_broadcast(cond: *mut pthread_cond_t) -> c_int {
-    // SAFETY: the caller's condition variable.
-    result(unsafe { cond::pthread_cond_broadcast(cond) })
-}
-
-unsafe extern "C" fn init(mutex: *mut pthread_mutex_t, kind: c_int, address: usize, stack: usize) -> c_int {
+extern "C" fn init(object: &Mutex, kind: c_int, address: usize, stack: usize) -> c_int {
     let mode = mode::get();
-    // SAFETY: the caller's memory for a mutex. What is set is also glibc's mutex of that kind.
-    let object = unsafe { Mutex::at(mutex) };
+    // What is set is also glibc's mutex of that kind.
     object.init(RECURSIVE.contains(&kind));
     if mode.counted() {
         stat::RECORDER.created(object.counted(mode.glibc()), CallSite { pc: address, sp: stack });
@@ -127,41 +80,26 @@ unsafe extern "C" fn init(mutex: *mut pthread_mutex_t, kind: c_int, address: usi
     thrd::SUCCESS
 }
 
-unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's mutex.
-    result(unsafe { lock_checked(mutex, Patience::Forever, CallSite { pc: address, sp: stack }) })
+extern "C" fn lock(mutex: &Mutex, address: usize, stack: usize) -> c_int {
+    result(lock_checked(mutex, Patience::Forever, CallSite { pc: address, sp: stack }))
 }
 
-unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's mutex.
-    result(unsafe { lock_checked(mutex, Patience::None, CallSite { pc: address, sp: stack }) })
+extern "C" fn try_lock(mutex: &Mutex, address: usize, stack: usize) -> c_int {
+    result(lock_checked(mutex, Patience::None, CallSite { pc: address, sp: stack }))
 }
 
-unsafe extern "C" fn timed_lock(
-    mutex: *mut pthread_mutex_t,
-    time: *const timespec,
-    address: usize,
-    stack: usize,
-) -> c_int {
-    // SAFETY: the caller's mutex and time.
-    result(unsafe { mutex::timed_lock(mutex, time, address, stack) })
+extern "C" fn timed_lock(mutex: &Mutex, time: &timespec, address: usize, stack: usize) -> c_int {
+    result(mutex::timed_lock(mutex, time, address, stack))
 }
 
-unsafe extern "C" fn wait(cond: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's objects.
-    result(unsafe { cond::wait(cond, mutex) })
+extern "C" fn wait(cond: &Cond, mutex: &Mutex) -> c_int {
+    result(cond::wait(cond, mutex))
 }
 
-unsafe extern "C" fn timed_wait(
-    cond: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-    time: *const timespec,
-) -> c_int {
-    // SAFETY: the caller's objects.
-    result(unsafe { cond::timed_wait(cond, mutex, time) })
+extern "C" fn timed_wait(cond: &Cond, mutex: &Mutex, time: &timespec) -> c_int {
+    result(cond::timed_wait(cond, mutex, time))
 }
 
-unsafe extern "C" fn finish(mutex: *mut pthread_mutex_t, error: c_int) -> c_int {
-    // SAFETY: the caller's mutex.
-    result(unsafe { cond::finish(mutex, error) })
+extern "C" fn finish(mutex: &Mutex, error: c_int) -> c_int {
+    result(cond::finish(mutex, error))
 }

@@ -24,10 +24,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use libc::{
-    EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, pthread_t,
-    timespec,
-};
+use libc::{EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_condattr_t, pthread_t, timespec};
 use poundlock_core::condvar::{Guarding, Outcome, Requeued, Target};
 use poundlock_core::platform::{Clock, Deadline};
 use poundlock_linux::{Linux, registry};
@@ -39,31 +36,22 @@ use crate::{abi, real, stat};
 
 export_wait! {
     /// Waits for a signal.
-    pthread_cond_wait(*mut pthread_cond_t, *mut pthread_mutex_t), prepare_wait, wait, finish
+    pthread_cond_wait(&Cond, &Mutex), prepare_wait, wait, finish
 }
 export_wait! {
-    /// Waits for a signal until a time of the condition variable's clock.
-    pthread_cond_timedwait(*mut pthread_cond_t, *mut pthread_mutex_t, *const timespec),
+    pthread_cond_timedwait(&Cond, &Mutex, &timespec),
     prepare_timed_wait, timed_wait, finish
 }
 export_wait! {
-    /// Waits for a signal until a time of a clock.
-    pthread_cond_clockwait(*mut pthread_cond_t, *mut pthread_mutex_t, clockid_t, *const timespec),
+    pthread_cond_clockwait(&Cond, &Mutex, clockid_t, &timespec),
     prepare_clock_wait, clock_wait, finish
 }
 
-/// Initialises a condition variable.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_cond_init(
-    cond: *mut pthread_cond_t,
-    attributes: *const pthread_condattr_t,
-) -> c_int {
+pub(crate) extern "C" fn pthread_cond_init(cond: &Cond, attributes: Option<&pthread_condattr_t>) -> c_int {
     let mut shared = libc::PTHREAD_PROCESS_PRIVATE;
     let mut clock = libc::CLOCK_REALTIME;
-    if !attributes.is_null() {
+    if let Some(attributes) = attributes {
         // SAFETY: the caller's attributes, and our two words.
         unsafe {
             libc::pthread_condattr_getpshared(attributes, &mut shared);
@@ -74,65 +62,48 @@ pub(crate) unsafe extern "C" fn pthread_cond_init(
         // SAFETY: the caller's memory and attributes.
         return unsafe { real::pthread_cond_init(cond, attributes) };
     }
-    // SAFETY: the caller's memory for a condition variable.
-    unsafe { Cond::at(cond) }.init(clock == libc::CLOCK_MONOTONIC);
+    cond.init(clock == libc::CLOCK_MONOTONIC);
     0
 }
 
-/// Destroys a condition variable.
-///
-/// # Safety
-/// As C's function of that name.
+pub(crate) fn init_default(cond: &Cond) -> c_int {
+    pthread_cond_init(cond, None)
+}
+
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_cond_destroy(cond: *mut pthread_cond_t) -> c_int {
-    // SAFETY: the caller's condition variable.
-    let object = unsafe { Cond::at(cond) };
-    if mode::get().glibc() || !object.is_ours() {
-        // SAFETY: as above.
+pub(crate) extern "C" fn pthread_cond_destroy(cond: &Cond) -> c_int {
+    if mode::get().glibc() || !cond.is_ours() {
+        // SAFETY: the caller's condition variable.
         return unsafe { real::pthread_cond_destroy(cond) };
     }
-    object.raw.drain();
+    cond.raw.drain();
     0
 }
 
-/// Wakes a waiter.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_cond_signal(cond: *mut pthread_cond_t) -> c_int {
-    // SAFETY: the caller's condition variable.
-    let object = unsafe { Cond::at(cond) };
-    if object.is_ours() {
-        object.raw.signal();
-        return 0;
-    }
-    // SAFETY: as above. An unused one may be either's: glibc finds no waiter in it.
-    unsafe { real::pthread_cond_signal(cond) }
+/// An unused one may be either's: glibc finds no waiter in it.
+macro_rules! export_signals {
+    ($($(#[$doc:meta])* $name:ident: $ours:ident;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C" fn $name(cond: &Cond) -> c_int {
+            if cond.is_ours() {
+                cond.raw.$ours();
+                return 0;
+            }
+            // SAFETY: the caller's condition variable.
+            unsafe { real::$name(cond) }
+        }
+    )*};
 }
 
-/// Wakes all waiters.
-///
-/// # Safety
-/// As C's function of that name.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_cond_broadcast(cond: *mut pthread_cond_t) -> c_int {
-    // SAFETY: the caller's condition variable.
-    let object = unsafe { Cond::at(cond) };
-    if object.is_ours() {
-        object.raw.broadcast();
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { real::pthread_cond_broadcast(cond) }
+export_signals! {
+    pthread_cond_signal: signal;
+    pthread_cond_broadcast: broadcast;
 }
 
 /// Asks a thread to end at its next cancellation point.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
+pub(crate) extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     // SAFETY: the caller's thread.
     let result = unsafe { real::pthread_cancel(thread) };
     if result == 0 {
@@ -141,121 +112,101 @@ pub(crate) unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     result
 }
 
-pub(crate) unsafe extern "C" fn prepare_wait(
-    cond: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-) -> *mut c_void {
-    // SAFETY: the caller's objects.
-    unsafe { prepare(cond, mutex, ptr::null(), true, &real::COND_WAIT) }
+pub(crate) extern "C" fn prepare_wait(cond: &Cond, mutex: &Mutex) -> *mut c_void {
+    prepare(cond, mutex, None, true, &real::COND_WAIT)
 }
 
-pub(crate) unsafe extern "C" fn prepare_timed_wait(
-    cond: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-    time: *const timespec,
-) -> *mut c_void {
-    // SAFETY: the caller's objects and time.
-    unsafe { prepare(cond, mutex, time, true, &real::COND_TIMEDWAIT) }
+pub(crate) extern "C" fn prepare_timed_wait(cond: &Cond, mutex: &Mutex, time: &timespec) -> *mut c_void {
+    prepare(cond, mutex, Some(time), true, &real::COND_TIMEDWAIT)
 }
 
-unsafe extern "C" fn prepare_clock_wait(
-    cond: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
+extern "C" fn prepare_clock_wait(
+    cond: &Cond,
+    mutex: &Mutex,
     clock: clockid_t,
-    time: *const timespec,
+    time: &timespec,
 ) -> *mut c_void {
-    // SAFETY: the caller's objects and time.
-    unsafe { prepare(cond, mutex, time, abi::clock(clock).is_some(), &real::COND_CLOCKWAIT) }
+    prepare(cond, mutex, Some(time), abi::clock(clock).is_some(), &real::COND_CLOCKWAIT)
 }
 
 /// Decides whose the condition variable is, and counts the release of the mutex if glibc will do it. The
 /// thread is registered, so that a request to cancel it finds it. A wait of ours that is refused is no
 /// cancellation point: then a stand-in for glibc's function returns the error.
-unsafe fn prepare(
-    cond: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-    time: *const timespec,
+fn prepare(
+    cond: &Cond,
+    mutex: &Mutex,
+    time: Option<&timespec>,
     clock: bool,
     glibc: &'static real::Real,
 ) -> *mut c_void {
     let mode = mode::get();
-    // SAFETY: the caller's objects.
-    let (cond_object, mutex_object) = unsafe { (Cond::at(cond), Mutex::at(mutex)) };
-    if mutex_object.is_ours() {
-        // SAFETY: null, or the caller's time.
-        let time = unsafe { time.as_ref() };
+    if mutex.is_ours() {
         if !clock || time.is_some_and(abi::is_invalid) {
             return refused::<EINVAL> as *mut c_void;
         }
-        if mutex_object.kind() != Kind::Plain && mutex_object.owner.load(Relaxed) != registry::identity() {
+        if mutex.kind() != Kind::Plain && mutex.owner.load(Relaxed) != registry::identity() {
             return refused::<EPERM> as *mut c_void;
         }
         registry::register();
-        if !cond_object.is_ours() {
-            // SAFETY: as above; the caller holds the mutex.
-            unsafe { make_ours(cond, cond_object) };
+        if !cond.is_ours() {
+            make_ours(cond);
         }
         return ptr::null_mut();
     }
-    if !mode.glibc() && cond_object.is_ours() {
-        // SAFETY: as above; the caller holds the mutex.
-        unsafe { make_glibc(cond, cond_object) };
+    if !mode.glibc() && cond.is_ours() {
+        make_glibc(cond);
     }
-    if mode.counted() && mutex_object.kind() != Kind::Foreign && mutex_object.is_outermost() {
-        stat::RECORDER.released(mutex_object.counted(true));
+    if mode.counted() && mutex.kind() != Kind::Foreign && mutex.is_outermost() {
+        stat::RECORDER.released(mutex.counted(true));
     }
     glibc.address()
 }
 
-/// Stands in for a wait of glibc's.
 extern "C" fn refused<const ERROR: c_int>() -> c_int {
     ERROR
 }
 
 /// After a wait of glibc's, or one of ours that was refused.
-pub(crate) unsafe extern "C" fn finish(mutex: *mut pthread_mutex_t, result: c_int) -> c_int {
-    if mode::get().counted() {
-        // SAFETY: the caller's mutex, which it holds if it waited.
-        let object = unsafe { Mutex::at(mutex) };
-        if !object.is_ours() && object.kind() != Kind::Foreign && object.is_outermost() {
-            stat::RECORDER.acquired(object.counted(true));
-        }
+pub(crate) extern "C" fn finish(mutex: &Mutex, result: c_int) -> c_int {
+    let counted = mode::get().counted();
+    // The caller holds it if it waited.
+    if counted && !mutex.is_ours() && mutex.kind() != Kind::Foreign && mutex.is_outermost() {
+        stat::RECORDER.acquired(mutex.counted(true));
     }
     result
 }
 
-/// A condition variable of glibc's without waiters, or an unused one, becomes ours.
-unsafe fn make_ours(cond: *mut pthread_cond_t, object: &Cond) {
-    if object.is_unused() {
-        object.init(false);
+/// A condition variable of glibc's without waiters, or an unused one, becomes ours. The caller holds the
+/// mutex, here and below.
+fn make_ours(cond: &Cond) {
+    if cond.is_unused() {
+        cond.init(false);
         return;
     }
-    let monotonic = object.word(flags_offset()) & glibc_flag() != 0;
+    let monotonic = cond.word(flags_offset()) & glibc_flag() != 0;
     // Waits until its last waiters have left it.
     // SAFETY: the caller's condition variable, which glibc has used.
     unsafe { real::pthread_cond_destroy(cond) };
-    object.init(monotonic);
+    cond.init(monotonic);
 }
 
 /// One of ours without waiters becomes glibc's.
-unsafe fn make_glibc(cond: *mut pthread_cond_t, object: &Cond) {
-    object.raw.drain();
-    let monotonic = object.is_monotonic();
-    object.clear();
+fn make_glibc(cond: &Cond) {
+    cond.raw.drain();
+    let monotonic = cond.is_monotonic();
+    cond.clear();
     if monotonic {
-        // SAFETY: the caller's memory.
-        unsafe { init_monotonic(cond) };
+        init_monotonic(cond);
     }
 }
 
-/// Initialises a condition variable of glibc's, with the monotonic clock.
-unsafe fn init_monotonic(cond: *mut pthread_cond_t) {
+fn init_monotonic(cond: &Cond) {
     let mut attributes = MaybeUninit::<pthread_condattr_t>::uninit();
-    // SAFETY: attributes of our own, and the caller's memory.
+    // SAFETY: attributes of our own, and memory for a condition variable.
     unsafe {
         libc::pthread_condattr_init(attributes.as_mut_ptr());
         libc::pthread_condattr_setclock(attributes.as_mut_ptr(), libc::CLOCK_MONOTONIC);
-        real::pthread_cond_init(cond, attributes.as_ptr());
+        real::pthread_cond_init(cond, Some(attributes.assume_init_ref()));
         libc::pthread_condattr_destroy(attributes.as_mut_ptr());
     }
 }
@@ -266,14 +217,12 @@ static FLAG: AtomicU32 = AtomicU32::new(0);
 
 fn flags_offset() -> usize {
     if FLAGS.load(Acquire) == 0 {
-        let mut sample = MaybeUninit::<pthread_cond_t>::zeroed();
-        // SAFETY: memory of our own.
-        unsafe { init_monotonic(sample.as_mut_ptr()) };
-        // SAFETY: initialised just now.
-        let object = unsafe { Cond::at(sample.as_mut_ptr()) };
-        let offset = (0..size_of::<Cond>()).step_by(4).find(|&offset| object.word(offset) != 0);
+        // SAFETY: zero bytes are one, of atomics.
+        let sample = unsafe { MaybeUninit::<Cond>::zeroed().assume_init() };
+        init_monotonic(&sample);
+        let offset = (0..size_of::<Cond>()).step_by(4).find(|&offset| sample.word(offset) != 0);
         let offset = offset.unwrap_or(0);
-        FLAG.store(object.word(offset), Relaxed);
+        FLAG.store(sample.word(offset), Relaxed);
         // Release: a thread that sees the place sees the flag.
         FLAGS.store(offset as u32 + 1, Release);
     }
@@ -284,50 +233,28 @@ fn glibc_flag() -> u32 {
     FLAG.load(Relaxed)
 }
 
-pub(crate) unsafe extern "C" fn wait(cond: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's objects.
-    unsafe { wait_until(cond, mutex, None) }
+pub(crate) extern "C" fn wait(cond: &Cond, mutex: &Mutex) -> c_int {
+    wait_until(cond, mutex, None)
 }
 
-pub(crate) unsafe extern "C" fn timed_wait(
-    cond: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-    time: *const timespec,
-) -> c_int {
-    // SAFETY: the caller's objects.
-    let object = unsafe { Cond::at(cond) };
-    let clock = if object.is_monotonic() { Clock::Monotonic } else { Clock::Realtime };
-    // SAFETY: the caller's time.
-    match unsafe { abi::deadline(clock, time) } {
-        // SAFETY: the caller's objects.
-        Ok(deadline) => unsafe { wait_until(cond, mutex, Some(&deadline)) },
-        Err(error) => error,
-    }
+pub(crate) extern "C" fn timed_wait(cond: &Cond, mutex: &Mutex, time: &timespec) -> c_int {
+    let clock = if cond.is_monotonic() { Clock::Monotonic } else { Clock::Realtime };
+    wait_on_clock(cond, mutex, clock, time)
 }
 
-unsafe extern "C" fn clock_wait(
-    cond: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-    clock: clockid_t,
-    time: *const timespec,
-) -> c_int {
+extern "C" fn clock_wait(cond: &Cond, mutex: &Mutex, clock: clockid_t, time: &timespec) -> c_int {
     let Some(clock) = abi::clock(clock) else { return EINVAL };
-    // SAFETY: the caller's time.
-    match unsafe { abi::deadline(clock, time) } {
-        // SAFETY: the caller's objects.
-        Ok(deadline) => unsafe { wait_until(cond, mutex, Some(&deadline)) },
+    wait_on_clock(cond, mutex, clock, time)
+}
+
+fn wait_on_clock(cond: &Cond, mutex: &Mutex, clock: Clock, time: &timespec) -> c_int {
+    match abi::deadline(clock, time) {
+        Ok(deadline) => wait_until(cond, mutex, Some(&deadline)),
         Err(error) => error,
     }
 }
 
-/// A wait on a condition variable of ours under a mutex of ours.
-unsafe fn wait_until(
-    cond: *mut pthread_cond_t,
-    mutex: *mut pthread_mutex_t,
-    deadline: Option<&Deadline>,
-) -> c_int {
-    // SAFETY: the caller's objects.
-    let (cond, mutex) = unsafe { (Cond::at(cond), Mutex::at(mutex)) };
+fn wait_until(cond: &Cond, mutex: &Mutex, deadline: Option<&Deadline>) -> c_int {
     let owner = match mutex.kind() {
         // The caller's, as `prepare` has seen.
         Kind::Recursive | Kind::ErrorCheck => mutex.owner.load(Relaxed),
@@ -377,7 +304,6 @@ impl Held<'_> {
         self.owner != 0 && self.mutex.depth.load(Relaxed) > 1
     }
 
-    /// The mutex was acquired.
     fn own(&self) {
         if self.owner != 0 {
             self.mutex.owner.store(self.owner, Relaxed);

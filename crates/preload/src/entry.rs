@@ -1,7 +1,10 @@
-//! The shape of the exported symbols.
+//! The shape of the exported symbols. Where C's function takes a pointer to an object, to a time, or to
+//! attributes or null, ours takes a reference, or an option of one: that it points to one is C's contract,
+//! and any bytes are one of ours.
 //!
 //! An exported lock function is one jump into its Rust body, which gets two more arguments than C passes: the
-//! return address and the stack pointer of the caller, to tell call sites apart when they are counted.
+//! return address and the stack pointer of the caller, to tell call sites apart when they are counted. One
+//! with a fast path of its own makes that jump after it.
 //!
 //! An exported wait is a cancellation point, so a frame of it may be unwound by force, which no Rust frame
 //! may be. Its frame is these few instructions; the Rust functions that it calls have returned by then.
@@ -24,12 +27,9 @@ macro_rules! export {
     };
     (@ $(#[$doc:meta])* $name:ident($($arg:ty),*) -> $body:path, $ret:literal, $sp:literal) => {
         $(#[$doc])*
-        ///
-        /// # Safety
-        /// As C's function of that name.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
+        pub(crate) extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
             ::core::arch::naked_asm!(
                 ".cfi_startproc",
                 concat!("mov ", $ret, ", qword ptr [rsp]"),
@@ -48,17 +48,32 @@ macro_rules! export {
     };
 }
 
+/// Defines `$name`, to which an exported function without a stack frame goes on by a jump: so its caller's
+/// address is found where it would be without it, and the fast path need not look for it. (Where it is a
+/// call, places of waiting are still told apart, but described by our own function.)
+macro_rules! with_call_site {
+    ($($name:ident($arg:ty) -> $body:path;)*) => {$(
+        #[unsafe(naked)]
+        extern "C" fn $name(_: $arg) -> ::libc::c_int {
+            ::core::arch::naked_asm!(
+                ".cfi_startproc",
+                "mov rsi, qword ptr [rsp]",
+                "lea rdx, [rsp + 8]",
+                "jmp {body}",
+                ".cfi_endproc",
+                body = sym $body,
+            )
+        }
+    )*};
+}
+
 /// Exports another name of a function of one argument.
 macro_rules! alias {
     ($($name:ident = $body:ident($arg:ty);)*) => {$(
         #[doc = concat!("As `", stringify!($body), "`.")]
-        ///
-        /// # Safety
-        /// As C's function of that name.
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name(object: $arg) -> ::libc::c_int {
-            // SAFETY: the caller's.
-            unsafe { $body(object) }
+        pub(crate) extern "C" fn $name(object: $arg) -> ::libc::c_int {
+            $body(object)
         }
     )*};
 }
@@ -78,12 +93,9 @@ pub(crate) const DEFERRED: libc::c_int = 0;
 macro_rules! export_wait {
     ($(#[$doc:meta])* $name:ident($($arg:ty),*), $prepare:path, $body:path, $finish:path) => {
         $(#[$doc])*
-        ///
-        /// # Safety
-        /// As C's function of that name.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
+        pub(crate) extern "C" fn $name($(_: $arg),*) -> ::libc::c_int {
             ::core::arch::naked_asm!(
                 ".cfi_startproc",
                 "sub rsp, 56",
@@ -145,4 +157,4 @@ macro_rules! export_wait {
     };
 }
 
-pub(crate) use {alias, export, export_wait};
+pub(crate) use {alias, export, export_wait, with_call_site};

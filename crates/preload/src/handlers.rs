@@ -17,10 +17,6 @@ fn is_called(handler: sighandler_t) -> bool {
     ![libc::SIG_DFL, libc::SIG_IGN, libc::SIG_ERR].contains(&handler)
 }
 
-/// Sets or gets a signal's action.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
     // SAFETY: null, or an action of the caller's.
@@ -55,10 +51,6 @@ unsafe fn set(function: &Real, signal: c_int, handler: sighandler_t) -> sighandl
 macro_rules! export_set {
     ($($name:ident, $real:ident;)*) => {
         $(
-        /// Sets a signal's action.
-        ///
-        /// # Safety
-        /// As C's function of that name.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
             // SAFETY: the function of this name.
@@ -76,9 +68,6 @@ export_set! {
 }
 
 /// Sets whether calls are restarted after a handler: it changes the flags of the installed action.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn siginterrupt(signal: c_int, interrupt: c_int) -> c_int {
     if interrupt == 0 {

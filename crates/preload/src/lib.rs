@@ -58,7 +58,6 @@ extern "C" fn forked() {
     }
 }
 
-/// At the process's orderly end.
 extern "C" fn end() {
     if mode::get().counted() {
         stat::RECORDER.finish();

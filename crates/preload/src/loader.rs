@@ -14,10 +14,6 @@ use core::ptr;
 
 use crate::{real, scope};
 
-/// Opens a library, without `RTLD_DEEPBIND`.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dlopen(_: *const c_char, _: c_int) -> *mut c_void {
@@ -44,10 +40,6 @@ pub(crate) unsafe extern "C" fn dlopen(_: *const c_char, _: c_int) -> *mut c_voi
     )
 }
 
-/// Looks up a version of a symbol.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dlvsym(_: *mut c_void, _: *const c_char, _: *const c_char) -> *mut c_void {

@@ -12,37 +12,34 @@ use poundlock_core::qspin::{ChosenForm, Form};
 use poundlock_linux::machine;
 use poundlock_names::{Choice, LockName, RwLocks};
 
-/// How the program runs.
+/// Whose the program's ordinary locks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Mode {
-    /// On our adaptive mutex. The fast paths compare with this.
-    Ours = 1,
-    /// On our adaptive mutex, counted.
-    OursCounted = 2,
-    /// On glibc's.
-    Glibc = 3,
-    /// On glibc's, counted.
-    GlibcCounted = 4,
-    /// On our default mutex. The fast paths compare with this.
-    Poundlock = 5,
-    /// On our default mutex, counted.
-    PoundlockCounted = 6,
-    /// On our hand-off mutex.
-    Handoff = 7,
-    /// On our hand-off mutex, counted.
-    HandoffCounted = 8,
+pub(crate) enum Sort {
+    /// Our adaptive mutex.
+    Adaptive = 1,
+    /// glibc's.
+    Glibc = 2,
+    /// Our default mutex.
+    Poundlock = 3,
+    /// Our hand-off mutex.
+    Handoff = 4,
 }
 
+/// How the program runs: a [`Sort`], with [`COUNTED`] if its locks are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mode(u8);
+
+/// In a [`Mode`].
+const COUNTED: u8 = 8;
+
 impl Mode {
-    /// Whether the program's ordinary locks are glibc's.
     pub(crate) fn glibc(self) -> bool {
-        matches!(self, Mode::Glibc | Mode::GlibcCounted)
+        self.0 & !COUNTED == Sort::Glibc as u8
     }
 
-    /// Whether they are counted.
     pub(crate) fn counted(self) -> bool {
-        matches!(self, Mode::OursCounted | Mode::GlibcCounted | Mode::PoundlockCounted | Mode::HandoffCounted)
+        self.0 & COUNTED != 0
     }
 }
 
@@ -61,42 +58,27 @@ const COUNTED_RWLOCKS: u8 = 4;
 /// In `FORM`: the program's spinlocks stay glibc's.
 const GLIBC_SPINLOCKS: u8 = u8::MAX;
 
-/// Whether the mode is known to be [`Mode::Ours`].
+/// The fast paths' question: whose the mutexes are, if they are not counted. `None` also while the mode is
+/// not known.
 #[inline(always)]
-pub(crate) fn ours() -> bool {
-    MODE.load(Acquire) == Mode::Ours as u8
-}
-
-/// Whether the mode is known to be [`Mode::Poundlock`].
-#[inline(always)]
-pub(crate) fn poundlock() -> bool {
-    MODE.load(Acquire) == Mode::Poundlock as u8
-}
-
-/// Whether the mode is known to be one of ours that is not counted.
-#[inline(always)]
-pub(crate) fn uncounted() -> bool {
-    let mode = MODE.load(Acquire);
-    mode == Mode::Ours as u8 || mode == Mode::Poundlock as u8 || mode == Mode::Handoff as u8
-}
-
-/// Which of our mutexes a program runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
-    /// The adaptive one.
-    Adaptive,
-    /// The default one.
-    Poundlock,
-    /// The hand-off one.
-    Handoff,
+pub(crate) fn fast() -> Option<Sort> {
+    const ADAPTIVE: u8 = Sort::Adaptive as u8;
+    const POUNDLOCK: u8 = Sort::Poundlock as u8;
+    const HANDOFF: u8 = Sort::Handoff as u8;
+    match MODE.load(Acquire) {
+        POUNDLOCK => Some(Sort::Poundlock),
+        ADAPTIVE => Some(Sort::Adaptive),
+        HANDOFF => Some(Sort::Handoff),
+        _ => None,
+    }
 }
 
 /// Which of ours the mutexes are. The mode has been found out.
 #[inline]
 pub(crate) fn sort() -> Sort {
-    match MODE.load(Acquire) {
-        5 | 6 => Sort::Poundlock,
-        7 | 8 => Sort::Handoff,
+    match MODE.load(Acquire) & !COUNTED {
+        sort if sort == Sort::Poundlock as u8 => Sort::Poundlock,
+        sort if sort == Sort::Handoff as u8 => Sort::Handoff,
         _ => Sort::Adaptive,
     }
 }
@@ -105,15 +87,8 @@ pub(crate) fn sort() -> Sort {
 #[inline]
 pub(crate) fn get() -> Mode {
     match MODE.load(Acquire) {
-        1 => Mode::Ours,
-        2 => Mode::OursCounted,
-        3 => Mode::Glibc,
-        4 => Mode::GlibcCounted,
-        5 => Mode::Poundlock,
-        6 => Mode::PoundlockCounted,
-        7 => Mode::Handoff,
-        8 => Mode::HandoffCounted,
-        _ => find_out(),
+        0 => find_out(),
+        mode => Mode(mode),
     }
 }
 
@@ -136,19 +111,18 @@ fn find_out() -> Mode {
     let rwlocks = variable(c"POUNDLOCK_RWLOCK").and_then(|name| name.to_str().ok());
     let rwlocks = rwlocks.and_then(RwLocks::parse).unwrap_or(own);
     let counted = crate::stat::init(named, rwlocks.name());
-    let [plain, when_counted] = match lock {
-        LockName::Glibc => [Mode::Glibc, Mode::GlibcCounted],
-        LockName::Poundlock => [Mode::Poundlock, Mode::PoundlockCounted],
-        _ if lock.spinning().is_some() => [Mode::Handoff, Mode::HandoffCounted],
-        _ => [Mode::Ours, Mode::OursCounted],
+    let sort = match lock {
+        LockName::Glibc => Sort::Glibc,
+        LockName::Poundlock => Sort::Poundlock,
+        _ if lock.spinning().is_some() => Sort::Handoff,
+        _ => Sort::Adaptive,
     };
-    let mode = if counted { when_counted } else { plain };
+    let mode = Mode(sort as u8 | if counted { COUNTED } else { 0 });
     RWLOCKS.store(rwlocks as u8 | if counted { COUNTED_RWLOCKS } else { 0 }, Relaxed);
-    MODE.store(mode as u8, Release);
+    MODE.store(mode.0, Release);
     mode
 }
 
-/// A variable of the environment.
 pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: `name` ends in a zero. The result is a string of the environment; programs that change these
     // variables while they start other threads have that race with glibc itself.
@@ -210,7 +184,6 @@ pub(crate) fn rwlocks() -> RwLocks {
     }
 }
 
-/// Whether the program's spinlocks are ours.
 pub(crate) fn spinlocks_are_ours() -> bool {
     get();
     FORM.load(Relaxed) != GLIBC_SPINLOCKS

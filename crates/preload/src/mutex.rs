@@ -1,17 +1,17 @@
 //! `pthread_mutex_*`.
 
+use core::arch::global_asm;
 use core::ffi::c_int;
+use core::hint::black_box;
 use core::sync::atomic::Ordering::Relaxed;
 
-use libc::{
-    EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_mutex_t, pthread_mutexattr_t,
-    timespec,
-};
+use libc::{EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_mutexattr_t, timespec};
 use poundlock_core::platform::{Clock, Deadline};
+use poundlock_core::poundlock::Contended;
 use poundlock_linux::registry;
 
-use crate::entry::{alias, export};
-use crate::mode::{self, Chosen};
+use crate::entry::{alias, export, with_call_site};
+use crate::mode::{self, Chosen, Sort};
 use crate::object::{Kind, Mutex};
 use crate::stat::{self, CallSite, Uncounted};
 use crate::{abi, real};
@@ -21,52 +21,56 @@ use crate::{abi, real};
 pub(crate) type Patience = abi::Patience<Result<Deadline, c_int>>;
 
 export! {
-    /// Acquires the mutex.
-    pthread_mutex_lock | __pthread_mutex_lock(*mut pthread_mutex_t) -> lock;
-    /// Acquires the mutex if it is free.
-    pthread_mutex_trylock | __pthread_mutex_trylock(*mut pthread_mutex_t) -> try_lock;
-    /// Acquires the mutex, giving up at a time of the real-time clock.
-    pthread_mutex_timedlock(*mut pthread_mutex_t, *const timespec) -> timed_lock;
-    /// Acquires the mutex, giving up at a time of a clock.
-    pthread_mutex_clocklock(*mut pthread_mutex_t, clockid_t, *const timespec) -> clock_lock;
-    /// Initialises the mutex.
-    pthread_mutex_init | __pthread_mutex_init(*mut pthread_mutex_t, *const pthread_mutexattr_t) -> init;
+    pthread_mutex_timedlock(&Mutex, &timespec) -> timed_lock;
+    pthread_mutex_clocklock(&Mutex, clockid_t, &timespec) -> clock_lock;
+    pthread_mutex_init | __pthread_mutex_init(&Mutex, Option<&pthread_mutexattr_t>) -> init;
 }
 // Names by which libraries of old reach the same functions.
 alias! {
-    __pthread_mutex_unlock = pthread_mutex_unlock(*mut pthread_mutex_t);
-    __pthread_mutex_destroy = pthread_mutex_destroy(*mut pthread_mutex_t);
+    __pthread_mutex_lock = pthread_mutex_lock(&Mutex);
+    __pthread_mutex_trylock = pthread_mutex_trylock(&Mutex);
+    __pthread_mutex_unlock = pthread_mutex_unlock(&Mutex);
+    __pthread_mutex_destroy = pthread_mutex_destroy(&Mutex);
 }
 
-/// Releases the mutex.
-///
-/// # Safety
-/// As C's function of that name.
+// Each fast path is alone in its section, which begins with a cache line: so it lies in as few lines as it
+// can wherever the linker puts it. Else any change elsewhere moves it, at up to a nanosecond a call.
+global_asm!(
+    ".macro poundlock_line section",
+    ".pushsection \\section, \"ax\", @progbits",
+    ".p2align 6",
+    ".popsection",
+    ".endm",
+    "poundlock_line .text.poundlock_lock",
+    "poundlock_line .text.poundlock_try_lock",
+    "poundlock_line .text.poundlock_unlock",
+    "poundlock_line .text.poundlock_lock_other",
+    "poundlock_line .text.poundlock_unlock_other",
+    ".purgem poundlock_line",
+);
+
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_mutex_unlock(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() && object.is_plain() {
-        object.raw.unlock::<Chosen>();
-        return 0;
+#[unsafe(link_section = ".text.poundlock_unlock")]
+pub(crate) extern "C" fn pthread_mutex_unlock(object: &Mutex) -> c_int {
+    match mode::fast() {
+        Some(Sort::Poundlock) if object.is_plain() => match object.poundlock().unlock_fast() {
+            Ok(()) => 0,
+            Err(why) => unlock_contended(object, why),
+        },
+        Some(Sort::Adaptive) if object.is_plain() => {
+            if object.raw.unlock_fast() {
+                0
+            } else {
+                unlock_adaptive(object)
+            }
+        }
+        _ => unlock_other(object),
     }
-    if mode::poundlock() && object.is_plain() {
-        object.poundlock().unlock();
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { unlock_other(mutex) }
 }
 
-/// Destroys the mutex.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_t) -> c_int {
+pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
     let mode = mode::get();
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
     let counted = mode.counted() && object.kind() != Kind::Foreign;
     let result = if object.is_ours() {
         // As glibc, which counts its holder and the waiters on condition variables with it as users.
@@ -77,7 +81,7 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
         0
     } else {
         // SAFETY: the caller's mutex, which glibc initialised.
-        unsafe { real::pthread_mutex_destroy(mutex) }
+        unsafe { real::pthread_mutex_destroy(object) }
     };
     if counted && result == 0 {
         stat::RECORDER.destroyed(object.counted(mode.glibc()));
@@ -85,89 +89,130 @@ pub(crate) unsafe extern "C" fn pthread_mutex_destroy(mutex: *mut pthread_mutex_
     result
 }
 
-unsafe extern "C" fn lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
-    if mode::ours() && object.is_plain() {
-        object.raw.lock::<Chosen>();
-        return 0;
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poundlock_lock")]
+pub(crate) extern "C" fn pthread_mutex_lock(object: &Mutex) -> c_int {
+    match mode::fast() {
+        Some(Sort::Poundlock) if object.is_plain() => {
+            if object.poundlock().take() {
+                0
+            } else {
+                lock_contended(object)
+            }
+        }
+        Some(Sort::Adaptive) if object.is_plain() => {
+            if object.raw.take() {
+                0
+            } else {
+                lock_adaptive(object)
+            }
+        }
+        _ => lock_slowly(object),
     }
-    if mode::poundlock() && object.is_plain() {
-        object.poundlock().lock();
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { lock_other(mutex, address, stack) }
 }
 
-/// Apart, so that the fast path above needs neither a stack frame nor a jump.
+// What the fast paths go on with by a jump, so that they need no stack frame. A result that the compiler
+// knows would make a call of the jump.
+
+#[cold]
 #[inline(never)]
-unsafe fn lock_other(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
-    if mode::uncounted() && object.is_native() {
+fn lock_contended(object: &Mutex) -> c_int {
+    object.poundlock().lock_contended();
+    black_box(0)
+}
+
+#[cold]
+#[inline(never)]
+fn lock_adaptive(object: &Mutex) -> c_int {
+    object.raw.lock_contended::<Chosen>();
+    black_box(0)
+}
+
+#[cold]
+#[inline(never)]
+fn unlock_contended(object: &Mutex, why: Contended) -> c_int {
+    object.poundlock().unlock_contended(why);
+    black_box(0)
+}
+
+#[cold]
+#[inline(never)]
+fn unlock_adaptive(object: &Mutex) -> c_int {
+    object.raw.unlock_contended::<Chosen>();
+    black_box(0)
+}
+
+/// Apart: it needs a stack frame.
+#[inline(never)]
+fn try_lock_handoff(object: &Mutex) -> c_int {
+    if object.handoff().try_lock() { 0 } else { EBUSY }
+}
+
+with_call_site! {
+    lock_slowly(&Mutex) -> lock_other;
+    try_lock_slowly(&Mutex) -> try_lock_other;
+}
+
+#[unsafe(link_section = ".text.poundlock_lock_other")]
+extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
+    if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
-    // SAFETY: as above.
-    unsafe { lock_checked(mutex, Patience::Forever, CallSite { pc: address, sp: stack }) }
+    lock_checked(object, Patience::Forever, CallSite { pc: address, sp: stack })
 }
 
-unsafe extern "C" fn try_lock(mutex: *mut pthread_mutex_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
-    if mode::uncounted() && object.is_native() {
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poundlock_try_lock")]
+pub(crate) extern "C" fn pthread_mutex_trylock(object: &Mutex) -> c_int {
+    let acquired = match mode::fast() {
+        Some(Sort::Poundlock) if object.is_plain() => object.poundlock().try_lock(),
+        Some(Sort::Adaptive) if object.is_plain() => object.raw.try_lock(),
+        Some(Sort::Handoff) if object.is_plain() => return try_lock_handoff(object),
+        _ => return try_lock_slowly(object),
+    };
+    if acquired { 0 } else { EBUSY }
+}
+
+extern "C" fn try_lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
+    if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::None);
     }
-    // SAFETY: as above.
-    unsafe { lock_checked(mutex, Patience::None, CallSite { pc: address, sp: stack }) }
+    lock_checked(object, Patience::None, CallSite { pc: address, sp: stack })
 }
 
-pub(crate) unsafe extern "C" fn timed_lock(
-    mutex: *mut pthread_mutex_t,
-    time: *const timespec,
-    address: usize,
-    stack: usize,
-) -> c_int {
-    // SAFETY: the caller's mutex and time.
-    unsafe { clock_lock(mutex, libc::CLOCK_REALTIME, time, address, stack) }
+pub(crate) extern "C" fn timed_lock(object: &Mutex, time: &timespec, address: usize, stack: usize) -> c_int {
+    clock_lock(object, libc::CLOCK_REALTIME, time, address, stack)
 }
 
-unsafe extern "C" fn clock_lock(
-    mutex: *mut pthread_mutex_t,
+extern "C" fn clock_lock(
+    object: &Mutex,
     clock: clockid_t,
-    time: *const timespec,
+    time: &timespec,
     address: usize,
     stack: usize,
 ) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
     if !mode::get().counted() && !object.is_ours() {
         // Nothing to count and not ours: glibc also judges the clock. SAFETY: the caller's mutex and time.
-        return unsafe { real::pthread_mutex_clocklock(mutex, clock, time) };
+        return unsafe { real::pthread_mutex_clocklock(object, clock, time) };
     }
     let Some(clock) = abi::clock(clock) else { return EINVAL };
-    // SAFETY: the caller's mutex and time.
-    unsafe {
-        let patience = Patience::Until(abi::deadline(clock, time));
-        lock_checked(mutex, patience, CallSite { pc: address, sp: stack })
-    }
+    let patience = Patience::Until(abi::deadline(clock, time));
+    lock_checked(object, patience, CallSite { pc: address, sp: stack })
 }
 
-unsafe extern "C" fn init(
-    mutex: *mut pthread_mutex_t,
-    attributes: *const pthread_mutexattr_t,
+extern "C" fn init(
+    object: &Mutex,
+    attributes: Option<&pthread_mutexattr_t>,
     address: usize,
     stack: usize,
 ) -> c_int {
     let mode = mode::get();
-    // SAFETY: the caller's memory for a mutex.
-    let object = unsafe { Mutex::at(mutex) };
-    if attributes.is_null() && !mode.glibc() {
+    if attributes.is_none() && !mode.glibc() {
         object.init(false);
     } else {
         // glibc judges the attributes and sets the kind; the rest of what it sets is zero.
         // SAFETY: the caller's memory and attributes.
-        let result = unsafe { real::pthread_mutex_init(mutex, attributes) };
+        let result = unsafe { real::pthread_mutex_init(object, attributes) };
         if result != 0 {
             return result;
         }
@@ -179,26 +224,19 @@ unsafe extern "C" fn init(
 }
 
 /// Any kind of mutex, in any mode.
-///
-/// # Safety
-/// `mutex` is the caller's.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn lock_checked(mutex: *mut pthread_mutex_t, patience: Patience, site: CallSite) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
+pub(crate) fn lock_checked(object: &Mutex, patience: Patience, site: CallSite) -> c_int {
     let mode = mode::get();
     let kind = object.kind();
     if kind == Kind::Foreign {
         if mode.counted() {
             stat::uncounted(Uncounted::Mutex);
         }
-        // SAFETY: as above.
-        return unsafe { glibc_lock(mutex, patience) };
+        return glibc_lock(object, patience);
     }
     if !mode.counted() {
-        // SAFETY: as above.
-        return unsafe { acquire(mutex, mode.glibc(), patience) };
+        return acquire(object, mode.glibc(), patience);
     }
     let counted = object.counted(mode.glibc());
     stat::acquire(
@@ -206,21 +244,13 @@ pub(crate) unsafe fn lock_checked(mutex: *mut pthread_mutex_t, patience: Patienc
         site,
         patience,
         || object.is_outermost(),
-        |patience| {
-            // SAFETY: as above.
-            unsafe { acquire(mutex, mode.glibc(), patience) }
-        },
+        |patience| acquire(object, mode.glibc(), patience),
     )
 }
 
 /// Acquires a mutex that is not foreign, on our lock or on glibc's.
-unsafe fn acquire(mutex: *mut pthread_mutex_t, glibc: bool, patience: Patience) -> c_int {
-    if glibc {
-        // SAFETY: the caller's mutex.
-        return unsafe { glibc_lock(mutex, patience) };
-    }
-    // SAFETY: the caller's mutex.
-    acquire_ours(unsafe { Mutex::at(mutex) }, patience)
+fn acquire(object: &Mutex, glibc: bool, patience: Patience) -> c_int {
+    if glibc { glibc_lock(object, patience) } else { acquire_ours(object, patience) }
 }
 
 /// Acquires a mutex that is not foreign, on our lock.
@@ -264,22 +294,22 @@ fn raw_lock(object: &Mutex, patience: Patience) -> c_int {
     }
 }
 
-unsafe fn glibc_lock(mutex: *mut pthread_mutex_t, patience: Patience) -> c_int {
+fn glibc_lock(object: &Mutex, patience: Patience) -> c_int {
     // SAFETY: the caller's mutex, in all four.
     unsafe {
         match patience {
-            Patience::None => real::pthread_mutex_trylock(mutex),
-            Patience::Forever => real::pthread_mutex_lock(mutex),
+            Patience::None => real::pthread_mutex_trylock(object),
+            Patience::Forever => real::pthread_mutex_lock(object),
             Patience::Until(Err(_)) => {
                 // Let glibc judge it, if it comes to that.
                 let never = timespec { tv_sec: 0, tv_nsec: -1 };
-                real::pthread_mutex_timedlock(mutex, &never)
+                real::pthread_mutex_timedlock(object, &never)
             }
             Patience::Until(Ok(deadline)) => {
                 let time = timespec { tv_sec: deadline.seconds, tv_nsec: i64::from(deadline.nanoseconds) };
                 match deadline.clock {
-                    Clock::Realtime => real::pthread_mutex_timedlock(mutex, &time),
-                    Clock::Monotonic => real::pthread_mutex_clocklock(mutex, libc::CLOCK_MONOTONIC, &time),
+                    Clock::Realtime => real::pthread_mutex_timedlock(object, &time),
+                    Clock::Monotonic => real::pthread_mutex_clocklock(object, libc::CLOCK_MONOTONIC, &time),
                 }
             }
         }
@@ -288,10 +318,9 @@ unsafe fn glibc_lock(mutex: *mut pthread_mutex_t, patience: Patience) -> c_int {
 
 /// Any kind of mutex, in any mode.
 #[inline(never)]
-unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: the caller's mutex.
-    let object = unsafe { Mutex::at(mutex) };
-    if mode::uncounted() && object.is_native() {
+#[unsafe(link_section = ".text.poundlock_unlock_other")]
+fn unlock_other(object: &Mutex) -> c_int {
+    if mode::fast().is_some() && object.is_native() {
         if let Some(result) = disown(object) {
             return result;
         }
@@ -300,13 +329,13 @@ unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
     }
     let mode = mode::get();
     if object.kind() == Kind::Foreign {
-        // SAFETY: as above.
-        return unsafe { real::pthread_mutex_unlock(mutex) };
+        // SAFETY: the caller's mutex.
+        return unsafe { real::pthread_mutex_unlock(object) };
     }
     if mode.glibc() {
         count_release(object, mode);
-        // SAFETY: as above.
-        return unsafe { real::pthread_mutex_unlock(mutex) };
+        // SAFETY: the caller's mutex.
+        return unsafe { real::pthread_mutex_unlock(object) };
     }
     if let Some(result) = disown(object) {
         return result;

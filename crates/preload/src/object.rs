@@ -21,6 +21,23 @@ use poundlock_statfile::writer::LockRef;
 
 use crate::mode::{self, Chosen, Sort};
 
+/// An object of the program's.
+///
+/// # Safety
+/// It is made of 32-bit atomics.
+pub(crate) unsafe trait Object: Sized {
+    #[inline(always)]
+    fn words(&self) -> &[AtomicU32] {
+        // SAFETY: the implementation's.
+        unsafe { core::slice::from_raw_parts(core::ptr::from_ref(self).cast(), size_of::<Self>() / 4) }
+    }
+}
+
+// SAFETY: see their fields.
+unsafe impl Object for Mutex {}
+// SAFETY: as above.
+unsafe impl Object for Cond {}
+
 /// A `pthread_mutex_t` (and a `mtx_t`).
 #[repr(C)]
 pub(crate) struct Mutex {
@@ -76,74 +93,57 @@ const _: () = assert!(RECURSIVE | ERROR_CHECK == ADAPTIVE);
 const DESTROYED: u32 = u32::MAX;
 
 impl Mutex {
-    /// The object at `mutex`.
-    ///
-    /// # Safety
-    /// `mutex` points to a `pthread_mutex_t` that lives for `'a` as far as the caller's use of it goes.
     #[inline(always)]
-    pub(crate) unsafe fn at<'a>(mutex: *mut libc::pthread_mutex_t) -> &'a Mutex {
-        // SAFETY: the caller's; any bytes are a valid `Mutex`.
-        unsafe { &*mutex.cast() }
-    }
-
-    /// The lock, if it is the hand-off one.
-    #[inline(always)]
-    fn handoff(&self) -> &RawHandoff<Linux> {
+    pub(crate) fn handoff(&self) -> &RawHandoff<Linux> {
         // SAFETY: bytes of the object, as many and as aligned, made of 32-bit atomics, which any bytes are; a
         // process takes them for one of the three locks from its first call to its last.
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }
     }
 
-    /// The lock, if it is the default one.
     #[inline(always)]
     pub(crate) fn poundlock(&self) -> &RawPoundlock<Linux> {
         // SAFETY: as above.
         unsafe { &*core::ptr::from_ref(&self.raw).cast() }
     }
 
-    /// Acquires the lock.
     #[inline]
     pub(crate) fn lock(&self) {
         match mode::sort() {
-            Sort::Adaptive => self.raw.lock::<Chosen>(),
+            Sort::Adaptive | Sort::Glibc => self.raw.lock::<Chosen>(),
             Sort::Poundlock => self.poundlock().lock(),
             Sort::Handoff => self.handoff().lock::<Chosen>(),
         }
     }
 
-    /// Acquires the lock if it is free.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
         match mode::sort() {
-            Sort::Adaptive => self.raw.try_lock(),
+            Sort::Adaptive | Sort::Glibc => self.raw.try_lock(),
             Sort::Poundlock => self.poundlock().try_lock(),
             Sort::Handoff => self.handoff().try_lock(),
         }
     }
 
-    /// Acquires the lock unless the deadline passes first.
     pub(crate) fn lock_until(&self, deadline: &Deadline) -> bool {
         match mode::sort() {
-            Sort::Adaptive => self.raw.lock_until::<Chosen>(deadline).is_ok(),
+            Sort::Adaptive | Sort::Glibc => self.raw.lock_until::<Chosen>(deadline).is_ok(),
             Sort::Poundlock => self.poundlock().lock_until(deadline).is_ok(),
             Sort::Handoff => self.handoff().lock_until::<Chosen>(deadline),
         }
     }
 
-    /// Releases the lock.
     #[inline]
     pub(crate) fn unlock(&self) {
         match mode::sort() {
-            Sort::Adaptive => self.raw.unlock::<Chosen>(),
+            Sort::Adaptive | Sort::Glibc => self.raw.unlock::<Chosen>(),
             Sort::Poundlock => self.poundlock().unlock(),
             Sort::Handoff => self.handoff().unlock(),
         }
     }
 
-    /// Whether the lock is held.
     pub(crate) fn is_locked(&self) -> bool {
         match mode::sort() {
-            Sort::Adaptive => self.raw.is_locked(),
+            Sort::Adaptive | Sort::Glibc => self.raw.is_locked(),
             Sort::Poundlock => self.poundlock().is_locked(),
             Sort::Handoff => self.handoff().is_locked(),
         }
@@ -152,7 +152,7 @@ impl Mutex {
     /// The lock as a condition variable needs it.
     pub(crate) fn target(&self) -> Target<'_, Linux> {
         match mode::sort() {
-            Sort::Adaptive => Target::Adaptive(&self.raw),
+            Sort::Adaptive | Sort::Glibc => Target::Adaptive(&self.raw),
             Sort::Poundlock => Target::Poundlock(self.poundlock().words()),
             Sort::Handoff => Target::Handoff(self.handoff()),
         }
@@ -161,7 +161,7 @@ impl Mutex {
     /// Completes the acquisition of [`Mutex::target`].
     pub(crate) fn acquire_requeued(&self, waiter: Requeued) {
         match mode::sort() {
-            Sort::Adaptive => waiter.lock::<Linux, Chosen>(&self.raw),
+            Sort::Adaptive | Sort::Glibc => waiter.lock::<Linux, Chosen>(&self.raw),
             Sort::Poundlock => waiter.barge(self.poundlock()),
             Sort::Handoff => waiter.receive(self.handoff()),
         }
@@ -173,13 +173,11 @@ impl Mutex {
         self.kind.load(Relaxed) & !ELISION == 0
     }
 
-    /// Whether it is of a kind that is not foreign.
     #[inline(always)]
     pub(crate) fn is_native(&self) -> bool {
         self.kind.load(Relaxed) & !(ELISION | RECURSIVE | ERROR_CHECK) == 0
     }
 
-    /// What it is.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         match self.kind.load(Relaxed) & !ELISION {
@@ -195,13 +193,8 @@ impl Mutex {
         !crate::mode::get().glibc() && self.kind() != Kind::Foreign
     }
 
-    /// Makes it an unlocked mutex of this kind.
     pub(crate) fn init(&self, recursive: bool) {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        for word in 0..size_of::<Mutex>() / 4 {
-            // SAFETY: within the object, which is made of 32-bit atomics.
-            unsafe { &*words.add(word) }.store(0, Relaxed);
-        }
+        self.words().iter().for_each(|word| word.store(0, Relaxed));
         self.kind.store(if recursive { RECURSIVE } else { 0 }, Relaxed);
     }
 
@@ -218,13 +211,7 @@ impl Mutex {
     /// The lock for the statistics, ours or glibc's. Its slot lies in ours where glibc keeps the owner's
     /// thread id, in glibc's in the links of the list of robust mutexes, which it does not use for others.
     pub(crate) fn counted(&self, glibc: bool) -> LockRef<'_> {
-        let word = if glibc {
-            let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-            // SAFETY: the ninth of ten words of the object, which is made of 32-bit atomics.
-            unsafe { &*words.add(8) }
-        } else {
-            &self.stat
-        };
+        let word = if glibc { &self.words()[8] } else { &self.stat };
         LockRef { word, address: core::ptr::from_ref(self).addr(), kind: LockKind::Mutex }
     }
 }
@@ -254,27 +241,13 @@ const OURS: u32 = 0x504c_4b00;
 const MONOTONIC: u32 = 1;
 
 impl Cond {
-    /// As [`Mutex::at`].
-    ///
-    /// # Safety
-    /// As [`Mutex::at`].
-    #[inline(always)]
-    pub(crate) unsafe fn at<'a>(cond: *mut libc::pthread_cond_t) -> &'a Cond {
-        // SAFETY: the caller's; any bytes are a valid `Cond`.
-        unsafe { &*cond.cast() }
-    }
-
-    /// Whether it is marked as ours.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
         self.mark.load(Relaxed) & !MONOTONIC == OURS
     }
 
-    /// Whether it is as its static initialiser left it.
     pub(crate) fn is_unused(&self) -> bool {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        // SAFETY: within the object, which is made of 32-bit atomics.
-        (0..size_of::<Cond>() / 4).all(|word| unsafe { &*words.add(word) }.load(Relaxed) == 0)
+        self.words().iter().all(|word| word.load(Relaxed) == 0)
     }
 
     /// Whether its timed waits use the monotonic clock; ours only.
@@ -288,22 +261,11 @@ impl Cond {
         self.mark.store(OURS | u32::from(monotonic), Relaxed);
     }
 
-    /// Makes it all zero.
     pub(crate) fn clear(&self) {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        for word in (0..size_of::<Cond>() / 4).rev() {
-            // SAFETY: as in `is_unused`.
-            unsafe { &*words.add(word) }.store(0, Relaxed);
-        }
+        self.words().iter().rev().for_each(|word| word.store(0, Relaxed));
     }
 
-    /// Any word of it.
     pub(crate) fn word(&self, offset: usize) -> u32 {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        if offset / 4 >= size_of::<Cond>() / 4 {
-            return 0;
-        }
-        // SAFETY: as in `is_unused`; the offset was checked.
-        unsafe { &*words.add(offset / 4) }.load(Relaxed)
+        self.words().get(offset / 4).map_or(0, |word| word.load(Relaxed))
     }
 }

@@ -7,11 +7,12 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use libc::{
-    clockid_t, pid_t, pthread_cond_t, pthread_mutex_t, pthread_rwlock_t, pthread_spinlock_t, pthread_t,
-    sched_param, timespec,
-};
+use libc::{clockid_t, pid_t, pthread_t, sched_param, timespec};
 use poundlock_linux::time::ReadClock;
+
+use crate::object::{Cond, Mutex};
+use crate::rwlock_object::RwLock;
+use crate::spin::Spin;
 
 /// A function that is looked up when it is first needed. The lookup neither allocates nor locks anything that
 /// a caller inside `malloc` could hold, when the name exists.
@@ -49,38 +50,36 @@ macro_rules! address {
     }};
 }
 
-/// `pthread_cond_wait`: called from a frame that may be unwound, so only its address is had here.
-pub(crate) static COND_WAIT: Real = address!(pthread_cond_wait);
-/// `pthread_cond_timedwait`.
-pub(crate) static COND_TIMEDWAIT: Real = address!(pthread_cond_timedwait);
-/// `pthread_cond_clockwait`.
-pub(crate) static COND_CLOCKWAIT: Real = address!(pthread_cond_clockwait);
-/// `dlopen`: jumped to.
-pub(crate) static DLOPEN: Real = address!(dlopen);
-/// `dlvsym`: jumped to.
-pub(crate) static DLVSYM: Real = address!(dlvsym);
-/// `semget`: these fail with `errno` and -1, and one has a variable number of arguments.
-pub(crate) static SEMGET: Real = address!(semget);
-/// `semop`.
-pub(crate) static SEMOP: Real = address!(semop);
-/// `semtimedop`.
-pub(crate) static SEMTIMEDOP: Real = address!(semtimedop);
-/// `semctl`.
-pub(crate) static SEMCTL: Real = address!(semctl);
-/// `syscall`: jumped to.
-pub(crate) static SYSCALL: Real = address!(syscall);
-/// `unshare`: these fail with `errno` and -1, too.
-pub(crate) static UNSHARE: Real = address!(unshare);
-/// `setns`.
-pub(crate) static SETNS: Real = address!(setns);
-/// `sigaction`, and the others that install handlers: never absent.
-pub(crate) static SIGACTION: Real = address!(sigaction);
-/// `signal`.
-pub(crate) static SIGNAL: Real = address!(signal);
-/// `sigset`.
-pub(crate) static SIGSET: Real = address!(sigset);
-/// `siginterrupt`.
-pub(crate) static SIGINTERRUPT: Real = address!(siginterrupt);
+macro_rules! addresses {
+    ($($name:ident = $of:ident;)*) => {
+        $(
+        #[doc = concat!("`", stringify!($of), "`.")]
+        pub(crate) static $name: Real = address!($of);
+        )*
+        /// All of the above.
+        static ADDRESSES: &[&Real] = &[$(&$name),*];
+    };
+}
+
+addresses! {
+    // Called from a frame that may be unwound.
+    COND_WAIT = pthread_cond_wait;
+    COND_TIMEDWAIT = pthread_cond_timedwait;
+    COND_CLOCKWAIT = pthread_cond_clockwait;
+    // Jumped to.
+    DLOPEN = dlopen;
+    DLVSYM = dlvsym;
+    SYSCALL = syscall;
+    // With a result of its own, and with a variable number of arguments.
+    EXIT = _exit;
+    SEMCTL = semctl;
+    // Never absent.
+    SIGACTION = sigaction;
+    SIGNAL = signal;
+    SIGSET = sigset;
+    SIGINTERRUPT = siginterrupt;
+}
+
 /// `clock_gettime`: that of a library behind ours that shows other times, or glibc's.
 static CLOCK_GETTIME: Real = address!(clock_gettime);
 /// glibc's own `clock_gettime`, whatever other libraries have; null before [`find_clocks`].
@@ -130,11 +129,19 @@ unsafe fn as_clock(address: *mut c_void) -> ReadClock {
     unsafe { core::mem::transmute(address) }
 }
 
-/// `_exit`, which does not return.
-pub(crate) static EXIT: Real = address!(_exit);
+/// What a function that this glibc does not have returns: the error, or with `errno` what sets that.
+macro_rules! absent {
+    () => {
+        libc::ENOSYS
+    };
+    (errno) => {
+        crate::semarray::result(Err(libc::ENOSYS))
+    };
+}
 
+/// glibc's functions, as functions.
 macro_rules! calls {
-    ($($name:ident($($arg:ident: $type:ty),*);)*) => {
+    ($($name:ident($($arg:ident: $type:ty),*) $($errno:ident)?;)*) => {
         #[expect(non_upper_case_globals, reason = "each is named after its function")]
         mod found {
             use super::{CStr, Real};
@@ -144,13 +151,9 @@ macro_rules! calls {
         /// Looks up everything. The dynamic linker's lock is held while a library's constructor runs, so a
         /// thread for which that constructor waits must not be the first to look something up.
         pub(crate) fn find_all() {
-            $(found::$name.address();)*
-            let others = [
-                &COND_WAIT, &COND_TIMEDWAIT, &COND_CLOCKWAIT, &DLOPEN, &DLVSYM, &SEMGET, &SEMOP, &SEMTIMEDOP, &SEMCTL,
-                &SYSCALL, &UNSHARE, &SETNS, &EXIT, &SIGACTION, &SIGNAL, &SIGSET, &SIGINTERRUPT,
-            ];
-            for other in others {
-                other.address();
+            let calls = [$(&found::$name),*];
+            for real in calls.iter().chain(ADDRESSES) {
+                real.address();
             }
         }
 
@@ -162,7 +165,7 @@ macro_rules! calls {
         pub(crate) unsafe fn $name($($arg: $type),*) -> c_int {
             let found = found::$name.address();
             if found.is_null() {
-                return libc::ENOSYS;
+                return absent!($($errno)?);
             }
             // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
             unsafe {
@@ -175,17 +178,17 @@ macro_rules! calls {
 }
 
 calls! {
-    pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const libc::pthread_mutexattr_t);
-    pthread_mutex_destroy(mutex: *mut pthread_mutex_t);
-    pthread_mutex_lock(mutex: *mut pthread_mutex_t);
-    pthread_mutex_trylock(mutex: *mut pthread_mutex_t);
-    pthread_mutex_timedlock(mutex: *mut pthread_mutex_t, time: *const timespec);
-    pthread_mutex_clocklock(mutex: *mut pthread_mutex_t, clock: clockid_t, time: *const timespec);
-    pthread_mutex_unlock(mutex: *mut pthread_mutex_t);
-    pthread_cond_init(cond: *mut pthread_cond_t, attributes: *const libc::pthread_condattr_t);
-    pthread_cond_destroy(cond: *mut pthread_cond_t);
-    pthread_cond_signal(cond: *mut pthread_cond_t);
-    pthread_cond_broadcast(cond: *mut pthread_cond_t);
+    pthread_mutex_init(mutex: &Mutex, attributes: Option<&libc::pthread_mutexattr_t>);
+    pthread_mutex_destroy(mutex: &Mutex);
+    pthread_mutex_lock(mutex: &Mutex);
+    pthread_mutex_trylock(mutex: &Mutex);
+    pthread_mutex_timedlock(mutex: &Mutex, time: &timespec);
+    pthread_mutex_clocklock(mutex: &Mutex, clock: clockid_t, time: &timespec);
+    pthread_mutex_unlock(mutex: &Mutex);
+    pthread_cond_init(cond: &Cond, attributes: Option<&libc::pthread_condattr_t>);
+    pthread_cond_destroy(cond: &Cond);
+    pthread_cond_signal(cond: &Cond);
+    pthread_cond_broadcast(cond: &Cond);
     pthread_cancel(thread: pthread_t);
     pthread_setschedparam(thread: pthread_t, policy: c_int, parameter: *const sched_param);
     pthread_setschedprio(thread: pthread_t, priority: c_int);
@@ -198,18 +201,23 @@ calls! {
     thrd_create(
         thread: *mut pthread_t, start: extern "C" fn(*mut c_void) -> c_int, argument: *mut c_void
     );
-    pthread_spin_init(lock: *mut pthread_spinlock_t, shared: c_int);
-    pthread_spin_destroy(lock: *mut pthread_spinlock_t);
-    pthread_spin_lock(lock: *mut pthread_spinlock_t);
-    pthread_spin_trylock(lock: *mut pthread_spinlock_t);
-    pthread_spin_unlock(lock: *mut pthread_spinlock_t);
-    pthread_rwlock_init(lock: *mut pthread_rwlock_t, attributes: *const libc::pthread_rwlockattr_t);
-    pthread_rwlock_destroy(lock: *mut pthread_rwlock_t);
-    pthread_rwlock_rdlock(lock: *mut pthread_rwlock_t);
-    pthread_rwlock_tryrdlock(lock: *mut pthread_rwlock_t);
-    pthread_rwlock_clockrdlock(lock: *mut pthread_rwlock_t, clock: clockid_t, time: *const timespec);
-    pthread_rwlock_wrlock(lock: *mut pthread_rwlock_t);
-    pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t);
-    pthread_rwlock_clockwrlock(lock: *mut pthread_rwlock_t, clock: clockid_t, time: *const timespec);
-    pthread_rwlock_unlock(lock: *mut pthread_rwlock_t);
+    pthread_spin_init(lock: &Spin, shared: c_int);
+    pthread_spin_destroy(lock: &Spin);
+    pthread_spin_lock(lock: &Spin);
+    pthread_spin_trylock(lock: &Spin);
+    pthread_spin_unlock(lock: &Spin);
+    pthread_rwlock_init(lock: &RwLock, attributes: Option<&libc::pthread_rwlockattr_t>);
+    pthread_rwlock_destroy(lock: &RwLock);
+    pthread_rwlock_rdlock(lock: &RwLock);
+    pthread_rwlock_tryrdlock(lock: &RwLock);
+    pthread_rwlock_clockrdlock(lock: &RwLock, clock: clockid_t, time: &timespec);
+    pthread_rwlock_wrlock(lock: &RwLock);
+    pthread_rwlock_trywrlock(lock: &RwLock);
+    pthread_rwlock_clockwrlock(lock: &RwLock, clock: clockid_t, time: &timespec);
+    pthread_rwlock_unlock(lock: &RwLock);
+    semget(key: libc::key_t, semaphores: c_int, flags: c_int) errno;
+    semop(id: c_int, operations: *mut libc::sembuf, count: usize) errno;
+    semtimedop(id: c_int, operations: *mut libc::sembuf, count: usize, limit: *const timespec) errno;
+    unshare(kinds: c_int) errno;
+    setns(descriptor: c_int, kinds: c_int) errno;
 }

@@ -6,7 +6,7 @@
 
 use core::ffi::c_int;
 
-use libc::{EBUSY, EDEADLK, EINVAL, ETIMEDOUT, clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
+use libc::{EBUSY, EDEADLK, EINVAL, ETIMEDOUT, clockid_t, pthread_rwlockattr_t, timespec};
 use poundlock_core::platform::Deadline;
 use poundlock_names::RwLocks;
 
@@ -19,51 +19,34 @@ use crate::{abi, mode, real};
 type Patience = abi::Patience<Deadline>;
 
 export! {
-    /// Initialises the lock.
-    pthread_rwlock_init | __pthread_rwlock_init(*mut pthread_rwlock_t, *const pthread_rwlockattr_t) -> init;
-    /// Acquires the lock as a reader.
-    pthread_rwlock_rdlock | __pthread_rwlock_rdlock(*mut pthread_rwlock_t) -> read_lock;
-    /// Acquires the lock as a reader if it need not wait.
-    pthread_rwlock_tryrdlock | __pthread_rwlock_tryrdlock(*mut pthread_rwlock_t) -> try_read_lock;
-    /// Acquires the lock as a reader, giving up at a time of the real-time clock.
-    pthread_rwlock_timedrdlock(*mut pthread_rwlock_t, *const timespec) -> timed_read_lock;
-    /// Acquires the lock as a reader, giving up at a time of a clock.
-    pthread_rwlock_clockrdlock(*mut pthread_rwlock_t, clockid_t, *const timespec) -> clock_read_lock;
-    /// Acquires the lock as the writer.
-    pthread_rwlock_wrlock | __pthread_rwlock_wrlock(*mut pthread_rwlock_t) -> write_lock;
-    /// Acquires the lock as the writer if it need not wait.
-    pthread_rwlock_trywrlock | __pthread_rwlock_trywrlock(*mut pthread_rwlock_t) -> try_write_lock;
-    /// Acquires the lock as the writer, giving up at a time of the real-time clock.
-    pthread_rwlock_timedwrlock(*mut pthread_rwlock_t, *const timespec) -> timed_write_lock;
-    /// Acquires the lock as the writer, giving up at a time of a clock.
-    pthread_rwlock_clockwrlock(*mut pthread_rwlock_t, clockid_t, *const timespec) -> clock_write_lock;
+    pthread_rwlock_init | __pthread_rwlock_init(&RwLock, Option<&pthread_rwlockattr_t>) -> init;
+    pthread_rwlock_rdlock | __pthread_rwlock_rdlock(&RwLock) -> read_lock;
+    pthread_rwlock_tryrdlock | __pthread_rwlock_tryrdlock(&RwLock) -> try_read_lock;
+    pthread_rwlock_timedrdlock(&RwLock, &timespec) -> timed_read_lock;
+    pthread_rwlock_clockrdlock(&RwLock, clockid_t, &timespec) -> clock_read_lock;
+    pthread_rwlock_wrlock | __pthread_rwlock_wrlock(&RwLock) -> write_lock;
+    pthread_rwlock_trywrlock | __pthread_rwlock_trywrlock(&RwLock) -> try_write_lock;
+    pthread_rwlock_timedwrlock(&RwLock, &timespec) -> timed_write_lock;
+    pthread_rwlock_clockwrlock(&RwLock, clockid_t, &timespec) -> clock_write_lock;
 }
 // Names by which libraries of old reach the same functions.
 alias! {
-    __pthread_rwlock_unlock = pthread_rwlock_unlock(*mut pthread_rwlock_t);
-    __pthread_rwlock_destroy = pthread_rwlock_destroy(*mut pthread_rwlock_t);
+    __pthread_rwlock_unlock = pthread_rwlock_unlock(&RwLock);
+    __pthread_rwlock_destroy = pthread_rwlock_destroy(&RwLock);
 }
 
 /// Releases the lock, as what the caller holds it.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_rwlock_unlock(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller's lock.
-    let object = unsafe { RwLock::at(lock) };
+pub(crate) extern "C" fn pthread_rwlock_unlock(object: &RwLock) -> c_int {
     if mode::rwlocks_are_plain() && object.is_private() && object.give() {
         return 0;
     }
-    // SAFETY: as above.
-    unsafe { unlock_other(lock) }
+    unlock_other(object)
 }
 
 /// Any lock, in any mode.
 #[inline(never)]
-unsafe fn unlock_other(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller's lock.
-    let object = unsafe { RwLock::at(lock) };
+fn unlock_other(object: &RwLock) -> c_int {
     let ours = object.is_ours();
     if mode::get().counted() && object.is_private() {
         // Before the release: afterwards the object may be gone, or another's.
@@ -73,18 +56,13 @@ unsafe fn unlock_other(lock: *mut pthread_rwlock_t) -> c_int {
         object.unlock();
         return 0;
     }
-    // SAFETY: as above.
-    unsafe { real::pthread_rwlock_unlock(lock) }
+    // SAFETY: the caller's lock.
+    unsafe { real::pthread_rwlock_unlock(object) }
 }
 
 /// Destroys the lock. As with glibc this call never fails.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_rwlock_destroy(lock: *mut pthread_rwlock_t) -> c_int {
-    // SAFETY: the caller's lock.
-    let object = unsafe { RwLock::at(lock) };
+pub(crate) extern "C" fn pthread_rwlock_destroy(object: &RwLock) -> c_int {
     if mode::get().counted() && object.is_private() {
         stat::RECORDER.destroyed(object.counted(Side::Read));
         stat::RECORDER.destroyed(object.counted(Side::Write));
@@ -92,24 +70,22 @@ pub(crate) unsafe extern "C" fn pthread_rwlock_destroy(lock: *mut pthread_rwlock
     if object.is_ours() {
         return 0;
     }
-    // SAFETY: as above.
-    unsafe { real::pthread_rwlock_destroy(lock) }
+    // SAFETY: the caller's lock.
+    unsafe { real::pthread_rwlock_destroy(object) }
 }
 
-unsafe extern "C" fn init(
-    lock: *mut pthread_rwlock_t,
-    attributes: *const pthread_rwlockattr_t,
+extern "C" fn init(
+    object: &RwLock,
+    attributes: Option<&pthread_rwlockattr_t>,
     address: usize,
     stack: usize,
 ) -> c_int {
-    // SAFETY: the caller's memory for a lock.
-    let object = unsafe { RwLock::at(lock) };
-    if attributes.is_null() && mode::rwlocks() != RwLocks::Glibc {
+    if attributes.is_none() && mode::rwlocks() != RwLocks::Glibc {
         object.init();
     } else {
         // glibc judges the attributes, and sets the kind and whether processes share it; all else is zero
         // then. SAFETY: the caller's memory and attributes.
-        let result = unsafe { real::pthread_rwlock_init(lock, attributes) };
+        let result = unsafe { real::pthread_rwlock_init(object, attributes) };
         if result != 0 {
             return result;
         }
@@ -126,39 +102,32 @@ unsafe extern "C" fn init(
 /// a stack frame nor a jump.
 macro_rules! bodies {
     ($($side:ident: $take:ident, $lock:ident $other:ident $try_lock:ident $timed:ident $clocked:ident;)*) => {$(
-        unsafe extern "C" fn $lock(lock: *mut pthread_rwlock_t, pc: usize, sp: usize) -> c_int {
-            // SAFETY: the caller's lock.
-            let object = unsafe { RwLock::at(lock) };
+        extern "C" fn $lock(object: &RwLock, pc: usize, sp: usize) -> c_int {
             if mode::rwlocks_are_plain() && object.is_private() && object.$take() {
                 return 0;
             }
-            // SAFETY: as above.
-            unsafe { $other(lock, pc, sp) }
+            $other(object, pc, sp)
         }
 
         #[inline(never)]
-        unsafe fn $other(lock: *mut pthread_rwlock_t, pc: usize, sp: usize) -> c_int {
-            // SAFETY: the caller's lock.
-            unsafe { acquire_any(lock, Side::$side, Patience::Forever, CallSite { pc, sp }) }
+        fn $other(object: &RwLock, pc: usize, sp: usize) -> c_int {
+            acquire_any(object, Side::$side, Patience::Forever, CallSite { pc, sp })
         }
 
-        unsafe extern "C" fn $try_lock(lock: *mut pthread_rwlock_t, pc: usize, sp: usize) -> c_int {
-            // SAFETY: the caller's lock.
-            unsafe { acquire_any(lock, Side::$side, Patience::None, CallSite { pc, sp }) }
+        extern "C" fn $try_lock(object: &RwLock, pc: usize, sp: usize) -> c_int {
+            acquire_any(object, Side::$side, Patience::None, CallSite { pc, sp })
         }
 
-        unsafe extern "C" fn $timed(
-            lock: *mut pthread_rwlock_t, time: *const timespec, pc: usize, sp: usize,
+        extern "C" fn $timed(
+            object: &RwLock, time: &timespec, pc: usize, sp: usize,
         ) -> c_int {
-            // SAFETY: the caller's lock and time.
-            unsafe { clock_lock(lock, Side::$side, libc::CLOCK_REALTIME, time, CallSite { pc, sp }) }
+            clock_lock(object, Side::$side, libc::CLOCK_REALTIME, time, CallSite { pc, sp })
         }
 
-        unsafe extern "C" fn $clocked(
-            lock: *mut pthread_rwlock_t, clock: clockid_t, time: *const timespec, pc: usize, sp: usize,
+        extern "C" fn $clocked(
+            object: &RwLock, clock: clockid_t, time: &timespec, pc: usize, sp: usize,
         ) -> c_int {
-            // SAFETY: the caller's lock and time.
-            unsafe { clock_lock(lock, Side::$side, clock, time, CallSite { pc, sp }) }
+            clock_lock(object, Side::$side, clock, time, CallSite { pc, sp })
         }
     )*};
 }
@@ -168,65 +137,35 @@ bodies! {
     Write: take_write, write_lock write_lock_other try_write_lock timed_write_lock clock_write_lock;
 }
 
-/// # Safety
-/// `lock` and `time` are the caller's.
-unsafe fn clock_lock(
-    lock: *mut pthread_rwlock_t,
-    side: Side,
-    clock: clockid_t,
-    time: *const timespec,
-    site: CallSite,
-) -> c_int {
+fn clock_lock(object: &RwLock, side: Side, clock: clockid_t, time: &timespec, site: CallSite) -> c_int {
     let Some(clock) = abi::clock(clock) else { return EINVAL };
-    // SAFETY: the caller's time.
-    match unsafe { abi::deadline(clock, time) } {
-        // SAFETY: the caller's lock.
-        Ok(deadline) => unsafe { acquire_any(lock, side, Patience::Until(deadline), site) },
+    match abi::deadline(clock, time) {
+        Ok(deadline) => acquire_any(object, side, Patience::Until(deadline), site),
         Err(error) => error,
     }
 }
 
 /// Any lock, in any mode.
-///
-/// # Safety
-/// `lock` is the caller's.
-unsafe fn acquire_any(lock: *mut pthread_rwlock_t, side: Side, patience: Patience, site: CallSite) -> c_int {
-    // SAFETY: the caller's lock.
-    let object = unsafe { RwLock::at(lock) };
+fn acquire_any(object: &RwLock, side: Side, patience: Patience, site: CallSite) -> c_int {
     if mode::get().counted() {
         if object.is_private() {
-            // SAFETY: as above.
-            return unsafe { acquire_counted(lock, side, patience, site) };
+            return acquire_counted(object, side, patience, site);
         }
         stat::uncounted(Uncounted::RwLock);
     }
-    // SAFETY: as above.
-    unsafe { acquire(lock, side, patience) }
+    acquire(object, side, patience)
 }
 
-/// # Safety
-/// `lock` is the caller's.
 #[cold]
 #[inline(never)]
-unsafe fn acquire_counted(
-    lock: *mut pthread_rwlock_t,
-    side: Side,
-    patience: Patience,
-    site: CallSite,
-) -> c_int {
-    // SAFETY: the caller's lock.
-    let counted = unsafe { RwLock::at(lock) }.counted(side);
-    // SAFETY: as above.
-    stat::acquire(counted, site, patience, || true, |patience| unsafe { acquire(lock, side, patience) })
+fn acquire_counted(object: &RwLock, side: Side, patience: Patience, site: CallSite) -> c_int {
+    stat::acquire(object.counted(side), site, patience, || true, |patience| acquire(object, side, patience))
 }
 
 /// On our lock or on glibc's.
-unsafe fn acquire(lock: *mut pthread_rwlock_t, side: Side, patience: Patience) -> c_int {
-    // SAFETY: the caller's lock.
-    let object = unsafe { RwLock::at(lock) };
+fn acquire(object: &RwLock, side: Side, patience: Patience) -> c_int {
     if !object.is_ours() {
-        // SAFETY: as above.
-        return unsafe { glibc_lock(lock, side, patience) };
+        return glibc_lock(object, side, patience);
     }
     if object.try_lock(side) {
         return 0;
@@ -243,20 +182,20 @@ unsafe fn acquire(lock: *mut pthread_rwlock_t, side: Side, patience: Patience) -
     }
 }
 
-unsafe fn glibc_lock(lock: *mut pthread_rwlock_t, side: Side, patience: Patience) -> c_int {
+fn glibc_lock(object: &RwLock, side: Side, patience: Patience) -> c_int {
     // SAFETY: the caller's lock, in all of them.
     unsafe {
         match (side, patience) {
-            (Side::Read, Patience::None) => real::pthread_rwlock_tryrdlock(lock),
-            (Side::Read, Patience::Forever) => real::pthread_rwlock_rdlock(lock),
-            (Side::Write, Patience::None) => real::pthread_rwlock_trywrlock(lock),
-            (Side::Write, Patience::Forever) => real::pthread_rwlock_wrlock(lock),
+            (Side::Read, Patience::None) => real::pthread_rwlock_tryrdlock(object),
+            (Side::Read, Patience::Forever) => real::pthread_rwlock_rdlock(object),
+            (Side::Write, Patience::None) => real::pthread_rwlock_trywrlock(object),
+            (Side::Write, Patience::Forever) => real::pthread_rwlock_wrlock(object),
             (_, Patience::Until(deadline)) => {
                 let time = timespec { tv_sec: deadline.seconds, tv_nsec: i64::from(deadline.nanoseconds) };
                 let clock = poundlock_linux::time::id(deadline.clock);
                 match side {
-                    Side::Read => real::pthread_rwlock_clockrdlock(lock, clock, &time),
-                    Side::Write => real::pthread_rwlock_clockwrlock(lock, clock, &time),
+                    Side::Read => real::pthread_rwlock_clockrdlock(object, clock, &time),
+                    Side::Write => real::pthread_rwlock_clockwrlock(object, clock, &time),
                 }
             }
         }

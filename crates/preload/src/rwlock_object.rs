@@ -17,6 +17,7 @@ use poundlock_statfile::LockKind;
 use poundlock_statfile::writer::LockRef;
 
 use crate::mode;
+use crate::object::Object;
 
 /// A `pthread_rwlock_t`.
 #[repr(C)]
@@ -26,14 +27,17 @@ pub(crate) struct RwLock {
     /// The identity of the thread that holds it as the writer, else 0. Written by that thread only. Others
     /// read it to learn that they are not the writer; any value but their own tells them.
     writer: AtomicU32,
-    _unused: u32,
+    _unused: AtomicU32,
     /// Counted programs: the lock's slots in the statistics, for its readers and for its writers. glibc
     /// leaves these bytes alone.
     stat: [AtomicU32; 2],
     /// glibc's kind.
     kind: AtomicU32,
-    _padding: u32,
+    _padding: AtomicU32,
 }
+
+// SAFETY: see its fields.
+unsafe impl Object for RwLock {}
 
 /// glibc's words, by their offsets: whether processes share it, and who holds it as the writer.
 const SHARED: usize = 28;
@@ -61,21 +65,9 @@ pub(crate) enum Side {
 }
 
 impl RwLock {
-    /// The object at `lock`.
-    ///
-    /// # Safety
-    /// `lock` points to a `pthread_rwlock_t` that lives for `'a` as far as the caller's use of it goes.
-    #[inline(always)]
-    pub(crate) unsafe fn at<'a>(lock: *mut libc::pthread_rwlock_t) -> &'a RwLock {
-        // SAFETY: the caller's; any bytes are a valid `RwLock`.
-        unsafe { &*lock.cast() }
-    }
-
     #[inline(always)]
     fn word(&self, offset: usize) -> u32 {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        // SAFETY: the offsets above are within the object, which is made of 32-bit atomics.
-        unsafe { &*words.add(offset / 4) }.load(Relaxed)
+        self.words()[offset / 4].load(Relaxed)
     }
 
     /// Whether it is of this process alone: the others are glibc's.
@@ -89,13 +81,8 @@ impl RwLock {
         mode::rwlocks() != RwLocks::Glibc && self.is_private()
     }
 
-    /// Makes it an unlocked lock of the default kind.
     pub(crate) fn init(&self) {
-        let words = core::ptr::from_ref(self).cast::<AtomicU32>();
-        for word in 0..size_of::<RwLock>() / 4 {
-            // SAFETY: as in `word`.
-            unsafe { &*words.add(word) }.store(0, Relaxed);
-        }
+        self.words().iter().for_each(|word| word.store(0, Relaxed));
     }
 
     /// Who comes next: by glibc's kinds, unless the program runs with another preference.
@@ -137,7 +124,6 @@ impl RwLock {
         self.raw.give_write()
     }
 
-    /// Acquires it if it need not wait.
     pub(crate) fn try_lock(&self, side: Side) -> bool {
         match side {
             Side::Read => self.raw.try_lock_read(self.policy()),
@@ -145,7 +131,6 @@ impl RwLock {
         }
     }
 
-    /// Acquires it.
     pub(crate) fn lock(&self, side: Side) {
         match side {
             Side::Read => self.raw.lock_read(self.policy()),
@@ -156,7 +141,6 @@ impl RwLock {
         }
     }
 
-    /// Acquires it unless the deadline passes first.
     pub(crate) fn lock_until(&self, side: Side, deadline: &Deadline) -> bool {
         match side {
             Side::Read => self.raw.lock_read_until(self.policy(), deadline),
@@ -164,7 +148,6 @@ impl RwLock {
         }
     }
 
-    /// Notes that the caller has it as the writer.
     fn own(&self) -> bool {
         self.writer.store(registry::identity(), Relaxed);
         true
@@ -181,7 +164,6 @@ impl RwLock {
         }
     }
 
-    /// Whether the caller holds it as the writer.
     pub(crate) fn is_callers(&self) -> bool {
         self.writer.load(Relaxed) == registry::identity()
     }

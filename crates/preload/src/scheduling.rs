@@ -12,10 +12,6 @@ use crate::real;
 
 macro_rules! export {
     ($($name:ident($($arg:ident: $type:ty),*);)*) => {$(
-        /// Changes how a thread is scheduled.
-        ///
-        /// # Safety
-        /// As C's function of that name.
         #[unsafe(no_mangle)]
         pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
             // SAFETY: the function of this name; the arguments are the caller's.

@@ -83,7 +83,6 @@ pub(crate) fn leads_here(after: Option<*const c_void>, name: &CStr, version: &CS
     }
 }
 
-/// The loaded object that holds an address.
 fn object_at(address: *const c_void) -> Option<*const Object> {
     const LINK_MAP: libc::c_int = 2;
     unsafe extern "C" {

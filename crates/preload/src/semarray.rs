@@ -66,25 +66,13 @@ pub(crate) fn result(result: Result<c_int, c_int>) -> c_int {
 }
 
 /// Finds an array by its key, or makes one.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn semget(key: key_t, semaphores: c_int, flags: c_int) -> c_int {
     match semget_ours(key, semaphores, flags) {
         Ok(Some(id)) => id,
         Err(error) => result(Err(error)),
-        Ok(None) => {
-            let real = real::SEMGET.address();
-            if real.is_null() {
-                return result(Err(libc::ENOSYS));
-            }
-            // SAFETY: the address of the function of this name, whose type this is.
-            unsafe {
-                let call: unsafe extern "C" fn(key_t, c_int, c_int) -> c_int = mem::transmute(real);
-                call(key, semaphores, flags)
-            }
-        }
+        // SAFETY: the caller's.
+        Ok(None) => unsafe { real::semget(key, semaphores, flags) },
     }
 }
 
@@ -97,10 +85,6 @@ pub(crate) fn semget_ours(key: key_t, semaphores: c_int, flags: c_int) -> Result
     })
 }
 
-/// Operates on an array.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {
     if semarray::is_ours(id) {
@@ -109,27 +93,10 @@ pub(crate) unsafe extern "C" fn semop(id: c_int, operations: *mut sembuf, count:
         return result(unsafe { semarray::operate(id, operations.cast(), count, ptr::null()) }.map(|()| 0));
     }
     // SAFETY: the caller's.
-    unsafe { kernel_semop(id, operations, count) }
-}
-
-#[cold]
-#[inline(never)]
-unsafe fn kernel_semop(id: c_int, operations: *mut sembuf, count: size_t) -> c_int {
-    let real = real::SEMOP.address();
-    if real.is_null() {
-        return result(Err(libc::ENOSYS));
-    }
-    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
-    unsafe {
-        let call: unsafe extern "C" fn(c_int, *mut sembuf, size_t) -> c_int = mem::transmute(real);
-        call(id, operations, count)
-    }
+    unsafe { real::semop(id, operations, count) }
 }
 
 /// As `semop`, for a limited time.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn semtimedop(
     id: c_int,
@@ -142,25 +109,14 @@ pub(crate) unsafe extern "C" fn semtimedop(
         // SAFETY: the caller's; a `sembuf` is an `Op`.
         return result(unsafe { semarray::operate(id, operations.cast(), count, limit) }.map(|()| 0));
     }
-    let real = real::SEMTIMEDOP.address();
-    if real.is_null() {
-        return result(Err(libc::ENOSYS));
-    }
-    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
-    unsafe {
-        let call: unsafe extern "C" fn(c_int, *mut sembuf, size_t, *const timespec) -> c_int =
-            mem::transmute(real);
-        call(id, operations, count, limit)
-    }
+    // SAFETY: the caller's.
+    unsafe { real::semtimedop(id, operations, count, limit) }
 }
 
 /// Controls an array.
 ///
 /// In C the last argument is there for some commands only, and is a number or a pointer: in the fourth
 /// register in any case, which holds anything for the other commands.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn semctl(id: c_int, number: c_int, command: c_int, argument: usize) -> c_int {
     match command {
@@ -247,46 +203,18 @@ fn moved(done: c_int, kinds: c_int) -> c_int {
     done
 }
 
-/// Leaves namespaces for new ones.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn unshare(kinds: c_int) -> c_int {
-    let real = real::UNSHARE.address();
-    if real.is_null() {
-        return result(Err(libc::ENOSYS));
-    }
-    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
-    let done = unsafe {
-        let call: unsafe extern "C" fn(c_int) -> c_int = mem::transmute(real);
-        call(kinds)
-    };
-    moved(done, kinds)
+    // SAFETY: the caller's.
+    moved(unsafe { real::unshare(kinds) }, kinds)
 }
 
-/// Enters namespaces.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn setns(descriptor: c_int, kinds: c_int) -> c_int {
-    let real = real::SETNS.address();
-    if real.is_null() {
-        return result(Err(libc::ENOSYS));
-    }
-    // SAFETY: the address of the function of this name, whose type this is; the rest is the caller's.
-    let done = unsafe {
-        let call: unsafe extern "C" fn(c_int, c_int) -> c_int = mem::transmute(real);
-        call(descriptor, kinds)
-    };
-    moved(done, kinds)
+    // SAFETY: the caller's.
+    moved(unsafe { real::setns(descriptor, kinds) }, kinds)
 }
 
-/// Ends the process without its handlers.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
     semarray::end();
@@ -304,10 +232,6 @@ pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
     }
 }
 
-/// As `_exit`.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn _Exit(status: c_int) -> ! {
     // SAFETY: the caller's.

@@ -20,12 +20,13 @@
 //! the thread's figures.
 
 use core::ffi::c_int;
+use core::ptr;
 
 use libc::{EBUSY, pthread_spinlock_t};
 use poundlock_core::qspin::{RawSpin, Small};
 use poundlock_linux::Linux;
 
-use crate::entry::export;
+use crate::entry::{export, with_call_site};
 use crate::mode::{self, Chosen};
 use crate::real;
 use crate::stat::{self, CallSite};
@@ -36,28 +37,18 @@ const OURS: u32 = 1 << 15;
 const COUNTED: u32 = 1 << 10;
 
 /// A `pthread_spinlock_t`.
-type Spin = RawSpin<Linux, Small, OURS>;
+pub(crate) type Spin = RawSpin<Linux, Small, OURS>;
 /// One in a program whose locks are counted.
 type CountedSpin = RawSpin<Linux, Small, { OURS | COUNTED }>;
 
 const _: () = assert!(size_of::<Spin>() == size_of::<pthread_spinlock_t>());
 
-/// # Safety
-/// `lock` points to a `pthread_spinlock_t` that lives for `'a` as far as the caller's use of it goes.
-#[inline(always)]
-unsafe fn at<'a>(lock: *mut pthread_spinlock_t) -> &'a Spin {
-    // SAFETY: the caller's; any bytes are a valid lock, ours or glibc's.
-    unsafe { &*lock.cast() }
+/// The same, as one that is counted.
+fn as_counted(lock: &Spin) -> &CountedSpin {
+    // SAFETY: the same bytes; the mark is not in them.
+    unsafe { &*ptr::from_ref(lock).cast() }
 }
 
-/// # Safety
-/// As [`at`].
-unsafe fn counted_at<'a>(lock: *mut pthread_spinlock_t) -> &'a CountedSpin {
-    // SAFETY: as there.
-    unsafe { &*lock.cast() }
-}
-
-/// Whether a word is ours.
 const fn is_ours(word: u32) -> bool {
     word & OURS != 0 && word >> 16 != 0xffff
 }
@@ -69,16 +60,10 @@ const _: () = {
 };
 
 export! {
-    /// Initialises a spinlock.
-    pthread_spin_init(*mut pthread_spinlock_t, c_int) -> init;
+    pthread_spin_init(&Spin, c_int) -> init;
 }
 
-unsafe extern "C" fn init(
-    lock: *mut pthread_spinlock_t,
-    shared: c_int,
-    address: usize,
-    stack: usize,
-) -> c_int {
+extern "C" fn init(lock: &Spin, shared: c_int, address: usize, stack: usize) -> c_int {
     let counted = mode::get().counted();
     if shared != libc::PTHREAD_PROCESS_PRIVATE || !mode::spinlocks_are_ours() {
         // SAFETY: the caller's memory.
@@ -87,106 +72,56 @@ unsafe extern "C" fn init(
             return result;
         }
     } else if counted {
-        // SAFETY: the caller's memory for a spinlock.
-        unsafe { counted_at(lock) }.init();
+        as_counted(lock).init();
     } else {
-        // SAFETY: as above.
-        unsafe { at(lock) }.init();
+        lock.init();
     }
     if counted {
-        stat::spinlock_created(lock.addr(), CallSite { pc: address, sp: stack });
+        stat::spinlock_created(ptr::from_ref(lock).addr(), CallSite { pc: address, sp: stack });
     }
     0
 }
 
-/// Destroys a spinlock.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_spin_destroy(lock: *mut pthread_spinlock_t) -> c_int {
+pub(crate) extern "C" fn pthread_spin_destroy(lock: &Spin) -> c_int {
     if mode::get().counted() {
-        stat::spinlock_destroyed(lock.addr());
+        stat::spinlock_destroyed(ptr::from_ref(lock).addr());
     }
-    // SAFETY: the caller's spinlock.
-    if is_ours(unsafe { at(lock) }.word()) {
+    if is_ours(lock.word()) {
         return 0;
     }
-    // SAFETY: as above.
+    // SAFETY: the caller's spinlock.
     unsafe { real::pthread_spin_destroy(lock) }
 }
 
-/// Acquires a spinlock.
-///
-/// # Safety
-/// As C's function of that name.
-#[cfg(not(debug_assertions))]
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_spin_lock(lock: *mut pthread_spinlock_t) -> c_int {
-    // SAFETY: the caller's spinlock.
-    if unsafe { at(lock) }.take() {
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { lock_slowly(lock) }
+pub(crate) extern "C" fn pthread_spin_lock(lock: &Spin) -> c_int {
+    if lock.take() { 0 } else { lock_slowly(lock) }
 }
 
-/// The call above is a jump where calls are optimised, so the caller's address is found where it would be
-/// without it, and the fast path need not look for it. (If it were a call, places of waiting would still be
-/// told apart, but described by our own function.)
-#[cfg(not(debug_assertions))]
-#[unsafe(naked)]
-unsafe extern "C" fn lock_slowly(_: *mut pthread_spinlock_t) -> c_int {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "mov rsi, qword ptr [rsp]",
-        "lea rdx, [rsp + 8]",
-        "jmp {body}",
-        ".cfi_endproc",
-        body = sym lock_other,
-    )
-}
-
-#[cfg(debug_assertions)]
-export! {
-    /// Acquires a spinlock.
-    pthread_spin_lock(*mut pthread_spinlock_t) -> lock_from;
-}
-
-#[cfg(debug_assertions)]
-unsafe extern "C" fn lock_from(lock: *mut pthread_spinlock_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's spinlock.
-    if unsafe { at(lock) }.take() {
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { lock_other(lock, address, stack) }
+with_call_site! {
+    lock_slowly(&Spin) -> lock_other;
 }
 
 /// Any spinlock, after the fast path.
-unsafe extern "C" fn lock_other(lock: *mut pthread_spinlock_t, address: usize, stack: usize) -> c_int {
-    // SAFETY: the caller's spinlock.
-    let object = unsafe { at(lock) };
-    let word = object.word();
+extern "C" fn lock_other(lock: &Spin, address: usize, stack: usize) -> c_int {
+    let word = lock.word();
     if is_ours(word) && word & COUNTED == 0 {
-        object.lock_slow::<Chosen>();
+        lock.lock_slow::<Chosen>();
         return 0;
     }
-    // SAFETY: as above.
-    unsafe { lock_counted(lock, CallSite { pc: address, sp: stack }) }
+    lock_counted(lock, CallSite { pc: address, sp: stack })
 }
 
 /// One of glibc's, or one that is counted.
 #[cold]
 #[inline(never)]
-unsafe fn lock_counted(lock: *mut pthread_spinlock_t, site: CallSite) -> c_int {
+fn lock_counted(lock: &Spin, site: CallSite) -> c_int {
     if !mode::get().counted() {
-        // SAFETY: the caller's spinlock.
-        return unsafe { acquire(lock) };
+        return acquire(lock);
     }
-    let counted = stat::spinlock(lock.addr());
-    // SAFETY: as above.
-    let result = unsafe { try_acquire(lock) };
+    let counted = stat::spinlock(ptr::from_ref(lock).addr());
+    let result = try_acquire(lock);
     if result == 0 {
         stat::RECORDER.acquired(counted);
     }
@@ -194,8 +129,7 @@ unsafe fn lock_counted(lock: *mut pthread_spinlock_t, site: CallSite) -> c_int {
         return result;
     }
     let wait = stat::RECORDER.wait_begin(counted, site);
-    // SAFETY: as above.
-    let result = unsafe { acquire(lock) };
+    let result = acquire(lock);
     match result {
         0 => stat::RECORDER.acquired_after_wait(counted, wait),
         // Refused at once: no wait at all.
@@ -205,83 +139,62 @@ unsafe fn lock_counted(lock: *mut pthread_spinlock_t, site: CallSite) -> c_int {
 }
 
 /// Waits for one of glibc's, or one that is counted.
-unsafe fn acquire(lock: *mut pthread_spinlock_t) -> c_int {
-    // SAFETY: the caller's spinlock.
-    let object = unsafe { counted_at(lock) };
+fn acquire(lock: &Spin) -> c_int {
+    let object = as_counted(lock);
     if is_ours(object.word()) {
         object.lock::<Chosen>();
         return 0;
     }
-    // SAFETY: as above.
+    // SAFETY: the caller's spinlock.
     unsafe { real::pthread_spin_lock(lock) }
 }
 
 /// As [`acquire`], but only if it is free.
-unsafe fn try_acquire(lock: *mut pthread_spinlock_t) -> c_int {
-    // SAFETY: the caller's spinlock.
-    let object = unsafe { counted_at(lock) };
+fn try_acquire(lock: &Spin) -> c_int {
+    let object = as_counted(lock);
     if is_ours(object.word()) {
         return if object.try_lock::<Chosen>() { 0 } else { EBUSY };
     }
-    // SAFETY: as above.
+    // SAFETY: the caller's spinlock.
     unsafe { real::pthread_spin_trylock(lock) }
 }
 
-/// Acquires a spinlock if it is free.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_spin_trylock(lock: *mut pthread_spinlock_t) -> c_int {
-    // SAFETY: the caller's spinlock.
-    let object = unsafe { at(lock) };
-    if object.take() {
+pub(crate) extern "C" fn pthread_spin_trylock(lock: &Spin) -> c_int {
+    if lock.take() {
         return 0;
     }
-    let word = object.word();
+    let word = lock.word();
     if is_ours(word) && word & COUNTED == 0 {
-        return if object.try_lock::<Chosen>() { 0 } else { EBUSY };
+        return if lock.try_lock::<Chosen>() { 0 } else { EBUSY };
     }
-    // SAFETY: as above.
-    let result = unsafe { try_acquire(lock) };
+    let result = try_acquire(lock);
     if result == 0 && mode::get().counted() {
-        stat::RECORDER.acquired(stat::spinlock(lock.addr()));
+        stat::RECORDER.acquired(stat::spinlock(ptr::from_ref(lock).addr()));
     }
     result
 }
 
-/// Releases a spinlock.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_spin_unlock(lock: *mut pthread_spinlock_t) -> c_int {
-    // SAFETY: the caller's spinlock.
-    if unsafe { at(lock) }.release() {
-        return 0;
-    }
-    // SAFETY: as above.
-    unsafe { unlock_other(lock) }
+pub(crate) extern "C" fn pthread_spin_unlock(lock: &Spin) -> c_int {
+    if lock.release() { 0 } else { unlock_other(lock) }
 }
 
 #[inline(never)]
-unsafe fn unlock_other(lock: *mut pthread_spinlock_t) -> c_int {
-    // SAFETY: the caller's spinlock.
-    let object = unsafe { at(lock) };
-    let word = object.word();
+fn unlock_other(lock: &Spin) -> c_int {
+    let word = lock.word();
     if is_ours(word) && word & COUNTED == 0 {
-        object.unlock::<Chosen>();
+        lock.unlock::<Chosen>();
         return 0;
     }
     if mode::get().counted() {
         // Before the release: afterwards the lock may be gone.
-        stat::RECORDER.released(stat::spinlock(lock.addr()));
+        stat::RECORDER.released(stat::spinlock(ptr::from_ref(lock).addr()));
     }
     if is_ours(word) {
-        // SAFETY: as above.
-        unsafe { counted_at(lock) }.unlock::<Chosen>();
+        as_counted(lock).unlock::<Chosen>();
         return 0;
     }
-    // SAFETY: as above.
+    // SAFETY: the caller's spinlock.
     unsafe { real::pthread_spin_unlock(lock) }
 }

@@ -17,7 +17,6 @@ use poundlock_semarray as semarray;
 use crate::real;
 use crate::semarray::{result, semctl, semget_ours, semop, semtimedop};
 
-/// The function of that name that comes next. Null until [`start`].
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
 const _: () = assert!(
@@ -81,7 +80,6 @@ pub(crate) unsafe extern "C" fn syscall(_: c_long) -> c_long {
     )
 }
 
-/// The calling thread's `errno`.
 extern "C" fn errno() -> *mut c_int {
     // SAFETY: takes no arguments.
     unsafe { libc::__errno_location() }

@@ -6,10 +6,6 @@ use libc::{pthread_attr_t, pthread_t};
 
 use crate::{mode, real, stat};
 
-/// Starts a thread.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn pthread_create(
     thread: *mut pthread_t,
@@ -21,10 +17,6 @@ pub(crate) unsafe extern "C" fn pthread_create(
     started(unsafe { real::pthread_create(thread, attributes, start, argument) })
 }
 
-/// Starts a thread, as C11 has it.
-///
-/// # Safety
-/// As C's function of that name.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn thrd_create(
     thread: *mut pthread_t,

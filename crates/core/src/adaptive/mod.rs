@@ -1,10 +1,8 @@
 //! The queued adaptive mutex.
 //!
 //! After Waiman Long's series "mutex: Improve mutex performance by doing less atomic-ops & better spinning"
-//! (Linux, 2013), brought to user space. A thread that finds the mutex held first spins, as long as the owner
-//! may be running; with an MCS queue one spinner competes and the others wait behind it, each on its own
-//! cache line. A thread that has spun long enough sleeps in a first-in first-out list. How to wait is a
-//! [`Variant`]: which of the source's patches are in force.
+//! (Linux, 2013), brought to user space: docs/ADAPTIVE.md. How to wait is a [`Variant`]: which of the
+//! source's patches are in force.
 //!
 //! # The words
 //!
@@ -40,19 +38,6 @@
 //!   most [`Tuning::bypasses_before_wake`] unlocks in a row leave the first sleeper asleep, and none if it is
 //!   a real-time thread. Among threads of one priority the list is first-in first-out, so every sleeper
 //!   becomes first unless more urgent ones keep it from that.
-//!
-//! # What differs from the source
-//!
-//! * The source releases the mutex and then takes the wait lock to find the sleeper to wake; a kernel mutex
-//!   may therefore not be freed by the next owner. Here the wait lock is taken and released first, and the
-//!   release fails if an attempt came in between.
-//! * Unlock's fast path is a plain store ([`crate::waiting`]) or a compare-and-swap 1 -> 0 rather than an
-//!   increment: an increment would turn the unlock of an unlocked mutex, which programs get away with
-//!   elsewhere, into a mutex locked for ever.
-//! * An unlock does not wake a sleeper while a queued spinner is about to take the mutex (within bounds), nor
-//!   one that was woken and has not run yet; a woken sleeper that finds the mutex taken spins in the queue
-//!   before it sleeps again. In a kernel waking is cheap and prompt; here it is two system calls.
-//! * Sleepers are served by hand-off after too many vain attempts.
 //!
 //! Proof: crates/core/src/adaptive/mod.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/adaptive.rs
@@ -115,15 +100,20 @@ impl<P: Platform> RawAdaptive<P> {
     /// mutex that is free does nothing.
     #[inline]
     pub fn unlock<V: Variant>(&self) {
+        if !self.unlock_fast() {
+            self.unlock_contended::<V>();
+        }
+    }
+
+    /// The fast path of [`Self::unlock`]. False if it does not do; the mutex is still held.
+    #[inline(always)]
+    pub fn unlock_fast(&self) -> bool {
         if P::single_threaded() && self.count.load(Relaxed) == 1 {
             self.count.store(0, Relaxed);
-            return;
+            return true;
         }
         self.waiters.owner.store(0, Relaxed);
-        if !self.waiters.release(&self.count) && self.count.compare_exchange(1, 0, Release, Relaxed).is_err()
-        {
-            self.unlock_slow::<V>();
-        }
+        self.waiters.release(&self.count) || self.count.compare_exchange(1, 0, Release, Relaxed).is_ok()
     }
 
     /// Whether the mutex is held at this moment.
@@ -136,9 +126,10 @@ impl<P: Platform> RawAdaptive<P> {
         self.count.load(Acquire) == 0 && self.waiters.is_idle()
     }
 
-    /// The fast path: one atomic decrement of the source's count, 1 -> 0.
+    /// The fast path of [`Self::lock`]: one atomic decrement of the source's count, 1 -> 0. True if the mutex
+    /// was acquired.
     #[inline(always)]
-    fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         if P::single_threaded() && self.count.load(Relaxed) == 0 {
             // No other thread: neither atomicity nor a tag for spinners is needed.
             self.count.store(1, Relaxed);
@@ -310,12 +301,8 @@ impl<P: Platform> RawAdaptive<P> {
 
     /// Under the wait lock: changes the count of a mutex that is held.
     fn mark(&self, mut next: impl FnMut(u32) -> u32) -> u32 {
-        let mut seen = self.count.load(Relaxed);
         // Relaxed: making it 0 and taking it from 0 order; this does neither.
-        while let Err(now) = self.count.compare_exchange(seen, next(seen), Relaxed, Relaxed) {
-            seen = now;
-        }
-        seen
+        self.count.update(Relaxed, |seen| Some(next(seen))).unwrap_or_else(|seen| seen)
     }
 
     /// The caller has the mutex, the wait lock, and a node in the list: takes the node out, sets the count
@@ -328,9 +315,10 @@ impl<P: Platform> RawAdaptive<P> {
         self.waiters.unlock();
     }
 
+    /// What [`Self::unlock`] does after [`Self::unlock_fast`] in vain.
     #[cold]
     #[inline(never)]
-    fn unlock_slow<V: Variant>(&self) {
+    pub fn unlock_contended<V: Variant>(&self) {
         let waiters = &self.waiters;
         waiters.renew(|| {});
         while self.count.load(Relaxed) != 0 {

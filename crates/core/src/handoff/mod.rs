@@ -36,16 +36,6 @@
 //!   the queue and not to its thread, which may take it up again, in its old place, if it comes back to the
 //!   same lock.
 //!
-//! # What differs from the source
-//!
-//! * There the token is a word of its own: the unlocker writes it, looks at the queue once more, and takes
-//!   the token back if a waiter has queued meanwhile. That look comes after the token's taker may have
-//!   unlocked, destroyed and freed the mutex. Here the token and the queue's end are one word, so that
-//!   leaving it succeeds only if the queue is empty; there is nothing to look at afterwards, and nothing to
-//!   take back.
-//! * Waiters can give up.
-//! * A waiter's record is a node of its thread, in memory that is never unmapped, and not on its stack.
-//!
 //! How long a locker spins before it queues is a [`Policy`] (`handoff/spinning.rs`).
 //!
 //! Proof: crates/core/src/handoff/mod.rs, crates/core/src/mpsc.rs
@@ -415,39 +405,22 @@ impl<P: Identity> Handoff<P> {
     /// Acquires the mutex, once more if the caller has it.
     #[inline]
     pub fn lock<S: Policy>(&self) {
-        let own = P::identity();
-        if !self.acquire_again(own) {
-            self.raw.lock::<S>();
-            self.acquired(own);
-        }
+        self.acquire(|raw| {
+            raw.lock::<S>();
+            true
+        });
     }
 
     /// As [`Handoff::lock`], but gives up once `deadline` has passed; false then.
     #[inline]
     pub fn lock_until<S: Policy>(&self, deadline: &Deadline) -> bool {
-        let own = P::identity();
-        if self.acquire_again(own) {
-            return true;
-        }
-        let acquired = self.raw.lock_until::<S>(deadline);
-        if acquired {
-            self.acquired(own);
-        }
-        acquired
+        self.acquire(|raw| raw.lock_until::<S>(deadline))
     }
 
     /// Acquires the mutex if it is free, left as a token, or the caller's already.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        let own = P::identity();
-        if self.acquire_again(own) {
-            return true;
-        }
-        let acquired = self.raw.try_lock();
-        if acquired {
-            self.acquired(own);
-        }
-        acquired
+        self.acquire(RawHandoff::try_lock)
     }
 
     /// Undoes one acquisition; the last releases the mutex.
@@ -473,18 +446,19 @@ impl<P: Identity> Handoff<P> {
         if self.holder.load(Relaxed) == 0 { 0 } else { self.depth.load(Relaxed) }
     }
 
+    /// Acquires the mutex, by `acquire` unless the caller has it.
     #[inline(always)]
-    fn acquire_again(&self, own: u32) -> bool {
-        let again = own != 0 && self.holder.load(Relaxed) == own;
-        if again {
+    fn acquire(&self, acquire: impl FnOnce(&RawHandoff<P>) -> bool) -> bool {
+        let own = P::identity();
+        if own != 0 && self.holder.load(Relaxed) == own {
             self.depth.store(self.depth.load(Relaxed) + 1, Relaxed);
+            return true;
         }
-        again
-    }
-
-    #[inline(always)]
-    fn acquired(&self, own: u32) {
-        self.holder.store(own, Relaxed);
-        self.depth.store(1, Relaxed);
+        let acquired = acquire(&self.raw);
+        if acquired {
+            self.holder.store(own, Relaxed);
+            self.depth.store(1, Relaxed);
+        }
+        acquired
     }
 }

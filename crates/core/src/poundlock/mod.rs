@@ -42,7 +42,8 @@
 //! * **DUTY**, as in [`crate::waiting`]. The announcement is `SLEEPERS`, the debtor a designated waker:
 //!   1. `Self::sleep` and `Self::requeue` set `SLEEPERS` under the wait lock, finding the mutex held. (If a
 //!      requeue finds it free and no thread awake, it takes the first sleeper out and designates it.)
-//!   2. `Self::release` is a compare-and-swap from a state in which `SLEEPERS` is clear or `AWAKE` is set.
+//!   2. A release is a compare-and-swap from a state in which `SLEEPERS` is clear or `AWAKE` is set
+//!      (`Self::released`).
 //!   3. A thread that takes a sleeper out clears `SLEEPERS` if it was the last, and sets `AWAKE` for it or
 //!      hands it the mutex.
 //!   4. WAKER.
@@ -122,6 +123,23 @@ pub struct RawPoundlock<P: Platform, W: Policy<P> = Learning> {
     _policy: PhantomData<fn() -> W>,
 }
 
+/// Why an unlock takes the slow path.
+#[derive(Clone, Copy, Debug)]
+pub enum Contended {
+    /// Others sleep, and the owner, which leaves these hints, may have used up its slice.
+    SliceMayBeOver {
+        /// What is in `owner`.
+        hints: u32,
+    },
+    /// The state changed at the same time.
+    StateChanged {
+        /// What it is now.
+        now: u32,
+    },
+    /// A sleeper is to be served.
+    SleeperIsDue,
+}
+
 zeroed! { Words<P: Platform>: [state] waiters }
 zeroed! { RawPoundlock<P: Platform, W: Policy<P>>: "An unlocked mutex.", [] words _policy }
 
@@ -140,17 +158,50 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// that is free does nothing.
     #[inline]
     pub fn unlock(&self) {
-        let words = &self.words;
-        if P::single_threaded() && words.state.load(Relaxed) == LOCKED {
-            words.state.store(0, Relaxed);
-            return;
+        if let Err(contended) = self.unlock_fast() {
+            self.unlock_contended(contended);
         }
-        let owner = words.waiters.owner.load(Relaxed);
-        words.waiters.owner.store(owner & !TAG, Relaxed);
-        if words.waiters.release(&words.state) {
-            return;
+    }
+
+    /// The fast path of [`Self::unlock`].
+    ///
+    /// # Errors
+    /// Why it does not do; the mutex is still held.
+    #[inline(always)]
+    pub fn unlock_fast(&self) -> Result<(), Contended> {
+        let Words { state, waiters } = &self.words;
+        if P::single_threaded() && state.load(Relaxed) == LOCKED {
+            state.store(0, Relaxed);
+            return Ok(());
         }
-        if self.ends_slice(owner) || !self.release() {
+        let owner = waiters.owner.load(Relaxed);
+        waiters.owner.store(owner & !TAG, Relaxed);
+        if waiters.release(state) {
+            return Ok(());
+        }
+        if W::asks_the_time(owner) && state.load(Relaxed) & SLEEPERS != 0 {
+            return Err(Contended::SliceMayBeOver { hints: owner });
+        }
+        let seen = state.load(Relaxed);
+        let Some(free) = Self::released(seen) else { return Err(Contended::SleeperIsDue) };
+        // As in `release`.
+        match state.compare_exchange(seen, free, Release, Relaxed) {
+            Ok(_) => Ok(()),
+            Err(now) => Err(Contended::StateChanged { now }),
+        }
+    }
+
+    /// What [`Self::unlock`] does after [`Self::unlock_fast`] in vain.
+    #[cold]
+    #[inline(never)]
+    pub fn unlock_contended(&self, why: Contended) {
+        let state = &self.words.state;
+        let released = match why {
+            Contended::SliceMayBeOver { hints } => !W::ends_slice(hints) && self.release(state.load(Relaxed)),
+            Contended::StateChanged { now } => self.release(now),
+            Contended::SleeperIsDue => false,
+        };
+        if !released {
             self.unlock_slow();
         }
     }
@@ -170,8 +221,9 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         &self.words
     }
 
+    /// The fast path of [`Self::lock`]: one attempt. True if the mutex was acquired.
     #[inline(always)]
-    fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         let state = &self.words.state;
         if P::single_threaded() && state.load(Relaxed) == 0 {
             // No other thread: neither atomicity nor hints for spinners are needed.
@@ -195,29 +247,26 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         owner.store(W::owned(hints) | if tag < TAG { tag } else { 0 }, Relaxed);
     }
 
-    /// DUTY 2: releases the mutex unless there is a sleeper to see to. LAST TOUCH, if it succeeds.
+    /// DUTY 2: the state after the release, unless there is a sleeper to see to.
     #[inline(always)]
-    fn release(&self) -> bool {
-        let state = &self.words.state;
-        let mut seen = state.load(Relaxed);
-        loop {
-            if seen & BYPASS_BOUND != 0 || seen & (SLEEPERS | AWAKE) == SLEEPERS {
-                return false;
-            }
-            // SERVICE 1: one bypass, if a thread sleeps. The bound is not reached, so nothing overflows.
-            const { assert!(SLEEPERS == 1 << 2) };
-            let free = (seen & !LOCKED) + ((seen & SLEEPERS) << (29 - W::bounds().releases_before_wake));
-            match state.compare_exchange(seen, free, Release, Relaxed) {
+    fn released(seen: u32) -> Option<u32> {
+        // SERVICE 1: one bypass, if a thread sleeps. The bound is not reached, so nothing overflows.
+        const { assert!(SLEEPERS == 1 << 2) };
+        let bypass = (seen & SLEEPERS) << (29 - W::bounds().releases_before_wake);
+        let due = seen & BYPASS_BOUND != 0 || seen & (SLEEPERS | AWAKE) == SLEEPERS;
+        (!due).then_some((seen & !LOCKED).wrapping_add(bypass))
+    }
+
+    /// Releases the mutex, whose state was `seen`, unless there is a sleeper to see to. LAST TOUCH, if it
+    /// succeeds.
+    fn release(&self, mut seen: u32) -> bool {
+        while let Some(free) = Self::released(seen) {
+            match self.words.state.compare_exchange(seen, free, Release, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
         }
-    }
-
-    /// Whether the slice of the owner, which left these hints, is over, with others asleep.
-    #[inline(always)]
-    fn ends_slice(&self, owner: u32) -> bool {
-        W::asks_the_time(owner) && self.words.state.load(Relaxed) & SLEEPERS != 0 && W::ends_slice(owner)
+        false
     }
 
     #[cold]
@@ -240,8 +289,6 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         attempt.sleep(true)
     }
 
-    #[cold]
-    #[inline(never)]
     fn unlock_slow(&self) {
         let Words { state, waiters } = &self.words;
         self.words.renew();
@@ -261,7 +308,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             };
             waiters.unlock();
             // LAST TOUCH, if it succeeds.
-            let released = self.release();
+            let released = self.release(state.load(Relaxed));
             wake(sleeper);
             if released {
                 return;
@@ -293,12 +340,8 @@ impl<P: Platform> Words<P> {
 
     /// Changes the state of a mutex that the caller does not set free; returns what it was.
     fn change(&self, mut next: impl FnMut(u32) -> u32) -> u32 {
-        let mut seen = self.state.load(Relaxed);
         // Acquire: for a change that takes the mutex. The others order nothing.
-        while let Err(now) = self.state.compare_exchange(seen, next(seen), Acquire, Relaxed) {
-            seen = now;
-        }
-        seen
+        self.state.update(Acquire, |seen| Some(next(seen))).unwrap_or_else(|seen| seen)
     }
 
     /// Under the wait lock: takes the first sleeper out of the list, to be served, and notes that in the

@@ -1,27 +1,7 @@
 //! How to wait for the default mutex.
 //!
-//! # The default policy: [`Learning`]
-//!
-//! A newcomer without a waiter before it looks a few times (*optimistic spin*). Then it queues up, and the
-//! head of the queue alone watches the mutex. A waiter that has spun for about what a sleep and a wake-up
-//! cost, or is known to have displaced the owner, yields once, since the owner may want its CPU; then it
-//! sleeps. An unlock wakes the first sleeper if no waiter is awake; the woken one spins likewise.
-//!
-//! *Intervals.* Where an owner takes the mutex again at once, the worst a waiter can do is to take it away at
-//! the first opportunity: then it changes hands, with all that its sections touch, every few nanoseconds. So
-//! a spinner looks only now and then. Each interval is longer if the mutex was taken often within the last
-//! one, and shorter if it was not taken at all. The spinner leaves the interval in `owner` for the next one.
-//! It is a few microseconds at most, so that is what this costs in latency.
-//!
-//! *Timed parks.* What spinning gains is the time in which the mutex would lie free ([`Gaps`]). Where that is
-//! little, the designated waker leaves the owner alone: it parks for some tens of microseconds, looks whether
-//! the mutex is free, and if it is not asks to be handed it. What timed parks find is left in `owner`, too;
-//! now and then a trial without spinners shows how it is.
-//!
-//! *Slices.* A thread that has used the mutex for half a millisecond while others slept for it wakes one of
-//! them, whichever thread is awake, and goes to sleep at its next contention. So every thread has a turn
-//! every so often. And few are preempted in a section, since the scheduler seldom takes the CPU from a thread
-//! that sleeps most of the time.
+//! The default policy is [`Learning`]: docs/POUNDLOCK.md describes a wait, how a spinner keeps its distance
+//! (intervals), timed parks, which find out what spinning gains ([`Gaps`]), and slices.
 
 use super::{Attempt, TAG};
 use crate::events::{Event, count};
@@ -351,7 +331,6 @@ fn park_timed<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
     false
 }
 
-/// The head of the queue watches the mutex.
 fn watch<P: Platform>(attempt: &mut Own<'_, P>) -> End {
     let Tuning { longest_interval: longest, looks_in_vain, spun_before_trial, .. } = P::tuning();
     let rare = gaps(attempt);
@@ -415,7 +394,6 @@ fn gaps<P: Platform>(attempt: &Own<'_, P>) -> Gaps {
     Gaps::of(attempt.hints())
 }
 
-/// The new owner leaves what it found.
 fn learn<P: Platform>(attempt: &Own<'_, P>, free: bool) {
     leave(attempt, gaps(attempt).learn(free), interval(attempt));
 }

@@ -17,16 +17,7 @@ pub(super) const RESERVED: u32 = PASSES;
 /// The low byte: the only field that a release touches.
 pub(super) const LOW_BYTE: u32 = 0xff;
 
-/// Where a lock word has its fields. See the module's documentation for what they mean.
-///
-/// | field | [`Small`] | [`Large`] |
-/// | --- | --- | --- |
-/// | low byte | 0 to 7 | 0 to 7 |
-/// | pending bit | 8 | 8 |
-/// | halts bit | 9 | 9 |
-/// | epoch | 11 to 14 | 10 to 12 |
-/// | user's bits | 10, 15 | none |
-/// | tail | 16 to 31 | 13 to 31 |
+/// Where a lock word has its fields: docs/QSPIN.md, "The word".
 ///
 /// The source has two layouts for the same reason: with few enough processors the tail fits in a halfword of
 /// its own, and can be exchanged by itself; with more it needs bits from the other half, and a
@@ -101,7 +92,6 @@ pub(super) const fn is_split<L: Layout>() -> bool {
     L::TAIL == 0xffff << 16
 }
 
-/// The node that the tail names.
 #[inline]
 pub(super) const fn tail<L: Layout>(word: u32) -> Option<NodeId> {
     NodeId::from_raw((word & L::TAIL) >> L::TAIL.trailing_zeros())

@@ -20,16 +20,8 @@
 //! # The forms
 //!
 //! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word; [`ChosenForm`] says
-//! which. A program chooses one for all its locks when it starts, and asks in slow paths only.
-//! What each guarantees:
-//!
-//! | | order | a preempted waiter keeps waiting | a preempted holder keeps waiting |
-//! | --- | --- | --- | --- |
-//! | native | first come, first served | those behind it, spinning | all, spinning |
-//! | virtual | none | nobody | all, yielding |
-//! | paravirtual | nearly first come (below) | nobody | all, halted |
-//!
-//! In the paravirtual form overtaking is bounded while sections are no longer than a spin.
+//! which. A program chooses one for all its locks when it starts, and asks in slow paths only. In the
+//! paravirtual form overtaking is bounded while sections are no longer than a spin.
 //!
 //! # Releasing
 //!
@@ -42,20 +34,12 @@
 //! allows for that: until it has acquired the lock, and the release is over, it looks now and then
 //! ([`Until::Nanoseconds`](crate::platform::Until)) instead of relying on its kick.
 //!
-//! # Forks
+//! # Forks, handlers
 //!
 //! In a forked child the tail, the pending bit and the rest of the low byte may speak of threads that do not
 //! exist there. The epoch tells, and the first thread in a slow path clears them, in one step with its own
-//! epoch. It has few bits: a word that was not used in a slow path for 16 generations of forks (8 with
-//! [`Large`]), and was contended at the moment of the first, is not recognised.
-//!
-//! # Handlers and other limits
-//!
-//! A signal handler may lock while its thread waits for another lock: a thread has [`LEVELS`] nodes. At the
-//! fifth level, or in a thread whose index is beyond [`Layout::INDICES`], or without a record, a waiter goes
-//! without a node: it tries for the lock, giving up its CPU between attempts. In the paravirtual form it can
-//! take any free lock; in the native one, where the queue may not be overtaken, it needs a moment without
-//! waiters.
+//! epoch. A thread has [`LEVELS`] nodes, so that a signal handler may lock while its thread waits for another
+//! lock. What is beyond these (an epoch that came round, a fifth level) is in docs/QSPIN.md, "Limits".
 //!
 //! Proof: crates/core/src/qspin/native.rs, crates/core/src/qspin/paravirt.rs
 //! Models: crates/model/tests/models/qspin.rs, crates/model/tests/models/qspin_paravirt.rs
@@ -290,15 +274,10 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     #[inline]
     fn renew(&self) {
         let epoch = P::epoch() << L::EPOCH.trailing_zeros() & L::EPOCH;
-        let mut seen = self.word.load(Relaxed);
-        while seen & L::EPOCH != epoch {
-            // Relaxed: what is dropped was never written in this process.
-            let next = seen & (LOCKED | L::HALTS | L::USER) | epoch;
-            match self.word.compare_exchange(seen, next, Relaxed, Relaxed) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
+        // Relaxed: what is dropped was never written in this process.
+        let _ = self.word.update(Relaxed, |seen| {
+            (seen & L::EPOCH != epoch).then_some(seen & (LOCKED | L::HALTS | L::USER) | epoch)
+        });
     }
 }
 

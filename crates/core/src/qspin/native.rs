@@ -153,13 +153,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             let before = self.word.swap_high_half((own >> 16) as u16, AcqRel);
             return tail::<L>(u32::from(before) << 16);
         }
-        let mut seen = self.word.load(Relaxed);
-        loop {
-            match self.word.compare_exchange(seen, seen & !L::TAIL | own, AcqRel, Relaxed) {
-                Ok(before) => return tail::<L>(before),
-                Err(now) => seen = now,
-            }
-        }
+        tail::<L>(self.word.update(AcqRel, |seen| Some(seen & !L::TAIL | own)).unwrap_or_default())
     }
 
     /// Waits, without a queue, until the lock is free. For machines on which the next waiter in a queue may

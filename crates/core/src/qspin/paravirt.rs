@@ -1,28 +1,8 @@
 //! The slow paths of the paravirtual form, in which waiters halt and are kicked.
 //!
-//! To a lock a thread among more threads than CPUs is what a virtual CPU among more of them than real ones
-//! is: it may be preempted while it holds the lock, or while it is next in line, and then spinners spin in
-//! its place. So no waiter spins for longer than a budget. One that has used it up halts, and is kicked when
-//! its turn may have come. And no turn is reserved for a halted waiter, except after many turns in vain: any
-//! running thread may take a free lock.
-//!
-//! # How each waits
-//!
-//! * A newcomer takes the lock if it is free, whatever threads wait. If not, and no other does so yet, it
-//!   sets the pending bit and spins on the word (the *pending waiter*). If another does, or its budget is
-//!   used up, it queues.
-//! * A waiter in the queue spins on its node, for a budget, and no longer than its predecessor runs. Then it
-//!   halts.
-//! * The *queue head* spins on the word, for a budget. Then it enters itself into the lock hash, says so in
-//!   the word (`SLOW`) and halts. A thread that passes headship to a halted waiter does not wake it, as its
-//!   turn has not come, but enters it into the hash on its behalf.
-//! * Only an unlock kicks: it finds `SLOW`, looks the head up, takes it out of the hash, releases the lock,
-//!   and wakes it. As long as a pending waiter is there to take the lock, it may leave that to a later
-//!   unlock, at most [`Tuning::bypasses_before_wake`] times in a row (and 63): so an unlock costs a wake-up
-//!   now and then, not each time.
-//! * A head that was kicked [`Tuning::handoff_after`] times and each time found the lock taken reserves the
-//!   next acquisition, for as long as it spins. If that was in vain too, because the holder needs longer, the
-//!   unlock that kicks it next leaves the lock to it alone.
+//! No waiter spins for longer than a budget. No turn is reserved for a halted waiter, except after many turns
+//! in vain: any running thread may take a free lock. How each waits (newcomer, pending waiter, waiter in the
+//! queue, head, unlocker) is in docs/QSPIN.md, "The paravirtual form".
 //!
 //! # Invariants
 //!
@@ -53,7 +33,6 @@ use crate::node::{Held, Node, NodeId, state};
 use crate::platform::{Atomic, Platform, Running, Spin, Until};
 use crate::waiting::{LOOK_AFTER, poll};
 
-/// Whether anyone may take a lock with this word.
 const fn is_free(word: u32) -> bool {
     word & LOCKED == 0 && word & LOW_BYTE != RESERVED
 }
@@ -89,19 +68,11 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     /// Takes the lock if it is neither held nor reserved.
     pub(super) fn steal(&self) -> bool {
-        let mut seen = self.word.load(Relaxed);
-        while is_free(seen) {
-            match self.word.compare_exchange(seen, seen | LOCKED, Acquire, Relaxed) {
-                Ok(_) => {
-                    if seen & L::TAIL != 0 {
-                        count::<P>(Event::Steal);
-                    }
-                    return true;
-                }
-                Err(now) => seen = now,
-            }
+        let before = self.word.update(Acquire, |seen| is_free(seen).then_some(seen | LOCKED));
+        if before.is_ok_and(|before| before & L::TAIL != 0) {
+            count::<P>(Event::Steal);
         }
-        false
+        before.is_ok()
     }
 
     /// Takes the lock if it is free, or else spins for it as the pending waiter, if there is none. True if it
@@ -234,25 +205,20 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     /// The head's attempt. Some if it acquired the lock: whether the queue is empty now.
     fn claim(&self, node: &Node<P>, own: u32) -> Option<bool> {
-        let mut seen = self.word.load(Relaxed);
-        while seen & LOCKED == 0 {
-            let last = seen & L::TAIL == own;
-            let rest = if last { seen & !(LOW_BYTE | L::TAIL) } else { seen & !LOW_BYTE };
-            // Acquire: partner of the release by the last holder, which may have put us in the hash.
-            match self.word.compare_exchange(seen, rest | LOCKED, Acquire, Relaxed) {
-                Ok(_) => {
-                    // Only if it ran before it was kicked. ENTRY: it is the holder now.
-                    if node.state.load(Relaxed) == state::HASHED
-                        && let Some(lines) = P::lock_hash()
-                    {
-                        hash::remove::<P>(lines, self.address());
-                    }
-                    return Some(last);
-                }
-                Err(now) => seen = now,
-            }
+        let is_last = |seen: u32| seen & L::TAIL == own;
+        // Acquire: partner of the release by the last holder, which may have put us in the hash.
+        let before = self.word.update(Acquire, |seen| {
+            let rest = if is_last(seen) { seen & !(LOW_BYTE | L::TAIL) } else { seen & !LOW_BYTE };
+            (seen & LOCKED == 0).then_some(rest | LOCKED)
+        });
+        let before = before.ok()?;
+        // Only if it ran before it was kicked. ENTRY: it is the holder now.
+        if node.state.load(Relaxed) == state::HASHED
+            && let Some(lines) = P::lock_hash()
+        {
+            hash::remove::<P>(lines, self.address());
         }
-        None
+        Some(is_last(before))
     }
 
     /// Keeps others from taking the lock when its holder releases it. True unless another thread was quicker.

@@ -13,7 +13,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::node::NodeId;
 use crate::platform::{Atomic, Platform};
 
-/// The first node.
 pub(crate) fn first<P: Platform>(head: &P::U32) -> Option<NodeId> {
     NodeId::from_raw(head.load(Relaxed))
 }
@@ -65,7 +64,6 @@ fn insert<P: Platform>(head: &P::U32, id: NodeId, least: u32) {
     }
 }
 
-/// Takes out.
 pub(crate) fn remove<P: Platform>(head: &P::U32, id: NodeId) {
     let node = id.get::<P>();
     let after = node.after.load(Relaxed);
@@ -94,7 +92,6 @@ mod tests {
     use crate::platform::Atomic;
     use crate::testing::{Lists, Numbers, RECORDS, U32};
 
-    /// The list, from its first node, and the other way round.
     fn contents(head: &U32) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> = super::first::<Lists>(head).into_iter().collect();
         while let Some(next) = nodes.last().and_then(|last| super::following::<Lists>(head, *last)) {

@@ -111,6 +111,9 @@ pub(crate) enum Parked {
 }
 
 /// The ways to acquire a mutex that has a fast path, `take`, and a slow one, `lock_slow`.
+///
+/// C's functions have the fast path inline without a stack frame, and go on with the slow one by a jump: for
+/// them both halves of `lock` and `unlock` are public.
 macro_rules! acquiring {
     ($($V:ident: $bound:ident)?) => {
         /// Acquires the mutex, waiting as long as it takes. What the last owner did happens before the
@@ -118,9 +121,15 @@ macro_rules! acquiring {
         #[inline]
         pub fn lock$(<$V: $bound>)?(&self) {
             if !self.take() {
-                // Without patience it cannot fail.
-                let _ = self.lock_slow$(::<$V>)?(Patience::ENDLESS);
+                self.lock_contended$(::<$V>)?();
             }
+        }
+
+        /// What [`Self::lock`] does after [`Self::take`] in vain.
+        #[inline]
+        pub fn lock_contended$(<$V: $bound>)?(&self) {
+            // Without patience it cannot fail.
+            let _ = self.lock_slow$(::<$V>)?(Patience::ENDLESS);
         }
 
         /// As [`Self::lock`], but gives up once `deadline` has passed. A free mutex is acquired whatever the
@@ -179,7 +188,6 @@ impl<P: Platform> Waiters<P> {
         });
     }
 
-    /// See [`bias::release`].
     #[inline(always)]
     pub(crate) fn release(&self, word: &P::U32) -> bool {
         bias::release::<P>(word, &self.wait_lock)
@@ -191,12 +199,10 @@ impl<P: Platform> Waiters<P> {
         bias::revoke::<P>(&self.wait_lock);
     }
 
-    /// Takes the wait lock.
     pub(crate) fn lock(&self) {
         wait_lock::lock::<P>(&self.wait_lock);
     }
 
-    /// Releases the wait lock.
     pub(crate) fn unlock(&self) {
         wait_lock::unlock::<P>(&self.wait_lock);
     }
@@ -207,7 +213,6 @@ impl<P: Platform> Waiters<P> {
         self.unlock();
     }
 
-    /// The first sleeper.
     pub(crate) fn first(&self) -> Option<NodeId> {
         list::first::<P>(&self.head)
     }
@@ -227,7 +232,6 @@ impl<P: Platform> Waiters<P> {
         list::push_first::<P>(&self.head, id);
     }
 
-    /// Under the wait lock: takes out.
     pub(crate) fn remove(&self, id: NodeId) {
         list::remove::<P>(&self.head, id);
     }
@@ -317,7 +321,6 @@ pub(crate) fn poll<P: Platform>(deadline: Option<&Deadline>, attempt: impl Fn() 
     })
 }
 
-/// As [`poll`], of a mutex.
 #[cold]
 pub(crate) fn poll_mutex<P: Platform>(
     patience: Patience<'_>,

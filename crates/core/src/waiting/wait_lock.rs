@@ -99,3 +99,11 @@ pub(crate) fn unlock<P: Platform>(word: &P::U32) {
         P::wake(word, 1);
     }
 }
+
+/// Does something under the lock.
+pub(crate) fn under<P: Platform, T>(word: &P::U32, act: impl FnOnce() -> T) -> T {
+    lock::<P>(word);
+    let result = act();
+    unlock::<P>(word);
+    result
+}

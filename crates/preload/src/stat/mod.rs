@@ -89,13 +89,11 @@ fn count(event: Event, amount: u64) {
     }
 }
 
-/// The spinlock at `address`, for the statistics.
 #[inline]
 pub(crate) fn spinlock(address: usize) -> LockRef<'static> {
     LockRef { word: SPINLOCKS.word(address), address, kind: LockKind::Spinlock }
 }
 
-/// See [`Recorder::created`].
 pub(crate) fn spinlock_created(address: usize, site: CallSite) {
     let lock = spinlock(address);
     if SPINLOCKS.is_others(lock.word) {
@@ -105,7 +103,6 @@ pub(crate) fn spinlock_created(address: usize, site: CallSite) {
     }
 }
 
-/// See [`Recorder::destroyed`].
 pub(crate) fn spinlock_destroyed(address: usize) {
     let lock = spinlock(address);
     if !SPINLOCKS.is_others(lock.word) {
@@ -114,7 +111,6 @@ pub(crate) fn spinlock_destroyed(address: usize) {
     }
 }
 
-/// See [`Recorder::uncounted`].
 #[cold]
 pub(crate) fn uncounted(what: Uncounted) {
     RECORDER.uncounted(what);
