@@ -123,7 +123,7 @@ pub struct Report {
     /// Plain releases that had to start over.
     pub restarted: u64,
     /// Whatever the model counts with [`World::reached`].
-    pub reached: [u64; 4],
+    pub reached: [u64; 12],
     /// The events that the locks counted.
     pub events: Events,
 }

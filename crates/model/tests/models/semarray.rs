@@ -9,7 +9,7 @@ use loom::thread::JoinHandle;
 use poundlock_core::semarray::{self, Error, Op, Scheme};
 use poundlock_model::{Fault, Model, Operation, Report, Settings, THREADS, World, explore_array};
 
-use crate::common::{DEADLOCK, UNORDERED, caught, faulty};
+use crate::scenes::{DEADLOCK, UNORDERED, caught, faulty};
 
 type Array = semarray::Array<'static, Model>;
 

@@ -287,16 +287,14 @@ fn run(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>, 
 }
 
 impl Course {
-    fn check(&self) {
+    fn check(&self) -> Audit {
         let view = self.rig.view(OBSERVER);
         assert!(self.fits(&self.model, &view), "the array is {view:?}, but should be {:#?}", self.model);
-        self.audit();
+        self.audit()
     }
 
-    fn audit(&self) {
-        if let Err(wrong) = self.rig.array.audit() {
-            panic!("{wrong}");
-        }
+    fn audit(&self) -> Audit {
+        self.rig.array.audit().unwrap_or_else(|wrong| panic!("{wrong}"))
     }
 
     /// Everybody ends; nothing is left.
@@ -312,8 +310,7 @@ impl Course {
                 self.rig.now(OBSERVER, &Call::Reap(process));
             }
         }
-        self.check();
-        let left = self.rig.array.audit().expect("it was just whole");
+        let left = self.check();
         assert!(left.is_empty(), "records are left over: {left:?}");
     }
 }

@@ -256,8 +256,10 @@ impl System {
         machine
     }
 
+    /// Each access asks for it: `try_with` is inlined, other than `get`.
+    #[inline]
     fn current<'a>() -> &'a System {
-        let machine = CURRENT.get();
+        let machine = CURRENT.try_with(Cell::get).unwrap_or(core::ptr::null());
         assert!(!machine.is_null(), "an array is used outside its machine");
         // SAFETY: it is there until it takes itself off, when it is dropped, and references do not outlive
         // the call of the platform for which they were made.
@@ -598,10 +600,14 @@ impl System {
     // What the threads do.
 
     /// Something that others can see, or a call of the kernel, comes next.
+    #[inline]
     fn step(&self) {
-        if self.running.get().is_none() {
-            return;
+        if self.running.get().is_some() {
+            self.step_of_thread();
         }
+    }
+
+    fn step_of_thread(&self) {
         self.steps.set(self.steps.get() + 1);
         assert!(self.steps.get() < self.limit.get(), "a thread gets nowhere");
         if let Some((process, left)) = self.armed.get()
