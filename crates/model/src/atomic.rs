@@ -8,6 +8,7 @@ use std::thread::panicking;
 use loom::sync::atomic::AtomicU64;
 use poundlock_core::platform::{Atomic, Split};
 
+use crate::dormant;
 use crate::world::{Fault, World};
 
 /// An operation on an atomic, as [`Fault::Weaken`] names it.
@@ -65,12 +66,12 @@ fn releases(order: Ordering) -> bool {
 const NEVER: u64 = u64::MAX;
 
 /// A cell of loom's, unless it is dormant: one of very many, of which an execution uses few, and loom is told
-/// of those only.
+/// of those only (`crate::dormant`).
 #[derive(Debug)]
 struct Inner(UnsafeCell<Option<AtomicU64>>);
 
-// SAFETY: it is changed by `Memory` alone, between executions, and the threads of an execution are one of the
-// operating system's.
+// SAFETY: it is changed by `wake_up` alone, before an execution uses it, and the threads of an execution are
+// one of the operating system's.
 unsafe impl Sync for Inner {}
 
 impl Inner {
@@ -98,6 +99,7 @@ macro_rules! cell {
     ($name:ident, $value:ty, $doc:literal) => {
         #[doc = $doc]
         #[derive(Debug)]
+        #[repr(C)]
         pub struct $name {
             /// Wider than the value, so that there is one that it never has.
             inner: Inner,
@@ -116,7 +118,7 @@ macro_rules! cell {
             fn aside(&self) -> bool {
                 panicking()
                     || World::is_still()
-                    || self.inner.is_dormant() && World::current().discover(self.address())
+                    || self.inner.is_dormant() && dormant::discover(self.address())
             }
 
             /// The newest value, read as a read-modify-write reads, without writing.
@@ -190,7 +192,9 @@ macro_rules! cell {
 
         impl Atomic<$value> for $name {
             fn new(value: $value) -> Self {
-                $name { inner: Inner::awake(value as u64), shadow: Shadow::new(value as usize) }
+                let dormant = value == 0 && dormant::is_making();
+                let inner = if dormant { Inner::dormant() } else { Inner::awake(value as u64) };
+                $name { inner, shadow: Shadow::new(value as usize) }
             }
 
             fn load(&self, order: Ordering) -> $value {
@@ -414,7 +418,7 @@ impl U32 {
         U32 { inner: Inner::dormant(), shadow: Shadow::new(0) }
     }
 
-    /// Makes it one that an execution uses, or is done with.
+    /// Makes it one that an execution uses, or is done with. Also one of [`Usize`]: they are made alike.
     ///
     /// # Safety
     /// Nobody uses it at the moment.

@@ -12,6 +12,7 @@ use poundlock_core::qspin::{Layout, RawSpin};
 use poundlock_core::rwlock::RawRwLock;
 
 use crate::atomic::{U32, Usize};
+use crate::dormant::{self, until_known};
 use crate::platform::Modelled;
 use crate::world::{Report, Settings, World};
 
@@ -56,9 +57,21 @@ pub fn explore<P: Modelled>(
     let limit = if RARE.1.iter().any(|part| name.contains(part)) { limit.max(RARE.0) } else { limit };
     let body = Arc::new(body);
     let begun = Instant::now();
-    let mut counts = Vec::new();
+    let counts = until_known(|| counts::<P>(preemptions, settings, limit, &body));
+    let report = World::report();
+    println!("model {name}: {}; {} ms; {report:?}", counts.join(", "), begun.elapsed().as_millis());
+    report
+}
+
+/// How many executions there were, by the number of preemptions.
+fn counts<P: Modelled>(
+    preemptions: usize,
+    settings: Settings,
+    limit: u64,
+    body: &Arc<impl Fn(&World) + Send + Sync + 'static>,
+) -> Vec<String> {
     World::reset_report();
-    for bound in 0..=preemptions {
+    let explore_with = |bound| {
         let before = World::report().executions;
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(bound);
@@ -68,18 +81,18 @@ pub fn explore<P: Modelled>(
         builder.max_permutations = Some(limit as usize);
         let body = body.clone();
         builder.check(move || {
+            dormant::begin();
             let world = World::begin(settings);
             P::prepare();
             body(&world);
+            dormant::end();
             world.end();
         });
         let executions = World::report().executions - before;
         let all = if executions + 1 < limit { "all" } else { "the first" };
-        counts.push(format!("{bound} preemptions: {all} {executions}"));
-    }
-    let report = World::report();
-    println!("model {name}: {}; {} ms; {report:?}", counts.join(", "), begun.elapsed().as_millis());
-    report
+        format!("{bound} preemptions: {all} {executions}")
+    };
+    (0..=preemptions).map(explore_with).collect()
 }
 
 /// The words that a lock is made of.
