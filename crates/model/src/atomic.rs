@@ -176,6 +176,31 @@ macro_rules! cell {
                 before
             }
 
+            /// A read-modify-write, of which loom's is `run`.
+            fn read_modify_write(
+                &self,
+                operation: Operation,
+                operand: $value,
+                order: Ordering,
+                change: impl Fn($value) -> $value,
+                run: impl FnOnce(&AtomicU64, Ordering) -> u64,
+            ) -> $value {
+                if self.aside() {
+                    let before = self.shadow.load(Relaxed) as $value;
+                    self.shadow.store(change(before) as usize, Relaxed);
+                    return before;
+                }
+                if World::current().omits(operation, operand as u64) {
+                    return self.load(Relaxed);
+                }
+                self.act(|world| {
+                    let order = planted(world.fault(), operation, order);
+                    let before = run(self.inner.get(), order) as $value;
+                    self.stored(world, change(before), order);
+                    before
+                })
+            }
+
             /// Notes the value, and plants a touch after a store that released.
             fn stored(&self, world: &World, value: $value, order: Ordering) {
                 let before = self.shadow.swap(value as usize, Relaxed);
@@ -229,16 +254,8 @@ macro_rules! cell {
             }
 
             fn swap(&self, value: $value, order: Ordering) -> $value {
-                if self.aside() {
-                    return self.shadow.swap(value as usize, Relaxed) as $value;
-                }
-                self.act(|world| {
-                    let before =
-                        self.inner.get().swap(value as u64, planted(world.fault(), Operation::Swap, order))
-                            as $value;
-                    self.stored(world, value, order);
-                    before
-                })
+                let run = |cell: &AtomicU64, order| cell.swap(value as u64, order);
+                self.read_modify_write(Operation::Swap, value, order, |_| value, run)
             }
 
             fn compare_exchange(
@@ -276,50 +293,31 @@ macro_rules! cell {
             }
 
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                if self.aside() {
-                    return self.shadow.fetch_add(value as usize, Relaxed) as $value;
+                // A subtraction, which the wider cell does not know.
+                let negative = value > <$value>::MAX / 2;
+                if negative && !self.aside() {
+                    return self.act(|world| {
+                        let order = planted(world.fault(), Operation::FetchAdd, order);
+                        self.modify(world, |before| before.wrapping_add(value), order)
+                    });
                 }
-                self.act(|world| {
-                    let order = planted(world.fault(), Operation::FetchAdd, order);
-                    if value > <$value>::MAX / 2 {
-                        // A subtraction, which the wider cell does not know.
-                        return self.modify(world, |before| before.wrapping_add(value), order);
-                    }
-                    let before = self.inner.get().fetch_add(value as u64, order) as $value;
-                    let after = before.checked_add(value).expect("a model does not wrap");
-                    self.stored(world, after, order);
-                    before
-                })
+                let run = |cell: &AtomicU64, order| cell.fetch_add(value as u64, order);
+                let add = |before: $value| {
+                    let after = before.wrapping_add(value);
+                    assert!(negative || after >= before, "a model does not wrap");
+                    after
+                };
+                self.read_modify_write(Operation::FetchAdd, value, order, add, run)
             }
 
             fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                if self.aside() {
-                    return self.shadow.fetch_and(value as usize, Relaxed) as $value;
-                }
-                if World::current().omits(Operation::FetchAnd, value as u64) {
-                    return self.load(Relaxed);
-                }
-                self.act(|world| {
-                    let order = planted(world.fault(), Operation::FetchAnd, order);
-                    let before = self.inner.get().fetch_and(value as u64, order) as $value;
-                    self.stored(world, before & value, order);
-                    before
-                })
+                let run = |cell: &AtomicU64, order| cell.fetch_and(value as u64, order);
+                self.read_modify_write(Operation::FetchAnd, value, order, |before| before & value, run)
             }
 
             fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                if self.aside() {
-                    return self.shadow.fetch_or(value as usize, Relaxed) as $value;
-                }
-                if World::current().omits(Operation::FetchOr, value as u64) {
-                    return self.load(Relaxed);
-                }
-                self.act(|world| {
-                    let order = planted(world.fault(), Operation::FetchOr, order);
-                    let before = self.inner.get().fetch_or(value as u64, order) as $value;
-                    self.stored(world, before | value, order);
-                    before
-                })
+                let run = |cell: &AtomicU64, order| cell.fetch_or(value as u64, order);
+                self.read_modify_write(Operation::FetchOr, value, order, |before| before | value, run)
             }
         }
     };

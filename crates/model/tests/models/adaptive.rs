@@ -59,7 +59,7 @@ impl<P: Modelled, V: Variant> Lock for Adaptive<P, V> {
         let words = adaptive_words(&guarded.lock.0);
         world.watch(words.owner, HAND_OVER, |owner| owner == HANDED_OVER);
         let weak = Rc::downgrade(guarded);
-        world.watch(words.count, PASSED_OVER, move |count| {
+        world.watch(words.word, PASSED_OVER, move |count| {
             weak.upgrade().is_some_and(|guarded| {
                 let words = adaptive_words(&guarded.lock.0);
                 count == 0 && words.head.peek() != 0 && words.tail.peek() != 0
@@ -223,7 +223,7 @@ fn in_a_forked_child<V: Variant>() {
             words.head.store(GHOST + 1, Relaxed);
             words.wait_lock.store(wait_lock, Relaxed);
             if held {
-                words.count.store(3, Relaxed);
+                words.word.store(3, Relaxed);
             }
         };
         let report = forked(name, CHILD, held, haunt, |mutex| adaptive_words(&mutex.0).wait_lock.peek());

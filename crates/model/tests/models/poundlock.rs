@@ -9,7 +9,7 @@ use poundlock_core::platform::{Atomic, Deadline};
 use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::waiting::Failure;
 use poundlock_model::{
-    Fault, Model, Modelled, Operation, Patient, PoundlockWords, Report, Settings, World, poundlock_words,
+    Fault, Model, Modelled, MutexWords, Operation, Patient, Report, Settings, World, poundlock_words,
 };
 
 use crate::adaptive::{BIAS_REVOKED, CHILD, GHOST, REVOKING};
@@ -60,7 +60,7 @@ impl<P: Modelled> Default for Poundlock<P> {
 }
 
 impl<P: Modelled> Poundlock<P> {
-    fn words(&self) -> PoundlockWords<'_> {
+    fn words(&self) -> MutexWords<'_> {
         poundlock_words(&self.0)
     }
 }
@@ -87,13 +87,13 @@ impl<P: Modelled> Lock for Poundlock<P> {
     fn watch(world: &World, guarded: &Rc<Guarded<Self>>) {
         let words = guarded.lock.words();
         world.watch(words.owner, HAND_OVER, |owner| owner & HANDED_OVER == HANDED_OVER);
-        world.watch(words.state, REACHED_BOUND, |state| state & BYPASS_BOUND != 0);
+        world.watch(words.word, REACHED_BOUND, |state| state & BYPASS_BOUND != 0);
         let all = LOCKED | AWAKE | SLEEPERS;
-        world.watch(words.state, PASSED, move |state| state & all == AWAKE | SLEEPERS);
-        world.watch_change(words.state, RELIEVED, move |before, after| {
+        world.watch(words.word, PASSED, move |state| state & all == AWAKE | SLEEPERS);
+        world.watch_change(words.word, RELIEVED, move |before, after| {
             before & (all | BYPASS_BOUND) == all && after & all == LOCKED | AWAKE
         });
-        world.watch(words.state, AWAKE_BESIDE, move |state| state & all == all);
+        world.watch(words.word, AWAKE_BESIDE, move |state| state & all == all);
         world.watch(words.owner, DOUBTED, |owner| owner & GAPS == IN_DOUBT);
         world.watch(words.owner, FOUND_FREE, |owner| owner >> 28 ^ 8 == 15);
         world.watch(words.owner, FOUND_HELD, |owner| owner >> 28 ^ 8 == 5);
@@ -325,7 +325,7 @@ fn in_a_forked_child() {
         ] {
             let haunt = move |mutex: &Shrunk| {
                 let words = mutex.words();
-                words.state.store(state | u32::from(held), Relaxed);
+                words.word.store(state | u32::from(held), Relaxed);
                 words.tail.store(GHOST, Relaxed);
                 words.head.store(GHOST + 1, Relaxed);
                 words.wait_lock.store(wait_lock, Relaxed);
@@ -372,7 +372,7 @@ fn a_designated_waker_that_sleeps() {
     caught(&[DEADLOCK], || {
         held::<Shrunk>("poundlock: designated for good", 1, TWO, |world, guarded| {
             let others = guarded.sleepers(world, 1..2);
-            world.unexplored(|| guarded.lock.words().state.fetch_or(AWAKE, Relaxed));
+            world.unexplored(|| guarded.lock.words().word.fetch_or(AWAKE, Relaxed));
             others
         })
     });

@@ -235,48 +235,21 @@ fn in_turn<P: Modelled>(
 }
 
 #[test]
-fn a_reader_and_a_writer() {
+fn readers_and_writers() {
+    const THREE_SPINNING: Settings = Settings { threads: 3, ..SPINNING };
     for policy in POLICIES {
         let report = all_at_once::<Model>("a reader and a writer", 3, TWO, policy, &[Reads, Writes]);
         assert!(report.sleeps > 0 && report.woken > 0, "{report:?}");
+        let all = &[Reads, Writes, Reads];
+        let report = all_at_once::<Model>("two readers and a writer", 2, THREE, policy, all);
+        assert!(report.sleeps > 0, "{report:?}");
+        all_at_once::<Model>("two writers and a reader", 2, THREE, policy, &[Writes, Reads, Writes]);
+        all_at_once::<Model>("spinning", 2, SPINNING, policy, &[Reads, Writes]);
+        all_at_once::<Patient>("spinning, three", 1, THREE_SPINNING, policy, all);
     }
-}
-
-#[test]
-fn two_writers() {
     let report = all_at_once::<Model>("two writers", 3, TWO, Preference::PhaseFair, &[Writes, Writes]);
     assert!(report.sleeps > 0 && report.woken > 0, "{report:?}");
     all_at_once::<Model>("two writers that spin", 3, SPINNING, Preference::PhaseFair, &[Writes, Writes]);
-}
-
-#[test]
-fn spinning() {
-    for policy in POLICIES {
-        all_at_once::<Model>("spinning", 2, SPINNING, policy, &[Reads, Writes]);
-        all_at_once::<Patient>(
-            "spinning, three",
-            1,
-            Settings { threads: 3, ..SPINNING },
-            policy,
-            &[Reads, Writes, Reads],
-        );
-    }
-}
-
-#[test]
-fn two_readers_and_a_writer() {
-    for policy in POLICIES {
-        let report =
-            all_at_once::<Model>("two readers and a writer", 2, THREE, policy, &[Reads, Writes, Reads]);
-        assert!(report.sleeps > 0, "{report:?}");
-    }
-}
-
-#[test]
-fn two_writers_and_a_reader() {
-    for policy in POLICIES {
-        all_at_once::<Model>("two writers and a reader", 2, THREE, policy, &[Writes, Reads, Writes]);
-    }
 }
 
 #[test]
@@ -306,7 +279,11 @@ fn upgrading() {
         all_at_once::<Model>("upgrading and writing", 2, THREE, policy, &[Upgrades, Writes, Reads]);
         all_at_once::<Model>("upgrading, looking, reading", 1, THREE, policy, &[Upgrades, Looks, Reads]);
         all_at_once::<Model>("upgrading and spinning", 2, SPINNING, policy, &[Upgrades, Reads]);
+        // One that may upgrade, and leaves.
+        all_at_once::<Model>("looking", 2, THREE, policy, &[Looks, Upgrades, Writes]);
     }
+    // Who may upgrade can enter beside the reader that is about to wake it.
+    all_at_once::<Model>("called as it enters", 2, THREE, Preference::PhaseFair, &[Looks, Looks, Reads]);
 }
 
 /// Whoever waits to become the writer sees readers leave only.
@@ -335,19 +312,6 @@ fn no_reader_passes_an_upgrade() {
 }
 
 #[test]
-fn one_that_may_upgrade_and_leaves() {
-    for policy in POLICIES {
-        all_at_once::<Model>("looking", 2, THREE, policy, &[Looks, Upgrades, Writes]);
-    }
-}
-
-/// Who may upgrade can enter beside the reader that is about to wake it.
-#[test]
-fn called_as_it_enters() {
-    all_at_once::<Model>("called as it enters", 2, THREE, Preference::PhaseFair, &[Looks, Looks, Reads]);
-}
-
-#[test]
 fn sleepers_in_turn() {
     for policy in POLICIES {
         for holds in [Reads, Writes] {
@@ -371,41 +335,23 @@ fn many_sleepers() {
 /// Who was woken in vain keeps others out.
 #[test]
 fn reserved() {
-    let report =
-        in_turn::<Model>("reserved", TWO, Preference::ReaderPreferring, Writes, &[Writes], &[Writes, Writes]);
-    assert!(report.reached[RESERVED] > 0, "{report:?}");
-    let report = in_turn::<Model>(
-        "reserved for a reader",
-        TWO,
-        Preference::PhaseFair,
-        Writes,
-        &[Reads],
-        &[Writes, Writes],
-    );
-    assert!(report.reached[RESERVED] > 0, "{report:?}");
-}
-
-/// All run on one CPU: whoever waits displaces the writer, and knows it.
-#[test]
-fn displaced() {
-    let settings = Settings { threads: 3, tags: [1; 5], ..SPINNING };
-    for policy in POLICIES {
-        let report = all_at_once::<Patient>("displaced", 1, settings, policy, &[Writes, Reads, Writes]);
-        assert!(report.sleeps > 0);
+    let more = &[Writes, Writes];
+    for (policy, asleep) in [(Preference::ReaderPreferring, &[Writes]), (Preference::PhaseFair, &[Reads])] {
+        let report = in_turn::<Model>("reserved", TWO, policy, Writes, asleep, more);
+        assert!(report.reached[RESERVED] > 0, "{report:?}");
     }
 }
 
 #[test]
-fn restless() {
+fn displaced_and_restless() {
+    // All run on one CPU: whoever waits displaces the writer, and knows it.
+    let displaced = Settings { threads: 3, tags: [1; 5], ..SPINNING };
+    let restless = Settings { restless: 2, ..TWO };
     for policy in POLICIES {
-        all_at_once::<Model>("restless", 2, Settings { restless: 2, ..TWO }, policy, &[Reads, Writes]);
-        all_at_once::<Model>(
-            "restless, upgrading",
-            2,
-            Settings { restless: 2, ..TWO },
-            policy,
-            &[Reads, Upgrades],
-        );
+        let report = all_at_once::<Patient>("displaced", 1, displaced, policy, &[Writes, Reads, Writes]);
+        assert!(report.sleeps > 0);
+        all_at_once::<Model>("restless", 2, restless, policy, &[Reads, Writes]);
+        all_at_once::<Model>("restless, upgrading", 2, restless, policy, &[Reads, Upgrades]);
     }
 }
 
@@ -601,32 +547,17 @@ fn times_out() {
 /// A reader waits behind a writer for a lock that readers hold: when the writer gives up it comes in.
 #[test]
 fn times_out_before_another() {
+    let times_out = |name, policy, both, other, after| {
+        giving_up::<Model>(&format!("times out before {name}"), THREE, policy, both, other, after);
+    };
     for policy in [Preference::PhaseFair, Preference::WriterPreferring] {
-        giving_up::<Model>("times out before a writer", THREE, policy, [Reads, Writes], &[Writes], false);
-        giving_up::<Model>("times out before a reader", THREE, policy, [Writes, Writes], &[Reads], false);
-        giving_up::<Model>(
-            "called, and times out before a reader",
-            THREE,
-            policy,
-            [Writes, Reads],
-            &[Reads],
-            true,
-        );
+        times_out("a writer", policy, [Reads, Writes], &[Writes], false);
+        times_out("a reader", policy, [Writes, Writes], &[Reads], false);
+        times_out("a reader, called", policy, [Writes, Reads], &[Reads], true);
     }
-    giving_up::<Model>(
-        "times out behind the bar",
-        THREE,
-        Preference::WriterPreferring,
-        [Reads, Writes],
-        &[Reads],
-        false,
-    );
-}
-
-/// Who gives an upgrade up lets those in that waited because of it.
-#[test]
-fn upgrade_times_out_before_a_reader() {
-    giving_up::<Model>("upgrade times out", THREE, Preference::PhaseFair, [Reads, Upgrades], &[Reads], false);
+    times_out("one behind the bar", Preference::WriterPreferring, [Reads, Writes], &[Reads], false);
+    // Who gives an upgrade up lets those in that waited because of it.
+    times_out("a reader, upgrading", Preference::PhaseFair, [Reads, Upgrades], &[Reads], false);
 }
 
 // Destroyed by whoever is the last to come in, if that is a writer: all others have left by then, but may not

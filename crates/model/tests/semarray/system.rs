@@ -755,11 +755,15 @@ impl Word {
         let machine = System::current();
         machine.step();
         let before = self.peek();
+        self.put(machine, by(before), order);
+        before
+    }
+
+    fn put(&self, machine: &System, value: u32, order: Ordering) {
         if machine.wrote(self) {
             machine.note(Some((self, order)));
-            self.0.store(by(before), Ordering::Relaxed);
+            self.0.store(value, Ordering::Relaxed);
         }
-        before
     }
 }
 
@@ -787,10 +791,7 @@ impl Atomic<u32> for Word {
         if seen != current {
             return Err(seen);
         }
-        if machine.wrote(self) {
-            machine.note(Some((self, order)));
-            self.0.store(new, Ordering::Relaxed);
-        }
+        self.put(machine, new, order);
         Ok(seen)
     }
     fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
