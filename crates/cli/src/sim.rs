@@ -79,35 +79,24 @@ fn list(args: &List) -> Result<(), Failure> {
     if let Some(name) = &args.name {
         return print(&numbers(name)?);
     }
-    let machines = Machine::known();
-    let mut rows: Vec<[String; 2]> = Vec::new();
-    for machine in &machines {
-        rows.push([machine.name().to_owned(), machine.about().to_owned()]);
-    }
-    rows.push(["here".to_owned(), "this one, measured when it is asked for".to_owned()]);
-    let mut text = format!("Machines:\n{}", columns(&rows));
-    text += "\nHypervisors:\n";
-    text += &columns(
-        &Hypervisor::known()
-            .iter()
-            .map(|known| [known.name(), known.about()].map(str::to_owned))
-            .collect::<Vec<_>>(),
-    );
-    text += "\nWorkloads:\n";
-    text += &columns(&Work::names().into_iter().map(|name| [name.clone(), about(&name)]).collect::<Vec<_>>());
-    text += "\nTables:\n";
-    text += &columns(
-        &published::tables()
-            .iter()
-            .map(|table| [table.name, table.about].map(str::to_owned))
-            .collect::<Vec<_>>(),
-    );
-    text += "\nLocks:\n  ";
-    text += &locks::names().collect::<Vec<_>>().join(" ");
-    text += "\nSemaphore arrays, for sembench:\n  ";
-    text += &Work::Sembench { wakes: 1 }.locks().join(" ");
-    text.push('\n');
-    print(&text)
+    let row = |name: &str, about: &str| [name.to_owned(), about.to_owned()];
+    let mut machines: Vec<_> =
+        Machine::known().iter().map(|machine| row(machine.name(), machine.about())).collect();
+    machines.push(row("here", "this one, measured when it is asked for"));
+    let hypervisors: Vec<_> =
+        Hypervisor::known().iter().map(|known| row(known.name(), known.about())).collect();
+    let workloads: Vec<_> = Work::names().iter().map(|name| row(name, &about(name))).collect();
+    let tables: Vec<_> = published::tables().iter().map(|table| row(table.name, table.about)).collect();
+    print(&format!(
+        "Machines:\n{}\nHypervisors:\n{}\nWorkloads:\n{}\nTables:\n{}\nLocks:\n  {}\n\
+         Semaphore arrays, for sembench:\n  {}\n",
+        columns(&machines),
+        columns(&hypervisors),
+        columns(&workloads),
+        columns(&tables),
+        locks::names().collect::<Vec<_>>().join(" "),
+        Work::Sembench { wakes: 1 }.locks().join(" ")
+    ))
 }
 
 /// What a workload is, in a line.
@@ -135,31 +124,24 @@ fn numbers(name: &str) -> Result<String, Failure> {
              nanoseconds that they hold it; 256ths of the uses that write:\n{}",
             profile.name(),
             columns(&objects),
-            sources(profile.sources().into_iter())
+            sources(profile.sources())
         ));
     }
     if let Some(hypervisor) = Hypervisor::known().iter().find(|known| known.name() == name) {
-        let numbers = hypervisor
-            .sources()
-            .into_iter()
-            .map(|(name, value, source)| (name.to_owned(), value, source.to_owned()));
-        return Ok(format!("{}\nNanoseconds.\n\n{}", hypervisor.about(), sources(numbers)));
+        return Ok(format!("{}\nNanoseconds.\n\n{}", hypervisor.about(), sources(hypervisor.sources())));
     }
     let machine = machine(name)?;
-    let numbers = machine
-        .sources()
-        .into_iter()
-        .map(|(name, value, source)| (name.to_owned(), value, source.to_owned()));
     Ok(format!(
         "{}: {}\nNanoseconds, except counts and load_share and sibling, which are 256ths.\n\n{}",
         machine.name(),
         machine.about(),
-        sources(numbers)
+        sources(machine.sources())
     ))
 }
 
-fn sources(numbers: impl Iterator<Item = (String, f64, String)>) -> String {
-    columns(&numbers.map(|(name, value, source)| [format!("{name} = {value}"), source]).collect::<Vec<_>>())
+fn sources<S: std::fmt::Display>(numbers: Vec<(S, f64, S)>) -> String {
+    let row = |(name, value, source): (S, f64, S)| [format!("{name} = {value}"), source.to_string()];
+    columns(&numbers.into_iter().map(row).collect::<Vec<_>>())
 }
 
 /// This machine's floors, and the CPUs that they are of.

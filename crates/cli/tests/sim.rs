@@ -7,52 +7,46 @@ use crate::support::browser::{Browser, VIEWS};
 use crate::support::{LIMIT, SIM, expect_status, poundlock_bare, run_limited};
 use serde_json::Value;
 
+/// Of these words. No path has a space in it.
 #[track_caller]
-fn output(arguments: &[&str], limit: u64) -> Output {
+fn output(arguments: &str, limit: u64) -> Output {
     let mut command: Command = poundlock_bare();
-    run_limited(command.arg("sim").args(arguments), limit)
+    run_limited(command.arg("sim").args(arguments.split_whitespace()), limit)
 }
 
 #[track_caller]
-fn said(arguments: &[&str]) -> String {
+fn said(arguments: &str) -> String {
     let output = output(arguments, 2 * LIMIT);
     expect_status(&output, 0);
     let stderr = String::from_utf8(output.stderr).unwrap();
-    if ["run", "reproduce"].contains(&arguments[0]) {
+    if arguments.starts_with("run ") || arguments.starts_with("reproduce ") {
         // How fast it was, which is not the same each time.
         assert!(stderr.contains(" simulated accesses in ") && stderr.lines().count() == 1, "{stderr}");
     } else {
-        assert_eq!(stderr, "", "{arguments:?}");
+        assert_eq!(stderr, "", "{arguments}");
     }
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[track_caller]
-fn refused(arguments: &[&str]) -> String {
+fn refused(arguments: &str) -> String {
     let output = output(arguments, LIMIT);
     expect_status(&output, 2);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{arguments:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{arguments}");
     String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
 fn machines_workloads_tables_and_locks_are_listed() {
-    let list = said(&["list"]);
+    let list = said("list");
     for name in ["westmere-ex-8s", "ivybridge-ex-4s", "numaconnect-512", "phenom-4", "here"] {
         assert!(list.contains(name), "{name}: {list}");
     }
-    for name in [
-        "grid",
-        "aim7-3.7:high_systime",
-        "aim7-3.7:short",
-        "mutex_fserver_jpm",
-        "poundlock",
-        "qspin-pv",
-        "ticket",
-    ] {
+    let others = "grid aim7-3.7:high_systime aim7-3.7:short mutex_fserver_jpm poundlock qspin-pv ticket";
+    for name in others.split(' ') {
         assert!(list.contains(name), "{name}: {list}");
     }
-    let machine = said(&["list", "westmere-ex-8s"]);
+    let machine = said("list westmere-ex-8s");
     assert!(machine.contains("cores_a_socket = 10"), "{machine}");
     // Each number has a source.
     assert!(machine.lines().skip(3).all(|line| line.split("  ").count() >= 2), "{machine}");
@@ -63,23 +57,9 @@ fn a_seed_fixes_a_run() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("figures.json");
     let run = |seed: &str| {
-        let text = said(&[
-            "run",
-            "--machine",
-            "westmere-ex-8s",
-            "--workload",
-            "grid",
-            "--lock",
-            "poundlock,mcs",
-            "--threads",
-            "4-12:8",
-            "--time",
-            "1",
-            "--seed",
-            seed,
-            "--json",
-            file.to_str().unwrap(),
-        ]);
+        let what =
+            "run --machine westmere-ex-8s --workload grid --lock poundlock,mcs --threads 4-12:8 --time 1";
+        let text = said(&format!("{what} --seed {seed} --json {}", file.display()));
         (text, std::fs::read_to_string(&file).unwrap())
     };
     let (first, second, other) = (run("7"), run("7"), run("8"));
@@ -97,39 +77,29 @@ fn a_seed_fixes_a_run() {
 
 #[test]
 fn parts_of_machines_can_be_run_on() {
-    let run = |more: &[&str]| {
-        let arguments = [
-            "run",
-            "--machine",
-            "westmere-ex-8s",
-            "--workload",
-            "aim7-3.7:high_systime",
-            "--lock",
-            "mcs-queue",
-        ];
-        let rest = ["--threads", "20", "--time", "20"];
-        said(&[&arguments[..], &rest[..], more].concat())
+    let run = |more: &str| {
+        let what = "run --machine westmere-ex-8s --workload aim7-3.7:high_systime --lock mcs-queue";
+        said(&format!("{what} --threads 20 --time 20 {more}"))
     };
-    assert!(run(&["--sockets", "1", "--no-smt"]).contains("10 CPUs of 1 socket,"));
-    assert!(run(&["--sockets", "2"]).contains("40 CPUs of 2 sockets,"));
+    assert!(run("--sockets 1 --no-smt").contains("10 CPUs of 1 socket,"));
+    assert!(run("--sockets 2").contains("40 CPUs of 2 sockets,"));
 }
 
 #[test]
 fn guests_can_be_run_in() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("figures.json");
-    let run = |more: &[&str]| {
-        let arguments = ["run", "--machine", "phenom-4", "--workload", "grid", "--lock", "qspin-pv"];
-        let rest = ["--threads", "8", "--time", "2", "--guest", "kvm", "--json", file.to_str().unwrap()];
-        let text = said(&[&arguments[..], &rest[..], more].concat());
+    let run = |more: &str| {
+        let what = "run --machine phenom-4 --workload grid --lock qspin-pv --threads 8 --time 2 --guest kvm";
+        let text = said(&format!("{what} --json {} {more}", file.display()));
         let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
         assert_eq!(json["guest"]["hypervisor"], "kvm");
         (text, json)
     };
-    let (text, json) = run(&["--vcpus", "2"]);
+    let (text, json) = run("--vcpus 2");
     assert!(text.contains("4 CPUs of 1 socket, a guest of kvm with 2 virtual CPUs,"), "{text}");
     assert_eq!((&json["guest"]["vcpus"], &json["guest"]["pinned"]), (&2.into(), &false.into()));
-    let (text, pinned) = run(&["--pinned"]);
+    let (text, pinned) = run("--pinned");
     assert!(text.contains("a guest of kvm with 4 pinned virtual CPUs,"), "{text}");
     assert_eq!((&pinned["guest"]["vcpus"], &pinned["guest"]["pinned"]), (&4.into(), &true.into()));
     assert_ne!(json["runs"], pinned["runs"]);
@@ -139,7 +109,7 @@ fn guests_can_be_run_in() {
 fn a_table_is_reproduced_with_a_word_for_each_figure() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("figures.json");
-    let text = said(&["reproduce", SMALL_TABLE, "--json", file.to_str().unwrap()]);
+    let text = said(&format!("reproduce {SMALL_TABLE} --json {}", file.display()));
     let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     let table = &json[0];
     assert_eq!(table["name"], SMALL_TABLE);
@@ -166,18 +136,17 @@ const SMALL_TABLE: &str = "osv_mutex";
 
 /// Two pages: a table, and lines over numbers of threads. With the words that each must hold.
 fn pages(directory: &Path) -> [(String, Vec<&'static str>); 2] {
-    let page = |name: &str, arguments: &[&str]| {
+    let page = |name: &str, arguments: &str| {
         let file = directory.join(name);
         // What was there before must be gone, however long it was.
         std::fs::write(&file, "x".repeat(1 << 20)).unwrap();
-        said(&[arguments, &["--plot", file.to_str().unwrap()]].concat());
+        said(&format!("{arguments} --plot {}", file.display()));
         std::fs::read_to_string(&file).unwrap()
     };
-    let run =
-        ["run", "--machine", "westmere-ex-8s", "--workload", "grid", "--time", "1", "--threads", "1,2,8,40"];
+    let run = "run --machine westmere-ex-8s --workload grid --time 1 --threads 1,2,8,40";
     [
         (
-            page("table.html", &["reproduce", SMALL_TABLE]),
+            page("table.html", &format!("reproduce {SMALL_TABLE}")),
             vec![
                 SMALL_TABLE,
                 "2 threads",
@@ -190,7 +159,7 @@ fn pages(directory: &Path) -> [(String, Vec<&'static str>); 2] {
             ],
         ),
         (
-            page("run.html", &[&run[..], &["--lock", "poundlock,mcs,ticket,test-and-set,qspin"]].concat()),
+            page("run.html", &format!("{run} --lock poundlock,mcs,ticket,test-and-set,qspin")),
             vec![
                 "poundlock",
                 "mcs",
@@ -288,22 +257,10 @@ fn files_that_cannot_be_written_are_refused_before_anything_is_run() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("gone").join("file");
     // It would take days.
-    let run = [
-        "run",
-        "--machine",
-        "westmere-ex-8s",
-        "--workload",
-        "grid",
-        "--lock",
-        "mcs",
-        "--threads",
-        "80",
-        "--time",
-        "1000000",
-    ];
-    for arguments in [&run[..], &["reproduce", "all"]] {
+    let run = "run --machine westmere-ex-8s --workload grid --lock mcs --threads 80 --time 1000000";
+    for arguments in [run, "reproduce all"] {
         for option in ["--json", "--plot"] {
-            let output = output(&[arguments, &[option, path.to_str().unwrap()]].concat(), LIMIT);
+            let output = output(&format!("{arguments} {option} {}", path.display()), LIMIT);
             expect_status(&output, 1);
             assert_eq!(output.stdout, b"");
             let line = String::from_utf8(output.stderr).unwrap();
@@ -316,8 +273,8 @@ fn files_that_cannot_be_written_are_refused_before_anything_is_run() {
 fn what_cannot_be_written_takes_nothing_else_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("page.html");
-    let output =
-        output(&[&SIM[1..], &["--json", "/dev/full", "--plot", file.to_str().unwrap()]].concat(), LIMIT);
+    let what = SIM[1..].join(" ");
+    let output = output(&format!("{what} --json /dev/full --plot {}", file.display()), LIMIT);
     expect_status(&output, 1);
     assert!(String::from_utf8_lossy(&output.stderr).contains("poundlock: /dev/full: "));
     assert!(String::from_utf8_lossy(&output.stdout).contains("mcs"));
@@ -326,73 +283,54 @@ fn what_cannot_be_written_takes_nothing_else_with_it() {
 
 #[test]
 fn this_machine_can_be_measured_described_and_run_on() {
-    let description = said(&["measure"]);
+    let description = said("measure");
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("mine.toml");
     std::fs::write(&file, &description).unwrap();
-    let text = said(&[
-        "run",
-        "--machine",
-        file.to_str().unwrap(),
-        "--workload",
-        "grid",
-        "--lock",
-        "poundlock",
-        "--threads",
-        "2",
-        "--time",
-        "1",
-    ]);
+    let what = "--workload grid --lock poundlock --threads 2 --time 1";
+    let text = said(&format!("run --machine {} {what}", file.display()));
     assert!(text.contains("grid on here"), "{text}");
 }
 
 #[test]
 fn predictions_are_compared_with_measurements() {
-    let text = said(&["validate", "--lock", "poundlock", "--threads", "1,2", "--rounds", "1"]);
+    let text = said("validate --lock poundlock --threads 1,2 --rounds 1");
     assert!(text.contains("median error"), "{text}");
     assert_eq!(text.lines().filter(|line| line.trim_start().starts_with("poundlock")).count(), 8, "{text}");
 }
 
 #[test]
 fn bad_input_is_refused_in_a_line() {
-    let run = |machine: &str, workload: &str, lock: &str, more: &[&str]| {
-        let arguments =
-            ["run", "--machine", machine, "--workload", workload, "--lock", lock, "--threads", "4"];
-        refused(&[&arguments[..], more].concat())
+    let run = |machine: &str, workload: &str, lock: &str, more: &str| {
+        refused(&format!("run --machine {machine} --workload {workload} --lock {lock} --threads 4 {more}"))
     };
-    let line = run("cray-1", "grid", "mcs", &[]);
-    assert!(line.contains("'cray-1'") && line.contains("phenom-4"), "{line}");
-    let line = run("nowhere.toml", "grid", "mcs", &[]);
-    assert!(line.contains("nowhere.toml"), "{line}");
-    let line = run("phenom-4", "doom", "mcs", &[]);
-    assert!(line.contains("'doom'") && line.contains("aim7-3.7:shared"), "{line}");
-    let line = run("phenom-4", "grid", "glibc", &[]);
-    assert!(line.contains("'glibc'") && line.contains("any-negative"), "{line}");
-    let line = run("phenom-4", "grid", "mcs", &["--sockets", "2"]);
-    assert!(line.contains("sockets") && line.contains("between 1 and 1"), "{line}");
-    let line = run("phenom-4", "grid", "mcs", &["--critical=-1"]);
-    assert!(line.contains("--critical"), "{line}");
-    let line = run("phenom-4", "aim7-3.7:shared", "mcs", &["--critical", "1"]);
-    assert!(line.contains("grid"), "{line}");
-    let line = run("phenom-4", "grid", "mcs", &["--guest", "qemu", "--vcpus", "2"]);
-    assert!(line.contains("'qemu'") && line.contains("kvm") && line.lines().count() == 1, "{line}");
-    let line = run("phenom-4", "grid", "mcs", &["--guest", "kvm"]);
-    assert!(line.contains("--vcpus or --pinned"), "{line}");
-    let line = run("phenom-4", "grid", "mcs", &["--guest", "kvm", "--pinned", "--vcpus", "5"]);
-    assert!(line.contains("4, not 5"), "{line}");
-    for option in [&["--vcpus", "2"][..], &["--pinned"]] {
-        let line = run("phenom-4", "grid", "mcs", option);
-        assert!(line.contains("--guest"), "{line}");
+    let wrong = [
+        ("cray-1", "grid", "mcs", "", ["'cray-1'", "phenom-4"]),
+        ("nowhere.toml", "grid", "mcs", "", ["nowhere.toml", ""]),
+        ("phenom-4", "doom", "mcs", "", ["'doom'", "aim7-3.7:shared"]),
+        ("phenom-4", "grid", "glibc", "", ["'glibc'", "any-negative"]),
+        ("phenom-4", "grid", "mcs", "--sockets 2", ["sockets", "between 1 and 1"]),
+        ("phenom-4", "grid", "mcs", "--critical=-1", ["--critical", ""]),
+        ("phenom-4", "aim7-3.7:shared", "mcs", "--critical 1", ["grid", ""]),
+        ("phenom-4", "grid", "mcs", "--guest kvm", ["--vcpus or --pinned", ""]),
+        ("phenom-4", "grid", "mcs", "--guest kvm --pinned --vcpus 5", ["4, not 5", ""]),
+        ("phenom-4", "grid", "mcs", "--vcpus 2", ["--guest", ""]),
+        ("phenom-4", "grid", "mcs", "--pinned", ["--guest", ""]),
+    ];
+    for (machine, workload, lock, more, words) in wrong {
+        let line = run(machine, workload, lock, more);
+        assert!(words.iter().all(|word| line.contains(word)), "{line}");
     }
-    let line = refused(&["reproduce", "table"]);
+    let line = run("phenom-4", "grid", "mcs", "--guest qemu --vcpus 2");
+    assert!(line.contains("'qemu'") && line.contains("kvm") && line.lines().count() == 1, "{line}");
+    let line = refused("reproduce table");
     assert!(line.contains("'table'") && line.contains("mutex_fserver_jpm"), "{line}");
-    let unmodelled = refused(&["reproduce", "osv_ycsb_workloadf"]);
+    let unmodelled = refused("reproduce osv_ycsb_workloadf");
     assert!(unmodelled.contains("Cassandra"), "{unmodelled}");
-    for line in [line, unmodelled, refused(&["list", "cray-1"])] {
+    for line in [line, unmodelled, refused("list cray-1")] {
         assert_eq!(line.lines().count(), 1, "{line}");
     }
-    let line =
-        refused(&["run", "--machine", "phenom-4", "--workload", "grid", "--lock", "mcs", "--threads", "4-2"]);
+    let line = refused("run --machine phenom-4 --workload grid --lock mcs --threads 4-2");
     assert!(line.contains("ends before it begins"), "{line}");
 }
 
@@ -402,9 +340,8 @@ fn a_machine_file_that_makes_no_sense_is_refused() {
     let file = directory.path().join("odd.toml");
     for (text, word) in [("sockets = 1", "missing field"), ("sockets = ", "odd.toml")] {
         std::fs::write(&file, text).unwrap();
-        let name = file.to_str().unwrap();
-        let line =
-            refused(&["run", "--machine", name, "--workload", "grid", "--lock", "mcs", "--threads", "1"]);
+        let name = file.display();
+        let line = refused(&format!("run --machine {name} --workload grid --lock mcs --threads 1"));
         assert!(line.contains(word), "{line}");
     }
 }

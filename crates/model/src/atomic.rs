@@ -8,6 +8,7 @@ use std::thread::panicking;
 use loom::sync::atomic::AtomicU64;
 use poundlock_core::platform::{Atomic, Split};
 
+use crate::dormant;
 use crate::world::{Fault, World};
 
 /// An operation on an atomic, as [`Fault::Weaken`] names it.
@@ -65,12 +66,12 @@ fn releases(order: Ordering) -> bool {
 const NEVER: u64 = u64::MAX;
 
 /// A cell of loom's, unless it is dormant: one of very many, of which an execution uses few, and loom is told
-/// of those only.
+/// of those only (`crate::dormant`).
 #[derive(Debug)]
 struct Inner(UnsafeCell<Option<AtomicU64>>);
 
-// SAFETY: it is changed by `Memory` alone, between executions, and the threads of an execution are one of the
-// operating system's.
+// SAFETY: it is changed by `wake_up` alone, before an execution uses it, and the threads of an execution are
+// one of the operating system's.
 unsafe impl Sync for Inner {}
 
 impl Inner {
@@ -98,6 +99,7 @@ macro_rules! cell {
     ($name:ident, $value:ty, $doc:literal) => {
         #[doc = $doc]
         #[derive(Debug)]
+        #[repr(C)]
         pub struct $name {
             /// Wider than the value, so that there is one that it never has.
             inner: Inner,
@@ -116,7 +118,7 @@ macro_rules! cell {
             fn aside(&self) -> bool {
                 panicking()
                     || World::is_still()
-                    || self.inner.is_dormant() && World::current().discover(self.address())
+                    || self.inner.is_dormant() && dormant::discover(self.address())
             }
 
             /// The newest value, read as a read-modify-write reads, without writing.
@@ -174,6 +176,31 @@ macro_rules! cell {
                 before
             }
 
+            /// A read-modify-write, of which loom's is `run`.
+            fn read_modify_write(
+                &self,
+                operation: Operation,
+                operand: $value,
+                order: Ordering,
+                change: impl Fn($value) -> $value,
+                run: impl FnOnce(&AtomicU64, Ordering) -> u64,
+            ) -> $value {
+                if self.aside() {
+                    let before = self.shadow.load(Relaxed) as $value;
+                    self.shadow.store(change(before) as usize, Relaxed);
+                    return before;
+                }
+                if World::current().omits(operation, operand as u64) {
+                    return self.load(Relaxed);
+                }
+                self.act(|world| {
+                    let order = planted(world.fault(), operation, order);
+                    let before = run(self.inner.get(), order) as $value;
+                    self.stored(world, change(before), order);
+                    before
+                })
+            }
+
             /// Notes the value, and plants a touch after a store that released.
             fn stored(&self, world: &World, value: $value, order: Ordering) {
                 let before = self.shadow.swap(value as usize, Relaxed);
@@ -190,7 +217,9 @@ macro_rules! cell {
 
         impl Atomic<$value> for $name {
             fn new(value: $value) -> Self {
-                $name { inner: Inner::awake(value as u64), shadow: Shadow::new(value as usize) }
+                let dormant = value == 0 && dormant::is_making();
+                let inner = if dormant { Inner::dormant() } else { Inner::awake(value as u64) };
+                $name { inner, shadow: Shadow::new(value as usize) }
             }
 
             fn load(&self, order: Ordering) -> $value {
@@ -225,16 +254,8 @@ macro_rules! cell {
             }
 
             fn swap(&self, value: $value, order: Ordering) -> $value {
-                if self.aside() {
-                    return self.shadow.swap(value as usize, Relaxed) as $value;
-                }
-                self.act(|world| {
-                    let before =
-                        self.inner.get().swap(value as u64, planted(world.fault(), Operation::Swap, order))
-                            as $value;
-                    self.stored(world, value, order);
-                    before
-                })
+                let run = |cell: &AtomicU64, order| cell.swap(value as u64, order);
+                self.read_modify_write(Operation::Swap, value, order, |_| value, run)
             }
 
             fn compare_exchange(
@@ -272,50 +293,31 @@ macro_rules! cell {
             }
 
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                if self.aside() {
-                    return self.shadow.fetch_add(value as usize, Relaxed) as $value;
+                // A subtraction, which the wider cell does not know.
+                let negative = value > <$value>::MAX / 2;
+                if negative && !self.aside() {
+                    return self.act(|world| {
+                        let order = planted(world.fault(), Operation::FetchAdd, order);
+                        self.modify(world, |before| before.wrapping_add(value), order)
+                    });
                 }
-                self.act(|world| {
-                    let order = planted(world.fault(), Operation::FetchAdd, order);
-                    if value > <$value>::MAX / 2 {
-                        // A subtraction, which the wider cell does not know.
-                        return self.modify(world, |before| before.wrapping_add(value), order);
-                    }
-                    let before = self.inner.get().fetch_add(value as u64, order) as $value;
-                    let after = before.checked_add(value).expect("a model does not wrap");
-                    self.stored(world, after, order);
-                    before
-                })
+                let run = |cell: &AtomicU64, order| cell.fetch_add(value as u64, order);
+                let add = |before: $value| {
+                    let after = before.wrapping_add(value);
+                    assert!(negative || after >= before, "a model does not wrap");
+                    after
+                };
+                self.read_modify_write(Operation::FetchAdd, value, order, add, run)
             }
 
             fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                if self.aside() {
-                    return self.shadow.fetch_and(value as usize, Relaxed) as $value;
-                }
-                if World::current().omits(Operation::FetchAnd, value as u64) {
-                    return self.load(Relaxed);
-                }
-                self.act(|world| {
-                    let order = planted(world.fault(), Operation::FetchAnd, order);
-                    let before = self.inner.get().fetch_and(value as u64, order) as $value;
-                    self.stored(world, before & value, order);
-                    before
-                })
+                let run = |cell: &AtomicU64, order| cell.fetch_and(value as u64, order);
+                self.read_modify_write(Operation::FetchAnd, value, order, |before| before & value, run)
             }
 
             fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                if self.aside() {
-                    return self.shadow.fetch_or(value as usize, Relaxed) as $value;
-                }
-                if World::current().omits(Operation::FetchOr, value as u64) {
-                    return self.load(Relaxed);
-                }
-                self.act(|world| {
-                    let order = planted(world.fault(), Operation::FetchOr, order);
-                    let before = self.inner.get().fetch_or(value as u64, order) as $value;
-                    self.stored(world, before | value, order);
-                    before
-                })
+                let run = |cell: &AtomicU64, order| cell.fetch_or(value as u64, order);
+                self.read_modify_write(Operation::FetchOr, value, order, |before| before | value, run)
             }
         }
     };
@@ -414,7 +416,7 @@ impl U32 {
         U32 { inner: Inner::dormant(), shadow: Shadow::new(0) }
     }
 
-    /// Makes it one that an execution uses, or is done with.
+    /// Makes it one that an execution uses, or is done with. Also one of [`Usize`]: they are made alike.
     ///
     /// # Safety
     /// Nobody uses it at the moment.

@@ -12,6 +12,7 @@ use poundlock_core::qspin::{Layout, RawSpin};
 use poundlock_core::rwlock::RawRwLock;
 
 use crate::atomic::{U32, Usize};
+use crate::dormant::{self, until_known};
 use crate::platform::Modelled;
 use crate::world::{Report, Settings, World};
 
@@ -56,9 +57,21 @@ pub fn explore<P: Modelled>(
     let limit = if RARE.1.iter().any(|part| name.contains(part)) { limit.max(RARE.0) } else { limit };
     let body = Arc::new(body);
     let begun = Instant::now();
-    let mut counts = Vec::new();
+    let counts = until_known(|| counts::<P>(preemptions, settings, limit, &body));
+    let report = World::report();
+    println!("model {name}: {}; {} ms; {report:?}", counts.join(", "), begun.elapsed().as_millis());
+    report
+}
+
+/// How many executions there were, by the number of preemptions.
+fn counts<P: Modelled>(
+    preemptions: usize,
+    settings: Settings,
+    limit: u64,
+    body: &Arc<impl Fn(&World) + Send + Sync + 'static>,
+) -> Vec<String> {
     World::reset_report();
-    for bound in 0..=preemptions {
+    let explore_with = |bound| {
         let before = World::report().executions;
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(bound);
@@ -68,18 +81,18 @@ pub fn explore<P: Modelled>(
         builder.max_permutations = Some(limit as usize);
         let body = body.clone();
         builder.check(move || {
+            dormant::begin();
             let world = World::begin(settings);
             P::prepare();
             body(&world);
+            dormant::end();
             world.end();
         });
         let executions = World::report().executions - before;
         let all = if executions + 1 < limit { "all" } else { "the first" };
-        counts.push(format!("{bound} preemptions: {all} {executions}"));
-    }
-    let report = World::report();
-    println!("model {name}: {}; {} ms; {report:?}", counts.join(", "), begun.elapsed().as_millis());
-    report
+        format!("{bound} preemptions: {all} {executions}")
+    };
+    (0..=preemptions).map(explore_with).collect()
 }
 
 /// The words that a lock is made of.
@@ -92,14 +105,15 @@ unsafe fn words<L, const N: usize>(lock: &L) -> &[U32; N] {
     unsafe { &*core::ptr::from_ref(lock).cast() }
 }
 
-/// The words of a lock, to be watched, or made what a fork left there.
+/// The words of a mutex with a waiting room, to be watched, or made what a fork left there.
 #[derive(Clone, Copy)]
-pub struct AdaptiveWords<'a> {
-    /// How many hold it or came while it was held.
-    pub count: &'a U32,
+pub struct MutexWords<'a> {
+    /// Its own: of an adaptive mutex, how many hold it or came while it was held; of a default one, whether it
+    /// is held, who is awake, and whether anybody sleeps.
+    pub word: &'a U32,
     /// Wait lock and epoch.
     pub wait_lock: &'a U32,
-    /// The owner's tag.
+    /// The owner's tag, or hints about it.
     pub owner: &'a U32,
     /// The spinners' queue.
     pub tail: &'a U32,
@@ -107,33 +121,18 @@ pub struct AdaptiveWords<'a> {
     pub head: &'a U32,
 }
 
-/// The words of a mutex.
-pub fn adaptive_words<P: Modelled>(mutex: &RawAdaptive<P>) -> AdaptiveWords<'_> {
+/// The words of an adaptive mutex.
+pub fn adaptive_words<P: Modelled>(mutex: &RawAdaptive<P>) -> MutexWords<'_> {
     // SAFETY: `RawAdaptive` is `repr(C)` and made of five `P::U32`, which is `U32`.
-    let [count, wait_lock, owner, tail, head] = unsafe { words(mutex) };
-    AdaptiveWords { count, wait_lock, owner, tail, head }
+    let [word, wait_lock, owner, tail, head] = unsafe { words(mutex) };
+    MutexWords { word, wait_lock, owner, tail, head }
 }
 
 /// The words of a default mutex.
-#[derive(Clone, Copy)]
-pub struct PoundlockWords<'a> {
-    /// Held, who is awake, whether anybody sleeps.
-    pub state: &'a U32,
-    /// Wait lock and epoch.
-    pub wait_lock: &'a U32,
-    /// Hints about the owner.
-    pub owner: &'a U32,
-    /// The spinners' queue.
-    pub tail: &'a U32,
-    /// The sleepers' list.
-    pub head: &'a U32,
-}
-
-/// The words of a default mutex.
-pub fn poundlock_words<P: Modelled>(mutex: &RawPoundlock<P>) -> PoundlockWords<'_> {
+pub fn poundlock_words<P: Modelled>(mutex: &RawPoundlock<P>) -> MutexWords<'_> {
     // SAFETY: `RawPoundlock` is `repr(C)` and made of five `P::U32`, which is `U32`.
-    let [state, wait_lock, owner, tail, head] = unsafe { words(mutex) };
-    PoundlockWords { state, wait_lock, owner, tail, head }
+    let [word, wait_lock, owner, tail, head] = unsafe { words(mutex) };
+    MutexWords { word, wait_lock, owner, tail, head }
 }
 
 /// The words of a readers-writer lock.

@@ -48,12 +48,13 @@
 //! * A wait for so many nanoseconds ([`Until::Nanoseconds`](poundlock_core::platform::Until)) ends at once: a
 //!   model shows that nothing relies on the kick that may be lost, not how long the look takes to come.
 //! * All locks share the one line of the lock hash, so entries are skipped, but never a line.
-//! * A semaphore array has very many words, and loom is told of those only that some execution uses:
-//!   `explore_array` begins anew when it finds another. Time passes for its sleepers when a thread says so,
+//! * Records of threads and semaphore arrays have very many words, and loom is told of those only that some
+//!   execution uses: `explore` begins anew when it finds another. In an array time passes for its sleepers when a thread says so,
 //!   and a process is killed between two of its thread's accesses.
 //! * At most five threads, a few operations each: nothing about starvation in the long run or about time.
 
 mod atomic;
+mod dormant;
 mod explore;
 mod platform;
 mod semarray;
@@ -62,8 +63,8 @@ mod world;
 
 pub use atomic::{Operation, U32, Usize};
 pub use explore::{
-    AdaptiveWords, HandoffWords, PoundlockWords, RwLockWords, WaiterWords, adaptive_words, condvar_words,
-    explore, handoff_words, poundlock_words, rwlock_words, spin_word, waiter_words,
+    HandoffWords, MutexWords, RwLockWords, WaiterWords, adaptive_words, condvar_words, explore,
+    handoff_words, poundlock_words, rwlock_words, spin_word, waiter_words,
 };
 pub use platform::{Model, Modelled, Patient, Turns};
 pub use semarray::explore_array;

@@ -14,6 +14,7 @@ use poundlock_core::tunings::Tunings;
 use poundlock_core::{adaptive, handoff, poundlock, qspin, rwlock};
 
 use crate::atomic::{U32, Usize};
+use crate::dormant;
 use crate::world::World;
 
 /// A spin budget of as many turns as the model's settings say.
@@ -101,7 +102,7 @@ macro_rules! platforms {
         loom::lazy_static! {
             static ref $records: Vec<Record<$name>> =
                 (0..World::current().settings().threads).map(|_| Record::default()).collect();
-            static ref $hash: [Line<$name>; 1] = [Line::default()];
+            static ref $hash: Vec<Line<$name>> = vec![Line::default()];
         }
 
         std::thread_local! {
@@ -112,7 +113,13 @@ macro_rules! platforms {
 
         impl Modelled for $name {
             fn prepare() {
-                $cached.set(Some((&*$records, &*$hash)));
+                let (records, hash) = dormant::making(|| (&**$records, &**$hash));
+                // SAFETY: both are made of words, and nobody has used them.
+                unsafe {
+                    dormant::add(dormant::Memory::Records, records);
+                    dormant::add(dormant::Memory::Hash, hash);
+                }
+                $cached.set(Some((records, hash)));
             }
 
             fn hash_is_empty() -> bool {

@@ -123,7 +123,7 @@ pub struct Report {
     /// Plain releases that had to start over.
     pub restarted: u64,
     /// Whatever the model counts with [`World::reached`].
-    pub reached: [u64; 4],
+    pub reached: [u64; 12],
     /// The events that the locks counted.
     pub events: Events,
 }
@@ -262,7 +262,6 @@ enum Watched {
 
 std::thread_local! {
     static CURRENT: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
-    static DISCOVERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     static STILL: Cell<bool> = const { Cell::new(false) };
     static REPORT: Cell<Report> = Cell::new(Report::default());
 }
@@ -743,22 +742,6 @@ impl World {
     pub(crate) fn gone(&self, process: u32) -> bool {
         // A read-modify-write: the kernel knows what is.
         self.settings.mortal && self.dead.fetch_or(0, Acquire) & 1 << process != 0
-    }
-
-    /// A dormant cell is used: the model begins anew with one that loom knows.
-    pub(crate) fn discover(&self, address: usize) -> bool {
-        DISCOVERED.with_borrow_mut(|discovered| discovered.push(address));
-        true
-    }
-
-    /// Whether the execution has used dormant cells.
-    pub(crate) fn has_discovered() -> bool {
-        DISCOVERED.with_borrow(|discovered| !discovered.is_empty())
-    }
-
-    /// Takes the dormant cells that were used, also if the execution failed.
-    pub(crate) fn last_discoveries() -> Vec<usize> {
-        DISCOVERED.take()
     }
 
     fn rouse(&self, count: usize, how: Waited, which: impl Fn(&Sleeper) -> bool) {

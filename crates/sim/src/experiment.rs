@@ -100,7 +100,7 @@ impl Work {
 }
 
 /// A virtual machine to run it in.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 pub struct Guest {
     /// The hypervisor's name.
     pub hypervisor: String,

@@ -9,21 +9,26 @@
 use serde::Deserialize;
 
 use crate::engine::{Inner, State, ThreadId, What};
-use crate::machine::{self, Error, Figure, Machine, Picoseconds, Scheduler};
+use crate::machine::{self, Error, Machine, Picoseconds, Scheduler};
 use crate::scheduler::{Cpus, Placed};
 
 /// The hypervisors that are part of Poundlock.
 const KNOWN: [&str; 2] = [include_str!("../hypervisors/kvm.toml"), include_str!("../hypervisors/xen.toml")];
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Costs {
-    halt: Figure,
-    kick: Figure,
-    /// The average time between two moments when the host's own threads want a CPU.
-    stolen_every: Figure,
-    /// For how long.
-    stolen: Figure,
+machine::figures! {
+    /// Nanoseconds.
+    FiguresOfCosts =>
+    /// What a hypervisor costs, in picoseconds.
+    pub(crate) struct Costs {
+        /// To halt.
+        halt: machine::NS,
+        /// To let another go on.
+        kick: machine::NS,
+        /// The average time between two moments when the host's own threads want a CPU.
+        stolen_every: machine::NS,
+        /// For how long.
+        stolen: machine::NS,
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -31,8 +36,7 @@ struct Costs {
 struct Description {
     name: String,
     about: String,
-    /// Nanoseconds.
-    costs: Costs,
+    costs: FiguresOfCosts,
     scheduler: machine::FiguresOfScheduler,
 }
 
@@ -40,10 +44,7 @@ struct Description {
 #[derive(Clone, Debug)]
 pub struct Hypervisor {
     description: Description,
-    halt: Picoseconds,
-    kick: Picoseconds,
-    stolen_every: Picoseconds,
-    stolen: Picoseconds,
+    costs: Costs,
     scheduler: Scheduler,
 }
 
@@ -65,17 +66,9 @@ impl Hypervisor {
     }
 
     fn of(description: Description) -> Result<Hypervisor, Error> {
-        let nanoseconds = |what: &str, figure: &Figure| {
-            machine::checked(&description.name, what, figure.value, machine::NS)
-        };
-        Ok(Hypervisor {
-            halt: nanoseconds("halt", &description.costs.halt)?,
-            kick: nanoseconds("kick", &description.costs.kick)?,
-            stolen_every: nanoseconds("stolen_every", &description.costs.stolen_every)?,
-            stolen: nanoseconds("stolen", &description.costs.stolen)?,
-            scheduler: description.scheduler.values(&description.name)?,
-            description,
-        })
+        let costs = description.costs.values(&description.name)?;
+        let scheduler = description.scheduler.values(&description.name)?;
+        Ok(Hypervisor { description, costs, scheduler })
     }
 
     /// The same hypervisor with another value of a number, in its file's unit.
@@ -84,17 +77,7 @@ impl Hypervisor {
     /// If it makes no sense.
     pub(crate) fn with(&self, name: &str, value: f64) -> Result<Hypervisor, Error> {
         let mut description = self.description.clone();
-        let costs = &mut description.costs;
-        for (known, figure) in [
-            ("halt", &mut costs.halt),
-            ("kick", &mut costs.kick),
-            ("stolen_every", &mut costs.stolen_every),
-            ("stolen", &mut costs.stolen),
-        ] {
-            if name == known {
-                figure.value = value;
-            }
-        }
+        description.costs.set(name, value);
         description.scheduler.set(name, value);
         Hypervisor::of(description)
     }
@@ -111,13 +94,7 @@ impl Hypervisor {
 
     /// Each of its numbers, by name, in the file's units, with its source.
     pub fn sources(&self) -> Vec<(&'static str, f64, &str)> {
-        let costs = &self.description.costs;
-        let mut sources = vec![
-            ("halt", costs.halt.value, costs.halt.source.as_str()),
-            ("kick", costs.kick.value, costs.kick.source.as_str()),
-            ("stolen_every", costs.stolen_every.value, costs.stolen_every.source.as_str()),
-            ("stolen", costs.stolen.value, costs.stolen.source.as_str()),
-        ];
+        let mut sources = self.description.costs.sources();
         sources.extend(self.description.scheduler.sources());
         sources
     }
@@ -170,13 +147,13 @@ impl Host {
 
     /// When the host's own threads want a CPU again, if they ever do.
     pub(crate) fn next_theft(&self, random: &mut fastrand::Rng) -> Option<Picoseconds> {
-        let every = self.hypervisor.stolen_every;
+        let every = self.hypervisor.costs.stolen_every;
         (every > 0).then(|| random.u64(0..=2 * every))
     }
 
     /// What it costs to halt.
     pub(crate) fn halt(&self) -> Picoseconds {
-        self.hypervisor.halt
+        self.hypervisor.costs.halt
     }
 }
 
@@ -257,7 +234,7 @@ impl Inner {
         self.threads[id as usize].halted = false;
         let cpu = self.cpus.of(id);
         self.kick(cpu);
-        self.host.as_ref().map_or(0, |host| host.hypervisor.kick)
+        self.host.as_ref().map_or(0, |host| host.hypervisor.costs.kick)
     }
 
     /// A virtual CPU wants no real one any more.
@@ -302,7 +279,7 @@ impl Inner {
     /// The host's own threads take a real CPU for a while; its virtual CPU goes on afterwards.
     pub(crate) fn steals(&mut self, real: u32) {
         let Some(host) = &self.host else { return };
-        let stolen = host.hypervisor.stolen;
+        let stolen = host.hypervisor.costs.stolen;
         if let Some(id) = host.cpus.current(real).and_then(|cpu| self.cpus.current(cpu)) {
             let now = self.now;
             let thread = &mut self.threads[id as usize];

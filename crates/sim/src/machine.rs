@@ -62,22 +62,22 @@ struct Description {
 
 macro_rules! figures {
     (
-        $(#[$doc:meta])* $figures:ident => $(#[$out:meta])* $name:ident {
+        $(#[$doc:meta])* $figures:ident => $(#[$out:meta])* $vis:vis struct $name:ident {
             $($(#[$field_doc:meta])* $field:ident: $unit:expr,)*
         }
     ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
-        pub(crate) struct $figures { $($field: Figure,)* }
+        pub(crate) struct $figures { $($field: $crate::machine::Figure,)* }
 
         $(#[$out])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub struct $name { $($(#[$field_doc])* pub $field: u64,)* }
+        $vis struct $name { $($(#[$field_doc])* $vis $field: u64,)* }
 
         impl $figures {
-            pub(crate) fn values(&self, machine: &str) -> Result<$name, Error> {
-                Ok($name { $($field: checked(machine, stringify!($field), self.$field.value, $unit)?,)* })
+            pub(crate) fn values(&self, machine: &str) -> Result<$name, $crate::machine::Error> {
+                Ok($name { $($field: $crate::machine::checked(machine, stringify!($field), self.$field.value, $unit)?,)* })
             }
 
             /// Sets the number of this name, if there is one.
@@ -94,6 +94,8 @@ macro_rules! figures {
         }
     };
 }
+
+pub(crate) use figures;
 
 pub(crate) fn checked(machine: &str, what: &str, value: f64, unit: f64) -> Result<u64, Error> {
     // A day, in picoseconds: more is a mistake.
@@ -121,7 +123,7 @@ figures! {
     /// Nanoseconds, except where noted.
     FiguresOfCosts =>
     /// What accesses cost, in picoseconds.
-    Costs {
+    pub struct Costs {
         /// Access to a line that the core has.
         hit: NS,
         /// An atomic read-modify-write, beyond that.
@@ -153,7 +155,7 @@ figures! {
     /// Nanoseconds.
     FiguresOfScheduler =>
     /// What the scheduler does, and what it costs, in picoseconds.
-    Scheduler {
+    pub struct Scheduler {
         /// From one thread of a CPU to the next.
         switch: NS,
         /// A system call that neither sleeps nor wakes.

@@ -24,22 +24,17 @@ impl Model {
     /// The numbers that were fitted, by name: a machine's, `numaconnect-512/load_share`, or a profile's,
     /// `aim7-3.7/process.computes`.
     pub fn fitted(&self) -> Vec<(String, f64)> {
-        let of_machines = self.machines.iter().flat_map(|machine| {
-            let fitted = machine.sources().into_iter().filter(|(_, _, source)| source.starts_with("fitted"));
-            fitted.map(|(name, value, _)| (format!("{}/{name}", machine.name()), value)).collect::<Vec<_>>()
-        });
-        let of_hypervisors = self.hypervisors.iter().flat_map(|hypervisor| {
-            let fitted =
-                hypervisor.sources().into_iter().filter(|(_, _, source)| source.starts_with("fitted"));
-            fitted
-                .map(|(name, value, _)| (format!("{}/{name}", hypervisor.name()), value))
-                .collect::<Vec<_>>()
-        });
-        let of_profiles = self.profiles.iter().flat_map(|profile| {
-            let fitted = profile.fitted().into_iter();
-            fitted.map(|(name, value)| (format!("{}/{name}", profile.name()), value)).collect::<Vec<_>>()
-        });
-        of_machines.chain(of_hypervisors).chain(of_profiles).collect()
+        let of = |owner: &str, sources: Vec<(&str, f64, &str)>| -> Vec<(String, f64)> {
+            let fitted = sources.into_iter().filter(|(_, _, source)| source.starts_with("fitted"));
+            fitted.map(|(name, value, _)| (format!("{owner}/{name}"), value)).collect()
+        };
+        let of_profile = |profile: &Profile| {
+            let named = |(name, value)| (format!("{}/{name}", profile.name()), value);
+            profile.fitted().into_iter().map(named).collect()
+        };
+        let machines = self.machines.iter().map(|machine| of(machine.name(), machine.sources()));
+        let hypervisors = self.hypervisors.iter().map(|known| of(known.name(), known.sources()));
+        machines.chain(hypervisors).chain(self.profiles.iter().map(of_profile)).flatten().collect()
     }
 
     /// The same with another value of a number.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use poundlock_core::platform::{Atomic, Platform, Split, Until, Waited};
+use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Split, Until, Waited};
 use poundlock_sim::check::calm;
 use poundlock_sim::{
     Alone, MICROSECOND, Machine, NANOSECOND, Picoseconds, Settings, Sim, Simulation, U32, now, work,
@@ -14,6 +14,10 @@ use poundlock_sim::{
 type Pinned = (u32, Box<dyn FnOnce(&Notes)>);
 
 type Act = fn(&U32);
+
+fn on(cpu: u32, body: impl FnOnce(&Notes) + 'static) -> Pinned {
+    (cpu, Box::new(body))
+}
 
 /// Runs threads, each on a CPU of its own, and returns what they noted.
 fn run(machine: &Machine, threads: Vec<Pinned>) -> Vec<(u32, Picoseconds)> {
@@ -54,21 +58,15 @@ fn after(before: Vec<(u32, Act)>, access: Act) -> f64 {
     let last = before.len() as u64 + 1;
     for (turn, (cpu, body)) in before.into_iter().enumerate() {
         let word = Rc::clone(&word);
-        threads.push((
-            cpu,
-            Box::new(move |_| {
-                work((turn as u64 + 1) * 10 * MICROSECOND);
-                body(&word.0);
-            }),
-        ));
+        threads.push(on(cpu, move |_| {
+            work((turn as u64 + 1) * 10 * MICROSECOND);
+            body(&word.0);
+        }));
     }
-    threads.push((
-        0,
-        Box::new(move |notes: &Notes| {
-            work(last * 10 * MICROSECOND);
-            notes.time(|| access(&word.0));
-        }),
-    ));
+    threads.push(on(0, move |notes| {
+        work(last * 10 * MICROSECOND);
+        notes.time(|| access(&word.0));
+    }));
     let notes = run(&machine, threads);
     notes[0].1 as f64 / NANOSECOND as f64
 }
@@ -111,22 +109,16 @@ fn an_access_costs_what_the_line_has_been_through() {
 fn a_sibling_sees_a_store_when_it_is_done_and_not_before() {
     let shared = word();
     let (writer, reader) = (Rc::clone(&shared), Rc::clone(&shared));
-    let threads: Vec<Pinned> = vec![
-        (
-            0,
-            Box::new(move |_| {
-                work(10 * MICROSECOND);
-                write(&writer.0);
-            }),
-        ),
-        (
-            4,
-            Box::new(move |notes| {
-                work(10 * MICROSECOND);
-                // The line is on its way to the core that both share.
-                notes.time(|| assert_eq!(reader.0.load(Relaxed), 1));
-            }),
-        ),
+    let threads = vec![
+        on(0, move |_| {
+            work(10 * MICROSECOND);
+            write(&writer.0);
+        }),
+        on(4, move |notes| {
+            work(10 * MICROSECOND);
+            // The line is on its way to the core that both share.
+            notes.time(|| assert_eq!(reader.0.load(Relaxed), 1));
+        }),
     ];
     let notes = run(&calm(), threads);
     assert!(notes[0].1 > 80 * NANOSECOND, "{notes:?}");
@@ -138,11 +130,10 @@ fn transfers_of_one_line_take_turns() {
     let shared = word();
     let threads = [0, 1, 2, 3].map(|cpu| {
         let word = Rc::clone(&shared);
-        let body: Box<dyn FnOnce(&Notes)> = Box::new(move |notes| {
+        on(cpu, move |notes| {
             work(10 * MICROSECOND);
             notes.time(|| modify(&word.0));
-        });
-        (cpu, body)
+        })
     });
     let mut notes = run(&machine, threads.into());
     notes.sort_by_key(|&(_, time)| time);
@@ -156,25 +147,19 @@ fn transfers_of_one_line_take_turns() {
 fn an_owner_keeps_its_line_until_the_request_arrives() {
     let shared = word();
     let (owner, taker) = (Rc::clone(&shared), Rc::clone(&shared));
-    let threads: Vec<Pinned> = vec![
-        (
-            0,
-            Box::new(move |notes| {
-                write(&owner.0);
-                work(10 * MICROSECOND - now());
-                work(2 * NANOSECOND);
-                notes.time(|| modify(&owner.0));
-                work(100 * NANOSECOND);
-                notes.time(|| modify(&owner.0));
-            }),
-        ),
-        (
-            1,
-            Box::new(move |_| {
-                work(10 * MICROSECOND - now());
-                modify(&taker.0);
-            }),
-        ),
+    let threads = vec![
+        on(0, move |notes| {
+            write(&owner.0);
+            work(10 * MICROSECOND - now());
+            work(2 * NANOSECOND);
+            notes.time(|| modify(&owner.0));
+            work(100 * NANOSECOND);
+            notes.time(|| modify(&owner.0));
+        }),
+        on(1, move |_| {
+            work(10 * MICROSECOND - now());
+            modify(&taker.0);
+        }),
     ];
     let [(_, soon), (_, late)] = run(&calm(), threads)[..] else { panic!("two notes") };
     assert!(soon < 20 * NANOSECOND && late > 30 * NANOSECOND, "{soon} {late}");
@@ -187,27 +172,19 @@ fn a_sibling_of_a_core_that_waits_for_a_line_waits_as_well() {
     let mut threads: Vec<Pinned> = Vec::new();
     for cpu in [0, 1, 2] {
         let word = Rc::clone(&shared);
-        threads.push((
-            cpu,
-            Box::new(move |_| {
-                work(10 * MICROSECOND);
-                modify(&word.0);
-            }),
-        ));
+        threads.push(on(cpu, move |_| {
+            work(10 * MICROSECOND);
+            modify(&word.0);
+        }));
     }
     // All cores have two that work until then: they take as long.
     for cpu in [4, 6] {
-        threads.push((cpu, Box::new(|_| work(10 * MICROSECOND))));
+        threads.push(on(cpu, |_| work(10 * MICROSECOND)));
     }
-    threads.push((
-        5,
-        Box::new(move |notes| {
-            work(10 * MICROSECOND + NANOSECOND);
-            notes.time(|| {
-                assert!(shared.0.load(Relaxed) >= 2, "it was read before the sibling's access was done")
-            });
-        }),
-    ));
+    threads.push(on(5, move |notes| {
+        work(10 * MICROSECOND + NANOSECOND);
+        notes.time(|| assert!(shared.0.load(Relaxed) >= 2, "read before the sibling's access was done"));
+    }));
     let notes = run(&calm(), threads);
     assert!(notes[0].1 > 100 * NANOSECOND, "{notes:?}");
 }
@@ -220,17 +197,11 @@ fn a_wide_access_after_a_narrow_store_waits_for_it() {
     };
     let time = |prepare: fn(&U32), access: Act| {
         let word = word();
-        run(
-            &calm(),
-            vec![(
-                0,
-                Box::new(move |notes: &Notes| {
-                    prepare(&word.0);
-                    notes.time(|| access(&word.0));
-                }),
-            )],
-        )[0]
-        .1
+        let body = move |notes: &Notes| {
+            prepare(&word.0);
+            notes.time(|| access(&word.0));
+        };
+        run(&calm(), vec![on(0, body)])[0].1
     };
     assert_eq!(time(narrow, read) - time(write, read), 5 * NANOSECOND);
     assert_eq!(time(narrow, |word| word.store_low_byte(0, Relaxed)), time(write, write));
@@ -238,13 +209,12 @@ fn a_wide_access_after_a_narrow_store_waits_for_it() {
 
 #[test]
 fn siblings_slow_each_other_down() {
-    let alone = run(&calm(), vec![(0, Box::new(|notes: &Notes| notes.time(|| work(100 * MICROSECOND))))]);
-    assert_eq!(alone, [(0, 100 * MICROSECOND)]);
     let body = |notes: &Notes| notes.time(|| work(100 * MICROSECOND));
-    let both = run(&calm(), vec![(0, Box::new(body)), (4, Box::new(body))]);
+    assert_eq!(run(&calm(), vec![on(0, body)]), [(0, 100 * MICROSECOND)]);
+    let both = run(&calm(), vec![on(0, body), on(4, body)]);
     // 160 of 256, while the other runs.
     assert!(both.iter().any(|&(_, time)| time == 160 * MICROSECOND), "{both:?}");
-    let apart = run(&calm(), vec![(0, Box::new(body)), (1, Box::new(body))]);
+    let apart = run(&calm(), vec![on(0, body), on(1, body)]);
     assert_eq!(apart, [(0, 100 * MICROSECOND), (1, 100 * MICROSECOND)]);
 }
 
@@ -277,33 +247,19 @@ fn a_sleeper_is_woken_and_a_deadline_ends_a_sleep() {
     let machine = calm();
     let shared = word();
     let (sleeper, waker) = (Rc::clone(&shared), shared);
-    let notes = run(
-        &machine,
-        vec![
-            (
-                0,
-                Box::new(move |notes: &Notes| {
-                    notes.time(|| assert_eq!(Sim::wait(&sleeper.0, 0, Until::Woken), Waited::Woken));
-                    let deadline = poundlock_core::platform::Deadline {
-                        clock: poundlock_core::platform::Clock::Monotonic,
-                        seconds: 0,
-                        nanoseconds: 500_000,
-                    };
-                    assert_eq!(Sim::wait(&sleeper.0, 1, Until::Deadline(&deadline)), Waited::TimedOut);
-                    assert!(now() >= 500 * MICROSECOND && now() < 510 * MICROSECOND, "{}", now());
-                    assert_eq!(Sim::wait(&sleeper.0, 7, Until::Woken), Waited::Woken);
-                }),
-            ),
-            (
-                1,
-                Box::new(move |_| {
-                    work(100 * MICROSECOND);
-                    waker.0.store(1, Relaxed);
-                    Sim::wake(&raw const waker.0, 1);
-                }),
-            ),
-        ],
-    );
+    let sleeper = on(0, move |notes| {
+        notes.time(|| assert_eq!(Sim::wait(&sleeper.0, 0, Until::Woken), Waited::Woken));
+        let deadline = Deadline { clock: Clock::Monotonic, seconds: 0, nanoseconds: 500_000 };
+        assert_eq!(Sim::wait(&sleeper.0, 1, Until::Deadline(&deadline)), Waited::TimedOut);
+        assert!(now() >= 500 * MICROSECOND && now() < 510 * MICROSECOND, "{}", now());
+        assert_eq!(Sim::wait(&sleeper.0, 7, Until::Woken), Waited::Woken);
+    });
+    let waker = on(1, move |_| {
+        work(100 * MICROSECOND);
+        waker.0.store(1, Relaxed);
+        Sim::wake(&raw const waker.0, 1);
+    });
+    let notes = run(&machine, vec![sleeper, waker]);
     // The wake-up, its latency and a switch.
     assert!((100 * MICROSECOND..115 * MICROSECOND).contains(&notes[0].1), "{notes:?}");
 }

@@ -4,13 +4,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Until, Waited};
 use poundlock_core::rwlock::Preference::{self, PhaseFair, ReaderPreferring, WriterPreferring};
 use poundlock_core::rwlock::RawRwLock;
 use poundlock_sim::check::calm;
-use poundlock_sim::{Alone, MICROSECOND, Settings, Sim, Simulation, U32, work};
+use poundlock_sim::{Alone, Settings, Sim, Simulation, work};
 
-const MILLISECOND: u64 = 1_000 * MICROSECOND;
+use crate::priorities::{MILLISECOND, deadline, sleep_until};
 
 /// Comes at a time, in milliseconds, and stays for so many.
 type Visitor = (u64, Visit, u64);
@@ -25,17 +24,6 @@ enum Visit {
     Upgrade(&'static str),
 }
 use Visit::{Read, Upgrade, Write, WriteUntil};
-
-/// A time, in milliseconds.
-fn deadline(at: u64) -> Deadline {
-    Deadline { clock: Clock::Monotonic, seconds: 0, nanoseconds: at as u32 * 1_000_000 }
-}
-
-/// Leaves its core to the other thread there.
-fn sleep_until(at: u64) {
-    let word = Alone(U32::new(0));
-    while Sim::wait(&word.0, 0, Until::Deadline(&deadline(at))) != Waited::TimedOut {}
-}
 
 /// In which order they enter; who gives up is in brackets.
 fn order(policy: Preference, visitors: &[Visitor]) -> String {

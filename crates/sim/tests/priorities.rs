@@ -12,14 +12,15 @@ use poundlock_sim::check::calm;
 use poundlock_sim::check::{Mutex, Subject};
 use poundlock_sim::{Alone, MICROSECOND, Settings, Sim, Simulation, U32, set_priority, work};
 
-const MILLISECOND: u64 = 1_000 * MICROSECOND;
+pub(crate) const MILLISECOND: u64 = 1_000 * MICROSECOND;
 
-fn deadline(milliseconds: u64) -> Deadline {
+/// A time, in milliseconds.
+pub(crate) fn deadline(milliseconds: u64) -> Deadline {
     Deadline { clock: Clock::Monotonic, seconds: 0, nanoseconds: milliseconds as u32 * 1_000_000 }
 }
 
 /// Leaves its CPU to others.
-fn sleep_until(milliseconds: u64) {
+pub(crate) fn sleep_until(milliseconds: u64) {
     let word = Alone(U32::new(0));
     while Sim::wait(&word.0, 0, Until::Deadline(&deadline(milliseconds))) != Waited::TimedOut {}
 }

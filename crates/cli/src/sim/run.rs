@@ -70,19 +70,11 @@ struct Document<'a> {
     machine: &'a str,
     sockets: u32,
     cpus: usize,
-    guest: Option<Virtual<'a>>,
+    guest: Option<&'a Guest>,
     workload: String,
     seed: u64,
     simulated_ms: f64,
     runs: Vec<Row>,
-}
-
-/// The virtual machine in it.
-#[derive(Serialize)]
-struct Virtual<'a> {
-    hypervisor: &'a str,
-    vcpus: u32,
-    pinned: bool,
 }
 
 #[derive(Serialize)]
@@ -148,11 +140,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         machine: machine.name(),
         sockets: machine.sockets(),
         cpus: machine.cpus(),
-        guest: guest.as_ref().map(|guest| Virtual {
-            hypervisor: &guest.hypervisor,
-            vcpus: guest.vcpus,
-            pinned: guest.pinned,
-        }),
+        guest: guest.as_ref(),
         workload: work.name(),
         seed: args.seed,
         simulated_ms: ms,

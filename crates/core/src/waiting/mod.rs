@@ -50,7 +50,7 @@
 //! was not served looks for itself.
 //!
 //! Proof: crates/core/src/waiting/mod.rs, crates/core/src/waiting/bias.rs
-//! Models: crates/model/tests/models/fork.rs, crates/model/tests/models/last_touch.rs
+//! Models: crates/model/tests/models/scenes.rs
 //! Stress: crates/sim/src/check/mod.rs
 
 pub(crate) mod bias;

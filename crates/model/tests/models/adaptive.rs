@@ -1,388 +1,342 @@
-//! The mutex: exclusion, no lost wake-up, nothing left behind.
+//! The adaptive mutex, in its four variants: exclusion, no lost wake-up, nothing left behind; in forked
+//! children, and destroyed by its next owner.
 
-use crate::common::{Guarded, for_each_variant};
-use poundlock_core::adaptive::Variant;
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use poundlock_core::adaptive::{AnyNegative, Baseline, RawAdaptive, Variant};
+use poundlock_core::condvar::{Guarding, Plain};
+use poundlock_core::platform::{Atomic, Deadline};
 use poundlock_core::waiting::Failure;
+use poundlock_model::{
+    Fault, Model, Modelled, Mortal, Operation, Patient, Report, Settings, U32, World, adaptive_words, explore,
+};
 
-use poundlock_model::{Model, Modelled, Patient, Report, Settings, World, adaptive_words, explore};
+use crate::scenes::{
+    DEADLOCK, End, Guarded, Guards, LATE, LOOKED, Lock, NO_SUCH_THREAD, THREE, TWO, UNORDERED, caught,
+    destroyed_by_the_last, each_is_caught, faulty, forked, giving_up, held, lockers, sound, trying,
+    woken_in_turn,
+};
 
-/// What an owner word says while a sleeper that was handed the mutex has not woken.
-const HANDED_OVER: u32 = u32::MAX;
+/// The mutex, on a platform.
+pub(crate) struct Adaptive<P: Modelled, V>(pub(crate) RawAdaptive<P>, PhantomData<V>);
 
-/// Places that the models count.
+impl<P: Modelled, V> Default for Adaptive<P, V> {
+    fn default() -> Self {
+        Adaptive(RawAdaptive::default(), PhantomData)
+    }
+}
+
+// Places that the models count.
 const HAND_OVER: usize = 0;
 const PASSED_OVER: usize = 1;
 const WAIT_LOCK_SLEEP: usize = 2;
+/// What an owner word says while a sleeper that was handed the mutex has not woken.
+const HANDED_OVER: u32 = u32::MAX;
 
-/// Counts hand-offs, releases that bypass a sleeper for a spinner, and sleeps for the wait lock.
-fn watch<P: Modelled>(world: &World, guarded: &std::rc::Rc<Guarded<P>>) {
-    let words = adaptive_words(&guarded.mutex);
-    world.watch(words.owner, HAND_OVER, |owner| owner == HANDED_OVER);
-    let weak = std::rc::Rc::downgrade(guarded);
-    world.watch(words.count, PASSED_OVER, move |count| {
-        weak.upgrade().is_some_and(|guarded| {
-            let words = adaptive_words(&guarded.mutex);
-            count == 0 && words.head.peek() != 0 && words.tail.peek() != 0
-        })
-    });
-    world.watch_sleep(words.wait_lock, WAIT_LOCK_SLEEP);
+impl<P: Modelled, V: Variant> Lock for Adaptive<P, V> {
+    type Platform = P;
+
+    fn lock(&self) {
+        self.0.lock::<V>();
+    }
+    fn unlock(&self) {
+        self.0.unlock::<V>();
+    }
+    fn try_lock(&self) -> bool {
+        self.0.try_lock()
+    }
+    fn lock_until(&self, deadline: &Deadline) -> Result<(), Failure> {
+        self.0.lock_until::<V>(deadline)
+    }
+    fn lock_interruptible(&self) -> Result<(), Failure> {
+        self.0.lock_interruptible::<V>()
+    }
+
+    /// Counts hand-offs, releases that bypass a sleeper for a spinner, and sleeps for the wait lock.
+    fn watch(world: &World, guarded: &Rc<Guarded<Self>>) {
+        let words = adaptive_words(&guarded.lock.0);
+        world.watch(words.owner, HAND_OVER, |owner| owner == HANDED_OVER);
+        let weak = Rc::downgrade(guarded);
+        world.watch(words.word, PASSED_OVER, move |count| {
+            weak.upgrade().is_some_and(|guarded| {
+                let words = adaptive_words(&guarded.lock.0);
+                count == 0 && words.head.peek() != 0 && words.tail.peek() != 0
+            })
+        });
+        world.watch_sleep(words.wait_lock, WAIT_LOCK_SLEEP);
+    }
+
+    fn finish(&self) {
+        assert!(self.0.is_idle(), "something is left in the mutex");
+    }
 }
 
-/// Locks and unlocks.
-fn pass<P: Modelled, V: Variant>(guarded: &Guarded<P>) {
-    guarded.mutex.lock::<V>();
-    guarded.section();
-    guarded.mutex.unlock::<V>();
+impl<V: Variant> Guards for Adaptive<Model, V> {
+    fn guarding(&self) -> impl Guarding<Model> {
+        Plain::<_, V>::new(&self.0)
+    }
+}
+
+/// Instantiates a generic model for the four variants.
+macro_rules! for_each_variant {
+    ($($model:ident),* $(,)?) => {
+        crate::adaptive::for_each_variant!(@ baseline Baseline $($model)*);
+        crate::adaptive::for_each_variant!(@ fewer_atomics FewerAtomics $($model)*);
+        crate::adaptive::for_each_variant!(@ mcs_queue McsQueue $($model)*);
+        crate::adaptive::for_each_variant!(@ any_negative AnyNegative $($model)*);
+    };
+    (@ $module:ident $variant:ident $($model:ident)*) => {
+        mod $module {
+            $(
+                #[test]
+                fn $model() {
+                    super::$model::<poundlock_core::adaptive::$variant>();
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use for_each_variant;
+
+const ONE_TURN: Settings = Settings::DEFAULT;
+/// Fences are refused, so that a plain release may come after the first sleeper. It looks now and then.
+const PLAIN: Settings = Settings { plain_release: true, ..TWO };
+
+fn two_threads<V: Variant>() {
+    let report = lockers::<Adaptive<Model, V>>("two threads", 3, ONE_TURN, 1);
+    assert!(report.sleeps > 0 && report.woken > 0);
+    // Barging newcomers, woken sleepers that find the mutex taken again, and hand-offs.
+    let report = lockers::<Adaptive<Model, V>>("two threads twice", 2, ONE_TURN, 2);
+    assert!(report.sleeps > 0);
+    // Sleeps end at once for no reason, twice a thread.
+    lockers::<Adaptive<Model, V>>("restless", 2, Settings { restless: 2, ..ONE_TURN }, 1);
+    // A thread without a record may neither queue nor sleep.
+    lockers::<Adaptive<Model, V>>("polling", 3, Settings { unregistered: 2, ..ONE_TURN }, 1);
+    trying::<Adaptive<Model, V>>("trying");
+}
+
+fn three_threads<V: Variant>() {
+    // Nobody spins: every waiter goes to the list, and they meet at the wait lock.
+    assert!(lockers::<Adaptive<Model, V>>("three sleepers", 1, THREE, 1).sleeps > 0);
+    lockers::<Adaptive<Model, V>>("three threads", 1, Settings { threads: 3, ..ONE_TURN }, 1);
+    // All run on one CPU: whoever waits displaces the owner, and knows it.
+    let settings = Settings { threads: 3, tags: [1; 5], ..ONE_TURN };
+    assert!(lockers::<Adaptive<Patient, V>>("displaced", 1, settings, 1).sleeps > 0);
+}
+
+/// The first sleep of a mutex that was released by plain stores until then.
+fn first_sleep<V: Variant>() {
+    assert!(lockers::<Adaptive<Model, V>>("first sleep", 2, PLAIN, 1).restarted > 0);
+    let refused = Settings { refused: true, ..PLAIN };
+    assert!(lockers::<Adaptive<Model, V>>("refused", 2, refused, 1).timed_waits > 0);
+}
+
+/// The main thread barges in on two that were woken, and they are handed the mutex; or, without hand-offs,
+/// try in vain again and again.
+fn barging<V: Variant>() {
+    let report = woken_in_turn::<Adaptive<Model, V>>("barging and hand-over", 2, THREE, 1);
+    assert!(report.reached[HAND_OVER] > 0);
+    let report = woken_in_turn::<Adaptive<Patient, V>>("barging", 2, THREE, 1);
+    assert_eq!(report.reached[HAND_OVER], 0);
 }
 
 /// Thread 1 sleeps in the list, thread 2 comes to spin while the main thread unlocks, which may bypass the
 /// sleeper: the spinner has to see to it then, whether it acquires or gives up.
-pub(crate) fn bypassing<P: Modelled, V: Variant>(
-    name: &str,
-    preemptions: usize,
-    settings: Settings,
-    blind: bool,
-) -> Report {
+fn bypassing<P: Modelled, V: Variant>(name: &str, settings: Settings, blind: bool) -> Report {
     let settings = Settings { threads: 3, ..settings };
-    explore::<P>(name, preemptions, settings, move |world| {
-        let guarded = Guarded::<P>::new();
-        watch(world, &guarded);
+    held::<Adaptive<P, V>>(name, 1, settings, move |world, guarded| {
         if blind {
-            let words = adaptive_words(&guarded.mutex);
+            let words = adaptive_words(&guarded.lock.0);
             world.make_blind(words.head, words.wait_lock);
         }
-        let start = |index| {
-            let guarded = guarded.clone();
-            world.spawn(index, move |_| pass::<P, V>(&guarded))
-        };
-        let sleeper = world.unexplored(|| {
-            guarded.mutex.lock::<V>();
-            let sleeper = start(1);
-            world.await_sleep(1);
-            sleeper
-        });
-        let spinner = start(2);
+        let mut others = guarded.sleepers(world, 1..2);
+        others.push(guarded.passer(world, 2));
         // It queues.
         loom::thread::yield_now();
-        guarded.section();
-        guarded.mutex.unlock::<V>();
-        sleeper.join().unwrap();
-        spinner.join().unwrap();
-        guarded.finish(3);
+        others
     })
 }
 
-/// The main thread holds the mutex and the others sleep; it unlocks, and locks once more.
-pub(crate) fn woken_in_turn<P: Modelled, V: Variant>(
-    name: &str,
-    preemptions: usize,
-    settings: Settings,
-) -> Report {
-    explore::<P>(name, preemptions, settings, move |world| {
-        let guarded = Guarded::<P>::new();
-        watch(world, &guarded);
-        let others: Vec<_> = world.unexplored(|| {
-            guarded.mutex.lock::<V>();
-            (1..settings.threads as u32)
-                .map(|index| {
-                    let guarded = guarded.clone();
-                    let other = world.spawn(index, move |_| pass::<P, V>(&guarded));
-                    world.await_sleep(index);
-                    other
-                })
-                .collect()
-        });
-        let waiters = others.len() as u32;
-        guarded.section();
-        guarded.mutex.unlock::<V>();
-        pass::<P, V>(&guarded);
-        for other in others {
-            other.join().unwrap();
-        }
-        guarded.finish(2 + waiters);
-    })
+fn passed_over<V: Variant>() {
+    let report = bypassing::<Model, V>("passed over", ONE_TURN, false);
+    assert_eq!(report.reached[PASSED_OVER] > 0, V::queues_spinners());
+    // On the main thread's CPU: it sees that and leaves the queue, or the headship, at once.
+    let settings = Settings { tags: [1, 2, 1, 0, 0], ..ONE_TURN };
+    bypassing::<Patient, V>("passed over for one who gives up", settings, false);
 }
 
-/// As many threads lock as the settings say, `times` times each.
-pub(crate) fn lockers<P: Modelled, V: Variant>(
-    name: &str,
-    preemptions: usize,
-    settings: Settings,
-    times: u32,
-) -> Report {
-    explore::<P>(name, preemptions, settings, move |world| {
-        let guarded = Guarded::<P>::new();
-        watch(world, &guarded);
-        let threads = settings.threads as u32;
-        let others: Vec<_> = (1..threads)
-            .map(|index| {
-                let guarded = guarded.clone();
-                world.spawn(index, move |_| (0..times).for_each(|_| pass::<P, V>(&guarded)))
-            })
-            .collect();
-        (0..times).for_each(|_| pass::<P, V>(&guarded));
-        for other in others {
-            other.join().unwrap();
-        }
-        guarded.finish(threads * times);
-    })
+fn gives_up<V: Variant>() {
+    giving_up::<Adaptive<Model, V>>("times out before unlock", 2, TWO, false, End::Before);
+    giving_up::<Adaptive<Model, V>>("times out after unlock", 2, TWO, false, End::After);
+    giving_up::<Adaptive<Model, V>>("was out of time", 2, TWO, false, End::Past);
+    giving_up::<Adaptive<Model, V>>("interrupted", 3, TWO, true, End::Interrupted);
 }
 
-fn two_threads<V: Variant>(name: &str) {
-    let report = lockers::<Model, V>(name, 3, Settings::default(), 1);
-    assert!(report.sleeps > 0 && report.woken > 0);
+fn gives_up_before_another<V: Variant>() {
+    giving_up::<Adaptive<Patient, V>>("times out before another", 2, THREE, true, End::Before);
+    giving_up::<Adaptive<Patient, V>>("times out, woken, before another", 2, THREE, true, End::After);
+    giving_up::<Adaptive<Model, V>>("interrupted before another", 2, THREE, true, End::Interrupted);
 }
 
-/// Barging newcomers, woken sleepers that find the mutex taken again, and hand-offs.
-fn two_threads_twice<V: Variant>(name: &str) {
-    let report = lockers::<Model, V>(name, 2, Settings::default(), 2);
-    assert!(report.sleeps > 0);
-}
-
-/// Nobody spins: every waiter goes to the list, and they meet at the wait lock.
-fn three_sleepers<V: Variant>(name: &str) {
-    let report = lockers::<Model, V>(name, 1, Settings { threads: 3, spins: 0, ..Settings::default() }, 1);
-    assert!(report.sleeps > 0);
-}
-
-fn three_threads<V: Variant>(name: &str) {
-    lockers::<Model, V>(name, 1, Settings { threads: 3, ..Settings::default() }, 1);
-}
-
-/// Sleeps end at once for no reason, twice a thread.
-fn restless<V: Variant>(name: &str) {
-    lockers::<Model, V>(name, 2, Settings { restless: 2, ..Settings::default() }, 1);
-}
-
-/// Both threads run on one CPU: whoever waits displaces the owner, and knows it.
-fn displaced<V: Variant>(name: &str) {
-    let settings = Settings { threads: 3, tags: [1; 5], ..Settings::default() };
-    let report = lockers::<Patient, V>(name, 1, settings, 1);
-    assert!(report.sleeps > 0);
-}
-
-/// A thread without a record may neither queue nor sleep.
-fn polling<V: Variant>(name: &str) {
-    lockers::<Model, V>(name, 3, Settings { unregistered: 2, ..Settings::default() }, 1);
-}
-
-/// The first sleep of a mutex that was released by plain stores until then.
-fn first_sleep<V: Variant>(name: &str) {
-    let settings = Settings { spins: 0, plain_release: true, ..Settings::default() };
-    let report = lockers::<Model, V>(name, 2, settings, 1);
+fn destroyed<V: Variant>() {
+    let report =
+        destroyed_by_the_last::<Adaptive<Model, V>>("destroyed", 2, Settings::default(), false, sound);
+    assert!(report.woken > 0);
+    let report = destroyed_by_the_last::<Adaptive<Patient, V>>("destroyed, asleep", 2, TWO, false, sound);
+    assert!(report.woken > 0);
+    // With hand-offs.
+    let report = destroyed_by_the_last::<Adaptive<Model, V>>("destroyed by sleepers", 2, THREE, true, sound);
+    assert!(report.woken > 0);
+    let report = destroyed_by_the_last::<Adaptive<Model, V>>("destroyed, plain", 2, PLAIN, false, sound);
     assert!(report.restarted > 0);
 }
 
-/// The same where fences are refused, so that a plain release may come after the first sleeper. It looks
-/// now and then.
-fn refused<V: Variant>(name: &str) {
-    let settings = Settings { spins: 0, plain_release: true, refused: true, ..Settings::default() };
-    assert!(lockers::<Model, V>(name, 2, settings, 1).timed_waits > 0);
-}
+// Locks in a forked child name threads that do not exist there. Those are the threads from 19 on here: a
+// model fails when it follows such a name, for there is no such record.
 
-/// The main thread barges in on two that were woken, and they are handed the mutex.
-fn barging_and_hand_over<V: Variant>(name: &str) {
-    let report = woken_in_turn::<Model, V>(name, 2, SLEEPERS);
-    assert!(report.reached[HAND_OVER] > 0);
-}
+/// A child whose parent was not forked itself.
+pub(crate) const CHILD: Settings = Settings { epoch: 7, ..TWO };
+pub(crate) const GHOST: u32 = 77;
 
-/// The same without hand-offs: attempts in vain again and again.
-fn barging<V: Variant>(name: &str) {
-    let report = woken_in_turn::<Patient, V>(name, 2, SLEEPERS);
-    assert_eq!(report.reached[HAND_OVER], 0);
-}
+// In a wait lock.
+pub(crate) const LOCKED: u32 = 1 << 31;
+pub(crate) const CONTENDED: u32 = 1 << 30;
+pub(crate) const BIAS_REVOKED: u32 = 1 << 29;
+pub(crate) const REVOKING: u32 = 1 << 28;
+pub(crate) const CLEARING: u32 = 1 << 27;
 
-fn passed_over<V: Variant>(name: &str) {
-    let report = bypassing::<Model, V>(name, 1, Settings::default(), false);
-    assert_eq!(report.reached[PASSED_OVER] > 0, V::queues_spinners());
-}
-
-fn passed_over_for_one_who_gives_up<V: Variant>(name: &str) {
-    // On the main thread's CPU: it sees that and leaves the queue, or the headship, at once.
-    let settings = Settings { tags: [1, 2, 1, 0, 0], ..Settings::default() };
-    bypassing::<Patient, V>(name, 1, settings, false);
-}
-
-fn try_lock<V: Variant>(name: &str) {
-    let report = explore::<Model>(name, 3, Settings::default(), |world| {
-        let guarded = Guarded::<Model>::new();
-        let other = world.spawn(1, {
-            let guarded = guarded.clone();
-            move |world: &World| {
-                if !guarded.mutex.try_lock() {
-                    world.reached(0);
-                    return 0;
-                }
-                guarded.section();
-                guarded.mutex.unlock::<V>();
-                1
+fn in_a_forked_child<V: Variant>() {
+    let slow_path = LOCKED | CONTENDED | BIAS_REVOKED | 3;
+    for (name, held, wait_lock) in [
+        ("forked in its slow path", false, slow_path),
+        ("forked in its clearing", false, CLEARING | 3),
+        ("forked in its first sleep", false, REVOKING),
+        // Others waited for it: the unlock goes through what they left.
+        ("forked, held", true, slow_path),
+    ] {
+        let haunt = move |mutex: &Adaptive<Model, V>| {
+            let words = adaptive_words(&mutex.0);
+            words.tail.store(GHOST, Relaxed);
+            words.head.store(GHOST + 1, Relaxed);
+            words.wait_lock.store(wait_lock, Relaxed);
+            if held {
+                words.word.store(3, Relaxed);
             }
-        });
-        pass::<Model, V>(&guarded);
-        let tried = other.join().unwrap();
-        guarded.finish(1 + tried);
-    });
-    assert!(report.reached[0] > 0 && report.reached[0] < report.executions);
-}
-
-/// How the waiter that may give up waits, and what makes it.
-#[derive(Clone, Copy)]
-enum End {
-    /// Its deadline passes before the unlock begins, or while it is under way.
-    ExpiredBefore,
-    /// Its deadline passes after the unlock, while it is on its way to the mutex.
-    ExpiredAfter,
-    /// Its deadline was in the past.
-    Past,
-    /// A signal handler runs.
-    Interrupted,
-}
-
-impl End {
-    fn interrupts(self) -> bool {
-        matches!(self, End::Interrupted)
+        };
+        let report = forked(name, CHILD, held, haunt, |mutex| adaptive_words(&mutex.0).wait_lock.peek());
+        assert!(!held || report.reached[LOOKED] == report.executions);
     }
-}
-
-/// The main thread holds the mutex. Thread 1 waits and may give up; the others wait for as long as it takes.
-/// Who gives up leaves no trace, and no wake-up that was meant for the others goes with it.
-///
-/// With `settled`, all of them sleep before the end comes.
-fn giving_up<P: Modelled, V: Variant>(
-    name: &str,
-    preemptions: usize,
-    settings: Settings,
-    settled: bool,
-    end: End,
-) -> Report {
-    const GAVE_UP: usize = 3;
-    let report = explore::<P>(name, preemptions, settings, move |world| {
-        let guarded = Guarded::<P>::new();
-        watch(world, &guarded);
-        let impatient = |world: &World| {
-            let guarded = guarded.clone();
-            world.spawn(1, move |world: &World| {
-                let result = match end {
-                    End::ExpiredBefore | End::ExpiredAfter => guarded.mutex.lock_until::<V>(&world.timer(0)),
-                    End::Past => guarded.mutex.lock_until::<V>(&world.past()),
-                    End::Interrupted => guarded.mutex.lock_interruptible::<V>(),
-                };
-                match result {
-                    Ok(()) => {
-                        guarded.section();
-                        guarded.mutex.unlock::<V>();
-                        1
-                    }
-                    Err(why) => {
-                        let expected =
-                            if end.interrupts() { Failure::Interrupted } else { Failure::TimedOut };
-                        assert_eq!(why, expected);
-                        world.reached(GAVE_UP);
-                        0
-                    }
-                }
-            })
-        };
-        let patient = |world: &World, index| {
-            let guarded = guarded.clone();
-            world.spawn(index, move |_| pass::<P, V>(&guarded))
-        };
-        let others = 2..settings.threads as u32;
-        let (impatient, patient) = if settled {
-            world.unexplored(|| {
-                guarded.mutex.lock::<V>();
-                let impatient = impatient(world);
-                world.await_sleep(1);
-                let patient: Vec<_> = others
-                    .map(|index| {
-                        let waiter = patient(world, index);
-                        world.await_sleep(index);
-                        waiter
-                    })
-                    .collect();
-                (impatient, patient)
-            })
-        } else {
-            guarded.mutex.lock::<V>();
-            (impatient(world), others.map(|index| patient(world, index)).collect())
-        };
-        match end {
-            End::ExpiredBefore => world.expire(0),
-            End::Interrupted => world.interrupt(1),
-            End::ExpiredAfter | End::Past => {}
-        }
-        if settled {
-            // Lets it give up before the unlock, unless it is preempted.
-            loom::thread::yield_now();
-        }
-        guarded.section();
-        guarded.mutex.unlock::<V>();
-        if matches!(end, End::ExpiredAfter) {
-            world.expire(0);
-        }
-        let waiters = patient.len() as u32;
-        let got = impatient.join().unwrap();
-        for waiter in patient {
-            waiter.join().unwrap();
-        }
-        guarded.finish(1 + waiters + got);
-    });
-    assert!(matches!(end, End::ExpiredAfter) || report.reached[GAVE_UP] > 0, "nobody gave up");
-    assert!(report.reached[GAVE_UP] < report.executions, "everybody gave up");
-    report
-}
-
-const ALONE: Settings = Settings { spins: 0, ..Settings::DEFAULT };
-const SLEEPERS: Settings = Settings { threads: 3, spins: 0, ..Settings::DEFAULT };
-
-fn times_out_before_unlock<V: Variant>(name: &str) {
-    giving_up::<Model, V>(name, 2, ALONE, false, End::ExpiredBefore);
-}
-
-fn times_out_after_unlock<V: Variant>(name: &str) {
-    giving_up::<Model, V>(name, 2, ALONE, false, End::ExpiredAfter);
-}
-
-fn was_out_of_time<V: Variant>(name: &str) {
-    giving_up::<Model, V>(name, 2, ALONE, false, End::Past);
-}
-
-fn interrupted<V: Variant>(name: &str) {
-    giving_up::<Model, V>(name, 3, ALONE, true, End::Interrupted);
-}
-
-fn times_out_before_another<V: Variant>(name: &str) {
-    giving_up::<Patient, V>(name, 2, SLEEPERS, true, End::ExpiredBefore);
-}
-
-fn times_out_woken_before_another<V: Variant>(name: &str) {
-    giving_up::<Patient, V>(name, 2, SLEEPERS, true, End::ExpiredAfter);
-}
-
-fn interrupted_before_another<V: Variant>(name: &str) {
-    giving_up::<Model, V>(name, 2, SLEEPERS, true, End::Interrupted);
 }
 
 for_each_variant!(
     two_threads,
-    two_threads_twice,
-    three_sleepers,
     three_threads,
-    restless,
-    displaced,
-    polling,
     first_sleep,
-    refused,
-    barging_and_hand_over,
     barging,
     passed_over,
-    passed_over_for_one_who_gives_up,
-    try_lock,
-    times_out_before_unlock,
-    times_out_after_unlock,
-    was_out_of_time,
-    interrupted,
-    times_out_before_another,
-    times_out_woken_before_another,
-    interrupted_before_another,
+    gives_up,
+    gives_up_before_another,
+    destroyed,
+    in_a_forked_child,
 );
+
+// Planted bugs.
+
+type Newest = Adaptive<Model, AnyNegative>;
+
+#[test]
+fn bugs_that_two_threads_find() {
+    let bugs = [
+        (TWO, Fault::LoseWake(0), DEADLOCK),
+        // A wait that looks at the word and then falls asleep.
+        (TWO, Fault::TornWait, DEADLOCK),
+        // QUIET: a plain release under way when the first sleeper comes is not started over.
+        (PLAIN, Fault::Unfenced, DEADLOCK),
+        (TWO, Fault::WeakRelease, UNORDERED),
+        (ONE_TURN, Fault::WeakRelease, UNORDERED),
+        (TWO, Fault::WeakAcquire, UNORDERED),
+        (ONE_TURN, Fault::WeakAcquire, UNORDERED),
+        (TWO, Fault::Weaken(Operation::CompareExchange), UNORDERED),
+        (TWO, Fault::Weaken(Operation::FetchAdd), UNORDERED),
+    ];
+    each_is_caught(&bugs, |name, settings| lockers::<Newest>(name, 2, settings, 1));
+}
+
+/// DUTY: a spinner, for whom an unlock bypassed the sleepers, forgets to look for them.
+#[test]
+fn a_spinner_that_forgets_the_sleepers() {
+    caught(&[DEADLOCK], || bypassing::<Model, AnyNegative>("a forgetful spinner", ONE_TURN, true));
+}
+
+/// Threads lock, and look whether they are alone at a point where others may come in.
+fn owners(name: &str, fault: Fault) {
+    explore::<Model>(name, 2, faulty(TWO, fault), |world| {
+        let mutex = Rc::new(RawAdaptive::<Model>::default());
+        let owned = Rc::new(std::cell::Cell::new(false));
+        let work = {
+            let mutex = mutex.clone();
+            move |world: &World| {
+                mutex.lock::<Baseline>();
+                assert!(!owned.replace(true), "two owners");
+                world.pause();
+                owned.set(false);
+                mutex.unlock::<Baseline>();
+            }
+        };
+        let other = world.spawn(1, work.clone());
+        work(world);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_compare_and_swap_that_lies() {
+    owners("owners are alone", Fault::None);
+    caught(&["two owners"], || owners("a compare-and-swap that lies", Fault::Lie(0)));
+}
+
+#[test]
+fn a_touch_after_the_release() {
+    for settings in [TWO, ONE_TURN] {
+        caught(&[LATE, UNORDERED], || {
+            let settings = faulty(settings, Fault::TouchAfterRelease);
+            let name = "a touch after the release";
+            destroyed_by_the_last::<Adaptive<Patient, AnyNegative>>(name, 2, settings, false, sound)
+        });
+    }
+}
+
+/// Even where it comes first in every execution: the destroyer does not know of it.
+#[test]
+fn a_touch_that_nothing_orders() {
+    caught(&[UNORDERED], || {
+        explore::<Model>("a touch that nothing orders", 0, TWO, |world| {
+            let word = Mortal::new(world, U32::new(0));
+            let other = world.spawn(1, {
+                let word = word.clone();
+                move |_| word.load(Relaxed)
+            });
+            loom::thread::yield_now();
+            word.destroy();
+            other.join().unwrap();
+        })
+    });
+}
+
+/// A child that takes itself for its parent follows what the parent's threads left.
+#[test]
+fn a_fork_that_goes_unnoticed() {
+    caught(&[DEADLOCK, NO_SUCH_THREAD], || {
+        forked(
+            "a fork that goes unnoticed",
+            THREE,
+            false,
+            |mutex: &Newest| adaptive_words(&mutex.0).head.store(GHOST, Relaxed),
+            // What is left there is left.
+            |_| 1,
+        )
+    });
+}

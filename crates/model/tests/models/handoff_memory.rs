@@ -5,194 +5,107 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use poundlock_core::condvar::{Guarding, RawCondvar, Requeued, Target};
-use poundlock_core::handoff::{Competitive, NoSpin, RawHandoff};
+use poundlock_core::handoff::Competitive;
 use poundlock_core::node::{LEVELS, SPARES, state};
 use poundlock_core::platform::Atomic;
-use poundlock_model::{Model, Mortal, Report, Settings, World, condvar_words, explore, waiter_words};
+use poundlock_model::{Model, Mortal, Report, Settings, World, explore, waiter_words};
 
-use crate::common::at_once_or_asleep;
-use crate::handoff::{LINK, Passed, Path, THREE, TOKEN, TWO, state_of, taken, waiter, watch};
+use crate::handoff::{Handed, LINK, Passed, Path, TOKEN, spare, state_of, takes, waiter, watch};
+use crate::scenes::{Giving, Guarded, Lock, THREE, TWO, destroyed_by_the_last, destroyed_by_the_waiter};
 
 // Last touch.
 
-/// All threads lock; the last destroys the mutex as soon as it has unlocked it. With `settled`, the main
-/// thread holds it while the others fall asleep.
-pub(crate) fn destroyed_by_the_last(
+/// All threads lock; the last destroys the mutex as soon as it has unlocked it.
+pub(crate) fn freed_by_the_last(
     name: &str,
     preemptions: usize,
     settings: Settings,
     settled: bool,
-    paths: &'static [Path],
-    plant: fn(&World, &Mortal<Passed>),
+    plant: fn(&World, &Mortal<Guarded<Handed<Competitive>>>),
 ) -> Report {
-    let report = explore::<Model>(name, preemptions, settings, move |world| {
-        let passed = Mortal::new(world, Passed::unshared());
-        watch(world, &passed, paths);
-        plant(world, &passed);
-        let threads = world.threads();
-        let work = move |passed: &Mortal<Passed>, held: bool| {
-            if !held {
-                passed.mutex.lock::<Competitive>();
-            }
-            let before = passed.section();
-            passed.mutex.unlock();
-            if before + 1 == threads {
-                passed.destroy();
-            }
-        };
-        let start = |index| {
-            let passed = passed.clone();
-            world.spawn(index, move |_: &World| work(&passed, false))
-        };
-        let hold = settled.then_some(|| passed.mutex.lock::<NoSpin>());
-        let others = at_once_or_asleep(world, 1..threads, hold, start);
-        work(&passed, settled);
-        for other in others {
-            other.join().unwrap();
-        }
-    });
-    taken(report, paths.len());
-    report
+    destroyed_by_the_last(name, preemptions, settings, settled, move |world, passed| {
+        watch(world, passed);
+        plant(world, passed);
+    })
 }
-
-/// Nothing is wrong.
-pub(crate) fn sound(_: &World, _: &Mortal<Passed>) {}
 
 /// A wake-up orders what comes before it; who finds the mutex handed over without one shows that nothing
 /// relies on that.
 pub(crate) const RESTLESS: Settings = Settings { restless: 3, ..TWO };
 
-/// By a hand-over, by the token, and by a count of 0.
-pub(crate) const ENDS: &[Path] = &[Path::HandedOver, Path::TokenTakenBy(0), Path::TokenTakenBy(1)];
-
 #[test]
 fn freed_by_the_next_owner() {
-    destroyed_by_the_last("handed: freed by the next owner", 4, TWO, false, ENDS, sound);
-    destroyed_by_the_last("handed: freed by the next owner, restless", 3, RESTLESS, false, ENDS, sound);
-    let spinning = Settings { spins: 1, ..TWO };
-    destroyed_by_the_last("handed: freed by the next owner, spinning", 4, spinning, false, ENDS, sound);
+    /// By a hand-over, by the token, and by a count of 0.
+    const ENDS: &[Path] = &[Path::HandedOver, Path::TokenTakenBy(0), Path::TokenTakenBy(1)];
+    let freed = |name, preemptions, settings| {
+        takes(ENDS, || freed_by_the_last(name, preemptions, settings, false, |_, _| {}))
+    };
+    freed("handed: freed by the next owner", 4, TWO);
+    freed("handed: freed by the next owner, restless", 3, RESTLESS);
+    freed("handed: freed by the next owner, spinning", 4, Settings { spins: 1, ..TWO });
 }
 
 #[test]
-fn freed_by_the_last_of_two_sleepers() {
+fn freed_by_the_last_of_several() {
     let name = "handed: freed by the last of two sleepers";
-    destroyed_by_the_last(name, 3, THREE, true, &[Path::HandedOver], sound);
-}
-
-#[test]
-fn freed_by_the_last_of_three() {
+    takes(&[Path::HandedOver], || freed_by_the_last(name, 3, THREE, true, |_, _| {}));
     const PATHS: &[Path] = &[Path::HandedOver, Path::SecondToken];
-    destroyed_by_the_last("handed: freed by the last of three", 2, THREE, false, PATHS, sound);
+    takes(PATHS, || freed_by_the_last("handed: freed by the last of three", 2, THREE, false, |_, _| {}));
 }
 
 /// One that gave up is left in the queue; the next owner, who may come as soon as that is taken out and
 /// counted down, frees the mutex.
 pub(crate) fn freed_behind_one_that_gave_up(name: &str, preemptions: usize, settings: Settings) -> Report {
-    const PATHS: &[Path] = &[Path::LastOut, Path::HandedOverAfterTakingOut, Path::TokenAfterTakingOut];
-    let report = explore::<Model>(name, preemptions, settings, |world| {
-        let passed = Mortal::new(world, Passed::unshared());
-        watch(world, &passed, PATHS);
+    explore::<Model>(name, preemptions, settings, |world| {
+        let passed = Mortal::new(world, Passed::unwatched());
+        watch(world, &passed);
         world.unexplored(|| {
-            passed.mutex.lock::<NoSpin>();
+            passed.lock.lock();
             let gives_up = world.spawn(2, {
                 let passed = passed.clone();
-                move |world: &World| assert!(!passed.mutex.lock_until::<NoSpin>(&world.past()))
+                move |world: &World| passed.pass_until(world, &world.past())
             });
-            gives_up.join().unwrap();
+            assert_eq!(gives_up.join().unwrap(), 0);
         });
         let next = world.spawn(1, {
             let passed = passed.clone();
             move |_: &World| {
-                passed.mutex.lock::<NoSpin>();
+                passed.lock.lock();
                 let before = passed.section();
-                passed.mutex.unlock();
+                passed.lock.unlock();
                 if before == 1 {
                     passed.destroy();
                 }
             }
         });
-        passed.section();
-        passed.mutex.unlock();
+        passed.leave();
         next.join().unwrap();
-        assert_eq!(state_of(waiter(2, LEVELS)), state::IDLE);
-    });
-    taken(report, PATHS.len());
-    report
+        assert_eq!(state_of(spare(2)), state::IDLE);
+    })
 }
 
 #[test]
 fn freed_after_taking_out_one_that_gave_up() {
-    freed_behind_one_that_gave_up("handed: freed after taking out one that gave up", 4, THREE);
-}
-
-struct Guard<'a>(&'a RawHandoff<Model>);
-
-impl Guarding<Model> for Guard<'_> {
-    fn mutex(&self) -> Option<Target<'_, Model>> {
-        Some(Target::Handoff(self.0))
-    }
-    fn release(&self) {
-        self.0.unlock();
-    }
-    fn acquire(&self) {
-        self.0.lock::<NoSpin>();
-    }
-    fn acquire_requeued(&self, waiter: Requeued) {
-        waiter.receive(self.0);
-    }
+    const PATHS: &[Path] = &[Path::LastOut, Path::HandedOverAfterTakingOut, Path::TokenAfterTakingOut];
+    let name = "handed: freed after taking out one that gave up";
+    takes(PATHS, || freed_behind_one_that_gave_up(name, 4, THREE));
 }
 
 /// A waiter that is sent the lock frees the mutex as soon as it has used it, whoever sent it: nobody comes
-/// back to it. With `held`, the signaller holds the mutex meanwhile.
-pub(crate) fn freed_by_a_waiter(
-    name: &str,
-    preemptions: usize,
-    settings: Settings,
-    held: bool,
-    plant: fn(&World, &Mortal<Passed>),
-) -> Report {
-    let report = explore::<Model>(name, preemptions, settings, move |world| {
-        let passed = Mortal::new(world, Passed::unshared());
-        plant(world, &passed);
-        watch(world, &passed, &[Path::HandedOver]);
-        let condvar = Rc::new(RawCondvar::<Model>::default());
-        let waiter = world.unexplored(|| {
-            let waiter = world.spawn(1, {
-                let (passed, condvar) = (passed.clone(), condvar.clone());
-                move |_: &World| {
-                    passed.mutex.lock::<NoSpin>();
-                    while passed.section() == 0 {
-                        let _ = condvar.wait(&Guard(&passed.mutex), None, || false);
-                    }
-                    passed.mutex.unlock();
-                    passed.destroy();
-                }
-            });
-            let [_, head] = condvar_words(&condvar);
-            world.await_until(|| head.peek() != 0);
-            waiter
-        });
-        passed.mutex.lock::<NoSpin>();
-        passed.section();
-        if held {
-            condvar.signal();
-            passed.mutex.unlock();
-        } else {
-            passed.mutex.unlock();
-            condvar.signal();
-        }
-        waiter.join().unwrap();
-    });
-    taken(report, 1);
-    report
+/// back to it.
+pub(crate) fn freed_by_a_waiter(name: &str, giving: Giving, plant: fn(&World, &Mortal<Passed>)) -> Report {
+    let settings = Settings { restless: 6, ..TWO };
+    destroyed_by_the_waiter(name, 4, settings, giving, move |world, passed| {
+        plant(world, passed);
+        watch(world, passed);
+    })
 }
 
 #[test]
 fn freed_by_a_waiter_that_was_moved() {
-    for held in [false, true] {
-        let settings = Settings { restless: 6, ..TWO };
-        freed_by_a_waiter("handed: freed by a waiter that was moved", 4, settings, held, sound);
+    for giving in [Giving::SignalFree, Giving::SignalHeld] {
+        let name = "handed: freed by a waiter that was moved";
+        takes(&[Path::HandedOver], || freed_by_a_waiter(name, giving, |_, _| {}));
     }
 }
 
@@ -215,7 +128,7 @@ const fn epoch(epoch: u32) -> u32 {
 /// What the other threads of the parent were about when it forked. The caller holds the mutex, or `push` has
 /// the token.
 fn haunt(passed: &Passed, push: u32) {
-    let words = passed.words();
+    let words = passed.lock.words();
     words.count.store(words.count.peek() + GHOSTS, Relaxed);
     words.push.store(push | epoch(BEFORE), Relaxed);
     words.pop.store(if push & (TOKEN | LINK) == TOKEN { 0 } else { GHOST + 1 }, Relaxed);
@@ -224,33 +137,36 @@ fn haunt(passed: &Passed, push: u32) {
 /// The parent's threads are counted for good, so the mutex goes from hand to hand by the token.
 fn exorcised(passed: &Passed, sections: u32) {
     assert_eq!(passed.section(), sections, "an entry was lost");
-    let words = passed.words();
+    let words = passed.lock.words();
     assert_eq!(words.count.peek(), GHOSTS);
     assert_eq!(words.push.peek(), TOKEN | epoch(EPOCH));
     assert_eq!(words.pop.peek(), 0);
-    assert!(!passed.mutex.is_locked());
-    assert!(passed.mutex.try_lock() && passed.mutex.is_locked() && !passed.mutex.try_lock());
-    passed.mutex.unlock();
-    assert!(!passed.mutex.is_locked());
+    let mutex = &passed.lock.0;
+    assert!(!mutex.is_locked());
+    assert!(mutex.try_lock() && mutex.is_locked() && !mutex.try_lock());
+    mutex.unlock();
+    assert!(!mutex.is_locked());
 }
 
 /// Two threads of the child come at once to a mutex that was free, but for those who had counted: both find
 /// an old epoch.
 pub(crate) fn free(name: &str, preemptions: usize, settings: Settings, left: u32) -> Report {
     const CLEARING: usize = 2;
-    let report = explore::<Model>(name, preemptions, settings, move |world| {
-        let passed = Passed::new();
+    let model = move |world: &World| {
+        let passed = Rc::new(Passed::unwatched());
         haunt(&passed, TOKEN | left);
-        watch(world, &passed, &[Path::TokenTakenBy(0), Path::TokenTakenBy(1)]);
-        world.watch_change(passed.words().push, CLEARING, |before, after| {
+        watch(world, &passed);
+        world.watch_change(passed.lock.words().push, CLEARING, |before, after| {
             before >> 25 & 63 == BEFORE && after == TOKEN | epoch(EPOCH) | LINK
         });
-        let other = passed.passer::<NoSpin>(world, 1);
-        passed.pass::<NoSpin>();
+        let other = passed.passer(world, 1);
+        passed.pass();
         other.join().unwrap();
         exorcised(&passed, 2);
+    };
+    let report = takes(&[Path::TokenTakenBy(0), Path::TokenTakenBy(1)], || {
+        explore::<Model>(name, preemptions, settings, model)
     });
-    taken(report, 3);
     assert_eq!(report.reached[CLEARING], report.executions);
     assert!(report.sleeps > 0);
     report
@@ -265,63 +181,54 @@ fn a_token_that_the_parent_left() {
 
 /// The thread that forked holds the mutex, and others waited for it: its unlock goes through what they left,
 /// while a new thread comes.
-pub(crate) fn held(name: &str, preemptions: usize, settings: Settings, left: u32) -> Report {
-    let report = explore::<Model>(name, preemptions, settings, move |world| {
-        let passed = Passed::new();
-        passed.mutex.lock::<NoSpin>();
+pub(crate) fn held_by_the_child(name: &str, preemptions: usize, settings: Settings, left: u32) -> Report {
+    const PATHS: &[Path] = &[Path::TokenTakenBy(1), Path::Queued(waiter(1, 0)), Path::HandedOver];
+    let model = move |world: &World| {
+        let passed = Rc::new(Passed::unwatched());
+        passed.lock.lock();
         haunt(&passed, left);
-        watch(world, &passed, &[Path::TokenTakenBy(1), Path::Queued(waiter(1, 0)), Path::HandedOver]);
-        let other = passed.passer::<NoSpin>(world, 1);
-        passed.section();
-        passed.mutex.unlock();
+        watch(world, &passed);
+        let other = passed.passer(world, 1);
+        passed.leave();
         other.join().unwrap();
         exorcised(&passed, 2);
-    });
-    taken(report, 3);
-    report
+    };
+    takes(PATHS, || explore::<Model>(name, preemptions, settings, model))
 }
 
 #[test]
 fn waiters_that_the_parent_had() {
-    held("waiters that the parent had", 4, CHILD, GHOST);
-    held("waiters that the parent had taken over", 4, CHILD, 0);
-    held("waiters that the parent had in its clearing", 4, CHILD, LINK);
+    held_by_the_child("waiters that the parent had", 4, CHILD, GHOST);
+    held_by_the_child("waiters that the parent had taken over", 4, CHILD, 0);
+    held_by_the_child("waiters that the parent had in its clearing", 4, CHILD, LINK);
 }
 
 /// The thread that forked had given up at four mutexes, this one among them. Their queues are gone, so its
 /// nodes are its own: it takes one and queues, rather than wait in a place that it has not got.
 pub(crate) fn given_up_before_the_fork(name: &str, settings: Settings) {
-    let report = explore::<Model>(name, 3, settings, |world| {
-        let passed = Passed::new();
+    const PATHS: &[Path] = &[Path::Queued(spare(1)), Path::HandedOver, Path::TokenTakenBy(1)];
+    const WENT_BACK: usize = 3;
+    let model = |world: &World| {
+        let passed = Passed::new(world);
         for place in LEVELS..LEVELS + SPARES {
             let words = waiter_words::<Model>(waiter(1, place));
             words.state.store(state::ABANDONED, Relaxed);
             words.epoch.store(BEFORE, Relaxed);
-            words.lock.store(core::ptr::from_ref(&passed.mutex).addr(), Relaxed);
+            words.lock.store(core::ptr::from_ref(&passed.lock.0).addr(), Relaxed);
+            world.watch_change(&words.state, WENT_BACK, |before, after| {
+                before == state::ABANDONED && after == state::SLEEPING
+            });
         }
-        watch(
-            world,
-            &passed,
-            &[Path::Queued(waiter(1, LEVELS)), Path::HandedOver, Path::TokenTakenBy(1), Path::TakenUp],
-        );
-        passed.mutex.lock::<NoSpin>();
-        let other = world.spawn(1, {
-            let passed = passed.clone();
-            move |world: &World| {
-                assert!(passed.mutex.lock_until::<NoSpin>(&world.timer(0)));
-                passed.section();
-                passed.mutex.unlock();
-            }
-        });
-        passed.section();
-        passed.mutex.unlock();
-        other.join().unwrap();
+        passed.lock.lock();
+        let other = passed.timed_passer(world, 1);
+        passed.leave();
+        assert_eq!(other.join().unwrap(), 1);
         assert_eq!(passed.section(), 2, "an entry was lost");
-        assert!(!passed.mutex.is_locked());
-        assert_eq!(passed.words().push.peek() & (TOKEN | LINK), 0);
-    });
-    taken(report, 3);
-    assert_eq!(report.reached[3], 0, "it went back to a place in the parent's queue");
+        assert!(!passed.lock.0.is_locked());
+        assert_eq!(passed.lock.words().push.peek() & (TOKEN | LINK), 0);
+    };
+    let report = takes(PATHS, || explore::<Model>(name, 3, settings, model));
+    assert_eq!(report.reached[WENT_BACK], 0, "it went back to a place in the parent's queue");
 }
 
 #[test]

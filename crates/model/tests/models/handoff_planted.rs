@@ -6,42 +6,48 @@ use std::sync::atomic::Ordering::Relaxed;
 use poundlock_core::handoff::{Competitive, NoSpin};
 use poundlock_core::node::state;
 use poundlock_core::platform::Atomic;
-use poundlock_model::{Fault, Model, Mortal, Operation, Settings, World, explore, waiter_words};
+use poundlock_model::{Fault, Model, Mortal, Operation, Settings, U32, World, explore, waiter_words};
 
-use crate::common::{DEADLOCK, ENDLESS, LATE, NO_SUCH_THREAD, UNORDERED, caught, faulty};
-use crate::handoff::{
-    End, Passed, THREE, TWO, counted, giving_up, lockers, spare, unlock_against_counted, waiter,
-};
-use crate::handoff_condvar::{Giving, give_to};
+use crate::handoff::{Handed, Passed, abandon, counted, spare, unlock_against_counted, waiter};
+use crate::handoff_condvar::receiver;
 use crate::handoff_memory::{
-    BEFORE, CHILD, GHOST, RESTLESS, destroyed_by_the_last, free, freed_behind_one_that_gave_up,
-    freed_by_a_waiter, given_up_before_the_fork, held,
+    BEFORE, CHILD, GHOST, RESTLESS, free, freed_behind_one_that_gave_up, freed_by_a_waiter,
+    freed_by_the_last, given_up_before_the_fork, held_by_the_child,
+};
+use crate::scenes::{
+    DEADLOCK, ENDLESS, End, Giving, Guarded, LATE, Lock, NO_SUCH_THREAD, THREE, TWO, UNORDERED, caught,
+    each_is_caught, faulty, give_to, giving_up, held, lockers,
 };
 
 /// What is found at the end.
 const LEFT: &str = "is left in the";
-
-// Wake-ups.
-
-#[test]
-fn a_lost_wake_up() {
-    caught(&[DEADLOCK], || {
-        lockers::<NoSpin>("handed: a lost wake-up", 2, faulty(TWO, Fault::LoseWake(0)), 1, &[])
-    });
-}
+const SPINNING: Settings = Settings { spins: 1, ..TWO };
 
 #[test]
-fn a_wait_that_is_not_atomic() {
-    caught(&[DEADLOCK], || {
-        lockers::<NoSpin>("handed: a wait that is not atomic", 3, faulty(TWO, Fault::TornWait), 1, &[])
-    });
+fn bugs_that_two_threads_find() {
+    let bugs = [
+        (TWO, Fault::LoseWake(0), DEADLOCK),
+        (TWO, Fault::TornWait, DEADLOCK),
+        (TWO, Fault::WeakRelease, UNORDERED),
+        (TWO, Fault::WeakAcquire, UNORDERED),
+        // The hand-over, the token, and queueing.
+        (RESTLESS, Fault::Weaken(Operation::CompareExchange), UNORDERED),
+        // The fast paths.
+        (TWO, Fault::Weaken(Operation::FetchAdd), UNORDERED),
+        // The one that was handed the mutex looks whether it was, and does not acquire.
+        (RESTLESS, Fault::Weaken(Operation::Load), UNORDERED),
+    ];
+    each_is_caught(&bugs, |name, settings| lockers::<Handed<NoSpin>>(name, 3, settings, 1));
+    let bugs = [(SPINNING, Fault::WeakRelease, UNORDERED), (SPINNING, Fault::WeakAcquire, UNORDERED)];
+    each_is_caught(&bugs, |name, settings| lockers::<Handed<Competitive>>(name, 2, settings, 1));
 }
 
 #[test]
 fn a_lost_wake_up_of_one_that_was_moved() {
     for giving in [Giving::SignalHeld, Giving::SignalFree] {
         caught(&[DEADLOCK], || {
-            give_to("handed: a lost wake-up of a waiter", 2, faulty(TWO, Fault::LoseWake(0)), giving)
+            let settings = faulty(TWO, Fault::LoseWake(0));
+            give_to::<Handed<NoSpin>>("handed: a lost wake-up of a waiter", 2, settings, giving)
         });
     }
 }
@@ -52,9 +58,20 @@ fn a_lost_wake_up_of_one_that_was_moved() {
 /// as if it had queued, though the token has been left.
 #[test]
 fn a_token_left_behind_somebodys_back() {
-    caught(&[DEADLOCK], || {
-        let settings = faulty(TWO, Fault::Lie(0));
-        unlock_against_counted("a token left behind somebody's back", 3, settings, [1], &[])
+    let bugs = [
+        (TWO, Fault::Lie(0), DEADLOCK),
+        // The same place, relaxed.
+        (TWO, Fault::Weaken(Operation::CompareExchange), UNORDERED),
+    ];
+    each_is_caught(&bugs, |name, settings| unlock_against_counted(name, 3, settings, &[1]));
+}
+
+/// The unlocker turns the stack round, and does not see how those who pushed have linked themselves.
+#[test]
+fn a_stack_turned_round_by_a_relaxed_operation() {
+    caught(&[DEADLOCK, ENDLESS], || {
+        let settings = faulty(THREE, Fault::Weaken(Operation::FetchAnd));
+        unlock_against_counted("a relaxed fetch-and-and", 3, settings, &[1, 2])
     });
 }
 
@@ -63,22 +80,17 @@ fn a_token_left_behind_somebodys_back() {
 #[test]
 fn giving_up_though_handed() {
     caught(&[LEFT], || {
-        giving_up::<NoSpin>("giving up though handed", 3, faulty(TWO, Fault::Lie(0)), true, End::Before, &[])
+        let settings = faulty(TWO, Fault::Lie(0));
+        giving_up::<Handed<NoSpin>>("giving up though handed", 3, settings, true, End::Before)
     });
 }
 
 /// Thread 1 has given up, and what the algorithm does about it is tampered with.
 fn abandoned(name: &str, tamper: fn(&World, &Rc<Passed>)) {
-    explore::<Model>(name, 2, TWO, move |world| {
-        let passed = Passed::new();
-        world.unexplored(|| {
-            passed.mutex.lock::<NoSpin>();
-            passed.abandon(world, 1);
-        });
-        tamper(world, &passed);
-        passed.section();
-        passed.mutex.unlock();
-        passed.finish(1);
+    held(name, 2, TWO, move |world, passed| {
+        abandon(passed, world, 1);
+        tamper(world, passed);
+        vec![]
     });
 }
 
@@ -93,8 +105,8 @@ fn one_that_gave_up_is_not_counted_down() {
         abandoned("one that gave up is not counted down", |world, passed| {
             let undo = passed.clone();
             // The unlock, and the one that was taken out.
-            world.script(0, passed.words().count, 2, move || {
-                undo.words().count.fetch_add(1, Relaxed);
+            world.script(0, passed.lock.words().count, 2, move || {
+                undo.lock.words().count.fetch_add(1, Relaxed);
             });
         });
     });
@@ -124,33 +136,22 @@ fn a_mutex_handed_to_one_that_has_gone() {
 #[test]
 fn a_passer_by_who_does_not_count() {
     caught(&[DEADLOCK, UNORDERED, LEFT], || {
-        explore::<Model>("a passer-by who does not count", 3, THREE, |world| {
-            let passed = Passed::new();
+        held::<Handed<NoSpin>>("a passer-by who does not count", 3, THREE, |world, passed| {
             let undo = passed.clone();
             // His first look, and his count.
-            world.script(2, passed.words().count, 2, move || {
-                undo.words().count.fetch_add(u32::MAX, Relaxed);
+            world.script(2, passed.lock.words().count, 2, move || {
+                undo.lock.words().count.fetch_add(u32::MAX, Relaxed);
             });
-            let [locker] = world.unexplored(|| {
-                passed.mutex.lock::<NoSpin>();
-                counted(world, &passed, [1])
-            });
-            let passer_by = world.spawn(2, {
-                let passed = passed.clone();
-                move |_| {
-                    let got = passed.words().push.peek() >> 31 != 0 && passed.mutex.try_lock();
-                    if got {
-                        passed.section();
-                        passed.mutex.unlock();
-                    }
-                    u32::from(got)
+            let mut others = counted(world, passed, &[1]);
+            let passing = passed.clone();
+            others.push(world.spawn(2, move |_| {
+                let got = passing.lock.words().push.peek() >> 31 != 0 && passing.lock.try_lock();
+                if got {
+                    passing.leave();
                 }
-            });
-            passed.section();
-            passed.mutex.unlock();
-            locker.join().unwrap();
-            let tried = passer_by.join().unwrap();
-            passed.finish(2 + tried);
+                u32::from(got)
+            }));
+            others
         })
     });
 }
@@ -160,84 +161,17 @@ fn a_passer_by_who_does_not_count() {
 fn two_senders_of_one_waiter() {
     caught(&[DEADLOCK, ENDLESS, LEFT], || {
         explore::<Model>("two senders of one waiter", 2, THREE, |world| {
-            let passed = Passed::new();
-            let receiver = world.unexplored(|| {
-                let receiver = world.spawn(1, {
-                    let passed = passed.clone();
-                    move |_| {
-                        waiter_words::<Model>(waiter(1, 0)).state.store(state::SIGNALLED, Relaxed);
-                        passed.mutex.receive_lock(waiter(1, 0));
-                        passed.section();
-                        passed.mutex.unlock();
-                    }
-                });
-                world.await_sleep(1);
-                receiver
-            });
+            let passed = Passed::new(world);
+            let receiver = world.unexplored(|| receiver(world, &passed));
+            let send = |passed: &Passed| passed.lock.0.send_lock(waiter(1, 0));
             let sender = world.spawn(2, {
                 let passed = passed.clone();
-                move |_| passed.mutex.send_lock(waiter(1, 0))
+                move |_| send(&passed)
             });
-            passed.mutex.send_lock(waiter(1, 0));
+            send(&passed);
             sender.join().unwrap();
-            receiver.join().unwrap();
-            passed.finish(1);
+            passed.finish(receiver.join().unwrap());
         })
-    });
-}
-
-// Ordering.
-
-fn misordered(name: &str, settings: Settings, fault: Fault) {
-    caught(&[UNORDERED], || lockers::<NoSpin>(name, 3, faulty(settings, fault), 1, &[]));
-}
-
-#[test]
-fn no_release() {
-    misordered("handed: no release", TWO, Fault::WeakRelease);
-    caught(&[UNORDERED], || {
-        let settings = faulty(Settings { spins: 1, ..TWO }, Fault::WeakRelease);
-        lockers::<Competitive>("handed: no release to spinners", 2, settings, 1, &[])
-    });
-}
-
-#[test]
-fn no_acquire() {
-    misordered("handed: no acquire", TWO, Fault::WeakAcquire);
-    caught(&[UNORDERED], || {
-        let settings = faulty(Settings { spins: 1, ..TWO }, Fault::WeakAcquire);
-        lockers::<Competitive>("handed: no acquire by spinners", 2, settings, 1, &[])
-    });
-}
-
-/// The hand-over, the token, and queueing.
-#[test]
-fn a_relaxed_compare_and_swap() {
-    misordered("handed: a relaxed compare-and-swap", RESTLESS, Fault::Weaken(Operation::CompareExchange));
-    caught(&[UNORDERED], || {
-        let settings = faulty(TWO, Fault::Weaken(Operation::CompareExchange));
-        unlock_against_counted("a relaxed token", 2, settings, [1], &[])
-    });
-}
-
-/// The fast paths.
-#[test]
-fn a_relaxed_fetch_add() {
-    misordered("handed: a relaxed fetch-and-add", TWO, Fault::Weaken(Operation::FetchAdd));
-}
-
-/// The one that was handed the mutex looks whether it was, and does not acquire.
-#[test]
-fn a_relaxed_load() {
-    misordered("handed: a relaxed load", RESTLESS, Fault::Weaken(Operation::Load));
-}
-
-/// The unlocker turns the stack round, and does not see how those who pushed have linked themselves.
-#[test]
-fn a_relaxed_fetch_and() {
-    caught(&[DEADLOCK, ENDLESS], || {
-        let settings = faulty(THREE, Fault::Weaken(Operation::FetchAnd));
-        unlock_against_counted("a stack turned round by a relaxed operation", 3, settings, [1, 2], &[])
     });
 }
 
@@ -245,10 +179,10 @@ fn a_relaxed_fetch_and() {
 
 #[test]
 fn a_touch_after_the_release() {
-    for settings in [TWO, Settings { spins: 1, ..TWO }] {
+    for settings in [TWO, SPINNING] {
         caught(&[LATE, UNORDERED], || {
             let settings = faulty(settings, Fault::TouchAfterRelease);
-            destroyed_by_the_last("handed: a touch after the release", 3, settings, false, &[], |_, _| {})
+            freed_by_the_last("handed: a touch after the release", 3, settings, false, |_, _| {})
         });
     }
     caught(&[LATE, UNORDERED], || {
@@ -261,10 +195,9 @@ fn a_touch_after_the_release() {
 #[test]
 fn a_look_at_the_queue_after_the_token() {
     caught(&[LATE, UNORDERED], || {
-        let name = "a look at the queue after the token";
-        destroyed_by_the_last(name, 4, TWO, false, &[], |world, passed| {
+        freed_by_the_last("a look at the queue after the token", 4, TWO, false, |world, passed| {
             // The epoch, a stack to turn round, a reason not to leave the token, and the token.
-            touch_after(world, passed, passed.words().push, 4);
+            touch_after(world, passed, passed.lock.words().push, 4);
         })
     });
 }
@@ -273,8 +206,7 @@ fn a_look_at_the_queue_after_the_token() {
 #[test]
 fn a_look_after_the_hand_over() {
     caught(&[LATE, UNORDERED], || {
-        let name = "a look after the hand-over";
-        destroyed_by_the_last(name, 3, RESTLESS, false, &[], |world, passed| {
+        freed_by_the_last("a look after the hand-over", 3, RESTLESS, false, |world, passed| {
             touch_after(world, passed, &waiter_words::<Model>(waiter(1, 0)).state, 1);
         })
     });
@@ -283,10 +215,9 @@ fn a_look_after_the_hand_over() {
 /// A sender that does so.
 #[test]
 fn a_look_after_a_lock_was_sent() {
-    for held in [false, true] {
+    for giving in [Giving::SignalFree, Giving::SignalHeld] {
         caught(&[LATE, UNORDERED], || {
-            let settings = Settings { restless: 6, ..TWO };
-            freed_by_a_waiter("a look after a lock was sent", 4, settings, held, |world, passed| {
+            freed_by_a_waiter("a look after a lock was sent", giving, |world, passed| {
                 // Claimed, in two steps, sent, and handed over.
                 touch_after(world, passed, &waiter_words::<Model>(waiter(1, 0)).state, 4);
             })
@@ -295,10 +226,10 @@ fn a_look_after_a_lock_was_sent() {
 }
 
 /// The main thread reads the mutex right after its `nth` operation on a word.
-fn touch_after(world: &World, passed: &Mortal<Passed>, word: &poundlock_model::U32, nth: u32) {
+fn touch_after<S: 'static>(world: &World, passed: &Mortal<Guarded<Handed<S>>>, word: &U32, nth: u32) {
     let touched = passed.clone();
     world.script(0, word, nth, move || {
-        let _ = touched.words().push.load(Relaxed);
+        let _ = touched.lock.words().push.load(Relaxed);
     });
 }
 
@@ -308,7 +239,8 @@ fn touch_after(world: &World, passed: &Mortal<Passed>, word: &poundlock_model::U
 #[test]
 fn a_fork_that_goes_unnoticed() {
     caught(&[NO_SUCH_THREAD], || {
-        held("handed: a fork that goes unnoticed", 2, Settings { epoch: BEFORE, ..TWO }, GHOST)
+        let settings = Settings { epoch: BEFORE, ..TWO };
+        held_by_the_child("handed: a fork that goes unnoticed", 2, settings, GHOST)
     });
 }
 
@@ -325,10 +257,9 @@ fn a_place_in_the_parents_queue() {
 fn a_relaxed_look_at_the_epoch() {
     caught(&[NO_SUCH_THREAD, UNORDERED], || {
         let settings = faulty(CHILD, Fault::Weaken(Operation::Load));
-        held("a relaxed look at the epoch", 3, settings, GHOST)
+        held_by_the_child("a relaxed look at the epoch", 3, settings, GHOST)
     });
     caught(&[NO_SUCH_THREAD, UNORDERED], || {
-        let settings = faulty(CHILD, Fault::WeakRelease);
-        free("words cleared without a release", 3, settings, 0)
+        free("words cleared without a release", 3, faulty(CHILD, Fault::WeakRelease), 0)
     });
 }

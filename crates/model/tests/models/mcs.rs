@@ -7,7 +7,9 @@ use loom::cell::UnsafeCell;
 use poundlock_core::mcs;
 use poundlock_core::node::NodeId;
 use poundlock_core::platform::Atomic;
-use poundlock_model::{Model, Report, Settings, Turns, U32, World, explore};
+use poundlock_model::{Fault, Model, Operation, Report, Settings, Turns, U32, World, explore};
+
+use crate::scenes::{TWO, UNORDERED, caught, each_is_caught};
 
 /// Turns that no execution uses up, since every turn lets the others go on.
 const ENDLESS: u32 = 10_000;
@@ -62,7 +64,10 @@ fn node(thread: u32) -> NodeId {
 /// The main thread and one for each further element of `turns` join at any time, with so many turns of
 /// patience.
 fn visitors(name: &str, preemptions: usize, turns: &'static [u32]) -> Report {
-    let settings = Settings { threads: turns.len(), ..Settings::default() };
+    visitors_of(name, preemptions, Settings { threads: turns.len(), ..TWO }, turns)
+}
+
+fn visitors_of(name: &str, preemptions: usize, settings: Settings, turns: &'static [u32]) -> Report {
     explore::<Model>(name, preemptions, settings, move |world| {
         let queue = Queue::new();
         let others: Vec<_> = (1..turns.len())
@@ -82,40 +87,20 @@ fn visitors(name: &str, preemptions: usize, turns: &'static [u32]) -> Report {
 }
 
 #[test]
-fn two_join_and_leave() {
+fn all_join_and_leave() {
     let report = visitors("two join and leave", 4, &[ENDLESS, ENDLESS]);
     assert_eq!(report.reached[HEAD], 2 * report.executions);
-}
-
-#[test]
-fn two_of_whom_one_gives_up() {
-    let report = visitors("two of whom one gives up", 4, &[ENDLESS, 0]);
-    assert!(report.reached[GAVE_UP] > 0);
-}
-
-#[test]
-fn two_who_give_up() {
-    let report = visitors("two who give up", 4, &[0, 0]);
-    assert!(report.reached[GAVE_UP] > 0);
-}
-
-#[test]
-fn three_join_and_leave() {
     let report = visitors("three join and leave", 3, &[ENDLESS, ENDLESS, ENDLESS]);
     assert_eq!(report.reached[HEAD], 3 * report.executions);
 }
 
-/// The one in the middle, or any other that is not the head, goes while another takes its place.
 #[test]
-fn three_of_whom_one_gives_up() {
-    let report = visitors("three of whom one gives up", 3, &[ENDLESS, 0, ENDLESS]);
-    assert!(report.reached[GAVE_UP] > 0);
-}
-
-#[test]
-fn three_of_whom_two_give_up() {
-    let report = visitors("three of whom two give up", 3, &[ENDLESS, 0, 0]);
-    assert!(report.reached[GAVE_UP] > 0);
+fn some_give_up() {
+    assert!(visitors("two of whom one gives up", 4, &[ENDLESS, 0]).reached[GAVE_UP] > 0);
+    assert!(visitors("two who give up", 4, &[0, 0]).reached[GAVE_UP] > 0);
+    // The one in the middle, or any other that is not the head, goes while another takes its place.
+    assert!(visitors("three of whom one gives up", 3, &[ENDLESS, 0, ENDLESS]).reached[GAVE_UP] > 0);
+    assert!(visitors("three of whom two give up", 3, &[ENDLESS, 0, 0]).reached[GAVE_UP] > 0);
 }
 
 /// The head leaves while all those behind it do as well, and a newcomer joins.
@@ -171,4 +156,40 @@ fn a_node_changes_queues() {
         second.finish();
     });
     assert!(report.reached[GAVE_UP] > 0);
+}
+
+// Planted bugs.
+
+#[test]
+fn relaxed_operations() {
+    let bugs = [
+        (TWO, Fault::Weaken(Operation::Swap), UNORDERED),
+        // The head of the queue leaves without publishing what it did.
+        (TWO, Fault::Weaken(Operation::Store), UNORDERED),
+        (TWO, Fault::Weaken(Operation::Load), UNORDERED),
+    ];
+    each_is_caught(&bugs, |name, settings| visitors_of(name, 2, settings, &[ENDLESS, ENDLESS]));
+}
+
+/// One that enters as soon as its patience ends.
+#[test]
+fn a_queue_lock_that_does_not_wait() {
+    caught(&[UNORDERED], || {
+        explore::<Model>("a queue lock that does not wait", 2, TWO, |world| {
+            let queue = Queue::new();
+            let work = {
+                let queue = queue.clone();
+                move |world: &World| {
+                    let head = mcs::join::<Model>(&queue.tail, node(world.index()), &mut Turns::new(1));
+                    queue.section();
+                    if head {
+                        mcs::leave::<Model>(&queue.tail, node(world.index()));
+                    }
+                }
+            };
+            let other = world.spawn(1, work.clone());
+            work(world);
+            other.join().unwrap();
+        })
+    });
 }

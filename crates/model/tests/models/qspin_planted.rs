@@ -3,10 +3,12 @@
 use poundlock_core::qspin::{Native, Paravirtual, Small, Virtual};
 use poundlock_model::{Fault, Model, Operation, Patient, Settings};
 
-use crate::common::{DEADLOCK, ENDLESS, LATE, NO_SUCH_THREAD, UNORDERED, caught, faulty};
-use crate::qspin::{SLOW, Spun, THREE, TWO, destroyed_by_the_last, passers, passers_at, queue_of_three};
-use crate::qspin_fork::{CHILD, free};
-use crate::qspin_paravirt::{HALTING, HALTING_THREE, first_halts, woken};
+use crate::qspin::{CHILD, SLOW, Spin, THREE, TWO, free, queue_of_three};
+use crate::qspin_paravirt::{HALTING, HALTING_THREE, New, Old, first_halts, woken};
+use crate::scenes::{
+    DEADLOCK, ENDLESS, LATE, NO_SUCH_THREAD, UNORDERED, caught, destroyed_by_the_last, each_is_caught,
+    faulty, lockers, sound,
+};
 
 /// States of a node.
 const HASHED: u32 = 8;
@@ -17,13 +19,8 @@ const KICKED: u32 = !0xfe;
 const LEFT_IN_THE_LOCK: &str = "something is left in the lock";
 const LEFT_IN_THE_HASH: &str = "something is left in the hash";
 
-fn native(name: &str, fault: Fault) {
-    passers::<Model, Small, Native>(name, 2, faulty(THREE, fault), 1);
-}
-
-fn paravirtual(name: &str, settings: Settings, fault: Fault) {
-    passers_at::<Model, Small, Paravirtual>(name, 3, faulty(settings, fault), 1, Spun::seasoned);
-}
+type Mutex = Spin<Model, Small, Native>;
+type Halting = Old<Model, Small>;
 
 /// Two are halted, the main thread unlocks.
 fn two_halted(name: &str, fault: Fault, again: u32) {
@@ -36,12 +33,6 @@ fn two_halted(name: &str, fault: Fault, again: u32) {
 fn a_lost_kick() {
     caught(&[DEADLOCK], || two_halted("a lost kick", Fault::LoseWake(0), 0));
     caught(&[DEADLOCK], || two_halted("a lost kick, the second", Fault::LoseWake(1), 0));
-}
-
-/// A head that looks at its node, and then halts.
-#[test]
-fn a_halt_that_is_not_atomic() {
-    caught(&[DEADLOCK], || paravirtual("a halt that is not atomic", HALTING, Fault::TornWait));
 }
 
 /// HALTS: the first head to halt relies on its kick.
@@ -66,7 +57,8 @@ fn a_passer_that_does_not_tell() {
 #[test]
 fn a_head_that_forgets_its_entry() {
     caught(&[LEFT_IN_THE_HASH, ENDLESS, DEADLOCK], || {
-        paravirtual("a head that forgets its entry", HALTING, Fault::Omit(Operation::Store, HASHED));
+        let settings = faulty(HALTING, Fault::Omit(Operation::Store, HASHED));
+        lockers::<Halting>("a head that forgets its entry", 3, settings, 1)
     });
 }
 
@@ -82,13 +74,8 @@ fn a_kicker_that_leaves_slow() {
 #[test]
 fn a_kicker_that_is_late() {
     caught(&[LEFT_IN_THE_HASH, ENDLESS, DEADLOCK, UNORDERED], || {
-        passers_at::<Model, Small, Paravirtual>(
-            "a kicker that is late",
-            3,
-            faulty(Settings { restless: 2, ..HALTING }, Fault::Late(HEAD)),
-            3,
-            Spun::seasoned,
-        );
+        let settings = faulty(Settings { restless: 2, ..HALTING }, Fault::Late(HEAD));
+        lockers::<Halting>("a kicker that is late", 3, settings, 3)
     });
 }
 
@@ -102,52 +89,35 @@ fn headship_that_is_not_passed() {
     });
 }
 
-// Exclusion.
-
 #[test]
-fn a_compare_and_swap_that_lies() {
-    caught(&[UNORDERED], || native("a compare-and-swap that lies", Fault::Lie(0)));
-    caught(&[UNORDERED], || paravirtual("a compare-and-swap that lies", TWO, Fault::Lie(0)));
+fn bugs_in_the_native_form() {
+    let bugs = [
+        (THREE, Fault::Lie(0), UNORDERED),
+        (THREE, Fault::WeakRelease, UNORDERED),
+        (THREE, Fault::WeakAcquire, UNORDERED),
+        // The release by a byte store.
+        (THREE, Fault::Weaken(Operation::Store), UNORDERED),
+        // The waits of the pending waiter and of the queue head.
+        (THREE, Fault::Weaken(Operation::Load), UNORDERED),
+        (THREE, Fault::Weaken(Operation::CompareExchange), UNORDERED),
+    ];
+    each_is_caught(&bugs, |name, settings| lockers::<Mutex>(name, 2, settings, 1));
+    let bugs = [(TWO, Fault::WeakRelease, UNORDERED), (TWO, Fault::WeakAcquire, UNORDERED)];
+    each_is_caught(&bugs, |name, settings| lockers::<Spin<Model, Small, Virtual>>(name, 2, settings, 1));
 }
 
-// Ordering.
-
 #[test]
-fn no_release() {
-    caught(&[UNORDERED], || native("no release", Fault::WeakRelease));
-    caught(&[UNORDERED], || paravirtual("no release", HALTING, Fault::WeakRelease));
-    caught(&[UNORDERED], || {
-        passers::<Model, Small, Virtual>("no release", 2, faulty(TWO, Fault::WeakRelease), 1);
-    });
-}
-
-#[test]
-fn no_acquire() {
-    caught(&[UNORDERED], || native("no acquire", Fault::WeakAcquire));
-    caught(&[UNORDERED], || paravirtual("no acquire", HALTING, Fault::WeakAcquire));
-    caught(&[UNORDERED], || {
-        passers::<Model, Small, Virtual>("no acquire", 2, faulty(TWO, Fault::WeakAcquire), 1);
-    });
-}
-
-/// The release by a byte store.
-#[test]
-fn a_relaxed_store() {
-    caught(&[UNORDERED], || native("a relaxed store", Fault::Weaken(Operation::Store)));
-}
-
-/// The waits of the pending waiter and of the queue head.
-#[test]
-fn a_relaxed_load() {
-    caught(&[UNORDERED], || native("a relaxed load", Fault::Weaken(Operation::Load)));
-}
-
-/// The acquisition, and the release once somebody halts.
-#[test]
-fn a_relaxed_compare_and_swap() {
-    let fault = Fault::Weaken(Operation::CompareExchange);
-    caught(&[UNORDERED], || native("a relaxed compare-and-swap", fault));
-    caught(&[UNORDERED], || paravirtual("a relaxed compare-and-swap", HALTING, fault));
+fn bugs_in_the_paravirtual_form() {
+    let bugs = [
+        (TWO, Fault::Lie(0), UNORDERED),
+        // A head that looks at its node, and then halts.
+        (HALTING, Fault::TornWait, DEADLOCK),
+        (HALTING, Fault::WeakRelease, UNORDERED),
+        (HALTING, Fault::WeakAcquire, UNORDERED),
+        // The acquisition, and the release once somebody halts.
+        (HALTING, Fault::Weaken(Operation::CompareExchange), UNORDERED),
+    ];
+    each_is_caught(&bugs, |name, settings| lockers::<Halting>(name, 3, settings, 1));
 }
 
 // Memory.
@@ -155,12 +125,12 @@ fn a_relaxed_compare_and_swap() {
 #[test]
 fn a_touch_after_the_release() {
     let fault = Fault::TouchAfterRelease;
+    let name = "a touch after the release";
     caught(&[LATE, UNORDERED], || {
-        destroyed_by_the_last::<Patient, Small, Native>("a touch after the release", 2, faulty(TWO, fault));
+        destroyed_by_the_last::<Spin<Patient, Small, Native>>(name, 2, faulty(TWO, fault), false, sound)
     });
     caught(&[LATE, UNORDERED], || {
-        let settings = faulty(HALTING, fault);
-        destroyed_by_the_last::<Patient, Small, Paravirtual>("a touch after the release", 2, settings);
+        destroyed_by_the_last::<New<Patient, Small>>(name, 2, faulty(HALTING, fault), false, sound)
     });
 }
 

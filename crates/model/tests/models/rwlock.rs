@@ -14,11 +14,12 @@ use poundlock_model::{
     rwlock_words,
 };
 
-use crate::common::{DEADLOCK, LATE, UNORDERED, asleep, at_once_or_asleep, caught, faulty};
+use crate::adaptive::GHOST;
+use crate::scenes::{
+    DEADLOCK, LATE, THREE, TWO, UNORDERED, asleep, at_once_or_asleep, caught, each_is_caught, faulty, join,
+    sometimes,
+};
 
-/// Nobody spins, so that few preemptions reach far.
-const TWO: Settings = Settings { spins: 0, ..Settings::DEFAULT };
-const THREE: Settings = Settings { threads: 3, ..TWO };
 const FOUR: Settings = Settings { threads: 4, ..TWO };
 /// Enough for a look.
 const SPINNING: Settings = Settings { spins: 2, ..Settings::DEFAULT };
@@ -96,24 +97,42 @@ impl<P: Modelled> Shelf<P> {
         })
     }
 
-    /// Goes in and out. Returns how often it wrote.
-    fn pass(&self, does: Does) -> u32 {
-        let (lock, policy) = (&self.lock, self.policy);
+    fn enter(&self, does: Does) {
+        match does {
+            Reads | ReadsTwice => self.lock.lock_read(self.policy),
+            Writes | Downgrades => self.lock.lock_write(self.policy),
+            Looks | Upgrades => self.lock.lock_upgradable(self.policy),
+        }
+    }
+
+    /// Goes in or gives up.
+    fn enter_until(&self, does: Does, world: &World) -> bool {
+        let entered = match does {
+            Reads | ReadsTwice => self.lock.lock_read_until(self.policy, &world.timer(0)),
+            Writes | Downgrades => self.lock.lock_write_until(self.policy, &world.timer(0)),
+            Looks | Upgrades => self.lock.lock_upgradable_until(self.policy, &world.timer(0)),
+        };
+        if !entered {
+            world.reached(GAVE_UP);
+        }
+        entered
+    }
+
+    /// What one does who is inside, and goes out. Returns how often it wrote.
+    fn leave(&self, does: Does) -> u32 {
+        let lock = &self.lock;
         match does {
             Reads => {
-                lock.lock_read(policy);
                 self.read();
                 lock.unlock_read();
                 0
             }
             Writes => {
-                lock.lock_write(policy);
                 self.write();
                 lock.unlock_write();
                 1
             }
             Downgrades => {
-                lock.lock_write(policy);
                 let before = self.write();
                 lock.downgrade();
                 assert_eq!(self.read(), before + 1, "somebody wrote in between");
@@ -121,13 +140,11 @@ impl<P: Modelled> Shelf<P> {
                 1
             }
             Looks => {
-                lock.lock_upgradable(policy);
                 self.read();
                 lock.unlock_upgradable();
                 0
             }
             Upgrades => {
-                lock.lock_upgradable(policy);
                 let before = self.read();
                 lock.upgrade();
                 assert_eq!(self.write(), before, "somebody wrote in between");
@@ -135,7 +152,6 @@ impl<P: Modelled> Shelf<P> {
                 1
             }
             ReadsTwice => {
-                lock.lock_read(policy);
                 let before = self.read();
                 lock.lock_read(Preference::ReaderPreferring);
                 assert_eq!(self.read(), before, "somebody wrote in between");
@@ -146,14 +162,21 @@ impl<P: Modelled> Shelf<P> {
         }
     }
 
+    /// Goes in and out. Returns how often it wrote.
+    fn pass(&self, does: Does) -> u32 {
+        self.enter(does);
+        self.leave(does)
+    }
+
     fn passer(self: &Rc<Self>, world: &World, index: u32, does: Does) -> JoinHandle<u32> {
         let shelf = self.clone();
         world.spawn(index, move |_| shelf.pass(does))
     }
 
-    /// Threads from number 1 on that do this and sleep, in this order. Somebody is inside.
-    fn sleepers(self: &Rc<Self>, world: &World, all: &[Does]) -> Vec<JoinHandle<u32>> {
-        asleep(world, 1..all.len() as u32 + 1, |index| self.passer(world, index, all[index as usize - 1]))
+    /// Threads from that number on that do this and sleep, in this order. Somebody is inside.
+    fn sleepers(self: &Rc<Self>, world: &World, first: u32, all: &[Does]) -> Vec<JoinHandle<u32>> {
+        let start = |index| self.passer(world, index, all[(index - first) as usize]);
+        world.unexplored(|| asleep(world, first..first + all.len() as u32, start))
     }
 
     /// At the end, when all threads have been joined.
@@ -168,10 +191,6 @@ fn watch<P: Modelled>(world: &World, shelf: &Rc<Shelf<P>>) {
     world.watch(word, SHARED, |word| word & READERS > 1);
     world.watch(word, RESERVED, |word| word & HEAD_WAITING != 0);
     world.watch_change(word, UPGRADED, |before, after| before & UPGRADING != 0 && after & WRITER != 0);
-}
-
-fn join(others: Vec<JoinHandle<u32>>) -> u32 {
-    others.into_iter().map(|other| other.join().unwrap()).sum()
 }
 
 /// The main thread does the first, others the rest, all at once.
@@ -206,32 +225,9 @@ fn in_turn<P: Modelled>(
     explore::<P>(&name, 2, settings, move |world| {
         let shelf = Shelf::<P>::new(policy);
         watch(world, &shelf);
-        let others = world.unexplored(|| {
-            match holds {
-                Reads => shelf.lock.lock_read(policy),
-                _ => shelf.lock.lock_write(policy),
-            }
-            shelf.sleepers(world, asleep)
-        });
-        let mut writes = 0;
-        match holds {
-            Reads => {
-                shelf.read();
-                shelf.lock.unlock_read();
-            }
-            Downgrades => {
-                writes += 1;
-                shelf.write();
-                shelf.lock.downgrade();
-                shelf.read();
-                shelf.lock.unlock_read();
-            }
-            _ => {
-                writes += 1;
-                shelf.write();
-                shelf.lock.unlock_write();
-            }
-        }
+        shelf.enter(holds);
+        let others = shelf.sleepers(world, 1, asleep);
+        let mut writes = shelf.leave(holds);
         writes += more.iter().map(|&does| shelf.pass(does)).sum::<u32>();
         writes += join(others);
         shelf.finish(writes);
@@ -239,48 +235,21 @@ fn in_turn<P: Modelled>(
 }
 
 #[test]
-fn a_reader_and_a_writer() {
+fn readers_and_writers() {
+    const THREE_SPINNING: Settings = Settings { threads: 3, ..SPINNING };
     for policy in POLICIES {
         let report = all_at_once::<Model>("a reader and a writer", 3, TWO, policy, &[Reads, Writes]);
         assert!(report.sleeps > 0 && report.woken > 0, "{report:?}");
+        let all = &[Reads, Writes, Reads];
+        let report = all_at_once::<Model>("two readers and a writer", 2, THREE, policy, all);
+        assert!(report.sleeps > 0, "{report:?}");
+        all_at_once::<Model>("two writers and a reader", 2, THREE, policy, &[Writes, Reads, Writes]);
+        all_at_once::<Model>("spinning", 2, SPINNING, policy, &[Reads, Writes]);
+        all_at_once::<Patient>("spinning, three", 1, THREE_SPINNING, policy, all);
     }
-}
-
-#[test]
-fn two_writers() {
     let report = all_at_once::<Model>("two writers", 3, TWO, Preference::PhaseFair, &[Writes, Writes]);
     assert!(report.sleeps > 0 && report.woken > 0, "{report:?}");
     all_at_once::<Model>("two writers that spin", 3, SPINNING, Preference::PhaseFair, &[Writes, Writes]);
-}
-
-#[test]
-fn spinning() {
-    for policy in POLICIES {
-        all_at_once::<Model>("spinning", 2, SPINNING, policy, &[Reads, Writes]);
-        all_at_once::<Patient>(
-            "spinning, three",
-            1,
-            Settings { threads: 3, ..SPINNING },
-            policy,
-            &[Reads, Writes, Reads],
-        );
-    }
-}
-
-#[test]
-fn two_readers_and_a_writer() {
-    for policy in POLICIES {
-        let report =
-            all_at_once::<Model>("two readers and a writer", 2, THREE, policy, &[Reads, Writes, Reads]);
-        assert!(report.sleeps > 0, "{report:?}");
-    }
-}
-
-#[test]
-fn two_writers_and_a_reader() {
-    for policy in POLICIES {
-        all_at_once::<Model>("two writers and a reader", 2, THREE, policy, &[Writes, Reads, Writes]);
-    }
 }
 
 #[test]
@@ -310,7 +279,11 @@ fn upgrading() {
         all_at_once::<Model>("upgrading and writing", 2, THREE, policy, &[Upgrades, Writes, Reads]);
         all_at_once::<Model>("upgrading, looking, reading", 1, THREE, policy, &[Upgrades, Looks, Reads]);
         all_at_once::<Model>("upgrading and spinning", 2, SPINNING, policy, &[Upgrades, Reads]);
+        // One that may upgrade, and leaves.
+        all_at_once::<Model>("looking", 2, THREE, policy, &[Looks, Upgrades, Writes]);
     }
+    // Who may upgrade can enter beside the reader that is about to wake it.
+    all_at_once::<Model>("called as it enters", 2, THREE, Preference::PhaseFair, &[Looks, Looks, Reads]);
 }
 
 /// Whoever waits to become the writer sees readers leave only.
@@ -327,31 +300,15 @@ fn no_reader_passes_an_upgrade() {
             world.watch_change(word, CAME_IN, |before, after| {
                 before & UPGRADING != 0 && after & READERS > before & READERS
             });
-            let mut others = world.unexplored(|| {
-                shelf.lock.lock_read(policy);
-                shelf.sleepers(world, &[Upgrades])
-            });
+            shelf.enter(Reads);
+            let mut others = shelf.sleepers(world, 1, &[Upgrades]);
             others.push(shelf.passer(world, 2, Reads));
-            shelf.read();
-            shelf.lock.unlock_read();
+            shelf.leave(Reads);
             shelf.finish(join(others));
         });
         assert!(report.reached[UPGRADED] == report.executions, "{report:?}");
         assert_eq!(report.reached[CAME_IN], 0, "{report:?}");
     }
-}
-
-#[test]
-fn one_that_may_upgrade_and_leaves() {
-    for policy in POLICIES {
-        all_at_once::<Model>("looking", 2, THREE, policy, &[Looks, Upgrades, Writes]);
-    }
-}
-
-/// Who may upgrade can enter beside the reader that is about to wake it.
-#[test]
-fn called_as_it_enters() {
-    all_at_once::<Model>("called as it enters", 2, THREE, Preference::PhaseFair, &[Looks, Looks, Reads]);
 }
 
 #[test]
@@ -378,41 +335,23 @@ fn many_sleepers() {
 /// Who was woken in vain keeps others out.
 #[test]
 fn reserved() {
-    let report =
-        in_turn::<Model>("reserved", TWO, Preference::ReaderPreferring, Writes, &[Writes], &[Writes, Writes]);
-    assert!(report.reached[RESERVED] > 0, "{report:?}");
-    let report = in_turn::<Model>(
-        "reserved for a reader",
-        TWO,
-        Preference::PhaseFair,
-        Writes,
-        &[Reads],
-        &[Writes, Writes],
-    );
-    assert!(report.reached[RESERVED] > 0, "{report:?}");
-}
-
-/// All run on one CPU: whoever waits displaces the writer, and knows it.
-#[test]
-fn displaced() {
-    let settings = Settings { threads: 3, tags: [1; 5], ..SPINNING };
-    for policy in POLICIES {
-        let report = all_at_once::<Patient>("displaced", 1, settings, policy, &[Writes, Reads, Writes]);
-        assert!(report.sleeps > 0);
+    let more = &[Writes, Writes];
+    for (policy, asleep) in [(Preference::ReaderPreferring, &[Writes]), (Preference::PhaseFair, &[Reads])] {
+        let report = in_turn::<Model>("reserved", TWO, policy, Writes, asleep, more);
+        assert!(report.reached[RESERVED] > 0, "{report:?}");
     }
 }
 
 #[test]
-fn restless() {
+fn displaced_and_restless() {
+    // All run on one CPU: whoever waits displaces the writer, and knows it.
+    let displaced = Settings { threads: 3, tags: [1; 5], ..SPINNING };
+    let restless = Settings { restless: 2, ..TWO };
     for policy in POLICIES {
-        all_at_once::<Model>("restless", 2, Settings { restless: 2, ..TWO }, policy, &[Reads, Writes]);
-        all_at_once::<Model>(
-            "restless, upgrading",
-            2,
-            Settings { restless: 2, ..TWO },
-            policy,
-            &[Reads, Upgrades],
-        );
+        let report = all_at_once::<Patient>("displaced", 1, displaced, policy, &[Writes, Reads, Writes]);
+        assert!(report.sleeps > 0);
+        all_at_once::<Model>("restless", 2, restless, policy, &[Reads, Writes]);
+        all_at_once::<Model>("restless, upgrading", 2, restless, policy, &[Reads, Upgrades]);
     }
 }
 
@@ -446,21 +385,11 @@ fn a_real_time_thread_comes_among_sleepers() {
             let name = format!("rwlock: {comes:?} comes urgently, {holds:?}, {sleep:?}, {policy:?}");
             explore::<Model>(&name, 1, URGENT_LAST, move |world| {
                 let shelf = Shelf::<Model>::new(policy);
-                let mut others = world.unexplored(|| {
-                    if holds == Reads {
-                        shelf.lock.lock_read(policy)
-                    } else {
-                        shelf.lock.lock_write(policy)
-                    }
-                    shelf.sleepers(world, &sleep)
-                });
+                shelf.enter(holds);
+                let mut others = shelf.sleepers(world, 1, &sleep);
                 others.push(shelf.passer(world, 3, comes));
-                if holds == Reads {
-                    shelf.lock.unlock_read()
-                } else {
-                    shelf.lock.unlock_write()
-                }
-                shelf.finish(join(others));
+                let writes = shelf.leave(holds);
+                shelf.finish(writes + join(others));
             });
         }
     }
@@ -489,7 +418,7 @@ fn more_urgent_first(settings: Settings, policy: Preference, does: Does) {
     explore::<Patient>(&name, 3, settings, move |world| {
         let shelf = Shelf::<Patient>::new(policy);
         let first = Rc::new(Cell::new(0));
-        world.unexplored(|| shelf.lock.lock_write(policy));
+        shelf.enter(Writes);
         let noted = first.clone();
         world.watch_change(shelf.words().word, SHARED, move |before, after| {
             let came_in = after & READERS > before & READERS || after & !before & WRITER != 0;
@@ -516,58 +445,44 @@ fn without_a_record() {
     }
 }
 
-/// A small one, so that all of it is explored.
-#[test]
-fn trying_to_read() {
-    for policy in POLICIES {
-        let report = explore::<Model>(&format!("rwlock: trying to read, {policy:?}"), 3, TWO, move |world| {
-            let shelf = Shelf::<Model>::new(policy);
-            let other = shelf.passer(world, 1, Writes);
-            if shelf.lock.try_lock_read(policy) {
-                shelf.read();
-                shelf.lock.unlock_read();
-            } else {
-                world.reached(GAVE_UP);
-            }
-            shelf.finish(other.join().unwrap());
-        });
-        assert!(report.reached[GAVE_UP] > 0 && report.reached[GAVE_UP] < report.executions);
+/// Does it if that is possible at once. Returns how often it wrote.
+fn at_once(world: &World, entered: bool, leave: impl FnOnce() -> u32) -> u32 {
+    if entered {
+        return leave();
     }
+    world.reached(GAVE_UP);
+    0
 }
 
 #[test]
 fn trying() {
     for policy in POLICIES {
-        explore::<Model>(&format!("rwlock: trying, {policy:?}"), 3, TWO, move |world| {
+        // A small one, so that all of it is explored.
+        let report = explore::<Model>(&format!("rwlock: trying to read, {policy:?}"), 3, TWO, move |world| {
             let shelf = Shelf::<Model>::new(policy);
             let other = shelf.passer(world, 1, Writes);
-            let mut writes = 0;
-            if shelf.lock.try_lock_read(policy) {
-                shelf.read();
-                shelf.lock.unlock_read();
-            }
-            if shelf.lock.try_lock_upgradable() {
-                if shelf.lock.try_upgrade() {
-                    writes += 1;
+            at_once(world, shelf.lock.try_lock_read(policy), || shelf.leave(Reads));
+            shelf.finish(other.join().unwrap());
+        });
+        sometimes(report, GAVE_UP);
+        explore::<Model>(&format!("rwlock: trying, {policy:?}"), 3, TWO, move |world| {
+            let shelf = Shelf::<Model>::new(policy);
+            let lock = &shelf.lock;
+            let other = shelf.passer(world, 1, Writes);
+            let mut writes = at_once(world, lock.try_lock_read(policy), || shelf.leave(Reads));
+            writes += at_once(world, lock.try_lock_upgradable(), || {
+                let upgraded = lock.try_upgrade();
+                if upgraded {
                     shelf.write();
-                    shelf.lock.downgrade_to_upgradable();
+                    lock.downgrade_to_upgradable();
                     shelf.read();
                 }
-                shelf.lock.downgrade_upgradable();
-                shelf.read();
-                shelf.lock.unlock_read();
-            } else {
-                world.reached(GAVE_UP);
-            }
-            if shelf.lock.try_lock_write() {
-                writes += 1;
-                shelf.write();
-                shelf.lock.unlock_write();
-            } else {
-                world.reached(GAVE_UP);
-            }
-            writes += other.join().unwrap();
-            shelf.finish(writes);
+                lock.downgrade_upgradable();
+                shelf.leave(Reads);
+                u32::from(upgraded)
+            });
+            writes += at_once(world, lock.try_lock_write(), || shelf.leave(Writes));
+            shelf.finish(writes + other.join().unwrap());
         });
     }
 }
@@ -585,75 +500,35 @@ fn giving_up<P: Modelled>(
     let name = format!("rwlock: {name}, {policy:?}");
     let report = explore::<P>(&name, 2, settings, move |world| {
         let shelf = Shelf::<P>::new(policy);
-        let start = || {
-            if holds == Reads {
-                shelf.lock.lock_read(policy);
-            } else {
-                shelf.lock.lock_write(policy);
-            }
-            let other = shelf.clone();
-            let first = world.spawn(1, move |world: &World| {
-                let lock = &other.lock;
-                match impatient {
-                    Reads if lock.lock_read_until(policy, &world.timer(0)) => {
-                        other.read();
-                        lock.unlock_read();
-                        0
-                    }
-                    Writes if lock.lock_write_until(policy, &world.timer(0)) => {
-                        other.write();
-                        lock.unlock_write();
-                        1
-                    }
-                    Looks if lock.lock_upgradable_until(policy, &world.timer(0)) => {
-                        other.read();
-                        lock.unlock_upgradable();
-                        0
-                    }
-                    Upgrades => {
-                        lock.lock_upgradable(policy);
-                        let upgraded = lock.upgrade_until(&world.timer(0));
-                        if upgraded {
-                            other.write();
-                            lock.unlock_write();
-                        } else {
-                            world.reached(GAVE_UP);
-                            other.read();
-                            lock.unlock_upgradable();
-                        }
-                        u32::from(upgraded)
-                    }
-                    _ => {
-                        world.reached(GAVE_UP);
-                        0
-                    }
+        shelf.enter(holds);
+        let waiting = shelf.clone();
+        let wait = move |world: &World| match impatient {
+            Upgrades => {
+                waiting.enter(Upgrades);
+                let upgraded = waiting.lock.upgrade_until(&world.timer(0));
+                if !upgraded {
+                    world.reached(GAVE_UP);
                 }
-            });
-            world.await_sleep(1);
-            let others = asleep(world, 2..patient.len() as u32 + 2, |index| {
-                shelf.passer(world, index, patient[index as usize - 2])
-            });
-            (first, others)
+                waiting.leave(if upgraded { Writes } else { Looks })
+            }
+            _ if waiting.enter_until(impatient, world) => waiting.leave(impatient),
+            _ => 0,
         };
-        let (first, others) = world.unexplored(start);
+        let mut others = world.unexplored(|| {
+            let first = world.spawn(1, wait);
+            world.await_sleep(1);
+            vec![first]
+        });
+        others.extend(shelf.sleepers(world, 2, patient));
         if !after {
             world.expire(0);
         }
         loom::thread::yield_now();
-        let mut writes = 0;
-        if holds == Reads {
-            shelf.read();
-            shelf.lock.unlock_read();
-        } else {
-            writes += 1;
-            shelf.write();
-            shelf.lock.unlock_write();
-        }
+        let writes = shelf.leave(holds);
         if after {
             world.expire(0);
         }
-        writes += first.join().unwrap() + join(others);
-        shelf.finish(writes);
+        shelf.finish(writes + join(others));
     });
     assert!(after || report.reached[GAVE_UP] > 0, "nobody gave up: {report:?}");
     assert!(!after || report.reached[GAVE_UP] < report.executions, "everybody gave up");
@@ -672,32 +547,17 @@ fn times_out() {
 /// A reader waits behind a writer for a lock that readers hold: when the writer gives up it comes in.
 #[test]
 fn times_out_before_another() {
+    let times_out = |name, policy, both, other, after| {
+        giving_up::<Model>(&format!("times out before {name}"), THREE, policy, both, other, after);
+    };
     for policy in [Preference::PhaseFair, Preference::WriterPreferring] {
-        giving_up::<Model>("times out before a writer", THREE, policy, [Reads, Writes], &[Writes], false);
-        giving_up::<Model>("times out before a reader", THREE, policy, [Writes, Writes], &[Reads], false);
-        giving_up::<Model>(
-            "called, and times out before a reader",
-            THREE,
-            policy,
-            [Writes, Reads],
-            &[Reads],
-            true,
-        );
+        times_out("a writer", policy, [Reads, Writes], &[Writes], false);
+        times_out("a reader", policy, [Writes, Writes], &[Reads], false);
+        times_out("a reader, called", policy, [Writes, Reads], &[Reads], true);
     }
-    giving_up::<Model>(
-        "times out behind the bar",
-        THREE,
-        Preference::WriterPreferring,
-        [Reads, Writes],
-        &[Reads],
-        false,
-    );
-}
-
-/// Who gives an upgrade up lets those in that waited because of it.
-#[test]
-fn upgrade_times_out_before_a_reader() {
-    giving_up::<Model>("upgrade times out", THREE, Preference::PhaseFair, [Reads, Upgrades], &[Reads], false);
+    times_out("one behind the bar", Preference::WriterPreferring, [Reads, Writes], &[Reads], false);
+    // Who gives an upgrade up lets those in that waited because of it.
+    times_out("a reader, upgrading", Preference::PhaseFair, [Reads, Upgrades], &[Reads], false);
 }
 
 // Destroyed by whoever is the last to come in, if that is a writer: all others have left by then, but may not
@@ -714,28 +574,11 @@ fn destroyed_by_the_last<P: Modelled>(
         let shelf = Mortal::new(world, Shelf::<P>::unshared(Preference::PhaseFair));
         let work = move |shelf: &Mortal<Shelf<P>>, does: Does, inside: bool| {
             if !inside {
-                match does {
-                    Reads => shelf.lock.lock_read(shelf.policy),
-                    _ => shelf.lock.lock_write(shelf.policy),
-                }
+                shelf.enter(does);
             }
             shelf.came.set(shelf.came.get() + 1);
             let last = does != Reads && shelf.came.get() == all.len() as u32;
-            match does {
-                Reads => {
-                    shelf.read();
-                    shelf.lock.unlock_read();
-                }
-                Downgrades => {
-                    shelf.write();
-                    shelf.lock.downgrade();
-                    shelf.lock.unlock_read();
-                }
-                _ => {
-                    shelf.write();
-                    shelf.lock.unlock_write();
-                }
-            }
+            shelf.leave(does);
             if last {
                 World::present().reached(DESTROYED);
                 shelf.destroy();
@@ -745,10 +588,7 @@ fn destroyed_by_the_last<P: Modelled>(
             let shelf = shelf.clone();
             world.spawn(index, move |_: &World| work(&shelf, all[index as usize], false))
         };
-        let hold = settled.then_some(|| match all[0] {
-            Reads => shelf.lock.lock_read(shelf.policy),
-            _ => shelf.lock.lock_write(shelf.policy),
-        });
+        let hold = settled.then_some(|| shelf.enter(all[0]));
         let others = at_once_or_asleep(world, 1..all.len() as u32, hold, start);
         work(&shelf, all[0], settled);
         for other in others {
@@ -785,13 +625,12 @@ fn destroyed() {
 /// The parent's waiters are not in the child, whatever they left: two threads of the child come to the lock,
 /// one of which may be inside already.
 fn forked(name: &str, all: [Does; 2], held: bool, word: u32, wait_lock: u32) {
-    const GHOST: u32 = 77;
     let settings = Settings { epoch: 7, ..TWO };
     let name = format!("rwlock: {name}, {all:?}");
     let report = explore::<Model>(&name, 2, settings, move |world| {
         let shelf = Shelf::<Model>::new(Preference::WriterPreferring);
         if held {
-            shelf.lock.lock_write(Preference::WriterPreferring);
+            shelf.enter(Writes);
         }
         let words = shelf.words();
         words.word.store(word | if held { WRITER } else { 0 }, Relaxed);
@@ -800,15 +639,8 @@ fn forked(name: &str, all: [Does; 2], held: bool, word: u32, wait_lock: u32) {
         words.writers.store(GHOST, Relaxed);
         words.wait_lock.store(wait_lock, Relaxed);
         let other = shelf.passer(world, 1, all[1]);
-        let mut writes = 0;
-        if held {
-            writes += 1;
-            shelf.write();
-            shelf.lock.unlock_write();
-        } else {
-            writes += shelf.pass(all[0]);
-        }
-        writes += other.join().unwrap();
+        let writes = if held { shelf.leave(Writes) } else { shelf.pass(all[0]) };
+        let writes = writes + other.join().unwrap();
         if words.wait_lock.peek() & 0xff != settings.epoch {
             // Nobody had to wait, so nobody looked at what is there.
             assert_eq!(shelf.write(), writes);
@@ -835,67 +667,27 @@ fn in_a_forked_child() {
 // Planted bugs.
 
 #[test]
-fn a_lost_wake_up() {
-    caught(&[DEADLOCK], || {
-        let settings = faulty(TWO, Fault::LoseWake(0));
-        all_at_once::<Model>("a lost wake-up", 2, settings, Preference::WriterPreferring, &[Writes, Writes])
-    });
-    caught(&[DEADLOCK], || {
-        let settings = faulty(TWO, Fault::LoseWake(0));
-        all_at_once::<Model>(
-            "a lost wake-up of a writer",
-            2,
-            settings,
-            Preference::WriterPreferring,
-            &[Reads, Writes],
-        )
-    });
-    caught(&[DEADLOCK], || {
-        let settings = faulty(TWO, Fault::LoseWake(0));
-        all_at_once::<Model>(
-            "a lost wake-up to upgrade",
-            2,
-            settings,
-            Preference::WriterPreferring,
-            &[Reads, Upgrades],
-        )
-    });
-}
-
-#[test]
-fn a_wait_that_is_not_atomic() {
-    caught(&[DEADLOCK], || {
-        let settings = faulty(TWO, Fault::TornWait);
-        all_at_once::<Patient>("a torn wait", 2, settings, Preference::WriterPreferring, &[Reads, Writes])
-    });
-}
-
-#[test]
-fn no_release() {
-    for all in [&[Reads, Writes], &[Writes, Writes], &[Upgrades, Reads], &[Downgrades, Reads]] {
-        caught(&[UNORDERED], || {
-            let settings = faulty(TWO, Fault::WeakRelease);
-            all_at_once::<Model>("no release", 2, settings, Preference::WriterPreferring, all)
-        });
+fn bugs_that_two_threads_find() {
+    let prefers = Preference::WriterPreferring;
+    const READ_WRITE: &[Does] = &[Reads, Writes];
+    const WRITE: &[Does] = &[Writes, Writes];
+    let ways = [READ_WRITE, WRITE, &[Upgrades, Reads], &[Downgrades, Reads]];
+    let bugs: [(Fault, &str, &[&'static [Does]]); 5] = [
+        (Fault::LoseWake(0), DEADLOCK, &[READ_WRITE, WRITE, &[Reads, Upgrades]]),
+        (Fault::WeakRelease, UNORDERED, &ways),
+        (Fault::WeakAcquire, UNORDERED, &ways),
+        (Fault::Weaken(Operation::CompareExchange), UNORDERED, &[READ_WRITE]),
+        // The head falls asleep, and nobody is told.
+        (Fault::Omit(Operation::FetchOr, PARKED), DEADLOCK, &[WRITE]),
+    ];
+    for (fault, why, ways) in bugs {
+        for all in ways {
+            let bug = [(TWO, fault, why)];
+            each_is_caught(&bug, |name, settings| all_at_once::<Model>(name, 2, settings, prefers, all));
+        }
     }
-}
-
-#[test]
-fn no_acquire() {
-    for all in [&[Reads, Writes], &[Writes, Writes], &[Upgrades, Reads], &[Downgrades, Reads]] {
-        caught(&[UNORDERED], || {
-            let settings = faulty(TWO, Fault::WeakAcquire);
-            all_at_once::<Model>("no acquire", 2, settings, Preference::WriterPreferring, all)
-        });
-    }
-}
-
-#[test]
-fn a_relaxed_compare_and_swap() {
-    caught(&[UNORDERED], || {
-        let settings = faulty(TWO, Fault::Weaken(Operation::CompareExchange));
-        all_at_once::<Model>("relaxed", 2, settings, Preference::WriterPreferring, &[Reads, Writes])
-    });
+    let torn = [(TWO, Fault::TornWait, DEADLOCK)];
+    each_is_caught(&torn, |name, settings| all_at_once::<Patient>(name, 2, settings, prefers, READ_WRITE));
 }
 
 /// Who comes and who falls asleep do not see each other.
@@ -904,15 +696,6 @@ fn a_head_that_is_overlooked() {
     caught(&[LESS_URGENT_FIRST], || {
         let settings = faulty(URGENT_SECOND, Fault::Omit(Operation::FetchOr, 0));
         more_urgent_first(settings, Preference::WriterPreferring, Writes);
-    });
-}
-
-/// The head falls asleep, and nobody is told.
-#[test]
-fn a_sleeper_that_does_not_say_so() {
-    caught(&[DEADLOCK], || {
-        let settings = faulty(TWO, Fault::Omit(Operation::FetchOr, PARKED));
-        all_at_once::<Model>("a secret sleeper", 2, settings, Preference::WriterPreferring, &[Writes, Writes])
     });
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use poundlock_core::semarray::{Audit, Scheme};
 
 use crate::model::{Model, Operation};
-use crate::rig::{A_WHILE, Call, Reply, Rig, View};
+use crate::rig::{A_WHILE, Call, Rig, View};
 use crate::system::{self, Fault, ProcessNumber, State, ThreadNumber};
 
 /// The process that is killed.
@@ -108,14 +108,8 @@ impl Course {
 
     /// Whether this is what became of the array and of those who survived.
     fn fits(&self, model: &Model, view: &Option<View>) -> bool {
-        let told = |thread: &ThreadNumber| match self.rig.reply(*thread) {
-            Some(Reply::Ended(answer)) => {
-                model.answers.get(thread).is_none_or(|expected| *expected == answer)
-            }
-            Some(Reply::Saw(_)) => true,
-            None => !model.answers.contains_key(thread),
-        };
-        View::fits(view, model) && self.threads.iter().filter(|thread| self.alive(**thread)).all(told)
+        let told = |thread: &ThreadNumber| !self.alive(*thread) || self.rig.was_told(model, *thread);
+        View::fits(view, model) && self.threads.iter().all(told)
     }
 }
 
@@ -287,16 +281,14 @@ fn run(scenario: &Scenario, variant: Scheme, step: u64, without: Option<usize>, 
 }
 
 impl Course {
-    fn check(&self) {
+    fn check(&self) -> Audit {
         let view = self.rig.view(OBSERVER);
         assert!(self.fits(&self.model, &view), "the array is {view:?}, but should be {:#?}", self.model);
-        self.audit();
+        self.audit()
     }
 
-    fn audit(&self) {
-        if let Err(wrong) = self.rig.array.audit() {
-            panic!("{wrong}");
-        }
+    fn audit(&self) -> Audit {
+        self.rig.array.audit().unwrap_or_else(|wrong| panic!("{wrong}"))
     }
 
     /// Everybody ends; nothing is left.
@@ -312,8 +304,7 @@ impl Course {
                 self.rig.now(OBSERVER, &Call::Reap(process));
             }
         }
-        self.check();
-        let left = self.rig.array.audit().expect("it was just whole");
+        let left = self.check();
         assert!(left.is_empty(), "records are left over: {left:?}");
     }
 }

@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-use crate::model::{LARGEST, Model, Operation};
+use crate::model::{LARGEST, Model, Operation, Sleeper};
 use crate::rig::{A_WHILE, Call, Reply, Rig, View};
 use crate::system::{self, Fault, ProcessNumber, State, ThreadNumber};
 
@@ -392,15 +392,10 @@ impl Course {
             .collect();
         let fits = |model: &Model| {
             View::fits(&view, model)
-                && living.iter().all(|thread| match self.rig.reply(*thread) {
-                    Some(Reply::Ended(answer)) => {
-                        model.answers.get(thread).is_none_or(|expected| *expected == answer)
-                    }
-                    Some(Reply::Saw(_)) => true,
-                    None => {
-                        !model.answers.contains_key(thread)
-                            && model.sleepers.iter().any(|sleeper| sleeper.thread == *thread)
-                    }
+                && living.iter().all(|thread| {
+                    let sleeps = self.rig.reply(*thread).is_none();
+                    let asleep = |sleeper: &Sleeper| sleeper.thread == *thread;
+                    self.rig.was_told(model, *thread) && (!sleeps || model.sleepers.iter().any(asleep))
                 })
         };
         let fitting: BTreeSet<Model> = self.models.iter().filter(|model| fits(model)).cloned().collect();

@@ -207,6 +207,17 @@ impl Rig {
         self.replies.borrow().get(&thread).cloned()
     }
 
+    /// Whether a thread was told what it is told in the model; nothing, if it sleeps there.
+    pub(crate) fn was_told(&self, model: &Model, thread: ThreadNumber) -> bool {
+        match self.reply(thread) {
+            Some(Reply::Ended(answer)) => {
+                model.answers.get(&thread).is_none_or(|expected| *expected == answer)
+            }
+            Some(Reply::Saw(_)) => true,
+            None => !model.answers.contains_key(&thread),
+        }
+    }
+
     /// Looks, as a process that otherwise does nothing. `None`: the array was removed.
     pub(crate) fn view(&self, observer: ProcessNumber) -> Option<View> {
         let (array, semaphores) = (self.array, self.semaphores);

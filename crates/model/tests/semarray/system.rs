@@ -256,8 +256,10 @@ impl System {
         machine
     }
 
+    /// Each access asks for it: `try_with` is inlined, other than `get`.
+    #[inline]
     fn current<'a>() -> &'a System {
-        let machine = CURRENT.get();
+        let machine = CURRENT.try_with(Cell::get).unwrap_or(core::ptr::null());
         assert!(!machine.is_null(), "an array is used outside its machine");
         // SAFETY: it is there until it takes itself off, when it is dropped, and references do not outlive
         // the call of the platform for which they were made.
@@ -598,10 +600,14 @@ impl System {
     // What the threads do.
 
     /// Something that others can see, or a call of the kernel, comes next.
+    #[inline]
     fn step(&self) {
-        if self.running.get().is_none() {
-            return;
+        if self.running.get().is_some() {
+            self.step_of_thread();
         }
+    }
+
+    fn step_of_thread(&self) {
         self.steps.set(self.steps.get() + 1);
         assert!(self.steps.get() < self.limit.get(), "a thread gets nowhere");
         if let Some((process, left)) = self.armed.get()
@@ -749,11 +755,15 @@ impl Word {
         let machine = System::current();
         machine.step();
         let before = self.peek();
+        self.put(machine, by(before), order);
+        before
+    }
+
+    fn put(&self, machine: &System, value: u32, order: Ordering) {
         if machine.wrote(self) {
             machine.note(Some((self, order)));
-            self.0.store(by(before), Ordering::Relaxed);
+            self.0.store(value, Ordering::Relaxed);
         }
-        before
     }
 }
 
@@ -781,10 +791,7 @@ impl Atomic<u32> for Word {
         if seen != current {
             return Err(seen);
         }
-        if machine.wrote(self) {
-            machine.note(Some((self, order)));
-            self.0.store(new, Ordering::Relaxed);
-        }
+        self.put(machine, new, order);
         Ok(seen)
     }
     fn fetch_add(&self, value: u32, order: Ordering) -> u32 {

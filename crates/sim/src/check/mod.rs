@@ -449,6 +449,13 @@ impl Tally {
     }
 }
 
+impl From<Report> for Tally {
+    fn from(report: Report) -> Tally {
+        let Report { sections, longest_wait, most_passed, accesses, .. } = report;
+        Tally { seeds: 1, sections, longest_wait, most_passed, accesses }
+    }
+}
+
 fn again(lock: &str, seed: u64) -> String {
     format!("poundlock sim check --lock {lock} --seeds {seed}..{}", seed + 1)
 }
@@ -518,13 +525,7 @@ pub fn check_all(
                     failed.fetch_min(at, Relaxed);
                     Failure { lock, seed, found }
                 })?;
-                tally.add(Tally {
-                    seeds: 1,
-                    sections: report.sections,
-                    longest_wait: report.longest_wait,
-                    most_passed: report.most_passed,
-                    accesses: report.accesses,
-                });
+                tally.add(report.into());
             }
             TRIED.set(None);
             Ok(tally)

@@ -341,12 +341,28 @@ impl Stage {
             Subject::Mutex(mutex) => &**mutex,
             Subject::RwLock(lock) => return self.visit(lock, visit),
         };
-        let begun = self.calls();
-        lock.lock();
-        self.acquired(begun);
-        self.section();
-        lock.unlock();
-        self.released();
+        self.patiently(false, |_, begun| {
+            lock.lock();
+            self.acquired(begun);
+            self.section();
+            lock.unlock();
+            true
+        });
+    }
+
+    /// Waits, and gives up now and then if it is in a hurry: more and more patiently, or it may never succeed.
+    fn patiently(&self, hurried: bool, visit: impl Fn(Option<&Deadline>, (Picoseconds, usize)) -> bool) {
+        for patience in 0.. {
+            let begun = self.calls();
+            let deadline = hurried.then(|| after((draw(0..30) * MICROSECOND) << patience.min(8)));
+            let came = visit(deadline.as_ref(), begun);
+            self.released();
+            if came {
+                return;
+            }
+            self.expects_the_end_of(deadline.as_ref());
+            self.idle();
+        }
     }
 
     // One thread and a lock that readers share.
@@ -359,21 +375,11 @@ impl Stage {
             Visit::Reads => draw(0..4) + 5 * u64::from(one_in(16)),
             Visit::Writes => 5,
         };
-        for patience in 0.. {
-            let begun = self.calls();
-            let deadline = hurried.then(|| after((draw(0..30) * MICROSECOND) << patience.min(8)));
-            let came = match does {
-                0..5 => self.reads(lock, deadline.as_ref(), begun),
-                5..8 => self.writes(lock, deadline.as_ref(), begun),
-                _ => self.looks(lock, deadline.as_ref(), begun),
-            };
-            self.released();
-            if came {
-                return;
-            }
-            self.expects_the_end_of(deadline.as_ref());
-            self.idle();
-        }
+        self.patiently(hurried, |deadline, begun| match does {
+            0..5 => self.reads(lock, deadline, begun),
+            5..8 => self.writes(lock, deadline, begun),
+            _ => self.looks(lock, deadline, begun),
+        });
     }
 
     /// A wait has been given up.
@@ -461,24 +467,16 @@ impl Stage {
             self.pass(Visit::Any);
             return;
         }
-        // More and more patiently, or it may never succeed.
-        for patience in 0.. {
-            let begun = self.calls();
-            let deadline = after((draw(0..30) * MICROSECOND) << patience.min(8));
-            if mutex.lock_until(&deadline) {
+        self.patiently(true, |deadline, begun| {
+            let came = deadline.is_some_and(|deadline| mutex.lock_until(deadline));
+            if came {
                 self.acquired(begun);
                 self.section();
                 mutex.unlock();
-                self.released();
-                self.idle();
-                return;
             }
-            self.released();
-            if !Sim::expired(&deadline) {
-                self.finds(Found::Early(me()));
-            }
-            self.idle();
-        }
+            came
+        });
+        self.idle();
     }
 
     // A few threads that come now and then, and a crowd that takes the lock again as soon as it has released

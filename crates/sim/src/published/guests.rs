@@ -1,6 +1,6 @@
 //! The tables of paravirtual spinlocks: building a kernel in guests.
 
-use super::{Comparison, Figure, Row, Run, Table, compared, number};
+use super::{Comparison, Row, Run, Table, compared, number};
 use crate::experiment::{Guest, Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
@@ -11,31 +11,28 @@ fn build(row: &Row) -> Option<Comparison> {
     let (hypervisor, machine) = (&row["hypervisor"], &row["vm"]);
     let vcpus = number(row, "vcpus")? as u32;
     let placement = &row["placement"];
-    let figure = |column, lock| Figure {
-        published: number(row, column),
-        run: Run {
-            // Its sockets have ten cores; four of each were active.
-            machine: "westmere-ex-8x4",
-            sockets: 8,
-            threads_a_core: 1,
-            guest: Some(Guest {
-                hypervisor: hypervisor.clone(),
-                vcpus,
-                pinned: placement.starts_with("numa_pinned"),
-            }),
-            work: Work::Jobs { profile: "kernel-build-4.0".to_owned(), mix: "make".to_owned() },
-            threads: vcpus,
-            lock,
-            time: TIME,
-        },
-        pick: pick::SECONDS,
+    let run = |lock| Run {
+        // Its sockets have ten cores; four of each were active.
+        machine: "westmere-ex-8x4",
+        sockets: 8,
+        threads_a_core: 1,
+        guest: Some(Guest {
+            hypervisor: hypervisor.clone(),
+            vcpus,
+            pinned: placement.starts_with("numa_pinned"),
+        }),
+        work: Work::Jobs { profile: "kernel-build-4.0".to_owned(), mix: "make".to_owned() },
+        threads: vcpus,
+        lock,
+        time: TIME,
     };
-    Some(Comparison {
-        label: format!("{hypervisor} {machine}, {vcpus} virtual CPUs, {}", placement.replace('_', " ")),
-        before: figure("pv_ticket_seconds", "ticket-pv"),
-        after: figure("pv_qspinlock_seconds", "qspin-pv"),
-        change: None,
-    })
+    Some(Comparison::of(
+        format!("{hypervisor} {machine}, {vcpus} virtual CPUs, {}", placement.replace('_', " ")),
+        pick::SECONDS,
+        run,
+        (number(row, "pv_ticket_seconds"), "ticket-pv"),
+        (number(row, "pv_qspinlock_seconds"), "qspin-pv"),
+    ))
 }
 
 /// Its tables.

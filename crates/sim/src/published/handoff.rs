@@ -1,6 +1,6 @@
 //! The tables of the hand-off mutex that spins.
 
-use super::{Comparison, Figure, Row, Run, Table, compared, number};
+use super::{Comparison, Row, Run, Table, compared, number};
 use crate::experiment::{Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
@@ -10,26 +10,23 @@ const TIME: Picoseconds = 50_000 * MICROSECOND;
 fn misc_mutex() -> Table {
     let comparison = |row: &Row| {
         let threads = number(row, "threads")? as u32;
-        let figure = |column, lock| Figure {
-            published: number(row, column),
-            run: Run {
-                machine: "osv-4",
-                sockets: 1,
-                threads_a_core: 1,
-                guest: None,
-                work: Work::MiscMutex,
-                threads,
-                lock,
-                time: TIME,
-            },
-            pick: pick::NS_EACH,
+        let run = |lock| Run {
+            machine: "osv-4",
+            sockets: 1,
+            threads_a_core: 1,
+            guest: None,
+            work: Work::MiscMutex,
+            threads,
+            lock,
+            time: TIME,
         };
-        Some(Comparison {
-            label: format!("{threads} threads"),
-            before: figure("ns_without_spin", "handoff:none"),
-            after: figure("ns_with_spin", "handoff"),
-            change: None,
-        })
+        Some(Comparison::of(
+            format!("{threads} threads"),
+            pick::NS_EACH,
+            run,
+            (number(row, "ns_without_spin"), "handoff:none"),
+            (number(row, "ns_with_spin"), "handoff"),
+        ))
     };
     Table {
         name: "osv_mutex",

@@ -44,6 +44,20 @@ pub struct Comparison {
     pub change: Option<f64>,
 }
 
+impl Comparison {
+    /// What is published of each of two locks, and the run that ours come from.
+    fn of(
+        label: String,
+        pick: &'static str,
+        run: impl Fn(&'static str) -> Run,
+        before: (Option<f64>, &'static str),
+        after: (Option<f64>, &'static str),
+    ) -> Comparison {
+        let figure = |(published, lock)| Figure { published, run: run(lock), pick };
+        Comparison { label, before: figure(before), after: figure(after), change: None }
+    }
+}
+
 /// A figure of the source's, and how to get ours.
 #[derive(Clone, Debug)]
 pub struct Figure {

@@ -1,6 +1,6 @@
 //! The tables of the queued adaptive mutex.
 
-use super::{Comparison, Figure, Row, Run, Table, compared, middle, number, rows};
+use super::{Comparison, Row, Run, Table, compared, middle, number, rows};
 use crate::experiment::{Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
@@ -26,21 +26,13 @@ fn on_westmere(mix: &str, users: u32, sockets: u32, threads_a_core: u32) -> impl
 fn high_systime() -> Table {
     let comparison = |row: &Row| {
         let (range, nodes, smt) = (&row["user_range"], number(row, "nodes")? as u32, &row["hyperthreading"]);
-        let run = on_westmere("high_systime", middle(range), nodes, if smt == "on" { 2 } else { 1 });
-        Some(Comparison {
-            label: format!("{range} users, {nodes} nodes, HT {smt}"),
-            before: Figure {
-                published: number(row, "jpm_without"),
-                run: run("baseline"),
-                pick: pick::JOBS_A_MINUTE,
-            },
-            after: Figure {
-                published: number(row, "jpm_with"),
-                run: run("fewer-atomics"),
-                pick: pick::JOBS_A_MINUTE,
-            },
-            change: None,
-        })
+        Some(Comparison::of(
+            format!("{range} users, {nodes} nodes, HT {smt}"),
+            pick::JOBS_A_MINUTE,
+            on_westmere("high_systime", middle(range), nodes, if smt == "on" { 2 } else { 1 }),
+            (number(row, "jpm_without"), "baseline"),
+            (number(row, "jpm_with"), "fewer-atomics"),
+        ))
     };
     Table {
         name: "mutex_high_systime_jpm",
@@ -54,14 +46,13 @@ fn high_systime() -> Table {
 fn slow_path() -> Table {
     let comparison = |row: &Row| {
         let nodes = number(row, "nodes")? as u32;
-        let run = on_westmere("high_systime", middle("1100-2000"), nodes, 1);
-        let figure = |published, lock| Figure { published, run: run(lock), pick: pick::ANON_VMA };
-        Some(Comparison {
-            label: format!("{nodes} nodes"),
-            before: figure(number(row, "without"), "baseline"),
-            after: figure(number(row, "with"), "fewer-atomics"),
-            change: None,
-        })
+        Some(Comparison::of(
+            format!("{nodes} nodes"),
+            pick::ANON_VMA,
+            on_westmere("high_systime", middle("1100-2000"), nodes, 1),
+            (number(row, "without"), "baseline"),
+            (number(row, "with"), "fewer-atomics"),
+        ))
     };
     Table {
         name: "mutex_slowpath_time",
@@ -76,18 +67,13 @@ fn slow_path() -> Table {
 fn fserver(before: (&str, &'static str), after: (&str, &'static str)) -> Vec<Comparison> {
     let comparison = |row: &Row| {
         let (range, nodes) = (&row["user_range"], number(row, "nodes")? as u32);
-        let run = on_westmere("fserver", middle(range), nodes, 1);
-        let figure = |(column, lock): (&str, &'static str)| Figure {
-            published: number(row, column),
-            run: run(lock),
-            pick: pick::JOBS_A_MINUTE,
-        };
-        Some(Comparison {
-            label: format!("{range} users, {nodes} nodes, {} to {}", before.1, after.1),
-            before: figure(before),
-            after: figure(after),
-            change: None,
-        })
+        Some(Comparison::of(
+            format!("{range} users, {nodes} nodes, {} to {}", before.1, after.1),
+            pick::JOBS_A_MINUTE,
+            on_westmere("fserver", middle(range), nodes, 1),
+            (number(row, before.0), before.1),
+            (number(row, after.0), after.1),
+        ))
     };
     compared(include_str!("../../reference/mutex_fserver_jpm.csv"), comparison)
 }
@@ -130,14 +116,9 @@ fn fserver_profile() -> Table {
                 pick::DIRECTORY,
             ),
         ] {
-            let figure =
-                |(column, lock)| Figure { published: Some(share(functions, column)), run: run(lock), pick };
-            comparisons.push(Comparison {
-                label: format!("{label}, {} to {}", before.1, after.1),
-                before: figure(before),
-                after: figure(after),
-                change: None,
-            });
+            let of = |(column, lock)| (Some(share(functions, column)), lock);
+            let label = format!("{label}, {} to {}", before.1, after.1);
+            comparisons.push(Comparison::of(label, pick, &run, of(before), of(after)));
         }
     }
     Table {
@@ -161,13 +142,10 @@ fn others(
         for range in ["10_100", "200_1000", "1100_2000"] {
             let mix = &row["workload"];
             let run = on_westmere(mix, middle(range), 8, 1);
-            let figure = |lock| Figure { published: None, run: run(lock), pick: pick::JOBS_A_MINUTE };
-            comparisons.push(Comparison {
-                label: format!("{mix}, {} users", range.replace('_', "-")),
-                before: figure(before),
-                after: figure(after),
-                change: number(&row, &format!("users_{range}")),
-            });
+            let label = format!("{mix}, {} users", range.replace('_', "-"));
+            let change = number(&row, &format!("users_{range}"));
+            let comparison = Comparison::of(label, pick::JOBS_A_MINUTE, run, (None, before), (None, after));
+            comparisons.push(Comparison { change, ..comparison });
         }
     }
     Table { name, about, unit: "jobs a minute", fitted: false, rows: comparisons }

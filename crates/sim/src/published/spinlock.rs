@@ -1,6 +1,6 @@
 //! The tables of the 4-byte queue spinlock.
 
-use super::{Comparison, Figure, Row, Run, Table, compared, number};
+use super::{Comparison, Row, Run, Table, compared, number};
 use crate::experiment::{Work, pick};
 use crate::machine::{MICROSECOND, Picoseconds};
 
@@ -21,14 +21,8 @@ fn high_systime(users: u32) -> impl Fn(&'static str) -> Run {
 }
 
 fn jobs_a_minute(row: &Row, users: u32, run: impl Fn(&'static str) -> Run) -> Comparison {
-    let figure =
-        |column, lock| Figure { published: number(row, column), run: run(lock), pick: pick::JOBS_A_MINUTE };
-    Comparison {
-        label: format!("{users} users"),
-        before: figure("jpm_ticket", "ticket"),
-        after: figure("jpm_qspinlock", "qspin"),
-        change: None,
-    }
+    let (before, after) = ((number(row, "jpm_ticket"), "ticket"), (number(row, "jpm_qspinlock"), "qspin"));
+    Comparison::of(format!("{users} users"), pick::JOBS_A_MINUTE, run, before, after)
 }
 
 fn throughput() -> Table {
@@ -53,14 +47,13 @@ fn contention() -> Table {
     let comparison = |row: &Row| {
         let users = number(row, "users")? as u32;
         let slow = number(row, "qspin_raw_spin_lock")? + number(row, "qspin_slowpath")?;
-        let figure =
-            |published, lock| Figure { published, run: high_systime(users)(lock), pick: pick::SPINLOCKS };
-        Some(Comparison {
-            label: format!("{users} users"),
-            before: figure(number(row, "ticket_raw_spin_lock"), "ticket"),
-            after: figure(Some(slow), "qspin"),
-            change: None,
-        })
+        Some(Comparison::of(
+            format!("{users} users"),
+            pick::SPINLOCKS,
+            high_systime(users),
+            (number(row, "ticket_raw_spin_lock"), "ticket"),
+            (Some(slow), "qspin"),
+        ))
     };
     Table {
         name: "qspinlock_contention_time",

@@ -19,8 +19,7 @@ use super::central::Central;
 use super::semaphore::Semaphore;
 use crate::atomic::U32;
 use crate::locks::{self, Lock};
-use crate::machine::{Error, Figure, MICROSECOND, Machine, NANOSECOND, Picoseconds};
-use crate::platform::Settings;
+use crate::machine::{Error, Figure, MICROSECOND, NANOSECOND, Picoseconds};
 use crate::{Alone, Simulation, Stuck, Traffic, atomically, in_kernel, node, now, random, sleep, used, work};
 
 /// Each job's weight in each mix of AIM7.
@@ -66,30 +65,30 @@ struct Object {
 #[serde(deny_unknown_fields)]
 struct Use {
     object: String,
-    /// How often a job does it.
+    /// How often a job does it, or how often inside.
     times: Figure,
     /// Nanoseconds, besides the lines.
     hold: Figure,
     /// How many of 256 write, where there are readers.
     #[serde(default)]
     writes: Option<Figure>,
-    /// What it needs of another object meanwhile.
+    /// What it needs of a second object meanwhile, and that of no third.
     #[serde(default)]
-    inside: Option<Inside>,
+    inside: Option<Box<Use>>,
 }
 
-/// What is done with a second object while the first is held.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Inside {
-    object: String,
-    /// How often.
-    times: Figure,
-    /// Nanoseconds, besides the lines.
-    hold: Figure,
-    /// How many of 256 write, where there are readers.
-    #[serde(default)]
-    writes: Option<Figure>,
+impl Use {
+    fn each_figure(&mut self, job: &str, see: &mut impl FnMut(String, &mut Figure)) {
+        let name = format!("{job}.{}", self.object);
+        see(format!("{name}.times"), &mut self.times);
+        see(format!("{name}.hold"), &mut self.hold);
+        if let Some(writes) = &mut self.writes {
+            see(format!("{name}.writes"), writes);
+        }
+        if let Some(inside) = &mut self.inside {
+            inside.each_figure(&name, see);
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -179,13 +178,14 @@ impl Profile {
             toml::from_str(text).map_err(|error| Error::Syntax(error.message().to_owned()))?;
         let wrong = |what: String| Err(Error::Syntax(what));
         for used in profile.jobs.iter().flat_map(|job| &job.uses) {
-            let Some(object) = profile.objects.iter().find(|object| object.name == used.object) else {
+            let named = |name: &str| profile.objects.iter().find(|object| object.name == name);
+            let Some(object) = named(&used.object) else {
                 return wrong(format!("no object is called '{}'", used.object));
             };
             if let Some(inside) = &used.inside
-                && !profile.objects.iter().any(|object| object.name == inside.object)
+                && (named(&inside.object).is_none() || inside.inside.is_some())
             {
-                return wrong(format!("no object is called '{}'", inside.object));
+                return wrong(format!("'{}' cannot be used inside another", inside.object));
             }
             if used.writes.is_some() != (object.kind == Kind::Rwlock) {
                 return wrong(format!(
@@ -281,22 +281,7 @@ impl Profile {
                 see(format!("{}.sleeps.times", job.kind), &mut sleeps.times);
                 see(format!("{}.sleeps.each", job.kind), &mut sleeps.each);
             }
-            for used in &mut job.uses {
-                let name = format!("{}.{}", job.kind, used.object);
-                see(format!("{name}.times"), &mut used.times);
-                see(format!("{name}.hold"), &mut used.hold);
-                if let Some(writes) = &mut used.writes {
-                    see(format!("{name}.writes"), writes);
-                }
-                if let Some(inside) = &mut used.inside {
-                    let name = format!("{name}.{}", inside.object);
-                    see(format!("{name}.times"), &mut inside.times);
-                    see(format!("{name}.hold"), &mut inside.hold);
-                    if let Some(writes) = &mut inside.writes {
-                        see(format!("{name}.writes"), writes);
-                    }
-                }
-            }
+            job.uses.iter_mut().for_each(|used| used.each_figure(&job.kind, &mut see));
         }
     }
 
@@ -455,17 +440,6 @@ impl World {
 }
 
 impl Jobs<'_> {
-    /// Runs it.
-    ///
-    /// # Errors
-    /// If a lock loses a wake-up.
-    ///
-    /// # Panics
-    /// If there is no such mix or lock.
-    pub fn run(&self, machine: &Machine) -> Result<Done, Stuck> {
-        self.run_in(Simulation::new(machine, Settings::KERNEL, self.seed), machine.cpus())
-    }
-
     /// Runs it in a simulation that has no threads yet, on a machine with that many CPUs.
     ///
     /// # Errors
