@@ -10,12 +10,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Seconds that one test may take: several of its commands may reach the limit of each.
 const LIMIT: u64 = 3 * poundlock_testing::LIMIT;
@@ -32,6 +34,8 @@ struct Test {
 struct Outcome {
     passed: bool,
     seconds: f64,
+    /// Of the processes that ended before it and were waited for, too.
+    cpu: f64,
     output: String,
 }
 
@@ -120,7 +124,8 @@ fn run_all(tests: &[Test], scratch: &Path) -> Vec<Outcome> {
                 while let Some(index) = Some(next.fetch_add(1, SeqCst)).filter(|index| *index < tests.len()) {
                     let outcome = run(&tests[index], &scratch.join(index.to_string()));
                     let verdict = if outcome.passed { "ok" } else { "FAILED" };
-                    println!("{verdict:6} {:7.2} s  {}", outcome.seconds, tests[index].full);
+                    let Outcome { seconds, cpu, .. } = outcome;
+                    println!("{verdict:6} {seconds:7.2} s {cpu:7.2} s of CPU  {}", tests[index].full);
                     *outcomes[index].lock().expect("nobody panics") = Some(outcome);
                 }
             });
@@ -140,19 +145,8 @@ fn run(test: &Test, scratch: &Path) -> Outcome {
     command.env("POUNDLOCK_TEST_SCRATCH", scratch).env("POUNDLOCK_TEST_ALONE", &test.name);
     command.stdin(Stdio::null()).stdout(output.try_clone().expect("a descriptor")).stderr(output);
     let begin = Instant::now();
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", test.program.display()));
-    let mut late = false;
-    let status = loop {
-        match child.try_wait().expect("it is our child") {
-            Some(status) => break status,
-            None if !late && begin.elapsed().as_secs() > LIMIT => {
-                late = true;
-                // SAFETY: two numbers; the group is the child's, which was started with one of its own.
-                unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
-            }
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    };
+    let child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", test.program.display()));
+    let (status, cpu, late) = ending(child.id().cast_signed());
     let seconds = begin.elapsed().as_secs_f64();
     let mut bytes = Vec::new();
     let _ = File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
@@ -163,7 +157,29 @@ fn run(test: &Test, scratch: &Path) -> Outcome {
         output += &format!("\n{status}\n");
     }
     let _ = std::fs::remove_dir_all(scratch);
-    Outcome { passed: status.success(), seconds, output }
+    Outcome { passed: status.success(), seconds, cpu, output }
+}
+
+/// Waits for the end of a child with a process group of its own: how it ended, the CPU seconds that it and all
+/// that it waited for took, and whether it had to be killed.
+fn ending(child: i32) -> (ExitStatus, f64, bool) {
+    // SAFETY: takes numbers; the descriptor is new, and nobody else's.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, child, 0) as i32) };
+    let mut end = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure, which is ours.
+    let late = unsafe { libc::poll(&raw mut end, 1, 1000 * LIMIT as i32) } == 0;
+    if late {
+        // SAFETY: two numbers; the group is the child's, which nobody has waited for.
+        unsafe { libc::kill(-child, libc::SIGKILL) };
+    }
+    let (mut status, mut usage) = (0, MaybeUninit::<libc::rusage>::zeroed());
+    // SAFETY: the call fills both in, which are plain numbers and ours; the child is ours as well.
+    let usage = unsafe {
+        assert_eq!(libc::wait4(child, &raw mut status, 0, usage.as_mut_ptr()), child, "it is our child");
+        usage.assume_init()
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    (ExitStatus::from_raw(status), seconds(usage.ru_utime) + seconds(usage.ru_stime), late)
 }
 
 /// Prints what failed, what was left out, the slowest tests and the sums. True if all passed.
