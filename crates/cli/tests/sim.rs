@@ -7,6 +7,10 @@ use crate::support::browser::{Browser, VIEWS};
 use crate::support::{LIMIT, SIM, expect_status, once_a_run, poundlock_bare, run_limited};
 use serde_json::Value;
 
+fn words(text: &str) -> Vec<&str> {
+    text.split(' ').collect()
+}
+
 #[track_caller]
 fn output(arguments: &[&str], limit: u64) -> Output {
     let mut command: Command = poundlock_bare();
@@ -38,18 +42,9 @@ fn refused(arguments: &[&str]) -> String {
 #[test]
 fn machines_workloads_tables_and_locks_are_listed() {
     let list = said(&["list"]);
-    for name in ["westmere-ex-8s", "ivybridge-ex-4s", "numaconnect-512", "phenom-4", "here"] {
-        assert!(list.contains(name), "{name}: {list}");
-    }
-    for name in [
-        "grid",
-        "aim7-3.7:high_systime",
-        "aim7-3.7:short",
-        "mutex_fserver_jpm",
-        "poundlock",
-        "qspin-pv",
-        "ticket",
-    ] {
+    let names = "westmere-ex-8s ivybridge-ex-4s numaconnect-512 phenom-4 here grid aim7-3.7:high_systime \
+        aim7-3.7:short mutex_fserver_jpm poundlock qspin-pv ticket";
+    for name in names.split(' ') {
         assert!(list.contains(name), "{name}: {list}");
     }
     let machine = said(&["list", "westmere-ex-8s"]);
@@ -63,23 +58,9 @@ fn a_seed_fixes_a_run() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("figures.json");
     let run = |seed: &str| {
-        let text = said(&[
-            "run",
-            "--machine",
-            "westmere-ex-8s",
-            "--workload",
-            "grid",
-            "--lock",
-            "poundlock,mcs",
-            "--threads",
-            "4-12:8",
-            "--time",
-            "1",
-            "--seed",
-            seed,
-            "--json",
-            file.to_str().unwrap(),
-        ]);
+        let run =
+            "run --machine westmere-ex-8s --workload grid --lock poundlock,mcs --threads 4-12:8 --time 1";
+        let text = said(&[&words(run)[..], &["--seed", seed, "--json", file.to_str().unwrap()]].concat());
         (text, std::fs::read_to_string(&file).unwrap())
     };
     let (first, second, other) = (run("7"), run("7"), run("8"));
@@ -98,17 +79,8 @@ fn a_seed_fixes_a_run() {
 #[test]
 fn parts_of_machines_can_be_run_on() {
     let run = |more: &[&str]| {
-        let arguments = [
-            "run",
-            "--machine",
-            "westmere-ex-8s",
-            "--workload",
-            "aim7-3.7:high_systime",
-            "--lock",
-            "mcs-queue",
-        ];
-        let rest = ["--threads", "20", "--time", "20"];
-        said(&[&arguments[..], &rest[..], more].concat())
+        let run = "run --machine westmere-ex-8s --workload aim7-3.7:high_systime --lock mcs-queue";
+        said(&[&words(run)[..], &words("--threads 20 --time 20"), more].concat())
     };
     assert!(run(&["--sockets", "1", "--no-smt"]).contains("10 CPUs of 1 socket,"));
     assert!(run(&["--sockets", "2"]).contains("40 CPUs of 2 sockets,"));
@@ -119,9 +91,8 @@ fn guests_can_be_run_in() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("figures.json");
     let run = |more: &[&str]| {
-        let arguments = ["run", "--machine", "phenom-4", "--workload", "grid", "--lock", "qspin-pv"];
-        let rest = ["--threads", "8", "--time", "2", "--guest", "kvm", "--json", file.to_str().unwrap()];
-        let text = said(&[&arguments[..], &rest[..], more].concat());
+        let run = "run --machine phenom-4 --workload grid --lock qspin-pv --threads 8 --time 2 --guest kvm";
+        let text = said(&[&words(run)[..], &["--json", file.to_str().unwrap()], more].concat());
         let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
         assert_eq!(json["guest"]["hypervisor"], "kvm");
         (text, json)
@@ -180,9 +151,9 @@ fn a_table_is_reproduced_with_a_word_for_each_figure() {
 /// Two pages: a table, and lines over numbers of threads. With the words that each must hold.
 fn pages(directory: &Path) -> [(String, Vec<&'static str>); 2] {
     let page = directory.join("run.html");
-    let run = ["--machine", "westmere-ex-8s", "--workload", "grid", "--time", "1", "--threads", "1,2,8,40"];
+    let run = "run --machine westmere-ex-8s --workload grid --time 1 --threads 1,2,8,40";
     let more = ["--lock", "poundlock,mcs,ticket,test-and-set,qspin", "--plot", page.to_str().unwrap()];
-    said(&[&["run"], &run[..], &more].concat());
+    said(&[&words(run)[..], &more].concat());
     [
         (
             std::fs::read_to_string(reproduced().join("table.html")).unwrap(),
@@ -297,19 +268,7 @@ fn files_that_cannot_be_written_are_refused_before_anything_is_run() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("gone").join("file");
     // It would take days.
-    let run = [
-        "run",
-        "--machine",
-        "westmere-ex-8s",
-        "--workload",
-        "grid",
-        "--lock",
-        "mcs",
-        "--threads",
-        "80",
-        "--time",
-        "1000000",
-    ];
+    let run = words("run --machine westmere-ex-8s --workload grid --lock mcs --threads 80 --time 1000000");
     for arguments in [&run[..], &["reproduce", "all"]] {
         for option in ["--json", "--plot"] {
             let output = output(&[arguments, &[option, path.to_str().unwrap()]].concat(), LIMIT);
@@ -339,19 +298,8 @@ fn this_machine_can_be_measured_described_and_run_on() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("mine.toml");
     std::fs::write(&file, &description).unwrap();
-    let text = said(&[
-        "run",
-        "--machine",
-        file.to_str().unwrap(),
-        "--workload",
-        "grid",
-        "--lock",
-        "poundlock",
-        "--threads",
-        "2",
-        "--time",
-        "1",
-    ]);
+    let run = words("run --workload grid --lock poundlock --threads 2 --time 1");
+    let text = said(&[&run[..], &["--machine", file.to_str().unwrap()]].concat());
     assert!(text.contains("grid on here"), "{text}");
 }
 
@@ -369,30 +317,24 @@ fn bad_input_is_refused_in_a_line() {
             ["run", "--machine", machine, "--workload", workload, "--lock", lock, "--threads", "4"];
         refused(&[&arguments[..], more].concat())
     };
-    let line = run("cray-1", "grid", "mcs", &[]);
-    assert!(line.contains("'cray-1'") && line.contains("phenom-4"), "{line}");
-    let line = run("nowhere.toml", "grid", "mcs", &[]);
-    assert!(line.contains("nowhere.toml"), "{line}");
-    let line = run("phenom-4", "doom", "mcs", &[]);
-    assert!(line.contains("'doom'") && line.contains("aim7-3.7:shared"), "{line}");
-    let line = run("phenom-4", "grid", "glibc", &[]);
-    assert!(line.contains("'glibc'") && line.contains("any-negative"), "{line}");
-    let line = run("phenom-4", "grid", "mcs", &["--sockets", "2"]);
-    assert!(line.contains("sockets") && line.contains("between 1 and 1"), "{line}");
-    let line = run("phenom-4", "grid", "mcs", &["--critical=-1"]);
-    assert!(line.contains("--critical"), "{line}");
-    let line = run("phenom-4", "aim7-3.7:shared", "mcs", &["--critical", "1"]);
-    assert!(line.contains("grid"), "{line}");
-    let line = run("phenom-4", "grid", "mcs", &["--guest", "qemu", "--vcpus", "2"]);
-    assert!(line.contains("'qemu'") && line.contains("kvm") && line.lines().count() == 1, "{line}");
-    let line = run("phenom-4", "grid", "mcs", &["--guest", "kvm"]);
-    assert!(line.contains("--vcpus or --pinned"), "{line}");
-    let line = run("phenom-4", "grid", "mcs", &["--guest", "kvm", "--pinned", "--vcpus", "5"]);
-    assert!(line.contains("4, not 5"), "{line}");
-    for option in [&["--vcpus", "2"][..], &["--pinned"]] {
-        let line = run("phenom-4", "grid", "mcs", option);
-        assert!(line.contains("--guest"), "{line}");
+    let on_phenom = |more: &[&str]| run("phenom-4", "grid", "mcs", more);
+    for (line, said) in [
+        (run("cray-1", "grid", "mcs", &[]), &["'cray-1'", "phenom-4"][..]),
+        (run("nowhere.toml", "grid", "mcs", &[]), &["nowhere.toml"]),
+        (run("phenom-4", "doom", "mcs", &[]), &["'doom'", "aim7-3.7:shared"]),
+        (run("phenom-4", "grid", "glibc", &[]), &["'glibc'", "any-negative"]),
+        (on_phenom(&["--sockets", "2"]), &["sockets", "between 1 and 1"]),
+        (on_phenom(&["--critical=-1"]), &["--critical"]),
+        (run("phenom-4", "aim7-3.7:shared", "mcs", &["--critical", "1"]), &["grid"]),
+        (on_phenom(&["--guest", "qemu", "--vcpus", "2"]), &["'qemu'", "kvm"]),
+        (on_phenom(&["--guest", "kvm"]), &["--vcpus or --pinned"]),
+        (on_phenom(&["--guest", "kvm", "--pinned", "--vcpus", "5"]), &["4, not 5"]),
+        (on_phenom(&["--vcpus", "2"]), &["--guest"]),
+        (on_phenom(&["--pinned"]), &["--guest"]),
+    ] {
+        assert!(said.iter().all(|word| line.contains(word)), "{said:?}: {line}");
     }
+    assert_eq!(on_phenom(&["--guest", "qemu", "--vcpus", "2"]).lines().count(), 1);
     let line = refused(&["reproduce", "table"]);
     assert!(line.contains("'table'") && line.contains("mutex_fserver_jpm"), "{line}");
     let unmodelled = refused(&["reproduce", "osv_ycsb_workloadf"]);
@@ -400,8 +342,7 @@ fn bad_input_is_refused_in_a_line() {
     for line in [line, unmodelled, refused(&["list", "cray-1"])] {
         assert_eq!(line.lines().count(), 1, "{line}");
     }
-    let line =
-        refused(&["run", "--machine", "phenom-4", "--workload", "grid", "--lock", "mcs", "--threads", "4-2"]);
+    let line = refused(&words("run --machine phenom-4 --workload grid --lock mcs --threads 4-2"));
     assert!(line.contains("ends before it begins"), "{line}");
 }
 
@@ -411,9 +352,8 @@ fn a_machine_file_that_makes_no_sense_is_refused() {
     let file = directory.path().join("odd.toml");
     for (text, word) in [("sockets = 1", "missing field"), ("sockets = ", "odd.toml")] {
         std::fs::write(&file, text).unwrap();
-        let name = file.to_str().unwrap();
-        let line =
-            refused(&["run", "--machine", name, "--workload", "grid", "--lock", "mcs", "--threads", "1"]);
+        let run = words("run --workload grid --lock mcs --threads 1");
+        let line = refused(&[&run[..], &["--machine", file.to_str().unwrap()]].concat());
         assert!(line.contains(word), "{line}");
     }
 }

@@ -164,7 +164,7 @@ fn run(test: &Test, scratch: &Path) -> Outcome {
     command.stdin(Stdio::null()).stdout(output.try_clone().expect("a descriptor")).stderr(output);
     let begin = Instant::now();
     let child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", test.program.display()));
-    let (status, cpu, late) = ending(&child);
+    let (status, cpu, late) = ending(child);
     let seconds = begin.elapsed().as_secs_f64();
     let mut bytes = Vec::new();
     let _ = File::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
@@ -180,7 +180,7 @@ fn run(test: &Test, scratch: &Path) -> Outcome {
 
 /// Waits for the end of a child with a process group of its own: how it ended, the CPU seconds that it and all
 /// that it waited for took, and whether it had to be killed.
-fn ending(child: &Child) -> (ExitStatus, f64, bool) {
+fn ending(child: Child) -> (ExitStatus, f64, bool) {
     let child = child.id().cast_signed();
     // SAFETY: takes numbers.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, child, 0) };
