@@ -48,8 +48,10 @@ impl Process {
     }
 }
 
-/// How much longer than its measurement a worker may take before it counts as hung.
+/// How much longer than its measurement a worker may take before it counts as hung, and how many times as long
+/// on a machine that has other things to do.
 const GRACE: Duration = Duration::from_secs(30);
+const BUSY: u32 = 20;
 
 impl Context {
     /// The preload library.
@@ -87,7 +89,7 @@ impl Context {
             }
             _ => None,
         };
-        let answer = ask(&mut command, process.name, &Request { library, task }, takes + GRACE)?;
+        let answer = ask(&mut command, process.name, &Request { library, task }, BUSY * takes + GRACE)?;
         drop(arrays);
         if let Some(directory) = statistics {
             counted(process.name, directory.path(), &answer)?;

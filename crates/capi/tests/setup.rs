@@ -71,18 +71,26 @@ impl Installed {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Compiles a program and returns where it is.
+    /// Compiles a program and returns where its object is.
     #[track_caller]
-    pub(crate) fn compile(&self, compiler: &Compiler, linkage: Linkage, program: &Path) -> PathBuf {
-        let out = scratch().join(program.file_stem().expect("a file"));
-        let mut command = compiler.start(&["-O1", "-pthread"]);
-        command.args(linkage.options()).arg("-o").arg(&out).arg(program);
-        command.args(self.pkg_config(match linkage {
-            Linkage::Shared => &["--cflags", "--libs"],
-            Linkage::Static | Linkage::StaticPie => &["--static", "--cflags", "--libs"],
-        }));
-        run(&mut command);
-        out
+    pub(crate) fn compile(&self, compiler: &Compiler, program: &Path) -> PathBuf {
+        let object = scratch().join(program.with_extension("o").file_name().expect("a file"));
+        let mut command = compiler.start(&["-O1", "-pthread", "-c"]);
+        run(command.arg("-o").arg(&object).arg(program).args(self.pkg_config(&["--cflags"])));
+        object
+    }
+
+    /// Links it with the library and returns where the program is.
+    #[track_caller]
+    pub(crate) fn link(&self, compiler: &Compiler, linkage: Linkage, object: &Path) -> PathBuf {
+        let program = scratch().join("program");
+        let mut command = compiler.start(&["-pthread"]);
+        command.args(linkage.options()).arg("-o").arg(&program).arg(object);
+        run(command.args(self.pkg_config(match linkage {
+            Linkage::Shared => &["--libs"],
+            Linkage::Static | Linkage::StaticPie => &["--static", "--libs"],
+        })));
+        program
     }
 
     /// To run a program with the installed library.

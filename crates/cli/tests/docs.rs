@@ -1,5 +1,5 @@
-//! Links lead somewhere: those between Markdown pages, and the pages that sources name. Markdown is wrapped
-//! at 110 columns.
+//! Links lead somewhere: those between Markdown pages, the pages that sources name, and what CONTRIBUTING.md
+//! names. Markdown is wrapped at 110 columns.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -129,4 +129,53 @@ fn pages_are_wrapped_alike() {
         long.extend(lines.map(|(number, _)| format!("{}:{}", path.display(), number + 1)));
     }
     assert!(long.is_empty(), "more than {WIDTH} columns:\n{}", long.join("\n"));
+}
+
+/// What CONTRIBUTING.md names: files by their paths, switches by the sources that read them.
+#[test]
+fn files_and_switches_are_there() {
+    let root = root();
+    let text = std::fs::read_to_string(root.join("CONTRIBUTING.md")).expect("it is there");
+    let mut paths = 0;
+    for word in text.split(['`', '(', ')']).filter(|word| !word.contains([' ', '\n'])) {
+        let is_path =
+            ["crates/", "docs/", "tests/", ".ci/", "./"].iter().any(|start| word.starts_with(start));
+        if is_path && !word.contains("NAME") {
+            paths += 1;
+            assert!(root.join(word).exists(), "there is no {word}");
+        }
+    }
+    assert!(paths > 20, "{paths} paths were found");
+    let sources = [
+        "crates/model/src/explore.rs",
+        "crates/sim/tests/locks.rs",
+        "crates/model/tests/semarray/histories.rs",
+        "crates/model/tests/arrays/histories.rs",
+        "crates/cli/tests/dropin/semarray.rs",
+        "crates/cli/tests/torture.rs",
+        "crates/testing/src/need.rs",
+        "crates/peers/build.rs",
+    ];
+    let sources: String =
+        sources.iter().filter_map(|path| std::fs::read_to_string(root.join(path)).ok()).collect();
+    for switch in text.split(['`', '=', ' ']).filter(|word| word.starts_with("POUNDLOCK_")) {
+        assert!(sources.contains(switch), "nothing reads {switch}");
+    }
+}
+
+/// Where a manifest says that a library is without tests, so that none is built, it is.
+#[test]
+fn no_test_is_left_out() {
+    let mut manifests = Vec::new();
+    files(&root().join("crates"), &["Cargo.toml"], &mut manifests);
+    for manifest in manifests {
+        if std::fs::read_to_string(&manifest).expect("UTF-8").contains("[lib]\ntest = false\n") {
+            let mut sources = Vec::new();
+            files(&manifest.with_file_name("src"), &[".rs"], &mut sources);
+            for path in sources {
+                let text = std::fs::read_to_string(&path).expect("UTF-8");
+                assert!(!text.contains("#[test]"), "{} is never run", path.display());
+            }
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! What the command does, seen from outside: one module a subject.
 
 mod bench;
-mod contributing;
 mod docs;
 mod dropin;
 mod output;

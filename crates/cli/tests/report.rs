@@ -276,7 +276,7 @@ fn look(browser: &Browser, page: &str, scripted: bool, view: View) -> Seen {
         page.replace_range(start..end + "</script>".len(), "");
     }
     let probe = format!("const scripted={scripted};{}", include_str!("report/probe.js"));
-    let seen = browser.draw(&page, &probe, view);
+    let [seen] = browser.draw([page.as_str()], &probe, view);
     assert_eq!(seen.findings["wrong"], Value::Array(vec![]), "{view:?}: {:#}", seen.findings);
     assert_eq!(seen.console, Vec::<String>::new());
     seen

@@ -15,6 +15,14 @@ use crate::support::{
 /// Every name but `glibc`.
 const OURS: [&str; 5] = ["poundlock", "any-negative", "mcs-queue", "fewer-atomics", "baseline"];
 
+fn run(arguments: &[&str]) -> Output {
+    run_limited(poundlock().args(arguments), LIMIT)
+}
+
+fn run_file(arguments: &[&str], file: &Path) -> Output {
+    run_limited(poundlock().args(arguments).arg(file), LIMIT)
+}
+
 /// Checks that the command was not run: this status, nothing on standard output, and one line of ours that
 /// contains each of `words`.
 #[track_caller]
@@ -81,7 +89,7 @@ fn the_locks_are_ours() {
     );
     let library = preload_library().canonicalize().expect("it was just built");
     for lock in OURS {
-        let output = run_limited(poundlock().args(["run", "--lock", lock, "--"]).arg(&program), LIMIT);
+        let output = run_file(&["run", "--lock", lock, "--"], &program);
         expect_status(&output, 0);
         assert!(
             stdout(&output).lines().all(|line| Path::new(line) == library),
@@ -90,7 +98,7 @@ fn the_locks_are_ours() {
         );
         assert_eq!(stdout(&output).lines().count(), 7);
     }
-    let output = run_limited(poundlock().args(["run", "--lock", "glibc", "--"]).arg(&program), LIMIT);
+    let output = run_file(&["run", "--lock", "glibc", "--"], &program);
     expect_status(&output, 0);
     assert!(!stdout(&output).contains("poundlock"), "{}", stdout(&output));
 }
@@ -100,15 +108,14 @@ fn the_exit_status_is_the_commands() {
     for lock in OURS.iter().chain(&["glibc"]) {
         for code in [0, 1, 7, 255] {
             let script = format!("exit {code}");
-            let output =
-                run_limited(poundlock().args(["run", "--lock", lock, "--", "sh", "-c", &script]), LIMIT);
+            let output = run(&["run", "--lock", lock, "--", "sh", "-c", &script]);
             expect_status(&output, code);
             assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
         }
     }
     for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139), ("ABRT", 134)] {
         let script = format!("ulimit -c 0; kill -{signal} $$");
-        let output = run_limited(poundlock().args(["run", "--", "sh", "-c", &script]), LIMIT);
+        let output = run(&["run", "--", "sh", "-c", &script]);
         expect_status(&output, code);
         // A shell says so, which sees an exit status of ours.
         assert_eq!(
@@ -120,7 +127,7 @@ fn the_exit_status_is_the_commands() {
     // Of these a shell says nothing.
     for (signal, code) in [("INT", 130), ("PIPE", 141)] {
         let script = format!("kill -{signal} $$");
-        let output = run_limited(poundlock().args(["run", "--", "sh", "-c", &script]), LIMIT);
+        let output = run(&["run", "--", "sh", "-c", &script]);
         expect_status(&output, code);
         assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
     }
@@ -135,7 +142,7 @@ fn an_option_that_is_none_is_not_taken_for_the_command() {
         &["stat", "--jsn", "x", "true"],
         &["stat", "--top", "3", "--locks=poundlock", "true"],
     ] {
-        let output = run_limited(poundlock().args(arguments), LIMIT);
+        let output = run(arguments);
         expect_status(&output, 2);
         let text = String::from_utf8_lossy(&output.stderr);
         let wrong = ["--locks", "-x", "--jsn"]
@@ -145,10 +152,10 @@ fn an_option_that_is_none_is_not_taken_for_the_command() {
         assert!(output.stdout.is_empty(), "it ran");
     }
     // Behind `--` it is a command, and behind the command an argument.
-    let output = run_limited(poundlock().args(["run", "--", "--locks", "poundlock"]), LIMIT);
+    let output = run(&["run", "--", "--locks", "poundlock"]);
     expect_refusal(&output, 127, &["--locks"]);
     for arguments in [&["run", "printf", "%s", "--locks"][..], &["run", "--", "printf", "%s", "--locks"]] {
-        let output = run_limited(poundlock().args(arguments), LIMIT);
+        let output = run(arguments);
         expect_status(&output, 0);
         assert_eq!(stdout(&output), "--locks");
     }
@@ -180,7 +187,7 @@ fn input_output_and_arguments_are_the_commands() {
 fn what_is_not_there_is_not_found() {
     for name in ["no-such-command", "./no-such-command", "/no/such/command", "/etc/passwd/x", ""] {
         for lock in ["any-negative", "glibc"] {
-            let output = run_limited(poundlock().args(["run", "--lock", lock, "--", name]), LIMIT);
+            let output = run(&["run", "--lock", lock, "--", name]);
             expect_refusal(&output, 127, &[name]);
         }
     }
@@ -199,7 +206,7 @@ fn what_cannot_be_executed_is_not() {
                 // Not looked into: whether it runs is the kernel's affair.
                 continue;
             }
-            let output = run_limited(poundlock().args(["run", "--lock", lock, "--"]).arg(path), LIMIT);
+            let output = run_file(&["run", "--lock", lock, "--"], path);
             expect_refusal(&output, 126, &[path.to_str().expect("UTF-8")]);
         }
     }
@@ -266,7 +273,7 @@ fn scripts_are_followed_to_what_runs_them() {
         script("env-s", "#!/usr/bin/env -S A=1 sh -u"),
         chained,
     ] {
-        let output = run_limited(poundlock().args(["run", "--"]).arg(&path), LIMIT);
+        let output = run_file(&["run", "--"], &path);
         expect_status(&output, 0);
         assert!(stdout(&output).contains("libpoundlock_preload.so"), "{}: {output:?}", path.display());
     }
@@ -288,20 +295,12 @@ fn scripts_are_followed_to_what_runs_them() {
         assert!(!trace.exists());
     }
     let lost = script("lost", "#!/no/such/interpreter");
-    expect_refusal(
-        &run_limited(poundlock().args(["run", "--"]).arg(&lost), LIMIT),
-        126,
-        &["/no/such/interpreter", "not found"],
-    );
+    expect_refusal(&run_file(&["run", "--"], &lost), 126, &["/no/such/interpreter", "not found"]);
     let lost = script("env-lost", "#!/usr/bin/env no-such-command");
-    expect_refusal(
-        &run_limited(poundlock().args(["run", "--"]).arg(&lost), LIMIT),
-        127,
-        &["no-such-command"],
-    );
+    expect_refusal(&run_file(&["run", "--"], &lost), 127, &["no-such-command"]);
     let looped = dir.join("looped");
     executable(&looped, &format!("#!{}\n", looped.display()));
-    expect_refusal(&run_limited(poundlock().args(["run", "--"]).arg(&looped), LIMIT), 126, &["interpreter"]);
+    expect_refusal(&run_file(&["run", "--"], &looped), 126, &["interpreter"]);
 }
 
 #[test]
@@ -393,13 +392,8 @@ fn a_program_with_file_capabilities_is_refused_to_others_than_root() {
 fn other_preloaded_libraries_stay_and_come_after_ours() {
     let other = compile_c("int poundlock_test_other;", &["-shared", "-fPIC"]);
     let mut cmd = poundlock();
-    cmd.args([
-        "run",
-        "--",
-        "sh",
-        "-c",
-        "echo $LD_PRELOAD; grep -c . /proc/self/maps >/dev/null; cat /proc/self/maps",
-    ]);
+    let script = "echo $LD_PRELOAD; grep -c . /proc/self/maps >/dev/null; cat /proc/self/maps";
+    cmd.args(["run", "--", "sh", "-c", script]);
     cmd.env("LD_PRELOAD", &other);
     let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, 0);
@@ -416,8 +410,7 @@ fn one_poundlock_inside_another_decides_for_its_own_command() {
     let exe = env!("CARGO_BIN_EXE_poundlock");
     let script = r#""$0" run --lock baseline -- sh -c 'echo "$POUNDLOCK_LOCK $LD_PRELOAD"'
         "$0" run --lock glibc -- sh -c 'echo "${POUNDLOCK_LOCK-unset} ${LD_PRELOAD-unset}"'"#;
-    let output =
-        run_limited(poundlock().args(["run", "--lock", "mcs-queue", "--", "sh", "-c", script, exe]), LIMIT);
+    let output = run(&["run", "--lock", "mcs-queue", "--", "sh", "-c", script, exe]);
     expect_status(&output, 0);
     let ours = preload_library().canonicalize().expect("it was just built");
     assert_eq!(stdout(&output), format!("baseline {}\nunset unset\n", ours.display()));

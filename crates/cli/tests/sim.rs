@@ -1,10 +1,10 @@
 //! `poundlock sim`: what it prints, that it prints the same each time, and what it says to bad input.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::support::browser::{Browser, VIEWS};
-use crate::support::{LIMIT, SIM, expect_status, poundlock_bare, run_limited};
+use crate::support::{LIMIT, SIM, expect_status, once_a_run, poundlock_bare, run_limited};
 use serde_json::Value;
 
 /// Of these words. No path has a space in it.
@@ -105,12 +105,28 @@ fn guests_can_be_run_in() {
     assert_ne!(json["runs"], pinned["runs"]);
 }
 
+/// The one that takes least.
+const SMALL_TABLE: &str = "osv_mutex";
+
+/// A directory with what several tests look at: a table that is reproduced, as text, as JSON and as a page.
+#[track_caller]
+fn reproduced() -> PathBuf {
+    once_a_run("reproduced", |directory| {
+        let [json, page] = ["figures.json", "table.html"].map(|name| directory.join(name));
+        // What was there before must be gone, however long it was.
+        std::fs::write(&page, "x".repeat(1 << 20)).unwrap();
+        let (json, page) = (json.display(), page.display());
+        let text = said(&format!("reproduce {SMALL_TABLE} --json {json} --plot {page}"));
+        std::fs::write(directory.join("text"), text).unwrap();
+    })
+}
+
 #[test]
 fn a_table_is_reproduced_with_a_word_for_each_figure() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("figures.json");
-    let text = said(&format!("reproduce {SMALL_TABLE} --json {}", file.display()));
-    let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let directory = reproduced();
+    let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+    let text = read("text");
+    let json: Value = serde_json::from_str(&read("figures.json")).unwrap();
     let table = &json[0];
     assert_eq!(table["name"], SMALL_TABLE);
     let rows = table["rows"].as_array().unwrap();
@@ -131,22 +147,14 @@ fn a_table_is_reproduced_with_a_word_for_each_figure() {
     assert!(text.contains(&format!("fitted: {}, median factor", rows.len())), "{text}");
 }
 
-/// The one that takes least.
-const SMALL_TABLE: &str = "osv_mutex";
-
 /// Two pages: a table, and lines over numbers of threads. With the words that each must hold.
 fn pages(directory: &Path) -> [(String, Vec<&'static str>); 2] {
-    let page = |name: &str, arguments: &str| {
-        let file = directory.join(name);
-        // What was there before must be gone, however long it was.
-        std::fs::write(&file, "x".repeat(1 << 20)).unwrap();
-        said(&format!("{arguments} --plot {}", file.display()));
-        std::fs::read_to_string(&file).unwrap()
-    };
+    let page = directory.join("run.html");
     let run = "run --machine westmere-ex-8s --workload grid --time 1 --threads 1,2,8,40";
+    said(&format!("{run} --lock poundlock,mcs,ticket,test-and-set,qspin --plot {}", page.display()));
     [
         (
-            page("table.html", &format!("reproduce {SMALL_TABLE}")),
+            std::fs::read_to_string(reproduced().join("table.html")).unwrap(),
             vec![
                 SMALL_TABLE,
                 "2 threads",
@@ -159,7 +167,7 @@ fn pages(directory: &Path) -> [(String, Vec<&'static str>); 2] {
             ],
         ),
         (
-            page("run.html", &format!("{run} --lock poundlock,mcs,ticket,test-and-set,qspin")),
+            std::fs::read_to_string(page).unwrap(),
             vec![
                 "poundlock",
                 "mcs",
@@ -238,12 +246,13 @@ const PROBE: &str = r#"
 fn a_browser_draws_the_pages() {
     let Some(browser) = Browser::installed() else { return };
     let directory = tempfile::tempdir().unwrap();
-    for (page, _) in pages(directory.path()) {
+    let pages = pages(directory.path()).map(|(page, _)| {
         // The page allows no script.
         assert_eq!(page.matches("default-src 'none';").count(), 1);
-        let page = page.replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';");
-        for view in VIEWS {
-            let seen = browser.draw(&page, PROBE, view);
+        page.replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';")
+    });
+    for view in VIEWS {
+        for seen in browser.draw(pages.each_ref().map(String::as_str), PROBE, view) {
             assert_eq!(seen.findings["wrong"], Value::Array(vec![]), "{view:?}: {:#}", seen.findings);
             assert_eq!(seen.console, Vec::<String>::new());
             assert_eq!(seen.number("charts"), 1);

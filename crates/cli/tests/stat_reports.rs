@@ -1,6 +1,8 @@
 //! `poundlock stat`: what its table and its JSON say about programs whose locks are known.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use crate::support::{
     LIMIT, compile_c, compile_cpp, expect_status, number, poundlock, run_limited, scratch, stderr,
@@ -235,6 +237,26 @@ fn json_path() -> PathBuf {
     scratch().join("report.json")
 }
 
+/// Runs a command under `stat`, which is to end so: its output, and the JSON.
+#[track_caller]
+fn measured(options: &[&str], command: &[&OsStr], code: i32) -> (Output, Value) {
+    let json = json_path();
+    let mut cmd = poundlock();
+    cmd.args(["stat", "--json"]).arg(&json).args(options).arg("--").args(command);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, code);
+    let document = parsed(&json);
+    check_schema(&document);
+    (output, document)
+}
+
+/// Runs a program under `stat`: its report for a reader, and the JSON.
+#[track_caller]
+fn stat(options: &[&str], program: &Path) -> (String, Value) {
+    let (output, document) = measured(options, &[program.as_os_str()], 0);
+    (stderr(&output), document)
+}
+
 #[test]
 fn every_figure_of_a_known_program_is_right() {
     let program = compile_c(PROGRAM, &[]);
@@ -318,14 +340,7 @@ fn a_lock_inside_templates_is_shown_at_the_programs_own_line() {
         }
     "#;
     let line = source.lines().position(|line| line.contains("// WAIT")).expect("marked") + 1;
-    let program = compile_cpp(source, &[]);
-    let json = json_path();
-    let mut cmd = poundlock();
-    cmd.args(["stat", "--json"]).arg(&json).arg("--").arg(&program);
-    let output = run_limited(&mut cmd, LIMIT);
-    expect_status(&output, 0);
-    let document = parsed(&json);
-    check_schema(&document);
+    let (table, document) = stat(&[], &compile_cpp(source, &[]));
     let lock = only(&document, "app::stores[2].lock", variable_is("app::stores[2].lock"));
     assert_eq!(number(lock, "contended"), 1);
     let stack: Vec<&str> =
@@ -335,7 +350,6 @@ fn a_lock_inside_templates_is_shown_at_the_programs_own_line() {
     assert!(stack[own].ends_with(&format!("program.cpp:{line})")), "{stack:#?}");
     assert!(own > 0, "what was inlined into it comes before it: {stack:#?}");
     // In the table it comes first.
-    let table = stderr(&output);
     let after = table.lines().skip_while(|line| !line.ends_with("in 1 wait, at")).nth(1);
     assert!(
         after.is_some_and(|frame| frame.trim_start().starts_with("app::Store<long>::put(long) (")),
@@ -347,25 +361,15 @@ fn a_lock_inside_templates_is_shown_at_the_programs_own_line() {
 #[test]
 fn the_table_is_as_long_as_it_was_asked_for_and_the_json_is_whole() {
     let program = compile_c(PROGRAM, &[]);
-    let json = json_path();
-    let mut cmd = poundlock();
-    cmd.args(["stat", "--top", "1", "--json"]).arg(&json).arg("--").arg(&program);
-    let output = run_limited(&mut cmd, LIMIT);
-    expect_status(&output, 0);
-    let table = stderr(&output);
+    let (table, document) = stat(&["--top", "1"], &program);
     assert!(table.contains("static_lock (in program)"), "{table}");
     assert!(!table.contains("parts.part[1][2].lock"), "{table}");
-    let document = parsed(&json);
     check_program(&document, "poundlock");
     let more = locks(&document).len() - 1;
     assert!(table.contains(&format!("and {more} more lock")), "{table}");
 
-    let all = run_limited(poundlock().args(["stat", "--top", "0", "--"]).arg(&program), LIMIT);
-    assert!(
-        stderr(&all).contains("parts.part[1][2].lock") && !stderr(&all).contains(" more lock"),
-        "{}",
-        stderr(&all)
-    );
+    let (all, _) = stat(&["--top", "0"], &program);
+    assert!(all.contains("parts.part[1][2].lock") && !all.contains(" more lock"), "{all}");
 }
 
 #[test]
@@ -379,13 +383,10 @@ fn a_command_that_dies_leaves_its_report() {
             ("-9", 137, "killed by SIGKILL"),
             ("-15", 143, "killed by SIGTERM"),
         ] {
-            let json = json_path();
-            let mut cmd = poundlock();
-            cmd.args(["stat", "--lock", lock, "--json"]).arg(&json).arg("--").arg(&program).arg(end);
-            let output = run_limited(&mut cmd, LIMIT);
-            expect_status(&output, code);
+            let command = [program.as_os_str(), end.as_ref()];
+            let (output, document) = measured(&["--lock", lock], &command, code);
             assert!(stderr(&output).contains(words), "no {words:?} in\n{}", stderr(&output));
-            check_program(&parsed(&json), lock);
+            check_program(&document, lock);
         }
     }
 }
@@ -416,13 +417,9 @@ fn a_signal_to_stat_ends_the_command_and_not_the_report() {
 #[test]
 fn all_processes_of_a_command_are_in_one_report() {
     let program = compile_c(PROGRAM, &[]);
-    let json = json_path();
-    let mut cmd = poundlock();
-    cmd.args(["stat", "--json"]).arg(&json).args(["--", "sh", "-c", r#""$0"; "$0" 3"#]).arg(&program);
-    let output = run_limited(&mut cmd, LIMIT);
-    expect_status(&output, 3);
-    let document = parsed(&json);
-    check_schema(&document);
+    let script = r#""$0"; "$0" 3"#;
+    let command = ["sh".as_ref(), "-c".as_ref(), script.as_ref(), program.as_os_str()];
+    let (output, document) = measured(&[], &command, 3);
     let fixed: Vec<&Value> =
         locks(&document).iter().filter(|lock| variable_is("static_lock")(lock)).collect();
     assert_eq!(fixed.len(), 2, "{document:#}");
@@ -509,18 +506,16 @@ fn what_was_not_measured_is_said() {
     // It starts, and then becomes a program that our library is kept from.
     let script = r#"unset LD_PRELOAD; exec "$0""#;
     let program = compile_c(PROGRAM, &[]);
-    let json = json_path();
-    let mut cmd = poundlock();
-    cmd.args(["stat", "--json"]).arg(&json).args(["--", "sh", "-c", script]).arg(&program);
-    let output = run_limited(&mut cmd, LIMIT);
-    expect_status(&output, 0);
+    let command = ["sh".as_ref(), "-c".as_ref(), script.as_ref(), program.as_os_str()];
+    let (output, document) = measured(&[], &command, 0);
     let table = stderr(&output);
     assert!(table.contains("No lock that is counted was used."), "{table}");
     assert!(table.contains("never counted: ") && table.contains("programs without our library"), "{table}");
-    assert!(locks(&parsed(&json)).is_empty());
+    assert!(locks(&document).is_empty());
 
     // A library that is none of ours records nothing.
     let other = compile_c("int poundlock_test_other;", &["-shared", "-fPIC"]);
+    let json = json_path();
     let mut cmd = poundlock();
     cmd.args(["stat", "--json"])
         .arg(&json)
@@ -531,19 +526,6 @@ fn what_was_not_measured_is_said() {
     let text = stderr(&output);
     assert!(text.starts_with("poundlock: sh did not load our library: nothing was measured"), "{text}");
     check_schema(&parsed(&json));
-}
-
-/// Runs it under `stat`: its report for a reader, and the JSON.
-#[track_caller]
-fn stat(arguments: &[&str], program: &Path) -> (String, Value) {
-    let json = json_path();
-    let mut cmd = poundlock();
-    cmd.args(["stat", "--json"]).arg(&json).args(arguments).arg("--").arg(program);
-    let output = run_limited(&mut cmd, LIMIT);
-    expect_status(&output, 0);
-    let document = parsed(&json);
-    check_schema(&document);
-    (stderr(&output), document)
 }
 
 /// What the JSON says may have been used beside what is counted, and where.
@@ -801,15 +783,10 @@ fn a_process_that_goes_on_is_named_once_and_as_what_it_is() {
 #[test]
 fn a_lock_that_a_process_chose_for_its_child_is_said() {
     let program = compile_c(PROGRAM, &[]);
-    let json = json_path();
     let run = |inner: &[&str]| {
-        let mut cmd = poundlock();
-        cmd.args(["stat", "--lock", "baseline", "--json"]).arg(&json).arg("--");
-        cmd.arg(env!("CARGO_BIN_EXE_poundlock")).arg("run").args(inner).arg("--").arg(&program);
-        let output = run_limited(&mut cmd, LIMIT);
-        expect_status(&output, 0);
-        let document = parsed(&json);
-        check_schema(&document);
+        let words = [&[env!("CARGO_BIN_EXE_poundlock"), "run"], inner, &["--"]].concat();
+        let words = words.into_iter().map(OsStr::new).chain([program.as_os_str()]);
+        let (output, document) = measured(&["--lock", "baseline"], &words.collect::<Vec<_>>(), 0);
         (stderr(&output), document)
     };
     let on = |document: &Value| {

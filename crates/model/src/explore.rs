@@ -18,7 +18,7 @@ use crate::world::{Report, Settings, World};
 
 /// Executions after which a bound counts as explored, unless [`VARIABLE`] says otherwise. Each planted bug is
 /// found within 300.
-const EXECUTIONS: u64 = 2_000;
+const EXECUTIONS: u64 = 1_000;
 /// As many at least where a model checks that it comes to something rare: these are parts of their names.
 const RARE: (u64, [&str; 9]) = (
     6_000,

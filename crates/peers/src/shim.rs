@@ -256,7 +256,7 @@ mod tests {
     fn cohorts_of_many_nodes_exclude_each_other() {
         const NODES: u32 = 3;
         const THREADS: usize = 2;
-        const ROUNDS: u64 = 100_000;
+        const ROUNDS: u64 = 20_000;
         let Ok(object) = built::CK.object else { return };
         // CPUs beyond the list belong to node 0; those in it to this one, at the time.
         let node_of_cpu: &'static [AtomicU32] =

@@ -306,15 +306,23 @@ fn nobody_writes_beside_the_lock_or_the_node() {
     }
 }
 
+/// How often each of the threads takes a lock. Those that only spin pass in order at the pace of time slices
+/// where there are more threads than CPUs; and there are, as other tests run beside this one.
+fn rounds(spins: bool, threads: u32) -> u32 {
+    let cpus = thread::available_parallelism().map_or(1, usize::from) as u32;
+    match (spins, threads > cpus) {
+        (false, _) => 20_000,
+        (true, false) => 2_000,
+        (true, true) => 300,
+    }
+}
+
 #[test]
 fn every_lock_excludes() {
     for peer in locks() {
         let (name, calls) = (peer.name, peer.calls);
-        // Locks that only spin, in order, pass at the pace of time slices where there are more threads than
-        // CPUs.
-        let cpus = thread::available_parallelism().map_or(1, usize::from) as u32;
         for threads in [2, 3, 4] {
-            let rounds = if peer.spins && threads > cpus { 300 } else { 20_000 };
+            let rounds = rounds(peer.spins, threads);
             let (equal, counts) = limited(name, move || contend(calls, threads, rounds));
             let total = u64::from(threads) * u64::from(rounds);
             assert!(equal, "{name}: two of {threads} threads were in at once");
@@ -328,9 +336,8 @@ fn every_lock_excludes() {
 fn every_readers_writer_lock_keeps_readers_and_writers_apart() {
     for peer in rw_locks() {
         let (name, calls) = (peer.name, peer.calls);
-        let cpus = thread::available_parallelism().map_or(1, usize::from) as u32;
         for threads in [2, 3, 4] {
-            let rounds = if peer.spins && threads > cpus { 300 } else { 20_000 };
+            let rounds = rounds(peer.spins, threads);
             let (sound, counts) = limited(name, move || share(calls, threads, rounds, 4));
             let total = u64::from(threads) * u64::from(rounds.div_ceil(4));
             assert!(sound, "{name}: somebody of {threads} threads was in beside a writer");

@@ -20,7 +20,8 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
         assert!(begin.elapsed().as_secs() < LIMIT, "still waiting after {LIMIT} s: {what}");
-        std::thread::yield_now();
+        // Whoever is to make it hold needs the CPU.
+        std::thread::sleep(Duration::from_micros(200));
     }
 }
 

@@ -9,7 +9,7 @@ use crate::real::how::How;
 use crate::support::{need, once_a_run};
 
 const BLOCK: usize = 256 << 10;
-const BLOCKS: usize = 48;
+const BLOCKS: usize = 24;
 
 /// Blocks in turn of words and of noise: workers that finish at very different times.
 fn data() -> &'static [u8] {

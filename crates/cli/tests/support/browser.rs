@@ -105,53 +105,56 @@ impl Browser {
         Some(Browser { program, fonts: [Font::Narrow.file()?, Font::Wide.file()?, Font::Even.file()?] })
     }
 
-    /// Loads the page with `probe` in it, which is a script that calls `found` with what it saw.
+    /// Loads each page in a frame, with `probe` in it, which is a script that calls `found` with what it saw.
     #[track_caller]
-    pub(crate) fn draw(&self, page: &str, probe: &str, view: View) -> Seen {
+    pub(crate) fn draw<const N: usize>(&self, pages: [&str; N], probe: &str, view: View) -> [Seen; N] {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(page.matches("</body>").count(), 1);
-        // In a frame, the document that the browser prints is the one around it.
-        let script = format!(
-            "<script>const found = findings => {{
-                const ruler = document.createElement('span');
-                ruler.textContent = '0000000000';
-                ruler.style.fontSize = '100px';
-                document.body.append(ruler);
-                const out = document.createElement('pre');
-                out.id = 'probe';
-                out.textContent = JSON.stringify({{ ...findings, digit: ruler.getBoundingClientRect().width / 1000,
-                    width: innerWidth, scheme: matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light' }});
-                parent.document.body.append(out);
-            }};
-            {probe}</script></body>"
-        );
-        let mut page = page.replacen("</body>", &script, 1);
-        if view.width < NARROWEST_WINDOW {
-            let source = page.replace('&', "&amp;").replace('"', "&quot;");
-            page = format!(
-                "<!DOCTYPE html><meta charset=utf-8><title>a telephone</title><body style=margin:0>\
-                 <iframe style=border:0 width={} height=900 srcdoc=\"{source}\"></iframe>",
+        let mut document =
+            "<!DOCTYPE html><meta charset=utf-8><title>frames</title><body style=margin:0>".to_owned();
+        for (number, page) in pages.iter().enumerate() {
+            assert_eq!(page.matches("</body>").count(), 1);
+            let script = format!(
+                "<script>const found = findings => {{
+                    const ruler = document.createElement('span');
+                    ruler.textContent = '0000000000';
+                    ruler.style.fontSize = '100px';
+                    document.body.append(ruler);
+                    const out = parent.document.createElement('pre');
+                    out.id = 'probe{number}';
+                    out.textContent = JSON.stringify({{ ...findings,
+                        digit: ruler.getBoundingClientRect().width / 1000, width: innerWidth,
+                        scheme: matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light' }});
+                    parent.document.body.append(out);
+                }};
+                {probe}</script></body>"
+            );
+            let page = page.replacen("</body>", &script, 1).replace('&', "&amp;").replace('"', "&quot;");
+            document += &format!(
+                "<iframe style=border:0;display:block width={} height=900 srcdoc=\"{page}\"></iframe>",
                 view.width
             );
         }
         let file = directory.path().join("page.html");
-        std::fs::write(&file, page).unwrap();
+        std::fs::write(&file, document).unwrap();
         let output = run_limited(self.command(directory.path(), view).arg("--dump-dom").arg(&file), LIMIT);
         expect_status(&output, 0);
         let dom = String::from_utf8(output.stdout).unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        let findings = dom.split_once("<pre id=\"probe\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-        let Some((findings, _)) = findings else {
-            let end: String = dom.chars().skip(dom.chars().count().saturating_sub(2000)).collect();
-            panic!("no findings; standard error:\n{stderr}\n{end}")
-        };
-        let findings = findings.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-        let findings: Value = serde_json::from_str(&findings).unwrap();
-        assert_eq!((&findings["width"], &findings["scheme"]), (&view.width.into(), &view.scheme.into()));
-        let digit = findings["digit"].as_f64().unwrap();
-        assert!(view.font.digit().contains(&digit), "{view:?}: digits are {digit} wide");
-        let console = stderr.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
-        Seen { findings, console }
+        let console: Vec<_> =
+            stderr.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+        std::array::from_fn(|number| {
+            let findings = dom.split_once(&format!("<pre id=\"probe{number}\">"));
+            let Some((findings, _)) = findings.and_then(|(_, rest)| rest.split_once("</pre>")) else {
+                let end: String = dom.chars().skip(dom.chars().count().saturating_sub(2000)).collect();
+                panic!("no findings; standard error:\n{stderr}\n{end}")
+            };
+            let findings = findings.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+            let findings: Value = serde_json::from_str(&findings).unwrap();
+            assert_eq!((&findings["width"], &findings["scheme"]), (&view.width.into(), &view.scheme.into()));
+            let digit = findings["digit"].as_f64().unwrap();
+            assert!(view.font.digit().contains(&digit), "{view:?}: digits are {digit} wide");
+            Seen { findings, console: console.clone() }
+        })
     }
 
     /// Without a window, a network, or anything that it has on disk; with one font.

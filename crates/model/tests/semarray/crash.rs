@@ -603,10 +603,10 @@ macro_rules! for_each_variant {
 }
 
 for_each_variant! {
-    after After 24,
-    before Before 96,
-    combining Combining 96,
-    shared_line SharedLine 96,
+    after After 48,
+    before Before 192,
+    combining Combining 192,
+    shared_line SharedLine 192,
 }
 
 /// Tests that do not find what is wrong are none.
@@ -629,7 +629,7 @@ fn a_value_that_is_set_by_nobody() {
 
 #[test]
 fn half_of_the_adjustments() {
-    caught(Fault::Frozen(Audit::LEAVING), || two_deaths(Scheme::After, 1));
+    caught(Fault::Frozen(Audit::LEAVING), || two_deaths(Scheme::After, 48));
 }
 
 #[test]
