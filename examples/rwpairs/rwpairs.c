@@ -3,9 +3,11 @@
 //     cc -O2 -pthread -o rwpairs examples/rwpairs/rwpairs.c
 //     ./rwpairs read 0; poundlock run -- ./rwpairs read 0
 //
-//     rwpairs read|write IDLE    nanoseconds of a lock and an unlock that nobody contends with, on one CPU, beside IDLE
+// rwpairs read|write IDLE    nanoseconds of a lock and an unlock that nobody contends with, on one CPU,
+// beside IDLE
 //                                threads that sleep
-//     rwpairs mixed THREADS      for five seconds each thread reads nine times in ten and writes once: reads and writes a
+// rwpairs mixed THREADS      for five seconds each thread reads nine times in ten and writes once: reads and
+// writes a
 //                                second, and the longest that a reader and a writer waited
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -74,7 +74,8 @@ impl Figures {
     pub fn markdown(&self, targets: bool) -> String {
         let command = self.reports.first().map_or("", |report| &report.machine.command);
         let mut page = format!(
-            "# Figures\n\nWritten by `{command}`; do not edit. The figures are this machine's, at this commit: run the \
+            "# Figures\n\nWritten by `{command}`; do not edit. The figures are this machine's, at this \
+                commit: run the \
              command for yours.\n"
         );
         for report in &self.reports {

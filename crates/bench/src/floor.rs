@@ -101,13 +101,19 @@ impl Figures {
     /// The figures, to be read.
     pub fn report(&self) -> Report {
         let method = format!(
-            "What no lock can undercut here. Bare atomics: on one CPU, inlined, on a word that nobody else uses. A cache \
-             line's way: half of a round trip between two threads, kept on a CPU each, that look at nothing else. A sleep \
-             and a wake-up: two threads sleep in a futex until it is their turn, and wake each other; what they take, by \
-             the number of real sleeps. On one CPU the switch is included; on two the woken one's was idle. The driver: \
-             what the grid's loop costs around two calls, through pointers, of functions that do nothing; each lock of the \
+            "What no lock can undercut here. Bare atomics: on one CPU, inlined, on a word that nobody else \
+                uses. A cache \
+             line's way: half of a round trip between two threads, kept on a CPU each, that look at nothing \
+             else. A sleep \
+             and a wake-up: two threads sleep in a futex until it is their turn, and wake each other; what \
+             they take, by \
+             the number of real sleeps. On one CPU the switch is included; on two the woken one's was idle. \
+             The driver: \
+             what the grid's loop costs around two calls, through pointers, of functions that do nothing; \
+             each lock of the \
              grid pays it. The timing: the wait that the loop shows for a lock that does nothing.\n\n\
-             {} slices of {} ms each; a figure is the median over them, the spread their minimum and maximum.",
+             {} slices of {} ms each; a figure is the median over them, the spread their minimum and \
+             maximum.",
             self.options.slices,
             self.options.seconds * 1000.0
         );

@@ -98,9 +98,12 @@ impl Preset for Options {
 
     fn method(&self, rows: &Rows) -> String {
         format!(
-            "Threads that each lock, work {} microseconds, unlock, and work {} microseconds on their own, on {} CPU{}{}, for {} s \
-             a round. Everybody is called through pointers from the dynamic linker, in processes of their own; that the lock \
-             excludes is checked. The ideal is what no lock can exceed: one critical section at a time (1/C), and no more threads \
+            "Threads that each lock, work {} microseconds, unlock, and work {} microseconds on their own, on \
+                {} CPU{}{}, for {} s \
+             a round. Everybody is called through pointers from the dynamic linker, in processes of their \
+             own; that the lock \
+             excludes is checked. The ideal is what no lock can exceed: one critical section at a time \
+             (1/C), and no more threads \
              at work than CPUs. {}",
             self.critical_us,
             self.think_us,

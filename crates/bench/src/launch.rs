@@ -48,8 +48,8 @@ impl Process {
     }
 }
 
-/// How much longer than its measurement a worker may take before it counts as hung, and how many times as long
-/// on a machine that has other things to do.
+/// How much longer than its measurement a worker may take before it counts as hung, and how many times as
+/// long on a machine that has other things to do.
 const GRACE: Duration = Duration::from_secs(30);
 const BUSY: u32 = 20;
 

@@ -104,7 +104,8 @@ impl Options {
 
 impl Preset for Options {
     const TITLE: &'static str = "Mutexes, as OSv's misc-mutex measures them";
-    const TARGETS: &'static str = "Targets (they are about handoff, with the policy that it has if none is named; the others for comparison)";
+    const TARGETS: &'static str = "Targets (they are about handoff, with the policy that it has if none is \
+        named; the others for comparison)";
 
     fn check(&self) -> Result<()> {
         check_run(self.common.rounds, self.seconds, 3600.0)?;
@@ -187,7 +188,8 @@ impl Preset for Options {
             rows.find("increments", "handoff", &[("threads", 2.into()), ("critical_us", 0.0.into())])?;
         let times = row.get("faster_than_none")?;
         Some(format!(
-            "Two incrementing threads pass handoff on {:.1} ({:.1}..{:.1}) times as fast with spinning as without: {:.0} ns from one \
+            "Two incrementing threads pass handoff on {:.1} ({:.1}..{:.1}) times as fast with spinning as \
+                without: {:.0} ns from one \
              acquisition to the next.",
             times.median,
             times.min,
@@ -199,17 +201,25 @@ impl Preset for Options {
     fn method(&self, rows: &Rows) -> String {
         format!(
             "Every lock that we have, and the C library's. That a lock excludes is checked throughout.\n\n\
-             One thread: on one CPU, with a second thread alive; everybody in turn in one process. Ours are inlined, as a Rust \
+             One thread: on one CPU, with a second thread alive; everybody in turn in one process. Ours are \
+             inlined, as a Rust \
              program has them; the C library's are called through pointers from the dynamic linker.\n\n\
-             The hand-off alone: two threads with a CPU each pass the lock to and fro. The owner unlocks when the other has set out \
-             to lock a microsecond ago, or when the scheduler says that it sleeps; nobody competes with it. Time from before the \
-             unlock to the end of the other's lock, reading the clock included: the median of a run. The hand-off mutex also passes \
+             The hand-off alone: two threads with a CPU each pass the lock to and fro. The owner unlocks \
+             when the other has set out \
+             to lock a microsecond ago, or when the scheduler says that it sleeps; nobody competes with it. \
+             Time from before the \
+             unlock to the end of the other's lock, reading the clock included: the median of a run. The \
+             hand-off mutex also passes \
              itself on in one thread, by its token and through its queue.\n\n\
-             Incrementing threads: each locks, increments a counter, and unlocks; it does nothing else. All locks are called through \
-             pointers. Threads are kept on a CPU each where there are no more of them than the {} CPUs used, else wherever the \
-             scheduler puts them. Nanoseconds are from one acquisition to the next, whoever's it is. At its end the counter must be \
+             Incrementing threads: each locks, increments a counter, and unlocks; it does nothing else. All \
+             locks are called through \
+             pointers. Threads are kept on a CPU each where there are no more of them than the {} CPUs used, \
+             else wherever the \
+             scheduler puts them. Nanoseconds are from one acquisition to the next, whoever's it is. At its \
+             end the counter must be \
              what the threads added up.\n\n\
-             The checker: each thread yields its CPU inside and looks whether anybody else came. A lock that lets somebody in gives \
+             The checker: each thread yields its CPU inside and looks whether anybody else came. A lock that \
+             lets somebody in gives \
              no figures at all.\n\n\
              {:.3} s each, and {:.3} s where threads share the CPUs, after a tenth of that to warm up. {}",
             rows.cpus,
@@ -354,7 +364,8 @@ fn alone_table(rows: &Rows) -> Table {
 
 /// Ours beside the source's, as the source counts.
 fn published_table(rows: &Rows) -> Table {
-    let title = "Beside the figures that were published for OSv on 4 CPUs: time of one thread's increment, ns (with n \
+    let title = "Beside the figures that were published for OSv on 4 CPUs: time of one thread's increment, \
+        ns (with n \
                  threads, n times that from one acquisition to the next)";
     let headings = [
         "threads",

@@ -672,10 +672,14 @@ fn figures<P: Preset>(preset: &P, machine: Machine, rows: &Rows) -> Result<Figur
 /// How rounds and medians are made, for every method.
 pub(crate) fn in_rounds(rounds: usize, rows: &Rows) -> String {
     format!(
-        "{rounds} rounds; in each, points come in random order, and at a point everybody in random order. A figure is the median \
-         over the rounds, the spread their minimum and maximum; a ratio is taken inside each round before its median over the \
-         rounds. Work is a chain of multiplications whose length was measured once for all ({:.3} ns a step before the rounds, \
-         {:.3} ns after them). \"Others\" is the share of the CPUs that went to other processes meanwhile: where it is not near \
+        "{rounds} rounds; in each, points come in random order, and at a point everybody in random order. A \
+            figure is the median \
+         over the rounds, the spread their minimum and maximum; a ratio is taken inside each round before \
+         its median over the \
+         rounds. Work is a chain of multiplications whose length was measured once for all ({:.3} ns a step \
+         before the rounds, \
+         {:.3} ns after them). \"Others\" is the share of the CPUs that went to other processes meanwhile: \
+         where it is not near \
          0, the figures are worth less.",
         rows.calibration[0].ns_per_step, rows.calibration[1].ns_per_step
     )

@@ -412,8 +412,8 @@ const DEFAULTS: [&str; 2] = [" opacity=\"1\"", " stroke=\"none\" stroke-width=\"
 
 /// The size of a chart in layers.
 pub(crate) const LAYERED: (u32, u32) = (340, 224);
-/// A label of seven characters, such as `200 k/s`, takes 35 units in Liberation Sans, 41 in DejaVu Sans, 46 in
-/// a font with characters of one width, and 52 in Verdana Bold, the widest in common use.
+/// A label of seven characters, such as `200 k/s`, takes 35 units in Liberation Sans, 41 in DejaVu Sans, 46
+/// in a font with characters of one width, and 52 in Verdana Bold, the widest in common use.
 const LAYERED_LEFT: u32 = 58;
 
 /// What stands between the tags of an SVG element, without what goes without saying.

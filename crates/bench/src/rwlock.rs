@@ -154,7 +154,8 @@ impl Preset for Options {
     fn answer(&self, rows: &Rows) -> Option<String> {
         let row = rows.of("rows").filter(|row| row.who == Preference::PhaseFair.name()).last()?;
         Some(format!(
-            "With {} threads on {} CPUs, {} % of whose operations write, {} makes {} times the operations of the fastest other \
+            "With {} threads on {} CPUs, {} % of whose operations write, {} makes {} times the operations of \
+                the fastest other \
              lock, {}.",
             row.label("threads"),
             rows.cpus,
@@ -167,20 +168,32 @@ impl Preset for Options {
 
     fn method(&self, rows: &Rows) -> String {
         format!(
-            "Readers-writer locks of Poundlock, of the C library, and of crates and packages. \"mutex\" is our mutex, which readers \
-             take as writers do: where it has the better figures, sharing does not pay. That a writer excludes everybody is \
+            "Readers-writer locks of Poundlock, of the C library, and of crates and packages. \"mutex\" is \
+                our mutex, which readers \
+             take as writers do: where it has the better figures, sharing does not pay. That a writer \
+             excludes everybody is \
              checked: writers make two words unequal for as long as they are inside.\n\n\
-             One thread: time of a lock and an unlock that nobody contends with, as a reader and as a writer, on one CPU, with a \
-             second thread alive. Ours, Rust's own and parking_lot's are inlined, the others called through pointers; everybody in \
-             turn in one process, but for the preloaded symbols, which have a process of their own with what they are compared with \
-             beside them. The floor is an atomic addition and a subtraction for a reader, a compare-and-swap and a store for a \
+             One thread: time of a lock and an unlock that nobody contends with, as a reader and as a \
+             writer, on one CPU, with a \
+             second thread alive. Ours, Rust's own and parking_lot's are inlined, the others called through \
+             pointers; everybody in \
+             turn in one process, but for the preloaded symbols, which have a process of their own with what \
+             they are compared with \
+             beside them. The floor is an atomic addition and a subtraction for a reader, a compare-and-swap \
+             and a store for a \
              writer.\n\n\
-             Threads that read and write: each locks, works {} us as a reader or {} us as a writer, unlocks, and works {} us on its \
-             own; a generator says whether it writes, with the same seed for every lock. All locks are called through pointers. \
-             Threads are kept on a CPU each where there are no more of them than CPUs ({}), else wherever the scheduler puts them. \
-             Throughput and waits are measured one after the other, {:.3} s each, twice that for more threads than CPUs. A wait that \
-             has not ended with its interval counts as long as it has lasted; it includes the time of a thread that could have the \
-             lock and has no CPU. Threads that starve are left to end with their process. \"Of the best\" is the smallest of the \
+             Threads that read and write: each locks, works {} us as a reader or {} us as a writer, unlocks, \
+             and works {} us on its \
+             own; a generator says whether it writes, with the same seed for every lock. All locks are \
+             called through pointers. \
+             Threads are kept on a CPU each where there are no more of them than CPUs ({}), else wherever \
+             the scheduler puts them. \
+             Throughput and waits are measured one after the other, {:.3} s each, twice that for more \
+             threads than CPUs. A wait that \
+             has not ended with its interval counts as long as it has lasted; it includes the time of a \
+             thread that could have the \
+             lock and has no CPU. Threads that starve are left to end with their process. \"Of the best\" is \
+             the smallest of the \
              ratios to each of the others' locks.\n\n{}",
             self.read_us,
             self.write_us,

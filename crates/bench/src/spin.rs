@@ -69,7 +69,8 @@ impl Options {
 
 impl Preset for Options {
     const TITLE: &'static str = "Spinlocks";
-    const TARGETS: &'static str = "Targets (qspin is for threads with a CPU each, qspin-pv for those that share them; the others for comparison)";
+    const TARGETS: &'static str = "Targets (qspin is for threads with a CPU each, qspin-pv for those that \
+        share them; the others for comparison)";
 
     fn check(&self) -> Result<()> {
         check_run(self.common.rounds, self.seconds, 3600.0)?;
@@ -126,7 +127,8 @@ impl Preset for Options {
         let crowd = rows.of("crowd").filter(|row| row.who == "qspin-pv").last()?;
         let glibc = crowd.get("of_glibc")?;
         Some(format!(
-            "Alone, qspin takes {} of the time of pthread_spin; with {} threads on {} CPUs qspin-pv makes {} times the \
+            "Alone, qspin takes {} of the time of pthread_spin; with {} threads on {} CPUs qspin-pv makes {} \
+                times the \
              acquisitions of glibc's mutex.",
             alone.words(),
             crowd.label("threads"),
@@ -138,17 +140,27 @@ impl Preset for Options {
     fn method(&self, rows: &Rows) -> String {
         format!(
             "Spinlocks of one word, and glibc's default mutex. That a lock excludes is checked.\n\n\
-             One thread: time of a lock and an unlock that nobody contends with, on one CPU, with a second thread alive; Rust types \
-             are inlined, what is behind the C ABI is called through pointers from the dynamic linker. Everybody in turn in one \
-             process, but for the preloaded symbols, which have processes of their own, each with what it is compared with beside \
+             One thread: time of a lock and an unlock that nobody contends with, on one CPU, with a second \
+             thread alive; Rust types \
+             are inlined, what is behind the C ABI is called through pointers from the dynamic linker. \
+             Everybody in turn in one \
+             process, but for the preloaded symbols, which have processes of their own, each with what it is \
+             compared with beside \
              it.\n\n\
-             Threads that take turns: each locks, works, unlocks, and works on its own; all locks are called through pointers. They \
-             are kept on a CPU each where there are no more of them than the {} CPUs used, else wherever the scheduler puts them. \
-             Threads that starve are left to end with their process. {:.3} s each for the pair and {:.3} s for more threads, after a \
-             tenth of that to warm up. \"Of the best\" is the smallest of the ratios to pthread_spin, ticket and mcs.\n\n\
-             What a hand-over costs is measured in runs of their own, in which each holder takes the time when it acquires and when \
-             it releases. Free is from a release to the next acquisition, if somebody waited at the release; held is from an \
-             acquisition to its release. In a time above 1 ms the lock waited for the scheduler: a time slice is some 3 ms.\n\n{}",
+             Threads that take turns: each locks, works, unlocks, and works on its own; all locks are called \
+             through pointers. They \
+             are kept on a CPU each where there are no more of them than the {} CPUs used, else wherever the \
+             scheduler puts them. \
+             Threads that starve are left to end with their process. {:.3} s each for the pair and {:.3} s \
+             for more threads, after a \
+             tenth of that to warm up. \"Of the best\" is the smallest of the ratios to pthread_spin, ticket \
+             and mcs.\n\n\
+             What a hand-over costs is measured in runs of their own, in which each holder takes the time \
+             when it acquires and when \
+             it releases. Free is from a release to the next acquisition, if somebody waited at the release; \
+             held is from an \
+             acquisition to its release. In a time above 1 ms the lock waited for the scheduler: a time \
+             slice is some 3 ms.\n\n{}",
             rows.cpus,
             self.seconds,
             self.seconds * 2.0,

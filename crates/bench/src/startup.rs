@@ -74,8 +74,10 @@ impl Preset for Options {
 
     fn method(&self, _rows: &Rows) -> String {
         format!(
-            "Time from the start to the end of {}, which does nothing, started in {} ways in turn, in random order, \
-             {} times. What a way adds is its difference to the plain way in the same round; the figures are medians.",
+            "Time from the start to the end of {}, which does nothing, started in {} ways in turn, in random \
+                order, \
+             {} times. What a way adds is its difference to the plain way in the same round; the figures are \
+             medians.",
             self.program.display(),
             WAYS.len(),
             self.rounds,

@@ -170,14 +170,20 @@ impl Preset for Options {
         let missing = if rows.of("rows").any(|row| row.is("operation", "c-library")) {
             ""
         } else {
-            " The C library was not found: install it by `cargo cinstall`, or name the file in POUNDLOCK_C_LIBRARY."
+            " The C library was not found: install it by `cargo cinstall`, or name the file in \
+                POUNDLOCK_C_LIBRARY."
         };
         format!(
-            "Time of a lock and an unlock by one thread that nobody contends with, kept on one CPU. Functions of the C ABI are \
-             called through pointers from the dynamic linker, on a lock of their own, each contender in processes of its own; what \
-             a Rust program would inline is inlined. {} rounds, in each of which every contender takes part once, in random \
-             order; {} ms an operation and round. A figure is the median over the rounds, the spread their minimum and maximum; a \
-             ratio is taken inside each round before its median over the rounds. Nothing is subtracted: what the driver costs is \
+            "Time of a lock and an unlock by one thread that nobody contends with, kept on one CPU. \
+                Functions of the C ABI are \
+             called through pointers from the dynamic linker, on a lock of their own, each contender in \
+             processes of its own; what \
+             a Rust program would inline is inlined. {} rounds, in each of which every contender takes part \
+             once, in random \
+             order; {} ms an operation and round. A figure is the median over the rounds, the spread their \
+             minimum and maximum; a \
+             ratio is taken inside each round before its median over the rounds. Nothing is subtracted: what \
+             the driver costs is \
              listed.{missing}",
             self.rounds,
             self.seconds * 1000.0,

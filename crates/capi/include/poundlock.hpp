@@ -218,14 +218,18 @@ class POUNDLOCK_CAPABILITY("mutex") recursive_mutex : public detail::object<poun
         return poundlock_recursive_mutex_trylock(&native_) == 0;
     }
 
-    POUNDLOCK_TIMED(try_lock, poundlock_recursive_mutex_clocklock, POUNDLOCK_SAFETY(try_acquire_capability(true)))
+    POUNDLOCK_TIMED(try_lock, poundlock_recursive_mutex_clocklock,
+                    POUNDLOCK_SAFETY(try_acquire_capability(true)))
 
-    void unlock() noexcept POUNDLOCK_SAFETY(release_capability()) { poundlock_recursive_mutex_unlock(&native_); }
+    void unlock() noexcept POUNDLOCK_SAFETY(release_capability()) {
+        poundlock_recursive_mutex_unlock(&native_);
+    }
 };
 
 using recursive_timed_mutex = recursive_mutex;
 
-/* The spinlock, for very short sections: see poundlock_spinlock_t. It has no timed form: a waiter cannot leave its queue. */
+/* The spinlock, for very short sections: see poundlock_spinlock_t. It has no timed form: a waiter cannot
+ * leave its queue. */
 class POUNDLOCK_CAPABILITY("mutex") spinlock : public detail::object<poundlock_spinlock_t> {
   public:
     void lock() noexcept POUNDLOCK_SAFETY(acquire_capability()) { poundlock_spinlock_lock(&native_); }
@@ -244,7 +248,8 @@ class POUNDLOCK_CAPABILITY("mutex") spinlock : public detail::object<poundlock_s
 class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex : public detail::object<poundlock_rwlock_t> {
   public:
     constexpr shared_mutex() noexcept = default;
-    constexpr explicit shared_mutex(policy which) noexcept : object({{0}, static_cast<std::uint32_t>(which)}) {}
+    constexpr explicit shared_mutex(policy which) noexcept
+        : object({{0}, static_cast<std::uint32_t>(which)}) {}
 
     /* As the writer. */
 
@@ -260,7 +265,9 @@ class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex : public detail::object<
 
     /* As a reader. */
 
-    void lock_shared() noexcept POUNDLOCK_SAFETY(acquire_shared_capability()) { poundlock_rwlock_rdlock(&native_); }
+    void lock_shared() noexcept POUNDLOCK_SAFETY(acquire_shared_capability()) {
+        poundlock_rwlock_rdlock(&native_);
+    }
 
     [[nodiscard]] bool try_lock_shared() noexcept POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
         return poundlock_rwlock_tryrdlock(&native_) == 0;
@@ -269,11 +276,15 @@ class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex : public detail::object<
     POUNDLOCK_TIMED(try_lock_shared, poundlock_rwlock_clockrdlock,
                     POUNDLOCK_SAFETY(try_acquire_shared_capability(true)))
 
-    void unlock_shared() noexcept POUNDLOCK_SAFETY(release_shared_capability()) { poundlock_rwlock_rdunlock(&native_); }
+    void unlock_shared() noexcept POUNDLOCK_SAFETY(release_shared_capability()) {
+        poundlock_rwlock_rdunlock(&native_);
+    }
 
     /* As the upgradable reader. */
 
-    void lock_upgrade() noexcept POUNDLOCK_SAFETY(acquire_shared_capability()) { poundlock_rwlock_uplock(&native_); }
+    void lock_upgrade() noexcept POUNDLOCK_SAFETY(acquire_shared_capability()) {
+        poundlock_rwlock_uplock(&native_);
+    }
 
     [[nodiscard]] bool try_lock_upgrade() noexcept POUNDLOCK_SAFETY(try_acquire_shared_capability(true)) {
         return poundlock_rwlock_tryuplock(&native_) == 0;
@@ -290,7 +301,9 @@ class POUNDLOCK_CAPABILITY("shared_mutex") shared_mutex : public detail::object<
 
     void unlock_upgrade_and_lock() noexcept { poundlock_rwlock_upgrade(&native_); }
 
-    [[nodiscard]] bool try_unlock_upgrade_and_lock() noexcept { return poundlock_rwlock_tryupgrade(&native_) == 0; }
+    [[nodiscard]] bool try_unlock_upgrade_and_lock() noexcept {
+        return poundlock_rwlock_tryupgrade(&native_) == 0;
+    }
 
     POUNDLOCK_TIMED(try_unlock_upgrade_and_lock, poundlock_rwlock_clockupgrade, )
 
@@ -326,10 +339,12 @@ class condition_variable : public detail::object<poundlock_cond_t> {
     }
 
     template <class Clock, class Duration>
-    std::cv_status wait_until(std::unique_lock<mutex>& lock, const std::chrono::time_point<Clock, Duration>& time) {
+    std::cv_status wait_until(std::unique_lock<mutex>& lock,
+                              const std::chrono::time_point<Clock, Duration>& time) {
         if constexpr (std::is_same_v<Clock, std::chrono::steady_clock> ||
                       std::is_same_v<Clock, std::chrono::system_clock>) {
-            return status(detail::until(time, [&](const detail::deadline& end) { return wait_before(lock, end); }));
+            const auto before = [&](const detail::deadline& end) { return wait_before(lock, end); };
+            return status(detail::until(time, before));
         } else {
             /* Once only: a notified waiter is to return. */
             wait_before(lock, detail::expected(time));
@@ -347,7 +362,8 @@ class condition_variable : public detail::object<poundlock_cond_t> {
     }
 
     template <class Rep, class Period>
-    std::cv_status wait_for(std::unique_lock<mutex>& lock, const std::chrono::duration<Rep, Period>& timeout) {
+    std::cv_status wait_for(std::unique_lock<mutex>& lock,
+                            const std::chrono::duration<Rep, Period>& timeout) {
         return status(wait_before(lock, detail::after(timeout)));
     }
 
@@ -382,7 +398,9 @@ struct operation : poundlock_semset_op_t {
         return operation(semaphore, count);
     }
 
-    static constexpr operation wait_for_zero(std::uint16_t semaphore) noexcept { return operation(semaphore, 0); }
+    static constexpr operation wait_for_zero(std::uint16_t semaphore) noexcept {
+        return operation(semaphore, 0);
+    }
 
     /* Undone when the process ends, however it ends. Give back with it what was taken with it. */
     constexpr operation undone_at_end() const noexcept {
@@ -410,7 +428,8 @@ class semaphore_set {
   public:
     using native_handle_type = int;
 
-    /* For this process and its forked children, with these values. It ends with this object or the process. */
+    /* For this process and its forked children, with these values. It ends with this object or the
+     * process. */
     explicit semaphore_set(std::initializer_list<std::uint16_t> values) {
         check(poundlock_semset_private(&id_, detail::first(values, std::uint16_t()), values.size()));
     }
@@ -431,7 +450,8 @@ class semaphore_set {
 
     static semaphore_set open_or_create(int key, std::initializer_list<std::uint16_t> values) {
         int id = 0;
-        check(poundlock_semset_open_or_create(&id, key, detail::first(values, std::uint16_t()), values.size()));
+        check(poundlock_semset_open_or_create(&id, key, detail::first(values, std::uint16_t()),
+                                              values.size()));
         return semaphore_set(id);
     }
 
@@ -515,8 +535,10 @@ class semaphore_set {
         return error == 0;
     }
 
-    int operate_before(std::initializer_list<operation> operations, const detail::deadline& end) const noexcept {
-        return poundlock_semset_clockoperate(id_, detail::first(operations, operation()), operations.size(), end.clock, &end.time);
+    int operate_before(std::initializer_list<operation> operations,
+                       const detail::deadline& end) const noexcept {
+        return poundlock_semset_clockoperate(id_, detail::first(operations, operation()), operations.size(),
+                                              end.clock, &end.time);
     }
 
     int id_ = -1;

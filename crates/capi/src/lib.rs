@@ -12,7 +12,8 @@
 #![allow(non_camel_case_types, reason = "C's names")]
 #![allow(
     clippy::missing_safety_doc,
-    reason = "the documentation is C's; what all pointers have to point to is said once, at the top of the header"
+    reason = "the documentation is C's; what all pointers have to point to is said once, at the top of the \
+        header"
 )]
 
 /// `raw`: the lock in an object of C's, which is words of the same number and alignment.

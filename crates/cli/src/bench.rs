@@ -204,7 +204,8 @@ fn grid(args: Grid) -> Result<(), Failure> {
         grid::Ended::Interrupted { made, of } => Err(Failure::new(
             status::INTERRUPTED,
             format_args!(
-                "interrupted: {made} of {of} measurements are in {path}; to go on: poundlock bench grid --resume {path}"
+                "interrupted: {made} of {of} measurements are in {path}; to go on: poundlock bench grid \
+                    --resume {path}"
             ),
         )),
         grid::Ended::Complete => {

@@ -97,7 +97,8 @@ pub(crate) fn find() -> Result<PathBuf, Failure> {
         let candidates = [dir.join(FILE_NAME), dir.join("../lib/poundlock").join(FILE_NAME)];
         candidates.iter().find_map(|path| path.canonicalize().ok()).ok_or_else(|| {
             ours(format_args!(
-                "{FILE_NAME} is neither in {} nor in ../lib/poundlock beside it: build it or set {PATH_VARIABLE}",
+                "{FILE_NAME} is neither in {} nor in ../lib/poundlock beside it: build it or set \
+                    {PATH_VARIABLE}",
                 dir.display()
             ))
         })?

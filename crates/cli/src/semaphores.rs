@@ -23,7 +23,8 @@ pub(crate) fn parse(value: &str) -> Result<Choice, Failure> {
         Failure::new(
             status::USAGE,
             format_args!(
-                "unknown semaphores '{value}': choose from ours, all, kernel; for the variant of new arrays add a comma \
+                "unknown semaphores '{value}': choose from ours, all, kernel; for the variant of new arrays \
+                    add a comma \
                  and one of {}",
                 variants.join(", ")
             ),

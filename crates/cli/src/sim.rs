@@ -120,7 +120,8 @@ fn numbers(name: &str) -> Result<String, Failure> {
         let objects: Vec<_> =
             profile.objects().map(|(name, about)| [name, about].map(str::to_owned)).collect();
         return Ok(format!(
-            "{}. Its objects:\n{}\nSeconds that a run is idle; microseconds that jobs compute; how often they use an object; \
+            "{}. Its objects:\n{}\nSeconds that a run is idle; microseconds that jobs compute; how often \
+                they use an object; \
              nanoseconds that they hold it; 256ths of the uses that write:\n{}",
             profile.name(),
             columns(&objects),
@@ -169,7 +170,8 @@ fn machine(name: &str) -> Result<Machine, Failure> {
     let names: Vec<_> = machines.iter().map(|machine| machine.name().to_owned()).collect();
     machines.into_iter().find(|machine| machine.name() == name).ok_or_else(|| {
         wrong(format!(
-            "no machine is called '{name}'; there are {} and here; the name of a file that describes one ends in .toml",
+            "no machine is called '{name}'; there are {} and here; the name of a file that describes one \
+                ends in .toml",
             names.join(", ")
         ))
     })

@@ -136,7 +136,8 @@ const THREADS: [u64; 2] = [2, 5];
 #[test]
 fn figures_of_every_benchmark_are_one_page() {
     let directory = tempfile::tempdir().unwrap();
-    let line = "figures --threads 2,5 --pin --time-factor 0.02 --rounds 2 --sleepers 10,20 --out FIGURES.md --targets";
+    let line = "figures --threads 2,5 --pin --time-factor 0.02 --rounds 2 --sleepers 10,20 --out FIGURES.md \
+        --targets";
     let arguments: Vec<_> = line.split(' ').collect();
     let (text, json) = measured(poundlock().current_dir(directory.path()), &arguments);
     assert_eq!(text, "", "the page went to a file");
@@ -229,7 +230,8 @@ fn handover_has_every_lock(json: &Value, text: &str) {
 }
 
 /// Everybody's name.
-const SPINLOCKS: &str = "cas+store pthread_spin ticket mcs test-and-set back-off glibc qspin qspin-virt qspin-pv \
+const SPINLOCKS: &str = "cas+store pthread_spin ticket mcs test-and-set back-off glibc qspin qspin-virt \
+    qspin-pv \
     qspin-large qspin-pv-large preload-qspin preload-qspin-virt preload-qspin-pv";
 
 fn spin_has_every_lock_alone_between_two_and_in_a_crowd(json: &Value, text: &str) {
@@ -270,7 +272,8 @@ fn spin_has_every_lock_alone_between_two_and_in_a_crowd(json: &Value, text: &str
 }
 
 /// The floor, and the readers-writer locks that need no package.
-const RW_LOCKS: &str = "add+subtract glibc glibc-writers std parking_lot usync mutex rw-phase-fair rw-reader-preferring \
+const RW_LOCKS: &str = "add+subtract glibc glibc-writers std parking_lot usync mutex rw-phase-fair \
+    rw-reader-preferring \
     rw-writer-preferring";
 
 fn rwlock_has_every_lock_alone_and_with_writers_among_readers(json: &Value, text: &str) {
@@ -310,7 +313,8 @@ fn rwlock_has_every_lock_alone_and_with_writers_among_readers(json: &Value, text
 }
 
 /// The floor, and everybody who can be waited for.
-const MUTEXES: &str = "cas+exchange glibc glibc-adaptive glibc-recursive pthread_spin poundlock any-negative mcs-queue \
+const MUTEXES: &str = "cas+exchange glibc glibc-adaptive glibc-recursive pthread_spin poundlock any-negative \
+    mcs-queue \
     fewer-atomics baseline handoff handoff:none handoff:competitive handoff:owner-running \
     handoff:same-cpu handoff:adaptive handoff-recursive qspin qspin-virt qspin-pv";
 
@@ -855,7 +859,8 @@ fn grid_measures_every_sort_of_work() {
         (text, stderr)
     };
     let (text, stderr) = grid(
-        "--locks std,glibc --ours mcs-queue --threads 3,2 --critical 0,0.5 --think 0.2 --seconds 0.002 --rounds 2 --targets",
+        "--locks std,glibc --ours mcs-queue --threads 3,2 --critical 0,0.5 --think 0.2 --seconds 0.002 \
+            --rounds 2 --targets",
     );
     // It says where the results are: in a directory of its own.
     assert!(stderr.contains("results go to poundlock-grid-1"), "{stderr}");
@@ -890,7 +895,8 @@ fn grid_measures_every_sort_of_work() {
     }
     // A second run has a directory of its own, too.
     let (text, _) = grid(
-        "--locks std --kinds grid --threads 1 --critical 0 --think 0 --seconds 0.002 --rounds 1 --pin --cpus 1",
+        "--locks std --kinds grid --threads 1 --critical 0 --think 0 --seconds 0.002 --rounds 1 --pin --cpus \
+            1",
     );
     assert!(!text.contains("Targets"), "{text}");
     let second = temporary.path().join("poundlock-grid-2");
@@ -915,7 +921,8 @@ fn grid_goes_on_where_it_was_interrupted() {
     };
     let measurements = 2 * 4 * 4 * 2;
     let first = format!(
-        "--out {path} --kinds grid --locks std --threads 1,2,3,4 --critical 0,0.1,0.2,0.3 --think 0 --seconds 0.02 --rounds 2"
+        "--out {path} --kinds grid --locks std --threads 1,2,3,4 --critical 0,0.1,0.2,0.3 --think 0 \
+            --seconds 0.02 --rounds 2"
     );
     let first: Vec<_> = first.split(' ').collect();
     // By a signal that workers get as well, as from a terminal; then by one to the command alone.

@@ -244,7 +244,8 @@ fn a_choice_that_is_none_is_refused_in_one_line() {
             assert_eq!(
                 text,
                 format!(
-                    "poundlock: unknown readers-writer lock '{name}': choose from by-kind, phase-fair, glibc\n"
+                    "poundlock: unknown readers-writer lock '{name}': choose from by-kind, phase-fair, \
+                        glibc\n"
                 )
             );
         }

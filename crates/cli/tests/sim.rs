@@ -176,7 +176,8 @@ fn pages(directory: &Path) -> [(String, Vec<&'static str>); 2] {
                 "qspin",
                 "thousands a second",
                 "threads (logarithmic)",
-                "<code>poundlock sim run --machine westmere-ex-8s --workload grid --time 1 --threads 1,2,8,40 --lock \
+                "<code>poundlock sim run --machine westmere-ex-8s --workload grid --time 1 --threads \
+                    1,2,8,40 --lock \
                  poundlock,mcs,ticket,test-and-set,qspin --plot ",
             ],
         ),

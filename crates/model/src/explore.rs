@@ -108,8 +108,8 @@ unsafe fn words<L, const N: usize>(lock: &L) -> &[U32; N] {
 /// The words of a mutex with a waiting room, to be watched, or made what a fork left there.
 #[derive(Clone, Copy)]
 pub struct MutexWords<'a> {
-    /// Its own: of an adaptive mutex, how many hold it or came while it was held; of a default one, whether it
-    /// is held, who is awake, and whether anybody sleeps.
+    /// Its own: of an adaptive mutex, how many hold it or came while it was held; of a default one, whether
+    /// it is held, who is awake, and whether anybody sleeps.
     pub word: &'a U32,
     /// Wait lock and epoch.
     pub wait_lock: &'a U32,

@@ -148,7 +148,8 @@ named! {
     /// A spinlock that a program can be run on: the forms of the queue spinlock.
     Form {
         Native = "qspin", "queue spinlock whose waiters keep their CPUs: for threads with a CPU each";
-        Virtual = "qspin-virt", "unfair test-and-set in the same word, for machines where waiters cannot halt";
+        Virtual = "qspin-virt", "unfair test-and-set in the same word, for machines where waiters cannot \
+            halt";
         Paravirtual = "qspin-pv",
             "queue spinlock whose waiters halt and are kicked: for any number of threads";
     }

@@ -40,9 +40,10 @@ static void mcs_unlock(void *lock, void *node)
 }
 
 /*
- * CLH: a thread waits on its predecessor's place and keeps that afterwards, so a place outlives the thread that brought it.
- * Here the thread's node names a place from the heap, which it gets when it first locks. The place that a lock is left with
- * ends with the lock. The one that a thread is left with, a pair of lines, stays: nobody says when a node goes away.
+ * CLH: a thread waits on its predecessor's place and keeps that afterwards, so a place outlives the thread
+ * that brought it. Here the thread's node names a place from the heap, which it gets when it first locks. The
+ * place that a lock is left with ends with the lock. The one that a thread is left with, a pair of lines,
+ * stays: nobody says when a node goes away.
  */
 
 static ck_spinlock_clh_t *clh_place(void)
@@ -115,12 +116,13 @@ static bool ticket_locked(void *lock, void *node)
 }
 
 /*
- * Cohort: ticket locks at both levels (C-TKT-TKT in Dice, Marathe and Shavit, PPoPP 2012): threads of a NUMA node compete
- * for the node's lock, and its holder for the one above, which stays with the node for a bounded number of acquisitions. A
- * thread may be on another node when it unlocks, so it notes whose lock it has.
+ * Cohort: ticket locks at both levels (C-TKT-TKT in Dice, Marathe and Shavit, PPoPP 2012): threads of a NUMA
+ * node compete for the node's lock, and its holder for the one above, which stays with the node for a bounded
+ * number of acquisitions. A thread may be on another node when it unlocks, so it notes whose lock it has.
  */
 
-CK_COHORT_PROTOTYPE(peer, ticket_lock, ticket_unlock, ticket_locked, ticket_lock, ticket_unlock, ticket_locked)
+CK_COHORT_PROTOTYPE(peer, ticket_lock, ticket_unlock, ticket_locked, ticket_lock, ticket_unlock,
+                    ticket_locked)
 
 struct cohort {
 	alignas(APART) CK_COHORT_INSTANCE(peer) cohort;
@@ -219,33 +221,33 @@ int poundlock_peer(const char *name, const struct poundlock_topology *topology, 
 
 /* Readers and writers */
 
-#define READERS_WRITER(name, type, functions)                                                                          \
-	static void name##_init(void *lock)                                                                            \
-	{                                                                                                              \
-		functions##_init(lock);                                                                                \
-	}                                                                                                              \
-	static void name##_write_lock(void *lock, void *node)                                                          \
-	{                                                                                                              \
-		(void)node;                                                                                            \
-		functions##_write_lock(lock);                                                                          \
-	}                                                                                                              \
-	static void name##_write_unlock(void *lock, void *node)                                                        \
-	{                                                                                                              \
-		(void)node;                                                                                            \
-		functions##_write_unlock(lock);                                                                        \
-	}                                                                                                              \
-	static void name##_read_lock(void *lock, void *node)                                                           \
-	{                                                                                                              \
-		(void)node;                                                                                            \
-		functions##_read_lock(lock);                                                                           \
-	}                                                                                                              \
-	static void name##_read_unlock(void *lock, void *node)                                                         \
-	{                                                                                                              \
-		(void)node;                                                                                            \
-		functions##_read_unlock(lock);                                                                         \
-	}                                                                                                              \
-	static const struct poundlock_rw_calls name = {                                                                \
-		.write =                                                                                               \
+#define READERS_WRITER(name, type, functions) \
+	static void name##_init(void *lock) \
+	{ \
+		functions##_init(lock); \
+	} \
+	static void name##_write_lock(void *lock, void *node) \
+	{ \
+		(void)node; \
+		functions##_write_lock(lock); \
+	} \
+	static void name##_write_unlock(void *lock, void *node) \
+	{ \
+		(void)node; \
+		functions##_write_unlock(lock); \
+	} \
+	static void name##_read_lock(void *lock, void *node) \
+	{ \
+		(void)node; \
+		functions##_read_lock(lock); \
+	} \
+	static void name##_read_unlock(void *lock, void *node) \
+	{ \
+		(void)node; \
+		functions##_read_unlock(lock); \
+	} \
+	static const struct poundlock_rw_calls name = { \
+		.write = \
 			{                                                                                              \
 				.size = sizeof(type),                                                                  \
 				.align = alignof(type),                                                                \
@@ -254,8 +256,8 @@ int poundlock_peer(const char *name, const struct poundlock_topology *topology, 
 				.unlock = name##_write_unlock,                                                         \
 				.destroy = nothing,                                                                    \
 			},                                                                                             \
-		.read_lock = name##_read_lock,                                                                         \
-		.read_unlock = name##_read_unlock,                                                                     \
+		.read_lock = name##_read_lock, \
+		.read_unlock = name##_read_unlock, \
 	}
 
 READERS_WRITER(rwlock, ck_rwlock_t, ck_rwlock);

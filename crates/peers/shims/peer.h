@@ -1,6 +1,6 @@
 /*
- * What a shim exports. Each is compiled into a shared object of its own, with the headers of the package whose locks it
- * puts behind C functions; see `src/lib.rs` for what the functions are to do.
+ * What a shim exports. Each is compiled into a shared object of its own, with the headers of the package
+ * whose locks it puts behind C functions; see `src/lib.rs` for what the functions are to do.
  */
 #ifndef POUNDLOCK_PEER_H
 #define POUNDLOCK_PEER_H
@@ -37,12 +37,16 @@ struct poundlock_topology {
 	const uint32_t *node_of_cpu;
 };
 
-/* Fills `calls` in and returns 0, or returns -1 if it has no lock of that name. May be called more than once. */
-__attribute__((visibility("default"))) int poundlock_peer(const char *name, const struct poundlock_topology *topology,
+/*
+ * Fills `calls` in and returns 0, or returns -1 if it has no lock of that name. May be called more than once.
+ */
+__attribute__((visibility("default")))
+int poundlock_peer(const char *name, const struct poundlock_topology *topology,
 							   struct poundlock_calls *calls);
 
 /* The same for readers-writer locks; for shims that have some. */
-__attribute__((visibility("default"))) int poundlock_rw_peer(const char *name, struct poundlock_rw_calls *calls);
+__attribute__((visibility("default")))
+int poundlock_rw_peer(const char *name, struct poundlock_rw_calls *calls);
 
 #ifdef __cplusplus
 }

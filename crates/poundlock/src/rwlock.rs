@@ -53,9 +53,8 @@ policies! {
 /// ```
 /// use poundlock::{RawRwLock, WriterPreferring, lock_api};
 ///
-/// static ROUTES: lock_api::RwLock<RawRwLock<WriterPreferring>, Vec<u32>> = lock_api::RwLock::new(Vec::new());
-/// ROUTES.write().push(1);
-/// assert_eq!(ROUTES.read().len(), 1);
+/// static ROUTES: lock_api::RwLock<RawRwLock<WriterPreferring>, Vec<u32>> =
+/// lock_api::RwLock::new(Vec::new()); ROUTES.write().push(1); assert_eq!(ROUTES.read().len(), 1);
 /// ```
 #[repr(C)]
 pub struct RawRwLock<P: Policy = PhaseFair> {

@@ -14,7 +14,8 @@
 macro_rules! export {
     (@other , $name:ident($($arg:ty),*) -> $body:path) => {};
     (@other $other:ident, $name:ident($($arg:ty),*) -> $body:path) => {
-        $crate::entry::export! { @ #[doc = concat!("As `", stringify!($name), "`.")] $other($($arg),*) -> $body }
+        $crate::entry::export! { @ #[doc = concat!("As \
+            `", stringify!($name), "`.")] $other($($arg),*) -> $body }
     };
     (@ $(#[$doc:meta])* $name:ident($a:ty) -> $body:path) => {
         $crate::entry::export! { @ $(#[$doc])* $name($a) -> $body, "rsi", "rdx" }

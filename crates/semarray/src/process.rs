@@ -18,8 +18,9 @@
 //!
 //! A slot is given to another process only after every array was told that its process is gone (`reap`).
 //!
-//! An array's lock names a slot and a thread. docs/SEMARRAY.md ("Taking a place") says why a thread that takes
-//! it over from a dead owner never meets a living one in the same place; the steps have its letters here.
+//! An array's lock names a slot and a thread. docs/SEMARRAY.md ("Taking a place") says why a thread that
+//! takes it over from a dead owner never meets a living one in the same place; the steps have its letters
+//! here.
 
 use core::ffi::CStr;
 use core::ptr;
@@ -496,7 +497,8 @@ mod tests {
     fn a_line_of_proc_is_read_whatever_the_name() {
         let line = |name: &str, state: char, threads: u32| {
             format!(
-                "42 ({name}) {state} 1 42 42 0 -1 4194560 118 0 0 0 0 0 0 0 20 0 {threads} 0 8675309 2281472 197 9 1 1 140732920755712 0"
+                "42 ({name}) {state} 1 42 42 0 -1 4194560 118 0 0 0 0 0 0 0 20 0 {threads} 0 8675309 2281472 \
+                    197 9 1 1 140732920755712 0"
             )
         };
         let stat = Stat { id: 42, start: 8_675_309, stack: 140_732_920_755_712, ended: false };

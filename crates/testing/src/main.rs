@@ -1,5 +1,5 @@
-//! Runs all tests, each in a process of its own, and half as many again at a time as there are CPUs: many wait
-//! for most of their time. `./test` starts it; what cargo said of the programs that it built comes in on
+//! Runs all tests, each in a process of its own, and half as many again at a time as there are CPUs: many
+//! wait for most of their time. `./test` starts it; what cargo said of the programs that it built comes in on
 //! standard input, as JSON.
 //!
 //!     poundlock-testing [--list] [WORD]...
@@ -178,8 +178,8 @@ fn run(test: &Test, scratch: &Path) -> Outcome {
     Outcome { passed: status.success(), seconds, cpu, output }
 }
 
-/// Waits for the end of a child with a process group of its own: how it ended, the CPU seconds that it and all
-/// that it waited for took, and whether it had to be killed.
+/// Waits for the end of a child with a process group of its own: how it ended, the CPU seconds that it and
+/// all that it waited for took, and whether it had to be killed.
 fn ending(child: Child) -> (ExitStatus, f64, bool) {
     let child = child.id().cast_signed();
     // SAFETY: takes numbers.

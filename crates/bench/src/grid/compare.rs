@@ -227,8 +227,8 @@ impl Results {
         self.versus(point, thriftiest.0, "cpu_ns")
     }
 
-    /// Our throughput as a multiple of others' over the grid: at each point that of the best competitor, of the
-    /// best that is as fair, or of one.
+    /// Our throughput as a multiple of others' over the grid: at each point that of the best competitor, of
+    /// the best that is as fair, or of one.
     pub(crate) fn grid_against_best(&self) -> Option<Together> {
         self.together(|point| self.best(point))
     }
@@ -495,8 +495,8 @@ pub(crate) mod tests {
         Sample { outcome: Outcome::Figures(figures), ..sample }
     }
 
-    /// Three rounds in which everybody at each point makes so many acquisitions a second: of those of [`run`], in
-    /// their order, none with 0. `also` may change a sample.
+    /// Three rounds in which everybody at each point makes so many acquisitions a second: of those of
+    /// [`run`], in their order, none with 0. `also` may change a sample.
     fn results(
         points: &[(Kind, usize, f64)],
         rates: &[[u32; 4]],

@@ -19,7 +19,8 @@ pub struct Options {
     /// Only these sorts of work
     #[arg(long, value_name = "KIND,..", value_delimiter = ',', value_enum)]
     pub kinds: Vec<Kind>,
-    /// Compare with these locks, further ones of ours among them [default: all that are not ours and can be had]
+    /// Compare with these locks, further ones of ours among them [default: all that are not ours and can be
+    /// had]
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     pub locks: Vec<String>,
     /// The lock of ours that is compared [default: poundlock]
@@ -58,8 +59,8 @@ const SHARE: f64 = 0.01;
 const BUCKETS: usize = 100;
 const KEYS: usize = 10_000;
 const EXPONENT: f64 = 0.99;
-/// `lock-bench`: operations of each thread, so many that none makes all of its own in a time slice: then there
-/// would be no contention.
+/// `lock-bench`: operations of each thread, so many that none makes all of its own in a time slice: then
+/// there would be no contention.
 const OPERATIONS: u64 = 500_000;
 
 impl Options {

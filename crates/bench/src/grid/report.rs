@@ -12,7 +12,8 @@ use crate::stats::Summary;
 /// The figures as a Markdown page of their own.
 pub fn markdown(results: &Results, targets: bool) -> String {
     format!(
-        "# The grid\n\nWritten by `poundlock bench report --markdown` of the results of the command below; do not edit. The figures are \
+        "# The grid\n\nWritten by `poundlock bench report --markdown` of the results of the command below; \
+            do not edit. The figures are \
          that machine's, at that commit: run the command for yours.\n\n{}",
         report::markdown(&results.report(), targets)
     )
@@ -52,7 +53,8 @@ impl Results {
 fn answer(results: &Results) -> Option<String> {
     let (best, glibc) = (results.grid_against_best()?, results.grid_against(results.find(GLIBC)?)?);
     Some(format!(
-        "At the {} points of the grid {} makes {} times the acquisitions of glibc's default mutex, and {} times those of \
+        "At the {} points of the grid {} makes {} times the acquisitions of glibc's default mutex, and {} \
+            times those of \
          whichever other lock is the fastest there: geometric means.",
         best.points.len(),
         results.run.ours,
@@ -72,19 +74,32 @@ fn method(results: &Results) -> String {
         missing => format!(" {missing} of {all} measurements are not made yet."),
     };
     format!(
-        "Every lock is called through the same pointers to C functions, so that none is inlined. Each measurement runs \
-         in a process of its own, on {cpus} CPU{plural}{kept}. Work inside and outside critical sections is a chain of \
-         multiplications whose length was measured once for all locks ({ns:.3} ns a step); the work outside varies by \
-         half, so that threads do not march in step. First an interval in which nothing is timed gives throughput, CPU \
-         time (user and system, of the whole process), context switches and Jain's index of the threads' acquisitions; \
-         then one in which each acquisition is timed gives the waits, the reading of the clock included. A wait that \
-         had not ended counts as long as it had lasted. A lock that let two threads in at once gives no figure.\n\n\
-         {rounds} rounds; in each, points come in random order, and at a point all locks in random order, so that \
-         whatever disturbs the machine disturbs everybody. A figure is the median over the rounds, the spread their \
-         minimum and maximum; a ratio is taken inside each round before its median over the rounds. The best peer at a \
-         point is the one with the largest median throughput there: with few rounds also the luckiest, which errs to \
-         our disadvantage. Means of ratios are geometric, and the spread of a mean is that of the rounds' own means. \
-         Jain's index is 1 if all threads got the lock equally often, and 1/n if one of n got it always. \"Others\" is the share of the CPUs that went to other processes meanwhile: where it is \
+        "Every lock is called through the same pointers to C functions, so that none is inlined. Each \
+            measurement runs \
+         in a process of its own, on {cpus} CPU{plural}{kept}. Work inside and outside critical sections is \
+         a chain of \
+         multiplications whose length was measured once for all locks ({ns:.3} ns a step); the work outside \
+         varies by \
+         half, so that threads do not march in step. First an interval in which nothing is timed gives \
+         throughput, CPU \
+         time (user and system, of the whole process), context switches and Jain's index of the threads' \
+         acquisitions; \
+         then one in which each acquisition is timed gives the waits, the reading of the clock included. A \
+         wait that \
+         had not ended counts as long as it had lasted. A lock that let two threads in at once gives no \
+         figure.\n\n\
+         {rounds} rounds; in each, points come in random order, and at a point all locks in random order, so \
+         that \
+         whatever disturbs the machine disturbs everybody. A figure is the median over the rounds, the \
+         spread their \
+         minimum and maximum; a ratio is taken inside each round before its median over the rounds. The best \
+         peer at a \
+         point is the one with the largest median throughput there: with few rounds also the luckiest, which \
+         errs to \
+         our disadvantage. Means of ratios are geometric, and the spread of a mean is that of the rounds' \
+         own means. \
+         Jain's index is 1 if all threads got the lock equally often, and 1/n if one of n got it always. \
+         \"Others\" is the share of the CPUs that went to other processes meanwhile: where it is \
          not near 0, the figures are worth less.{progress}",
         cpus = run.cpus.len(),
         plural = if run.cpus.len() == 1 { "" } else { "s" },

@@ -102,9 +102,11 @@ fn all() -> [Part; 4] {
         Part {
             id: "throughput",
             heading: "Throughput",
-            words: "Acquisitions a second of all threads together, on logarithmic scales. The bar through a mark goes from the \
+            words: "Acquisitions a second of all threads together, on logarithmic scales. The bar through a \
+                mark goes from the \
                     worst round to the best; a hollow ring at the lower edge lies below the scale.",
-            dotted: " Dotted: what the work and one compare-and-swap with a store would allow on these CPUs, had the lock cost \
+            dotted: " Dotted: what the work and one compare-and-swap with a store would allow on these CPUs, \
+                had the lock cost \
                      nothing else.",
             legend: "",
             views: vec![view("rate", "throughput", "Operations a second", Rate, RATES, work_limit)],
@@ -113,9 +115,11 @@ fn all() -> [Part; 4] {
         Part {
             id: "waits",
             heading: "Waits",
-            words: "How long a thread waits for the lock: half of the waits are no longer than p50, 99 % than p99, 99.9 % than \
+            words: "How long a thread waits for the lock: half of the waits are no longer than p50, 99 % \
+                than p99, 99.9 % than \
                     p99.9.",
-            dotted: " Dotted: one cache line from a CPU to another, and one sleep in a futex with its wake-up.",
+            dotted: " Dotted: one cache line from a CPU to another, and one sleep in a futex with its \
+                wake-up.",
             legend: "Quantile",
             views: vec![
                 wait("p50", "waits.p50_ns", "p50"),
@@ -128,7 +132,8 @@ fn all() -> [Part; 4] {
         Part {
             id: "cpu",
             heading: "CPU time and switches",
-            words: "CPU time of all threads together for each acquisition, work included (dotted: the work alone), and how often \
+            words: "CPU time of all threads together for each acquisition, work included (dotted: the work \
+                alone), and how often \
                     a thread was made to give up its CPU, or gave it up, for each.",
             dotted: "",
             legend: "Figure",
@@ -142,7 +147,8 @@ fn all() -> [Part; 4] {
         Part {
             id: "fairness",
             heading: "Fairness",
-            words: "Jain’s index of the threads’ acquisitions: 1 if all got the lock equally often, 1/n if one of n got it always.",
+            words: "Jain’s index of the threads’ acquisitions: 1 if all got the lock equally often, 1/n if \
+                one of n got it always.",
             dotted: "",
             legend: "",
             views: vec![view("jain", "jain", "Jain’s index", Plain, Axis::Unit, fair_enough)],
@@ -250,7 +256,8 @@ fn panel(results: &Results, people: &People, grid: &Grid, view: &View, id: &str,
                             thead { tr {
                                 th.words scope="col" { "Lock" }
                                 @for threads in &grid.threads {
-                                    th scope="col" { (threads) @if *threads == 1 { " thread" } @else { " threads" } }
+                                    th scope="col" { (threads) @if *threads == 1 { " thread" } @else { " \
+                                        threads" } }
                                 }
                             } }
                             tbody { @for (person, row) in &rows { (table_row(view, person, row)) } }

@@ -15,8 +15,10 @@ pub(super) fn map(results: &Results) -> Option<Markup> {
     let find = |point: Option<usize>| best.points.iter().find(|versus| Some(versus.point) == point);
     Some(html! {
         p {
-            "Throughput of " strong { (results.run.ours) } " as a multiple of the best peer’s at the same point, whose name "
-            "stands below where there is room. Blue: ours is ahead; orange: the peer is; underlined: below " (CLOSE) "."
+            "Throughput of " strong { (results.run.ours) } " as a multiple of the best peer’s at the same \
+                point, whose name "
+            "stands below where there is room. Blue: ours is ahead; orange: the peer is; underlined: below \
+                " (CLOSE) "."
         }
         (scale())
         div.scroll.heat {
@@ -42,7 +44,8 @@ pub(super) fn map(results: &Results) -> Option<Markup> {
                         }
                     }
                 }
-                caption { "Columns: threads. Rows: work inside the critical section, and between two of them." }
+                caption { "Columns: threads. Rows: work inside the critical section, and between two of \
+                    them." }
             }
         }
     })

@@ -36,7 +36,8 @@ use quantity::Quantity;
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 /// The page may ask nobody for anything.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri \
+    'none'; form-action 'none'";
 /// Names in a list of what is missing, and rows of failures.
 const MISSING_NAMES: usize = 12;
 const FAILURES: usize = 1000;
@@ -169,7 +170,8 @@ fn facts(results: &Results) -> Markup {
             dt { "Begun" }
             dd { (began(run.started)) }
             dt { "Measured" }
-            dd { (locks) " locks at " (points) " " (plural(points, "point")) " in " (run.rounds) " " (plural(run.rounds, "round")) }
+            dd { (locks) " locks at " (points) " " (plural(points, "point")) " in " (run.rounds) " \
+                " (plural(run.rounds, "round")) }
         }
     }
 }
@@ -205,12 +207,14 @@ fn notices(results: &Results, report: &Report) -> Markup {
                         }
                     }
                     @if !unmeasured.is_empty() {
-                        li { (unmeasured.len()) " " (plural(unmeasured.len(), "point")) " nobody has been measured at: "
+                        li { (unmeasured.len()) " " (plural(unmeasured.len(), "point")) " nobody has been \
+                            measured at: "
                             @for (index, point) in unmeasured.iter().take(MISSING_NAMES).enumerate() {
                                 @if index > 0 { "; " }
                                 (run.points[*point].name)
                             }
-                            @if unmeasured.len() > MISSING_NAMES { "; and " (unmeasured.len() - MISSING_NAMES) " more" }
+                            @if unmeasured.len() > MISSING_NAMES { "; and \
+                                " (unmeasured.len() - MISSING_NAMES) " more" }
                         }
                     }
                     @if results.floors.is_none() { li { "The floors have not been measured" } }
@@ -225,7 +229,8 @@ fn notices(results: &Results, report: &Report) -> Markup {
             }
         }
         @if !run.machine.optimised {
-            div.notice role="note" { p { strong { "The build was not optimised: these figures mean nothing." } } }
+            div.notice role="note" { p { strong { "The build was not optimised: these figures mean \
+                nothing." } } }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Lines over numbers of threads: layers that bear classes, so that the style sheet gives each line the colour
-//! of the reader's scheme and hides it when asked to, and the picture grows and shrinks with the page.
+//! Lines over numbers of threads: layers that bear classes, so that the style sheet gives each line the
+//! colour of the reader's scheme and hides it when asked to, and the picture grows and shrinks with the page.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -86,7 +86,8 @@ impl Plot {
                 desc id={ (self.id) "-desc" } { (self.description) }
                 g class="frame" { (PreEscaped(&layers.frame)) }
                 @for (line, layer) in self.lines.iter().zip(&layers.lines) {
-                    g class={ "line drawn " (line.look.class()) " w" (line.who) @if line.look.subject { " subject" } }
+                    g class={ "line drawn " (line.look.class()) " w" (line.who) @if line.look.subject { " \
+                        subject" } }
                         style=(line.look.style()) { title { (line.name) } (PreEscaped(layer)) }
                 }
                 @for layer in &layers.references { g class="reference" { (PreEscaped(layer)) } }

@@ -18,7 +18,8 @@ pub(super) fn bars(results: &Results, people: &People) -> Option<Markup> {
         .collect();
     (!kinds.is_empty()).then(|| {
         html! {
-            p { "Operations a second: the bar is the median, the line across its end goes from the worst round to the best. The fastest first." }
+            p { "Operations a second: the bar is the median, the line across its end goes from the worst \
+                round to the best. The fastest first." }
             @for kind in kinds {
                 h3 { (kind.words()) }
                 @for point in results.points(kind) { (bar_chart(results, people, point)) }
@@ -50,11 +51,13 @@ fn bar_chart(results: &Results, people: &People, point: usize) -> Markup {
                     table {
                         thead { tr {
                             th.words scope="col" { "Lock" } td.wide {} th scope="col" { "Operations" }
-                            th scope="col" { "Wait p99.9" } th scope="col" { "CPU time" } th scope="col" { "Jain" }
+                            th scope="col" { "Wait p99.9" } th scope="col" { "CPU \
+                                time" } th scope="col" { "Jain" }
                         } }
                         tbody {
                             @for (person, summary) in &rows {
-                                tr class={ "w" (person.peer) @if person.look.subject { " subject" } } style=(person.look.style()) {
+                                tr class={ "w" (person.peer) @if person.look.subject { " \
+                                    subject" } } style=(person.look.style()) {
                                     th.name scope="row" title=(person.name) { (person.name) }
                                     td.wide { (bar(summary, most)) }
                                     td title={ (Quantity::Rate.text(summary.min)) "–" (Quantity::Rate.text(summary.max)) } {

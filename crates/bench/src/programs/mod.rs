@@ -172,9 +172,12 @@ impl Preset for Options {
             format!(" Exit codes other than 0 were ignored: {}.", failures.join("; "))
         };
         format!(
-            "Each program does a fixed amount of work: from the start of the command to its end, `poundlock run` included; of \
-             memcached and Apache, from the first of their clients' requests to the last answer. {} rounds, in each the programs \
-             in random order, and each on all locks in random order; speed and CPU time are compared inside a round, and the \
+            "Each program does a fixed amount of work: from the start of the command to its end, `poundlock \
+                run` included; of \
+             memcached and Apache, from the first of their clients' requests to the last answer. {} rounds, \
+             in each the programs \
+             in random order, and each on all locks in random order; speed and CPU time are compared inside \
+             a round, and the \
              figures are medians. A program gains that was faster by 2 % in three rounds of four.{failures}",
             self.rounds,
         )

@@ -60,10 +60,13 @@ impl Service {
         write(&directory.join("page"), [b'x'; PAGE])?;
         let (modules, shown) = ("/usr/lib/apache2/modules", directory.display());
         let config = format!(
-            "LoadModule mpm_event_module {modules}/mod_mpm_event.so\nLoadModule authz_core_module {modules}/mod_authz_core.so\n\
-             Listen {address}\nServerRoot {shown}\nServerName localhost\nPidFile {shown}/pid\nDefaultRuntimeDir {shown}\n\
+            "LoadModule mpm_event_module {modules}/mod_mpm_event.so\nLoadModule authz_core_module \
+                {modules}/mod_authz_core.so\n\
+             Listen {address}\nServerRoot {shown}\nServerName localhost\nPidFile \
+             {shown}/pid\nDefaultRuntimeDir {shown}\n\
              User #65534\nGroup #65534\nDocumentRoot {shown}\nErrorLog {shown}/error.log\nKeepAlive Off\n\
-             StartServers 2\nServerLimit 2\nThreadsPerChild 16\nThreadLimit 16\nMaxRequestWorkers 32\nMinSpareThreads 1\n\
+             StartServers 2\nServerLimit 2\nThreadsPerChild 16\nThreadLimit 16\nMaxRequestWorkers \
+             32\nMinSpareThreads 1\n\
              MaxSpareThreads 32\n"
         );
         let file = directory.join("apache.conf");

@@ -188,7 +188,8 @@ impl Preset for Options {
         let rate = rows.find("alone", "after", &one)?.get("times_the_kernels_rate")?;
         let burns = rows.find("burns", "after", &[])?.get("of_kernel")?;
         Some(format!(
-            "Of calls that need not wait, Poundlock's arrays make {:.2} ({:.2}..{:.2}) times as many as the kernel's; with {} \
+            "Of calls that need not wait, Poundlock's arrays make {:.2} ({:.2}..{:.2}) times as many as the \
+                kernel's; with {} \
              threads that sleep and are woken, {:.2} ({:.2}..{:.2}) times the wake-ups.",
             rate.median, rate.min, rate.max, self.threads, burns.median, burns.min, burns.max
         ))

@@ -16,9 +16,9 @@ const GROWTH: f64 = 2.0 * 1.3;
 
 /// `sembench -t 250 -w 64 -o 0 -r 30 -b` on a 4-core AMD Phenom. Wake-ups are of all threads, of the one with
 /// the fewest and of the one with the most; times are in ticks of the time stamp counter, of which the last
-/// line has thousandths of all CPUs' time. Each is in the source's words, with its key in the JSON, what it was
-/// before the series and after it, and ours. From Manfred Spraul, "[RFC PATCH 0/3] ipc/sem.c: Optimization for
-/// reducing spinlock contention", linux-kernel, 2010.
+/// line has thousandths of all CPUs' time. Each is in the source's words, with its key in the JSON, what it
+/// was before the series and after it, and ours. From Manfred Spraul, "[RFC PATCH 0/3] ipc/sem.c:
+/// Optimization for reducing spinlock contention", linux-kernel, 2010.
 pub(super) const PUBLISHED: [(&str, &str, [u64; 2], &str); 13] = [
     ("main thread burns", "main_burns", [2_194_274, 112_890], "main_burns"),
     ("worker burns, total", "worker_burns", [6_352_691, 7_084_335], "worker_burns"),
@@ -65,7 +65,8 @@ pub(super) fn listing(options: &Options, rows: &Rows) -> String {
         let using = Mechanism::ALL.into_iter().find(|one| one.name() == row.who)?.words();
         let mut out = format!(
             "{} threads, waking {} at a time\nusing {using}\nmain thread burns: {}\n\
-             worker burn count total {} min {} max {} avg {}\nrun time {} seconds {} worker burns per second\n",
+             worker burn count total {} min {} max {} avg {}\nrun time {} seconds {} worker burns per \
+             second\n",
             options.threads,
             options.wake,
             of("main_burns"),
@@ -78,7 +79,8 @@ pub(super) fn listing(options: &Options, rows: &Rows) -> String {
         );
         if let Some(lifetime) = round.get("held.lifetime_ns") {
             out += &format!(
-                "lifetime {} seconds {lifetime:.0} ns.\nfree {} contended {}\nwait {} avg {} 1/1000 cpu time {}\n",
+                "lifetime {} seconds {lifetime:.0} ns.\nfree {} contended {}\nwait {} avg {} 1/1000 cpu time \
+                    {}\n",
                 seconds(lifetime / 1e9),
                 of("held.free"),
                 of("held.contended"),
@@ -100,14 +102,21 @@ pub(super) fn method(options: &Options, rows: &Rows) -> String {
         "wherever the scheduler puts them"
     };
     let mut method = format!(
-        "Threads that sleep and are woken: {threads} threads on {cpus} CPU{plural}, {bound}. Each puts itself on a \
-         list and sleeps on a semaphore of its own; the main thread takes up to {wake} at a time off the list and \
-         wakes them with calls of up to 64 operations. Where nobody is on the list it yields. A burn of the main \
-         thread is a turn that woke somebody, a burn of a worker is a wake-up that it served; at the end as many \
-         must have been served as were made. All semaphores lie in one array. `futex` gives each thread a word, \
-         and each wake-up a system call; with `nanosleep` nobody is woken, and the threads look every {nap} ms. \
+        "Threads that sleep and are woken: {threads} threads on {cpus} CPU{plural}, {bound}. Each puts \
+            itself on a \
+         list and sleeps on a semaphore of its own; the main thread takes up to {wake} at a time off the \
+         list and \
+         wakes them with calls of up to 64 operations. Where nobody is on the list it yields. A burn of the \
+         main \
+         thread is a turn that woke somebody, a burn of a worker is a wake-up that it served; at the end as \
+         many \
+         must have been served as were made. All semaphores lie in one array. `futex` gives each thread a \
+         word, \
+         and each wake-up a system call; with `nanosleep` nobody is woken, and the threads look every {nap} \
+         ms. \
          The kernel does not say what its arrays' locks cost: a dash.\n\n\
-         One thread: on one CPU, with a second thread alive; +1 and -1 in turn, nobody waits. Two threads: with a \
+         One thread: on one CPU, with a second thread alive; +1 and -1 in turn, nobody waits. Two threads: \
+         with a \
          CPU and a semaphore each, in one array, +1 and -1 in turn.\n\n",
         threads = options.threads,
         cpus = rows.cpus,
@@ -115,16 +124,21 @@ pub(super) fn method(options: &Options, rows: &Rows) -> String {
         nap = NAP.as_millis(),
     );
     if rows.of("crowds").next().is_some() {
-        method += "Sleepers: the CPU time of the call that wakes, for each thread that it wakes, while ever more \
+        method += "Sleepers: the CPU time of the call that wakes, for each thread that it wakes, while ever \
+            more \
                    threads sleep in one array. All are on one CPU; what those whom the call wakes do on it \
                    before the call is over does not count.\n\n";
     }
     method += &format!(
-        "{rounds} rounds; in each, points come in random order, and at a point all mechanisms in random order, each \
-         in a process of its own, for {seconds:.3} s after a tenth of that to warm up (one thread's operations, two \
-         threads and each number of sleepers for a share of it). A figure is the median over the rounds, the spread \
+        "{rounds} rounds; in each, points come in random order, and at a point all mechanisms in random \
+            order, each \
+         in a process of its own, for {seconds:.3} s after a tenth of that to warm up (one thread's \
+         operations, two \
+         threads and each number of sleepers for a share of it). A figure is the median over the rounds, the \
+         spread \
          their minimum and maximum; a ratio is taken inside each round before its median over the rounds. \
-         \"Others\" is the share of the CPUs that went to other processes meanwhile: where it is not near 0, the \
+         \"Others\" is the share of the CPUs that went to other processes meanwhile: where it is not near 0, \
+         the \
          figures are worth less.",
         rounds = options.common.rounds,
         seconds = options.seconds,
@@ -170,7 +184,8 @@ pub(super) fn tables(rows: &Rows) -> Vec<Table> {
 fn published_table(rows: &Rows) -> Table {
     let mut headings = vec!["figure", "published, before", "published, after"];
     headings.extend(rows.of("burns").map(|row| row.who));
-    let title = "Beside the figures that were published for a 4-core AMD Phenom (-t 250 -w 64 -o 0 -r 30 -b; times \
+    let title = "Beside the figures that were published for a 4-core AMD Phenom (-t 250 -w 64 -o 0 -r 30 -b; \
+        times \
                  there in ticks, here in ns): the round with the median rate";
     let mut table = Table::new(title, 1, &headings);
     for (words, _, published, figure) in PUBLISHED {

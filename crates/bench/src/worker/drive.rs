@@ -769,8 +769,8 @@ impl Run<'_> {
             // Who waits for a mutex sleeps, and is to be woken.
             return Err(Error::Options(format!("{unfinished} threads do not come to their ends")));
         }
-        // In this order: a thread counts what the lock protects before it counts for itself. Readers add nothing
-        // to it, and are counted for themselves first.
+        // In this order: a thread counts what the lock protects before it counts for itself. Readers add
+        // nothing to it, and are counted for themselves first.
         let counts = shared.published.iter().map(|Alone(published)| {
             published.count.load(Acquire).saturating_sub(published.reads.load(Relaxed))
         });
@@ -796,8 +796,8 @@ impl Consumption<'_> {
         Consumption { hogs_ns: hogs.cpu_ns(), hogs, others: Others::watch(), usage: Usage::of_this_process() }
     }
 
-    /// The figures of an interval that ends now: acquisitions and what each of them cost, Jain's index of what
-    /// threads got and the share of those that got nothing, and the share of the CPUs that others had.
+    /// The figures of an interval that ends now: acquisitions and what each of them cost, Jain's index of
+    /// what threads got and the share of those that got nothing, and the share of the CPUs that others had.
     ///
     /// # Errors
     /// If nobody got anything.

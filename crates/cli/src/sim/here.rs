@@ -97,7 +97,8 @@ pub(super) fn description(floors: &Floors, cpus: &[usize]) -> String {
         ("wakeup_granularity", slice, cfs),
     ];
     let mut text = format!(
-        "name = \"here\"\nabout = \"this machine\"\nsource = \"/sys/devices/system/cpu\"\nsockets = {}\ncores_a_socket = {}\nthreads_a_core = {}\n",
+        "name = \"here\"\nabout = \"this machine\"\nsource = \"/sys/devices/system/cpu\"\nsockets = \
+            {}\ncores_a_socket = {}\nthreads_a_core = {}\n",
         shape.sockets, shape.cores_a_socket, shape.threads_a_core
     );
     for (table, figures) in [("costs", &costs[..]), ("scheduler", &scheduler[..])] {

@@ -52,7 +52,8 @@ pub(super) fn html(title: &str, lead: &str, sections: &[Section]) -> Result<Stri
                     h2 id=(section.name) { (section.name) }
                     p { (section.about) }
                     figure {
-                        div.chart role="img" aria-label={ (section.name) ": the numbers are in the table below" } {
+                        div.chart role="img" aria-label={ (section.name) ": the numbers are in the table \
+                            below" } {
                             (PreEscaped(&section.chart))
                         }
                         ul.legend {

@@ -246,7 +246,8 @@ fn page(documents: &[Document]) -> Result<String, Failure> {
     let sections = documents.iter().map(section).collect::<Result<Vec<_>, _>>()?;
     html(
         "Published figures of locks, and ours beside them",
-        "The sources measured on real machines; our figures are of our locks on simulated ones. In each chart, the \
+        "The sources measured on real machines; our figures are of our locks on simulated ones. In each \
+            chart, the \
          upper line of a case is the source's and the lower one ours.",
         &sections,
     )

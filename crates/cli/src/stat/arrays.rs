@@ -202,7 +202,8 @@ mod tests {
             semaphore array 1073741828, key 0x00000011, 3 semaphores, before, removed:\n  \
             lifetime 0.000 seconds\n  free 10 contended 20\n  wait 100 avg 5 1/1000 cpu time 0\n  \
             slept 40 sleeps 50 wakes 60 served 70 recoveries 80\n\n\
-            semaphore array 1073741830: removed by a process that was not measured, and its figures with it\n";
+            semaphore array 1073741830: removed by a process that was not measured, and its figures with \
+            it\n";
         assert_eq!(text, expected);
         let mut text = String::new();
         arrays.write(&mut text, 1).expect("a string");

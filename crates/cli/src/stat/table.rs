@@ -300,7 +300,8 @@ mod tests {
 
     #[test]
     fn long_names_are_broken_without_a_loss() {
-        let long = "  std::map<int, std::string>::insert (/usr/include/c++/12/bits/stl_map.h:1234), via main (a.cpp:1)";
+        let long = "  std::map<int, std::string>::insert (/usr/include/c++/12/bits/stl_map.h:1234), via main \
+            (a.cpp:1)";
         let text = wrapped(&[long.to_string()]);
         assert!(
             text.lines().count() > 1 && text.lines().all(|line| line.chars().count() <= NAME_WIDTH),

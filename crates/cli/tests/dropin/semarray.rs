@@ -230,7 +230,8 @@ fn difference(kernel: &str, ours: &str) -> Option<String> {
                 let from = before.len().saturating_sub(30);
                 let [one, other] = [one, other].map(|line| line.unwrap_or("(the end)"));
                 return Some(format!(
-                    "seed {seed} (POUNDLOCK_DIFFER_SEEDS={seed} repeats it alone), after\n{}\nthe kernel:   {one}\nthe library:  {other}",
+                    "seed {seed} (POUNDLOCK_DIFFER_SEEDS={seed} repeats it alone), after\n{}\nthe kernel:   \
+                        {one}\nthe library:  {other}",
                     before[from..].join("\n")
                 ));
             }

@@ -163,7 +163,8 @@ impl Browser {
         let directory = self.fonts[view.font as usize].parent().expect("a file lies in a directory");
         let text = format!(
             "<?xml version=\"1.0\"?><!DOCTYPE fontconfig SYSTEM \"fonts.dtd\"><fontconfig><dir>{}</dir>\
-             <cachedir>{}</cachedir><match target=\"pattern\"><edit name=\"family\" mode=\"assign\" binding=\"strong\">\
+             <cachedir>{}</cachedir><match target=\"pattern\"><edit name=\"family\" mode=\"assign\" \
+             binding=\"strong\">\
              <string>{}</string></edit></match></fontconfig>",
             directory.display(),
             scratch.join("fonts").display(),

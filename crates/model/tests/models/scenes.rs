@@ -1,7 +1,7 @@
 //! What the models share: scenes that locks of every kind are put into, and how a planted bug is found.
 //!
-//! A lock's own file has its adapter ([`Lock`]), and calls the scenes with bounds and settings. Those that are
-//! about a rare path of one lock lie there, too.
+//! A lock's own file has its adapter ([`Lock`]), and calls the scenes with bounds and settings. Those that
+//! are about a rare path of one lock lie there, too.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -350,7 +350,8 @@ impl Stage {
         });
     }
 
-    /// Waits, and gives up now and then if it is in a hurry: more and more patiently, or it may never succeed.
+    /// Waits, and gives up now and then if it is in a hurry: more and more patiently, or it may never
+    /// succeed.
     fn patiently(&self, hurried: bool, visit: impl Fn(Option<&Deadline>, (Picoseconds, usize)) -> bool) {
         for patience in 0.. {
             let begun = self.calls();
