@@ -2,7 +2,7 @@
 //!
 //! It writes a fixed colour and a fixed size into every element. A page's style sheet scales the picture, and
 //! turns these colours into those of a dark scheme ([`dark`]); or it colours and hides what is drawn layer by
-//! layer ([`Layers`]).
+//! layer (`Layers`).
 
 use std::ops::Range;
 
