@@ -29,8 +29,8 @@ fn serve(how: How) {
         How::Plain | How::Stat(_) => How::Plain,
     };
     let checked =
-        client_how.launch(&python, &[CLIENT, "socket", "8", "200"]).current_dir(dir.path()).finish();
-    assert_eq!(checked.text(), "8 connections: 102400 sets, gets and incrs each, all verified\n");
+        client_how.launch(&python, &[CLIENT, "socket", "8", "80"]).current_dir(dir.path()).finish();
+    assert_eq!(checked.text(), "8 connections: 40960 sets, gets and incrs each, all verified\n");
     assert_eq!(checked.stderr, "");
 
     // As a service manager ends it. It then takes leave with status 0.
@@ -39,7 +39,7 @@ fn serve(how: How) {
     assert!(["", "Signal handled: Terminated.\n"].contains(&finished.text()), "{}", finished.text());
     if let Some(report) = finished.report {
         report.expect_threads(5); // 4 workers, and the main thread that accepts
-        let operations = 3 * 102_400;
+        let operations = 3 * 40_960;
         assert!(
             report.acquisitions >= operations,
             "{} acquisitions in {operations} commands",
