@@ -277,6 +277,16 @@ UNUSED static pid_t fork_limited(unsigned seconds) {
     return child;
 }
 
+// The same, of a child that is killed when the thread that forked it ends.
+UNUSED static pid_t fork_tied(unsigned seconds) {
+    pid_t parent = getpid(), child = fork_limited(seconds);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) raise(SIGKILL); // it has ended before the call
+    }
+    return child;
+}
+
 // What follows is done by a child, which then leaves with status 0, and is awaited.
 #define IN_CHILD(seconds)                                                                                    \
     for (pid_t child_ = fork_limited(seconds); child_ == 0 || (await_child(child_), 0); _exit(0))

@@ -407,9 +407,8 @@ int main(int argc, char **argv) {
     pid_t parents[16];
     CHECK(teams >= 1 && teams <= 16, "1 to 16 teams");
     for (unsigned i = 0; i < teams; i++) {
-        parents[i] = fork_limited(30 + wanted / 50);
+        parents[i] = fork_tied(30 + wanted / 50);
         if (parents[i] == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
             lead_team((wanted + teams - 1) / teams, seed + i);
             exit(0);
         }

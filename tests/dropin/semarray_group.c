@@ -33,7 +33,6 @@ enum scene {
 static const char *const names[] = {"parts", "queue", "raised", "both", "busy", "dreamers"};
 
 __attribute__((noreturn)) static void member(int id, enum scene scene, int me) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct sembuf take = op(RESOURCE, -1, SEM_UNDO), raise = op(GATE, 1, SEM_UNDO), ready = op(READY, 1, 0);
     struct sembuf all = op(RESOURCE, -MEMBERS, SEM_UNDO);
     switch (scene) {
@@ -73,7 +72,6 @@ __attribute__((noreturn)) static void member(int id, enum scene scene, int me) {
 }
 
 __attribute__((noreturn)) static void survivor(int id, enum scene scene) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct sembuf all[] = {op(RESOURCE, -MEMBERS, SEM_UNDO), op(GATE, 0, 0)}, zero = op(GATE, 0, 0);
     if (scene == RAISED)
         OK(semop(id, &zero, 1));
@@ -88,7 +86,7 @@ static void round_of(enum scene scene) {
     set(id, RESOURCE, MEMBERS);
     pid_t members[MEMBERS];
     for (int i = 0; i < MEMBERS; i++) {
-        members[i] = fork_limited(100);
+        members[i] = fork_tied(100);
         if (members[i] == 0) member(id, scene, i);
         // In order, so that the first of them has what it takes.
         struct sembuf ready = op(READY, -1, 0);
@@ -96,7 +94,7 @@ static void round_of(enum scene scene) {
     }
     if (scene == QUEUE) await_sleepers(id, RESOURCE, MEMBERS - 1, 0);
     if (scene == DREAMERS) await_sleepers(id, NEVER, MEMBERS - 1, 0);
-    pid_t left = fork_limited(100);
+    pid_t left = fork_tied(100);
     if (left == 0) survivor(id, scene);
     if (scene == QUEUE)
         await_sleepers(id, RESOURCE, MEMBERS, 0);
@@ -128,9 +126,8 @@ int main(int argc, char **argv) {
         pid_t scenes[SCENES];
         for (int scene = 0; scene < SCENES; scene++) {
             below(2);
-            scenes[scene] = fork_limited(100);
+            scenes[scene] = fork_tied(100);
             if (scenes[scene] != 0) continue;
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
             CASE(names[scene]);
             round_of((enum scene)scene);
             exit(0);

@@ -45,9 +45,8 @@ static int array;
 // A child that has done `body`, and waits for a word or for its end.
 static pid_t holder(void (*body)(void)) {
     open_pipes();
-    pid_t child = fork_limited(60);
+    pid_t child = fork_tied(60);
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         body();
         say(to_parent[1]);
         hear(to_child[0]);
@@ -127,7 +126,6 @@ static void *pause_thread(void *unused) {
 }
 
 __attribute__((noreturn)) static void in_child(const struct end *end) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct sembuf ops[] = {op(0, -1, SEM_UNDO), op(1, 3, SEM_UNDO), op(2, 0, 0)};
     OK(semop(array, ops, 3));
     // A thread's end is no end.
@@ -189,7 +187,7 @@ static void one_end(const struct end *end, int with_sleeper) {
     set(array, 0, 3);
     set(array, 1, 10);
     open_pipes();
-    pid_t child = fork_limited(60);
+    pid_t child = fork_tied(60);
     if (child == 0) in_child(end);
     close(to_parent[1]);
     CHECK(hear(to_parent[0]) == 1, "the child ended too early");
@@ -232,9 +230,8 @@ static void every_end(void) {
     for (unsigned i = 0; i < ENDS; i++) {
         STAGE(i % 2 ? "an end with a sleeper" : "an end");
         CASE(ends[i / 2].name);
-        testers[i] = fork_limited(90);
+        testers[i] = fork_tied(90);
         if (testers[i] != 0) continue;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         one_end(&ends[i / 2], i % 2);
         exit(0);
     }

@@ -49,8 +49,8 @@
 //!   model shows that nothing relies on the kick that may be lost, not how long the look takes to come.
 //! * All locks share the one line of the lock hash, so entries are skipped, but never a line.
 //! * Records of threads and semaphore arrays have very many words, and loom is told of those only that some
-//! execution uses: `explore` begins anew when it finds another. In an array time passes for its sleepers when
-//! a thread says so, and a process is killed between two of its thread's accesses.
+//!   execution uses: `explore` begins anew when it finds another. In an array time passes for its sleepers
+//!   when a thread says so, and a process is killed between two of its accesses.
 //! * At most five threads, a few operations each: nothing about starvation in the long run or about time.
 
 mod atomic;

@@ -28,8 +28,7 @@ fn serve(how: How) {
         How::Run(_) => how,
         How::Plain | How::Stat(_) => How::Plain,
     };
-    let checked =
-        client_how.launch(&python, &[CLIENT, "socket", "8", "80"]).current_dir(dir.path()).finish();
+    let checked = client_how.launch(&python, &[CLIENT, "socket", "8", "80"]).current_dir(dir.path()).finish();
     assert_eq!(checked.text(), "8 connections: 40960 sets, gets and incrs each, all verified\n");
     assert_eq!(checked.stderr, "");
 
