@@ -103,18 +103,17 @@ fn run(rounds: usize) -> Run {
 }
 
 fn floors() -> Floors {
-    let ns = |ns: f64| Summary::of([ns, ns * 1.1, ns * 1.2]).unwrap();
+    let [cas, store, load, line, back, same_cpu, other_cpu, driver, timing] =
+        [10.0, 6.0, 1.0, 70.0, 71.0, 2000.0, 5000.0, 3.0, 20.0]
+            .map(|ns| Summary::of([ns, ns * 1.1, ns * 1.2]).unwrap());
     Floors {
-        bare_cas_ns: ns(10.0),
-        bare_cas_store_ns: ns(6.0),
-        bare_load_store_ns: ns(1.0),
-        line_transfer_ns: vec![
-            Transfer { from: 0, to: 1, ns: ns(70.0) },
-            Transfer { from: 1, to: 0, ns: ns(71.0) },
-        ],
-        futex_sleep_wake_ns: SleepWake { same_cpu: ns(2000.0), other_cpu: Some(ns(5000.0)) },
-        driver_ns: ns(3.0),
-        timing_ns: ns(20.0),
+        bare_cas_ns: cas,
+        bare_cas_store_ns: store,
+        bare_load_store_ns: load,
+        line_transfer_ns: vec![Transfer { from: 0, to: 1, ns: line }, Transfer { from: 1, to: 0, ns: back }],
+        futex_sleep_wake_ns: SleepWake { same_cpu, other_cpu: Some(other_cpu) },
+        driver_ns: driver,
+        timing_ns: timing,
     }
 }
 
