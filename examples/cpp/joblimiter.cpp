@@ -58,7 +58,8 @@ static void run(int argc, char** argv) {
     const bool says_needs = argc > 5 && argv[3] == std::string_view("--needs");
     const int dashes = says_needs ? 5 : 3;
     if (argc < dashes + 2 || argv[dashes] != std::string_view("--"))
-        throw std::invalid_argument("FILE SLOTS[,MEMORY] [--needs MEMORY] -- COMMAND [ARGUMENT...], or FILE --remove");
+        throw std::invalid_argument("FILE SLOTS[,MEMORY] [--needs MEMORY] -- COMMAND [ARGUMENT...], "
+                                    "or FILE --remove");
     const std::string_view limits = argv[2];
     const auto comma = limits.find(',');
     const std::int16_t slots = number(limits.substr(0, comma));

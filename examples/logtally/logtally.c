@@ -204,7 +204,8 @@ static int queue_take(struct batch *batch)
 static int parse(const char *line, struct request *r)
 {
 	unsigned high, low;
-	if (sscanf(line, "10.0.%u.%u GET %47s %u %u %u", &high, &low, r->path, &r->status, &r->bytes, &r->micros) != 6)
+	if (sscanf(line, "10.0.%u.%u GET %47s %u %u %u", &high, &low, r->path, &r->status, &r->bytes,
+	           &r->micros) != 6)
 		return 0;
 	r->client = (high << 8 | low) % CLIENTS;
 	return r->status >= 100 && r->status < 600;
@@ -278,7 +279,8 @@ static void print_tally(void)
 			busiest = session->requests;
 	}
 	printf("%" PRIu64 " requests, %" PRIu64 " bytes\n", report.requests, report.bytes);
-	printf("%" PRIu64 " by %u clients, at most %u by one; %" PRIu64 " errors\n", requests, clients, busiest, errors);
+	printf("%" PRIu64 " by %u clients, at most %u by one; %" PRIu64 " errors\n", requests, clients,
+	       busiest, errors);
 	for (int i = 1; i < 6; i++)
 		printf("%dxx %" PRIu64 "\n", i, report.by_status[i]);
 	printf("half within %u us, 99 of 100 within %u us\n", report.median, report.slow);

@@ -362,10 +362,12 @@ static void signals(void) {
         while (__atomic_load_n(&s.done, __ATOMIC_ACQUIRE) == 0) {
             MUST(pthread_kill(s.handle, SIGUSR1));
             sent++;
-            for (int look = 0; look < 100 && __atomic_load_n(&s.done, __ATOMIC_ACQUIRE) == 0; look++) usleep(200);
+            for (int look = 0; look < 100 && __atomic_load_n(&s.done, __ATOMIC_ACQUIRE) == 0; look++)
+                usleep(200);
         }
         ends(&s, EINTR);
-        CHECK(handled > before && handled <= before + sent, "%d of %d signals were handled", handled - before, sent);
+        CHECK(handled > before && handled <= before + sent, "%d of %d signals were handled",
+              handled - before, sent);
         GIVES(semctl(id, 0, GETNCNT) + semctl(id, 0, GETZCNT), 0);
         GIVES(value(id, 1), 1);
     }

@@ -21,7 +21,8 @@ pub struct Options {
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [4, 16, 64, 250])]
     pub threads: Vec<usize>,
     /// Microseconds of work inside the critical section, for two threads with a CPU each
-    #[arg(long = "critical", value_name = "US,..", value_delimiter = ',', default_values_t = [0.0, 0.1, 0.25, 0.5, 1.0, 2.0])]
+    #[arg(long = "critical", value_name = "US,..", value_delimiter = ',',
+        default_values_t = [0.0, 0.1, 0.25, 0.5, 1.0, 2.0])]
     pub critical_us: Vec<f64>,
     /// Microseconds of work between two of their critical sections
     #[arg(long = "think", value_name = "US", default_value_t = 0.25)]

@@ -207,7 +207,8 @@ const PROBE: &str = r#"
     const all = (selector, within = document) => [...within.querySelectorAll(selector)];
     const luminance = colour => {
         const [r, g, b] = colour.match(/[\d.]+/g).slice(0, 3)
-            .map(value => value / 255).map(value => value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+            .map(value => value / 255)
+            .map(value => value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
     };
     const paper = luminance(getComputedStyle(document.body).backgroundColor);
@@ -215,23 +216,29 @@ const PROBE: &str = r#"
         const [lighter, darker] = [luminance(colour), paper].sort((a, b) => b - a);
         return (lighter + 0.05) / (darker + 0.05);
     };
-    check(document.documentElement.scrollWidth <= innerWidth, `the page is ${document.documentElement.scrollWidth} wide`);
-    const overlap = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+    check(document.documentElement.scrollWidth <= innerWidth,
+        `the page is ${document.documentElement.scrollWidth} wide`);
+    const overlap = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
+        && a.top < b.bottom - 1 && b.top < a.bottom - 1;
     for (const chart of all('.chart svg')) {
         const box = chart.getBoundingClientRect();
         check(box.width >= 300 && box.left >= 0 && box.right <= innerWidth, `a chart is ${box.width} wide`);
-        const words = all('text', chart).map(text => [text.textContent.trim(), text.getBoundingClientRect(), text]);
+        const words = all('text', chart)
+            .map(text => [text.textContent.trim(), text.getBoundingClientRect(), text]);
         check(words.length >= 4, `${words.length} words in a chart`);
         words.forEach(([word, a, text], index) => {
-            check(a.left >= box.left - 1 && a.right <= box.right + 1 && a.top >= box.top - 1 && a.bottom <= box.bottom + 1,
+            check(a.left >= box.left - 1 && a.right <= box.right + 1
+                && a.top >= box.top - 1 && a.bottom <= box.bottom + 1,
                 `'${word}' reaches out of the chart`);
             check(a.height >= 9, `'${word}' is ${a.height} high`);
             check(contrast(getComputedStyle(text).fill) >= 4.5, `'${word}' cannot be seen`);
-            words.slice(index + 1).forEach(([other, b]) => check(!overlap(a, b), `'${word}' over '${other}'`));
+            words.slice(index + 1)
+                .forEach(([other, b]) => check(!overlap(a, b), `'${word}' over '${other}'`));
         });
         const legend = all('.legend', chart.closest('figure')).map(legend => legend.getBoundingClientRect());
         check(legend.length === 1 && legend[0].height > 0 && legend[0].right <= innerWidth
-            && legend[0].top >= box.bottom - 1 && legend[0].top <= box.bottom + 50, 'no legend just below its chart');
+            && legend[0].top >= box.bottom - 1 && legend[0].top <= box.bottom + 50,
+            'no legend just below its chart');
     }
     // A ring is a disc of the paper's colour under a circle.
     for (const mark of all('circle, polygon')) {

@@ -101,7 +101,8 @@ extern "C" fn init(
 /// The bodies for readers and for the writer. What a fast path leaves over is apart, so that it needs neither
 /// a stack frame nor a jump.
 macro_rules! bodies {
-    ($($side:ident: $take:ident, $lock:ident $other:ident $try_lock:ident $timed:ident $clocked:ident;)*) => {$(
+    ($($side:ident: $take:ident,
+       $lock:ident $other:ident $try_lock:ident $timed:ident $clocked:ident;)*) => {$(
         extern "C" fn $lock(object: &RwLock, pc: usize, sp: usize) -> c_int {
             if mode::rwlocks_are_plain() && object.is_private() && object.$take() {
                 return 0;

@@ -77,7 +77,9 @@ macro_rules! figures {
 
         impl $figures {
             pub(crate) fn values(&self, machine: &str) -> Result<$name, $crate::machine::Error> {
-                Ok($name { $($field: $crate::machine::checked(machine, stringify!($field), self.$field.value, $unit)?,)* })
+                Ok($name {
+                    $($field: $crate::machine::checked(machine, stringify!($field), self.$field.value, $unit)?,)*
+                })
             }
 
             /// Sets the number of this name, if there is one.

@@ -195,7 +195,8 @@ fn panels(results: &Results, people: &People, grid: &Grid, view: &View) -> Marku
             h3 { (view.name) ", critical section " (microseconds(*critical)) }
             div.panels {
                 @for (column, think) in thinks.iter().enumerate() {
-                    (panel(results, people, grid, view, &format!("{}-{row}-{column}", view.id), Work { critical: *critical, think: *think }))
+                    (panel(results, people, grid, view, &format!("{}-{row}-{column}", view.id),
+                        Work { critical: *critical, think: *think }))
                     (people.legend())
                 }
             }
@@ -236,7 +237,8 @@ fn panel(results: &Results, people: &People, grid: &Grid, view: &View, id: &str,
                     who: person.peer,
                     look: person.look,
                     name: person.name.clone(),
-                    points: grid.threads.iter().copied().zip(row).filter_map(|(threads, cell)| Some((threads, (*cell)?))).collect(),
+                    points: grid.threads.iter().copied().zip(row)
+                        .filter_map(|(threads, cell)| Some((threads, (*cell)?))).collect(),
                 });
                 (Plot {
                     id: id.to_owned(),
@@ -275,7 +277,9 @@ fn table_row(view: &View, person: &Person, row: &[Option<Summary>]) -> Markup {
             th.name scope="row" { (person.name) }
             @for cell in row {
                 @match cell {
-                    Some(summary) => td data-v=(format!("{:.4e}", summary.median)) { (with_spread(view.quantity, summary)) },
+                    Some(summary) => td data-v=(format!("{:.4e}", summary.median)) {
+                        (with_spread(view.quantity, summary))
+                    },
                     None => td { "-" },
                 }
             }

@@ -145,7 +145,8 @@ fn numbers(tables: &[Table]) -> Option<Markup> {
                                     @if index == 0 {
                                         th.name scope="row" { (cell) }
                                     } @else {
-                                        td class=[class(index, table)] data-label=(table.headings[index]) { (cell) }
+                                        td class=[class(index, table)]
+                                            data-label=(table.headings[index]) { (cell) }
                                     }
                                 } }
                             }

@@ -83,7 +83,8 @@ impl People {
                         @for person in group {
                             label.chip {
                                 input type="checkbox" id={ "show" (person.peer) } data-who=(person.peer)
-                                    data-subject[person.look.subject] checked[person.shown] autocomplete="off";
+                                    data-subject[person.look.subject] checked[person.shown]
+                                    autocomplete="off";
                                 span { (person.look.swatch()) (person.name) }
                             }
                         }

@@ -60,7 +60,8 @@ fn bar_chart(results: &Results, people: &People, point: usize) -> Markup {
                                     subject" } } style=(person.look.style()) {
                                     th.name scope="row" title=(person.name) { (person.name) }
                                     td.wide { (bar(summary, most)) }
-                                    td title={ (Quantity::Rate.text(summary.min)) "–" (Quantity::Rate.text(summary.max)) } {
+                                    td title={ (Quantity::Rate.text(summary.min)) "–"
+                                        (Quantity::Rate.text(summary.max)) } {
                                         (Quantity::Rate.text(summary.median))
                                     }
                                     td { (text(person, "waits.p999_ns", Quantity::Time)) }

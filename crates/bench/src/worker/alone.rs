@@ -266,7 +266,8 @@ macro_rules! spinning {
 
 /// A readers-writer lock that Rust programs inline; `$kept` is what a thread keeps.
 macro_rules! sharing {
-    ($what:expr, $make:expr, |$l:ident, $kept:ident: $type:ty| $read:expr, $unread:expr, $write:expr, $unwrite:expr) => {{
+    ($what:expr, $make:expr, |$l:ident, $kept:ident: $type:ty|
+     $read:expr, $unread:expr, $write:expr, $unwrite:expr) => {{
         let $l = leak($make);
         Ok(match $what {
             Operation::Read => timer_of(move |$kept: &mut $type| $read, move |$kept: &mut $type| $unread),

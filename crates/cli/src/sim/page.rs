@@ -42,7 +42,9 @@ pub(super) fn html(title: &str, lead: &str, sections: &[Section]) -> Result<Stri
             p.soft { "Command: " code { (command_line(std::env::args_os().skip(1))) } }
             @if sections.len() > 1 {
                 nav aria-label="Parts of this page" {
-                    ul { @for section in sections { li { a href={ "#" (section.name) } { (section.name) } } } }
+                    ul {
+                        @for section in sections { li { a href={ "#" (section.name) } { (section.name) } } }
+                    }
                 }
             }
         }

@@ -42,7 +42,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "HYPERVISOR")]
     guest: Option<String>,
     /// How many virtual CPUs it has [default with --pinned: as many as the machine]
-    #[arg(long, value_name = "N", requires = "guest", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", requires = "guest",
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
     vcpus: Option<u32>,
     /// Each virtual CPU has a real one for itself, and the guest knows the machine's sockets
     #[arg(long, requires = "guest")]

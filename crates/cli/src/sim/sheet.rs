@@ -38,7 +38,8 @@ impl Sheet {
                         @for row in &self.rows {
                             tr {
                                 @for (index, cell) in row.iter().enumerate() {
-                                    @if index == self.words { th.words scope="row" { (cell) } } @else { td { (cell) } }
+                                    @if index == self.words { th.words scope="row" { (cell) } }
+                                    @else { td { (cell) } }
                                 }
                             }
                         }

@@ -25,7 +25,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "results")]
     lock: Vec<String>,
     /// Numbers of threads
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [1, 2, 4, 16], conflicts_with = "results")]
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_values_t = [1, 2, 4, 16],
+        conflicts_with = "results")]
     threads: Vec<usize>,
     /// Rounds in which each lock is measured once at each point
     #[arg(long, value_name = "N", default_value_t = 3, conflicts_with = "results")]
