@@ -6,7 +6,7 @@ use super::{Mechanism, Options};
 use crate::plan::{Column, Row, Rows, Sample, table};
 use crate::report::{Limit, Table, Target, median, spread};
 use crate::stats::Summary;
-use crate::worker::sem::{NAP, Operation, Sleep};
+use crate::worker::sem::{LOOK_EVERY, Operation, Sleep};
 
 /// What the targets are about.
 const TARGET_THREADS: usize = 250;
@@ -112,7 +112,7 @@ pub(super) fn method(options: &Options, rows: &Rows) -> String {
          many \
          must have been served as were made. All semaphores lie in one array. `futex` gives each thread a \
          word, \
-         and each wake-up a system call; with `nanosleep` nobody is woken, and the threads look every {nap} \
+         and each wake-up a system call; with `nanosleep` nobody is woken, and the threads look every {every} \
          ms. \
          The kernel does not say what its arrays' locks cost: a dash.\n\n\
          One thread: on one CPU, with a second thread alive; +1 and -1 in turn, nobody waits. Two threads: \
@@ -121,7 +121,7 @@ pub(super) fn method(options: &Options, rows: &Rows) -> String {
         threads = options.threads,
         cpus = rows.cpus,
         wake = options.wake,
-        nap = NAP.as_millis(),
+        every = LOOK_EVERY.as_millis(),
     );
     if rows.of("crowds").next().is_some() {
         method += "Sleepers: the CPU time of the call that wakes, for each thread that it wakes, while ever \

@@ -18,7 +18,7 @@ use crate::sem::Mechanism;
 
 pub(crate) use alone::Operation;
 pub(crate) use crowd::Sleep;
-pub(crate) use sleepers::NAP;
+pub(crate) use sleepers::LOOK_EVERY;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {

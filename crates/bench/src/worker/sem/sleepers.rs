@@ -130,14 +130,14 @@ impl Sleepers for Words {
 }
 
 /// How long a thread sleeps before it looks again, if nobody wakes it.
-pub(crate) const NAP: Duration = Duration::from_millis(1);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 struct Naps(Words);
 
 impl Sleepers for Naps {
     fn sleep(&self, number: usize) -> std::result::Result<(), Errno> {
         while !self.0.taken(number) {
-            thread::sleep(NAP);
+            thread::sleep(LOOK_EVERY);
         }
         Ok(())
     }
