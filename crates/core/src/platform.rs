@@ -156,6 +156,23 @@ pub trait Platform: Atomics + Observer {
     /// Whether the thread that published `tag` runs. A wrong answer costs time, never correctness.
     fn running(tag: u32) -> Running;
 
+    /// How many CPUs the process may use, at least 1: constant for as long as there are locks.
+    fn cpus() -> u32 {
+        1
+    }
+
+    /// How many nodes the machine's memory has, at least 1: constant for as long as there are locks. A transfer
+    /// of a cache line within a node takes a fraction of one between two.
+    fn nodes() -> u32 {
+        1
+    }
+
+    /// The node of the CPU on which the calling thread runs, below [`Platform::nodes`]. It may be another one
+    /// by the time of the return: a wrong answer costs time, never correctness. Async-signal-safe.
+    fn node() -> u32 {
+        0
+    }
+
     /// A number below 2^27 that differs in a forked child from its parent's, and is 0 in a process that
     /// was not forked under this platform.
     fn epoch() -> u32;

@@ -731,6 +731,11 @@ impl Engine {
         self.inner.borrow().machine.sockets() as usize
     }
 
+    /// All CPUs.
+    pub(crate) fn machine_cpus(&self) -> usize {
+        self.inner.borrow().machine.cpus()
+    }
+
     /// Whether a thread has a CPU at this moment.
     pub(crate) fn runs(&self, id: ThreadId) -> bool {
         self.inner.borrow().threads.get(id as usize).is_some_and(|thread| thread.state == State::Running)

@@ -295,6 +295,18 @@ impl Platform for Sim {
         })
     }
 
+    fn cpus() -> u32 {
+        Engine::with(|engine| engine.machine_cpus() as u32)
+    }
+
+    fn nodes() -> u32 {
+        Engine::with(Engine::nodes) as u32
+    }
+
+    fn node() -> u32 {
+        Engine::with(Engine::node) as u32
+    }
+
     fn epoch() -> u32 {
         0
     }
