@@ -14,6 +14,7 @@
 //! * [`rwlock`]: the queued readers-writer lock, with three preferences.
 //! * [`semarray`]: System V semaphore arrays in memory that processes share.
 //! * [`mcs`]: the MCS queue of spinners that a waiter may leave.
+//! * [`queue`]: the MCS queue along which a mutex goes from owner to owner.
 //! * [`mpsc`]: a queue of waiters with many producers and one consumer.
 //! * [`platform`], [`atomic`], [`record`], [`node`]: the machine, its atomics, the records through which
 //!   threads wait, and how a thread takes its nodes.
@@ -33,6 +34,7 @@ pub mod node;
 pub mod platform;
 pub mod poundlock;
 pub mod qspin;
+pub mod queue;
 pub mod record;
 pub mod rwlock;
 pub mod semarray;

@@ -4,6 +4,8 @@
 //! thread that is never unmapped, and evidence whether another thread runs. Nothing in it belongs to one
 //! lock. Every wait loop in this crate goes through it, so that a checker or a simulator sees every step.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use crate::atomic::Atomics;
 pub use crate::atomic::{Atomic, ConstAtomic, Split};
 use crate::events::Observer;
@@ -141,6 +143,26 @@ pub trait Platform: Atomics + Observer {
     /// The record of the thread with this index. Records are recycled when threads end, but their memory
     /// stays mapped and stays a record, so a stale index may be read at any time.
     fn record(index: u32) -> &'static Record<Self>;
+
+    /// The mutex in whose queue the calling thread, its owner, keeps its place: its address, 0 if there is none;
+    /// and the place. What [`Platform::keep`] was last told. The second half is asked for only where the first
+    /// one is not 0.
+    #[inline(always)]
+    fn kept() -> (usize, u32) {
+        Self::current().map_or((0, 0), |index| {
+            let (mutex, place) = &Self::record(index).own.kept;
+            (mutex.load(Relaxed), place.load(Relaxed))
+        })
+    }
+
+    /// See [`Platform::kept`]. A signal handler on the thread finds a mutex from the first step on.
+    fn keep(mutex: usize, place: u32) {
+        if let Some(index) = Self::current() {
+            let kept = &Self::record(index).own.kept;
+            kept.0.store(mutex, Relaxed);
+            kept.1.store(place, Relaxed);
+        }
+    }
 
     /// How urgent the calling thread is: 0, unless it is scheduled by a fixed priority ("real-time"); then
     /// that, where more is more urgent. Asked once in each wait, before the thread queues. The answer may be

@@ -89,8 +89,37 @@ pub struct Node<P: Atomics> {
 /// Nodes a thread has: how deep waits may nest, a thread and the signal handlers upon it.
 pub const LEVELS: u32 = 4;
 
+/// Nodes a thread has for queues of spinners that it may leave: see [`crate::queue`].
+pub const PLACES: u32 = 4;
+
 /// Nodes a thread has besides, for waits that it may give up and leave behind: see [`crate::handoff`].
 pub const SPARES: u32 = 4;
+
+/// A node of a [queue](crate::queue), in a cache line of its own, because its thread spins on it.
+#[repr(C, align(64))]
+pub struct QueueNode<P: Atomics> {
+    /// Which mutex it is used for, and as what: see [`crate::queue`].
+    pub(crate) place: P::Usize,
+    /// The node behind. Set once, by the one behind.
+    pub(crate) next: P::U32,
+    /// The node in front when its thread joined; a hint. Set by its thread.
+    pub(crate) prev: P::U32,
+    /// Where its thread was last seen to run; a hint. Set by its thread.
+    pub(crate) tag: P::U32,
+    /// The [`Platform::epoch`](crate::Platform::epoch) in which it was last used. Set by its thread.
+    pub(crate) epoch: P::U32,
+    /// How many owners there were since the last one that was a head. Set by the front.
+    pub(crate) grants: P::U32,
+}
+
+/// Words of the record's own thread, in a cache line that others hardly ever look at.
+#[repr(C, align(64))]
+pub(crate) struct Own<P: Atomics> {
+    /// Of each queue node: whether its grant was claimed.
+    pub(crate) claims: [P::U32; PLACES as usize],
+    /// See [`Platform::kept`](crate::Platform::kept): the mutex, and the queue node.
+    pub(crate) kept: (P::Usize, P::U32),
+}
 
 /// A thread's nodes.
 pub struct Record<P: Atomics> {
@@ -98,6 +127,10 @@ pub struct Record<P: Atomics> {
     /// Each belongs to the thread while it is `IDLE` or in one of its waits, and to a queue while it is
     /// `ABANDONED`, which may outlast the thread.
     pub(crate) spares: [Node<P>; SPARES as usize],
+    /// Each belongs to the thread while its `place` is 0, and to a queue otherwise, which may outlast the
+    /// thread.
+    pub(crate) queue_nodes: [QueueNode<P>; PLACES as usize],
+    pub(crate) own: Own<P>,
     /// Nodes in use. Written by the record's own thread only, a signal handler on it included.
     pub(crate) depth: P::U32,
     /// Set for good by a request to cancel the record's thread.
@@ -137,6 +170,25 @@ impl<P: Atomics> Default for Node<P> {
             mutex_or_lock: Atomic::new(0),
             kicked: Atomic::new(0),
         }
+    }
+}
+
+impl<P: Atomics> Default for QueueNode<P> {
+    fn default() -> Self {
+        QueueNode {
+            place: Atomic::new(0),
+            next: Atomic::new(0),
+            prev: Atomic::new(0),
+            tag: Atomic::new(0),
+            epoch: Atomic::new(0),
+            grants: Atomic::new(0),
+        }
+    }
+}
+
+impl<P: Atomics> Default for Own<P> {
+    fn default() -> Self {
+        Own { claims: core::array::from_fn(|_| Atomic::new(0)), kept: (Atomic::new(0), Atomic::new(0)) }
     }
 }
 
@@ -189,6 +241,8 @@ impl<P: Atomics> Default for Record<P> {
         Record {
             nodes: Default::default(),
             spares: Default::default(),
+            queue_nodes: Default::default(),
+            own: Own::default(),
             depth: P::U32::new(0),
             cancelled: P::U32::new(0),
             slice: P::Usize::new(0),
@@ -208,6 +262,7 @@ impl<P: Atomics> Record<P> {
         self.choosing.store(0, Relaxed);
         self.slice.store(0, Relaxed);
         self.left.store(0, Relaxed);
+        self.own.kept.0.store(0, Relaxed);
         for word in &self.priority {
             word.store(0, Relaxed);
         }
@@ -228,6 +283,7 @@ impl<P: Atomics> Record<P> {
     /// Whether none of its nodes is in use, or in a queue, at this moment. For checkers: no lock asks.
     pub fn is_at_rest(&self) -> bool {
         self.depth.load(Relaxed) == 0
+            && self.queue_nodes.iter().all(|node| node.place.load(Relaxed) == 0)
             && self.spares.iter().all(|spare| spare.state.load(Relaxed) == state::IDLE)
     }
 

@@ -3,12 +3,12 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::{
-    AWAKE, BYPASS_BOUND, BYPASSES, HANDED_OVER, LOCKED, Policy, RawPoundlock, SLEEPERS, TAG, urgency,
+    AWAKE, BYPASS_BOUND, BYPASSES, GRANTED, HANDED_OVER, LOCKED, Policy, RawPoundlock, SLEEPERS, TAG, urgency,
 };
 use crate::events::{Event, count};
-use crate::mcs;
 use crate::node::{NodeId, state};
 use crate::platform::{Atomic, Platform, Until};
+use crate::queue::{Pass, Place, Turn};
 use crate::waiting::{Failure, Parked, Patience, may_run, park};
 
 /// A waiter that is awake, and what it may do to the mutex.
@@ -17,7 +17,20 @@ pub struct Attempt<'a, P: Platform, W: Policy<P>> {
     pub(super) id: NodeId,
     /// WAKER: it is the designated one.
     pub(super) waker: bool,
+    /// Its place as the head of the queue, while it is that.
+    pub(super) front: Option<Place>,
     pub(super) patience: Patience<'a>,
+}
+
+/// What came of queuing up.
+#[derive(Clone, Copy, Debug)]
+pub enum Queued<R> {
+    /// It was the head, and acted: with this result.
+    Acted(R),
+    /// It was granted the mutex.
+    Granted,
+    /// It gave up before.
+    Left,
 }
 
 /// What policies are made of. Whatever they do with these, the invariants hold.
@@ -28,13 +41,45 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         if seen & LOCKED != 0 {
             return false;
         }
-        let next = Self::bypassing(seen | LOCKED) & !if self.waker { AWAKE } else { 0 };
+        let mut next = Self::bypassing(seen | LOCKED) & !if self.waker { AWAKE } else { 0 };
+        // GRANTS: a head with others behind it keeps its place.
+        let mutex = self.mutex;
+        let keeps =
+            self.front.filter(|front| W::grants() && mutex.queue().is_followed(*front) && P::kept().0 == 0);
+        if keeps.is_some() {
+            // No plain release takes the bit away.
+            mutex.words.waiters.revoke_bias();
+            next |= GRANTED;
+        }
         if self.mutex.words.state.compare_exchange(seen, next, Acquire, Relaxed).is_err() {
             return false;
         }
         self.waker = false;
-        self.mutex.publish();
+        if let Some(front) = keeps {
+            mutex.queue().keep(front);
+            P::keep(mutex.address(), front.raw());
+            self.front = None;
+            self.leave_hints(self.hints() & !TAG);
+        } else {
+            mutex.publish();
+        }
         true
+    }
+
+    /// It was granted the mutex, and is the front of the queue.
+    fn keep(&mut self, front: Place) {
+        let state = &self.mutex.words.state;
+        if core::mem::take(&mut self.waker) {
+            state.fetch_and(!AWAKE, Relaxed);
+        }
+        if P::kept().0 == 0 {
+            P::keep(self.mutex.address(), front.raw());
+        } else {
+            // A thread keeps one place. This mutex goes on without.
+            state.fetch_and(!GRANTED, Relaxed);
+            self.mutex.queue().pass(front, Pass::Headship);
+            self.mutex.publish();
+        }
     }
 
     /// WAKER: says that it is awake, if no other thread did. Only to an owner, which will see it.
@@ -86,16 +131,30 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         self.mutex.words.waiters.owner.store(hints, Relaxed);
     }
 
-    /// Queues up and spins; acts as the head of the queue, and leaves it. `None` if the budget was used up
-    /// before, or the one in front does not run.
-    pub fn as_head<R>(&mut self, budget: &mut P::Spin, act: impl FnOnce(&mut Self) -> R) -> Option<R> {
-        let tail = &self.mutex.words.waiters.tail;
-        if !mcs::join::<P>(tail, self.id, budget) {
-            return None;
+    /// Whether the mutex goes along the queue: then a newcomer queues up at once.
+    pub fn is_granted(&self) -> bool {
+        self.state() & GRANTED != 0
+    }
+
+    /// Queues up and spins. As the head of the queue, it acts, and leaves the queue, or keeps its place if it
+    /// has acquired the mutex.
+    pub fn queue<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> Queued<R> {
+        let queue = self.mutex.queue();
+        match queue.enter(W::bounds().looks_at_the_front) {
+            Turn::Left => Queued::Left,
+            Turn::Granted(front) => {
+                self.keep(front);
+                Queued::Granted
+            }
+            Turn::Head(front) => {
+                self.front = Some(front);
+                let result = act(self);
+                if let Some(front) = self.front.take() {
+                    queue.pass(front, Pass::Headship);
+                }
+                Queued::Acted(result)
+            }
         }
-        let result = act(self);
-        mcs::leave::<P>(tail, self.id);
-        Some(result)
     }
 
     /// Whether nothing but the mutex ends the wait.

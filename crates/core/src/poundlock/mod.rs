@@ -88,6 +88,7 @@ use crate::atomic::zeroed;
 use crate::events::{Event, count};
 use crate::node::{Held, Node, NodeId, state};
 use crate::platform::{Atomic, Deadline, Platform};
+use crate::queue::{Pass, Place, Queue};
 use crate::waiting::{Failure, Parked, Patience, Waiters, acquiring, poll_mutex, wake};
 
 /// In `state`: held.
@@ -96,10 +97,12 @@ const LOCKED: u32 = 1;
 const AWAKE: u32 = 2;
 /// In `state`: the list of sleepers is not empty.
 const SLEEPERS: u32 = 4;
+/// In `state`: the mutex goes along the queue of spinners, whose front the owner is.
+const GRANTED: u32 = 8;
 /// In `state`: the first sleeper has been bypassed often enough.
 const BYPASS_BOUND: u32 = 1 << 31;
 /// In `state`: the count of bypasses.
-const BYPASSES: u32 = !(LOCKED | AWAKE | SLEEPERS);
+const BYPASSES: u32 = !(LOCKED | AWAKE | SLEEPERS | GRANTED);
 
 /// In `owner`: the owner's tag; 0 while there is none, or if it needs more bits.
 const TAG: u32 = 0x0fff;
@@ -136,8 +139,13 @@ pub enum Contended {
         /// What it is now.
         now: u32,
     },
-    /// A sleeper is to be served.
+    /// A sleeper is to be served, or the owner may be the front of the queue.
     SleeperIsDue,
+    /// The owner keeps its place in the queue.
+    Kept {
+        /// The place.
+        place: u32,
+    },
 }
 
 zeroed! { Words<P: Platform>: [state] waiters }
@@ -174,6 +182,10 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             state.store(0, Relaxed);
             return Ok(());
         }
+        let (kept, place) = P::kept();
+        if kept == self.address() {
+            return Err(Contended::Kept { place });
+        }
         let owner = waiters.owner.load(Relaxed);
         waiters.owner.store(owner & !TAG, Relaxed);
         if waiters.release(state) {
@@ -200,6 +212,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             Contended::SliceMayBeOver { hints } => !W::ends_slice(hints) && self.release(state.load(Relaxed)),
             Contended::StateChanged { now } => self.release(now),
             Contended::SleeperIsDue => false,
+            Contended::Kept { place } => return self.unlock_kept(place),
         };
         if !released {
             self.unlock_slow();
@@ -253,7 +266,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         // SERVICE 1: one bypass, if a thread sleeps. The bound is not reached, so nothing overflows.
         const { assert!(SLEEPERS == 1 << 2) };
         let bypass = (seen & SLEEPERS) << (29 - W::bounds().releases_before_wake);
-        let due = seen & BYPASS_BOUND != 0 || seen & (SLEEPERS | AWAKE) == SLEEPERS;
+        let due = seen & (BYPASS_BOUND | GRANTED) != 0 || seen & (SLEEPERS | AWAKE) == SLEEPERS;
         (!due).then_some((seen & !LOCKED).wrapping_add(bypass))
     }
 
@@ -278,7 +291,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             return poll_mutex::<P>(patience, || self.try_lock());
         };
         held.node().attempts().store(0, Relaxed);
-        let mut attempt = Attempt { mutex: self, id: held.id, waker: false, patience };
+        let mut attempt = Attempt { mutex: self, id: held.id, waker: false, front: None, patience };
         if W::newcomer(&mut attempt, held.record()) {
             count::<P>(Event::Spun);
             return Ok(());
@@ -289,9 +302,53 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         attempt.sleep(true)
     }
 
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    /// The queue of spinners.
+    fn queue(&self) -> Queue<'_, P> {
+        Queue::new(&self.words.waiters.tail, self.address())
+    }
+
+    /// Releases the mutex, whose owner keeps this place in the queue.
+    fn unlock_kept(&self, place: u32) {
+        let front = Place::from_raw(place).filter(|place| self.queue().is_front(*place));
+        if front.is_some_and(|front| self.pass_on(front)) {
+            // Not before: a signal handler on this thread must not keep another place meanwhile.
+            return P::keep(0, 0);
+        }
+        P::keep(0, 0);
+        self.unlock();
+    }
+
+    /// GRANTS: passes the mutex to the next in the queue, and returns true; or leaves the queue to another
+    /// head, and then the mutex is as it is without a queue.
+    fn pass_on(&self, front: Place) -> bool {
+        let queue = self.queue();
+        if queue.grants(front) < W::bounds().grants_before_release {
+            if queue.pass(front, Pass::Ownership) {
+                return true;
+            }
+            self.words.state.fetch_and(!GRANTED, Relaxed);
+        } else {
+            // A thread that queues up next is not to be granted what is not.
+            self.words.state.fetch_and(!GRANTED, Relaxed);
+            queue.pass(front, Pass::Headship);
+        }
+        false
+    }
+
     fn unlock_slow(&self) {
         let Words { state, waiters } = &self.words;
         self.words.renew();
+        if state.load(Relaxed) & GRANTED != 0 {
+            // Another thread acquired it, and is the front of the queue: this one acts for it.
+            let front = self.queue().front();
+            if self.pass_on(front) {
+                return;
+            }
+        }
         while state.load(Relaxed) & LOCKED != 0 {
             waiters.lock();
             let sleeper = match waiters.first() {
@@ -319,7 +376,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// Takes up the wait of a condition variable's waiter that a signaller puts into the list. Returns with
     /// the mutex held.
     pub(crate) fn sleep_requeued(&self, id: NodeId) {
-        let mut attempt = Attempt { mutex: self, id, waker: false, patience: Patience::ENDLESS };
+        let mut attempt = Attempt { mutex: self, id, waker: false, front: None, patience: Patience::ENDLESS };
         if attempt.park() == Some(Parked::Served) && !attempt.after_sleep(false) {
             // Without patience it cannot fail.
             let _ = attempt.sleep(false);

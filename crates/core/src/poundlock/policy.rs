@@ -3,6 +3,7 @@
 //! The default policy is [`Learning`]: docs/POUNDLOCK.md describes a wait, how a spinner keeps its distance
 //! (intervals), timed parks, which find out what spinning gains ([`Gaps`]), and slices.
 
+use super::attempt::Queued;
 use super::{Attempt, TAG};
 use crate::events::{Event, count};
 use crate::node::Record;
@@ -18,12 +19,19 @@ pub struct Bounds {
     pub releases_before_wake: u32,
     /// How many waiters may acquire the mutex or go to sleep before the first sleeper is served, 1 or more.
     pub bypasses_before_wake: u32,
+    /// How many owners the mutex may be granted to, one after the other, before one releases it.
+    pub grants_before_release: u32,
+    /// How often a spinner looks whether the one in front of it has no CPU, 1 or more.
+    pub looks_at_the_front: u32,
 }
 
 /// A way to wait. It acts on the mutex through an [`Attempt`]; each function takes a bounded number of steps.
 pub trait Policy<P: Platform>: Sized + 'static {
     /// See [`Bounds`].
     fn bounds() -> Bounds;
+
+    /// Whether the mutex may go along the queue.
+    fn grants() -> bool;
 
     /// What a new owner makes of the hints of the last one, without the tag. On the fast path.
     fn owned(hints: u32) -> u32;
@@ -57,6 +65,12 @@ pub struct Tuning {
     pub releases_before_wake: u32,
     /// [`Bounds::bypasses_before_wake`].
     pub bypasses_before_wake: u32,
+    /// [`Bounds::grants_before_release`].
+    pub grants_before_release: u32,
+    /// [`Bounds::looks_at_the_front`].
+    pub looks_at_the_front: u32,
+    /// With how many CPUs the mutex goes along the queue, at least.
+    pub cpus: u32,
     /// How often a newcomer looks at a mutex without waiters before it queues up.
     pub optimistic_looks: u32,
     /// How many looks at a mutex that others take all the time make the head of the queue leave it alone, at
@@ -87,6 +101,11 @@ impl Tunable for Tuning {
         // A wake-up under oversubscription costs the CPUs some 10 microseconds: two switches and the cold
         // caches. Waiters come every few microseconds at most, so that keeps it below a few per cent.
         bypasses_before_wake: 64,
+        // TODO
+        grants_before_release: 32,
+        looks_at_the_front: 4,
+        // An owner, a head, and one behind it.
+        cpus: 3,
         // A critical section of a few dozen instructions is over by then, and its mutex changes hands by one
         // read-modify-write rather than three; two threads at such sections get a third more through. It
         // costs order only among threads that come within that time.
@@ -210,8 +229,25 @@ pub struct Learning;
 impl<P: Platform> Policy<P> for Learning {
     #[inline(always)]
     fn bounds() -> Bounds {
-        let Tuning { handoff_after, releases_before_wake, bypasses_before_wake, .. } = P::tuning();
-        Bounds { handoff_after, releases_before_wake, bypasses_before_wake }
+        let Tuning {
+            handoff_after,
+            releases_before_wake,
+            bypasses_before_wake,
+            grants_before_release,
+            looks_at_the_front,
+            ..
+        } = P::tuning();
+        Bounds {
+            handoff_after,
+            releases_before_wake,
+            bypasses_before_wake,
+            grants_before_release,
+            looks_at_the_front,
+        }
+    }
+
+    fn grants() -> bool {
+        P::cpus() >= P::tuning::<Tuning>().cpus
     }
 
     #[inline(always)]
@@ -265,6 +301,9 @@ type Own<'a, P> = Attempt<'a, P, Learning>;
 /// A newcomer's few looks, if no other thread waits: a short section is over by then, and to queue up costs
 /// more.
 fn optimistic_spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
+    if attempt.is_granted() {
+        return false;
+    }
     let mut budget = P::Spin::fresh();
     for look in 0..P::tuning::<Tuning>().optimistic_looks {
         if attempt.grab() {
@@ -281,7 +320,11 @@ fn optimistic_spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
 /// Spins for the mutex, and then parks for a while, or yields. True if it was acquired.
 fn spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
     // One awake waiter is enough, and others were here before.
-    if !attempt.is_waker() && gaps(attempt).are_rare() && attempt.is_held_from_sleepers() {
+    if !attempt.is_waker()
+        && gaps(attempt).are_rare()
+        && attempt.is_held_from_sleepers()
+        && !attempt.is_granted()
+    {
         return false;
     }
     // Woken: it comes at no particular time.
@@ -289,13 +332,13 @@ fn spin<P: Platform>(attempt: &mut Own<'_, P>) -> bool {
         learn(attempt, true);
         return true;
     }
-    let mut budget = P::Spin::fresh();
-    let end = if attempt.owner_may_run() { attempt.as_head(&mut budget, watch) } else { None };
-    match end.unwrap_or(End::Stuck) {
-        End::Acquired => true,
-        End::Stuck => yield_once(attempt),
+    let queued = if attempt.owner_may_run() { attempt.queue(watch) } else { Queued::Left };
+    match queued {
+        Queued::Granted | Queued::Acted(End::Acquired) => true,
+        Queued::Left if attempt.is_granted() => false,
+        Queued::Left | Queued::Acted(End::Stuck) => yield_once(attempt),
         // A thread with a deadline parks until then and no longer.
-        End::Busy => attempt.is_waker() && attempt.is_endless() && park_timed(attempt),
+        Queued::Acted(End::Busy) => attempt.is_waker() && attempt.is_endless() && park_timed(attempt),
     }
 }
 
