@@ -102,8 +102,8 @@ impl Tunable for Tuning {
         // caches. Waiters come every few microseconds at most, so that keeps it below a few per cent.
         bypasses_before_wake: 64,
         // TODO
-        grants_before_release: 32,
-        looks_at_the_front: 4,
+        grants_before_release: 256,
+        looks_at_the_front: 1,
         // An owner, a head, and one behind it.
         cpus: 3,
         // A critical section of a few dozen instructions is over by then, and its mutex changes hands by one
