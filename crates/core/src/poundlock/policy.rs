@@ -102,7 +102,7 @@ impl Tunable for Tuning {
         // caches. Waiters come every few microseconds at most, so that keeps it below a few per cent.
         bypasses_before_wake: 64,
         // TODO
-        grants_before_release: 256,
+        grants_before_release: 64,
         looks_at_the_front: 1,
         // An owner, a head, and one behind it.
         cpus: 3,
