@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::atomic::Atomics;
 pub use crate::atomic::{Atomic, ConstAtomic, Split};
 use crate::events::Observer;
-use crate::record::Record;
+use crate::record::{Record, Side};
 
 /// The clock that a [`Deadline`] is read against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +162,12 @@ pub trait Platform: Atomics + Observer {
             kept.0.store(mutex, Relaxed);
             kept.1.store(place, Relaxed);
         }
+    }
+
+    /// Places that threads of one memory node share: as many for each of [`Platform::nodes`]. In a forked child
+    /// they are as new.
+    fn sides() -> &'static [Side<Self>] {
+        &[]
     }
 
     /// How urgent the calling thread is: 0, unless it is scheduled by a fixed priority ("real-time"); then

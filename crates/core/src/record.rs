@@ -110,6 +110,25 @@ pub struct QueueNode<P: Atomics> {
     pub(crate) epoch: P::U32,
     /// How many owners there were since the last one that was a head. Set by the front.
     pub(crate) grants: P::U32,
+    /// The side in whose queue it is; 0 if in a mutex's own. Set by its thread.
+    pub(crate) side: P::U32,
+}
+
+/// A place in a mutex's queue for the threads of one memory node, and their queue for it.
+#[repr(C, align(64))]
+pub struct Side<P: Atomics> {
+    /// The tail of the queue of threads: the mutex, and the last node; 0 if it is empty.
+    pub(crate) tail: P::Usize,
+    /// Whether the node's grant was claimed.
+    pub(crate) claim: P::U32,
+    /// Belongs to the head of the queue of threads, or to a queue.
+    pub(crate) node: QueueNode<P>,
+}
+
+impl<P: Atomics> Default for Side<P> {
+    fn default() -> Self {
+        Side { tail: Atomic::new(0), claim: Atomic::new(0), node: QueueNode::default() }
+    }
 }
 
 /// Words of the record's own thread, in a cache line that others hardly ever look at.
@@ -182,6 +201,7 @@ impl<P: Atomics> Default for QueueNode<P> {
             tag: Atomic::new(0),
             epoch: Atomic::new(0),
             grants: Atomic::new(0),
+            side: Atomic::new(0),
         }
     }
 }

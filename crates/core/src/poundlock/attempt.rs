@@ -8,7 +8,7 @@ use super::{
 use crate::events::{Event, count};
 use crate::node::{NodeId, state};
 use crate::platform::{Atomic, Platform, Until};
-use crate::queue::{Pass, Place, Turn};
+use crate::queue::{Front, Pass, Turn};
 use crate::waiting::{Failure, Parked, Patience, may_run, park};
 
 /// A waiter that is awake, and what it may do to the mutex.
@@ -18,7 +18,7 @@ pub struct Attempt<'a, P: Platform, W: Policy<P>> {
     /// WAKER: it is the designated one.
     pub(super) waker: bool,
     /// Its place as the head of the queue, while it is that.
-    pub(super) front: Option<Place>,
+    pub(super) front: Option<Front>,
     pub(super) patience: Patience<'a>,
 }
 
@@ -67,7 +67,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
     }
 
     /// It was granted the mutex, and is the front of the queue.
-    fn keep(&mut self, front: Place) {
+    fn keep(&mut self, front: Front) {
         let state = &self.mutex.words.state;
         if core::mem::take(&mut self.waker) {
             state.fetch_and(!AWAKE, Relaxed);
@@ -77,7 +77,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         } else {
             // A thread keeps one place. This mutex goes on without.
             state.fetch_and(!GRANTED, Relaxed);
-            self.mutex.queue().pass(front, Pass::Headship);
+            self.mutex.queue().pass(front, Pass::Headship, 1);
             self.mutex.publish();
         }
     }
@@ -141,7 +141,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
     pub fn queue<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> Queued<R> {
         let queue = self.mutex.queue();
         match queue.enter(W::bounds().looks_at_the_front) {
-            Turn::Left => Queued::Left,
+            Turn::Left | Turn::Refused => Queued::Left,
             Turn::Granted(front) => {
                 self.keep(front);
                 Queued::Granted
@@ -150,7 +150,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
                 self.front = Some(front);
                 let result = act(self);
                 if let Some(front) = self.front.take() {
-                    queue.pass(front, Pass::Headship);
+                    queue.pass(front, Pass::Headship, 1);
                 }
                 Queued::Acted(result)
             }

@@ -88,7 +88,7 @@ use crate::atomic::zeroed;
 use crate::events::{Event, count};
 use crate::node::{Held, Node, NodeId, state};
 use crate::platform::{Atomic, Deadline, Platform};
-use crate::queue::{Pass, Place, Queue};
+use crate::queue::{Front, Pass, Queue};
 use crate::waiting::{Failure, Parked, Patience, Waiters, acquiring, poll_mutex, wake};
 
 /// In `state`: held.
@@ -313,7 +313,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
 
     /// Releases the mutex, whose owner keeps this place in the queue.
     fn unlock_kept(&self, place: u32) {
-        let front = Place::from_raw(place).filter(|place| self.queue().is_front(*place));
+        let front = Front::from_raw::<P>(place).filter(|place| self.queue().is_front(*place));
         if front.is_some_and(|front| self.pass_on(front)) {
             // Not before: a signal handler on this thread must not keep another place meanwhile.
             return P::keep(0, 0);
@@ -324,17 +324,17 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
 
     /// GRANTS: passes the mutex to the next in the queue, and returns true; or leaves the queue to another
     /// head, and then the mutex is as it is without a queue.
-    fn pass_on(&self, front: Place) -> bool {
+    fn pass_on(&self, front: Front) -> bool {
         let queue = self.queue();
         if queue.grants(front) < W::bounds().grants_before_release {
-            if queue.pass(front, Pass::Ownership) {
+            if queue.pass(front, Pass::Ownership, W::bounds().batch) {
                 return true;
             }
             self.words.state.fetch_and(!GRANTED, Relaxed);
         } else {
             // A thread that queues up next is not to be granted what is not.
             self.words.state.fetch_and(!GRANTED, Relaxed);
-            queue.pass(front, Pass::Headship);
+            queue.pass(front, Pass::Headship, 1);
         }
         false
     }

@@ -21,6 +21,8 @@ pub struct Bounds {
     pub bypasses_before_wake: u32,
     /// How many owners the mutex may be granted to, one after the other, before one releases it.
     pub grants_before_release: u32,
+    /// B
+    pub batch: u32,
     /// How often a spinner looks whether the one in front of it has no CPU, 1 or more.
     pub looks_at_the_front: u32,
 }
@@ -67,6 +69,8 @@ pub struct Tuning {
     pub bypasses_before_wake: u32,
     /// [`Bounds::grants_before_release`].
     pub grants_before_release: u32,
+    /// A
+    pub batch: u32,
     /// [`Bounds::looks_at_the_front`].
     pub looks_at_the_front: u32,
     /// With how many CPUs the mutex goes along the queue, at least.
@@ -103,6 +107,7 @@ impl Tunable for Tuning {
         bypasses_before_wake: 64,
         // TODO
         grants_before_release: 64,
+        batch: 16,
         looks_at_the_front: 1,
         // An owner, a head, and one behind it.
         cpus: 3,
@@ -234,6 +239,7 @@ impl<P: Platform> Policy<P> for Learning {
             releases_before_wake,
             bypasses_before_wake,
             grants_before_release,
+            batch,
             looks_at_the_front,
             ..
         } = P::tuning();
@@ -242,6 +248,7 @@ impl<P: Platform> Policy<P> for Learning {
             releases_before_wake,
             bypasses_before_wake,
             grants_before_release,
+            batch,
             looks_at_the_front,
         }
     }
