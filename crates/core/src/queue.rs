@@ -434,6 +434,7 @@ impl<'a, P: Platform> Queue<'a, P> {
     pub fn keep(&self, front: Front) {
         let node = front.place.get::<P>();
         node.grants.store(0, Relaxed);
+        node.since.store(P::now() as usize, Relaxed);
         node.place.store(self.mutex | KEPT, Relaxed);
     }
 
@@ -454,6 +455,16 @@ impl<'a, P: Platform> Queue<'a, P> {
         grants(front.place) + front.local.map_or(0, grants)
     }
 
+    /// Begins to measure [`Queue::lasts`] anew.
+    pub fn restart(&self, front: Front) {
+        front.place.get::<P>().since.store(P::now() as usize, Relaxed);
+    }
+
+    /// How long ago that was, in nanoseconds.
+    pub fn lasts(&self, front: Front) -> usize {
+        (P::now() as usize).wrapping_sub(front.place.get::<P>().since.load(Relaxed))
+    }
+
     /// The front passes its turn on, and leaves. False if there is nobody to pass it to: then the queue is
     /// empty. What the caller did happens before what the next front does.
     ///
@@ -464,13 +475,13 @@ impl<'a, P: Platform> Queue<'a, P> {
         let grants = self.grants(front) + 1;
         let Some(own) = front.local else {
             return match pass {
-                Pass::Headship => self.pass_one(front.place, HEAD, 0),
+                Pass::Headship => self.pass_one(front.place, HEAD, 1),
                 Pass::Ownership => self.pass_one(front.place, GRANTED, grants),
             };
         };
         let local = self.local(front.place);
         if pass == Pass::Headship {
-            let passed = self.pass_one(front.place, HEAD, 0);
+            let passed = self.pass_one(front.place, HEAD, 1);
             local.pass_one(own, HEAD, 0);
             return passed;
         }
@@ -493,6 +504,7 @@ impl<'a, P: Platform> Queue<'a, P> {
             };
             let waiter = next.get::<P>();
             waiter.grants.store(grants, Relaxed);
+            waiter.since.store(node.since.load(Relaxed), Relaxed);
             let granted = stall_until::<P, _>(|| {
                 let place = &waiter.place;
                 match place.compare_exchange(self.mutex | WAITING, self.mutex | turn, Release, Relaxed) {

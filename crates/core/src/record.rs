@@ -110,6 +110,9 @@ pub struct QueueNode<P: Atomics> {
     pub(crate) epoch: P::U32,
     /// How many owners there were since the last one that was a head. Set by the front.
     pub(crate) grants: P::U32,
+    /// Since when it goes along the queue, in nanoseconds of [`Observer::now`](crate::events::Observer::now). Set
+    /// by the front.
+    pub(crate) since: P::Usize,
     /// The side in whose queue it is; 0 if in a mutex's own. Set by its thread.
     pub(crate) side: P::U32,
 }
@@ -201,6 +204,7 @@ impl<P: Atomics> Default for QueueNode<P> {
             tag: Atomic::new(0),
             epoch: Atomic::new(0),
             grants: Atomic::new(0),
+            since: Atomic::new(0),
             side: Atomic::new(0),
         }
     }

@@ -75,6 +75,7 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tuni
             owners_a_slice_check: 0,
             longest_interval: 1,
             grants_before_release: 1,
+            looks_after: 0,
             batch: 2,
             looks_at_the_front: 1,
             cpus: u32::MAX,

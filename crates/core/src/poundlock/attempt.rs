@@ -157,6 +157,11 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         }
     }
 
+    /// Whether it is the head of a queue in which it has waited.
+    pub fn is_promoted(&self) -> bool {
+        self.front.is_some_and(|front| self.mutex.queue().grants(front) != 0)
+    }
+
     /// Whether nothing but the mutex ends the wait.
     pub fn is_endless(&self) -> bool {
         self.patience.is_endless()

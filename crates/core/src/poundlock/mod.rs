@@ -326,17 +326,39 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// head, and then the mutex is as it is without a queue.
     fn pass_on(&self, front: Front) -> bool {
         let queue = self.queue();
-        if queue.grants(front) < W::bounds().grants_before_release {
-            if queue.pass(front, Pass::Ownership, W::bounds().batch) {
-                return true;
-            }
-            self.words.state.fetch_and(!GRANTED, Relaxed);
-        } else {
-            // A thread that queues up next is not to be granted what is not.
-            self.words.state.fetch_and(!GRANTED, Relaxed);
-            queue.pass(front, Pass::Headship, 1);
+        let Bounds { grants_before_release, looks_after, batch, .. } = W::bounds();
+        let grants = queue.grants(front) + 1;
+        let mut ends = grants >= grants_before_release;
+        let mut sleeper = None;
+        if !ends && grants % batch == 0 && queue.lasts(front) >= looks_after as usize {
+            queue.restart(front);
+            (sleeper, ends) = self.relieve();
         }
-        false
+        let passed = !ends && queue.pass(front, Pass::Ownership, batch);
+        if !passed {
+            // Who queues up from now on is not to be granted it.
+            self.words.state.fetch_and(!GRANTED, Relaxed);
+            if ends {
+                queue.pass(front, Pass::Headship, batch);
+            }
+        }
+        wake(sleeper);
+        passed
+    }
+
+    /// The owner calls the first sleeper. True: it is to release the mutex instead.
+    fn relieve(&self) -> (Option<&'static Node<P>>, bool) {
+        let Words { state, waiters } = &self.words;
+        if state.load(Relaxed) & SLEEPERS == 0 {
+            return (None, false);
+        }
+        waiters.lock();
+        let first = waiters.first();
+        let due = |first: NodeId| first.get::<P>().attempts().load(Relaxed) >= W::bounds().handoff_after;
+        let ends = first.is_some_and(due);
+        let sleeper = first.filter(|_| !ends).map(|first| self.words.call(first));
+        waiters.unlock();
+        (sleeper, ends)
     }
 
     fn unlock_slow(&self) {

@@ -21,6 +21,8 @@ pub struct Bounds {
     pub bypasses_before_wake: u32,
     /// How many owners the mutex may be granted to, one after the other, before one releases it.
     pub grants_before_release: u32,
+    /// G
+    pub looks_after: u32,
     /// B
     pub batch: u32,
     /// How often a spinner looks whether the one in front of it has no CPU, 1 or more.
@@ -69,6 +71,8 @@ pub struct Tuning {
     pub bypasses_before_wake: u32,
     /// [`Bounds::grants_before_release`].
     pub grants_before_release: u32,
+    /// G
+    pub looks_after: u32,
     /// A
     pub batch: u32,
     /// [`Bounds::looks_at_the_front`].
@@ -106,7 +110,8 @@ impl Tunable for Tuning {
         // caches. Waiters come every few microseconds at most, so that keeps it below a few per cent.
         bypasses_before_wake: 64,
         // TODO
-        grants_before_release: 64,
+        grants_before_release: 1024,
+        looks_after: 50_000,
         batch: 16,
         looks_at_the_front: 1,
         // An owner, a head, and one behind it.
@@ -239,6 +244,7 @@ impl<P: Platform> Policy<P> for Learning {
             releases_before_wake,
             bypasses_before_wake,
             grants_before_release,
+            looks_after,
             batch,
             looks_at_the_front,
             ..
@@ -248,6 +254,7 @@ impl<P: Platform> Policy<P> for Learning {
             releases_before_wake,
             bypasses_before_wake,
             grants_before_release,
+            looks_after,
             batch,
             looks_at_the_front,
         }
@@ -392,6 +399,14 @@ fn watch<P: Platform>(attempt: &mut Own<'_, P>) -> End {
     let mut before = turns(attempt);
     let (mut spun, mut in_vain) = (0, 0);
     attempt.designate();
+    if attempt.is_promoted() {
+        for _ in 0..16 {
+            if attempt.grab() {
+                return End::Acquired;
+            }
+            budget.pass(4);
+        }
+    }
     loop {
         // Not even the first look comes at once.
         if !budget.pass(1 << interval) {

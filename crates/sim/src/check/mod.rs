@@ -308,6 +308,7 @@ fn tunings(random: &mut fastrand::Rng) -> Tunings {
             owners_a_slice_check,
             longest_interval: random.u32(1..=6),
             grants_before_release: random.u32(1..=4),
+            looks_after: random.u32(..=2_000),
             batch: random.u32(1..=3),
             looks_at_the_front: random.u32(1..=4),
             cpus: [1, u32::MAX][random.usize(..2)],
