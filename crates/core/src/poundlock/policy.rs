@@ -111,8 +111,8 @@ impl Tunable for Tuning {
         bypasses_before_wake: 64,
         // TODO
         grants_before_release: 1024,
-        looks_after: 50_000,
-        batch: 16,
+        looks_after: 33_000,
+        batch: 8,
         looks_at_the_front: 1,
         // An owner, a head, and one behind it.
         cpus: 3,
