@@ -5,7 +5,7 @@
 //! front writes there, so a turn moves a few cache lines, however many wait. Scott's queue locks with timeout
 //! (PODC 2002) let a waiter leave by a mark that the one in front finds.
 //!
-//! The queue is its `tail` word: 0 if empty, else the [`Place`] of the last node. `next` runs from the *front*
+//! The queue is its `tail` word: 0 if empty, else the name of the last node. `next` runs from the *front*
 //! to the tail. The front is the node whose thread competes for the mutex (the head), or owns it.
 //!
 //! # The place word
@@ -47,12 +47,33 @@
 //!    turn, or by moving the tail to 0. So a free mutex that nobody waits for has no node in its queue, and its
 //!    memory may go.
 //!
+//! # Sides
+//!
+//! On a machine with several memory nodes most hand-overs stay within one, as in a cohort lock (Dice, Marathe and
+//! Shavit, PPoPP 2012). A [`Side`] is one place in a mutex's queue for all threads of a node, with a queue of
+//! threads in front of it. The head of that queue (the *leader*) waits at the side's place, and only it: it
+//! leaves the place (`LEFT`) before it passes on the lead. An owner at a side's place grants the mutex along the
+//! side's queue, for a batch of owners; then it passes its turn in the mutex's queue, and the lead in the side's.
+//!
+//! Both are queues as above; the place words of a side's queue have the bit `LOCAL`. A side belongs to the mutex
+//! whose address is in its tail, until that queue is empty. Its place belongs to a mutex until it is free again,
+//! or longer: a leader who finds it in use passes the lead on and queues up by itself. So a thread that finds
+//! that mutexes share a side has lost time, and nothing else. A thief at the side's place leaves the lead to the
+//! next of its own side, and owns the mutex at the place that it stole from; the leader who lost it there passes
+//! its lead on, too.
+//!
+//! Sides are never unmapped, so an owner may pass the lead on after it has passed on the mutex.
+//!
 //! In a forked child the nodes of the parent's queues are free again once the thread looks for a node: `epoch`
-//! says so.
+//! says so. [`Platform::sides`] are as new there.
 //!
 //! A thread that is preempted between its swap of the tail and the link keeps the front waiting, which
 //! [`Platform::stall`]s and so yields its CPU. A thief that is preempted between `DOUBTED` and the outcome keeps
 //! the claimant waiting in the same way.
+//!
+//! Proof: crates/core/src/queue.rs
+//! Models: crates/model/tests/models/queue.rs
+//! Stress: crates/sim/src/check/mod.rs
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -247,6 +268,7 @@ impl<'a, P: Platform> Queue<'a, P> {
         }
     }
 
+    /// At a node of the thread's own.
     fn enter_alone(&self, looks: u32) -> Turn {
         match self.enter_at(self.take(), 0, looks) {
             Turn::Head(place) => Turn::Head(Front { place, local: None }),
@@ -255,6 +277,7 @@ impl<'a, P: Platform> Queue<'a, P> {
         }
     }
 
+    /// In the queue of the side, and then at its place.
     fn enter_by(&self, side: Place, looks: u32) -> Turn {
         let local = self.local(side);
         // A place that the thread had left may be another side's.
@@ -268,23 +291,22 @@ impl<'a, P: Platform> Queue<'a, P> {
         let side = side_of(own);
         let local = self.local(side);
         let front = Front { place: side, local: Some(own) };
-        match self.enter_at(self.take_side(side), 0, looks) {
+        let turn = self.enter_at(self.take_side(side), 0, looks);
+        match turn {
             Turn::Head(_) => return Turn::Head(front),
             Turn::Granted(place) if place == side => return Turn::Granted(front),
-            Turn::Granted(place) => {
-                local.pass_one(own, HEAD, 0);
-                return Turn::Granted(Front { place, local: None });
-            }
-            Turn::Left => {}
-            Turn::Refused => {
-                local.pass_one(own, HEAD, 0);
-                return self.enter_alone(looks);
-            }
+            _ => {}
         }
         local.pass_one(own, HEAD, 0);
-        Turn::Left
+        match turn {
+            // Stolen from another.
+            Turn::Granted(place) => Turn::Granted(Front { place, local: None }),
+            Turn::Refused => self.enter_alone(looks),
+            _ => Turn::Left,
+        }
     }
 
+    /// Waits at the node that was taken for this queue; `Refused` if none was. `side`: whose queue it is.
     fn enter_at(&self, taken: Option<(Place, bool)>, side: u32, looks: u32) -> Turn<Place> {
         let Some((place, back)) = taken else { return Turn::Refused };
         let node = place.get::<P>();
@@ -449,7 +471,8 @@ impl<'a, P: Platform> Queue<'a, P> {
         front.local.map_or_else(|| is_front(front.place, self.mutex), |own| is_front(own, self.mutex | LOCAL))
     }
 
-    /// How many owners have had the mutex since a head took it, up to the one at this front.
+    /// How many owners have had the mutex since a head took it, up to the one at this front; for a head, whether
+    /// it waited in the queue.
     pub fn grants(&self, front: Front) -> u32 {
         let grants = |place: Place| place.get::<P>().grants.load(Relaxed);
         grants(front.place) + front.local.map_or(0, grants)
@@ -470,7 +493,7 @@ impl<'a, P: Platform> Queue<'a, P> {
     ///
     /// If it passes ownership on, that is its last access to the mutex.
     ///
-    /// `batch`: so many owners of one side come one after the other, if others wait.
+    /// `batch`: how many owners of one side come one after the other where others wait.
     pub fn pass(&self, front: Front, pass: Pass, batch: u32) -> bool {
         let grants = self.grants(front) + 1;
         let Some(own) = front.local else {
@@ -486,6 +509,7 @@ impl<'a, P: Platform> Queue<'a, P> {
             return passed;
         }
         let turns = own.get::<P>().grants.load(Relaxed) + 1;
+        // Where no other side waits, a batch has no end.
         if turns % batch != 0 || front.place.get::<P>().next.load(Relaxed) == 0 {
             return local.pass_one(own, GRANTED, turns) || self.pass_one(front.place, GRANTED, grants);
         }
@@ -494,6 +518,7 @@ impl<'a, P: Platform> Queue<'a, P> {
         passed
     }
 
+    /// In this queue alone.
     fn pass_one(&self, mut front: Place, turn: usize, grants: u32) -> bool {
         loop {
             let node = front.get::<P>();
@@ -539,12 +564,13 @@ impl<'a, P: Platform> Queue<'a, P> {
     /// The front, for a thread that the mutex belongs to although another one acquired it.
     pub fn front(&self) -> Front {
         let place = self.front_of(GRANTED);
-        let node = place.get::<P>();
-        let stolen = node.place.load(Relaxed) ^ self.mutex == STOLEN;
+        // A thief is no leader of that side.
+        let stolen = place.get::<P>().place.load(Relaxed) ^ self.mutex == STOLEN;
         let local = (place.0 & Place::SIDE != 0 && !stolen).then(|| self.local(place).front_of(HEAD));
         Front { place, local }
     }
 
+    /// The node of this queue that is the front, or is of this kind.
     fn front_of(&self, kind: usize) -> Place {
         stall_until::<P, _>(|| {
             let mut place = self.tail.last()?;

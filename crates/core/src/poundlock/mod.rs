@@ -20,6 +20,7 @@
 //! | `LOCKED` | held | the thread that takes it | the owner |
 //! | `AWAKE` | a waiter is awake, will try | that waiter; its waker | it, as it acquires or stops trying |
 //! | `SLEEPERS` | the list is not empty | the thread that adds to it | the one that takes the last out |
+//! | `GRANTED` | held, and goes along the queue | the head of the queue, as it takes it | the owner |
 //! | the rest | how often the first sleeper was bypassed | releases; waiters | a take-out |
 //!
 //! An unlock that finds `AWAKE` need not wake a thread. Waiters count a bypass when they acquire or go to
@@ -32,8 +33,22 @@
 //! # Invariants
 //!
 //! * **EXCLUSION.** Only a read-modify-write that finds `LOCKED` clear and sets it acquires the mutex, except
-//!   that an unlocker may leave it set and make the first sleeper the owner ([`state::HANDED`]). Only the
-//!   owner clears it.
+//!   that an unlocker may leave it set and make the first sleeper the owner ([`state::HANDED`]), or the next
+//!   in the queue (GRANTS). Only the owner clears it.
+//! * **GRANTS.** Where threads have CPUs, the mutex goes from owner to owner along the [queue](crate::queue), by
+//!   a word of the next one's own. `GRANTED` is set by the head of the queue in the read-modify-write that
+//!   acquires the mutex, if others are behind it. From then on the owner is the queue's front; a grant changes no
+//!   word of the mutex, which stays held, so that nothing else in this list speaks of it. The owner clears the
+//!   bit before it releases the mutex: when the queue is empty, or when the mutex was granted
+//!   [`Bounds::grants_before_release`] times. Then a thread that only tries has its chance. Now and then
+//!   ([`Bounds::looks_after`]) an owner calls a sleeper, who then spins in the queue.
+//!
+//!   The platform knows the one mutex whose place a thread keeps ([`Platform::kept`]), so an unlock that passes
+//!   it on does not touch the mutex. An owner that keeps another mutex's place already clears the bit at once,
+//!   and passes on the headship. The thread that releases a mutex for its owner finds the bit, and then the
+//!   front, and acts for it; what the owner has noted is out of date then, which the place's word tells.
+//!
+//!   `BIAS_REVOKED` is set before `GRANTED` is, so no plain release takes the bit away.
 //! * **WAKER.** If `AWAKE` is set, some thread is the *designated waker*: it set the bit, or the bit was set
 //!   for it as it was woken. It clears the bit when it acquires, and in the read-modify-write by which it
 //!   goes to sleep or gives up, which finds the mutex held. There may be several: a sleeper is woken beside a
@@ -51,11 +66,12 @@
 //!   comes into the list makes the state `BYPASS_BOUND`, so it does not wait for a less urgent thread that is
 //!   awake.
 //! * **SERVICE.** Let *H* be [`Bounds::handoff_after`], *R* two to the power of
-//!   [`Bounds::releases_before_wake`], and *n* the number of threads. In one wait a thread enters the list at
-//!   most *H* + 1 times, and while it is in the list others acquire the mutex at most (*H* + 1) ((*n* - 1)
-//!   (*H* + 1) + 1) (*R* + 2) times in all. The code names the steps of the proof.
-//!   1. *Take-outs come often.* While the list is not empty every release counts, and after *R* of them the
-//!      state is `BYPASS_BOUND`: then the next unlock takes out the first sleeper, and only that clears the
+//!   [`Bounds::releases_before_wake`], *G* [`Bounds::grants_before_release`], and *n* the number of threads. In
+//!   one wait a thread enters the list at most *H* + 1 times, and while it is in the list others acquire the mutex
+//!   at most (*H* + 1) ((*n* - 1) (*H* + 1) + 1) (*R* + 2) *G* times in all. The code names the steps of the
+//!   proof.
+//!   1. *Take-outs come often.* After at most *G* owners one releases the mutex. While the list is not empty
+//!      every release counts, and after *R* of them the state is `BYPASS_BOUND`: then the next unlock takes out the first sleeper, and only that clears the
 //!      count. (A release by a plain store comes before the first sleep; one of a single thread finds no
 //!      sleepers.)
 //!   2. *A wait has at most H + 1 of them.* A thread that is taken out and woken counts it, and the take-out
