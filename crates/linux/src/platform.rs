@@ -9,7 +9,7 @@ use poundlock_core::qspin::hash::Line;
 use poundlock_core::record::Record;
 
 use crate::atomic::{U32, Usize};
-use crate::{budget, cpu, epoch, events, futex, halted, priority, registry, rseq, tls};
+use crate::{budget, cpu, epoch, events, futex, halted, node, priority, registry, rseq, tls};
 
 /// Linux threads. Needs x86-64 or aarch64; uses glibc's restartable-sequences area (2.35) and single-thread
 /// flag (2.32) where they are.
@@ -101,6 +101,19 @@ impl Platform for Linux {
     #[inline]
     fn running(tag: u32) -> Running {
         if tag != 0 && tag == cpu::tag() { Running::No } else { Running::Unknown }
+    }
+
+    fn cpus() -> u32 {
+        node::cpus()
+    }
+
+    #[inline]
+    fn nodes() -> u32 {
+        node::nodes()
+    }
+
+    fn node() -> u32 {
+        node::current()
     }
 
     #[inline]
