@@ -256,7 +256,7 @@ impl<'a, P: Platform> Queue<'a, P> {
             return None;
         }
         let hash = (self.mutex >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        Some(Place(Place::SIDE | P::node() * most + hash as u32 % most))
+        Some(Place(Place::SIDE | (P::node() * most + hash as u32 % most)))
     }
 
     /// Queues up and spins until it is this thread's turn, or until a spin budget is used up, or the one in front

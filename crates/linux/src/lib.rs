@@ -28,6 +28,7 @@ mod platform;
 mod priority;
 pub mod registry;
 mod rseq;
+mod sides;
 pub mod statistics;
 pub mod time;
 pub mod tls;

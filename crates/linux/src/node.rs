@@ -6,7 +6,8 @@
 //! where the architecture has it there.
 //!
 //! `POUNDLOCK_NODES=n` in the environment makes [`init`] pretend that there are `n` nodes, to which CPUs belong
-//! in turn: so the paths for several nodes can be tried, and tested, on a machine that has one.
+//! in turn; `POUNDLOCK_CPUS=n`, that there are `n` CPUs. So the paths for larger machines can be tried, and
+//! tested, on a small one.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::sync::atomic::{
@@ -51,18 +52,26 @@ pub(crate) fn init() {
     // Looked up rather than linked, because glibc before 2.29 does not have it.
     // SAFETY: the name ends in a zero; the lookup has no other precondition.
     GETCPU.store(unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"getcpu".as_ptr()) }, Relaxed);
-    // SAFETY: the name ends in a zero. The result is a string of the environment, which programs that change
-    // the environment change later than this.
-    let said = unsafe {
-        let said = libc::getenv(c"POUNDLOCK_NODES".as_ptr());
-        if said.is_null() { None } else { CStr::from_ptr(said).to_str().ok() }
-    };
-    if let Some(nodes) = said.and_then(|said| said.parse().ok()).filter(|nodes| (1..=LIMIT).contains(nodes))
+    if let Some(nodes) = said(c"POUNDLOCK_NODES").filter(|nodes| (1..=LIMIT).contains(nodes))
         && COUNT.compare_exchange(0, nodes, Relaxed, Relaxed).is_ok()
     {
         PRETENDED.store(nodes, Relaxed);
     }
+    if let Some(cpus) = said(c"POUNDLOCK_CPUS") {
+        let _ = CPUS.compare_exchange(0, cpus, Relaxed, Relaxed);
+    }
     let _ = (nodes(), cpus());
+}
+
+/// What the environment says, if it is a number.
+fn said(name: &CStr) -> Option<u32> {
+    // SAFETY: the name ends in a zero. The result is a string of the environment, which programs that change the
+    // environment change later than this.
+    let said = unsafe {
+        let said = libc::getenv(name.as_ptr());
+        if said.is_null() { None } else { CStr::from_ptr(said).to_str().ok() }
+    };
+    said?.parse().ok()
 }
 
 /// The area of restartable sequences is registered, and glibc has this much of it in use (`__rseq_size`).

@@ -6,10 +6,10 @@ use poundlock_core::handoff::Identity;
 use poundlock_core::platform::{Deadline, Platform, Running, Until, Waited};
 use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
-use poundlock_core::record::Record;
+use poundlock_core::record::{Record, Side};
 
 use crate::atomic::{U32, Usize};
-use crate::{budget, cpu, epoch, events, futex, halted, node, priority, registry, rseq, tls};
+use crate::{budget, cpu, epoch, events, futex, halted, node, priority, registry, rseq, sides, tls};
 
 /// Linux threads. Needs x86-64 or aarch64; uses glibc's restartable-sequences area (2.35) and single-thread
 /// flag (2.32) where they are.
@@ -79,6 +79,19 @@ impl Platform for Linux {
 
     fn current() -> Option<u32> {
         registry::index()
+    }
+
+    #[inline(always)]
+    fn kept() -> (usize, u32) {
+        tls::kept()
+    }
+
+    fn keep(mutex: usize, place: u32) {
+        tls::keep(mutex, place);
+    }
+
+    fn sides() -> &'static [Side<Linux>] {
+        sides::all()
     }
 
     fn priority() -> u32 {

@@ -9,7 +9,7 @@
 //! block.
 
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// The block. Only its own thread accesses it. But signal handlers on that thread may do so at any point, so
 /// its words are atomic. They cost what plain ones do.
@@ -21,6 +21,9 @@ struct Block {
     place: AtomicU32,
     /// A word for the user of this crate: see [`stat`].
     stat: AtomicPtr<u8>,
+    /// See [`kept`].
+    kept: AtomicUsize,
+    kept_place: AtomicU32,
 }
 
 global_asm!(
@@ -28,10 +31,10 @@ global_asm!(
     ".globl poundlock_thread",
     ".hidden poundlock_thread",
     ".type poundlock_thread, @object",
-    ".size poundlock_thread, 16",
+    ".size poundlock_thread, 32",
     ".balign 16",
     "poundlock_thread:",
-    ".zero 16",
+    ".zero 32",
     ".popsection",
 );
 
@@ -87,7 +90,7 @@ pub(crate) fn words() -> &'static Words {
     unsafe { &*words }
 }
 
-const _: () = assert!(size_of::<Block>() == 16);
+const _: () = assert!(size_of::<Block>() == 32);
 
 /// The calling thread's block. Not to be kept: the thread may end.
 #[inline(always)]
@@ -157,6 +160,20 @@ pub fn stat() -> *mut u8 {
 #[inline(always)]
 pub fn set_stat(pointer: *mut u8) {
     block().stat.store(pointer, Relaxed);
+}
+
+/// See [`Platform::kept`](poundlock_core::Platform::kept).
+#[inline(always)]
+pub(crate) fn kept() -> (usize, u32) {
+    let block = block();
+    (block.kept.load(Relaxed), block.kept_place.load(Relaxed))
+}
+
+/// See [`Platform::keep`](poundlock_core::Platform::keep).
+pub(crate) fn keep(mutex: usize, place: u32) {
+    let block = block();
+    block.kept.store(mutex, Relaxed);
+    block.kept_place.store(place, Relaxed);
 }
 
 /// Whether the process has a single thread. Once it had more, the answer stays false: glibc's word is two

@@ -346,7 +346,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         let grants = queue.grants(front) + 1;
         let mut ends = grants >= grants_before_release;
         let mut sleeper = None;
-        if !ends && grants % batch == 0 && queue.lasts(front) >= looks_after as usize {
+        if !ends && grants.is_multiple_of(batch) && queue.lasts(front) >= looks_after as usize {
             queue.restart(front);
             (sleeper, ends) = self.relieve();
         }
