@@ -4,9 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use poundlock_core::qspin::Form;
 use poundlock_core::semarray::{MOST_SEMAPHORES, Scheme};
-use poundlock_names::Named;
 
 use crate::locks;
 use crate::machine::{MICROSECOND, Machine, Picoseconds};
@@ -293,8 +291,7 @@ impl Experiment<'_> {
 
 /// A kernel's mutex and spinlock, one of which is this.
 fn kernel(lock: &str) -> (&str, &str) {
-    let spins = Form::parse(lock).is_some() || locks::TEXTBOOK.iter().any(|(name, _)| *name == lock);
-    if spins { ("mcs-queue", lock) } else { (lock, "ticket") }
+    if locks::is_spinlock(lock) { ("mcs-queue", lock) } else { (lock, "ticket") }
 }
 
 fn figure(name: &str, value: f64, decimals: usize) -> Figure {

@@ -363,10 +363,13 @@ impl Promise {
         match (LockName::parse(lock), Form::parse(lock)) {
             // A spinner is not in the queue.
             (Some(lock), _) if lock.spinning().is_some() => ordered(Wait::Asleep),
+            // A sleeper that is woken has to take it like anybody else.
+            (Some(LockName::Glibc), _) => Promise::default(),
             (Some(LockName::Poundlock), _) => Promise { ordered: None, turn: true, bypass: true },
             (Some(_), _) | (_, Some(Form::Paravirtual)) => Promise { turn: true, ..Promise::default() },
             (_, Some(Form::Native)) => ordered(Wait::Spinning),
-            _ if matches!(lock, "ticket" | "ticket-pv" | "mcs") => ordered(Wait::Spinning),
+            _ if matches!(lock, "ticket" | "ticket-pv" | "mcs" | "mcs-park") => ordered(Wait::Spinning),
+            _ if matches!(lock, "cohort" | "cohort:2") => Promise { turn: true, ..Promise::default() },
             _ => Promise::default(),
         }
     }
