@@ -311,6 +311,7 @@ fn of_turns(measured: &Measured, time: Picoseconds) -> Outcome {
             figure(pick::NS_EACH, time as f64 / 1e3 / all.max(1) as f64, 1),
             figure("CPU time, us each", used / 1e6, 2),
             figure("Jain's index", if all == 0 { 0.0 } else { jain }, 2),
+            figure("longest without, ms", measured.longest_without as f64 / 1e9, 2),
             figure("transfers each", per(measured.traffic.transfers), 2),
             figure("from afar", per(measured.traffic.remote), 2),
         ],

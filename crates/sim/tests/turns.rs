@@ -77,3 +77,17 @@ fn owners_of_one_node_follow_each_other_where_a_lock_knows_of_nodes() {
         assert!(far(lock) < queue / 4.0, "{lock}: {} {queue}", far(lock));
     }
 }
+
+#[test]
+fn the_longest_time_without_a_turn_is_that_of_the_longest_thought_or_wait() {
+    let longest = |turns: Turns<'_>| turns.run(&calm(), Settings::default()).unwrap().longest_without;
+    // One thread thinks for up to four and a half microseconds, and works for one.
+    let alone = longest(Turns { lock: "mcs", ..TURNS });
+    assert!((5 * MICROSECOND..6 * MICROSECOND).contains(&alone), "{alone}");
+    // In a queue of eight everybody waits for seven others.
+    let queued = longest(Turns { lock: "mcs", threads: 8, think: 0, ..TURNS });
+    assert!((8 * MICROSECOND..20 * MICROSECOND).contains(&queued), "{queued}");
+    // Longer than the run: the others have it among themselves.
+    let kept = Turns { lock: "mcs", threads: 2, critical: 50_000 * MICROSECOND, ..TURNS };
+    assert_eq!(longest(kept), kept.warm_up + kept.time);
+}

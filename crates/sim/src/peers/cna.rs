@@ -1,9 +1,9 @@
-//! CNA: Dice and Kogan, "Compact NUMA-Aware Locks" (EuroSys 2019), with the paper's shuffle reduction ("CNA opt").
-//! An MCS queue whose owner passes the lock to the first waiter of its own node of memory. The waiters before that
-//! one go to a secondary queue, which travels with the lock: its head in the owner's node, its tail in its head's.
-//! The secondary queue goes to the front when the main queue has no waiter of the node, and otherwise once in
-//! 65,536 releases, at random. While the secondary queue is empty, all but one in 256 releases with a waiter skip
-//! the search.
+//! CNA: Dice and Kogan, "Compact NUMA-Aware Locks" (EuroSys 2019), with the paper's shuffle reduction ("CNA
+//! opt"). An MCS queue whose owner passes the lock to the first waiter of its own node of memory. The waiters
+//! before that one go to a secondary queue, which travels with the lock: its head in the owner's node, its
+//! tail in its head's. The secondary queue goes to the front when the main queue has no waiter of the node,
+//! and otherwise once in 65,536 releases, at random. While the secondary queue is empty, all but one in 256
+//! releases with a waiter skip the search.
 //!
 //! Left out: nothing that figures depend on. Waiters spin for ever.
 
@@ -20,8 +20,8 @@ use crate::random;
 
 /// One release in so many, and one, lets the secondary queue in: the paper's `THRESHOLD`.
 pub(super) const KEPT: u32 = 0xffff;
-/// One release in so many, and one, looks for a waiter of its node though none has been put aside: the paper's
-/// `THRESHOLD2`.
+/// One release in so many, and one, looks for a waiter of its node though none has been put aside: the
+/// paper's `THRESHOLD2`.
 pub(super) const UNSPLIT: u32 = 0xff;
 
 /// In `turn`: it waits.
@@ -56,7 +56,8 @@ fn mostly(most: u32) -> bool {
 }
 
 impl<const KEPT: u32, const UNSPLIT: u32> Cna<KEPT, UNSPLIT> {
-    /// The first waiter of the owner's node of memory, if there is one; those before it go to the secondary queue.
+    /// The first waiter of the owner's node of memory, if there is one; those before it go to the secondary
+    /// queue.
     fn find(&self, node: &Node, next: Link) -> Option<Link> {
         let mine = match node.home.load(Relaxed) {
             0 => home(),

@@ -1,7 +1,7 @@
-//! A cohort lock, C-TKT-MCS: Dice, Marathe and Shavit, "Lock Cohorting: A General Technique for Designing NUMA
-//! Locks" (PPoPP 2012). One ticket lock for all, and an MCS lock for each node of memory. The owner holds both, and
-//! passes both to the next waiter of its node, up to a bound; then, or if there is none, it releases the ticket
-//! lock, and after that its node's.
+//! A cohort lock, C-TKT-MCS: Dice, Marathe and Shavit, "Lock Cohorting: A General Technique for Designing
+//! NUMA Locks" (PPoPP 2012). One ticket lock for all, and an MCS lock for each node of memory. The owner
+//! holds both, and passes both to the next waiter of its node, up to a bound; then, or if there is none, it
+//! releases the ticket lock, and after that its node's.
 //!
 //! Left out: the forms with time-outs. Waiters spin for ever.
 

@@ -1,6 +1,7 @@
-//! glibc's ordinary mutex (`PTHREAD_MUTEX_TIMED_NP`, the default kind; glibc 2.41, `nptl/pthread_mutex_lock.c` and
-//! `lowlevellock.c`): three states in a futex, after Drepper, "Futexes Are Tricky" (2011), mutex 3. No spinning; a
-//! release wakes one sleeper, which must take the mutex like anybody else.
+//! glibc's ordinary mutex (`PTHREAD_MUTEX_TIMED_NP`, the default kind; glibc 2.41,
+//! `nptl/pthread_mutex_lock.c` and `lowlevellock.c`): three states in a futex, after Drepper, "Futexes Are
+//! Tricky" (2011), mutex 3. No spinning; a release wakes one sleeper, which must take the mutex like anybody
+//! else.
 //!
 //! It has the writes of owner and of the number of users, which lie in the futex's line.
 //!

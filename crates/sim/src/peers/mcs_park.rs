@@ -1,7 +1,7 @@
-//! An MCS lock whose waiters park: Mellor-Crummey and Scott's queue (ACM TOCS 1991) with spin-then-park waiting, as
-//! in "MCS-STP" of Dice, "Malthusian Locks" (EuroSys 2017). A waiter spins for the platform's budget, then parks.
-//! The release hands the lock to the next in the queue, and wakes it if it is parked: strictly first come, first
-//! served, whether that one has a CPU or not.
+//! An MCS lock whose waiters park: Mellor-Crummey and Scott's queue (ACM TOCS 1991) with spin-then-park
+//! waiting, as in "MCS-STP" of Dice, "Malthusian Locks" (EuroSys 2017). A waiter spins for the platform's
+//! budget, then parks. The release hands the lock to the next in the queue, and wakes it if it is parked:
+//! strictly first come, first served, whether that one has a CPU or not.
 //!
 //! Left out: nothing that figures depend on.
 

@@ -2,8 +2,8 @@
 //! there.
 //!
 //! Each has what its figures come from: the words that its threads share, and the order in which they touch
-//! them. What none of them has: deadlines, condition variables, kinds, forks, signal handlers, and the orderings
-//! that other machines than the simulated one would need.
+//! them. What none of them has: deadlines, condition variables, kinds, forks, signal handlers, and the
+//! orderings that other machines than the simulated one would need.
 
 mod cna;
 mod cohort;

@@ -9,8 +9,8 @@ use crate::Alone;
 use crate::atomic::U32;
 use crate::platform::{Budget, Sim};
 
-/// Node `n` lies in chunk `log2(n + 1)`: chunks of 1, 2, 4, ... nodes, made when a thread first asks, which takes
-/// no simulated time.
+/// Node `n` lies in chunk `log2(n + 1)`: chunks of 1, 2, 4, ... nodes, made when a thread first asks, which
+/// takes no simulated time.
 const CHUNKS: usize = 16;
 
 /// See the module's documentation.

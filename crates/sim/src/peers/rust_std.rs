@@ -1,5 +1,6 @@
-//! The mutex of Rust's standard library on Linux (Rust 1.62 and later, `library/std/src/sys/sync/mutex/futex.rs`):
-//! three states in a futex, and up to a hundred looks before each sleep, as long as no other thread sleeps.
+//! The mutex of Rust's standard library on Linux (Rust 1.62 and later,
+//! `library/std/src/sys/sync/mutex/futex.rs`): three states in a futex, and up to a hundred looks before each
+//! sleep, as long as no other thread sleeps.
 //!
 //! Left out: poisoning, which a release without panics pays a load for.
 

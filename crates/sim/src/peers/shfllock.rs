@@ -1,13 +1,13 @@
-//! ShflLock's blocking form: Kashyap, Calciu, Cheng, Min and Kim, "Scalable and Practical Locking with Shuffling"
-//! (SOSP 2019). A test-and-set word, and an MCS queue behind it. The queue's head competes for the word, and
-//! whoever gets the word passes the headship on at once. One waiter, the shuffler, moves waiters of its own node
-//! of memory to its side, wakes those that are parked, and passes that office to the last of them. A batch ends at
-//! a bound. A release is a store to the word.
+//! ShflLock's blocking form: Kashyap, Calciu, Cheng, Min and Kim, "Scalable and Practical Locking with
+//! Shuffling" (SOSP 2019). A test-and-set word, and an MCS queue behind it. The queue's head competes for the
+//! word, and whoever gets the word passes the headship on at once. One waiter, the shuffler, moves waiters of
+//! its own node of memory to its side, wakes those that are parked, and passes that office to the last of
+//! them. A batch ends at a bound. A release is a store to the word.
 //!
-//! As in the user-space form that the authors released, a newcomer may take a free word past the queue, and waiters
-//! park when their budget, here the platform's, is used up. Here a waiter that the shuffler wakes may park again:
-//! the kernel's form asks its scheduler instead. Left out: where the last shuffler stopped (an optimisation of
-//! the kernel's form), and the forms for readers and writers.
+//! As in the user-space form that the authors released, a newcomer may take a free word past the queue, and
+//! waiters park when their budget, here the platform's, is used up. Here a waiter that the shuffler wakes may
+//! park again: the kernel's form asks its scheduler instead. Left out: where the last shuffler stopped (an
+//! optimisation of the kernel's form), and the forms for readers and writers.
 
 use std::sync::atomic::Ordering::Relaxed;
 
