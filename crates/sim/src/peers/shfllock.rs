@@ -5,8 +5,8 @@
 //! them. A batch ends at a bound. A release is a store to the word.
 //!
 //! As in the user-space form that the authors released, a newcomer may take a free word past the queue, and
-//! waiters park when their budget, here the platform's, is used up. Here a waiter that the shuffler wakes may
-//! park again: the kernel's form asks its scheduler instead. Left out: where the last shuffler stopped (an
+//! waiters park when their budget, here the platform's, is used up: all but the shuffler, and those that it
+//! woke. The kernel's form asks its scheduler instead. Left out: where the last shuffler stopped (an
 //! optimisation of the kernel's form), and the forms for readers and writers.
 
 use std::sync::atomic::Ordering::Relaxed;
