@@ -112,7 +112,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Those of others with constants that make their rare paths common: for the checker.
-pub fn rare() -> impl Iterator<Item = &'static str> {
+pub(crate) fn rare() -> impl Iterator<Item = &'static str> {
     peers::RARE.iter().map(|(name, _)| *name)
 }
 

@@ -110,9 +110,10 @@ pub enum Subject {
     RwLock(Box<RwLock>),
 }
 
-/// The names of all locks that can be tried, ours first.
+/// The names of all locks that can be tried, ours first; some of others once more, with constants that make
+/// their rare paths common.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    locks::names().chain(Preference::ALL.into_iter().map(Preference::name))
+    locks::names().chain(locks::rare()).chain(Preference::ALL.into_iter().map(Preference::name))
 }
 
 /// What was found.
