@@ -101,6 +101,14 @@ pub struct Budget {
     turn: Picoseconds,
 }
 
+impl Budget {
+    /// That many turns.
+    pub(crate) fn of_turns(turns: u32) -> Budget {
+        let budget = SETTINGS.get().budget();
+        Budget { left: budget.turn * u64::from(turns), ..budget }
+    }
+}
+
 /// What the locks' tuning takes for a turn.
 const TURN: Picoseconds = 10 * NANOSECOND;
 
