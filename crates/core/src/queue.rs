@@ -99,7 +99,8 @@ impl Place {
     /// The place of a side: the rest is its index.
     const SIDE: u32 = 1 << 31;
 
-    pub(crate) fn raw(self) -> u32 {
+    /// Its name, which is not 0.
+    pub fn raw(self) -> u32 {
         self.0
     }
 
@@ -136,9 +137,22 @@ pub struct Front {
 }
 
 impl Front {
+    /// The node that its thread waited at.
+    fn own(self) -> Place {
+        self.local.unwrap_or(self.place)
+    }
+
     /// As one word.
     pub(crate) fn raw(self) -> u32 {
-        self.local.unwrap_or(self.place).raw()
+        self.own().raw()
+    }
+
+    /// Whether the calling thread keeps this place, and in this process: not if another thread has released the
+    /// mutex for it.
+    pub(crate) fn is_kept<P: Platform>(self) -> bool {
+        let node = self.own().get::<P>();
+        let own = P::current().map(|index| index + 1);
+        node.epoch.load(Relaxed) == P::epoch() && own == Some(node.keeper.load(Relaxed))
     }
 
     pub(crate) fn from_raw<P: Platform>(raw: u32) -> Option<Front> {
@@ -313,6 +327,8 @@ impl<'a, P: Platform> Queue<'a, P> {
         node.tag.store(P::tag(), Relaxed);
         if !back {
             node.next.store(0, Relaxed);
+            // `front` waits for the new one.
+            node.prev.store(0, Relaxed);
             node.grants.store(0, Relaxed);
             node.side.store(side, Relaxed);
             place.claim::<P>().store(0, Relaxed);
@@ -428,15 +444,18 @@ impl<'a, P: Platform> Queue<'a, P> {
         if front.place.load(Relaxed) != self.mutex | GRANTED || claim.load(Relaxed) != 0 {
             return None;
         }
-        // Acquire: partner of `pass`. Release: partner of the claimant's look.
-        front.place.compare_exchange(self.mutex | GRANTED, self.mutex | DOUBTED, AcqRel, Relaxed).ok()?;
-        let claimed = claim.fetch_or(0, AcqRel) != 0;
         // Release: partner of the claimant's look.
-        front.place.store(self.mutex | if claimed { KEPT } else { STOLEN }, Release);
-        if claimed {
+        front.place.compare_exchange(self.mutex | GRANTED, self.mutex | DOUBTED, AcqRel, Relaxed).ok()?;
+        let outcome = if claim.fetch_or(0, AcqRel) != 0 { KEPT } else { STOLEN };
+        // By compare-and-swap: one that claimed it before the doubt may have passed its turn on, and use its node
+        // again. Acquire: partner of `pass`. Release: partner of the claimant's look.
+        let settled =
+            front.place.compare_exchange(self.mutex | DOUBTED, self.mutex | outcome, AcqRel, Relaxed);
+        if settled.is_err() || outcome == KEPT {
             return None;
         }
-        node.place.store(self.mutex | LEFT, Release);
+        // In the queue, unless this thread was late, and others have stolen its turn and passed it on.
+        let _ = node.place.compare_exchange(self.mutex | WAITING, self.mutex | LEFT, Release, Relaxed);
         Some(place)
     }
 
@@ -460,15 +479,10 @@ impl<'a, P: Platform> Queue<'a, P> {
         node.place.store(self.mutex | KEPT, Relaxed);
     }
 
-    /// Whether the node is the front of this queue, and this is the process in which it became that. Asked by
-    /// the owner.
-    pub fn is_front(&self, front: Front) -> bool {
-        let is_front = |place: Place, mutex: usize| {
-            let node = place.get::<P>();
-            node.epoch.load(Relaxed) == P::epoch()
-                && matches!(node.place.load(Relaxed) ^ mutex, HEAD | GRANTED | DOUBTED | STOLEN | KEPT)
-        };
-        front.local.map_or_else(|| is_front(front.place, self.mutex), |own| is_front(own, self.mutex | LOCAL))
+    /// The owner, which is the front, keeps its place until it passes its turn on.
+    pub fn note_keeper(&self, front: Front) {
+        let keeper = P::current().map_or(0, |index| index + 1);
+        front.own().get::<P>().keeper.store(keeper, Relaxed);
     }
 
     /// How many owners have had the mutex since a head took it, up to the one at this front; for a head, whether
@@ -495,6 +509,7 @@ impl<'a, P: Platform> Queue<'a, P> {
     ///
     /// `batch`: how many owners of one side come one after the other where others wait.
     pub fn pass(&self, front: Front, pass: Pass, batch: u32) -> bool {
+        front.own().get::<P>().keeper.store(0, Relaxed);
         let grants = self.grants(front) + 1;
         let Some(own) = front.local else {
             return match pass {
@@ -573,16 +588,18 @@ impl<'a, P: Platform> Queue<'a, P> {
     /// The node of this queue that is the front, or is of this kind.
     fn front_of(&self, kind: usize) -> Place {
         stall_until::<P, _>(|| {
+            // Acquire: partner of joining. No node that is found in this way has the `prev` of an earlier use, so
+            // the way leads along the queue, or ends at a thread that has not linked itself.
             let mut place = self.tail.last()?;
-            // A `prev` that is out of date leads elsewhere, perhaps in a circle. The next look finds it mended.
-            for _ in 0..u16::MAX {
-                let now = place.get::<P>().place.load(Acquire) ^ self.mutex;
-                if now == kind || matches!(now, GRANTED | STOLEN | KEPT) {
-                    return Some(place);
+            loop {
+                match place.get::<P>().place.load(Acquire) ^ self.mutex {
+                    GRANTED | STOLEN | KEPT => return Some(place),
+                    now if now == kind => return Some(place),
+                    // Beyond the front are nodes that have left the queue.
+                    DOUBTED => return None,
+                    _ => place = Place::from_raw(place.get::<P>().prev.load(Relaxed))?,
                 }
-                place = Place::from_raw(place.get::<P>().prev.load(Relaxed))?;
             }
-            None
         })
     }
 }

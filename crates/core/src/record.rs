@@ -113,6 +113,8 @@ pub struct QueueNode<P: Atomics> {
     /// Since when it goes along the queue, in nanoseconds of [`Observer::now`](crate::events::Observer::now). Set
     /// by the front.
     pub(crate) since: P::Usize,
+    /// The index of the owner that keeps the place, plus 1; 0 if none does. Set by the front.
+    pub(crate) keeper: P::U32,
     /// The side in whose queue it is; 0 if in a mutex's own. Set by its thread.
     pub(crate) side: P::U32,
 }
@@ -205,6 +207,7 @@ impl<P: Atomics> Default for QueueNode<P> {
             epoch: Atomic::new(0),
             grants: Atomic::new(0),
             since: Atomic::new(0),
+            keeper: Atomic::new(0),
             side: Atomic::new(0),
         }
     }
@@ -302,6 +305,11 @@ impl<P: Atomics> Record<P> {
     /// thread's.
     pub fn priority(&self) -> &[P::U32; 2] {
         &self.priority
+    }
+
+    /// Its nodes of queues, to look at: for checkers.
+    pub fn queue_nodes(&self) -> &[QueueNode<P>; PLACES as usize] {
+        &self.queue_nodes
     }
 
     /// Whether none of its nodes is in use, or in a queue, at this moment. For checkers: no lock asks.

@@ -45,7 +45,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         // GRANTS: a head with others behind it keeps its place.
         let mutex = self.mutex;
         let keeps =
-            self.front.filter(|front| W::grants() && mutex.queue().is_followed(*front) && P::kept().0 == 0);
+            self.front.filter(|front| W::grants() && mutex.queue().is_followed(*front) && Self::keeps_none());
         if keeps.is_some() {
             // No plain release takes the bit away.
             mutex.words.waiters.revoke_bias();
@@ -57,6 +57,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         self.waker = false;
         if let Some(front) = keeps {
             mutex.queue().keep(front);
+            mutex.queue().note_keeper(front);
             P::keep(mutex.address(), front.raw());
             self.front = None;
             self.leave_hints(self.hints() & !TAG);
@@ -66,13 +67,20 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         true
     }
 
+    /// Whether the thread keeps no place in the queue of another mutex.
+    fn keeps_none() -> bool {
+        let (mutex, place) = P::kept();
+        mutex == 0 || !Front::from_raw::<P>(place).is_some_and(Front::is_kept::<P>)
+    }
+
     /// It was granted the mutex, and is the front of the queue.
     fn keep(&mut self, front: Front) {
         let state = &self.mutex.words.state;
         if core::mem::take(&mut self.waker) {
             state.fetch_and(!AWAKE, Relaxed);
         }
-        if P::kept().0 == 0 {
+        if Self::keeps_none() {
+            self.mutex.queue().note_keeper(front);
             P::keep(self.mutex.address(), front.raw());
         } else {
             // A thread keeps one place. This mutex goes on without.

@@ -46,7 +46,7 @@
 //!   The platform knows the one mutex whose place a thread keeps ([`Platform::kept`]), so an unlock that passes
 //!   it on does not touch the mutex. An owner that keeps another mutex's place already clears the bit at once,
 //!   and passes on the headship. The thread that releases a mutex for its owner finds the bit, and then the
-//!   front, and acts for it; what the owner has noted is out of date then, which the place's word tells.
+//!   front, and acts for it; what the owner has noted is out of date then, which the place's `keeper` tells.
 //!
 //!   `BIAS_REVOKED` is set before `GRANTED` is, so no plain release takes the bit away.
 //! * **WAKER.** If `AWAKE` is set, some thread is the *designated waker*: it set the bit, or the bit was set
@@ -329,7 +329,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
 
     /// Releases the mutex, whose owner keeps this place in the queue.
     fn unlock_kept(&self, place: u32) {
-        let front = Front::from_raw::<P>(place).filter(|place| self.queue().is_front(*place));
+        let front = Front::from_raw::<P>(place).filter(|front| front.is_kept::<P>());
         if front.is_some_and(|front| self.pass_on(front)) {
             // Not before: a signal handler on this thread must not keep another place meanwhile.
             return P::keep(0, 0);
