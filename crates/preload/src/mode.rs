@@ -204,6 +204,12 @@ pub(crate) fn spinlocks_are_ours() -> bool {
     FORM.load(Relaxed) != GLIBC_SPINLOCKS
 }
 
+/// Whether the program's spinlocks are ours, of the paravirtual form. False also while it is not known.
+#[inline(always)]
+pub(crate) fn spinlocks_halt() -> bool {
+    FORM.load(Relaxed) == Form::Paravirtual as u8
+}
+
 impl ChosenForm for Chosen {
     fn form() -> Form {
         match FORM.load(Relaxed) {
