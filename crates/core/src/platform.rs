@@ -144,15 +144,16 @@ pub trait Platform: Atomics + Observer {
     /// stays mapped and stays a record, so a stale index may be read at any time.
     fn record(index: u32) -> &'static Record<Self>;
 
-    /// The mutex in whose queue the calling thread, its owner, keeps its place: its address, 0 if there is none;
-    /// and the place. What [`Platform::keep`] was last told. The second half is asked for only where the first
-    /// one is not 0.
+    /// The mutex in whose queue the calling thread, its owner, keeps its place: its address, 0 if there is none.
+    /// What [`Platform::keep`] was last told.
     #[inline(always)]
-    fn kept() -> (usize, u32) {
-        Self::current().map_or((0, 0), |index| {
-            let (mutex, place) = &Self::record(index).own.kept;
-            (mutex.load(Relaxed), place.load(Relaxed))
-        })
+    fn kept() -> usize {
+        Self::current().map_or(0, |index| Self::record(index).own.kept.0.load(Relaxed))
+    }
+
+    /// The place. Asked for only where [`Platform::kept`] is not 0.
+    fn kept_place() -> u32 {
+        Self::current().map_or(0, |index| Self::record(index).own.kept.1.load(Relaxed))
     }
 
     /// See [`Platform::kept`]. A signal handler on the thread finds a mutex from the first step on.

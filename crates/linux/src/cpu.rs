@@ -40,12 +40,7 @@ pub(crate) fn use_area(offset: isize, size: u32) {
 /// The CPU's number plus one; 0 if unknown.
 #[inline(always)]
 pub fn tag() -> u32 {
-    let offset = words().rseq.load(Relaxed);
-    if offset == 0 {
-        return 0;
-    }
-    // The area holds -1 or -2 in a thread for which it is not registered.
-    crate::tls::rseq_cpu(offset).wrapping_add(1).max(0) as u32
+    crate::tls::rseq_tag()
 }
 
 /// How many CPUs the calling thread may use, at least 1.

@@ -82,8 +82,12 @@ impl Platform for Linux {
     }
 
     #[inline(always)]
-    fn kept() -> (usize, u32) {
+    fn kept() -> usize {
         tls::kept()
+    }
+
+    fn kept_place() -> u32 {
+        tls::kept_place()
     }
 
     fn keep(mutex: usize, place: u32) {

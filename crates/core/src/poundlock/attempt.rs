@@ -69,8 +69,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
 
     /// Whether the thread keeps no place in the queue of another mutex.
     fn keeps_none() -> bool {
-        let (mutex, place) = P::kept();
-        mutex == 0 || !Front::from_raw::<P>(place).is_some_and(Front::is_kept::<P>)
+        P::kept() == 0 || !Front::from_raw::<P>(P::kept_place()).is_some_and(Front::is_kept::<P>)
     }
 
     /// It was granted the mutex, and is the front of the queue.

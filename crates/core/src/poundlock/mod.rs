@@ -158,10 +158,7 @@ pub enum Contended {
     /// A sleeper is to be served, or the owner may be the front of the queue.
     SleeperIsDue,
     /// The owner keeps its place in the queue.
-    Kept {
-        /// The place.
-        place: u32,
-    },
+    Kept,
 }
 
 zeroed! { Words<P: Platform>: [state] waiters }
@@ -193,25 +190,46 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// Why it does not do; the mutex is still held.
     #[inline(always)]
     pub fn unlock_fast(&self) -> Result<(), Contended> {
-        let Words { state, waiters } = &self.words;
-        if P::single_threaded() && state.load(Relaxed) == LOCKED {
+        if P::single_threaded() && self.unlock_alone() { Ok(()) } else { self.unlock_atomic() }
+    }
+
+    /// [`Self::unlock_fast`] for a caller that knows that no other thread exists. False if there is more to
+    /// do; the mutex is still held.
+    #[inline(always)]
+    pub fn unlock_alone(&self) -> bool {
+        let state = &self.words.state;
+        let held = state.load(Relaxed) == LOCKED;
+        if held {
             state.store(0, Relaxed);
-            return Ok(());
         }
-        let (kept, place) = P::kept();
-        if kept == self.address() {
-            return Err(Contended::Kept { place });
+        held
+    }
+
+    /// [`Self::unlock_fast`] for a caller that knows that the process has several threads.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn unlock_atomic(&self) -> Result<(), Contended> {
+        if P::kept() == self.address() {
+            return Err(Contended::Kept);
         }
+        let Words { state, waiters } = &self.words;
         let owner = waiters.owner.load(Relaxed);
         waiters.owner.store(owner & !TAG, Relaxed);
         if waiters.release(state) {
             return Ok(());
         }
-        if W::asks_the_time(owner) && state.load(Relaxed) & SLEEPERS != 0 {
-            return Err(Contended::SliceMayBeOver { hints: owner });
-        }
         let seen = state.load(Relaxed);
-        let Some(free) = Self::released(seen) else { return Err(Contended::SleeperIsDue) };
+        let free = if seen == LOCKED {
+            0
+        } else {
+            if W::asks_the_time(owner) && seen & SLEEPERS != 0 {
+                return Err(Contended::SliceMayBeOver { hints: owner });
+            }
+            let Some(free) = Self::released(seen) else { return Err(Contended::SleeperIsDue) };
+            free
+        };
         // As in `release`.
         match state.compare_exchange(seen, free, Release, Relaxed) {
             Ok(_) => Ok(()),
@@ -228,7 +246,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             Contended::SliceMayBeOver { hints } => !W::ends_slice(hints) && self.release(state.load(Relaxed)),
             Contended::StateChanged { now } => self.release(now),
             Contended::SleeperIsDue => false,
-            Contended::Kept { place } => return self.unlock_kept(place),
+            Contended::Kept => return self.unlock_kept(),
         };
         if !released {
             self.unlock_slow();
@@ -253,12 +271,25 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// The fast path of [`Self::lock`]: one attempt. True if the mutex was acquired.
     #[inline(always)]
     pub fn take(&self) -> bool {
+        P::single_threaded() && self.take_alone() || self.take_atomic()
+    }
+
+    /// [`Self::take`] for a caller that knows that no other thread exists: neither atomicity nor hints for
+    /// spinners are needed. False says little: [`Self::take`] may succeed.
+    #[inline(always)]
+    pub fn take_alone(&self) -> bool {
         let state = &self.words.state;
-        if P::single_threaded() && state.load(Relaxed) == 0 {
-            // No other thread: neither atomicity nor hints for spinners are needed.
+        let free = state.load(Relaxed) == 0;
+        if free {
             state.store(LOCKED, Relaxed);
-            return true;
         }
+        free
+    }
+
+    /// [`Self::take`] for a caller that knows that the process has several threads.
+    #[inline(always)]
+    pub fn take_atomic(&self) -> bool {
+        let state = &self.words.state;
         // EXCLUSION. Acquire: partner of every release.
         if state.fetch_or(LOCKED, Acquire) & LOCKED == 0 {
             self.publish();
@@ -272,8 +303,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     fn publish(&self) {
         let owner = &self.words.waiters.owner;
         let hints = owner.load(Relaxed) & !TAG;
-        let tag = P::tag();
-        owner.store(W::owned(hints) | if tag < TAG { tag } else { 0 }, Relaxed);
+        owner.store(W::owned(hints) | P::tag() & TAG, Relaxed);
     }
 
     /// DUTY 2: the state after the release, unless there is a sleeper to see to.
@@ -328,8 +358,8 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     }
 
     /// Releases the mutex, whose owner keeps this place in the queue.
-    fn unlock_kept(&self, place: u32) {
-        let front = Front::from_raw::<P>(place).filter(|front| front.is_kept::<P>());
+    fn unlock_kept(&self) {
+        let front = Front::from_raw::<P>(P::kept_place()).filter(|front| front.is_kept::<P>());
         if front.is_some_and(|front| self.pass_on(front)) {
             // Not before: a signal handler on this thread must not keep another place meanwhile.
             return P::keep(0, 0);
