@@ -4,6 +4,7 @@ mod check;
 mod fit;
 mod here;
 mod page;
+mod profile;
 mod ranges;
 mod reproduce;
 mod run;

@@ -31,6 +31,7 @@ pub use crate::check::Disturbance;
 use crate::check::{Adversary, Blow, How, Place, Since};
 use crate::hypervisor::Host;
 use crate::machine::{MICROSECOND, Machine, Picoseconds};
+use crate::profile::{Profile, Step};
 use crate::scheduler::{Cpus, Placed};
 
 /// What a thread's stack may grow to.
@@ -174,6 +175,7 @@ pub(crate) struct Inner {
     /// How long a pause takes, and when a host takes a CPU.
     pub(crate) jitter: fastrand::Rng,
     adversary: Option<Adversary>,
+    profile: Option<Box<Profile>>,
 }
 
 /// See the module's documentation.
@@ -205,6 +207,7 @@ impl Engine {
                 end: Picoseconds::MAX,
                 jitter: fastrand::Rng::with_seed(1),
                 adversary: disturbance.map(Adversary::new),
+                profile: None,
             }),
             within: Cell::new(core::ptr::null()),
         }
@@ -275,6 +278,16 @@ impl Engine {
     /// Decides how long a pause takes, and the like.
     pub(crate) fn set_jitter(&self, random: fastrand::Rng) {
         self.inner.borrow_mut().jitter = random;
+    }
+
+    /// From now on each access is noted in it.
+    pub(crate) fn set_profile(&self, profile: Profile) {
+        self.inner.borrow_mut().profile = Some(Box::new(profile));
+    }
+
+    /// What was noted.
+    pub(crate) fn take_profile(&self) -> Option<Box<Profile>> {
+        self.inner.borrow_mut().profile.take()
     }
 
     /// Runs until all threads have ended, or the clock reaches `end`.
@@ -356,7 +369,7 @@ impl Engine {
     }
 
     /// An access to the word at this address; returns when it has its effect.
-    pub(crate) fn access(&self, address: usize, access: Access, narrow: bool) {
+    pub(crate) fn access(&self, address: usize, access: Access, narrow: bool, step: Step) {
         let mut inner = self.inner.borrow_mut();
         if !inner.running {
             // Before the threads are: no time passes.
@@ -367,7 +380,7 @@ impl Engine {
             self.attend();
             inner = self.inner.borrow_mut();
         }
-        let done = inner.access(address, access, narrow);
+        let done = inner.access(address, access, narrow, step);
         let id = inner.current as usize;
         inner.threads[id].accessing = true;
         drop(inner);
@@ -857,13 +870,18 @@ impl Inner {
         }
     }
 
-    fn access(&mut self, address: usize, access: Access, narrow: bool) -> Picoseconds {
+    fn access(&mut self, address: usize, access: Access, narrow: bool, step: Step) -> Picoseconds {
         let id = self.current;
         let core = self.core_of(id);
         // Not by a method: the lines change.
         let iron = self.host.as_ref().map_or(&self.machine, Host::machine);
         let line = self.lines.name(address, core, iron);
+        let before = self.lines.traffic;
         let outcome = self.lines.access(iron, line, core, access, narrow, self.now);
+        if let Some(profile) = &mut self.profile {
+            let counts = (before, self.lines.traffic);
+            profile.note(step, (address, line), id, access != Access::Load, counts, outcome.done - self.now);
+        }
         let version = self.lines.version(line);
         let round = &mut self.threads[id as usize].round;
         if access == Access::Load && outcome.hit {
