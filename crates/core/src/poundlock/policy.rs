@@ -470,7 +470,8 @@ fn turns<P: Platform>(attempt: &Own<'_, P>) -> u32 {
 }
 
 fn gaps<P: Platform>(attempt: &Own<'_, P>) -> Gaps {
-    Gaps::of(attempt.hints())
+    // Where waiters have CPUs of their own, spinning takes none from the owner.
+    if <Learning as Policy<P>>::grants() { Gaps::KNOWN } else { Gaps::of(attempt.hints()) }
 }
 
 fn learn<P: Platform>(attempt: &Own<'_, P>, free: bool) {
