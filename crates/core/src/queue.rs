@@ -273,18 +273,18 @@ impl<'a, P: Platform> Queue<'a, P> {
         Some(Place(Place::SIDE | (P::node() * most + hash as u32 % most)))
     }
 
-    /// Queues up and spins until it is this thread's turn, or until a spin budget is used up, or the one in front
-    /// is found to have no CPU because this thread has it. Looks at the one in front a few times.
-    pub fn enter(&self, looks: u32) -> Turn {
+    /// Queues up and spins until it is this thread's turn, or until so many spin budgets are used up, or the one in
+    /// front is found to have no CPU because this thread has it. Looks at the one in front at the end of each.
+    pub fn enter(&self, budgets: u32) -> Turn {
         match self.side() {
-            Some(side) => self.enter_by(side, looks),
-            None => self.enter_alone(looks),
+            Some(side) => self.enter_by(side, budgets),
+            None => self.enter_alone(budgets),
         }
     }
 
     /// At a node of the thread's own.
-    fn enter_alone(&self, looks: u32) -> Turn {
-        match self.enter_at(self.take(), 0, looks) {
+    fn enter_alone(&self, budgets: u32) -> Turn {
+        match self.enter_at(self.take(), 0, budgets) {
             Turn::Head(place) => Turn::Head(Front { place, local: None }),
             Turn::Granted(place) => Turn::Granted(Front { place, local: None }),
             Turn::Left | Turn::Refused => Turn::Left,
@@ -292,12 +292,12 @@ impl<'a, P: Platform> Queue<'a, P> {
     }
 
     /// In the queue of the side, and then at its place.
-    fn enter_by(&self, side: Place, looks: u32) -> Turn {
+    fn enter_by(&self, side: Place, budgets: u32) -> Turn {
         let local = self.local(side);
         // A place that the thread had left may be another side's.
         let side_of = |own: Place| Place(own.get::<P>().side.load(Relaxed));
-        let own = match local.enter_at(local.take(), side.raw(), looks) {
-            Turn::Refused => return self.enter_alone(looks),
+        let own = match local.enter_at(local.take(), side.raw(), budgets) {
+            Turn::Refused => return self.enter_alone(budgets),
             Turn::Left => return Turn::Left,
             Turn::Granted(own) => return Turn::Granted(Front { place: side_of(own), local: Some(own) }),
             Turn::Head(own) => own,
@@ -305,7 +305,7 @@ impl<'a, P: Platform> Queue<'a, P> {
         let side = side_of(own);
         let local = self.local(side);
         let front = Front { place: side, local: Some(own) };
-        let turn = self.enter_at(self.take_side(side), 0, looks);
+        let turn = self.enter_at(self.take_side(side), 0, budgets);
         match turn {
             Turn::Head(_) => return Turn::Head(front),
             Turn::Granted(place) if place == side => return Turn::Granted(front),
@@ -315,13 +315,13 @@ impl<'a, P: Platform> Queue<'a, P> {
         match turn {
             // Stolen from another.
             Turn::Granted(place) => Turn::Granted(Front { place, local: None }),
-            Turn::Refused => self.enter_alone(looks),
+            Turn::Refused => self.enter_alone(budgets),
             _ => Turn::Left,
         }
     }
 
     /// Waits at the node that was taken for this queue; `Refused` if none was. `side`: whose queue it is.
-    fn enter_at(&self, taken: Option<(Place, bool)>, side: u32, looks: u32) -> Turn<Place> {
+    fn enter_at(&self, taken: Option<(Place, bool)>, side: u32, budgets: u32) -> Turn<Place> {
         let Some((place, back)) = taken else { return Turn::Refused };
         let node = place.get::<P>();
         node.tag.store(P::tag(), Relaxed);
@@ -348,9 +348,8 @@ impl<'a, P: Platform> Queue<'a, P> {
                 }
             }
         }
-        for _ in 0..looks {
+        for _ in 0..budgets {
             let mut budget = P::Spin::fresh();
-            budget.cut(256 / looks);
             loop {
                 if let Some(turn) = self.turn(place) {
                     return turn;

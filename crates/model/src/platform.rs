@@ -77,7 +77,7 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tuni
             grants_before_release: 1,
             looks_after: 0,
             batch: 2,
-            looks_at_the_front: 1,
+            budgets_of_the_woken: 1,
             cpus: u32::MAX,
         },
         adaptive: adaptive::Tuning { handoff_after, bypasses_before_wake },

@@ -148,7 +148,9 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
     /// has acquired the mutex.
     pub fn queue<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> Queued<R> {
         let queue = self.mutex.queue();
-        match queue.enter(W::bounds().looks_at_the_front) {
+        // A wake-up in vain costs more.
+        let budgets = if self.waker { W::bounds().budgets_of_the_woken } else { 1 };
+        match queue.enter(budgets) {
             Turn::Left | Turn::Refused => Queued::Left,
             Turn::Granted(front) => {
                 self.keep(front);

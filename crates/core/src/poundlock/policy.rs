@@ -26,8 +26,8 @@ pub struct Bounds {
     /// How many owners of one memory node come one after the other while threads of others wait, 1 or more. So
     /// often an owner looks at the clock, too.
     pub batch: u32,
-    /// How often a spinner looks whether the one in front of it has no CPU, 1 or more.
-    pub looks_at_the_front: u32,
+    /// How many spin budgets a sleeper that was woken spends in the queue, 1 or more. Others spend one.
+    pub budgets_of_the_woken: u32,
 }
 
 /// A way to wait. It acts on the mutex through an [`Attempt`]; each function takes a bounded number of steps.
@@ -76,8 +76,8 @@ pub struct Tuning {
     pub looks_after: u32,
     /// [`Bounds::batch`].
     pub batch: u32,
-    /// [`Bounds::looks_at_the_front`].
-    pub looks_at_the_front: u32,
+    /// [`Bounds::budgets_of_the_woken`].
+    pub budgets_of_the_woken: u32,
     /// With how many CPUs the mutex goes along the queue, at least; [`Policy::grants`].
     pub cpus: u32,
     /// How often a newcomer looks at a mutex without waiters before it queues up.
@@ -119,9 +119,8 @@ impl Tunable for Tuning {
         // A transfer between nodes in eight. With more the others' spin budgets end before their turn comes, where
         // sections last a microsecond; with 4, a tenth of the rate is lost where they last 0.2.
         batch: 8,
-        // One, as it gives up. A look costs the one in front a transfer, and it has no CPU only if there are more
-        // threads than CPUs.
-        looks_at_the_front: 1,
+        // Where sections last microseconds, one ends a little before its turn.
+        budgets_of_the_woken: 4,
         // An owner, a head, and one behind it.
         cpus: 3,
         // A critical section of a few dozen instructions is over by then, and its mutex changes hands by one
@@ -259,7 +258,7 @@ impl<P: Platform> Policy<P> for Learning {
             grants_before_release,
             looks_after,
             batch,
-            looks_at_the_front,
+            budgets_of_the_woken,
             ..
         } = P::tuning();
         Bounds {
@@ -269,7 +268,7 @@ impl<P: Platform> Policy<P> for Learning {
             grants_before_release,
             looks_after,
             batch,
-            looks_at_the_front,
+            budgets_of_the_woken,
         }
     }
 

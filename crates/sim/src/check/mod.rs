@@ -311,7 +311,7 @@ fn tunings(random: &mut fastrand::Rng) -> Tunings {
             grants_before_release: random.u32(1..=4),
             looks_after: random.u32(..=2_000),
             batch: random.u32(1..=3),
-            looks_at_the_front: random.u32(1..=4),
+            budgets_of_the_woken: random.u32(1..=4),
             cpus: [1, u32::MAX][random.usize(..2)],
         },
         adaptive: adaptive::Tuning { handoff_after, bypasses_before_wake },
