@@ -83,7 +83,7 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tuni
             slice: slice / 2,
             leavings_a_slice_check: 0,
         },
-        qspin: qspin::Tuning { optimistic_looks, handoff_after, bypasses_before_wake },
+        qspin: qspin::Tuning { optimistic_looks, handoff_after, bypasses_before_wake, batch: 1 },
     }
 }
 

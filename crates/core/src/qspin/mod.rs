@@ -48,6 +48,7 @@
 pub mod hash;
 mod layout;
 mod native;
+mod numa;
 pub mod paravirt;
 
 use core::marker::PhantomData;
@@ -71,11 +72,21 @@ pub enum Form {
     Virtual = 1,
     /// [`Paravirtual`]
     Paravirtual = 2,
+    /// [`NativeNuma`]
+    NativeNuma = 3,
+    /// [`ParavirtualNuma`]
+    ParavirtualNuma = 4,
 }
 
 impl Form {
     /// Every form, the most careful first.
-    pub const ALL: [Form; 3] = [Self::Paravirtual, Self::Virtual, Self::Native];
+    pub const ALL: [Form; 5] =
+        [Self::Paravirtual, Self::ParavirtualNuma, Self::Virtual, Self::Native, Self::NativeNuma];
+
+    /// Whether a waiter halts when it has spun for long.
+    pub const fn halts(self) -> bool {
+        matches!(self, Self::Paravirtual | Self::ParavirtualNuma)
+    }
 }
 
 /// The way in which a program's queue spinlocks wait. A function rather than a constant, so that an
@@ -109,6 +120,11 @@ forms! {
     Virtual;
     /// Waiters spin for a while, then halt until they are kicked: where threads may be preempted.
     Paravirtual;
+    /// As [`Native`], but waiters of one node of memory go one after another for a while.
+    NativeNuma;
+    /// As [`Paravirtual`], but waiters of one node of memory come to the head of the queue one after another
+    /// for a while.
+    ParavirtualNuma;
 }
 
 /// The constants of the spinlock.
@@ -121,6 +137,9 @@ pub struct Tuning {
     /// How many unlocks in a row may leave the head halted because a pending waiter is about to take the
     /// lock; 63 at most.
     pub bypasses_before_wake: u32,
+    /// For how long waiters of one node of memory may go before those of others that came earlier, in units
+    /// of 1024 ns.
+    pub batch: u32,
 }
 
 impl Tunable for Tuning {
@@ -134,6 +153,7 @@ impl Tunable for Tuning {
         // A wake-up under oversubscription costs the CPUs some 10 microseconds, which this keeps below a few
         // per cent of sections of a microsecond.
         bypasses_before_wake: 256,
+        batch: 1000,
     };
 }
 
@@ -194,9 +214,11 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     #[inline]
     pub fn lock_slow<F: ChosenForm>(&self) {
         match F::form() {
-            Form::Native => self.lock_native(),
+            Form::Native => self.lock_native::<false>(),
+            Form::NativeNuma => self.lock_native::<true>(),
             Form::Virtual => self.lock_virtual(),
-            Form::Paravirtual => self.lock_paravirtual(),
+            Form::Paravirtual => self.lock_paravirtual::<false>(),
+            Form::ParavirtualNuma => self.lock_paravirtual::<true>(),
         }
     }
 
@@ -218,8 +240,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     fn try_lock_again<F: ChosenForm>(&self) -> bool {
         self.renew();
         match F::form() {
-            Form::Native | Form::Virtual => self.take_if_idle(),
-            Form::Paravirtual => self.steal(),
+            Form::Native | Form::NativeNuma | Form::Virtual => self.take_if_idle(),
+            Form::Paravirtual | Form::ParavirtualNuma => self.steal(),
         }
     }
 
@@ -228,8 +250,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     #[inline]
     pub fn unlock<F: ChosenForm>(&self) {
         match F::form() {
-            Form::Native | Form::Virtual => self.word.store_low_byte(0, Release),
-            Form::Paravirtual => {
+            Form::Native | Form::NativeNuma | Form::Virtual => self.word.store_low_byte(0, Release),
+            Form::Paravirtual | Form::ParavirtualNuma => {
                 if !self.release() {
                     self.unlock_again();
                 }
