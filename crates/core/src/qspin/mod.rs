@@ -19,8 +19,8 @@
 //!
 //! # The forms
 //!
-//! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word; [`ChosenForm`] says
-//! which. A program chooses one for all its locks when it starts, and asks in slow paths only. In the
+//! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word, [`NativeNuma`] and
+//! [`ParavirtualNuma`] two of them with a queue in another order (`numa.rs`); [`ChosenForm`] says which. A program chooses one for all its locks when it starts, and asks in slow paths only. In the
 //! paravirtual form overtaking is bounded while sections are no longer than a spin.
 //!
 //! # Releasing
@@ -41,7 +41,7 @@
 //! epoch. A thread has [`LEVELS`] nodes, so that a signal handler may lock while its thread waits for another
 //! lock. What is beyond these (an epoch that came round, a fifth level) is in docs/QSPIN.md, "Limits".
 //!
-//! Proof: crates/core/src/qspin/native.rs, crates/core/src/qspin/paravirt.rs
+//! Proof: crates/core/src/qspin/native.rs, crates/core/src/qspin/paravirt.rs, crates/core/src/qspin/numa.rs
 //! Models: crates/model/tests/models/qspin.rs, crates/model/tests/models/qspin_paravirt.rs
 //! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture.rs
 
@@ -82,6 +82,11 @@ impl Form {
     /// Every form, the most careful first.
     pub const ALL: [Form; 5] =
         [Self::Paravirtual, Self::ParavirtualNuma, Self::Virtual, Self::Native, Self::NativeNuma];
+
+    /// Whether waiters of one node of memory go one after another.
+    pub const fn is_numa(self) -> bool {
+        matches!(self, Self::NativeNuma | Self::ParavirtualNuma)
+    }
 
     /// Whether a waiter halts when it has spun for long.
     pub const fn halts(self) -> bool {
@@ -153,7 +158,10 @@ impl Tunable for Tuning {
         // A wake-up under oversubscription costs the CPUs some 10 microseconds, which this keeps below a few
         // per cent of sections of a microsecond.
         bypasses_before_wake: 256,
-        batch: 1000,
+        // Some hundred short sections, so that a batch pays for the waiters that its first heads look past; and
+        // with 8 nodes everybody's turn comes some 50 times in 100 ms. A millisecond gives up to a sixth more
+        // throughput (docs/notebook/QSPIN.md), and lets the running threads of one node have most of a lock.
+        batch: 250,
     };
 }
 

@@ -6,6 +6,10 @@
 //! nodes, and the queue head carries it along. While it waits for the lock, the head looks along the queue for
 //! a waiter of its own node, and sets those before it aside. Otherwise the forms are what they are without.
 //!
+//! Unlike CNA's, a batch has a bound in time, and looks must pay: each adds to a debt, each waiter that follows
+//! one of its own node takes from it. If debt is left when a batch ends, or a look finds nobody, no head looks
+//! for a while, each time twice as long. So where each node has a waiter or two the queue is the plain one.
+//!
 //! # Words of a spin node
 //!
 //! | word | here | written by |
@@ -13,9 +17,7 @@
 //! | `priority` | [`home`]: the node of memory that its thread came from | its thread, before it is linked |
 //! | `before` | [`aside`]: the last of those set aside, a [`NodeId`]; 0: none | who passes headship to it |
 //! | `after` | [`since`]: when the first of them was, in units of 1024 ns | who passes headship to it |
-//! | `bypasses` | [`pause`]: how many heads are not to look | who passes headship to it |
-//! | `ready` | [`debt`]: what looks have cost since the first was set aside | who passes headship to it |
-//! | `linked` | [`front`]: 1 if it stood aside, and was the first to come back | who passes headship to it |
+//! | `bypasses` | [`told`]: a [`Told`] | who passes headship to it |
 //! | `next` | of the last one set aside: the first one | the head |
 //!
 //! # Invariants
@@ -29,9 +31,12 @@
 //!   head may close it again.
 //! * **ALL BACK.** A head leaves none aside: it passes them to the next head, puts them before the rest of the
 //!   queue, or, where there is no rest, makes them the queue in one step with its own leaving.
-//! * **BOUND.** Nobody stands aside for longer than [`Tuning::batch`] and one section before those set aside go
-//!   to the front, in the order in which they came. Each batch takes the first of them out of the way of the
-//!   others. A head looks at no more than [`LOOKS_A_NODE`] waiters for each node of the machine.
+//! * **BOUND.** The first head that comes when [`Tuning::batch`] has passed since the first waiter was set
+//!   aside puts all of them to the front, in the order in which they stood in the queue, and the first of them
+//!   is the next head. So each waiter is passed over in at most as many batches as waiters were before it. A
+//!   head looks at no more than [`LOOKS_A_NODE`] waiters for each node of the machine.
+//!
+//! Models: crates/model/tests/models/qspin_numa.rs
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -42,14 +47,12 @@ use crate::platform::{Atomic, Platform};
 /// How many waiters a head looks at, for each node of the machine. Where waiters of `n` nodes stand in random
 /// order, 4 n of them are all of other nodes once in e^4 = 55 times.
 const LOOKS_A_NODE: u32 = 4;
-/// After looks that did not pay at most as many heads do not look.
-const LONGEST_PAUSE: u32 = 255;
 /// How many looks a waiter pays for that follows one of its own node. Between them the lock's word, the node and
 /// what the lock protects stay near; each look fetches a line from afar. Nobody takes the lock while the head
 /// looks for longer than the lock is held.
-pub(super) const PAID_ALONE: u32 = 2;
+pub(super) const PAID_ALONE: u16 = 2;
 /// The same, where others may take the lock while the head looks.
-pub(super) const PAID: u32 = 16;
+pub(super) const PAID: u16 = 16;
 
 fn home<P: Platform>(node: &Node<P>) -> &P::U32 {
     &node.priority
@@ -63,16 +66,40 @@ fn since<P: Platform>(node: &Node<P>) -> &P::U32 {
     &node.after
 }
 
-fn pause<P: Platform>(node: &Node<P>) -> &P::U32 {
+fn told<P: Platform>(node: &Node<P>) -> &P::U32 {
     node.bypasses()
 }
 
-fn debt<P: Platform>(node: &Node<P>) -> &P::U32 {
-    &node.ready
+/// What a head is told besides, in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    /// How many heads are not to look.
+    pause: u8,
+    /// How many they were at first.
+    whole_pause: u8,
+    /// It stood aside, and was the first to come back.
+    front: bool,
+    /// What looks have cost since the first was set aside, less what they saved; 0 at least.
+    debt: u16,
 }
 
-fn front<P: Platform>(node: &Node<P>) -> &P::U32 {
-    &node.linked
+impl Told {
+    fn of(word: u32) -> Told {
+        let [pause, whole_pause, low, high] = word.to_le_bytes();
+        let debt = u16::from_le_bytes([low, high]);
+        Told { pause, whole_pause, front: debt & 1 != 0, debt: debt >> 1 }
+    }
+
+    fn to_word(self) -> u32 {
+        let [low, high] = (self.debt.min(u16::MAX >> 1) << 1 | u16::from(self.front)).to_le_bytes();
+        u32::from_le_bytes([self.pause, self.whole_pause, low, high])
+    }
+
+    /// Looks have not paid.
+    fn pause_longer(&mut self) {
+        self.whole_pause = self.whole_pause.saturating_mul(2).saturating_add(1);
+        self.pause = self.whole_pause;
+    }
 }
 
 /// The time, in units of 1024 ns; it comes round after 73 minutes.
@@ -85,8 +112,7 @@ pub(super) fn arrive<P: Platform>(node: &Node<P>) {
     // Relaxed: whoever looks has found the node by its link.
     home(node).store(P::node(), Relaxed);
     aside(node).store(0, Relaxed);
-    pause(node).store(0, Relaxed);
-    front(node).store(0, Relaxed);
+    told(node).store(0, Relaxed);
 }
 
 /// What a head has to see to when it leaves.
@@ -98,20 +124,14 @@ pub(super) struct Batch {
     since: u32,
     /// They have stood there for long enough.
     over: bool,
-    /// In the low half: how many heads are not to look; in the high half: how many that were at first.
-    pause: u32,
-    /// What looks have cost since then, less what they saved; 0 at least.
-    debt: u32,
-    /// The caller stood aside, and was the first to come back: it has waited for long, and the threads of
-    /// other nodes that came later have not.
-    pub(super) front: bool,
+    told: Told,
     /// How many looks it pays for that a waiter is of the head's node.
-    paid: u32,
+    paid: u16,
 }
 
 impl Batch {
     /// What the caller has become the head of; and looks for a waiter of its own node.
-    pub(super) fn take<P: Platform>(held: &Held<P>, paid: u32) -> Batch {
+    pub(super) fn take<P: Platform>(held: &Held<P>, paid: u16) -> Batch {
         let node = held.node();
         // Relaxed, all: written by the caller, or before headship was passed to it.
         let last = NodeId::from_raw(aside(node).load(Relaxed));
@@ -120,9 +140,7 @@ impl Batch {
             last,
             since: since(node).load(Relaxed),
             over: false,
-            pause: pause(node).load(Relaxed),
-            debt: if last.is_some() { debt(node).load(Relaxed) } else { 0 },
-            front: front(node).load(Relaxed) != 0,
+            told: Told::of(told(node).load(Relaxed)),
             paid,
         };
         if last.is_some() {
@@ -130,21 +148,22 @@ impl Batch {
             if !batch.over {
                 batch.look(held);
             }
-        } else if batch.pause & 0xffff == 0 {
-            batch.look(held);
-            if batch.last.is_none() && batch.debt > 0 {
-                batch.pause_longer();
-            }
+        } else if let Some(left) = batch.told.pause.checked_sub(1) {
+            batch.told.pause = left;
         } else {
-            batch.pause -= 1;
+            batch.told.debt = 0;
+            batch.look(held);
+            if batch.last.is_none() && batch.told.debt > 0 {
+                batch.told.pause_longer();
+            }
         }
         batch
     }
 
-    /// Looks have not paid.
-    fn pause_longer(&mut self) {
-        let longer = ((self.pause >> 16) * 2 + 1).min(LONGEST_PAUSE);
-        self.pause = longer << 16 | longer;
+    /// Whether the caller stood aside, and was the first to come back: it has waited for long, and threads of
+    /// other nodes that came later have not.
+    pub(super) fn is_front(&self) -> bool {
+        self.told.front
     }
 
     /// Looks for a waiter of the head's node, and sets those before it aside.
@@ -164,7 +183,7 @@ impl Batch {
                 }
                 return;
             }
-            self.debt = self.debt.saturating_add(1);
+            self.told.debt = self.told.debt.saturating_add(1);
             // LAST STAYS
             let Some(behind) = NodeId::from_raw(node.next.load(Acquire)) else { return };
             before = Some(at);
@@ -208,14 +227,14 @@ impl Batch {
     pub(super) fn pass<P: Platform>(mut self, next: NodeId) -> NodeId {
         let node = next.get::<P>();
         let Some(last) = self.last else {
-            pause(node).store(self.pause, Relaxed);
+            told(node).store(Told { front: false, debt: 0, ..self.told }.to_word(), Relaxed);
             return next;
         };
         if !self.over && home(node).load(Relaxed) == self.home {
             aside(node).store(last.raw(), Relaxed);
             since(node).store(self.since, Relaxed);
-            pause(node).store(self.pause, Relaxed);
-            debt(node).store(self.debt.saturating_sub(self.paid), Relaxed);
+            let debt = self.told.debt.saturating_sub(self.paid);
+            told(node).store(Told { front: false, debt, ..self.told }.to_word(), Relaxed);
             return next;
         }
         let last = last.get::<P>();
@@ -227,12 +246,41 @@ impl Batch {
 
     /// The first of those set aside comes back.
     pub(super) fn pass_to_front<P: Platform>(&mut self, first: &Node<P>) {
-        if self.debt > 0 {
-            self.pause_longer();
+        if self.told.debt > 0 {
+            self.told.pause_longer();
         } else {
-            self.pause = 0;
+            (self.told.pause, self.told.whole_pause) = (0, 0);
         }
-        pause(first).store(self.pause, Relaxed);
-        front(first).store(1, Relaxed);
+        told(first).store(Told { front: true, debt: 0, ..self.told }.to_word(), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Told;
+
+    #[test]
+    fn what_a_head_is_told_fits_in_a_word() {
+        for (pause, whole_pause) in [(0, 0), (1, 3), (255, 255)] {
+            for front in [false, true] {
+                for debt in [0, 1, 500, u16::MAX >> 1] {
+                    let told = Told { pause, whole_pause, front, debt };
+                    assert_eq!(Told::of(told.to_word()), told);
+                }
+            }
+        }
+        assert_eq!(Told::of(Told { debt: u16::MAX, ..Told::default() }.to_word()).debt, u16::MAX >> 1);
+        assert_eq!(Told::default().to_word(), 0);
+    }
+
+    #[test]
+    fn pauses_double() {
+        let mut told = Told::default();
+        let mut pauses = [0; 10];
+        for pause in &mut pauses {
+            told.pause_longer();
+            *pause = told.pause;
+        }
+        assert_eq!(pauses, [1, 3, 7, 15, 31, 63, 127, 255, 255, 255]);
     }
 }

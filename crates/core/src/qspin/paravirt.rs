@@ -168,7 +168,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     fn wait_at_head(&self, held: &Held<P>, own: u32, batch: Option<&Batch>) -> Left {
         let node = held.node();
         let Tuning { mut handoff_after, .. } = P::tuning();
-        if batch.is_some_and(|batch| batch.front) {
+        if batch.is_some_and(Batch::is_front) {
             // It has stood aside, and those who take the lock past it may all be of one node, whose threads
             // are nearer to it.
             handoff_after = 0;
