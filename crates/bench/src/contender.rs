@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use poundlock_core::platform::Platform;
 use poundlock_core::qspin::Form;
 use poundlock_core::rwlock::Preference;
+use poundlock_linux::Linux;
 use poundlock_names::{LockName, Named};
 use poundlock_peers::{EMPTY, rw};
 
@@ -99,8 +101,9 @@ pub(crate) fn symbols() -> Vec<Contender> {
 }
 
 fn forms() -> impl Iterator<Item = Contender> {
-    let forms = Form::ALL.into_iter().rev();
-    forms.map(|form| Contender::peer(form.name(), true, form == Form::Paravirtual))
+    // On one node of memory a form that knows nodes is the one that does not.
+    let forms = Form::ALL.into_iter().rev().filter(|form| Linux::nodes() > 1 || !form.is_numa());
+    forms.map(|form| Contender::peer(form.name(), true, form.halts()))
 }
 
 /// Spinlocks, and what they are read against.
@@ -124,7 +127,7 @@ pub(crate) fn spinlocks() -> Vec<Contender> {
     all.push(Contender::peer("qspin-large", true, false));
     all.push(Contender::peer("qspin-pv-large", true, true));
     all.extend(preloaded.map(|(name, form)| Contender {
-        sleeps: form == Form::Paravirtual,
+        sleeps: form.halts(),
         ..Contender::preloaded(name, Kind::Spin, "library:spin", form.name())
     }));
     all

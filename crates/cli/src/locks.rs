@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
+use poundlock_core::platform::Platform;
 use poundlock_core::qspin::Form;
+use poundlock_linux::Linux;
 use poundlock_names::{Choice, ChoiceError, LockName, Named, RwLocks};
 
 use crate::message::{Failure, status};
@@ -36,10 +38,16 @@ pub(crate) fn main(_: Args) -> ExitCode {
 fn reason(kind: Form) -> String {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cpus = if cpus == 1 { "1 CPU".to_string() } else { format!("{cpus} CPUs") };
+    let cpus = match Linux::nodes() {
+        1 => cpus,
+        nodes => format!("{cpus} of {nodes} nodes"),
+    };
     match kind {
-        Form::Paravirtual => format!("a program may have more threads than its {cpus}"),
+        Form::Paravirtual | Form::ParavirtualNuma => {
+            format!("a program may have more threads than its {cpus}")
+        }
         Form::Virtual => format!("more threads than its {cpus}, and no memory to let them halt"),
-        Form::Native => format!("a program's threads have a CPU each, of {cpus}"),
+        Form::Native | Form::NativeNuma => format!("a program's threads have a CPU each, of {cpus}"),
     }
 }
 

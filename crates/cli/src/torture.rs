@@ -190,7 +190,7 @@ impl Plan {
             Subject::Locks(lock, rwlocks) => {
                 // Of one process alone those whose waiters halt or yield take any number.
                 let form = lock.spinlock().unwrap_or_else(poundlock_linux::machine::spinlock);
-                if !lock.keeps_everything() && form != Form::Native {
+                if !lock.keeps_everything() && !matches!(form, Form::Native | Form::NativeNuma) {
                     child.spinners = MAX_THREADS;
                 }
                 child.reads_once = u8::from(*rwlocks == RwLocks::PhaseFair);

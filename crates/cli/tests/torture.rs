@@ -33,6 +33,10 @@ fn passes(choice: &[&str], library: Option<&Path>) {
     if let Some(library) = library {
         cmd.env("LD_PRELOAD", library);
     }
+    if whose.ends_with("-numa") {
+        // Of a machine that may have one node.
+        cmd.env("POUNDLOCK_NODES", "2");
+    }
     cmd.arg("torture").args(choice).args(["--seconds", &seconds(), "--seed", "0x5eed"]);
     let mut done: BTreeSet<String> = MAY_BE_NONE.iter().map(ToString::to_string).collect();
     until("everything was done", || {
@@ -70,6 +74,8 @@ pass! {
     qspin_passes: "--lock" "qspin";
     qspin_virt_passes: "--lock" "qspin-virt";
     qspin_pv_passes: "--lock" "mcs-queue,qspin-pv";
+    qspin_numa_passes: "--lock" "qspin-numa";
+    qspin_pv_numa_passes: "--lock" "mcs-queue,qspin-pv-numa";
     phase_fair_readers_writer_locks_pass: "--rwlock" "phase-fair";
     // Mutexes that stay glibc's, spinlocks that do not.
     qspin_pv_beside_glibc_passes: "--lock" "glibc,qspin-pv" "--threads" "60";

@@ -1,7 +1,8 @@
 //! Nodes that the environment makes up, on a machine that may have one.
 
 use poundlock_core::platform::Platform;
-use poundlock_linux::Linux;
+use poundlock_core::qspin::Form;
+use poundlock_linux::{Linux, machine};
 use poundlock_testing::elsewhere;
 
 fn keep_to(cpu: usize) {
@@ -23,6 +24,7 @@ fn nodes_that_the_environment_makes_up() {
     unsafe { std::env::set_var("POUNDLOCK_NODES", "2") };
     poundlock_linux::init();
     assert_eq!(Linux::nodes(), 2);
+    assert_eq!(machine::spinlock(), Form::ParavirtualNuma);
     // SAFETY: zero bytes are an empty set.
     let mut all: libc::cpu_set_t = unsafe { core::mem::zeroed() };
     // SAFETY: the kernel writes the set.

@@ -61,6 +61,8 @@ type Memory<P> = (&'static [Record<P>], &'static [Line<P>]);
 /// The smallest constants: rare paths run within a few steps.
 const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tunings {
     let bypasses_before_wake = 1;
+    // Over at once, or never.
+    let batch = if handoff_after == u32::MAX { u32::MAX } else { 0 };
     Tunings {
         poundlock: poundlock::Tuning {
             handoff_after,
@@ -88,7 +90,7 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tuni
             slice: slice / 2,
             leavings_a_slice_check: 0,
         },
-        qspin: qspin::Tuning { optimistic_looks, handoff_after, bypasses_before_wake },
+        qspin: qspin::Tuning { optimistic_looks, handoff_after, bypasses_before_wake, batch },
     }
 }
 
@@ -212,6 +214,15 @@ macro_rules! platforms {
             fn priority() -> u32 {
                 let world = World::current();
                 world.settings().priorities[world.index() as usize]
+            }
+
+            fn nodes() -> u32 {
+                World::current().settings().nodes.into_iter().max().unwrap_or(0) + 1
+            }
+
+            fn node() -> u32 {
+                let world = World::current();
+                world.settings().nodes[world.index() as usize]
             }
 
             fn record(index: u32) -> &'static Record<$name> {

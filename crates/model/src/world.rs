@@ -60,6 +60,8 @@ pub struct Settings {
     pub tags: [u32; THREADS],
     /// How urgent each thread is.
     pub priorities: [u32; THREADS],
+    /// The node of memory that each thread runs on.
+    pub nodes: [u32; THREADS],
     /// How many of each thread's waits return at once, for no reason.
     pub restless: u32,
     /// The number that distinguishes this process from its parent.
@@ -87,6 +89,7 @@ impl Settings {
         spins: 1,
         tags: [0; THREADS],
         priorities: [0; THREADS],
+        nodes: [0; THREADS],
         restless: 0,
         epoch: 0,
         plain_release: false,

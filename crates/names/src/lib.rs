@@ -152,6 +152,10 @@ named! {
             halt";
         Paravirtual = "qspin-pv",
             "queue spinlock whose waiters halt and are kicked: for any number of threads";
+        NativeNuma = "qspin-numa",
+            "as qspin, and waiters of one node of memory go one after another for a while";
+        ParavirtualNuma = "qspin-pv-numa",
+            "as qspin-pv, and waiters of one node of memory go one after another for a while";
     }
     /// A readers-writer lock with a preference.
     Preference {

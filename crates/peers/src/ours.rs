@@ -7,7 +7,10 @@ use poundlock_core::handoff::{
     Adaptive, Competitive, Fixed, Handoff, NoSpin, OwnerRunning, Policy, RawHandoff, SameCpu,
 };
 use poundlock_core::poundlock::RawPoundlock;
-use poundlock_core::qspin::{ChosenForm, Form, Large, Layout, Native, Paravirtual, RawSpin, Small, Virtual};
+use poundlock_core::qspin::{
+    ChosenForm, Form, Large, Layout, Native, NativeNuma, Paravirtual, ParavirtualNuma, RawSpin, Small,
+    Virtual,
+};
 use poundlock_core::rwlock::{self, RawRwLock};
 use poundlock_linux::Linux;
 use poundlock_names::{LockName, Named};
@@ -136,6 +139,8 @@ const fn spinlock(form: Form) -> Calls {
         Form::Native => calls::<Queueing<Native>>(),
         Form::Virtual => calls::<Queueing<Virtual>>(),
         Form::Paravirtual => calls::<Queueing<Paravirtual>>(),
+        Form::NativeNuma => calls::<Queueing<NativeNuma>>(),
+        Form::ParavirtualNuma => calls::<Queueing<ParavirtualNuma>>(),
     }
 }
 
@@ -150,8 +155,8 @@ pub(crate) fn entries() -> impl Iterator<Item = Entry> {
         .into_iter()
         .filter_map(move |lock| Some(ours(lock.name(), lock.description(), mutex(lock)?, false)));
     let spinlocks = Form::ALL.into_iter().map(move |form| {
-        // The paravirtual form's waiters sleep when they have spun for long.
-        ours(form.name(), form.description(), spinlock(form), form != Form::Paravirtual)
+        // Waiters of some forms sleep when they have spun for long.
+        ours(form.name(), form.description(), spinlock(form), !form.halts())
     });
     mutexes.chain(spinlocks)
 }

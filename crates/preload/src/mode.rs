@@ -215,6 +215,8 @@ impl ChosenForm for Chosen {
         match FORM.load(Relaxed) {
             0 => Form::Native,
             1 => Form::Virtual,
+            3 => Form::NativeNuma,
+            4 => Form::ParavirtualNuma,
             _ => Form::Paravirtual,
         }
     }

@@ -2,7 +2,9 @@
 
 use core::marker::PhantomData;
 
-use poundlock_core::qspin::{ChosenForm, Form, Layout, Native, Paravirtual, RawSpin, Small, Virtual};
+use poundlock_core::qspin::{
+    ChosenForm, Form, Layout, Native, NativeNuma, Paravirtual, ParavirtualNuma, RawSpin, Small, Virtual,
+};
 use poundlock_names::{LockName, Named};
 use poundlock_textbook::{BackOff, Mcs, Spinlock, TestAndSet, Ticket};
 
@@ -99,6 +101,8 @@ pub fn make(name: &str) -> Option<Box<dyn Lock>> {
             Form::Native => queueing::<Native>(),
             Form::Virtual => queueing::<Virtual>(),
             Form::Paravirtual => queueing::<Paravirtual>(),
+            Form::NativeNuma => queueing::<NativeNuma>(),
+            Form::ParavirtualNuma => queueing::<ParavirtualNuma>(),
         });
     }
     mutexes::make(name).map(|mutex| mutex as Box<dyn Lock>)

@@ -100,7 +100,13 @@ pub(super) const fn tail<L: Layout>(word: u32) -> Option<NodeId> {
 /// A word whose tail is this node, and nothing else; `None` if the node does not fit.
 #[inline]
 pub(super) const fn tail_of<L: Layout>(id: NodeId) -> Option<u32> {
-    if id.raw() > L::INDICES * LEVELS { None } else { Some(id.raw() << L::TAIL.trailing_zeros()) }
+    if id.raw() > L::INDICES * LEVELS { None } else { Some(tail_at::<L>(id)) }
+}
+
+/// As [`tail_of`], of a node that has been in a tail.
+#[inline]
+pub(super) const fn tail_at<L: Layout>(id: NodeId) -> u32 {
+    id.raw() << L::TAIL.trailing_zeros()
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@
 //!
 //! # The forms
 //!
-//! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word; [`ChosenForm`] says
-//! which. A program chooses one for all its locks when it starts, and asks in slow paths only. In the
+//! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word, [`NativeNuma`] and
+//! [`ParavirtualNuma`] two of them with a queue in another order (`numa.rs`); [`ChosenForm`] says which. A program chooses one for all its locks when it starts, and asks in slow paths only. In the
 //! paravirtual form overtaking is bounded while sections are no longer than a spin.
 //!
 //! # Releasing
@@ -41,13 +41,14 @@
 //! epoch. A thread has [`LEVELS`] nodes, so that a signal handler may lock while its thread waits for another
 //! lock. What is beyond these (an epoch that came round, a fifth level) is in docs/QSPIN.md, "Limits".
 //!
-//! Proof: crates/core/src/qspin/native.rs, crates/core/src/qspin/paravirt.rs
+//! Proof: crates/core/src/qspin/native.rs, crates/core/src/qspin/paravirt.rs, crates/core/src/qspin/numa.rs
 //! Models: crates/model/tests/models/qspin.rs, crates/model/tests/models/qspin_paravirt.rs
 //! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture.rs
 
 pub mod hash;
 mod layout;
 mod native;
+mod numa;
 pub mod paravirt;
 
 use core::marker::PhantomData;
@@ -71,11 +72,26 @@ pub enum Form {
     Virtual = 1,
     /// [`Paravirtual`]
     Paravirtual = 2,
+    /// [`NativeNuma`]
+    NativeNuma = 3,
+    /// [`ParavirtualNuma`]
+    ParavirtualNuma = 4,
 }
 
 impl Form {
     /// Every form, the most careful first.
-    pub const ALL: [Form; 3] = [Self::Paravirtual, Self::Virtual, Self::Native];
+    pub const ALL: [Form; 5] =
+        [Self::Paravirtual, Self::ParavirtualNuma, Self::Virtual, Self::Native, Self::NativeNuma];
+
+    /// Whether waiters of one node of memory go one after another.
+    pub const fn is_numa(self) -> bool {
+        matches!(self, Self::NativeNuma | Self::ParavirtualNuma)
+    }
+
+    /// Whether a waiter halts when it has spun for long.
+    pub const fn halts(self) -> bool {
+        matches!(self, Self::Paravirtual | Self::ParavirtualNuma)
+    }
 }
 
 /// The way in which a program's queue spinlocks wait. A function rather than a constant, so that an
@@ -109,6 +125,11 @@ forms! {
     Virtual;
     /// Waiters spin for a while, then halt until they are kicked: where threads may be preempted.
     Paravirtual;
+    /// As [`Native`], but waiters of one node of memory go one after another for a while.
+    NativeNuma;
+    /// As [`Paravirtual`], but waiters of one node of memory come to the head of the queue one after another
+    /// for a while.
+    ParavirtualNuma;
 }
 
 /// The constants of the spinlock.
@@ -121,6 +142,9 @@ pub struct Tuning {
     /// How many unlocks in a row may leave the head halted because a pending waiter is about to take the
     /// lock; 63 at most.
     pub bypasses_before_wake: u32,
+    /// For how long waiters of one node of memory may go before those of others that came earlier, in units
+    /// of 1024 ns.
+    pub batch: u32,
 }
 
 impl Tunable for Tuning {
@@ -134,6 +158,10 @@ impl Tunable for Tuning {
         // A wake-up under oversubscription costs the CPUs some 10 microseconds, which this keeps below a few
         // per cent of sections of a microsecond.
         bypasses_before_wake: 256,
+        // Some hundred short sections, so that a batch pays for the waiters that its first heads look past; and
+        // with 8 nodes everybody's turn comes some 50 times in 100 ms. A millisecond gives up to a sixth more
+        // throughput (docs/notebook/QSPIN.md), and lets the running threads of one node have most of a lock.
+        batch: 250,
     };
 }
 
@@ -203,9 +231,11 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     #[inline]
     pub fn lock_slow<F: ChosenForm>(&self) {
         match F::form() {
-            Form::Native => self.lock_native(),
+            Form::Native => self.lock_native::<false>(),
+            Form::NativeNuma => self.lock_native::<true>(),
             Form::Virtual => self.lock_virtual(),
-            Form::Paravirtual => self.lock_paravirtual(),
+            Form::Paravirtual => self.lock_paravirtual::<false>(),
+            Form::ParavirtualNuma => self.lock_paravirtual::<true>(),
         }
     }
 
@@ -236,8 +266,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     fn try_lock_again<F: ChosenForm>(&self) -> bool {
         self.renew();
         match F::form() {
-            Form::Native | Form::Virtual => self.take_if_idle(),
-            Form::Paravirtual => self.steal(),
+            Form::Native | Form::NativeNuma | Form::Virtual => self.take_if_idle(),
+            Form::Paravirtual | Form::ParavirtualNuma => self.steal(),
         }
     }
 
@@ -246,8 +276,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     #[inline]
     pub fn unlock<F: ChosenForm>(&self) {
         match F::form() {
-            Form::Native | Form::Virtual => self.word.store_low_byte(0, Release),
-            Form::Paravirtual => {
+            Form::Native | Form::NativeNuma | Form::Virtual => self.word.store_low_byte(0, Release),
+            Form::Paravirtual | Form::ParavirtualNuma => {
                 if !self.release() {
                     self.unlock_again();
                 }

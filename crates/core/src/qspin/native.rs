@@ -21,7 +21,8 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{LOCKED, LOW_BYTE, Layout, is_split, tail};
-use super::{Halting, RawSpin, Tuning, queued};
+use super::numa::{self, Batch};
+use super::{Halting, RawSpin, Tuning, layout, queued};
 use crate::events::{Event, count};
 use crate::node::{Held, NodeId, state};
 use crate::platform::{Atomic, Platform, Split};
@@ -43,11 +44,11 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn lock_native(&self) {
+    pub(super) fn lock_native<const NUMA: bool>(&self) {
         count::<P>(Event::SlowPath);
         self.renew();
         if !self.optimistic_spin() && !self.lock_pending() {
-            self.lock_queued();
+            self.lock_queued::<NUMA>();
         }
     }
 
@@ -105,7 +106,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         true
     }
 
-    fn lock_queued(&self) {
+    fn lock_queued<const NUMA: bool>(&self) {
         let Some((held, own)) = queued::<P, L>() else {
             // (1) Without a place in the queue it may take the lock only while there is none.
             poll::<P>(None, || self.take_if_idle());
@@ -114,6 +115,9 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         let node = held.node();
         node.next.store(0, Relaxed);
         node.state.store(state::IDLE, Relaxed);
+        if NUMA {
+            numa::arrive(node);
+        }
         // Taking the node may have been its first use, and slow.
         if self.take_if_idle() {
             return;
@@ -126,6 +130,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                 P::relax();
             }
         }
+        let mut batch = NUMA.then(|| Batch::take(&held, numa::PAID_ALONE));
         // Acquire: partner of the release by the last holder.
         let mut seen = self.word.load(Acquire);
         while seen & (LOCKED | L::PENDING) != 0 {
@@ -135,14 +140,30 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         // (3) Relaxed: acquired above. An EPOCH, HALTS or USER bit stays, and so does a PENDING that came
         // meanwhile.
         while seen & L::TAIL == own {
-            match self.word.compare_exchange(seen, seen & !L::TAIL | LOCKED, Relaxed, Relaxed) {
-                Ok(_) => return,
-                Err(now) => seen = now,
+            let left = batch.as_ref().and_then(Batch::open::<P>);
+            let tail = left.map_or(0, |(_, last)| layout::tail_at::<L>(last));
+            // Release: who comes to the last of those that were set aside finds its node open.
+            let order = if NUMA { Release } else { Relaxed };
+            match self.word.compare_exchange(seen, seen & !L::TAIL | LOCKED | tail, order, Relaxed) {
+                Ok(_) => {
+                    if let (Some(batch), Some((first, _))) = (&mut batch, left) {
+                        batch.pass_to_front(first.get::<P>());
+                        pass_on::<P>(first);
+                    }
+                    return;
+                }
+                Err(now) => {
+                    if let Some(left) = left {
+                        Batch::close::<P>(left);
+                    }
+                    seen = now;
+                }
             }
         }
         // (2)
         self.word.store_low_byte(LOCKED as u8, Relaxed);
-        pass_on::<P>(&held);
+        let next = successor(&held);
+        pass_on::<P>(batch.map_or(next, |batch| batch.pass::<P>(next)));
     }
 
     /// Puts this node at the end of the queue. Returns the one in front.
@@ -173,10 +194,10 @@ pub(super) fn successor<P: Platform>(held: &Held<P>) -> NodeId {
     stall_until::<P, _>(|| NodeId::from_raw(held.node().next.load(Acquire)))
 }
 
-/// Makes the successor the queue head.
-fn pass_on<P: Platform>(held: &Held<P>) {
+/// Makes it the queue head.
+fn pass_on<P: Platform>(next: NodeId) {
     // Release: what we did as head comes before what it does.
-    successor(held).get::<P>().state.store(state::HEAD, Release);
+    next.get::<P>().state.store(state::HEAD, Release);
 }
 
 const _: () = {

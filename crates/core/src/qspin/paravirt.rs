@@ -27,7 +27,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::layout::{LOCKED, LOW_BYTE, Layout, PASS, PASSES, RESERVED, SLOW};
 use super::native::successor;
-use super::{Halting, RawSpin, Tuning, hash, queued};
+use super::numa::{self, Batch};
+use super::{Halting, RawSpin, Tuning, hash, layout, queued};
 use crate::events::{Event, count};
 use crate::node::{Held, Node, NodeId, state};
 use crate::platform::{Atomic, Platform, Running, Spin, Until};
@@ -41,12 +42,22 @@ const fn is_reserved(word: u32) -> bool {
     word & (LOW_BYTE & !LOCKED) == RESERVED
 }
 
+/// Who still waits when a head has acquired the lock.
+enum Left {
+    /// Nobody: the tail is 0.
+    Nobody,
+    /// Those that the head had set aside, of whom this is the first: the tail is their last.
+    Aside(NodeId),
+    /// The rest of the queue, and who is set aside.
+    Others,
+}
+
 /// How a head's way into the hash ended.
 enum Announced {
     /// `SLOW` says that it is there; and whether HALTS allows it to be wiped out.
     Yes { unsure: bool },
-    /// The lock came free and is acquired; whether the queue is empty now.
-    Acquired(bool),
+    /// The lock came free and is acquired.
+    Acquired(Left),
     /// There is no hash.
     Impossible,
 }
@@ -54,7 +65,7 @@ enum Announced {
 impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     #[cold]
     #[inline(never)]
-    pub(super) fn lock_paravirtual(&self) {
+    pub(super) fn lock_paravirtual<const NUMA: bool>(&self) {
         // Free, but for bits that an earlier contention or a fork has left.
         if self.take_if_idle() {
             return;
@@ -62,7 +73,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         count::<P>(Event::SlowPath);
         self.renew();
         if !self.spin_pending() {
-            self.lock_halting();
+            self.lock_halting::<NUMA>();
         }
     }
 
@@ -115,7 +126,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    fn lock_halting(&self) {
+    fn lock_halting<const NUMA: bool>(&self) {
         let Some((held, own)) = queued::<P, L>() else {
             poll::<P>(None, || self.steal());
             return;
@@ -126,6 +137,9 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         node.tag.store(P::tag(), Relaxed);
         node.kicked.store(0, Relaxed);
         node.attempts().store(0, Relaxed);
+        if NUMA {
+            numa::arrive(node);
+        }
         if let Some(front) = self.swap_tail(own) {
             // Release: the one in front finds our node as we left it above.
             front.get::<P>().next.store(held.id.raw(), Release);
@@ -134,24 +148,39 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
             // No other thread looks at it before it is in the hash.
             node.state.store(state::HEAD, Relaxed);
         }
-        let last = self.wait_at_head(&held, own);
-        if !last {
-            self.pass_headship(successor(&held));
+        let batch = NUMA.then(|| Batch::take(&held, numa::PAID));
+        match self.wait_at_head(&held, own, batch.as_ref()) {
+            Left::Nobody => {}
+            Left::Aside(first) => {
+                if let Some(mut batch) = batch {
+                    batch.pass_to_front(first.get::<P>());
+                }
+                self.pass_headship(first);
+            }
+            Left::Others => {
+                let next = successor(&held);
+                self.pass_headship(batch.map_or(next, |batch| batch.pass::<P>(next)));
+            }
         }
     }
 
-    /// Waits as queue head until the lock is acquired. Returns whether the queue is empty now.
-    fn wait_at_head(&self, held: &Held<P>, own: u32) -> bool {
+    /// Waits as queue head until the lock is acquired.
+    fn wait_at_head(&self, held: &Held<P>, own: u32, batch: Option<&Batch>) -> Left {
         let node = held.node();
-        let Tuning { handoff_after, .. } = P::tuning();
+        let Tuning { mut handoff_after, .. } = P::tuning();
+        if batch.is_some_and(Batch::is_front) {
+            // It has stood aside, and those who take the lock past it may all be of one node, whose threads
+            // are nearer to it.
+            handoff_after = 0;
+        }
         let mut vain = 0;
         let mut repeated = false;
         let mut unsure = false;
         loop {
             let mut budget = P::Spin::fresh();
             loop {
-                if let Some(last) = self.claim(node, own) {
-                    return last;
+                if let Some(left) = self.claim(node, own, batch) {
+                    return left;
                 }
                 if !budget.spin() {
                     break;
@@ -166,9 +195,9 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
                         continue;
                     }
                 }
-                match self.announce(held, own) {
+                match self.announce(held, own, batch) {
                     Announced::Yes { unsure: now } => unsure |= now,
-                    Announced::Acquired(last) => return last,
+                    Announced::Acquired(left) => return left,
                     Announced::Impossible => {
                         P::stall(u32::MAX);
                         continue;
@@ -203,22 +232,44 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         }
     }
 
-    /// The head's attempt. Some if it acquired the lock: whether the queue is empty now.
-    fn claim(&self, node: &Node<P>, own: u32) -> Option<bool> {
-        let is_last = |seen: u32| seen & L::TAIL == own;
-        // Acquire: partner of the release by the last holder, which may have put us in the hash.
-        let before = self.word.update(Acquire, |seen| {
-            let rest = if is_last(seen) { seen & !(LOW_BYTE | L::TAIL) } else { seen & !LOW_BYTE };
-            (seen & LOCKED == 0).then_some(rest | LOCKED)
+    /// The head's attempt. Some if it acquired the lock: who still waits.
+    fn claim(&self, node: &Node<P>, own: u32, batch: Option<&Batch>) -> Option<Left> {
+        let mut opened = None;
+        // Acquire: partner of the release by the last holder, which may have put us in the hash. Release: who
+        // comes to the last of those that were set aside finds its node open.
+        let order = if batch.is_some() { AcqRel } else { Acquire };
+        let before = self.word.update(order, |seen| {
+            if seen & LOCKED != 0 {
+                return None;
+            }
+            let rest = seen & !LOW_BYTE | LOCKED;
+            if seen & L::TAIL != own {
+                return Some(rest);
+            }
+            if opened.is_none() {
+                opened = batch.and_then(Batch::open::<P>);
+            }
+            Some(rest & !L::TAIL | opened.map_or(0, |(_, last)| layout::tail_at::<L>(last)))
         });
-        let before = before.ok()?;
+        let left = match before {
+            Ok(before) if before & L::TAIL == own => {
+                opened.map_or(Left::Nobody, |(first, _)| Left::Aside(first))
+            }
+            _ => {
+                if let Some(opened) = opened {
+                    Batch::close::<P>(opened);
+                }
+                before.ok()?;
+                Left::Others
+            }
+        };
         // Only if it ran before it was kicked. ENTRY: it is the holder now.
         if node.state.load(Relaxed) == state::HASHED
             && let Some(lines) = P::lock_hash()
         {
             hash::remove::<P>(lines, self.address());
         }
-        Some(is_last(before))
+        Some(left)
     }
 
     /// Keeps others from taking the lock when its holder releases it. True unless another thread was quicker.
@@ -234,7 +285,7 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     }
 
     /// Enters the head into the hash, and says so in the word.
-    fn announce(&self, held: &Held<P>, own: u32) -> Announced {
+    fn announce(&self, held: &Held<P>, own: u32, batch: Option<&Batch>) -> Announced {
         let node = held.node();
         let Some(lines) = P::lock_hash() else { return Announced::Impossible };
         // HALTS. Relaxed: a thread that acquires the lock after this reads a later word than this writes, and
@@ -251,8 +302,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         let mut seen = self.word.load(Relaxed);
         loop {
             if seen & LOCKED == 0 {
-                if let Some(last) = self.claim(node, own) {
-                    return Announced::Acquired(last);
+                if let Some(left) = self.claim(node, own, batch) {
+                    return Announced::Acquired(left);
                 }
                 seen = self.word.load(Relaxed);
                 continue;

@@ -10,6 +10,7 @@ mod handoff_planted;
 mod mcs;
 mod poundlock;
 mod qspin;
+mod qspin_numa;
 mod qspin_paravirt;
 mod qspin_planted;
 mod rwlock;

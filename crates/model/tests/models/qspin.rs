@@ -69,12 +69,12 @@ impl<P: Modelled, L: Layout, F: ChosenForm, const SEASONED: bool> Spin<P, L, F, 
     }
 
     /// Makes the calling thread, which holds the lock, the pending waiter too: whoever comes queues.
-    fn be_pending(&self) {
+    pub(crate) fn be_pending(&self) {
         self.word().fetch_or(L::PENDING, Acquire);
     }
 
     /// The pending waiter takes the lock, when the calling thread, which is both, has released it.
-    fn take_pending(&self) {
+    pub(crate) fn take_pending(&self) {
         self.word().load(Acquire);
         self.word().fetch_add(LOCKED.wrapping_sub(L::PENDING), Relaxed);
     }

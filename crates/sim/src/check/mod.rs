@@ -322,7 +322,13 @@ fn tunings(random: &mut fastrand::Rng) -> Tunings {
             slice: slice / 2,
             leavings_a_slice_check: owners_a_slice_check / 2,
         },
-        qspin: qspin::Tuning { optimistic_looks, handoff_after, bypasses_before_wake },
+        qspin: qspin::Tuning {
+            optimistic_looks,
+            handoff_after,
+            bypasses_before_wake,
+            // Not a draw of its own, so that each seed stays the case that it was.
+            batch: 2 * (bypasses_before_wake - 1),
+        },
     }
 }
 
@@ -372,8 +378,11 @@ impl Promise {
             // A sleeper that is woken has to take it like anybody else.
             (Some(LockName::Glibc), _) => Promise::default(),
             (Some(LockName::Poundlock), _) => Promise { ordered: None, turn: true, bypass: true },
-            (Some(_), _) | (_, Some(Form::Paravirtual)) => Promise { turn: true, ..Promise::default() },
+            (Some(_), _) | (_, Some(Form::Paravirtual | Form::ParavirtualNuma)) => {
+                Promise { turn: true, ..Promise::default() }
+            }
             (_, Some(Form::Native)) => ordered(Wait::Spinning),
+             (_, Some(Form::NativeNuma)) => Promise { turn: true, ..Promise::default() },
             _ if matches!(lock, "ticket" | "ticket-pv" | "mcs" | "mcs-park") => ordered(Wait::Spinning),
             _ if matches!(lock, "cohort" | "cohort:2") => Promise { turn: true, ..Promise::default() },
             _ => Promise::default(),
