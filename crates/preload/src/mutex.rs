@@ -47,6 +47,8 @@ global_asm!(
     "poundlock_line .text.poundlock_lock_owned",
     "poundlock_line .text.poundlock_unlock_owned",
     "poundlock_line .text.poundlock_lock_unusual",
+    "poundlock_line .text.poundlock_lock_other",
+    "poundlock_line .text.poundlock_unlock_other",
     "poundlock_line .text.poundlock_try_lock_unusual",
     "poundlock_line .text.poundlock_unlock_unusual",
     ".purgem poundlock_line",
@@ -310,6 +312,7 @@ with_call_site! {
     try_lock_slowly(&Mutex) -> try_lock_other;
 }
 
+#[unsafe(link_section = ".text.poundlock_lock_other")]
 extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
     if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
@@ -461,6 +464,7 @@ fn glibc_lock(object: &Mutex, patience: Patience) -> c_int {
 
 /// Any kind of mutex, in any mode.
 #[inline(never)]
+#[unsafe(link_section = ".text.poundlock_unlock_other")]
 fn unlock_other(object: &Mutex) -> c_int {
     if mode::fast().is_some() && object.is_native() {
         if let Some(result) = disown(object) {

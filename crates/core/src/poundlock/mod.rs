@@ -221,20 +221,21 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             return Ok(());
         }
         let seen = state.load(Relaxed);
-        let free = if seen == LOCKED {
-            0
-        } else {
-            if W::asks_the_time(owner) && seen & SLEEPERS != 0 {
-                return Err(Contended::SliceMayBeOver { hints: owner });
-            }
-            let Some(free) = Self::released(seen) else { return Err(Contended::SleeperIsDue) };
-            free
-        };
-        // As in `release`.
-        match state.compare_exchange(seen, free, Release, Relaxed) {
-            Ok(_) => Ok(()),
-            Err(now) => Err(Contended::StateChanged { now }),
+        if seen == LOCKED {
+            // DUTY 2: no thread waits.
+            return Self::released_or(state.compare_exchange(LOCKED, 0, Release, Relaxed));
         }
+        if W::asks_the_time(owner) && seen & SLEEPERS != 0 {
+            return Err(Contended::SliceMayBeOver { hints: owner });
+        }
+        let Some(free) = Self::released(seen) else { return Err(Contended::SleeperIsDue) };
+        // As in `release`.
+        Self::released_or(state.compare_exchange(seen, free, Release, Relaxed))
+    }
+
+    #[inline(always)]
+    fn released_or(exchanged: Result<u32, u32>) -> Result<(), Contended> {
+        exchanged.map(drop).map_err(|now| Contended::StateChanged { now })
     }
 
     /// What [`Self::unlock`] does after [`Self::unlock_fast`] in vain.

@@ -3,7 +3,8 @@
 //! After Waiman Long's and Peter Zijlstra's series "qspinlock: a 4-byte queue spinlock with PV support"
 //! (Linux, 2015), brought to user space. An uncontended acquisition is one compare-and-swap, a release of the
 //! native form one byte store; waiters beyond the first queue, each spinning on a cache line of its own,
-//! named in the lock by half a word.
+//! named in the lock by half a word. Of the paravirtual form the compare-and-swap is of the low byte, which is
+//! all that a release stores ([`Split::take_low_byte`]).
 //!
 //! # The word
 //!
