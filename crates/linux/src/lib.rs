@@ -26,6 +26,7 @@ mod memory;
 mod platform;
 mod priority;
 pub mod registry;
+mod readers;
 mod rseq;
 pub mod statistics;
 pub mod time;

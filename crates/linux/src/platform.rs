@@ -7,9 +7,10 @@ use poundlock_core::platform::{Deadline, Platform, Running, Until, Waited};
 use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
 use poundlock_core::record::Record;
+use poundlock_core::rwlock::readers::Table;
 
 use crate::atomic::{U32, Usize};
-use crate::{budget, cpu, epoch, events, futex, halted, priority, registry, rseq, tls};
+use crate::{budget, cpu, epoch, events, futex, halted, priority, readers, registry, rseq, tls};
 
 /// Linux threads. Needs x86-64 or aarch64; uses glibc's restartable-sequences area (2.35) and single-thread
 /// flag (2.32) where they are.
@@ -101,6 +102,11 @@ impl Platform for Linux {
     #[inline]
     fn running(tag: u32) -> Running {
         if tag != 0 && tag == cpu::tag() { Running::No } else { Running::Unknown }
+    }
+
+    #[inline(always)]
+    fn readers() -> Option<&'static Table<Linux>> {
+        Some(&readers::TABLE)
     }
 
     #[inline]

@@ -8,6 +8,7 @@ use poundlock_core::platform::{Clock, Deadline, Platform, Running, Spin, Tunable
 use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
 use poundlock_core::record::Record;
+use poundlock_core::rwlock::readers::{self, Table};
 use poundlock_core::tunings::Tunings;
 use poundlock_core::{adaptive, poundlock, qspin, rwlock};
 
@@ -134,10 +135,14 @@ impl Spin for Budget {
     }
 }
 
+/// Lines of the table of readers: as on Linux.
+const READERS: usize = 512;
+
 /// What all threads of a run share.
 struct Memory {
     records: Box<[Record<Sim>]>,
     hash: Box<[Line<Sim>]>,
+    readers: Box<Table<Sim>>,
 }
 
 std::thread_local! {
@@ -162,6 +167,7 @@ pub(crate) fn prepare(settings: Settings, threads: usize) {
         Box::leak(Box::new(Memory {
             records: (0..threads).map(|_| Record::default()).collect(),
             hash: (0..lines).map(|_| Line::default()).collect(),
+            readers: Box::<Table<Sim, [readers::Line<Sim>; READERS]>>::default(),
         }))
     });
     MEMORY.set(Some(memory));
@@ -175,6 +181,7 @@ pub(crate) fn finish(clean: bool) {
         for record in &memory.records {
             record.renew();
         }
+        memory.readers.clear();
         SPARE.with_borrow_mut(|spare| spare.push(memory));
     }
 }
@@ -305,6 +312,10 @@ impl Platform for Sim {
 
     fn node() -> u32 {
         Engine::with(Engine::node) as u32
+    }
+
+    fn readers() -> Option<&'static Table<Sim>> {
+        Some(&memory().readers)
     }
 
     fn epoch() -> u32 {

@@ -1,0 +1,118 @@
+//! Where readers are that do not count themselves in the lock's word: one table for the locks of a process.
+//!
+//! After Dice and Kogan, "BRAVO - Biased Locking for Reader-Writer Locks" (USENIX ATC 2019). A reader of a
+//! lock that is biased towards readers stores the lock's address in a slot, and leaves by storing 0 there.
+//! Where BRAVO has one array, a thread has a line of the table here, in which the lock's address chooses the
+//! slot: readers on different CPUs share no line, and who wants all readers of a lock looks at one slot in
+//! each line that was ever used.
+//!
+//! Every change of a slot is a read-modify-write, and so is the look of the thread that drains it. So slots
+//! need no stronger fences: of a reader's entry and a drainer's look one comes first in the order of that
+//! slot. If it is the reader's, the drainer finds it. If it is the drainer's, the reader sees what the
+//! drainer wrote before it looked: that the bias is gone. The same holds for [`Table::used`], which says how
+//! many lines there are to look at.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::atomic::{Atomic, Atomics, ConstAtomic};
+use crate::platform::Platform;
+
+/// How many slots a line has.
+pub const SLOTS: usize = 8;
+
+/// The slots of a thread: a cache line. Threads share one if there are more of them than lines.
+#[repr(C, align(64))]
+pub struct Line<P: Atomics> {
+    slots: [P::Usize; SLOTS],
+}
+
+/// All slots. See the module's documentation.
+#[repr(C, align(64))]
+pub struct Table<P: Atomics, L: ?Sized = [Line<P>]> {
+    /// How many lines were ever used: the first ones. Grows only.
+    used: P::U32,
+    /// How long the last drain took, in nanoseconds.
+    drain_ns: P::U32,
+    lines: L,
+}
+
+impl<P: Atomics> Default for Line<P> {
+    fn default() -> Self {
+        Line { slots: core::array::from_fn(|_| Atomic::new(0)) }
+    }
+}
+
+impl<P: Atomics, const N: usize> Default for Table<P, [Line<P>; N]> {
+    fn default() -> Self {
+        Table {
+            used: Atomic::new(0),
+            drain_ns: Atomic::new(0),
+            lines: core::array::from_fn(|_| Line::default()),
+        }
+    }
+}
+
+impl<P: Atomics, const N: usize> Table<P, [Line<P>; N]>
+where
+    P::U32: ConstAtomic,
+    P::Usize: ConstAtomic,
+{
+    /// A table in which nobody is: zero bytes.
+    pub const fn new() -> Self {
+        Table {
+            used: ConstAtomic::ZERO,
+            drain_ns: ConstAtomic::ZERO,
+            lines: [const { Line { slots: [const { ConstAtomic::ZERO }; SLOTS] } }; N],
+        }
+    }
+}
+
+impl<P: Atomics> Table<P> {
+    /// Makes it one in which nobody is and nobody was: for checkers, between runs.
+    pub fn clear(&self) {
+        for slot in self.lines.iter().flat_map(|line| &line.slots) {
+            slot.store(0, Relaxed);
+        }
+        self.used.store(0, Relaxed);
+        self.drain_ns.store(0, Relaxed);
+    }
+
+    /// How long the last drain took, in nanoseconds.
+    pub(super) fn drain_ns(&self) -> u32 {
+        self.drain_ns.load(Relaxed)
+    }
+
+    /// Notes how long one took.
+    pub(super) fn note_drain(&self, ns: u64) {
+        self.drain_ns.store(ns.min(u64::from(u32::MAX)) as u32, Relaxed);
+    }
+
+    /// The slot of each used line in which readers of this lock are.
+    pub(super) fn slots(&self, lock: usize, choices: usize) -> impl Iterator<Item = &P::Usize> {
+        // A read-modify-write: see the module's documentation.
+        let used = self.used.fetch_or(0, AcqRel) as usize;
+        self.lines.iter().take(used).map(move |line| &line.slots[choose(lock, choices)])
+    }
+}
+
+/// Which slot of a line is a lock's, of so many.
+#[inline(always)]
+fn choose(lock: usize, choices: usize) -> usize {
+    // Fibonacci hashing: the product's highest bits depend on all of the address's.
+    let hash = (lock as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    hash as usize & (choices - 1)
+}
+
+/// The calling thread's slot for a lock, of so many in its line; `None` if the platform has no table or the
+/// thread no index.
+#[inline(always)]
+pub(super) fn own_slot<P: Platform>(lock: usize, choices: usize) -> Option<&'static P::Usize> {
+    let table = P::readers()?;
+    let at = P::current()? as usize % table.lines.len();
+    // Acquire: whoever counted this line did so after all drains that do not look at it, and what those did
+    // before is there.
+    if table.used.load(Acquire) as usize <= at {
+        let _ = table.used.update(AcqRel, |used| (used as usize <= at).then_some(at as u32 + 1));
+    }
+    Some(&table.lines[at].slots[choose(lock, choices)])
+}
