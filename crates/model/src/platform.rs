@@ -84,6 +84,7 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tuni
         rwlock: rwlock::Tuning {
             handoff_after,
             turns_a_look: 1,
+            barred_looks: optimistic_looks,
             slice: slice / 2,
             leavings_a_slice_check: 0,
             quiet: 0,

@@ -109,7 +109,9 @@ impl Work {
     pub fn locks(&self) -> Vec<&'static str> {
         match self {
             Work::Sembench { .. } => Scheme::ALL.map(Scheme::name).to_vec(),
-            Work::Readers { .. } => Preference::ALL.map(Preference::name).into_iter().chain([NO_LOCK]).collect(),
+            Work::Readers { .. } => {
+                Preference::ALL.map(Preference::name).into_iter().chain([NO_LOCK]).collect()
+            }
             _ => locks::names().collect(),
         }
     }

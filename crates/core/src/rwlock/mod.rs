@@ -91,6 +91,8 @@ pub struct Tuning {
     pub handoff_after: u32,
     /// How many turns of its spin loop a newcomer lets pass from one look at the lock to the next.
     pub turns_a_look: u32,
+    /// How many times a reader that finds newcomers kept out looks again before it queues.
+    pub barred_looks: u32,
     /// For how many nanoseconds a thread uses a lock whose woken queue head has no CPU yet, before it yields.
     pub slice: usize,
     /// How many leavings of such a lock there are for one that asks whether the slice is over: the logarithm.
@@ -110,6 +112,9 @@ impl Tunable for Tuning {
         handoff_after: 16,
         // A look takes the line from threads that enter and leave, which write to it.
         turns_a_look: 16,
+        // Ten microseconds: readers run out, and a writer is inside, in less, if all have CPUs. To queue, and
+        // to be let in one behind the other, takes many readers longer.
+        barred_looks: 64,
         // Half of the default mutex's slice: a thread that yields is the next to run where no other thread
         // wants its CPU.
         slice: 250_000,
@@ -146,8 +151,13 @@ const FULL: u32 = 1 << 23;
 /// How many readers, but for those in the table.
 const READERS: u32 = DRAINING - 1;
 
-/// In `owner`: no writer has entered since the moment that the other bits say.
+/// In `owner`: no writer has come since the moment that the other bits say.
 const QUIET: u32 = 1 << 31;
+/// ... and the lock is biased, or was a moment ago: readers look before they write.
+const LOOK: u32 = 1 << 30;
+/// The moment, in units of 1024 ns, which begin anew after a quarter of an hour. A lock may wait once more
+/// then.
+const MOMENT: u32 = LOOK - 1;
 /// A drain that took longer, in nanoseconds, lost its CPU.
 const LONGEST_DRAIN: u32 = 1_000_000;
 /// How often a reader looks for its place in vain, if another thread leaves for it, before it turns out not
@@ -290,11 +300,13 @@ impl<P: Platform> RawRwLock<P> {
     /// [`RawRwLock::lock_read`] when true.
     #[inline(always)]
     pub fn take_read(&self) -> bool {
-        // Relaxed: what follows acquires. A look first, because a compare-and-swap fetches the line for
-        // writing even if it fails.
-        let seen = self.word.load(Relaxed);
+        let Err(seen) = self.guess(0, 1, Acquire) else { return true };
         if seen & (WRITER | HEAD_WAITING | UPGRADING | FULL | IN_TABLE) == 0 {
-            return self.swap(seen, seen + 1, Acquire).is_ok();
+            let taken = self.swap(seen, seen + 1, Acquire).is_ok();
+            if taken && seen & READERS != 0 {
+                self.meet();
+            }
+            return taken;
         }
         seen & BIASED != 0 && self.take_slot()
     }
@@ -303,13 +315,24 @@ impl<P: Platform> RawRwLock<P> {
     /// reader.
     #[inline(always)]
     pub fn give_read(&self) -> bool {
-        // As in `take_read`.
-        let seen = self.word.load(Relaxed);
+        let Err(seen) = self.guess(1, 0, Release) else { return true };
         if seen & IN_TABLE == 0 {
             // Nothing but readers, and one at least.
             return seen.wrapping_sub(1) < READERS && self.swap(seen, seen - 1, Release).is_ok();
         }
         self.give_slot()
+    }
+
+    /// Guesses that the word is `seen`, and makes it `next` if so; else returns what it is.
+    #[inline(always)]
+    fn guess(&self, seen: u32, next: u32, success: Ordering) -> Result<u32, u32> {
+        if self.owner.load(Relaxed) & (QUIET | LOOK) == QUIET | LOOK {
+            // Readers are in the table, to leave the line alone. Relaxed: a look.
+            return Err(self.word.load(Relaxed));
+        }
+        // Where the guess is right, nothing waits for a look at what was written last; where it is wrong, it
+        // fetches the line for writing, as is needed next, and a look would have fetched it for reading only.
+        self.swap(seen, next, success)
     }
 
     /// A compare-and-swap of the word.
@@ -394,9 +417,8 @@ impl<P: Platform> RawRwLock<P> {
     fn drain(&self) -> bool {
         // Acquire: what the last writer did; for those that we are going to count. Release: a reader that
         // finds our look at its slot finds the bias gone.
-        let begun = self.word.update(AcqRel, |seen| {
-            (seen & BIASED != 0).then_some(seen & !BIASED | DRAINING)
-        });
+        let begun =
+            self.word.update(AcqRel, |seen| (seen & BIASED != 0).then_some(seen & !BIASED | DRAINING));
         if begun.is_err() {
             return false;
         }
@@ -417,6 +439,8 @@ impl<P: Platform> RawRwLock<P> {
                 spare = 0;
             }
         }
+        // Not again at once, whether a writer enters now or not.
+        self.owner.store(0, Relaxed);
         if let Some(table) = P::readers() {
             table.note_drain(P::now().wrapping_sub(from).min(u64::from(LONGEST_DRAIN)));
         }
@@ -424,24 +448,31 @@ impl<P: Platform> RawRwLock<P> {
         true
     }
 
-    /// A reader, inside, has met with others at the word: biases the lock if no writer has come for a while.
+    /// A reader that the word counts has met with others there: biases the lock if no writer has come for a
+    /// while. It asks for the time now and then only.
     #[cold]
-    fn consider_bias(&self) {
-        let Some(table) = P::readers() else { return };
-        let Tuning { quiet, quiet_by_drain, .. } = P::tuning();
-        // About a microsecond each; they begin anew after half an hour. Then a lock may wait once more.
-        let now = (P::now() >> 10) as u32 & !QUIET;
+    #[inline(never)]
+    fn meet(&self) {
+        let (Some(table), Some(index)) = (P::readers(), P::current()) else { return };
+        let Tuning { quiet, quiet_by_drain, leavings_a_slice_check, .. } = P::tuning();
+        if !P::record(index).leaves_often(leavings_a_slice_check) {
+            return;
+        }
+        let now = (P::now() >> 10) as u32 & MOMENT;
         let seen = self.owner.load(Relaxed);
         if seen & QUIET == 0 {
             // A writer has come since the last time. Relaxed: a hint.
             let _ = self.owner.compare_exchange(seen, QUIET | now, Relaxed, Relaxed);
             return;
         }
-        let passed = now.wrapping_sub(seen) & !QUIET;
+        let passed = now.wrapping_sub(seen) & MOMENT;
         let needed = table.drain_ns().saturating_mul(quiet_by_drain).max(quiet) >> 10;
         if passed >= needed {
             // Nobody waits, and nobody is inside but readers. Relaxed: it carries what is there on.
-            let _ = self.word.update(Relaxed, |seen| (seen & !(READERS & !FULL) == 0).then_some(seen | BIASED));
+            let biased = |seen| (seen & !(READERS & !FULL) == 0).then_some(seen | BIASED);
+            if self.word.update(Relaxed, biased).is_ok() {
+                self.owner.store(QUIET | LOOK | now, Relaxed);
+            }
         }
     }
 
@@ -678,10 +709,6 @@ impl<P: Platform> RawRwLock<P> {
     #[inline(never)]
     fn lock_slow(&self, want: Want<'_>) -> bool {
         self.renew();
-        if want.mode == Mode::Reader && self.enter(want, false) {
-            self.consider_bias();
-            return true;
-        }
         if self.optimistic_spin(want) {
             return true;
         }
@@ -697,6 +724,7 @@ impl<P: Platform> RawRwLock<P> {
     /// newcomers if they are to let it pass.
     fn optimistic_spin(&self, want: Want<'_>) -> bool {
         let mut budget = P::Spin::fresh();
+        let mut barred = 0;
         loop {
             if self.enter(want, false) {
                 return true;
@@ -705,7 +733,13 @@ impl<P: Platform> RawRwLock<P> {
             // With an empty queue, a writer that finds readers had better keep newcomers out than hope for a
             // gap between them.
             let to_bar = want.mode != Mode::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
-            if to_bar || seen & HEAD_WAITING != 0 || self.is_displaced(seen) || want.expired::<P>() {
+            if seen & HEAD_WAITING != 0 {
+                if want.mode != Mode::Reader || barred >= P::tuning::<Tuning>().barred_looks {
+                    return false;
+                }
+                barred += 1;
+            }
+            if to_bar || self.is_displaced(seen) || want.expired::<P>() {
                 return false;
             }
             if !budget.pass(P::tuning::<Tuning>().turns_a_look) {
@@ -1042,9 +1076,8 @@ impl<P: Platform> RawRwLock<P> {
             }
             self.word.fetch_and(!(HEAD_WAITING | PARKED | WAKE_IN_FLIGHT | UPGRADING), Relaxed);
             // Who drained it is not here: to be done from the start.
-            let _ = self.word.update(Relaxed, |seen| {
-                (seen & DRAINING != 0).then_some(seen & !DRAINING | BIASED)
-            });
+            let _ =
+                self.word.update(Relaxed, |seen| (seen & DRAINING != 0).then_some(seen & !DRAINING | BIASED));
         });
     }
 }

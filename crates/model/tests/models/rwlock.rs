@@ -730,8 +730,13 @@ fn biased_readers_and_writers() {
         for all in [&[Reads, Writes, Reads], &[Writes, Reads, Writes], &[Reads, Looks, Writes]] {
             all_at_a_biased_one::<Model>("at once", 2, THREE, policy, all);
         }
-        let pairs: [&[Does]; 5] =
-            [&[ReadsTwice, Writes], &[Writes, Writes], &[Downgrades, Reads], &[Upgrades, Reads], &[Looks, Writes]];
+        let pairs: [&[Does]; 5] = [
+            &[ReadsTwice, Writes],
+            &[Writes, Writes],
+            &[Downgrades, Reads],
+            &[Upgrades, Reads],
+            &[Looks, Writes],
+        ];
         for all in pairs {
             all_at_a_biased_one::<Model>("at once", 2, TWO, policy, all);
         }
@@ -767,7 +772,8 @@ fn a_reader_in_the_table_leaves() {
 fn another_leaves() {
     for all in [[Reads, Writes], [Writes, Reads]] {
         explore::<Model>(&format!("rwlock: biased, left by another, {all:?}"), 2, THREE, move |world| {
-            let shelf = Shelf::<Model>::biased(Preference::PhaseFair);
+            // A reader enters while a writer waits for the one that leaves last.
+            let shelf = Shelf::<Model>::biased(Preference::ReaderPreferring);
             shelf.enter(Reads);
             let others = vec![shelf.passer(world, 2, all[0])];
             let leaving = shelf.clone();
@@ -789,16 +795,15 @@ fn another_leaves() {
 /// Readers that meet at the word go to the table.
 #[test]
 fn readers_meet() {
-    let report = explore::<Model>("rwlock: readers meet", 3, THREE, |world| {
+    let report = explore::<Model>("rwlock: readers meet, transient", 3, TWO, |world| {
         let shelf = Shelf::<Model>::new(Preference::PhaseFair);
         watch_table(world, &shelf);
-        let reader = |index| {
-            let shelf = shelf.clone();
-            world.spawn(index, move |_: &World| shelf.pass(Reads) + shelf.pass(Reads))
-        };
-        let others = vec![reader(1), reader(2)];
-        let writes = shelf.pass(Reads) + shelf.pass(Writes);
-        shelf.finish(writes + join(others));
+        let again = shelf.clone();
+        let other = world.spawn(1, move |_: &World| again.pass(Reads) + again.pass(Reads));
+        shelf.pass(Reads);
+        shelf.pass(Reads);
+        other.join().unwrap();
+        shelf.finish(shelf.pass(Writes));
     });
     assert!(report.reached[BECAME_BIASED] > 0 && report.reached[DRAINED] > 0, "{report:?}");
 }
@@ -900,7 +905,7 @@ fn bugs_of_the_table() {
 /// A reader that comes too late and has been counted takes itself for one that is not inside.
 #[test]
 fn a_reader_that_is_counted_twice() {
-    caught(&[DEADLOCK, "something is left"], || {
+    caught(&[DEADLOCK, UNORDERED, "something is left"], || {
         let settings = faulty(TWO, Fault::Lie(0));
         all_at_a_biased_one::<Model>("counted twice", 3, settings, Preference::PhaseFair, &[Reads, Writes])
     });

@@ -315,6 +315,7 @@ fn tunings(random: &mut fastrand::Rng) -> Tunings {
             turns_a_look,
             slice: slice / 2,
             leavings_a_slice_check: owners_a_slice_check / 2,
+            barred_looks: optimistic_looks * 8,
             quiet: (slice / 16) as u32,
             quiet_by_drain: 0,
             slots: looks_in_vain as usize,
