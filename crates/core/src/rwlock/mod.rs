@@ -101,7 +101,7 @@ pub struct Tuning {
     pub quiet: u32,
     /// ... and as many times as long as it takes to drain that, at least.
     pub quiet_by_drain: u32,
-    /// Which slots of a line of the table locks may choose: the first so many, a power of two.
+    /// Which slots of a line of the table locks may choose: the first so many.
     pub slots: usize,
 }
 
@@ -120,8 +120,8 @@ impl Tunable for Tuning {
         slice: 250_000,
         // 4: there is nothing to do but this in the slow path in which it is asked.
         leavings_a_slice_check: 2,
-        // Some ten sleeps and wake-ups: writers that come oftener than that come often.
-        quiet: 100_000,
+        // A hundred sleeps and wake-ups. Where writers come every 0.1 ms, a tenth of the gaps is twice as long.
+        quiet: 1_000_000,
         // BRAVO's number: writers spend at most a tenth of their time on draining.
         quiet_by_drain: 9,
         slots: SLOTS,
@@ -153,13 +153,10 @@ const READERS: u32 = DRAINING - 1;
 
 /// In `owner`: no writer has come since the moment that the other bits say.
 const QUIET: u32 = 1 << 31;
-/// ... and the lock is biased, or was a moment ago: readers look before they write.
-const LOOK: u32 = 1 << 30;
-/// The moment, in units of 1024 ns, which begin anew after a quarter of an hour. A lock may wait once more
-/// then.
-const MOMENT: u32 = LOOK - 1;
+/// The moment, in units of 1024 ns, which begin anew after half an hour. A lock may wait once more then.
+const MOMENT: u32 = QUIET - 1;
 /// A drain that took longer, in nanoseconds, lost its CPU.
-const LONGEST_DRAIN: u32 = 1_000_000;
+const LONGEST_DRAIN: u32 = 10_000_000;
 /// How often a reader looks for its place in vain, if another thread leaves for it, before it turns out not
 /// to be inside.
 const LOOKS: u32 = 1 << 10;
@@ -302,13 +299,13 @@ impl<P: Platform> RawRwLock<P> {
     pub fn take_read(&self) -> bool {
         let Err(seen) = self.guess(0, 1, Acquire) else { return true };
         if seen & (WRITER | HEAD_WAITING | UPGRADING | FULL | IN_TABLE) == 0 {
-            let taken = self.swap(seen, seen + 1, Acquire).is_ok();
+            let taken = self.swap(seen, seen.wrapping_add(1), Acquire).is_ok();
             if taken && seen & READERS != 0 {
                 self.meet();
             }
             return taken;
         }
-        seen & BIASED != 0 && self.take_slot()
+        self.take_slot(seen)
     }
 
     /// Leaves if that is a single step, as [`RawRwLock::unlock_read`]; false if it is not, or if there is no
@@ -326,7 +323,7 @@ impl<P: Platform> RawRwLock<P> {
     /// Guesses that the word is `seen`, and makes it `next` if so; else returns what it is.
     #[inline(always)]
     fn guess(&self, seen: u32, next: u32, success: Ordering) -> Result<u32, u32> {
-        if self.owner.load(Relaxed) & (QUIET | LOOK) == QUIET | LOOK {
+        if readers::is_noted::<P>(self.address()) {
             // Readers are in the table, to leave the line alone. Relaxed: a look.
             return Err(self.word.load(Relaxed));
         }
@@ -365,7 +362,11 @@ impl<P: Platform> RawRwLock<P> {
 
     /// Enters by the table, if the lock is biased.
     #[inline(never)]
-    fn take_slot(&self) -> bool {
+    fn take_slot(&self, seen: u32) -> bool {
+        readers::note::<P>(self.address(), seen & BIASED != 0);
+        if seen & BIASED == 0 {
+            return false;
+        }
         let Some(slot) = self.own_slot() else { return false };
         // AcqRel: IN TABLE. Another lock may be there, or this one, entered before.
         if slot.compare_exchange(0, self.address(), AcqRel, Relaxed).is_err() {
@@ -470,9 +471,7 @@ impl<P: Platform> RawRwLock<P> {
         if passed >= needed {
             // Nobody waits, and nobody is inside but readers. Relaxed: it carries what is there on.
             let biased = |seen| (seen & !(READERS & !FULL) == 0).then_some(seen | BIASED);
-            if self.word.update(Relaxed, biased).is_ok() {
-                self.owner.store(QUIET | LOOK | now, Relaxed);
-            }
+            let _ = self.word.update(Relaxed, biased);
         }
     }
 

@@ -18,12 +18,15 @@ use crate::atomic::{Atomic, Atomics, ConstAtomic};
 use crate::platform::Platform;
 
 /// How many slots a line has.
-pub const SLOTS: usize = 8;
+pub const SLOTS: usize = 7;
 
 /// The slots of a thread: a cache line. Threads share one if there are more of them than lines.
 #[repr(C, align(64))]
 pub struct Line<P: Atomics> {
     slots: [P::Usize; SLOTS],
+    /// Which locks the thread has found biased last, by bits that each is one of a hash: a hint. Readers of
+    /// these look at the lock before they write to it.
+    noted: P::Usize,
 }
 
 /// All slots. See the module's documentation.
@@ -38,7 +41,7 @@ pub struct Table<P: Atomics, L: ?Sized = [Line<P>]> {
 
 impl<P: Atomics> Default for Line<P> {
     fn default() -> Self {
-        Line { slots: core::array::from_fn(|_| Atomic::new(0)) }
+        Line { slots: core::array::from_fn(|_| Atomic::new(0)), noted: Atomic::new(0) }
     }
 }
 
@@ -62,15 +65,26 @@ where
         Table {
             used: ConstAtomic::ZERO,
             drain_ns: ConstAtomic::ZERO,
-            lines: [const { Line { slots: [const { ConstAtomic::ZERO }; SLOTS] } }; N],
+            lines: [const { Line { slots: [const { ConstAtomic::ZERO }; SLOTS], noted: ConstAtomic::ZERO } };
+                N],
         }
     }
 }
 
 impl<P: Atomics> Table<P> {
+    /// The calling thread's line.
+    fn own_line<Q: Platform>(&self) -> Option<&Line<P>> {
+        Some(&self.lines[Q::current()? as usize % self.lines.len()])
+    }
+
+    #[inline(never)]
+    fn has_noted<Q: Platform>(&self, lock: usize) -> bool {
+        self.own_line::<Q>().is_some_and(|line| line.noted.load(Relaxed) & bit(lock) != 0)
+    }
+
     /// Makes it one in which nobody is and nobody was: for checkers, between runs.
     pub fn clear(&self) {
-        for slot in self.lines.iter().flat_map(|line| &line.slots) {
+        for slot in self.lines.iter().flat_map(|line| line.slots.iter().chain([&line.noted])) {
             slot.store(0, Relaxed);
         }
         self.used.store(0, Relaxed);
@@ -98,9 +112,39 @@ impl<P: Atomics> Table<P> {
 /// Which slot of a line is a lock's, of so many.
 #[inline(always)]
 fn choose(lock: usize, choices: usize) -> usize {
-    // Fibonacci hashing: the product's highest bits depend on all of the address's.
-    let hash = (lock as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    hash as usize & (choices - 1)
+    ((hash(lock) >> 32) * choices as u64 >> 32) as usize
+}
+
+/// Fibonacci hashing: the highest bits depend on all of the address's.
+#[inline(always)]
+fn hash(lock: usize) -> u64 {
+    (lock as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// A lock's bit of [`Line::noted`].
+#[inline(always)]
+fn bit(lock: usize) -> usize {
+    1 << (hash(lock) >> 32 & 63)
+}
+
+/// Whether the calling thread has noted that the lock is biased. A hint. One look, where no lock of the
+/// process ever was.
+#[inline(always)]
+pub(super) fn is_noted<P: Platform>(lock: usize) -> bool {
+    P::readers().is_some_and(|table| table.used.load(Relaxed) != 0 && table.has_noted::<P>(lock))
+}
+
+/// Notes whether it is.
+pub(super) fn note<P: Platform>(lock: usize, biased: bool) {
+    let Some(table) = P::readers() else { return };
+    if table.used.load(Relaxed) == 0 && !biased || table.has_noted::<P>(lock) == biased {
+        return;
+    }
+    let Some(line) = table.own_line::<P>() else { return };
+    let _ = match biased {
+        true => line.noted.fetch_or(bit(lock), Relaxed),
+        false => line.noted.fetch_and(!bit(lock), Relaxed),
+    };
 }
 
 /// The calling thread's slot for a lock, of so many in its line; `None` if the platform has no table or the
