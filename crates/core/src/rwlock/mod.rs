@@ -16,17 +16,23 @@
 //! | `HEAD_WAITING` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
 //! | `PARKED` | the head sleeps, or the upgrader | the sleeper (1) | its waker (2); a head, entering |
 //! | `WAKE_IN_FLIGHT` | the head was woken and has not looked yet: a hint | its waker (2) | the head (3) |
-//! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
+//! | `BIASED` | readers may enter by the table (4) | a reader that the word counts | a drainer |
+//! | `DRAINING` | a thread moves the readers from the table to the count | a drainer, for `BIASED` | the drainer |
+//! | `READERS` | how many readers hold it that are not in the table | readers, drainers | readers |
 //!
 //! (1) And the thread that passes headship to a sleeper. (2) Under the wait lock, before it wakes it. (3)
-//! When it looks and when it enters; and, under the wait lock, the thread that takes headship from it.
+//! When it looks and when it enters; and, under the wait lock, the thread that takes headship from it. (4)
+//! [`readers`]: one table for a process, in which a reader notes the lock's address.
 //!
 //! `wait_lock` guards all that follows (`waiting/wait_lock.rs`). `readers` and `writers` are lists of
 //! waiters, real-time threads first ([`Platform::priority`]) and in the order in which they came among
-//! equals; an upgradable reader waits among the writers. `head` names the one waiter that may try for the
+//! equals; an upgradable reader waits among the writers. A lock whose readers meet at the word, and to which
+//! no writer has come for a while, is biased: after that they leave the word alone. A thread that wants more
+//! than to read drains the table first. `head` names the one waiter that may try for the
 //! lock. `upgrader` names the one that sleeps until the other readers have left. `phase` counts the writers
 //! that entered from the queue; in a waiter's node it is noted after which of them it came. `owner` is the
-//! last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set.
+//! last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set; once readers have met
+//! since then, it says when (`QUIET`).
 //!
 //! Who comes next is the [`Preference`]'s, and docs/RWLOCK.md has the table, as it says what slices
 //! (`WAKE_IN_FLIGHT`) are for. The preference says whether readers or writers are next, whatever priorities
@@ -35,9 +41,22 @@
 //! # Invariants
 //!
 //! * **EXCLUSION.** Every entry is a read-modify-write of `word` that finds nothing there which excludes it.
-//!   `WRITER` excludes all; `READERS` exclude a writer; `UPGRADABLE` excludes another. The values of one word
-//!   have one order, so of two entries that exclude each other the second sees the first. Nothing else
-//!   decides.
+//!   `WRITER` excludes all; `READERS` exclude a writer; `UPGRADABLE` excludes another; `BIASED` and `DRAINING`
+//!   exclude a writer and an upgradable reader, and `BIASED` is set only if neither is inside. The values of
+//!   one word have one order, so of two entries that exclude each other the second sees the first. Entries by
+//!   the table are the one exception: IN TABLE.
+//! * **IN TABLE.** A reader enters by the table in two steps: it stores the lock's address in its slot, and
+//!   then finds `BIASED` set. A drainer clears `BIASED` and sets `DRAINING` in one step, then looks at each
+//!   slot, and clears `DRAINING` as it leaves. Changes of a slot and the drainer's look are read-modify-writes
+//!   of it, so they have one order. If the reader's comes first, the drainer finds it and counts it. If the
+//!   drainer's comes first, the reader sees the bias gone and takes its step back. So when `DRAINING` is
+//!   cleared, whoever entered by the table has left or is counted.
+//! * **TOKENS.** The count and the slots with the lock's address together are as many as there are readers,
+//!   and those that have stored the address and not looked yet. A drainer counts before it clears the slot,
+//!   and what it has counted in vain it gives up as it leaves. Which is whose does not matter: a reader leaves
+//!   by its own slot if the address is there, or by the count, or by any slot (a guard may be sent to another
+//!   thread). A reader that cannot take its step back, because the address is gone from its slot, is inside:
+//!   it has been counted, or has taken the place of one that left in its stead.
 //! * **HEAD.** If a list is not empty, `head` names one of its nodes, and only that thread sets or clears
 //!   `HEAD_WAITING`. Both change under the wait lock, except that the head clears `HEAD_WAITING` as it
 //!   enters. The thread that pushes onto empty lists makes itself the head, and the head names the next one
@@ -54,7 +73,9 @@
 //! * **LAST TOUCH.** The step that releases the lock is the last access to it, and must see `PARKED`; so it
 //!   is a compare-and-swap and not a subtraction. A leaver that finds `PARKED` set first tells the sleeper to
 //!   look, under the wait lock, and releases with `PARKED` clear, or starts over. It wakes by address, in
-//!   type-stable memory.
+//!   type-stable memory. A reader in the table leaves by a step of its slot, and no thread waits for that one
+//!   while `BIASED` is set: whoever wants to wait drains first, and a head that finds `BIASED` in what its
+//!   setting of `PARKED` returned does not sleep. While `PARKED` is set no lock becomes biased.
 //! * **SERVICE.** A head that enters or gives up passes headship on, so each waiter becomes the head in its
 //!   turn, in the order of the preference. A head that has waited in vain bars newcomers, so it enters when
 //!   those inside have left. More urgent threads of its list, and they alone, may take headship from it: the
@@ -67,7 +88,7 @@
 //! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that no thread upgrades. So a
 //!   library that keeps this lock inside another's object may use that word to tell whose the object is.
 //! * **FORKS.** In a forked child the lists name threads that do not exist there. The epoch in `wait_lock`
-//!   tells, and the first thread in a slow path clears them, with the bits of `word` that speak of waiters.
+//!   tells, and the first thread in a slow path clears them, with the bits of `word` that speak of waiters; what a drainer had begun in the parent begins anew.
 //!
 //! Proof: crates/core/src/rwlock/mod.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/rwlock.rs
