@@ -112,7 +112,7 @@ impl<P: Atomics> Table<P> {
 /// Which slot of a line is a lock's, of so many.
 #[inline(always)]
 fn choose(lock: usize, choices: usize) -> usize {
-    ((hash(lock) >> 32) * choices as u64 >> 32) as usize
+    (((hash(lock) >> 32) * choices as u64) >> 32) as usize
 }
 
 /// Fibonacci hashing: the highest bits depend on all of the address's.
@@ -124,7 +124,7 @@ fn hash(lock: usize) -> u64 {
 /// A lock's bit of [`Line::noted`].
 #[inline(always)]
 fn bit(lock: usize) -> usize {
-    1 << (hash(lock) >> 32 & 63)
+    1 << ((hash(lock) >> 32) & 63)
 }
 
 /// Whether the calling thread has noted that the lock is biased. A hint. One look, where no lock of the
