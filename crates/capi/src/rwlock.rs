@@ -82,6 +82,8 @@ pub unsafe extern "C" fn poundlock_rwlock_init(lock: *mut poundlock_rwlock_t, po
     }
     // SAFETY: the caller's memory.
     unsafe { lock.write(poundlock_rwlock_t { _words: [0; 8], _policy: policy }) };
+    // SAFETY: it is a lock now.
+    unsafe { raw(lock) }.forget_readers();
     0
 }
 

@@ -110,6 +110,9 @@ fn about(workload: &str) -> String {
     match (workload, workload.split_once(':')) {
         (_, Some(("kernel-build-4.0", _))) => "compilers that build a kernel; seconds".to_owned(),
         (_, Some((_, mix))) => format!("users of AIM7 who draw jobs of the mix {mix}; jobs a minute"),
+        ("readers", _) => {
+            "threads that share a readers-writer lock, as in `poundlock bench rwlock`".to_owned()
+        }
         ("grid", _) => "threads that take turns at one lock, as in `poundlock bench grid`".to_owned(),
         _ => format!("as in `poundlock bench {workload}`"),
     }

@@ -122,7 +122,9 @@ events! {
         WriterQueued = "writers queued",
         /// The head of a readers-writer lock's queue began to keep newcomers out.
         Barring = "newcomers barred",
-        /// It slept.
+        /// A writer found that readers may be in the table, and moved them to the lock.
+        Drain = "tables drained",
+        /// The queue's head slept.
         HeadSleep = "sleeps at the queue's head",
         /// A waiter further back did.
         QueueSleep = "sleeps in the queue",

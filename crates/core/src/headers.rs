@@ -12,7 +12,7 @@ const LOCKS: [&str; 8] = [
     "handoff/mod.rs",
     "poundlock/mod.rs",
     "qspin/mod.rs",
-    "rwlock.rs",
+    "rwlock/mod.rs",
     "semarray/mod.rs",
     "waiting/mod.rs",
 ];

@@ -10,6 +10,7 @@ use crate::atomic::Atomics;
 pub use crate::atomic::{Atomic, ConstAtomic, Split};
 use crate::events::Observer;
 use crate::record::{Record, Side};
+use crate::rwlock::readers::Table;
 
 /// The clock that a [`Deadline`] is read against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,6 +201,12 @@ pub trait Platform: Atomics + Observer {
     /// by the time of the return: a wrong answer costs time, never correctness. Async-signal-safe.
     fn node() -> u32 {
         0
+    }
+
+    /// Where readers of readers-writer locks enter without a write to the lock: one table for the process,
+    /// zero bytes at first, never unmapped. `None`: they never do.
+    fn readers() -> Option<&'static Table<Self>> {
+        None
     }
 
     /// A number below 2^27 that differs in a forked child from its parent's, and is 0 in a process that

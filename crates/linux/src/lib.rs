@@ -26,6 +26,7 @@ mod memory;
 mod node;
 mod platform;
 mod priority;
+mod readers;
 pub mod registry;
 mod rseq;
 mod sides;

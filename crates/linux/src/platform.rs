@@ -7,9 +7,10 @@ use poundlock_core::platform::{Deadline, Platform, Running, Until, Waited};
 use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
 use poundlock_core::record::{Record, Side};
+use poundlock_core::rwlock::readers::Table;
 
 use crate::atomic::{U32, Usize};
-use crate::{budget, cpu, epoch, events, futex, halted, node, priority, registry, rseq, sides, tls};
+use crate::{budget, cpu, epoch, events, futex, halted, node, priority, readers, registry, rseq, sides, tls};
 
 /// Linux threads. Needs x86-64 or aarch64; uses glibc's restartable-sequences area (2.35) and single-thread
 /// flag (2.32) where they are.
@@ -131,6 +132,11 @@ impl Platform for Linux {
 
     fn node() -> u32 {
         node::current()
+    }
+
+    #[inline(always)]
+    fn readers() -> Option<&'static Table<Linux>> {
+        Some(&readers::TABLE)
     }
 
     #[inline]

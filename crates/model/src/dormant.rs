@@ -19,6 +19,8 @@ pub(crate) enum Memory {
     Records,
     /// The lock hash.
     Hash,
+    /// The table of readers.
+    Readers,
     /// The model's semaphore array.
     Array,
 }

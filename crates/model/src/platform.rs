@@ -9,6 +9,7 @@ use poundlock_core::platform::{Deadline, Platform, Running, Spin, Tunable, Until
 use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
 use poundlock_core::record::Record;
+use poundlock_core::rwlock::readers::{self, Table};
 use poundlock_core::semarray::{Host, Process};
 use poundlock_core::tunings::Tunings;
 use poundlock_core::{adaptive, handoff, poundlock, qspin, rwlock};
@@ -55,8 +56,11 @@ pub trait Modelled: Platform<U32 = U32> + Halting {
     fn hash_is_empty() -> bool;
 }
 
-/// The memory that all threads share: their records, and the lock hash.
-type Memory<P> = (&'static [Record<P>], &'static [Line<P>]);
+/// The memory that all threads share: their records, the lock hash, and the table of readers.
+type Memory<P> = (&'static [Record<P>], &'static [Line<P>], &'static Readers<P>);
+
+/// Threads from the third on share their lines with others.
+type Readers<P> = Table<P, [readers::Line<P>; 2]>;
 
 /// The smallest constants: rare paths run within a few steps.
 const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tunings {
@@ -87,8 +91,13 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tuni
         rwlock: rwlock::Tuning {
             handoff_after,
             turns_a_look: 1,
+            barred_looks: optimistic_looks,
             slice: slice / 2,
             leavings_a_slice_check: 0,
+            quiet: 0,
+            quiet_by_drain: 0,
+            // The choice depends on addresses, which differ from one execution to the next.
+            slots: 1,
         },
         qspin: qspin::Tuning { optimistic_looks, handoff_after, bypasses_before_wake, batch },
     }
@@ -100,7 +109,7 @@ const TIMED_PARK: u32 = 500_000;
 macro_rules! platforms {
     ($(
         $(#[$doc:meta])*
-        $name:ident, $records:ident, $hash:ident, $cached:ident: $tunings:expr, yields $yields:expr;
+        $name:ident, $records:ident, $hash:ident, $readers:ident, $cached:ident: $tunings:expr, yields $yields:expr;
     )*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
@@ -110,6 +119,7 @@ macro_rules! platforms {
             static ref $records: Vec<Record<$name>> =
                 (0..World::current().settings().threads).map(|_| Record::default()).collect();
             static ref $hash: Vec<Line<$name>> = vec![Line::default()];
+            static ref $readers: Readers<$name> = Table::default();
         }
 
         std::thread_local! {
@@ -120,17 +130,19 @@ macro_rules! platforms {
 
         impl Modelled for $name {
             fn prepare() {
-                let (records, hash) = dormant::making(|| (&**$records, &**$hash));
-                // SAFETY: both are made of words, and nobody has used them.
+                let (records, hash, readers) =
+                    dormant::making(|| (&**$records, &**$hash, &*$readers));
+                // SAFETY: all are made of words, and nobody has used them.
                 unsafe {
                     dormant::add(dormant::Memory::Records, records);
                     dormant::add(dormant::Memory::Hash, hash);
+                    dormant::add(dormant::Memory::Readers, core::slice::from_ref(readers));
                 }
-                $cached.set(Some((records, hash)));
+                $cached.set(Some((records, hash, readers)));
             }
 
             fn hash_is_empty() -> bool {
-                $cached.get().is_some_and(|(_, hash)| hash.iter().all(Line::is_empty))
+                $cached.get().is_some_and(|(_, hash, _)| hash.iter().all(Line::is_empty))
             }
         }
 
@@ -157,7 +169,7 @@ macro_rules! platforms {
 
         impl Halting for $name {
             fn lock_hash() -> Option<&'static [Line<$name>]> {
-                if World::current().settings().hash { $cached.get().map(|(_, hash)| hash) } else { None }
+                if World::current().settings().hash { $cached.get().map(|(_, hash, _)| hash) } else { None }
             }
         }
 
@@ -227,9 +239,13 @@ macro_rules! platforms {
 
             fn record(index: u32) -> &'static Record<$name> {
                 match $cached.get() {
-                    Some((records, _)) => &records[index as usize],
+                    Some((records, ..)) => &records[index as usize],
                     None => unreachable!("a lock is used outside a model"),
                 }
+            }
+
+            fn readers() -> Option<&'static Table<$name>> {
+                $cached.get().map(|(.., readers)| readers as &Table<$name>)
             }
 
             fn tag() -> u32 {
@@ -258,10 +274,10 @@ macro_rules! platforms {
 platforms! {
     /// The platform that makes rare paths common: a sleeper is handed the lock after one wake-up in vain, and
     /// may be bypassed once, and nobody spins optimistically.
-    Model, MODEL_RECORDS, MODEL_HASH, MODEL_CACHE: shrunk(1, 0, usize::MAX), yields true;
+    Model, MODEL_RECORDS, MODEL_HASH, MODEL_READERS, MODEL_CACHE: shrunk(1, 0, usize::MAX), yields true;
     /// Without hand-offs: a sleeper may be woken in vain again and again; newcomers look at a lock before
     /// they queue; nobody yields; and an owner that has seen sleepers before is relieved.
-    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_CACHE: shrunk(u32::MAX, 1, 0), yields false;
+    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_READERS, PATIENT_CACHE: shrunk(u32::MAX, 1, 0), yields false;
 }
 
 /// For semaphore arrays, whose time passes only as a thread says so.

@@ -83,6 +83,7 @@ impl RwLock {
 
     pub(crate) fn init(&self) {
         self.words().iter().for_each(|word| word.store(0, Relaxed));
+        self.raw.forget_readers();
     }
 
     /// Who comes next: by glibc's kinds, unless the program runs with another preference.
@@ -159,7 +160,7 @@ impl RwLock {
             // Before the release, so that a thread which finds itself here holds it.
             self.writer.store(0, Relaxed);
             self.raw.unlock_write();
-        } else if self.raw.is_locked() {
+        } else {
             self.raw.unlock_read();
         }
     }

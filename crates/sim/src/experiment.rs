@@ -4,7 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use poundlock_core::rwlock::Preference;
 use poundlock_core::semarray::{MOST_SEMAPHORES, Scheme};
+use poundlock_names::Named;
 
 use crate::locks;
 use crate::machine::{MICROSECOND, Machine, Picoseconds};
@@ -13,6 +15,7 @@ use crate::platform::Settings;
 use crate::profile::Row;
 use crate::workload::jobs::{self, Jobs};
 use crate::workload::sembench::{Burns, Sembench};
+use crate::workload::sharing::{NO_LOCK, Sharing};
 use crate::workload::{Measured, Turns};
 use crate::{Simulation, Stuck};
 
@@ -25,6 +28,15 @@ pub enum Work {
         critical: Picoseconds,
         /// Work outside.
         think: Picoseconds,
+    },
+    /// They share a readers-writer lock.
+    Readers {
+        /// Work inside.
+        critical: Picoseconds,
+        /// Work outside.
+        think: Picoseconds,
+        /// How many of a hundred thousand operations write.
+        writers: u32,
     },
     /// They count, in turns, and do nothing else.
     MiscMutex,
@@ -43,14 +55,17 @@ pub enum Work {
 }
 
 impl Work {
-    /// The workload of this name; the grid with work of one microsecond inside and four outside, sembench
-    /// with 64 wake-ups at a time.
+    /// The workload of this name; the grid with work of one microsecond inside and four outside, readers with
+    /// one inside and one outside and no writers, sembench with 64 wake-ups at a time.
     ///
     /// # Errors
     /// If there is no such workload.
     pub fn parse(name: &str) -> Result<Work, String> {
         if name == "grid" {
             return Ok(Work::Grid { critical: MICROSECOND, think: 4 * MICROSECOND });
+        }
+        if name == "readers" {
+            return Ok(Work::Readers { critical: MICROSECOND, think: MICROSECOND, writers: 0 });
         }
         if name == "misc-mutex" {
             return Ok(Work::MiscMutex);
@@ -72,7 +87,7 @@ impl Work {
 
     /// All names.
     pub fn names() -> Vec<String> {
-        let mut names = ["grid", "misc-mutex", "sembench"].map(str::to_owned).to_vec();
+        let mut names = ["grid", "readers", "misc-mutex", "sembench"].map(str::to_owned).to_vec();
         for profile in jobs::Profile::known() {
             names.extend(profile.mixes().map(|mix| format!("{}:{mix}", profile.name())));
         }
@@ -83,6 +98,7 @@ impl Work {
     pub fn name(&self) -> String {
         match self {
             Work::Grid { .. } => "grid".to_owned(),
+            Work::Readers { .. } => "readers".to_owned(),
             Work::MiscMutex => "misc-mutex".to_owned(),
             Work::Jobs { profile, mix } => format!("{profile}:{mix}"),
             Work::Sembench { .. } => "sembench".to_owned(),
@@ -98,6 +114,9 @@ impl Work {
     pub fn locks(&self) -> Vec<&'static str> {
         match self {
             Work::Sembench { .. } => Scheme::ALL.map(Scheme::name).to_vec(),
+            Work::Readers { .. } => {
+                Preference::ALL.map(Preference::name).into_iter().chain([NO_LOCK]).collect()
+            }
             _ => locks::names().collect(),
         }
     }
@@ -292,6 +311,19 @@ impl Experiment<'_> {
         match &self.work {
             Work::Sembench { wakes } => self.sembench(*wakes),
             Work::Grid { critical, think } => self.turns(*critical, *think, false, profiled),
+            Work::Readers { critical, think, writers } => {
+                let sharing = Sharing {
+                    lock: self.lock,
+                    threads: self.threads,
+                    writers: *writers,
+                    critical: *critical,
+                    think: *think,
+                    warm_up: self.time / 4,
+                    time: self.time,
+                };
+                let measured = sharing.run_in(self.simulation(Settings::DEFAULT)?.0);
+                Ok(of_turns(measured.map_err(|stuck| self.stuck(&stuck))?, self.time))
+            }
             Work::MiscMutex => self.turns(0, 0, true, profiled),
             Work::Jobs { profile, mix } => {
                 let found = self.model.profiles.iter().find(|known| known.name() == profile);

@@ -8,6 +8,7 @@ use poundlock_core::platform::{Clock, Deadline, Platform, Running, Spin, Tunable
 use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
 use poundlock_core::record::{Record, Side};
+use poundlock_core::rwlock::readers::{self, Table};
 use poundlock_core::tunings::Tunings;
 use poundlock_core::{adaptive, poundlock, qspin, rwlock};
 
@@ -142,11 +143,15 @@ impl Spin for Budget {
     }
 }
 
+/// Lines of the table of readers: as on Linux.
+const READERS: usize = 512;
+
 /// What all threads of a run share.
 struct Memory {
     records: Box<[Record<Sim>]>,
     hash: Box<[Line<Sim>]>,
     sides: Box<[Side<Sim>]>,
+    readers: Box<Table<Sim>>,
 }
 
 std::thread_local! {
@@ -172,6 +177,7 @@ pub(crate) fn prepare(settings: Settings, threads: usize) {
             records: (0..threads).map(|_| Record::default()).collect(),
             sides: (0..32 * 16).map(|_| Side::default()).collect(),
             hash: (0..lines).map(|_| Line::default()).collect(),
+            readers: Box::<Table<Sim, [readers::Line<Sim>; READERS]>>::default(),
         }))
     });
     MEMORY.set(Some(memory));
@@ -185,6 +191,7 @@ pub(crate) fn finish(clean: bool) {
         for record in &memory.records {
             record.renew();
         }
+        memory.readers.clear();
         SPARE.with_borrow_mut(|spare| spare.push(memory));
     }
 }
@@ -325,6 +332,10 @@ impl Platform for Sim {
 
     fn node() -> u32 {
         Engine::with(Engine::node) as u32
+    }
+
+    fn readers() -> Option<&'static Table<Sim>> {
+        Some(&memory().readers)
     }
 
     fn epoch() -> u32 {

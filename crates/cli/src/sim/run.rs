@@ -49,12 +49,16 @@ pub(super) struct Args {
     /// Each virtual CPU has a real one for itself, and the guest knows the machine's sockets
     #[arg(long, requires = "guest")]
     pinned: bool,
-    /// Microseconds of work inside the critical section, in the grid [default: 1]
+    /// Microseconds of work inside the critical section, in the grid and of readers [default: 1]
     #[arg(long, value_name = "US")]
     critical: Option<f64>,
-    /// Microseconds of work between two critical sections of a thread, in the grid [default: 4]
+    /// Microseconds of work between two critical sections of a thread, in the grid [default: 4] and of
+    /// readers [default: 1]
     #[arg(long, value_name = "US")]
     think: Option<f64>,
+    /// How many per cent of the operations write, among readers [default: 0]
+    #[arg(long, value_name = "PERCENT")]
+    writers: Option<f64>,
     /// Simulated milliseconds that are counted, after a warm-up [default: 500 in AIM7, otherwise 20]
     #[arg(long, value_name = "MS")]
     time: Option<f64>,
@@ -101,7 +105,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         .map_err(|error| wrong(error.to_string()))?;
     let guest = guest(args, &machine)?;
     let mut work = Work::parse(&args.workload).map_err(wrong)?;
-    if let Work::Grid { critical, think } = &mut work {
+    if let Work::Grid { critical, think } | Work::Readers { critical, think, .. } = &mut work {
         if let Some(us) = args.critical {
             *critical = time("--critical", us, US, 0.0)?;
         }
@@ -109,7 +113,14 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
             *think = time("--think", us, US, 0.0)?;
         }
     } else if args.critical.is_some() || args.think.is_some() {
-        return Err(wrong("--critical and --think belong to the workload 'grid'".to_owned()));
+        return Err(wrong("--critical and --think belong to the workloads 'grid' and 'readers'".to_owned()));
+    }
+    match (&mut work, args.writers) {
+        (_, None) => {}
+        (Work::Readers { writers, .. }, Some(percent)) if (0.0..=100.0).contains(&percent) => {
+            *writers = (percent * 1000.0).round() as u32;
+        }
+        _ => return Err(wrong("--writers is a percentage, of the workload 'readers'".to_owned())),
     }
     if args.profile && !work.has_profile() {
         return Err(wrong("--profile belongs to the workloads 'grid' and 'misc-mutex'".to_owned()));

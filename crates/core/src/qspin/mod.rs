@@ -222,8 +222,8 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     #[inline(always)]
     fn take_as<F: ChosenForm>(&self) -> bool {
         match F::form() {
-            Form::Native | Form::Virtual => self.take(),
-            Form::Paravirtual => self.take_paravirtual(),
+            Form::Native | Form::NativeNuma | Form::Virtual => self.take(),
+            Form::Paravirtual | Form::ParavirtualNuma => self.take_paravirtual(),
         }
     }
 

@@ -321,6 +321,10 @@ fn tunings(random: &mut fastrand::Rng) -> Tunings {
             turns_a_look,
             slice: slice / 2,
             leavings_a_slice_check: owners_a_slice_check / 2,
+            barred_looks: optimistic_looks * 8,
+            quiet: (slice / 16) as u32,
+            quiet_by_drain: 0,
+            slots: looks_in_vain as usize,
         },
         qspin: qspin::Tuning {
             optimistic_looks,
@@ -382,7 +386,7 @@ impl Promise {
                 Promise { turn: true, ..Promise::default() }
             }
             (_, Some(Form::Native)) => ordered(Wait::Spinning),
-             (_, Some(Form::NativeNuma)) => Promise { turn: true, ..Promise::default() },
+            (_, Some(Form::NativeNuma)) => Promise { turn: true, ..Promise::default() },
             _ if matches!(lock, "ticket" | "ticket-pv" | "mcs" | "mcs-park") => ordered(Wait::Spinning),
             _ if matches!(lock, "cohort" | "cohort:2") => Promise { turn: true, ..Promise::default() },
             _ => Promise::default(),

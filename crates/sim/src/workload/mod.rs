@@ -4,6 +4,7 @@ mod central;
 pub mod jobs;
 mod semaphore;
 pub mod sembench;
+pub mod sharing;
 mod turns;
 
 pub use turns::{Measured, Turns};

@@ -63,16 +63,31 @@ struct Shared {
     lock: Box<dyn Lock>,
     counter: Alone<U32>,
     counts: Vec<Cell<u64>>,
-    /// When each had its last turn.
-    turns: Vec<Cell<Picoseconds>>,
-    longest_without: Cell<Picoseconds>,
+    longest: LongestWithout,
 }
 
-impl Shared {
-    /// A thread has its turn, or the run has come to its end.
-    fn turn(&self, index: usize, at: Picoseconds) {
-        let without = at - self.turns[index].replace(at);
-        self.longest_without.set(self.longest_without.get().max(without));
+/// Finds [`Measured::longest_without`].
+pub(super) struct LongestWithout {
+    /// When each thread had its last turn.
+    last: Vec<Cell<Picoseconds>>,
+    longest: Cell<Picoseconds>,
+}
+
+impl LongestWithout {
+    pub(super) fn new(threads: u32) -> Self {
+        LongestWithout { last: (0..threads).map(|_| Cell::new(0)).collect(), longest: Cell::new(0) }
+    }
+
+    /// A thread has its turn.
+    pub(super) fn turn(&self, index: usize, at: Picoseconds) {
+        let without = at - self.last[index].replace(at);
+        self.longest.set(self.longest.get().max(without));
+    }
+
+    /// The run has come to its end.
+    pub(super) fn until(&self, end: Picoseconds) -> Picoseconds {
+        (0..self.last.len()).for_each(|index| self.turn(index, end));
+        self.longest.get()
     }
 }
 
@@ -112,9 +127,9 @@ impl Turns<'_> {
 
     fn go(&self, mut simulation: Simulation, profiled: bool) -> Result<Measured, Stuck> {
         let Some(lock) = locks::make(self.lock) else { panic!("no lock is called '{}'", self.lock) };
-        let cells = || (0..self.threads).map(|_| Cell::new(0)).collect();
-        let (counts, turns, longest_without) = (cells(), cells(), Cell::new(0));
-        let shared = Rc::new(Shared { lock, counter: Alone::default(), counts, turns, longest_without });
+        let counts = (0..self.threads).map(|_| Cell::new(0)).collect();
+        let longest = LongestWithout::new(self.threads);
+        let shared = Rc::new(Shared { lock, counter: Alone::default(), counts, longest });
         if profiled {
             let lock = core::ptr::from_ref(&*shared.lock).cast::<()>().addr();
             let data = core::ptr::from_ref(&shared.counter).addr();
@@ -131,7 +146,7 @@ impl Turns<'_> {
                 // Until the clock stops.
                 loop {
                     shared.lock.lock();
-                    shared.turn(index, now());
+                    shared.longest.turn(index, now());
                     work(critical);
                     if counts {
                         let count = shared.counter.0.load(Relaxed);
@@ -147,11 +162,10 @@ impl Turns<'_> {
             });
         }
         let summary = simulation.run(end)?;
-        (0..self.threads as usize).for_each(|index| shared.turn(index, summary.time));
         Ok(Measured {
             acquisitions: shared.counts.iter().map(Cell::get).collect(),
             time: self.time,
-            longest_without: shared.longest_without.get(),
+            longest_without: shared.longest.until(summary.time),
             used: summary.used.iter().sum(),
             traffic: summary.traffic,
             profile: summary.profile,

@@ -16,17 +16,23 @@
 //! | `HEAD_WAITING` | reserved for the queue head: newcomers do not enter | the queue head | the queue head |
 //! | `PARKED` | the head sleeps, or the upgrader | the sleeper (1) | its waker (2); a head, entering |
 //! | `WAKE_IN_FLIGHT` | the head was woken and has not looked yet: a hint | its waker (2) | the head (3) |
-//! | `READERS` | how many readers hold it, the upgradable one among them | readers | readers |
+//! | `BIASED` | readers may enter by the table (4) | a reader that the word counts | a drainer |
+//! | `DRAINING` | a thread moves the readers from the table to the count | a drainer, for `BIASED` | the drainer |
+//! | `READERS` | how many readers hold it that are not in the table | readers, drainers | readers |
 //!
 //! (1) And the thread that passes headship to a sleeper. (2) Under the wait lock, before it wakes it. (3)
-//! When it looks and when it enters; and, under the wait lock, the thread that takes headship from it.
+//! When it looks and when it enters; and, under the wait lock, the thread that takes headship from it. (4)
+//! [`readers`]: one table for a process, in which a reader notes the lock's address.
 //!
 //! `wait_lock` guards all that follows (`waiting/wait_lock.rs`). `readers` and `writers` are lists of
 //! waiters, real-time threads first ([`Platform::priority`]) and in the order in which they came among
-//! equals; an upgradable reader waits among the writers. `head` names the one waiter that may try for the
+//! equals; an upgradable reader waits among the writers. A lock whose readers meet at the word, and to which
+//! no writer has come for a while, is biased: after that they leave the word alone. A thread that wants more
+//! than to read drains the table first. `head` names the one waiter that may try for the
 //! lock. `upgrader` names the one that sleeps until the other readers have left. `phase` counts the writers
 //! that entered from the queue; in a waiter's node it is noted after which of them it came. `owner` is the
-//! last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set.
+//! last writer's tag ([`Platform::tag`]), a hint for spinners while `WRITER` is set; once readers have met
+//! since then, it says when (`QUIET`).
 //!
 //! Who comes next is the [`Preference`]'s, and docs/RWLOCK.md has the table, as it says what slices
 //! (`WAKE_IN_FLIGHT`) are for. The preference says whether readers or writers are next, whatever priorities
@@ -35,9 +41,22 @@
 //! # Invariants
 //!
 //! * **EXCLUSION.** Every entry is a read-modify-write of `word` that finds nothing there which excludes it.
-//!   `WRITER` excludes all; `READERS` exclude a writer; `UPGRADABLE` excludes another. The values of one word
-//!   have one order, so of two entries that exclude each other the second sees the first. Nothing else
-//!   decides.
+//!   `WRITER` excludes all; `READERS` exclude a writer; `UPGRADABLE` excludes another; `BIASED` and `DRAINING`
+//!   exclude a writer and an upgradable reader, and `BIASED` is set only if neither is inside. The values of
+//!   one word have one order, so of two entries that exclude each other the second sees the first. Entries by
+//!   the table are the one exception: IN TABLE.
+//! * **IN TABLE.** A reader enters by the table in two steps: it stores the lock's address in its slot, and
+//!   then finds `BIASED` set. A drainer clears `BIASED` and sets `DRAINING` in one step, then looks at each
+//!   slot, and clears `DRAINING` as it leaves. Changes of a slot and the drainer's look are read-modify-writes
+//!   of it, so they have one order. If the reader's comes first, the drainer finds it and counts it. If the
+//!   drainer's comes first, the reader sees the bias gone and takes its step back. So when `DRAINING` is
+//!   cleared, whoever entered by the table has left or is counted.
+//! * **TOKENS.** The count and the slots with the lock's address together are as many as there are readers,
+//!   and those that have stored the address and not looked yet. A drainer counts before it clears the slot,
+//!   and what it has counted in vain it gives up as it leaves. Which is whose does not matter: a reader leaves
+//!   by its own slot if the address is there, or by the count, or by any slot (a guard may be sent to another
+//!   thread). A reader that cannot take its step back, because the address is gone from its slot, is inside:
+//!   it has been counted, or has taken the place of one that left in its stead.
 //! * **HEAD.** If a list is not empty, `head` names one of its nodes, and only that thread sets or clears
 //!   `HEAD_WAITING`. Both change under the wait lock, except that the head clears `HEAD_WAITING` as it
 //!   enters. The thread that pushes onto empty lists makes itself the head, and the head names the next one
@@ -54,7 +73,9 @@
 //! * **LAST TOUCH.** The step that releases the lock is the last access to it, and must see `PARKED`; so it
 //!   is a compare-and-swap and not a subtraction. A leaver that finds `PARKED` set first tells the sleeper to
 //!   look, under the wait lock, and releases with `PARKED` clear, or starts over. It wakes by address, in
-//!   type-stable memory.
+//!   type-stable memory. A reader in the table leaves by a step of its slot, and no thread waits for that one
+//!   while `BIASED` is set: whoever wants to wait drains first, and a head that finds `BIASED` in what its
+//!   setting of `PARKED` returned does not sleep. While `PARKED` is set no lock becomes biased.
 //! * **SERVICE.** A head that enters or gives up passes headship on, so each waiter becomes the head in its
 //!   turn, in the order of the preference. A head that has waited in vain bars newcomers, so it enters when
 //!   those inside have left. More urgent threads of its list, and they alone, may take headship from it: the
@@ -67,14 +88,17 @@
 //! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that no thread upgrades. So a
 //!   library that keeps this lock inside another's object may use that word to tell whose the object is.
 //! * **FORKS.** In a forked child the lists name threads that do not exist there. The epoch in `wait_lock`
-//!   tells, and the first thread in a slow path clears them, with the bits of `word` that speak of waiters.
+//!   tells, and the first thread in a slow path clears them, with the bits of `word` that speak of waiters; what a drainer had begun in the parent begins anew.
 //!
-//! Proof: crates/core/src/rwlock.rs, crates/core/src/waiting/mod.rs
+//! Proof: crates/core/src/rwlock/mod.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/rwlock.rs
 //! Stress: crates/sim/src/check/mod.rs, crates/torture/src/rwlocks.rs
 
 use core::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
 
+pub mod readers;
+
+use self::readers::SLOTS;
 use crate::atomic::zeroed;
 use crate::events::{Event, count};
 use crate::node::{Held, Node, NodeId, state};
@@ -88,10 +112,18 @@ pub struct Tuning {
     pub handoff_after: u32,
     /// How many turns of its spin loop a newcomer lets pass from one look at the lock to the next.
     pub turns_a_look: u32,
+    /// How many times a reader that finds newcomers kept out looks again before it queues.
+    pub barred_looks: u32,
     /// For how many nanoseconds a thread uses a lock whose woken queue head has no CPU yet, before it yields.
     pub slice: usize,
     /// How many leavings of such a lock there are for one that asks whether the slice is over: the logarithm.
     pub leavings_a_slice_check: u32,
+    /// For how many nanoseconds no writer comes, at least, before readers go to the table.
+    pub quiet: u32,
+    /// ... and as many times as long as it takes to drain that, at least.
+    pub quiet_by_drain: u32,
+    /// Which slots of a line of the table locks may choose: the first so many.
+    pub slots: usize,
 }
 
 impl Tunable for Tuning {
@@ -101,11 +133,19 @@ impl Tunable for Tuning {
         handoff_after: 16,
         // A look takes the line from threads that enter and leave, which write to it.
         turns_a_look: 16,
+        // Ten microseconds: readers run out, and a writer is inside, in less, if all have CPUs. To queue, and
+        // to be let in one behind the other, takes many readers longer.
+        barred_looks: 64,
         // Half of the default mutex's slice: a thread that yields is the next to run where no other thread
         // wants its CPU.
         slice: 250_000,
         // 4: there is nothing to do but this in the slow path in which it is asked.
         leavings_a_slice_check: 2,
+        // A hundred sleeps and wake-ups. Where writers come every 0.1 ms, a tenth of the gaps is twice as long.
+        quiet: 1_000_000,
+        // BRAVO's number: writers spend at most a tenth of their time on draining.
+        quiet_by_drain: 9,
+        slots: SLOTS,
     };
 }
 
@@ -121,10 +161,26 @@ const HEAD_WAITING: u32 = 1 << 28;
 const PARKED: u32 = 1 << 27;
 /// The queue head was woken and has not looked yet.
 const WAKE_IN_FLIGHT: u32 = 1 << 26;
+/// Readers may be in the table, and enter there.
+const BIASED: u32 = 1 << 25;
+/// Readers may be in the table still, and a thread moves them to the count.
+const DRAINING: u32 = 1 << 24;
+/// Either: the count is not all.
+const IN_TABLE: u32 = BIASED | DRAINING;
 /// More readers than there can be threads: no more of them.
-const FULL: u32 = 1 << 25;
-/// How many readers.
-const READERS: u32 = WAKE_IN_FLIGHT - 1;
+const FULL: u32 = 1 << 23;
+/// How many readers, but for those in the table.
+const READERS: u32 = DRAINING - 1;
+
+/// In `owner`: no writer has come since the moment that the other bits say.
+const QUIET: u32 = 1 << 31;
+/// The moment, in units of 1024 ns, which begin anew after half an hour. A lock may wait once more then.
+const MOMENT: u32 = QUIET - 1;
+/// A drain that took longer, in nanoseconds, lost its CPU.
+const LONGEST_DRAIN: u32 = 10_000_000;
+/// How often a reader looks for its place in vain, if another thread leaves for it, before it turns out not
+/// to be inside.
+const LOOKS: u32 = 1 << 10;
 
 /// Which waiters go first. Each call names it; the calls on one lock usually name the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,9 +226,9 @@ impl Want<'_> {
             (Mode::Reader, Preference::ReaderPreferring) => (WRITER | FULL, seen.wrapping_add(1)),
             (Mode::Reader, _) => (WRITER | FULL | UPGRADING | reserved, seen.wrapping_add(1)),
             (Mode::Upgradable, _) => {
-                (WRITER | FULL | UPGRADABLE | reserved, seen.wrapping_add(1) | UPGRADABLE)
+                (WRITER | FULL | UPGRADABLE | IN_TABLE | reserved, seen.wrapping_add(1) | UPGRADABLE)
             }
-            (Mode::Writer, _) => (WRITER | READERS | reserved, seen | WRITER),
+            (Mode::Writer, _) => (WRITER | READERS | IN_TABLE | reserved, seen | WRITER),
         };
         if seen & excluded != 0 {
             return None;
@@ -186,6 +242,11 @@ impl Want<'_> {
         Some(next & !done)
     }
 
+    /// Whether readers may enter by the table, and must not, for this one to enter.
+    fn is_to_drain(self, seen: u32) -> bool {
+        self.mode != Mode::Reader && seen & BIASED != 0
+    }
+
     fn expired<P: Platform>(self) -> bool {
         self.deadline.is_some_and(P::expired)
     }
@@ -194,7 +255,7 @@ impl Want<'_> {
 /// The readers-writer lock: 32 bytes, zero when unlocked. An unlocked one may be moved, copied and freed.
 ///
 /// No method allocates, panics or unwinds; none is async-signal-safe with respect to the same lock, all are
-/// with respect to others. Up to 33 million readers can hold it at once; more wait.
+/// with respect to others. Up to 8 million readers can hold it at once; more wait.
 #[repr(C)]
 pub struct RawRwLock<P: Platform> {
     word: P::U32,
@@ -249,7 +310,7 @@ impl<P: Platform> RawRwLock<P> {
     #[inline]
     pub fn unlock_read(&self) {
         if !self.give_read() {
-            self.leave(1, 0);
+            self.leave_read();
         }
     }
 
@@ -257,28 +318,39 @@ impl<P: Platform> RawRwLock<P> {
     /// [`RawRwLock::lock_read`] when true.
     #[inline(always)]
     pub fn take_read(&self) -> bool {
-        // A guess that the lock is empty. Where it is right, nothing waits for a look at what was written
-        // last; where it is wrong, it fetches the line for writing, as is needed next, and a look would have
-        // fetched it for reading only.
-        match self.swap(0, 1, Acquire) {
-            Ok(_) => true,
-            Err(seen) => {
-                seen & (WRITER | HEAD_WAITING | UPGRADING | FULL) == 0
-                    && self.swap(seen, seen + 1, Acquire).is_ok()
+        let Err(seen) = self.guess(0, 1, Acquire) else { return true };
+        if seen & (WRITER | HEAD_WAITING | UPGRADING | FULL | IN_TABLE) == 0 {
+            let taken = self.swap(seen, seen.wrapping_add(1), Acquire).is_ok();
+            if taken && seen & READERS != 0 {
+                self.meet();
             }
+            return taken;
         }
+        self.take_slot(seen)
     }
 
     /// Leaves if that is a single step, as [`RawRwLock::unlock_read`]; false if it is not, or if there is no
     /// reader.
     #[inline(always)]
     pub fn give_read(&self) -> bool {
-        // As in `take_read`.
-        match self.swap(1, 0, Release) {
-            Ok(_) => true,
+        let Err(seen) = self.guess(1, 0, Release) else { return true };
+        if seen & IN_TABLE == 0 {
             // Nothing but readers, and one at least.
-            Err(seen) => seen.wrapping_sub(1) < READERS && self.swap(seen, seen - 1, Release).is_ok(),
+            return seen.wrapping_sub(1) < READERS && self.swap(seen, seen - 1, Release).is_ok();
         }
+        self.give_slot()
+    }
+
+    /// Guesses that the word is `seen`, and makes it `next` if so; else returns what it is.
+    #[inline(always)]
+    fn guess(&self, seen: u32, next: u32, success: Ordering) -> Result<u32, u32> {
+        if readers::is_noted::<P>(self.address()) {
+            // Readers are in the table, to leave the line alone. Relaxed: a look.
+            return Err(self.word.load(Relaxed));
+        }
+        // Where the guess is right, nothing waits for a look at what was written last; where it is wrong, it
+        // fetches the line for writing, as is needed next, and a look would have fetched it for reading only.
+        self.swap(seen, next, success)
     }
 
     /// A compare-and-swap of the word.
@@ -290,6 +362,146 @@ impl<P: Platform> RawRwLock<P> {
             return Ok(seen);
         }
         self.word.compare_exchange(seen, next, success, Relaxed)
+    }
+}
+
+/// In the table.
+impl<P: Platform> RawRwLock<P> {
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).addr()
+    }
+
+    #[inline(always)]
+    fn own_slot(&self) -> Option<&'static P::Usize> {
+        readers::own_slot::<P>(self.address(), P::tuning::<Tuning>().slots)
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &'static P::Usize> {
+        let table = P::readers().into_iter();
+        table.flat_map(|table| table.slots(self.address(), P::tuning::<Tuning>().slots))
+    }
+
+    /// Enters by the table, if the lock is biased.
+    #[inline(never)]
+    fn take_slot(&self, seen: u32) -> bool {
+        readers::note::<P>(self.address(), seen & BIASED != 0);
+        if seen & BIASED == 0 {
+            return false;
+        }
+        let Some(slot) = self.own_slot() else { return false };
+        // AcqRel: IN TABLE. Another lock may be there, or this one, entered before.
+        if slot.compare_exchange(0, self.address(), AcqRel, Relaxed).is_err() {
+            return false;
+        }
+        // Acquire: partner of the last writer's release, through the read-modify-writes since.
+        if self.word.load(Acquire) & BIASED != 0 {
+            return true;
+        }
+        // Too late; unless we have been counted already, and so are inside. Acquire: what the thread that
+        // counted us had seen of writers is there.
+        slot.compare_exchange(self.address(), 0, AcqRel, Acquire).is_err()
+    }
+
+    /// Leaves by the table, if the calling thread is there.
+    #[inline(never)]
+    fn give_slot(&self) -> bool {
+        self.own_slot().is_some_and(|slot| self.clear(slot))
+    }
+
+    /// LAST TOUCH, if it returns true.
+    fn clear(&self, slot: &P::Usize) -> bool {
+        slot.load(Relaxed) == self.address()
+            && slot.compare_exchange(self.address(), 0, Release, Relaxed).is_ok()
+    }
+
+    /// Leaves as one of the readers, wherever that one is noted.
+    #[cold]
+    #[inline(never)]
+    fn leave_read(&self) {
+        for round in 0..LOOKS {
+            if self.give_read() || self.leave(1, 0) {
+                return;
+            }
+            let seen = self.word.load(Relaxed);
+            // Without a table all readers are in the count: the caller is not inside, whatever it thinks.
+            let none = seen & (IN_TABLE | READERS) == 0;
+            if none || seen & IN_TABLE != 0 && self.slots().any(|slot| self.clear(slot)) {
+                return;
+            }
+            P::stall(round);
+        }
+    }
+
+    /// If the lock is biased: ends that, and moves the readers from the table to the count. Returns whether
+    /// it did. After that readers are inside that the word knows of, and no others.
+    #[cold]
+    #[inline(never)]
+    fn drain(&self) -> bool {
+        // Acquire: what the last writer did; for those that we are going to count. Release: a reader that
+        // finds our look at its slot finds the bias gone.
+        let begun =
+            self.word.update(AcqRel, |seen| (seen & BIASED != 0).then_some(seen & !BIASED | DRAINING));
+        if begun.is_err() {
+            return false;
+        }
+        count::<P>(Event::Drain);
+        let from = P::now();
+        let mut spare = 0;
+        for slot in self.slots() {
+            // A read-modify-write: IN TABLE. Acquire: what a reader did that has left.
+            if slot.fetch_or(0, AcqRel) != self.address() {
+                continue;
+            }
+            // It is counted before it goes, so that it finds itself in one of the two.
+            if spare == 0 {
+                self.word.fetch_add(1, Relaxed);
+                spare = 1;
+            }
+            if slot.compare_exchange(self.address(), 0, AcqRel, Acquire).is_ok() {
+                spare = 0;
+            }
+        }
+        // Not again at once, whether a writer enters now or not.
+        self.owner.store(0, Relaxed);
+        if let Some(table) = P::readers() {
+            table.note_drain(P::now().wrapping_sub(from).min(u64::from(LONGEST_DRAIN)));
+        }
+        self.leave(DRAINING + spare, 0);
+        true
+    }
+
+    /// A reader that the word counts has met with others there: biases the lock if no writer has come for a
+    /// while. It asks for the time now and then only.
+    #[cold]
+    #[inline(never)]
+    fn meet(&self) {
+        let (Some(table), Some(index)) = (P::readers(), P::current()) else { return };
+        let Tuning { quiet, quiet_by_drain, leavings_a_slice_check, .. } = P::tuning();
+        if !P::record(index).leaves_often(leavings_a_slice_check) {
+            return;
+        }
+        let now = (P::now() >> 10) as u32 & MOMENT;
+        let seen = self.owner.load(Relaxed);
+        if seen & QUIET == 0 {
+            // A writer has come since the last time. Relaxed: a hint.
+            let _ = self.owner.compare_exchange(seen, QUIET | now, Relaxed, Relaxed);
+            return;
+        }
+        let passed = now.wrapping_sub(seen) & MOMENT;
+        let needed = table.drain_ns().saturating_mul(quiet_by_drain).max(quiet) >> 10;
+        if passed >= needed {
+            // Nobody waits, and nobody is inside but readers. Relaxed: it carries what is there on.
+            let biased = |seen| (seen & !(READERS & !FULL) == 0).then_some(seen | BIASED);
+            let _ = self.word.update(Relaxed, biased);
+        }
+    }
+
+    /// Forgets the readers of a lock that was here before, and was not left: to be called as one is made
+    /// where a program may have thrown one away with readers inside, as a forked child does.
+    pub fn forget_readers(&self) {
+        for slot in self.slots() {
+            self.clear(slot);
+        }
     }
 }
 
@@ -328,7 +540,7 @@ impl<P: Platform> RawRwLock<P> {
     /// Becomes a reader, with no other thread in between. What the caller did happens before other readers
     /// enter.
     pub fn downgrade(&self) {
-        self.leave(WRITER, 1);
+        let _ = self.leave(WRITER, 1);
     }
 
     /// Becomes the upgradable reader, with no other thread in between.
@@ -471,12 +683,18 @@ impl<P: Platform> RawRwLock<P> {
 
     /// Whether any thread is inside.
     pub fn is_locked(&self) -> bool {
-        self.word.load(Relaxed) & (WRITER | READERS) != 0
+        let seen = self.word.load(Relaxed);
+        seen & (WRITER | READERS) != 0 || seen & IN_TABLE != 0 && self.is_in_table()
+    }
+
+    fn is_in_table(&self) -> bool {
+        self.slots().any(|slot| slot.load(Relaxed) == self.address())
     }
 
     /// Whether no thread is inside, and none waits. For checkers.
     pub fn is_idle(&self) -> bool {
-        self.word.load(Relaxed) == 0
+        self.word.load(Relaxed) & !BIASED == 0
+            && !self.is_in_table()
             && [&self.head, &self.readers, &self.writers, &self.upgrader]
                 .iter()
                 .all(|word| word.load(Relaxed) == 0)
@@ -494,11 +712,17 @@ impl<P: Platform> RawRwLock<P> {
 
     #[inline]
     fn enter(&self, want: Want<'_>, head: bool) -> bool {
-        let entered = self.word.update(Acquire, |seen| want.entered(seen, head)).is_ok();
-        if entered && want.mode == Mode::Writer {
+        loop {
+            match self.word.update(Acquire, |seen| want.entered(seen, head)) {
+                Ok(_) => break,
+                Err(seen) if want.is_to_drain(seen) => _ = self.drain(),
+                Err(_) => return false,
+            }
+        }
+        if want.mode == Mode::Writer {
             self.publish();
         }
-        entered
+        true
     }
 
     #[cold]
@@ -520,6 +744,7 @@ impl<P: Platform> RawRwLock<P> {
     /// newcomers if they are to let it pass.
     fn optimistic_spin(&self, want: Want<'_>) -> bool {
         let mut budget = P::Spin::fresh();
+        let mut barred = 0;
         loop {
             if self.enter(want, false) {
                 return true;
@@ -528,7 +753,13 @@ impl<P: Platform> RawRwLock<P> {
             // With an empty queue, a writer that finds readers had better keep newcomers out than hope for a
             // gap between them.
             let to_bar = want.mode != Mode::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
-            if to_bar || seen & HEAD_WAITING != 0 || self.is_displaced(seen) || want.expired::<P>() {
+            if seen & HEAD_WAITING != 0 {
+                if want.mode != Mode::Reader || barred >= P::tuning::<Tuning>().barred_looks {
+                    return false;
+                }
+                barred += 1;
+            }
+            if to_bar || self.is_displaced(seen) || want.expired::<P>() {
                 return false;
             }
             if !budget.pass(P::tuning::<Tuning>().turns_a_look) {
@@ -539,7 +770,8 @@ impl<P: Platform> RawRwLock<P> {
 
     /// Whether there is a writer inside that does not run.
     fn is_displaced(&self, seen: u32) -> bool {
-        seen & WRITER != 0 && P::running(self.owner.load(Relaxed)) == Running::No
+        let owner = self.owner.load(Relaxed);
+        seen & WRITER != 0 && owner & QUIET == 0 && P::running(owner) == Running::No
     }
 
     fn queue(&self, want: Want<'_>, held: &Held<P>) -> bool {
@@ -683,7 +915,7 @@ impl<P: Platform> RawRwLock<P> {
             // DUTY. Release: our waker finds that we sleep. Acquire: `entered` may be true of what it
             // returns.
             let seen = self.word.fetch_or(PARKED, AcqRel);
-            if want.entered(seen, true).is_none() {
+            if want.entered(seen, true).is_none() && !want.is_to_drain(seen) {
                 count::<P>(Event::HeadSleep);
                 // PRIORITY.
                 if self.list(want.mode).load(Relaxed) != held.id.raw() {
@@ -808,13 +1040,19 @@ impl<P: Platform> RawRwLock<P> {
         Called([head, upgrader])
     }
 
-    /// Gives up `take` of the word for `put`.
+    /// Gives up `take` of the word for `put`. False, and nothing is given up, if that is a reader and there
+    /// is none in the word.
     #[cold]
     #[inline(never)]
-    fn leave(&self, take: u32, put: u32) {
+    fn leave(&self, take: u32, put: u32) -> bool {
         let mut called = Called::<P>::default();
         let mut seen = self.word.load(Relaxed);
         loop {
+            if take == 1 && seen & READERS == 0 {
+                // The reader is in the table, or another has left for it.
+                called.wake();
+                return false;
+            }
             let left = seen - take + put;
             // A reader that leaves others behind can let in only the upgrader.
             let lets_in = take != 1 || left & READERS <= u32::from(left & UPGRADING != 0);
@@ -834,6 +1072,7 @@ impl<P: Platform> RawRwLock<P> {
         if seen & WAKE_IN_FLIGHT != 0 && put == 0 {
             Self::yield_slice();
         }
+        true
     }
 
     /// Yields to the queue head that has no CPU yet, if the calling thread, which has left, has been at it
@@ -856,6 +1095,9 @@ impl<P: Platform> RawRwLock<P> {
                 word.store(0, Relaxed);
             }
             self.word.fetch_and(!(HEAD_WAITING | PARKED | WAKE_IN_FLIGHT | UPGRADING), Relaxed);
+            // Who drained it is not here: to be done from the start.
+            let _ =
+                self.word.update(Relaxed, |seen| (seen & DRAINING != 0).then_some(seen & !DRAINING | BIASED));
         });
     }
 }
