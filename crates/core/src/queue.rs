@@ -82,8 +82,13 @@ impl Place {
         if raw == 0 { None } else { Some(Place(raw)) }
     }
 
+    /// Whose node it is.
+    pub fn index(self) -> u32 {
+        (self.0 - 1) / PLACES
+    }
+
     fn record<P: Platform>(self) -> &'static Record<P> {
-        P::record((self.0 - 1) / PLACES)
+        P::record(self.index())
     }
 
     fn number(self) -> usize {
@@ -141,6 +146,8 @@ impl<'a, P: Platform> Queue<'a, P> {
         node.tag.store(P::tag(), Relaxed);
         if !back {
             node.next.store(0, Relaxed);
+            // `front` waits for the new one.
+            node.prev.store(0, Relaxed);
             node.grants.store(0, Relaxed);
             place.claim::<P>().store(0, Relaxed);
             // Release: the stores above come before any other thread finds the node. Acquire: those of the node
@@ -238,15 +245,19 @@ impl<'a, P: Platform> Queue<'a, P> {
         if front.place.load(Relaxed) != self.mutex | GRANTED || claim.load(Relaxed) != 0 {
             return None;
         }
-        // Acquire: partner of `pass`. Release: partner of the claimant's look.
-        front.place.compare_exchange(self.mutex | GRANTED, self.mutex | DOUBTED, AcqRel, Relaxed).ok()?;
-        let claimed = claim.fetch_or(0, AcqRel) != 0;
         // Release: partner of the claimant's look.
-        front.place.store(self.mutex | if claimed { KEPT } else { STOLEN }, Release);
-        if claimed {
+        front.place.compare_exchange(self.mutex | GRANTED, self.mutex | DOUBTED, AcqRel, Relaxed).ok()?;
+        let outcome = if claim.fetch_or(0, AcqRel) != 0 { KEPT } else { STOLEN };
+        // By compare-and-swap: one that claimed it before the doubt may have passed its turn on, and use its node
+        // again. Acquire: partner of `pass`. Release: partner of the claimant's look.
+        let settled =
+            front.place.compare_exchange(self.mutex | DOUBTED, self.mutex | outcome, AcqRel, Relaxed);
+        if settled.is_err() || outcome == KEPT {
             return None;
         }
-        node.place.store(self.mutex | LEFT, Release);
+        front.thief.store(own.index(), Relaxed);
+        // In the queue, unless this thread was late, and others have stolen its turn and passed it on.
+        let _ = node.place.compare_exchange(self.mutex | WAITING, self.mutex | LEFT, Release, Relaxed);
         Some(place)
     }
 
@@ -333,15 +344,29 @@ impl<'a, P: Platform> Queue<'a, P> {
     /// The front, for a thread that the mutex belongs to although another one acquired it.
     pub fn front(&self) -> Place {
         stall_until::<P, _>(|| {
+            // Acquire: partner of joining. No node that is found in this way has the `prev` of an earlier use, so
+            // the way leads along the queue, or ends at a thread that has not linked itself.
             let mut place = Place::from_raw(self.tail.load(Acquire))?;
-            // A `prev` that is out of date leads elsewhere, perhaps in a circle. The next look finds it mended.
-            for _ in 0..u16::MAX {
-                if matches!(place.get::<P>().place.load(Acquire) ^ self.mutex, GRANTED | STOLEN | KEPT) {
-                    return Some(place);
+            loop {
+                match place.get::<P>().place.load(Acquire) ^ self.mutex {
+                    GRANTED | STOLEN | KEPT => return Some(place),
+                    // Beyond the front are nodes that have left the queue.
+                    DOUBTED => return None,
+                    _ => place = Place::from_raw(place.get::<P>().prev.load(Relaxed))?,
                 }
-                place = Place::from_raw(place.get::<P>().prev.load(Relaxed))?;
             }
-            None
         })
+    }
+
+    /// The owner has another thread release the mutex, which calls this, and keeps its place no more: a place that
+    /// it goes on to keep may be another's by the time it owns the mutex again.
+    pub fn forget(&self, front: Place) {
+        let node = front.get::<P>();
+        let keeper = match node.place.load(Relaxed) ^ self.mutex {
+            STOLEN => P::record(node.thief.load(Relaxed)),
+            _ => front.record::<P>(),
+        };
+        // The keeper keeps no other place as long as it keeps one. Its next acquisition comes after this.
+        let _ = keeper.own.kept.0.compare_exchange(self.mutex >> 2, 0, Relaxed, Relaxed);
     }
 }

@@ -110,6 +110,8 @@ pub struct QueueNode<P: Atomics> {
     pub(crate) epoch: P::U32,
     /// How many owners there were since the last one that was a head. Set by the front.
     pub(crate) grants: P::U32,
+    /// The index of the thread that stole its turn. Set by that.
+    pub(crate) thief: P::U32,
 }
 
 /// Words of the record's own thread, in a cache line that others hardly ever look at.
@@ -117,7 +119,8 @@ pub struct QueueNode<P: Atomics> {
 pub(crate) struct Own<P: Atomics> {
     /// Of each queue node: whether its grant was claimed.
     pub(crate) claims: [P::U32; PLACES as usize],
-    /// See [`Platform::kept`](crate::Platform::kept): the mutex, and the queue node.
+    /// See [`Platform::kept`](crate::Platform::kept): the mutex, and the queue node. A thread to which the owner
+    /// leaves it to release the mutex makes the first one 0.
     pub(crate) kept: (P::Usize, P::U32),
 }
 
@@ -182,6 +185,7 @@ impl<P: Atomics> Default for QueueNode<P> {
             tag: Atomic::new(0),
             epoch: Atomic::new(0),
             grants: Atomic::new(0),
+            thief: Atomic::new(0),
         }
     }
 }
@@ -278,6 +282,11 @@ impl<P: Atomics> Record<P> {
     /// thread's.
     pub fn priority(&self) -> &[P::U32; 2] {
         &self.priority
+    }
+
+    /// Its nodes of queues, to look at: for checkers.
+    pub fn queue_nodes(&self) -> &[QueueNode<P>; PLACES as usize] {
+        &self.queue_nodes
     }
 
     /// Whether none of its nodes is in use, or in a queue, at this moment. For checkers: no lock asks.

@@ -345,6 +345,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         if state.load(Relaxed) & GRANTED != 0 {
             // Another thread acquired it, and is the front of the queue: this one acts for it.
             let front = self.queue().front();
+            self.queue().forget(front);
             if self.pass_on(front) {
                 return;
             }

@@ -12,6 +12,7 @@ mod poundlock;
 mod qspin;
 mod qspin_paravirt;
 mod qspin_planted;
+mod queue;
 mod rwlock;
 mod scenes;
 mod semarray;
