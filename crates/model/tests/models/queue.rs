@@ -23,7 +23,6 @@ const THREE: Settings = Settings { threads: 3, ..PATIENT };
 /// What a node's place says.
 const WAITING: u32 = 1;
 const LEFT: u32 = 2;
-const GRANTED: u32 = 4;
 const DOUBTED: u32 = 5;
 const STOLEN: u32 = 6;
 const KEPT: u32 = 7;
@@ -214,10 +213,10 @@ fn a_grant_that_is_claimed_late() {
 
 /// The main thread passes its turn on, to one that leaves it to the main thread to pass it on again: it looks
 /// for the front while others come.
-fn passed_on_by_another(name: &str, settings: Settings, haunt: fn(&Line)) -> Report {
+fn passed_on_by_another(name: &str, settings: Settings, haunt: fn(&World, &Line)) -> Report {
     explore::<Model>(name, 3, settings, move |world| {
         let line = Line::new(world);
-        haunt(&line);
+        haunt(world, &line);
         let (front, owner) = world.unexplored(|| {
             let front = line.enter(world);
             let owner = world.spawn(1, {
@@ -241,26 +240,128 @@ fn passed_on_by_another(name: &str, settings: Settings, haunt: fn(&Line)) -> Rep
             assert!(!queue.is_front(place), "it has passed its turn on");
         }
         inside += others.into_iter().map(|other| other.join().unwrap()).sum::<u32>();
-        unhaunt(&line);
+        queue_words::<Model>(GHOST)[0].place.store(0, Relaxed);
         line.finish(world, inside);
     })
 }
 
-/// The last thread of the settings, which is not there, has a node that says it were the front.
+/// The last thread, which is not there. Its node says it were the front.
 const GHOST: u32 = 3;
+const FOUR: Settings = Settings { threads: 4, ..PATIENT };
 
-fn unhaunt(_: &Line) {
-    queue_words::<Model>(GHOST)[0].place.store(0, Relaxed);
+/// Thread 2 had a node in front of it, in an earlier wait, that has passed its turn on, and is about to be freed.
+fn haunt(line: &Line) {
+    queue_words::<Model>(2)[0].prev.store(GHOST * PLACES + 1, Relaxed);
+    queue_words::<Model>(GHOST)[0].place.store(line.address << 2 | KEPT as usize, Relaxed);
 }
 
-/// A thread that joins, and has not linked itself, names the node that was in front of it before: that has
-/// passed its turn on, and is about to be freed.
 #[test]
 fn the_front_is_found() {
-    let settings = Settings { threads: 4, ..PATIENT };
-    let report = passed_on_by_another("queue: the front is found", settings, |line| {
-        queue_words::<Model>(2)[0].prev.store(GHOST * PLACES + 1, Relaxed);
-        queue_words::<Model>(GHOST)[0].place.store(line.address << 2 | KEPT as usize, Relaxed);
-    });
+    let report = passed_on_by_another("queue: the front is found", FOUR, |_, line| haunt(line));
     assert!(report.reached[FOUND] > 0, "{report:?}");
+}
+
+/// One that has the turn stolen comes again, with another node, while the thief still stands at its first.
+#[test]
+fn three_come() {
+    let report = visitors("queue: three", 2, Settings { spins: 1, ..THREE }, &[OWNERSHIP, OWNERSHIP, TWICE]);
+    for place in [GAVE_UP, OWNER, CAME_BACK, PASSED_OVER] {
+        assert!(report.reached[place] > 0, "{place}: {report:?}");
+    }
+    visitors("queue: three, headship", 2, THREE, &[HEADSHIP, OWNERSHIP, HEADSHIP]);
+}
+
+/// Nodes go from one queue to another while others look at them.
+fn two_queues(name: &str, addresses: [usize; 2], settings: Settings) -> Report {
+    explore::<Model>(name, 2, settings, move |world| {
+        let lines = addresses.map(|address| Line::at(world, address));
+        let others: Vec<_> = (1..world.threads())
+            .map(|index| {
+                let [first, second] = lines.clone();
+                world.spawn(index, move |world: &World| {
+                    let inside = first.visit(world, Pass::Ownership);
+                    [inside, second.visit(world, Pass::Ownership)]
+                })
+            })
+            .collect();
+        let [first, second] = &lines;
+        let mut inside = [first.visit(world, Pass::Ownership), 0];
+        inside[1] = second.visit(world, Pass::Ownership);
+        inside[0] += first.visit(world, Pass::Ownership);
+        for other in others {
+            let [one, two] = other.join().unwrap();
+            inside = [inside[0] + one, inside[1] + two];
+        }
+        for (line, inside) in lines.iter().zip(inside) {
+            line.finish(world, inside);
+        }
+    })
+}
+
+#[test]
+fn nodes_change_queues() {
+    let report = two_queues("queue: nodes change queues", [16, 32], TWO);
+    assert!(report.reached[GAVE_UP] > 0 && report.reached[ROBBED] > 0, "{report:?}");
+    two_queues("queue: nodes change queues, three", [16, 32], Settings { threads: 3, ..TWO });
+}
+
+// Planted bugs.
+
+const LEFT_BEHIND: &str = "is left";
+const TWO_FRONTS: &str = "two fronts";
+const NOT_THE_FRONT: &str = "not the front";
+const ANOTHER_FRONT: &str = "another front";
+/// Each of them is some bug's outcome, and which one comes first is no matter.
+const ANY: &[&str] = &[UNORDERED, TWO_FRONTS, LEFT_BEHIND, NOT_THE_FRONT, ENDLESS];
+
+#[test]
+fn bugs_that_two_find() {
+    for fault in [
+        // (1) A node is freed as if the tail had been moved, though another has joined.
+        Fault::Lie(0),
+        // (2) A turn is passed, and a node that was left is taken, by a look and a store.
+        Fault::Torn(Operation::CompareExchange),
+        // (3) The claim, and joining.
+        Fault::Torn(Operation::Swap),
+        Fault::Omit(Operation::Swap, 1),
+        Fault::Weaken(Operation::Swap),
+        // The grant.
+        Fault::Weaken(Operation::CompareExchange),
+        // The look whether there was one.
+        Fault::Weaken(Operation::Load),
+        Fault::WeakRelease,
+        Fault::WeakAcquire,
+    ] {
+        caught(ANY, || visitors(&format!("{fault:?}"), 3, faulty(TWO, fault), &[TWICE, TWICE]));
+    }
+}
+
+/// (3) A thief's look at the claim word.
+#[test]
+fn bugs_that_a_thief_finds() {
+    let settings = Settings { spins: 2, ..PATIENT };
+    for fault in [Fault::Omit(Operation::FetchOr, 0), Fault::Weaken(Operation::FetchOr)] {
+        caught(ANY, || {
+            let settings = faulty(settings, fault);
+            lined_up(&format!("{fault:?}"), 3, settings, Pass::Ownership, &[OWNERSHIP, OWNERSHIP])
+        });
+    }
+}
+
+/// A thread joins, and does not forget the node that was in front of it before.
+#[test]
+fn a_joiner_that_does_not_forget() {
+    caught(&[ANOTHER_FRONT, ENDLESS], || {
+        passed_on_by_another("a joiner that does not forget", FOUR, |world, line| {
+            haunt(line);
+            let prev = &queue_words::<Model>(2)[0].prev;
+            world.script(2, prev, 1, || prev.store(GHOST * PLACES + 1, Relaxed));
+        })
+    });
+}
+
+/// Two mutexes with one address.
+#[test]
+fn places_without_an_address() {
+    caught(ANY, || two_queues("places without an address", [16, 16], TWO));
 }
