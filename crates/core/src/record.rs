@@ -289,9 +289,11 @@ impl<P: Atomics> Record<P> {
         &self.queue_nodes
     }
 
-    /// Whether none of its nodes is in use, or in a queue, at this moment. For checkers: no lock asks.
+    /// Whether none of its nodes is in use, or in a queue, and its thread keeps no place, at this moment. For
+    /// checkers: no lock asks.
     pub fn is_at_rest(&self) -> bool {
         self.depth.load(Relaxed) == 0
+            && self.own.kept.0.load(Relaxed) == 0
             && self.queue_nodes.iter().all(|node| node.place.load(Relaxed) == 0)
             && self.spares.iter().all(|spare| spare.state.load(Relaxed) == state::IDLE)
     }

@@ -9,6 +9,7 @@ mod handoff_memory;
 mod handoff_planted;
 mod mcs;
 mod poundlock;
+mod poundlock_grants;
 mod qspin;
 mod qspin_paravirt;
 mod qspin_planted;
