@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::fs;
 
+use poundlock_core::platform::Platform;
 use serde::{Deserialize, Serialize};
 
 use crate::affinity;
@@ -14,6 +15,9 @@ pub struct Machine {
     pub cpu: String,
     /// CPUs that the benchmark could use.
     pub cpus: usize,
+    /// Nodes of the machine's memory that those CPUs belong to.
+    #[serde(default = "one")]
+    pub nodes: u32,
     /// Whether a hypervisor lies below.
     pub virtual_machine: bool,
     /// The kernel's release.
@@ -46,6 +50,7 @@ impl Machine {
         Machine {
             cpu: cpu_model(&cpuinfo),
             cpus: affinity::allowed().map_or(0, |cpus| cpus.len()),
+            nodes: poundlock_linux::Linux::nodes(),
             virtual_machine: has_flag(&cpuinfo, "hypervisor"),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             glibc: glibc.to_string_lossy().into_owned(),
@@ -65,10 +70,11 @@ impl Machine {
             (
                 "CPU",
                 format!(
-                    "{}, {} CPU{}{}",
+                    "{}, {} CPU{}{}{}",
                     self.cpu,
                     self.cpus,
                     if self.cpus == 1 { "" } else { "s" },
+                    if self.nodes == 1 { String::new() } else { format!(" of {} nodes", self.nodes) },
                     if self.virtual_machine { ", virtual machine" } else { "" }
                 ),
             ),
@@ -88,6 +94,11 @@ impl Machine {
         }
         lines
     }
+}
+
+/// What results say of nodes that are older than the question.
+fn one() -> u32 {
+    1
 }
 
 fn cpu_model(cpuinfo: &str) -> String {

@@ -252,7 +252,7 @@ impl Preset for Options {
         let mut targets = vec![
             one(": time of a bare compare-and-swap + store", 1.1, ALONE, "of_bare"),
             one(": time of pthread_spin", 1.05, ALONE, "of_pthread_spin"),
-            one(", call for call: the preloaded symbol's time of glibc's", 1.05, CALLED, "of_pthread_spin"),
+            one(", call for call: the preloaded symbol's time of glibc's", 1.03, CALLED, "of_pthread_spin"),
         ];
         for [us] in rows.values("pair", ["critical_us"]) {
             let us = us.as_f64().unwrap_or_default();

@@ -60,6 +60,7 @@ fn words(operation: &str) -> String {
         "recursive-lock-unlock" => "recursive lock + unlock",
         "slept-lock-unlock" => "lock + unlock, once slept in",
         "c-library" => "poundlock_mutex_lock + poundlock_mutex_unlock",
+        "c-recursive" => "poundlock_recursive_mutex_lock + poundlock_recursive_mutex_unlock",
         "crate-mutex" => "poundlock::Mutex",
         "parking-lot-mutex" => "parking_lot::Mutex",
         "empty-calls" => "two empty calls (driver of the C functions)",
@@ -132,7 +133,7 @@ impl Preset for Options {
         let rest = FLOORS[1..].iter().filter(|name| ours || !name.ends_with("-mutex"));
         floors.extend(rest.map(|name| ((*name).to_owned(), *name)));
         if ours && Task::c_library_is_there() {
-            floors.push(("c-library".to_owned(), "c-library"));
+            floors.extend(["c-library", "c-recursive"].map(|name| (name.to_owned(), name)));
         }
         add("", None, "two", false, floors.iter().map(|(name, key)| (&**name, *key, LockUnlock)).collect());
         let is_floor = |labels: &Vec<(&str, Value)>| labels.iter().all(|(name, _)| *name != "lock");
@@ -142,9 +143,11 @@ impl Preset for Options {
         plan.of("rows", "of_bare", "ns", cas("bare-cas-exchange")).only(is_floor);
         let own = |labels: &Vec<(&str, Value)>| labels.contains(&("operation", "crate-mutex".into()));
         plan.of("rows", "of_parking_lot", "ns", cas("parking-lot-mutex")).only(own);
-        let library = [("lock", "glibc".into())].into_iter().chain(cas("lock-unlock")).collect();
-        plan.of("rows", "of_glibc", "ns", library)
+        let glibcs = |operation| [("lock", "glibc".into())].into_iter().chain(cas(operation)).collect();
+        plan.of("rows", "of_glibc", "ns", glibcs("lock-unlock"))
             .only(|labels| labels.contains(&("operation", "c-library".into())));
+        plan.of("rows", "of_glibc", "ns", glibcs("recursive-lock-unlock"))
+            .only(|labels| labels.contains(&("operation", "c-recursive".into())));
         plan.of("rows", "stat_adds_ns", "ns", vec![("stat", false.into())])
             .how(|with, without| with - without)
             .only(|labels| labels.contains(&("stat", true.into())));
@@ -223,35 +226,68 @@ impl Preset for Options {
         let target = |figure: &str, limit: f64, unit, results: Vec<(&'static str, Option<Summary>)>| {
             Target::new(figure, Limit::AtMost(limit), unit, results)
         };
-        let ours = |threads: &'static str, stat: bool, figure: &str| {
+        let ours = |threads: &'static str, stat: bool, operation: &str, figure: &str| {
             let here = |row: &&Row| {
                 row.is("threads", threads)
                     && row.is("stat", stat)
-                    && row.is("operation", "lock-unlock")
+                    && row.is("operation", operation)
                     && !["", "glibc", "glibc-adaptive"].contains(&row.who)
             };
-            rows.of("rows").filter(here).map(|row| (row.who, row.get(figure))).collect()
+            let rows = rows.of("rows").filter(here).map(|row| (row.who, row.get(figure)));
+            rows.collect::<Vec<_>>()
         };
+        // Its release is a read-modify-write always, so it has a target of its own.
+        let hands_over = |lock: &str| lock.starts_with("handoff");
+        let alive = |operation: &str, whose: &dyn Fn(&str) -> bool| {
+            let mut results = ours("two", false, operation, "of_glibc");
+            results.retain(|(lock, _)| whose(lock));
+            results
+        };
+        let but_handoff = |operation: &str| alive(operation, &|lock| !hands_over(lock));
         let floor = |operation: &str, lock: &'static str, figure: &str| {
             let row = rows.of("rows").find(|row| row.is("operation", operation));
             row.map(|row| (lock, row.get(figure)))
         };
         let one = |operation: &str, figure: &str| floor(operation, DEFAULT, figure).into_iter().collect();
         let rust = RUST.iter().filter_map(|lock| floor(&format!("rust-{lock}"), lock, "of_bare")).collect();
-        let alive = ours("two", false, "of_glibc");
-        let alone = ours("one", false, "of_glibc");
+        let alone = ours("one", false, "lock-unlock", "of_glibc");
         vec![
-            target("lock + unlock, a second thread alive: time of glibc's", 0.85, "", alive),
+            target(
+                "lock + unlock, a second thread alive: time of glibc's",
+                0.85,
+                "",
+                but_handoff("lock-unlock"),
+            ),
+            target("trylock + unlock: time of glibc's", 0.9, "", but_handoff("trylock-unlock")),
+            target("recursive lock + unlock: time of glibc's", 1.0, "", but_handoff("recursive-lock-unlock")),
+            target(
+                "lock + unlock, once slept in: time of glibc's",
+                0.95,
+                "",
+                but_handoff("slept-lock-unlock"),
+            ),
+            target(
+                "lock + unlock of the hand-off mutex: time of glibc's",
+                1.3,
+                "",
+                alive("lock-unlock", &hands_over),
+            ),
             target("Rust type, inlined: time of compare-and-swap + exchange", 1.15, "", rust),
             target("C library, lock + unlock: time of glibc's", 0.85, "", one("c-library", "of_glibc")),
+            target("C library, recursive: time of glibc's", 1.0, "", one("c-recursive", "of_glibc")),
             target(
                 "poundlock::Mutex, inlined: time of parking_lot::Mutex",
                 1.05,
                 "",
                 one("crate-mutex", "of_parking_lot"),
             ),
-            target("lock + unlock in a process with one thread: time of glibc's", 1.1, "", alone),
-            target("added by statistics to lock + unlock", 15.0, "ns", ours("two", true, "stat_adds_ns")),
+            target("lock + unlock in a process with one thread: time of glibc's", 1.0, "", alone),
+            target(
+                "added by statistics to lock + unlock",
+                15.0,
+                "ns",
+                ours("two", true, "lock-unlock", "stat_adds_ns"),
+            ),
         ]
     }
 }

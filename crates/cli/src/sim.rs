@@ -2,12 +2,14 @@
 
 mod check;
 mod fit;
+mod goals;
 mod here;
 mod page;
 mod ranges;
 mod reproduce;
 mod run;
 mod sheet;
+mod targets;
 mod validate;
 
 use std::mem::MaybeUninit;
@@ -39,6 +41,8 @@ enum What {
     List(List),
     /// Run a workload on a machine, once for each lock and number of threads
     Run(run::Args),
+    /// Compare the default mutex with the locks of others, and print which targets it reaches
+    Targets(targets::Args),
     /// Print a published table with our figure beside each of its figures
     Reproduce(reproduce::Args),
     /// Find the numbers that the model leaves open, from figures of before a change
@@ -63,6 +67,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
     let result = match args.what {
         What::List(list) => self::list(&list),
         What::Run(args) => run::main(&args),
+        What::Targets(args) => targets::main(&args),
         What::Reproduce(args) => reproduce::main(&args),
         What::Fit(args) => fit::main(&args),
         What::Check(args) => check::main(&args),

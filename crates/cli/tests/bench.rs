@@ -195,12 +195,14 @@ fn uncontended_has_every_lock_with_and_without_statistics(json: &Value, text: &s
     check_row(all, &[("operation", "crate-mutex".into())], &["of_parking_lot"], ROUNDS);
     let targets = rows(json, "targets");
     // The C library is measured where it is installed.
-    assert_eq!(targets.len(), 5 + usize::from(json["c_library"].as_bool().unwrap()));
+    assert_eq!(targets.len(), 9 + 2 * usize::from(json["c_library"].as_bool().unwrap()));
     for target in targets {
         let locks = names(rows(target, "results"), "lock");
         let of_the_default = ["poundlock::Mutex", "C library"];
         if of_the_default.iter().any(|what| target["figure"].as_str().unwrap().contains(what)) {
             assert_eq!(locks, ["poundlock"], "{target}");
+        } else if target["figure"].as_str().unwrap().contains("hand-off") {
+            assert!(locks.iter().all(|lock| lock.starts_with("handoff")), "{target}");
         } else {
             assert!(OURS.iter().all(|lock| locks.contains(lock)), "{target}");
         }

@@ -13,6 +13,7 @@ mod rwlock;
 mod semarray;
 mod sim;
 mod sim_check;
+mod sim_targets;
 mod stat_reports;
 mod support;
 mod torture;

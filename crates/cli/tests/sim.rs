@@ -42,7 +42,8 @@ fn machines_workloads_tables_and_locks_are_listed() {
     for name in ["westmere-ex-8s", "ivybridge-ex-4s", "numaconnect-512", "phenom-4", "here"] {
         assert!(list.contains(name), "{name}: {list}");
     }
-    let others = "grid aim7-3.7:high_systime aim7-3.7:short mutex_fserver_jpm poundlock qspin-pv ticket";
+    let others =
+        "grid aim7-3.7:high_systime aim7-3.7:short mutex_fserver_jpm poundlock qspin-pv ticket cna cohort";
     for name in others.split(' ') {
         assert!(list.contains(name), "{name}: {list}");
     }
@@ -325,7 +326,7 @@ fn bad_input_is_refused_in_a_line() {
         ("cray-1", "grid", "mcs", "", ["'cray-1'", "phenom-4"]),
         ("nowhere.toml", "grid", "mcs", "", ["nowhere.toml", ""]),
         ("phenom-4", "doom", "mcs", "", ["'doom'", "aim7-3.7:shared"]),
-        ("phenom-4", "grid", "glibc", "", ["'glibc'", "any-negative"]),
+        ("phenom-4", "grid", "musl", "", ["'musl'", "any-negative"]),
         ("phenom-4", "grid", "mcs", "--sockets 2", ["sockets", "between 1 and 1"]),
         ("phenom-4", "grid", "mcs", "--critical=-1", ["--critical", ""]),
         ("phenom-4", "aim7-3.7:shared", "mcs", "--critical 1", ["grid", ""]),

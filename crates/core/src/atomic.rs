@@ -97,11 +97,22 @@ pub trait Split: Atomic<u32> {
         (before.unwrap_or_default() >> 16) as u16
     }
 
-    /// Looks whether bits 0 to 15 hold `expected`, and if so stores 0 to bits 0 to 7, with release ordering;
-    /// returns whether it did. Two steps: other threads' accesses may come between.
+    /// If bits 8 to 31 are those of `idle`, writes `held` to bits 0 to 7, provided that these are those of
+    /// `idle`, too; returns whether it did. Acquire. Two steps: other threads' accesses may come between.
+    #[inline(always)]
+    fn take_low_byte(&self, idle: u32, held: u8) -> bool {
+        (self.load(Ordering::Relaxed) ^ idle) & !0xff == 0
+            && self.compare_exchange_low_byte(idle as u8, held, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Looks whether bits 0 to 7 hold those of `expected`, then bits 8 to 15, and if so stores 0 to bits 0 to
+    /// 7, with release ordering; returns whether it did. Three steps: other threads' accesses may come
+    /// between.
     #[inline(always)]
     fn release_low_byte(&self, expected: u16) -> bool {
-        let fits = self.load(Ordering::Relaxed) as u16 == expected;
+        let expected = u32::from(expected);
+        let fits = (self.load(Ordering::Relaxed) ^ expected) & 0xff == 0
+            && (self.load(Ordering::Relaxed) ^ expected) & 0xff00 == 0;
         if fits {
             self.store_low_byte(0, Ordering::Release);
         }

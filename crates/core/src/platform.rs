@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::atomic::Atomics;
 pub use crate::atomic::{Atomic, ConstAtomic, Split};
 use crate::events::Observer;
-use crate::record::Record;
+use crate::record::{Record, Side};
 
 /// The clock that a [`Deadline`] is read against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,15 +144,16 @@ pub trait Platform: Atomics + Observer {
     /// stays mapped and stays a record, so a stale index may be read at any time.
     fn record(index: u32) -> &'static Record<Self>;
 
-    /// The mutex in whose queue the calling thread, its owner, keeps its place: its address, 0 if there is none;
-    /// and the place. What [`Platform::keep`] was last told. The second half is asked for only where the first
-    /// one is not 0.
+    /// The mutex in whose queue the calling thread, its owner, keeps its place: its address, 0 if there is none.
+    /// What [`Platform::keep`] was last told.
     #[inline(always)]
-    fn kept() -> (usize, u32) {
-        Self::current().map_or((0, 0), |index| {
-            let (mutex, place) = &Self::record(index).own.kept;
-            (mutex.load(Relaxed), place.load(Relaxed))
-        })
+    fn kept() -> usize {
+        Self::current().map_or(0, |index| Self::record(index).own.kept.0.load(Relaxed))
+    }
+
+    /// The place. Asked for only where [`Platform::kept`] is not 0.
+    fn kept_place() -> u32 {
+        Self::current().map_or(0, |index| Self::record(index).own.kept.1.load(Relaxed))
     }
 
     /// See [`Platform::kept`]. A signal handler on the thread finds a mutex from the first step on.
@@ -162,6 +163,12 @@ pub trait Platform: Atomics + Observer {
             kept.0.store(mutex, Relaxed);
             kept.1.store(place, Relaxed);
         }
+    }
+
+    /// Places that threads of one memory node share: as many for each of [`Platform::nodes`]. In a forked child
+    /// they are as new.
+    fn sides() -> &'static [Side<Self>] {
+        &[]
     }
 
     /// How urgent the calling thread is: 0, unless it is scheduled by a fixed priority ("real-time"); then

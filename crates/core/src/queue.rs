@@ -5,7 +5,7 @@
 //! front writes there, so a turn moves a few cache lines, however many wait. Scott's queue locks with timeout
 //! (PODC 2002) let a waiter leave by a mark that the one in front finds.
 //!
-//! The queue is its `tail` word: 0 if empty, else the [`Place`] of the last node. `next` runs from the *front*
+//! The queue is its `tail` word: 0 if empty, else the name of the last node. `next` runs from the *front*
 //! to the tail. The front is the node whose thread competes for the mutex (the head), or owns it.
 //!
 //! # The place word
@@ -47,17 +47,38 @@
 //!    turn, or by moving the tail to 0. So a free mutex that nobody waits for has no node in its queue, and its
 //!    memory may go.
 //!
+//! # Sides
+//!
+//! On a machine with several memory nodes most hand-overs stay within one, as in a cohort lock (Dice, Marathe and
+//! Shavit, PPoPP 2012). A [`Side`] is one place in a mutex's queue for all threads of a node, with a queue of
+//! threads in front of it. The head of that queue (the *leader*) waits at the side's place, and only it: it
+//! leaves the place (`LEFT`) before it passes on the lead. An owner at a side's place grants the mutex along the
+//! side's queue, for a batch of owners; then it passes its turn in the mutex's queue, and the lead in the side's.
+//!
+//! Both are queues as above; the place words of a side's queue have the bit `LOCAL`. A side belongs to the mutex
+//! whose address is in its tail, until that queue is empty. Its place belongs to a mutex until it is free again,
+//! or longer: a leader who finds it in use passes the lead on and queues up by itself. So a thread that finds
+//! that mutexes share a side has lost time, and nothing else. A thief at the side's place leaves the lead to the
+//! next of its own side, and owns the mutex at the place that it stole from; the leader who lost it there passes
+//! its lead on, too.
+//!
+//! Sides are never unmapped, so an owner may pass the lead on after it has passed on the mutex.
+//!
 //! In a forked child the nodes of the parent's queues are free again once the thread looks for a node: `epoch`
-//! says so.
+//! says so. [`Platform::sides`] are as new there.
 //!
 //! A thread that is preempted between its swap of the tail and the link keeps the front waiting, which
 //! [`Platform::stall`]s and so yields its CPU. A thief that is preempted between `DOUBTED` and the outcome keeps
 //! the claimant waiting in the same way.
+//!
+//! Proof: crates/core/src/queue.rs
+//! Models: crates/model/tests/models/queue.rs
+//! Stress: crates/sim/src/check/mod.rs
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::platform::{Atomic, Platform, Running, Spin};
-use crate::record::{PLACES, QueueNode, Record};
+use crate::record::{PLACES, QueueNode};
 use crate::waiting::stall_until;
 
 const WAITING: usize = 1;
@@ -67,14 +88,19 @@ const GRANTED: usize = 4;
 const DOUBTED: usize = 5;
 const STOLEN: usize = 6;
 const KEPT: usize = 7;
-const KIND: usize = 0xf;
+/// In a place word: of a side's queue.
+const LOCAL: usize = 8;
 
 /// The name of a queue node: `index * PLACES + number + 1`; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(u32);
 
 impl Place {
-    pub(crate) fn raw(self) -> u32 {
+    /// The place of a side: the rest is its index.
+    const SIDE: u32 = 1 << 31;
+
+    /// Its name, which is not 0.
+    pub fn raw(self) -> u32 {
         self.0
     }
 
@@ -82,37 +108,129 @@ impl Place {
         if raw == 0 { None } else { Some(Place(raw)) }
     }
 
-    /// Whose node it is.
-    pub fn index(self) -> u32 {
-        (self.0 - 1) / PLACES
-    }
-
-    fn record<P: Platform>(self) -> &'static Record<P> {
-        P::record(self.index())
-    }
-
-    fn number(self) -> usize {
-        ((self.0 - 1) % PLACES) as usize
+    /// The node, and its claim word.
+    fn parts<P: Platform>(self) -> (&'static QueueNode<P>, &'static P::U32) {
+        if self.0 & Self::SIDE != 0 {
+            let side = &P::sides()[(self.0 & !Self::SIDE) as usize];
+            return (&side.node, &side.claim);
+        }
+        let record = P::record((self.0 - 1) / PLACES);
+        let number = ((self.0 - 1) % PLACES) as usize;
+        (&record.queue_nodes[number], &record.own.claims[number])
     }
 
     fn get<P: Platform>(self) -> &'static QueueNode<P> {
-        &self.record::<P>().queue_nodes[self.number()]
+        self.parts::<P>().0
     }
 
     fn claim<P: Platform>(self) -> &'static P::U32 {
-        &self.record::<P>().own.claims[self.number()]
+        self.parts::<P>().1
+    }
+}
+
+/// Where the thread that holds the duties of the front stands: in the queue, and, if its place there is a
+/// side's, in front of the side's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Front {
+    place: Place,
+    local: Option<Place>,
+}
+
+impl Front {
+    /// The node that its thread waited at.
+    fn own(self) -> Place {
+        self.local.unwrap_or(self.place)
+    }
+
+    /// As one word.
+    pub(crate) fn raw(self) -> u32 {
+        self.own().raw()
+    }
+
+    /// Whether the calling thread keeps this place, and in this process: not if another thread has released the
+    /// mutex for it.
+    pub(crate) fn is_kept<P: Platform>(self) -> bool {
+        let node = self.own().get::<P>();
+        let own = P::current().map(|index| index + 1);
+        node.epoch.load(Relaxed) == P::epoch() && own == Some(node.keeper.load(Relaxed))
+    }
+
+    pub(crate) fn from_raw<P: Platform>(raw: u32) -> Option<Front> {
+        let place = Place::from_raw(raw)?;
+        if raw & Place::SIDE != 0 {
+            return Some(Front { place, local: None });
+        }
+        Some(match Place::from_raw(place.get::<P>().side.load(Relaxed)) {
+            Some(side) => Front { place: side, local: Some(place) },
+            None => Front { place, local: None },
+        })
+    }
+}
+
+/// The tail of a queue.
+#[derive(Clone, Copy)]
+enum Tail<'a, P: Platform> {
+    /// A mutex's: a word of it.
+    Own(&'a P::U32),
+    /// A side's, which belongs to the mutex whose address is in the upper bits while it is not 0.
+    Side(&'a P::Usize, usize),
+}
+
+impl<P: Platform> Tail<'_, P> {
+    /// The bits of the place in a side's tail.
+    const BITS: u32 = 18;
+
+    /// Puts a node at the end. Returns the one that was there; or an error if the tail is another mutex's.
+    fn push(&self, own: Place) -> Result<Option<Place>, ()> {
+        // Release: the node is whole before any other thread finds it. Acquire: so is the one in front before we
+        // write to it.
+        match self {
+            Tail::Own(tail) => Ok(Place::from_raw(tail.swap(own.raw(), AcqRel))),
+            Tail::Side(..) if own.raw() >> Self::BITS != 0 => Err(()),
+            Tail::Side(tail, mutex) => {
+                let mask = (1 << Self::BITS) - 1;
+                let before = tail.update(AcqRel, |seen| {
+                    (seen == 0 || seen & !mask == *mutex).then_some(mutex | own.raw() as usize)
+                });
+                before.map(|before| Place::from_raw((before & mask) as u32)).map_err(drop)
+            }
+        }
+    }
+
+    /// Empties the queue if this node is the last.
+    fn clear(&self, last: Place) -> bool {
+        // Release: the next to join comes after us.
+        match self {
+            Tail::Own(tail) => {
+                tail.load(Relaxed) == last.raw()
+                    && tail.compare_exchange(last.raw(), 0, AcqRel, Relaxed).is_ok()
+            }
+            Tail::Side(tail, mutex) => {
+                let last = mutex | last.raw() as usize;
+                tail.load(Relaxed) == last && tail.compare_exchange(last, 0, AcqRel, Relaxed).is_ok()
+            }
+        }
+    }
+
+    fn last(&self) -> Option<Place> {
+        Place::from_raw(match self {
+            Tail::Own(tail) => tail.load(Acquire),
+            Tail::Side(tail, _) => (tail.load(Acquire) & ((1 << Self::BITS) - 1)) as u32,
+        })
     }
 }
 
 /// What came of queuing up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Turn<F = Front> {
     /// The thread is the head, and may compete for the mutex. It passes its turn on in the end.
-    Head(Place),
+    Head(F),
     /// The thread owns the mutex. What the last owner did happens before the return.
-    Granted(Place),
+    Granted(F),
     /// Neither: it has given up, or has no node left.
     Left,
+    /// Neither: the queue is another mutex's.
+    Refused,
 }
 
 /// Which turn the front passes on.
@@ -126,8 +244,8 @@ pub enum Pass {
 
 /// The queue of one mutex.
 pub struct Queue<'a, P: Platform> {
-    tail: &'a P::U32,
-    /// The mutex, in all but the bits of [`KIND`].
+    tail: Tail<'a, P>,
+    /// The mutex, in all but the bits of kinds.
     mutex: usize,
 }
 
@@ -135,13 +253,76 @@ impl<'a, P: Platform> Queue<'a, P> {
     /// The queue with this tail, of the mutex at this address, which is a multiple of 4.
     pub fn new(tail: &'a P::U32, mutex: usize) -> Self {
         // Addresses of user space have two bits to spare at the top: 57 bits on x86-64, 52 on aarch64.
-        Queue { tail, mutex: mutex << 2 }
+        Queue { tail: Tail::Own(tail), mutex: mutex << 2 }
+    }
+
+    /// The queue of a side.
+    fn local(&self, side: Place) -> Queue<'static, P> {
+        let side = &P::sides()[(side.0 & !Place::SIDE) as usize];
+        Queue { tail: Tail::Side(&side.tail, self.mutex << 14), mutex: self.mutex | LOCAL }
+    }
+
+    /// The side of the calling thread's memory node for this mutex, if it may use one.
+    fn side(&self) -> Option<Place> {
+        let sides = P::sides().len() as u32;
+        let most = sides / P::nodes();
+        if most == 0 || self.mutex >> 50 != 0 {
+            return None;
+        }
+        let hash = (self.mutex >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        Some(Place(Place::SIDE | (P::node() * most + hash as u32 % most)))
     }
 
     /// Queues up and spins until it is this thread's turn, or until a spin budget is used up, or the one in front
     /// is found to have no CPU because this thread has it. Looks at the one in front a few times.
     pub fn enter(&self, looks: u32) -> Turn {
-        let Some((place, back)) = self.take() else { return Turn::Left };
+        match self.side() {
+            Some(side) => self.enter_by(side, looks),
+            None => self.enter_alone(looks),
+        }
+    }
+
+    /// At a node of the thread's own.
+    fn enter_alone(&self, looks: u32) -> Turn {
+        match self.enter_at(self.take(), 0, looks) {
+            Turn::Head(place) => Turn::Head(Front { place, local: None }),
+            Turn::Granted(place) => Turn::Granted(Front { place, local: None }),
+            Turn::Left | Turn::Refused => Turn::Left,
+        }
+    }
+
+    /// In the queue of the side, and then at its place.
+    fn enter_by(&self, side: Place, looks: u32) -> Turn {
+        let local = self.local(side);
+        // A place that the thread had left may be another side's.
+        let side_of = |own: Place| Place(own.get::<P>().side.load(Relaxed));
+        let own = match local.enter_at(local.take(), side.raw(), looks) {
+            Turn::Refused => return self.enter_alone(looks),
+            Turn::Left => return Turn::Left,
+            Turn::Granted(own) => return Turn::Granted(Front { place: side_of(own), local: Some(own) }),
+            Turn::Head(own) => own,
+        };
+        let side = side_of(own);
+        let local = self.local(side);
+        let front = Front { place: side, local: Some(own) };
+        let turn = self.enter_at(self.take_side(side), 0, looks);
+        match turn {
+            Turn::Head(_) => return Turn::Head(front),
+            Turn::Granted(place) if place == side => return Turn::Granted(front),
+            _ => {}
+        }
+        local.pass_one(own, HEAD, 0);
+        match turn {
+            // Stolen from another.
+            Turn::Granted(place) => Turn::Granted(Front { place, local: None }),
+            Turn::Refused => self.enter_alone(looks),
+            _ => Turn::Left,
+        }
+    }
+
+    /// Waits at the node that was taken for this queue; `Refused` if none was. `side`: whose queue it is.
+    fn enter_at(&self, taken: Option<(Place, bool)>, side: u32, looks: u32) -> Turn<Place> {
+        let Some((place, back)) = taken else { return Turn::Refused };
         let node = place.get::<P>();
         node.tag.store(P::tag(), Relaxed);
         if !back {
@@ -149,16 +330,23 @@ impl<'a, P: Platform> Queue<'a, P> {
             // `front` waits for the new one.
             node.prev.store(0, Relaxed);
             node.grants.store(0, Relaxed);
+            node.side.store(side, Relaxed);
             place.claim::<P>().store(0, Relaxed);
-            // Release: the stores above come before any other thread finds the node. Acquire: those of the node
-            // in front come before we write to it.
-            let Some(front) = Place::from_raw(self.tail.swap(place.raw(), AcqRel)) else {
-                node.place.store(self.mutex | HEAD, Relaxed);
-                return Turn::Head(place);
-            };
-            node.prev.store(front.raw(), Relaxed);
-            // Release: partner of the load in `successor`.
-            front.get::<P>().next.store(place.raw(), Release);
+            match self.tail.push(place) {
+                Err(()) => {
+                    node.place.store(0, Release);
+                    return Turn::Refused;
+                }
+                Ok(None) => {
+                    node.place.store(self.mutex | HEAD, Relaxed);
+                    return Turn::Head(place);
+                }
+                Ok(Some(front)) => {
+                    node.prev.store(front.raw(), Relaxed);
+                    // Release: partner of the load in `successor`.
+                    front.get::<P>().next.store(place.raw(), Release);
+                }
+            }
         }
         for _ in 0..looks {
             let mut budget = P::Spin::fresh();
@@ -186,13 +374,24 @@ impl<'a, P: Platform> Queue<'a, P> {
     }
 
     /// What has come of a wait, if anything.
-    fn turn(&self, place: Place) -> Option<Turn> {
+    fn turn(&self, place: Place) -> Option<Turn<Place>> {
         // Acquire: partner of `pass`.
         match place.get::<P>().place.load(Acquire) ^ self.mutex {
             WAITING => None,
             HEAD => Some(Turn::Head(place)),
             _ => Some(if self.claim(place) { Turn::Granted(place) } else { Turn::Left }),
         }
+    }
+
+    /// The side's node, `WAITING`, for the head of the side's queue. `None`: it is in use.
+    fn take_side(&self, side: Place) -> Option<(Place, bool)> {
+        let place = &side.get::<P>().place;
+        [(self.mutex | LEFT, true), (0, false)].into_iter().find_map(|(seen, back)| {
+            place
+                .compare_exchange(seen, self.mutex | WAITING, Acquire, Relaxed)
+                .is_ok()
+                .then_some((side, back))
+        })
     }
 
     /// A node for this mutex, `WAITING`. True: it is in the queue already.
@@ -255,7 +454,6 @@ impl<'a, P: Platform> Queue<'a, P> {
         if settled.is_err() || outcome == KEPT {
             return None;
         }
-        front.thief.store(own.index(), Relaxed);
         // In the queue, unless this thread was late, and others have stolen its turn and passed it on.
         let _ = node.place.compare_exchange(self.mutex | WAITING, self.mutex | LEFT, Release, Relaxed);
         Some(place)
@@ -268,36 +466,75 @@ impl<'a, P: Platform> Queue<'a, P> {
     }
 
     /// Whether a node is behind this one, which is the front.
-    pub fn is_followed(&self, front: Place) -> bool {
-        front.get::<P>().next.load(Relaxed) != 0
+    pub fn is_followed(&self, front: Front) -> bool {
+        let followed = |place: Place| place.get::<P>().next.load(Relaxed) != 0;
+        followed(front.place) || front.local.is_some_and(followed)
     }
 
     /// The head, whose node this is, has become the owner, and keeps its place.
-    pub fn keep(&self, front: Place) {
-        let node = front.get::<P>();
+    pub fn keep(&self, front: Front) {
+        let node = front.place.get::<P>();
         node.grants.store(0, Relaxed);
+        node.since.store(P::now() as usize, Relaxed);
         node.place.store(self.mutex | KEPT, Relaxed);
     }
 
-    /// Whether the node is the front of this queue, and this is the process in which it became that. Asked by
-    /// the owner.
-    pub fn is_front(&self, place: Place) -> bool {
-        let node = place.get::<P>();
-        node.epoch.load(Relaxed) == P::epoch()
-            && matches!(node.place.load(Relaxed) ^ self.mutex, GRANTED | DOUBTED | STOLEN | KEPT)
+    /// The owner, which is the front, keeps its place until it passes its turn on.
+    pub fn note_keeper(&self, front: Front) {
+        let keeper = P::current().map_or(0, |index| index + 1);
+        front.own().get::<P>().keeper.store(keeper, Relaxed);
     }
 
-    /// How many owners have had the mutex since a head took it, up to the one at this front.
-    pub fn grants(&self, front: Place) -> u32 {
-        front.get::<P>().grants.load(Relaxed)
+    /// How many owners have had the mutex since a head took it, up to the one at this front; for a head, whether
+    /// it waited in the queue.
+    pub fn grants(&self, front: Front) -> u32 {
+        let grants = |place: Place| place.get::<P>().grants.load(Relaxed);
+        grants(front.place) + front.local.map_or(0, grants)
+    }
+
+    /// Begins to measure [`Queue::lasts`] anew.
+    pub fn restart(&self, front: Front) {
+        front.place.get::<P>().since.store(P::now() as usize, Relaxed);
+    }
+
+    /// How long ago that was, in nanoseconds.
+    pub fn lasts(&self, front: Front) -> usize {
+        (P::now() as usize).wrapping_sub(front.place.get::<P>().since.load(Relaxed))
     }
 
     /// The front passes its turn on, and leaves. False if there is nobody to pass it to: then the queue is
     /// empty. What the caller did happens before what the next front does.
     ///
     /// If it passes ownership on, that is its last access to the mutex.
-    pub fn pass(&self, mut front: Place, pass: Pass) -> bool {
-        let turn = if pass == Pass::Headship { HEAD } else { GRANTED };
+    ///
+    /// `batch`: how many owners of one side come one after the other where others wait.
+    pub fn pass(&self, front: Front, pass: Pass, batch: u32) -> bool {
+        front.own().get::<P>().keeper.store(0, Relaxed);
+        let grants = self.grants(front) + 1;
+        let Some(own) = front.local else {
+            return match pass {
+                Pass::Headship => self.pass_one(front.place, HEAD, 1),
+                Pass::Ownership => self.pass_one(front.place, GRANTED, grants),
+            };
+        };
+        let local = self.local(front.place);
+        if pass == Pass::Headship {
+            let passed = self.pass_one(front.place, HEAD, 1);
+            local.pass_one(own, HEAD, 0);
+            return passed;
+        }
+        let turns = own.get::<P>().grants.load(Relaxed) + 1;
+        // Where no other side waits, a batch has no end.
+        if turns % batch != 0 || front.place.get::<P>().next.load(Relaxed) == 0 {
+            return local.pass_one(own, GRANTED, turns) || self.pass_one(front.place, GRANTED, grants);
+        }
+        let passed = self.pass_one(front.place, GRANTED, grants);
+        local.pass_one(own, HEAD, 0);
+        passed
+    }
+
+    /// In this queue alone.
+    fn pass_one(&self, mut front: Place, turn: usize, grants: u32) -> bool {
         loop {
             let node = front.get::<P>();
             let Some(next) = self.successor(front) else {
@@ -306,7 +543,8 @@ impl<'a, P: Platform> Queue<'a, P> {
                 return false;
             };
             let waiter = next.get::<P>();
-            waiter.grants.store(node.grants.load(Relaxed).wrapping_add(1), Relaxed);
+            waiter.grants.store(grants, Relaxed);
+            waiter.since.store(node.since.load(Relaxed), Relaxed);
             let granted = stall_until::<P, _>(|| {
                 let place = &waiter.place;
                 match place.compare_exchange(self.mutex | WAITING, self.mutex | turn, Release, Relaxed) {
@@ -334,39 +572,34 @@ impl<'a, P: Platform> Queue<'a, P> {
             if let Some(next) = Place::from_raw(front.get::<P>().next.load(Acquire)) {
                 return Some(Some(next));
             }
-            // Release: the next to join comes after us.
-            let last = self.tail.load(Relaxed) == front.raw()
-                && self.tail.compare_exchange(front.raw(), 0, AcqRel, Relaxed).is_ok();
-            last.then_some(None)
+            self.tail.clear(front).then_some(None)
         })
     }
 
     /// The front, for a thread that the mutex belongs to although another one acquired it.
-    pub fn front(&self) -> Place {
+    pub fn front(&self) -> Front {
+        let place = self.front_of(GRANTED);
+        // A thief is no leader of that side.
+        let stolen = place.get::<P>().place.load(Relaxed) ^ self.mutex == STOLEN;
+        let local = (place.0 & Place::SIDE != 0 && !stolen).then(|| self.local(place).front_of(HEAD));
+        Front { place, local }
+    }
+
+    /// The node of this queue that is the front, or is of this kind.
+    fn front_of(&self, kind: usize) -> Place {
         stall_until::<P, _>(|| {
             // Acquire: partner of joining. No node that is found in this way has the `prev` of an earlier use, so
             // the way leads along the queue, or ends at a thread that has not linked itself.
-            let mut place = Place::from_raw(self.tail.load(Acquire))?;
+            let mut place = self.tail.last()?;
             loop {
                 match place.get::<P>().place.load(Acquire) ^ self.mutex {
                     GRANTED | STOLEN | KEPT => return Some(place),
+                    now if now == kind => return Some(place),
                     // Beyond the front are nodes that have left the queue.
                     DOUBTED => return None,
                     _ => place = Place::from_raw(place.get::<P>().prev.load(Relaxed))?,
                 }
             }
         })
-    }
-
-    /// The owner has another thread release the mutex, which calls this, and keeps its place no more: a place that
-    /// it goes on to keep may be another's by the time it owns the mutex again.
-    pub fn forget(&self, front: Place) {
-        let node = front.get::<P>();
-        let keeper = match node.place.load(Relaxed) ^ self.mutex {
-            STOLEN => P::record(node.thief.load(Relaxed)),
-            _ => front.record::<P>(),
-        };
-        // The keeper keeps no other place as long as it keeps one. Its next acquisition comes after this.
-        let _ = keeper.own.kept.0.compare_exchange(self.mutex >> 2, 0, Relaxed, Relaxed);
     }
 }

@@ -110,8 +110,30 @@ pub struct QueueNode<P: Atomics> {
     pub(crate) epoch: P::U32,
     /// How many owners there were since the last one that was a head. Set by the front.
     pub(crate) grants: P::U32,
-    /// The index of the thread that stole its turn. Set by that.
-    pub(crate) thief: P::U32,
+    /// Since when it goes along the queue, in nanoseconds of [`Observer::now`](crate::events::Observer::now). Set
+    /// by the front.
+    pub(crate) since: P::Usize,
+    /// The index of the owner that keeps the place, plus 1; 0 if none does. Set by the front.
+    pub(crate) keeper: P::U32,
+    /// The side in whose queue it is; 0 if in a mutex's own. Set by its thread.
+    pub(crate) side: P::U32,
+}
+
+/// A place in a mutex's queue for the threads of one memory node, and their queue for it.
+#[repr(C, align(64))]
+pub struct Side<P: Atomics> {
+    /// The tail of the queue of threads: the mutex, and the last node; 0 if it is empty.
+    pub(crate) tail: P::Usize,
+    /// Whether the node's grant was claimed.
+    pub(crate) claim: P::U32,
+    /// Belongs to the head of the queue of threads, or to a queue.
+    pub(crate) node: QueueNode<P>,
+}
+
+impl<P: Atomics> Default for Side<P> {
+    fn default() -> Self {
+        Side { tail: Atomic::new(0), claim: Atomic::new(0), node: QueueNode::default() }
+    }
 }
 
 /// Words of the record's own thread, in a cache line that others hardly ever look at.
@@ -119,8 +141,7 @@ pub struct QueueNode<P: Atomics> {
 pub(crate) struct Own<P: Atomics> {
     /// Of each queue node: whether its grant was claimed.
     pub(crate) claims: [P::U32; PLACES as usize],
-    /// See [`Platform::kept`](crate::Platform::kept): the mutex, and the queue node. A thread to which the owner
-    /// leaves it to release the mutex makes the first one 0.
+    /// See [`Platform::kept`](crate::Platform::kept): the mutex, and the queue node.
     pub(crate) kept: (P::Usize, P::U32),
 }
 
@@ -185,7 +206,9 @@ impl<P: Atomics> Default for QueueNode<P> {
             tag: Atomic::new(0),
             epoch: Atomic::new(0),
             grants: Atomic::new(0),
-            thief: Atomic::new(0),
+            since: Atomic::new(0),
+            keeper: Atomic::new(0),
+            side: Atomic::new(0),
         }
     }
 }
@@ -289,11 +312,9 @@ impl<P: Atomics> Record<P> {
         &self.queue_nodes
     }
 
-    /// Whether none of its nodes is in use, or in a queue, and its thread keeps no place, at this moment. For
-    /// checkers: no lock asks.
+    /// Whether none of its nodes is in use, or in a queue, at this moment. For checkers: no lock asks.
     pub fn is_at_rest(&self) -> bool {
         self.depth.load(Relaxed) == 0
-            && self.own.kept.0.load(Relaxed) == 0
             && self.queue_nodes.iter().all(|node| node.place.load(Relaxed) == 0)
             && self.spares.iter().all(|spare| spare.state.load(Relaxed) == state::IDLE)
     }

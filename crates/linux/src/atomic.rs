@@ -89,19 +89,43 @@ impl Split for U32 {
         before
     }
 
+    // The two that follow look at the low byte by itself. A locked instruction that reads more bytes than the
+    // last store to them wrote, or a plain look that does, waits until that store is in the cache: three
+    // nanoseconds on AMD's Zen 4, for a lock that its last holder takes again at once.
+
     #[inline(always)]
-    fn release_low_byte(&self, expected: u16) -> bool {
-        // The look is an instruction on memory: a load of the word into a register would wait for the byte
-        // that an earlier release has stored, which costs more than all of this. SAFETY: reads a half of our
-        // own word and writes its low byte, each atomically as described above; on x86-64 a plain store is a
-        // release.
+    fn take_low_byte(&self, idle: u32, held: u8) -> bool {
+        // SAFETY: reads a byte and a half of our own word, each atomically as described above.
         unsafe {
             core::arch::asm!(
-                "cmp word ptr [{word}], {expected:x}",
+                "cmp byte ptr [{word} + 1], {next}",
+                "jne {no}",
+                "cmp word ptr [{word} + 2], {high:x}",
+                "jne {no}",
+                word = in(reg) self.0.as_ptr(),
+                next = in(reg_byte) (idle >> 8) as u8,
+                high = in(reg) idle >> 16,
+                no = label { return false },
+                options(nostack),
+            );
+        }
+        self.compare_exchange_low_byte(idle as u8, held, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn release_low_byte(&self, expected: u16) -> bool {
+        // SAFETY: reads two bytes of our own word and writes the first, each atomically as described above; on
+        // x86-64 a plain store is a release.
+        unsafe {
+            core::arch::asm!(
+                "cmp byte ptr [{word}], {low}",
+                "jne {no}",
+                "cmp byte ptr [{word} + 1], {next}",
                 "jne {no}",
                 "mov byte ptr [{word}], 0",
                 word = in(reg) self.0.as_ptr(),
-                expected = in(reg) u32::from(expected),
+                low = in(reg_byte) expected as u8,
+                next = in(reg_byte) (expected >> 8) as u8,
                 no = label { return false },
                 options(nostack),
             );
@@ -134,8 +158,21 @@ mod tests {
     }
 
     #[test]
+    fn a_take_looks_at_the_whole_word() {
+        for busy in [0x0000_8001, 0x0000_8100, 0x0001_8000, 0x8000_8000] {
+            let word = U32::new(busy);
+            assert!(!word.take_low_byte(0x8000, 1));
+            assert_eq!(word.load(Relaxed), busy);
+        }
+        let word = U32::new(0x8000);
+        assert!(word.take_low_byte(0x8000, 1));
+        assert_eq!(word.load(Relaxed), 0x8001);
+    }
+
+    #[test]
     fn a_plain_release_looks_first() {
         let word = U32::new(0x9876_8101);
+        assert!(!word.release_low_byte(0x8102));
         assert!(!word.release_low_byte(0x8001));
         assert_eq!(word.load(Relaxed), 0x9876_8101);
         assert!(word.release_low_byte(0x8101));

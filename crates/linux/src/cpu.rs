@@ -32,6 +32,7 @@ pub fn init() {
 pub(crate) fn use_area(offset: isize, size: u32) {
     if size != 0 {
         words().rseq.store(offset, Relaxed);
+        crate::node::use_area(size);
         crate::rseq::init();
     }
 }
@@ -39,24 +40,48 @@ pub(crate) fn use_area(offset: isize, size: u32) {
 /// The CPU's number plus one; 0 if unknown.
 #[inline(always)]
 pub fn tag() -> u32 {
-    let offset = words().rseq.load(Relaxed);
-    if offset == 0 {
-        return 0;
-    }
-    // The area holds -1 or -2 in a thread for which it is not registered.
-    crate::tls::rseq_cpu(offset).wrapping_add(1).max(0) as u32
+    crate::tls::rseq_tag()
 }
 
+/// How many CPUs the calling thread may use, at least 1.
 pub(crate) fn allowed() -> usize {
-    let mut set = [0u64; 1024];
-    let written = crate::futex::keeping_errno(|| {
-        // SAFETY: the kernel writes at most the given number of bytes.
-        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&set), set.as_mut_ptr()) }
-    });
-    match written {
-        Ok(_) => set.iter().map(|word| word.count_ones() as usize).sum(),
-        Err(_) => 1,
+    affinity().len().max(1)
+}
+
+/// A set of CPUs, by their numbers: as many as any kernel has.
+pub(crate) struct CpuSet([u64; 1024]);
+
+impl Default for CpuSet {
+    fn default() -> Self {
+        CpuSet([0; 1024])
     }
+}
+
+impl CpuSet {
+    fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether one of the CPUs from `first` to `last` is in it.
+    pub(crate) fn has_any(&self, first: u32, last: u32) -> bool {
+        let last = last.min(self.0.len() as u32 * 64 - 1);
+        (first..=last).any(|cpu| self.0[cpu as usize / 64] >> (cpu % 64) & 1 != 0)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn insert(&mut self, cpu: u32) {
+        self.0[cpu as usize / 64] |= 1 << (cpu % 64);
+    }
+}
+
+/// The CPUs that the calling thread may use; none if the kernel does not say.
+pub(crate) fn affinity() -> CpuSet {
+    let mut set = CpuSet::default();
+    let _ = crate::futex::keeping_errno(|| {
+        // SAFETY: the kernel writes at most the given number of bytes.
+        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&set.0), set.0.as_mut_ptr()) }
+    });
+    set
 }
 
 #[cfg(test)]

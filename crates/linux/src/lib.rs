@@ -23,10 +23,12 @@ mod futex;
 mod halted;
 pub mod machine;
 mod memory;
+mod node;
 mod platform;
 mod priority;
 pub mod registry;
 mod rseq;
+mod sides;
 pub mod statistics;
 pub mod time;
 pub mod tls;
@@ -45,10 +47,11 @@ pub mod parts {
 pub use platform::Linux;
 pub use priority::scheduling_changed;
 
-/// Examines the machine: the restartable-sequences area, the cost of spinning. Otherwise the first thread
-/// that has to wait does. Calling it again is harmless.
+/// Examines the machine: the restartable-sequences area, the nodes of its memory, the cost of spinning.
+/// Otherwise the first thread that has to wait does. Calling it again is harmless.
 pub fn init() {
     cpu::init();
+    node::init();
     let _ = <budget::Turns as poundlock_core::platform::Spin>::fresh();
     let _ = <Linux as poundlock_core::Platform>::epoch();
 }

@@ -6,10 +6,10 @@ use poundlock_core::handoff::Identity;
 use poundlock_core::platform::{Deadline, Platform, Running, Until, Waited};
 use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
-use poundlock_core::record::Record;
+use poundlock_core::record::{Record, Side};
 
 use crate::atomic::{U32, Usize};
-use crate::{budget, cpu, epoch, events, futex, halted, priority, registry, rseq, tls};
+use crate::{budget, cpu, epoch, events, futex, halted, node, priority, registry, rseq, sides, tls};
 
 /// Linux threads. Needs x86-64 or aarch64; uses glibc's restartable-sequences area (2.35) and single-thread
 /// flag (2.32) where they are.
@@ -81,6 +81,23 @@ impl Platform for Linux {
         registry::index()
     }
 
+    #[inline(always)]
+    fn kept() -> usize {
+        tls::kept()
+    }
+
+    fn kept_place() -> u32 {
+        tls::kept_place()
+    }
+
+    fn keep(mutex: usize, place: u32) {
+        tls::keep(mutex, place);
+    }
+
+    fn sides() -> &'static [Side<Linux>] {
+        sides::all()
+    }
+
     fn priority() -> u32 {
         // No thread queues without a record.
         registry::index().map_or(0, |index| priority::of(registry::record(index).priority()))
@@ -101,6 +118,19 @@ impl Platform for Linux {
     #[inline]
     fn running(tag: u32) -> Running {
         if tag != 0 && tag == cpu::tag() { Running::No } else { Running::Unknown }
+    }
+
+    fn cpus() -> u32 {
+        node::cpus()
+    }
+
+    #[inline]
+    fn nodes() -> u32 {
+        node::nodes()
+    }
+
+    fn node() -> u32 {
+        node::current()
     }
 
     #[inline]

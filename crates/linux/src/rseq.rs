@@ -62,31 +62,30 @@ pub(crate) fn broken() -> bool {
     BROKEN.load(Relaxed)
 }
 
-/// The offset of the calling thread's area, if a release by a plain store is possible in this thread.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn area() -> Option<isize> {
-    let offset = words().release.load(Relaxed);
-    // A thread for which the area is not registered has a negative CPU in it.
-    (offset != 0 && crate::tls::rseq_cpu(offset) >= 0).then_some(offset)
-}
-
 /// A restartable sequence: `$look` (instructions that jump to `5f` if there is to be no store, upon which the
 /// calling function returns false) and then `$store`, its last instruction and only side effect; with
-/// operands for both.
+/// operands for both. Before it comes `$first`, looks that need not be part of it and jump to `{no}`: where
+/// it is in vain, it is not worth beginning. Nor is it begun in a thread that has no area: [`init`] has not
+/// found one, or the CPU in it is negative.
 ///
 /// Both ways out take the descriptor's address out of the area again. The kernel would do that only when it
 /// next interrupts the thread, for which it reads the descriptor; and by then the module may have been
 /// unloaded, a plugin that is linked with this crate or with the static library.
 ///
 /// # Safety
-/// `$offset` comes from [`area`]. The sequence may be started over at any point before the store.
+/// The sequence may be started over at any point before the store.
 #[cfg(target_arch = "x86_64")]
 macro_rules! sequence {
-    ($offset:expr, look: $($look:literal),+; store: $store:literal; $($operands:tt)*) => {
+    (first: $($first:literal),+; look: $($look:literal),+; store: $store:literal; $($operands:tt)*) => {
         // The abort handler is preceded by the signature with which glibc registers, as the operand of an
         // instruction that traps.
         core::arch::asm!(
+            $($first,)+
+            "mov {offset}, qword ptr [rip + poundlock_words + {release}]",
+            "test {offset}, {offset}",
+            "jz {no}",
+            "cmp dword ptr fs:[{offset} + 4], 0",
+            "jl {no}",
             "2:",
             "lea {at}, [rip + 77f]",
             "mov qword ptr fs:[{offset} + 8], {at}",
@@ -111,7 +110,8 @@ macro_rules! sequence {
             "jmp {no}",
             ".popsection",
             at = out(reg) _,
-            offset = in(reg) $offset,
+            offset = out(reg) _,
+            release = const core::mem::offset_of!(crate::tls::Words, release),
             no = label { return false },
             $($operands)*
             options(nostack),
@@ -122,11 +122,10 @@ macro_rules! sequence {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn release(count: &U32, unless: &U32) -> bool {
-    let Some(offset) = area() else { return false };
-    // SAFETY: the area is this thread's. On x86-64 a plain store is a release.
+    // SAFETY: before the store nothing has an effect. On x86-64 a plain store is a release.
     unsafe {
         sequence! {
-            offset,
+            first: "cmp dword ptr [{unless}], 0", "jne {no}";
             look: "cmp dword ptr [{unless}], 0", "jne 5f";
             store: "mov dword ptr [{count}], 0";
             unless = in(reg) unless,

@@ -9,7 +9,10 @@
 //! block.
 
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicIsize, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
+    Ordering::{Relaxed, Release},
+};
 
 /// The block. Only its own thread accesses it. But signal handlers on that thread may do so at any point, so
 /// its words are atomic. They cost what plain ones do.
@@ -21,6 +24,9 @@ struct Block {
     place: AtomicU32,
     /// A word for the user of this crate: see [`stat`].
     stat: AtomicPtr<u8>,
+    /// See [`kept`].
+    kept: AtomicUsize,
+    kept_place: AtomicU32,
 }
 
 global_asm!(
@@ -28,10 +34,10 @@ global_asm!(
     ".globl poundlock_thread",
     ".hidden poundlock_thread",
     ".type poundlock_thread, @object",
-    ".size poundlock_thread, 16",
+    ".size poundlock_thread, 32",
     ".balign 16",
     "poundlock_thread:",
-    ".zero 16",
+    ".zero 32",
     ".popsection",
 );
 
@@ -43,8 +49,8 @@ pub(crate) struct Words {
     pub(crate) rseq: AtomicIsize,
     /// The same, but only once [`crate::rseq::release`] may store.
     pub(crate) release: AtomicIsize,
-    /// Whether there has been a second thread.
-    pub(crate) multi: AtomicBool,
+    /// [`SEVERAL_THREADS`], and what the user of this crate has chosen: see [`process`].
+    pub(crate) process: AtomicU8,
 }
 
 global_asm!(
@@ -87,7 +93,7 @@ pub(crate) fn words() -> &'static Words {
     unsafe { &*words }
 }
 
-const _: () = assert!(size_of::<Block>() == 16);
+const _: () = assert!(size_of::<Block>() == 32);
 
 /// The calling thread's block. Not to be kept: the thread may end.
 #[inline(always)]
@@ -125,6 +131,23 @@ fn block<'a>() -> &'a Block {
 /// The calling thread's identity; 0 if it has none yet.
 #[inline(always)]
 pub(crate) fn identity() -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        const { assert!(core::mem::offset_of!(Block, identity) == 0) };
+        let identity: u32;
+        // Without the block's address, which is a load of its own. SAFETY: reads the block's first word.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + poundlock_thread@GOTTPOFF]",
+                "mov {identity:e}, dword ptr fs:[{at}]",
+                at = out(reg) _,
+                identity = out(reg) identity,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        identity
+    }
+    #[cfg(not(target_arch = "x86_64"))]
     block().identity.load(Relaxed)
 }
 
@@ -159,25 +182,92 @@ pub fn set_stat(pointer: *mut u8) {
     block().stat.store(pointer, Relaxed);
 }
 
+/// See [`Platform::kept`](poundlock_core::Platform::kept).
+#[inline(always)]
+pub(crate) fn kept() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let kept: usize;
+        // As in `identity`. SAFETY: reads a word of the block.
+        unsafe {
+            asm!(
+                "mov {kept}, qword ptr [rip + poundlock_thread@GOTTPOFF]",
+                "mov {kept}, qword ptr fs:[{kept} + {at}]",
+                kept = out(reg) kept,
+                at = const core::mem::offset_of!(Block, kept),
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        kept
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    block().kept.load(Relaxed)
+}
+
+/// See [`Platform::kept_place`](poundlock_core::Platform::kept_place).
+pub(crate) fn kept_place() -> u32 {
+    block().kept_place.load(Relaxed)
+}
+
+/// See [`Platform::keep`](poundlock_core::Platform::keep).
+pub(crate) fn keep(mutex: usize, place: u32) {
+    let block = block();
+    block.kept.store(mutex, Relaxed);
+    block.kept_place.store(place, Relaxed);
+}
+
+/// In [`process`]: there has been a second thread. Set by the first lock call that finds out; stays set.
+pub const SEVERAL_THREADS: u8 = 1;
+
+/// What fast paths ask about the process, in one byte: [`SEVERAL_THREADS`], and above it what [`choose`] was
+/// told, 0 before. So one comparison tells both. Acquire: who sees the choice sees what was stored before it.
+#[inline(always)]
+pub fn process() -> u8 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let process: u32;
+        // In one instruction. Not `nomem`: later accesses stay after it, as every load on x86-64 is an
+        // acquire. SAFETY: reads a byte of the object.
+        unsafe {
+            asm!(
+                "movzx {process:e}, byte ptr [rip + poundlock_words + {at}]",
+                process = out(reg) process,
+                at = const core::mem::offset_of!(Words, process),
+                options(nostack, preserves_flags),
+            );
+        }
+        process as u8
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    words().process.load(core::sync::atomic::Ordering::Acquire)
+}
+
+/// Keeps a number below 128, other than 0, for the user of this crate: see [`process`]. Once for the process;
+/// calling it again with the same number is harmless. Async-signal-safe.
+pub fn choose(choice: u8) {
+    words().process.fetch_or(choice << 1, Release);
+}
+
 /// Whether the process has a single thread. Once it had more, the answer stays false: glibc's word is two
 /// dependent loads away, which a multi-threaded program would pay for between its atomics.
 #[inline(always)]
 pub(crate) fn single_threaded() -> bool {
-    let multi = &words().multi;
+    let process = &words().process;
     // Relaxed: a thread that reads an old value goes on to ask glibc.
-    if multi.load(Relaxed) {
+    if process.load(Relaxed) & SEVERAL_THREADS != 0 {
         return false;
     }
     let single = libc_single_threaded();
     if !single {
-        multi.store(true, Relaxed);
+        process.fetch_or(SEVERAL_THREADS, Relaxed);
     }
     single
 }
 
-/// glibc's word (`__libc_single_threaded`, glibc 2.32); false where there is none.
+/// glibc's word (`__libc_single_threaded`, glibc 2.32), for a caller that has not seen [`SEVERAL_THREADS`]:
+/// whether there is no second thread. False where glibc does not say.
 #[inline(always)]
-fn libc_single_threaded() -> bool {
+pub fn libc_single_threaded() -> bool {
     #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
     {
         let address: *const u8;
@@ -197,40 +287,59 @@ fn libc_single_threaded() -> bool {
     false
 }
 
-/// glibc's restartable-sequences area (glibc 2.35): the CPU that the calling thread runs on, one load away.
-/// `None` if there is none.
+/// The CPU that the calling thread runs on, plus one, from glibc's restartable-sequences area (glibc 2.35);
+/// 0 if none is known.
+///
+/// It is the area's `cpu_id_start`, which is a CPU's number always, 0 in a thread for which the area is not
+/// registered. glibc registers it for all its threads or for none.
 #[inline(always)]
-pub(crate) fn rseq_cpu(offset: isize) -> i32 {
+pub(crate) fn rseq_tag() -> u32 {
     #[cfg(target_arch = "x86_64")]
     {
-        let cpu: i32;
-        // SAFETY: `offset` is `__rseq_offset`, so the word is the `cpu_id` of this thread's area, which the
-        // kernel keeps current.
+        let offset: isize;
+        // SAFETY: reads a word of the object.
         unsafe {
             asm!(
-                "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
+                "mov {offset}, qword ptr [rip + poundlock_words + {at}]",
+                offset = out(reg) offset,
+                at = const core::mem::offset_of!(Words, rseq),
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        if offset == 0 {
+            return 0;
+        }
+        let cpu: u32;
+        // SAFETY: the offset is `__rseq_offset`, so the word is the first one of this thread's area, which
+        // the kernel keeps current.
+        unsafe {
+            asm!(
+                "mov {cpu:e}, dword ptr fs:[{offset}]",
                 offset = in(reg) offset,
                 cpu = out(reg) cpu,
                 options(readonly, nostack, preserves_flags),
             );
         }
-        cpu
+        cpu + 1
     }
     #[cfg(target_arch = "aarch64")]
     {
-        let cpu: i32;
+        let offset = words().rseq.load(Relaxed);
+        if offset == 0 {
+            return 0;
+        }
+        let cpu: u32;
         // SAFETY: as above.
         unsafe {
             asm!(
                 "mrs {tp}, tpidr_el0",
-                "add {tp}, {tp}, {offset}",
-                "ldr {cpu:w}, [{tp}, #4]",
+                "ldr {cpu:w}, [{tp}, {offset}]",
                 tp = out(reg) _,
                 offset = in(reg) offset,
                 cpu = out(reg) cpu,
                 options(readonly, nostack, preserves_flags),
             );
         }
-        cpu
+        cpu + 1
     }
 }

@@ -1,5 +1,6 @@
 //! Locks on Linux.
 
 mod handoff;
+mod node;
 mod refused;
 mod registry;

@@ -236,8 +236,12 @@ pub struct QueueWords {
     pub epoch: U32,
     /// How many owners there were since the last that was a head.
     pub grants: U32,
-    /// The thread that stole its turn.
-    pub thief: U32,
+    /// Since when it goes along the queue.
+    pub since: Usize,
+    /// The owner that keeps the place.
+    pub keeper: U32,
+    /// The side in whose queue it is.
+    pub side: U32,
 }
 
 /// The words of a thread's queue nodes.

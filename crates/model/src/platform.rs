@@ -75,6 +75,8 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize, grants:
             owners_a_slice_check: 0,
             longest_interval: 1,
             grants_before_release: grants,
+            looks_after: 0,
+            batch: 2,
             looks_at_the_front: 1,
             cpus: 2,
         },
@@ -249,10 +251,10 @@ macro_rules! platforms {
 platforms! {
     /// The platform that makes rare paths common: a sleeper is handed the lock after one wake-up in vain, and
     /// may be bypassed once, and nobody spins optimistically.
-    Model, MODEL_RECORDS, MODEL_HASH, MODEL_CACHE: shrunk(1, 0, usize::MAX, 1), yields true;
+    Model, MODEL_RECORDS, MODEL_HASH, MODEL_CACHE: shrunk(1, 0, usize::MAX, 2), yields true;
     /// Without hand-offs: a sleeper may be woken in vain again and again; newcomers look at a lock before
     /// they queue; nobody yields; and an owner that has seen sleepers before is relieved.
-    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_CACHE: shrunk(u32::MAX, 1, 0, 2), yields false;
+    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_CACHE: shrunk(u32::MAX, 1, 0, 3), yields false;
 }
 
 /// For semaphore arrays, whose time passes only as a thread says so.

@@ -15,6 +15,8 @@
 //! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`RwLocks`](poundlock_names::RwLocks), or its default |
 //! | `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_semarray` |
 //! | `POUNDLOCK_IPC_DIR` | where ours are |
+//! | `POUNDLOCK_NODES` | pretend that memory has so many nodes, to which CPUs belong in turn: for tests |
+//! | `POUNDLOCK_CPUS` | pretend that there are so many CPUs: for tests |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu")))]

@@ -1,15 +1,12 @@
 //! What the environment asked for, looked up once.
 
 use core::ffi::CStr;
-use core::sync::atomic::{
-    AtomicU8,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use poundlock_core::adaptive::Variant;
 use poundlock_core::handoff::{Policy, Spinning};
 use poundlock_core::qspin::{ChosenForm, Form};
-use poundlock_linux::machine;
+use poundlock_linux::{machine, tls};
 use poundlock_names::{Choice, LockName, RwLocks};
 
 /// Whose the program's ordinary locks are.
@@ -43,12 +40,12 @@ impl Mode {
     }
 }
 
-/// A [`Mode`], or 0 before it is known. Stored last, with release ordering, and read with acquire ordering,
-/// which costs a load nothing: a thread that sees it sees `LOCK` and `FORM`.
-static MODE: AtomicU8 = AtomicU8::new(0);
-/// The [`LockName`], valid once `MODE` is.
+// The [`Mode`] is what is chosen for [`tls::process`], 0 before it is known. It is stored last, with release
+// ordering, and read with acquire ordering, which costs a load nothing: a thread that sees it sees these.
+
+/// The [`LockName`], valid once the mode is.
 static LOCK: AtomicU8 = AtomicU8::new(LockName::DEFAULT as u8);
-/// The queue spinlock's [`Form`], or [`GLIBC_SPINLOCKS`]; valid once `MODE` is.
+/// The queue spinlock's [`Form`], or [`GLIBC_SPINLOCKS`]; valid once the mode is.
 static FORM: AtomicU8 = AtomicU8::new(GLIBC_SPINLOCKS);
 /// The [`RwLocks`], and [`COUNTED_RWLOCKS`]; 0 before it is known. Read by itself: nothing else depends on
 /// it.
@@ -58,14 +55,26 @@ const COUNTED_RWLOCKS: u8 = 4;
 /// In `FORM`: the program's spinlocks stay glibc's.
 const GLIBC_SPINLOCKS: u8 = u8::MAX;
 
-/// The fast paths' question: whose the mutexes are, if they are not counted. `None` also while the mode is
-/// not known.
+/// The first question of the fast paths: whether the mutexes are the default ones, not counted, and the
+/// process is known to have several threads. One comparison.
+#[inline(always)]
+pub(crate) fn is_usual() -> bool {
+    tls::process() == (Sort::Poundlock as u8) << 1 | tls::SEVERAL_THREADS
+}
+
+/// The second question: the same, but that there is no second thread.
+#[inline(always)]
+pub(crate) fn is_usual_alone() -> bool {
+    tls::process() == (Sort::Poundlock as u8) << 1 && tls::libc_single_threaded()
+}
+
+/// Whose the mutexes are, if they are not counted. `None` also while the mode is not known.
 #[inline(always)]
 pub(crate) fn fast() -> Option<Sort> {
     const ADAPTIVE: u8 = Sort::Adaptive as u8;
     const POUNDLOCK: u8 = Sort::Poundlock as u8;
     const HANDOFF: u8 = Sort::Handoff as u8;
-    match MODE.load(Acquire) {
+    match known() {
         POUNDLOCK => Some(Sort::Poundlock),
         ADAPTIVE => Some(Sort::Adaptive),
         HANDOFF => Some(Sort::Handoff),
@@ -76,7 +85,7 @@ pub(crate) fn fast() -> Option<Sort> {
 /// Which of ours the mutexes are. The mode has been found out.
 #[inline]
 pub(crate) fn sort() -> Sort {
-    match MODE.load(Acquire) & !COUNTED {
+    match known() & !COUNTED {
         sort if sort == Sort::Poundlock as u8 => Sort::Poundlock,
         sort if sort == Sort::Handoff as u8 => Sort::Handoff,
         _ => Sort::Adaptive,
@@ -86,10 +95,16 @@ pub(crate) fn sort() -> Sort {
 /// The mode; finds it out if need be.
 #[inline]
 pub(crate) fn get() -> Mode {
-    match MODE.load(Acquire) {
+    match known() {
         0 => find_out(),
         mode => Mode(mode),
     }
+}
+
+/// The [`Mode`]'s number, 0 before it is known.
+#[inline(always)]
+fn known() -> u8 {
+    tls::process() >> 1
 }
 
 /// Two threads may do this at once, and come to the same result.
@@ -119,7 +134,7 @@ fn find_out() -> Mode {
     };
     let mode = Mode(sort as u8 | if counted { COUNTED } else { 0 });
     RWLOCKS.store(rwlocks as u8 | if counted { COUNTED_RWLOCKS } else { 0 }, Relaxed);
-    MODE.store(mode.0, Release);
+    tls::choose(mode.0);
     mode
 }
 
@@ -187,6 +202,12 @@ pub(crate) fn rwlocks() -> RwLocks {
 pub(crate) fn spinlocks_are_ours() -> bool {
     get();
     FORM.load(Relaxed) != GLIBC_SPINLOCKS
+}
+
+/// Whether the program's spinlocks are ours, of the paravirtual form. False also while it is not known.
+#[inline(always)]
+pub(crate) fn spinlocks_halt() -> bool {
+    FORM.load(Relaxed) == Form::Paravirtual as u8
 }
 
 impl ChosenForm for Chosen {

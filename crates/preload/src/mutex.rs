@@ -44,16 +44,166 @@ global_asm!(
     "poundlock_line .text.poundlock_lock",
     "poundlock_line .text.poundlock_try_lock",
     "poundlock_line .text.poundlock_unlock",
-    "poundlock_line .text.poundlock_lock_other",
-    "poundlock_line .text.poundlock_unlock_other",
+    "poundlock_line .text.poundlock_lock_owned",
+    "poundlock_line .text.poundlock_unlock_owned",
+    "poundlock_line .text.poundlock_lock_unusual",
+    "poundlock_line .text.poundlock_try_lock_unusual",
+    "poundlock_line .text.poundlock_unlock_unusual",
     ".purgem poundlock_line",
 );
+
+// The default lock in a process of several threads comes first and falls through; each step away from it is
+// one jump. The three exported functions know of that case and of mutexes that know their owner; what is
+// `unusual` may be any kind of mutex, in any mode.
+
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poundlock_lock")]
+pub(crate) extern "C" fn pthread_mutex_lock(object: &Mutex) -> c_int {
+    if !mode::is_usual() {
+        return lock_unusual(object);
+    }
+    if !object.is_plain() {
+        return lock_owned(object);
+    }
+    if object.poundlock().take_atomic() { 0 } else { lock_contended(object) }
+}
+
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poundlock_try_lock")]
+pub(crate) extern "C" fn pthread_mutex_trylock(object: &Mutex) -> c_int {
+    if !mode::is_usual() || !object.is_plain() {
+        return try_lock_unusual(object);
+    }
+    let lock = object.poundlock();
+    if !lock.is_locked() && lock.take_atomic() { 0 } else { EBUSY }
+}
 
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_unlock")]
 pub(crate) extern "C" fn pthread_mutex_unlock(object: &Mutex) -> c_int {
+    if !mode::is_usual() {
+        return unlock_unusual(object);
+    }
+    if !object.is_plain() {
+        return unlock_owned(object);
+    }
+    match object.poundlock().unlock_atomic() {
+        Ok(()) => 0,
+        Err(why) => unlock_contended(object, why),
+    }
+}
+
+/// Of the default lock, but not plain.
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_lock_owned")]
+extern "C" fn lock_owned(object: &Mutex) -> c_int {
+    let own = registry::known_identity();
+    let kind = object.kind();
+    if own == 0 || !kind.has_owner() {
+        return lock_slowly(object);
+    }
+    if object.owner.load(Relaxed) == own {
+        let depth = object.depth.load(Relaxed);
+        if kind != Kind::Recursive || depth == u32::MAX {
+            return lock_slowly(object);
+        }
+        object.depth.store(depth + 1, Relaxed);
+        return 0;
+    }
+    if !object.poundlock().take() {
+        return lock_owned_contended(object);
+    }
+    object.own(own);
+    0
+}
+
+/// Of the default lock, but not plain.
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_unlock_owned")]
+extern "C" fn unlock_owned(object: &Mutex) -> c_int {
+    let own = registry::known_identity();
+    if own == 0 || object.owner.load(Relaxed) != own || !object.kind().has_owner() {
+        return unlock_other(object);
+    }
+    let depth = object.depth.load(Relaxed);
+    if depth > 1 {
+        object.depth.store(depth - 1, Relaxed);
+        return 0;
+    }
+    object.owner.store(0, Relaxed);
+    match object.poundlock().unlock_fast() {
+        Ok(()) => 0,
+        Err(why) => unlock_contended(object, why),
+    }
+}
+
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_lock_unusual")]
+extern "C" fn lock_unusual(object: &Mutex) -> c_int {
+    if mode::is_usual_alone() {
+        if !object.is_plain() {
+            return lock_owned(object);
+        }
+        if object.poundlock().take_alone() {
+            return 0;
+        }
+    }
     match mode::fast() {
-        Some(Sort::Poundlock) if object.is_plain() => match object.poundlock().unlock_fast() {
+        Some(Sort::Poundlock) if !object.is_plain() => lock_owned(object),
+        Some(Sort::Poundlock) => {
+            if object.poundlock().take() {
+                0
+            } else {
+                lock_contended(object)
+            }
+        }
+        Some(Sort::Adaptive) if object.is_plain() => {
+            if object.raw.take() {
+                0
+            } else {
+                lock_adaptive(object)
+            }
+        }
+        Some(Sort::Handoff) if object.is_plain() => {
+            if object.handoff().take() {
+                0
+            } else {
+                lock_handoff(object)
+            }
+        }
+        _ => lock_slowly(object),
+    }
+}
+
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_try_lock_unusual")]
+extern "C" fn try_lock_unusual(object: &Mutex) -> c_int {
+    if mode::is_usual_alone() && object.is_plain() && object.poundlock().take_alone() {
+        return 0;
+    }
+    let acquired = match mode::fast() {
+        Some(Sort::Poundlock) if object.is_plain() => object.poundlock().try_lock(),
+        Some(Sort::Adaptive) if object.is_plain() => object.raw.try_lock(),
+        Some(Sort::Handoff) if object.is_plain() => return try_lock_handoff(object),
+        _ => return try_lock_slowly(object),
+    };
+    if acquired { 0 } else { EBUSY }
+}
+
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_unlock_unusual")]
+extern "C" fn unlock_unusual(object: &Mutex) -> c_int {
+    if mode::is_usual_alone() {
+        if !object.is_plain() {
+            return unlock_owned(object);
+        }
+        if object.poundlock().unlock_alone() {
+            return 0;
+        }
+    }
+    match mode::fast() {
+        Some(Sort::Poundlock) if !object.is_plain() => unlock_owned(object),
+        Some(Sort::Poundlock) => match object.poundlock().unlock_fast() {
             Ok(()) => 0,
             Err(why) => unlock_contended(object, why),
         },
@@ -62,6 +212,13 @@ pub(crate) extern "C" fn pthread_mutex_unlock(object: &Mutex) -> c_int {
                 0
             } else {
                 unlock_adaptive(object)
+            }
+        }
+        Some(Sort::Handoff) if object.is_plain() => {
+            if object.handoff().unlock_fast() {
+                0
+            } else {
+                unlock_handoff(object)
             }
         }
         _ => unlock_other(object),
@@ -89,28 +246,6 @@ pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
     result
 }
 
-#[unsafe(no_mangle)]
-#[unsafe(link_section = ".text.poundlock_lock")]
-pub(crate) extern "C" fn pthread_mutex_lock(object: &Mutex) -> c_int {
-    match mode::fast() {
-        Some(Sort::Poundlock) if object.is_plain() => {
-            if object.poundlock().take() {
-                0
-            } else {
-                lock_contended(object)
-            }
-        }
-        Some(Sort::Adaptive) if object.is_plain() => {
-            if object.raw.take() {
-                0
-            } else {
-                lock_adaptive(object)
-            }
-        }
-        _ => lock_slowly(object),
-    }
-}
-
 // What the fast paths go on with by a jump, so that they need no stack frame. A result that the compiler
 // knows would make a call of the jump.
 
@@ -125,6 +260,28 @@ fn lock_contended(object: &Mutex) -> c_int {
 #[inline(never)]
 fn lock_adaptive(object: &Mutex) -> c_int {
     object.raw.lock_contended::<Chosen>();
+    black_box(0)
+}
+
+#[cold]
+#[inline(never)]
+fn lock_handoff(object: &Mutex) -> c_int {
+    object.handoff().lock_contended::<Chosen>();
+    black_box(0)
+}
+
+#[cold]
+#[inline(never)]
+fn lock_owned_contended(object: &Mutex) -> c_int {
+    object.poundlock().lock_contended();
+    object.own(registry::identity());
+    black_box(0)
+}
+
+#[cold]
+#[inline(never)]
+fn unlock_handoff(object: &Mutex) -> c_int {
+    object.handoff().unlock_contended();
     black_box(0)
 }
 
@@ -153,24 +310,11 @@ with_call_site! {
     try_lock_slowly(&Mutex) -> try_lock_other;
 }
 
-#[unsafe(link_section = ".text.poundlock_lock_other")]
 extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
     if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
     lock_checked(object, Patience::Forever, CallSite { pc: address, sp: stack })
-}
-
-#[unsafe(no_mangle)]
-#[unsafe(link_section = ".text.poundlock_try_lock")]
-pub(crate) extern "C" fn pthread_mutex_trylock(object: &Mutex) -> c_int {
-    let acquired = match mode::fast() {
-        Some(Sort::Poundlock) if object.is_plain() => object.poundlock().try_lock(),
-        Some(Sort::Adaptive) if object.is_plain() => object.raw.try_lock(),
-        Some(Sort::Handoff) if object.is_plain() => return try_lock_handoff(object),
-        _ => return try_lock_slowly(object),
-    };
-    if acquired { 0 } else { EBUSY }
 }
 
 extern "C" fn try_lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
@@ -274,8 +418,7 @@ fn acquire_ours(object: &Mutex, patience: Patience) -> c_int {
     }
     let result = raw_lock(object, patience);
     if result == 0 {
-        object.owner.store(own, Relaxed);
-        object.depth.store(1, Relaxed);
+        object.own(own);
     }
     result
 }
@@ -318,7 +461,6 @@ fn glibc_lock(object: &Mutex, patience: Patience) -> c_int {
 
 /// Any kind of mutex, in any mode.
 #[inline(never)]
-#[unsafe(link_section = ".text.poundlock_unlock_other")]
 fn unlock_other(object: &Mutex) -> c_int {
     if mode::fast().is_some() && object.is_native() {
         if let Some(result) = disown(object) {

@@ -82,6 +82,14 @@ pub(crate) enum Kind {
     Foreign,
 }
 
+impl Kind {
+    /// Whether ours know who has it.
+    #[inline(always)]
+    pub(crate) fn has_owner(self) -> bool {
+        matches!(self, Kind::Recursive | Kind::ErrorCheck)
+    }
+}
+
 /// The bits of a kind that concern hardware lock elision only.
 const ELISION: u32 = 0x300;
 const RECURSIVE: u32 = libc::PTHREAD_MUTEX_RECURSIVE as u32;
@@ -165,6 +173,13 @@ impl Mutex {
             Sort::Poundlock => waiter.barge(self.poundlock()),
             Sort::Handoff => waiter.receive(self.handoff()),
         }
+    }
+
+    /// Of a mutex that knows its owner, after its acquisition: the caller has it, once.
+    #[inline(always)]
+    pub(crate) fn own(&self, own: u32) {
+        self.owner.store(own, Relaxed);
+        self.depth.store(1, Relaxed);
     }
 
     /// Whether it is of the kind that has no checks, without elision's bits: the fast paths' question.

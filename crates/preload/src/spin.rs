@@ -19,6 +19,7 @@
 //! pair takes some 30 ns more than an uncounted one: two look-ups, two looks at the clock, and the stores to
 //! the thread's figures.
 
+use core::arch::global_asm;
 use core::ffi::c_int;
 use core::ptr;
 
@@ -94,8 +95,28 @@ pub(crate) extern "C" fn pthread_spin_destroy(lock: &Spin) -> c_int {
     unsafe { real::pthread_spin_destroy(lock) }
 }
 
+// As those of mutexes, each fast path begins at a cache line: crate::mutex says why.
+global_asm!(
+    ".irp section, .text.poundlock_spin_lock, .text.poundlock_spin_unlock",
+    ".pushsection \\section, \"ax\", @progbits",
+    ".p2align 6",
+    ".popsection",
+    ".endr",
+);
+
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poundlock_spin_lock")]
 pub(crate) extern "C" fn pthread_spin_lock(lock: &Spin) -> c_int {
+    // No look at the mode: a word with our mark was initialised after it was known, and so was the form.
+    if !mode::spinlocks_halt() {
+        return lock_whole(lock);
+    }
+    if lock.take_paravirtual() { 0 } else { lock_slowly(lock) }
+}
+
+/// Of another form than the paravirtual one, or one of glibc's.
+#[inline(never)]
+extern "C" fn lock_whole(lock: &Spin) -> c_int {
     if lock.take() { 0 } else { lock_slowly(lock) }
 }
 
@@ -161,7 +182,8 @@ fn try_acquire(lock: &Spin) -> c_int {
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_spin_trylock(lock: &Spin) -> c_int {
-    if lock.take() {
+    let taken = if mode::spinlocks_halt() { lock.take_paravirtual() } else { lock.take() };
+    if taken {
         return 0;
     }
     let word = lock.word();
@@ -176,6 +198,7 @@ pub(crate) extern "C" fn pthread_spin_trylock(lock: &Spin) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poundlock_spin_unlock")]
 pub(crate) extern "C" fn pthread_spin_unlock(lock: &Spin) -> c_int {
     if lock.release() { 0 } else { unlock_other(lock) }
 }

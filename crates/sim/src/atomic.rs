@@ -147,4 +147,20 @@ impl Split for U32 {
     fn swap_high_half(&self, value: u16, _order: Ordering) -> u16 {
         (self.modify_part(|before| before & 0xffff | u32::from(value) << 16) >> 16) as u16
     }
+
+    // One access each, of the word as it is then: the looks before are at the line that the access is about
+    // to own.
+
+    fn take_low_byte(&self, idle: u32, held: u8) -> bool {
+        let taken = idle & !0xff | u32::from(held);
+        self.modify_part(|before| if before == idle { taken } else { before }) == idle
+    }
+
+    fn release_low_byte(&self, expected: u16) -> bool {
+        let fits = self.load(Ordering::Relaxed) as u16 == expected;
+        if fits {
+            self.store_low_byte(0, Ordering::Release);
+        }
+        fits
+    }
 }

@@ -4,9 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use poundlock_core::qspin::Form;
 use poundlock_core::semarray::{MOST_SEMAPHORES, Scheme};
-use poundlock_names::Named;
 
 use crate::locks;
 use crate::machine::{MICROSECOND, Machine, Picoseconds};
@@ -293,8 +291,7 @@ impl Experiment<'_> {
 
 /// A kernel's mutex and spinlock, one of which is this.
 fn kernel(lock: &str) -> (&str, &str) {
-    let spins = Form::parse(lock).is_some() || locks::TEXTBOOK.iter().any(|(name, _)| *name == lock);
-    if spins { ("mcs-queue", lock) } else { (lock, "ticket") }
+    if locks::is_spinlock(lock) { ("mcs-queue", lock) } else { (lock, "ticket") }
 }
 
 fn figure(name: &str, value: f64, decimals: usize) -> Figure {
@@ -314,6 +311,7 @@ fn of_turns(measured: &Measured, time: Picoseconds) -> Outcome {
             figure(pick::NS_EACH, time as f64 / 1e3 / all.max(1) as f64, 1),
             figure("CPU time, us each", used / 1e6, 2),
             figure("Jain's index", if all == 0 { 0.0 } else { jain }, 2),
+            figure("longest without, ms", measured.longest_without as f64 / 1e9, 2),
             figure("transfers each", per(measured.traffic.transfers), 2),
             figure("from afar", per(measured.traffic.remote), 2),
         ],

@@ -22,6 +22,7 @@ pub mod locks;
 mod machine;
 pub mod model;
 mod mutexes;
+mod peers;
 mod platform;
 pub mod published;
 mod rwlocks;

@@ -8,7 +8,7 @@ use poundlock_textbook::{BackOff, Mcs, Spinlock, TestAndSet, Ticket};
 
 use crate::platform::Sim;
 use crate::ticket::HaltingTicket;
-use crate::{Alone, mutexes};
+use crate::{Alone, mutexes, peers};
 
 /// A lock under its driver: the driver touches what it protects only between the two calls.
 pub trait Lock: 'static {
@@ -77,7 +77,7 @@ fn textbook<S: Spinlock + 'static>() -> Box<dyn Lock> {
     Box::new(Alone(Textbook(S::default(), core::cell::Cell::new(None))))
 }
 
-type Make = fn() -> Box<dyn Lock>;
+pub(crate) type Make = fn() -> Box<dyn Lock>;
 
 /// Textbook locks, by name.
 pub(crate) const TEXTBOOK: [(&str, Make); 5] = [
@@ -90,7 +90,8 @@ pub(crate) const TEXTBOOK: [(&str, Make); 5] = [
 
 /// A new lock.
 pub fn make(name: &str) -> Option<Box<dyn Lock>> {
-    if let Some((_, make)) = TEXTBOOK.iter().find(|(known, _)| *known == name) {
+    let others = TEXTBOOK.iter().chain(&peers::MUTEXES).chain(&peers::SPINLOCKS).chain(&peers::RARE);
+    if let Some((_, make)) = others.into_iter().find(|(known, _)| *known == name) {
         return Some(make());
     }
     if let Some(kind) = Form::parse(name) {
@@ -103,8 +104,20 @@ pub fn make(name: &str) -> Option<Box<dyn Lock>> {
     mutexes::make(name).map(|mutex| mutex as Box<dyn Lock>)
 }
 
-/// The names of all locks, ours first.
+/// The names of all locks: ours, textbook ones, and those of others.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let mutexes = LockName::ALL.into_iter().filter(|lock| *lock != LockName::Glibc).map(LockName::name);
-    mutexes.chain(Form::ALL.into_iter().map(Form::name)).chain(TEXTBOOK.iter().map(|(name, _)| *name))
+    let others = TEXTBOOK.iter().chain(&peers::MUTEXES).chain(&peers::SPINLOCKS);
+    mutexes.chain(Form::ALL.into_iter().map(Form::name)).chain(others.map(|(name, _)| *name))
+}
+
+/// Those of others with constants that make their rare paths common: for the checker.
+pub(crate) fn rare() -> impl Iterator<Item = &'static str> {
+    peers::RARE.iter().map(|(name, _)| *name)
+}
+
+/// Whether its waiters spin for ever.
+pub(crate) fn is_spinlock(name: &str) -> bool {
+    let others = TEXTBOOK.iter().chain(&peers::SPINLOCKS).chain(&peers::RARE);
+    Form::parse(name).is_some() || others.into_iter().any(|(known, _)| *known == name)
 }

@@ -7,7 +7,7 @@ use poundlock_core::events::Observer;
 use poundlock_core::platform::{Clock, Deadline, Platform, Running, Spin, Tunable, Until, Waited};
 use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
-use poundlock_core::record::Record;
+use poundlock_core::record::{Record, Side};
 use poundlock_core::tunings::Tunings;
 use poundlock_core::{adaptive, poundlock, qspin, rwlock};
 
@@ -101,6 +101,14 @@ pub struct Budget {
     turn: Picoseconds,
 }
 
+impl Budget {
+    /// That many turns.
+    pub(crate) fn of_turns(turns: u32) -> Budget {
+        let budget = SETTINGS.get().budget();
+        Budget { left: budget.turn * u64::from(turns), ..budget }
+    }
+}
+
 /// What the locks' tuning takes for a turn.
 const TURN: Picoseconds = 10 * NANOSECOND;
 
@@ -138,6 +146,7 @@ impl Spin for Budget {
 struct Memory {
     records: Box<[Record<Sim>]>,
     hash: Box<[Line<Sim>]>,
+    sides: Box<[Side<Sim>]>,
 }
 
 std::thread_local! {
@@ -161,6 +170,7 @@ pub(crate) fn prepare(settings: Settings, threads: usize) {
         let lines = (4 * threads).max(4);
         Box::leak(Box::new(Memory {
             records: (0..threads).map(|_| Record::default()).collect(),
+            sides: (0..32 * 16).map(|_| Side::default()).collect(),
             hash: (0..lines).map(|_| Line::default()).collect(),
         }))
     });
@@ -293,6 +303,10 @@ impl Platform for Sim {
             Evidence::Exact if engine.runs(tag - 1) => Running::Yes,
             Evidence::Exact => Running::No,
         })
+    }
+
+    fn sides() -> &'static [Side<Sim>] {
+        &memory().sides
     }
 
     fn cpus() -> u32 {

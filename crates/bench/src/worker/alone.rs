@@ -329,7 +329,8 @@ fn timer(library: Option<&Path>, name: &str, what: Operation) -> Result<Timer> {
         #[cfg(target_arch = "x86_64")]
         "time-stamp" => timed(what, || (black_box(unsafe { core::arch::x86_64::_rdtsc() }), 0).1, || 0, || 0),
         "empty-loop" => timed(what, || 0, || 0, || 0),
-        "c-library" => pthread(Symbols::of_c_library()?, what),
+        "c-library" => pthread(Symbols::of_c_library("mutex")?, what),
+        "c-recursive" => pthread(Symbols::of_c_library("recursive_mutex")?, what),
         "crate-mutex" => guarded!(what, poundlock::Mutex::new(0_u64)),
         "parking-lot-mutex" => guarded!(what, parking_lot::Mutex::new(0_u64)),
         "poundlock" => inlined!(

@@ -50,7 +50,7 @@ pub(crate) enum Task {
 impl Task {
     /// Whether our C library can be measured.
     pub(crate) fn c_library_is_there() -> bool {
-        symbols::Symbols::of_c_library().is_ok()
+        symbols::Symbols::of_c_library("mutex").is_ok()
     }
 }
 

@@ -114,9 +114,10 @@ impl Symbols {
     ///
     /// # Errors
     /// If it cannot be loaded, or is another library.
-    pub(super) fn of_c_library() -> Result<Symbols> {
+    pub(super) fn of_c_library(sort: &str) -> Result<Symbols> {
         let named = std::env::var_os("POUNDLOCK_C_LIBRARY").unwrap_or_else(|| "libpoundlock.so.0.1".into());
-        let [lock, trylock, unlock] = ["lock", "trylock", "unlock"].map(|of| format!("poundlock_mutex_{of}"));
+        let [lock, trylock, unlock] =
+            ["lock", "trylock", "unlock"].map(|of| format!("poundlock_{sort}_{of}"));
         Self::open(Path::new(&named), [lock.clone(), trylock, lock, unlock, String::new()], Kind::Mutex)
     }
 

@@ -81,9 +81,15 @@ impl<P: Platform> RawHandoff<P> {
     /// thread that holds it already waits for ever.
     #[inline]
     pub fn lock<S: Policy>(&self) {
-        if !self.enter() {
-            self.lock_slow::<S>();
+        if !self.take() {
+            self.lock_contended::<S>();
         }
+    }
+
+    /// What [`RawHandoff::lock`] does after [`RawHandoff::take`] in vain.
+    #[inline]
+    pub fn lock_contended<S: Policy>(&self) {
+        self.lock_slow::<S>();
     }
 
     /// As [`RawHandoff::lock`], but gives up once `deadline` has passed; false then. A free mutex is acquired
@@ -109,15 +115,28 @@ impl<P: Platform> RawHandoff<P> {
     /// The mutex may be destroyed and freed by another thread as soon as it can acquire it.
     #[inline]
     pub fn unlock(&self) {
+        if !self.unlock_fast() {
+            self.unlock_contended();
+        }
+    }
+
+    /// The fast path of [`RawHandoff::unlock`]. False if others are counted: then
+    /// [`RawHandoff::unlock_contended`] must follow.
+    #[inline(always)]
+    pub fn unlock_fast(&self) -> bool {
         self.owner.store(0, Relaxed);
         if P::single_threaded() && self.count.load(Relaxed) == 1 {
             self.count.store(0, Relaxed);
-            return;
+            return true;
         }
         // LAST TOUCH, if it counts down to 0.
-        if self.count.fetch_add(ONE_LESS, Release) != 1 {
-            self.unlock_slow();
-        }
+        self.count.fetch_add(ONE_LESS, Release) == 1
+    }
+
+    /// What [`RawHandoff::unlock`] does after [`RawHandoff::unlock_fast`] in vain.
+    #[inline]
+    pub fn unlock_contended(&self) {
+        self.unlock_slow();
     }
 
     /// Whether the mutex is held at this moment, or promised.
@@ -130,9 +149,10 @@ impl<P: Platform> RawHandoff<P> {
         self.count.load(Acquire) == 0
     }
 
-    /// The fast path: counts. True if the mutex was free.
+    /// The fast path of [`RawHandoff::lock`]: counts. True if the mutex was free, and acquired. Else the
+    /// caller is counted, and [`RawHandoff::lock_contended`] must follow.
     #[inline(always)]
-    fn enter(&self) -> bool {
+    pub fn take(&self) -> bool {
         if P::single_threaded() && self.count.load(Relaxed) == 0 {
             self.count.store(1, Relaxed);
             return true;
@@ -198,7 +218,7 @@ impl<P: Platform> RawHandoff<P> {
             // GAVE UP: queued and counted since then.
             count::<P>(Event::TakenUp);
             self.sleep(spare.waiter().get::<P>(), Some(deadline))
-        } else if self.enter() || self.spin::<S>() {
+        } else if self.take() || self.spin::<S>() {
             spare.put_back();
             return true;
         } else {

@@ -8,7 +8,7 @@ use super::{
 use crate::events::{Event, count};
 use crate::node::{NodeId, state};
 use crate::platform::{Atomic, Platform, Until};
-use crate::queue::{Pass, Place, Turn};
+use crate::queue::{Front, Pass, Turn};
 use crate::waiting::{Failure, Parked, Patience, may_run, park};
 
 /// A waiter that is awake, and what it may do to the mutex.
@@ -18,7 +18,7 @@ pub struct Attempt<'a, P: Platform, W: Policy<P>> {
     /// WAKER: it is the designated one.
     pub(super) waker: bool,
     /// Its place as the head of the queue, while it is that.
-    pub(super) front: Option<Place>,
+    pub(super) front: Option<Front>,
     pub(super) patience: Patience<'a>,
 }
 
@@ -45,7 +45,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         // GRANTS: a head with others behind it keeps its place.
         let mutex = self.mutex;
         let keeps =
-            self.front.filter(|front| W::grants() && mutex.queue().is_followed(*front) && P::kept().0 == 0);
+            self.front.filter(|front| W::grants() && mutex.queue().is_followed(*front) && Self::keeps_none());
         if keeps.is_some() {
             // No plain release takes the bit away.
             mutex.words.waiters.revoke_bias();
@@ -57,6 +57,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         self.waker = false;
         if let Some(front) = keeps {
             mutex.queue().keep(front);
+            mutex.queue().note_keeper(front);
             P::keep(mutex.address(), front.raw());
             self.front = None;
             self.leave_hints(self.hints() & !TAG);
@@ -66,18 +67,24 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         true
     }
 
+    /// Whether the thread keeps no place in the queue of another mutex.
+    fn keeps_none() -> bool {
+        P::kept() == 0 || !Front::from_raw::<P>(P::kept_place()).is_some_and(Front::is_kept::<P>)
+    }
+
     /// It was granted the mutex, and is the front of the queue.
-    fn keep(&mut self, front: Place) {
+    fn keep(&mut self, front: Front) {
         let state = &self.mutex.words.state;
         if core::mem::take(&mut self.waker) {
             state.fetch_and(!AWAKE, Relaxed);
         }
-        if P::kept().0 == 0 {
+        if Self::keeps_none() {
+            self.mutex.queue().note_keeper(front);
             P::keep(self.mutex.address(), front.raw());
         } else {
             // A thread keeps one place. This mutex goes on without.
             state.fetch_and(!GRANTED, Relaxed);
-            self.mutex.queue().pass(front, Pass::Headship);
+            self.mutex.queue().pass(front, Pass::Headship, 1);
             self.mutex.publish();
         }
     }
@@ -141,7 +148,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
     pub fn queue<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> Queued<R> {
         let queue = self.mutex.queue();
         match queue.enter(W::bounds().looks_at_the_front) {
-            Turn::Left => Queued::Left,
+            Turn::Left | Turn::Refused => Queued::Left,
             Turn::Granted(front) => {
                 self.keep(front);
                 Queued::Granted
@@ -150,11 +157,16 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
                 self.front = Some(front);
                 let result = act(self);
                 if let Some(front) = self.front.take() {
-                    queue.pass(front, Pass::Headship);
+                    queue.pass(front, Pass::Headship, 1);
                 }
                 Queued::Acted(result)
             }
         }
+    }
+
+    /// Whether it is the head of a queue in which it has waited.
+    pub fn is_promoted(&self) -> bool {
+        self.front.is_some_and(|front| self.mutex.queue().grants(front) != 0)
     }
 
     /// Whether nothing but the mutex ends the wait.

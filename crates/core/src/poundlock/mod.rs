@@ -20,6 +20,7 @@
 //! | `LOCKED` | held | the thread that takes it | the owner |
 //! | `AWAKE` | a waiter is awake, will try | that waiter; its waker | it, as it acquires or stops trying |
 //! | `SLEEPERS` | the list is not empty | the thread that adds to it | the one that takes the last out |
+//! | `GRANTED` | held, and goes along the queue | the head of the queue, as it takes it | the owner |
 //! | the rest | how often the first sleeper was bypassed | releases; waiters | a take-out |
 //!
 //! An unlock that finds `AWAKE` need not wake a thread. Waiters count a bypass when they acquire or go to
@@ -32,8 +33,22 @@
 //! # Invariants
 //!
 //! * **EXCLUSION.** Only a read-modify-write that finds `LOCKED` clear and sets it acquires the mutex, except
-//!   that an unlocker may leave it set and make the first sleeper the owner ([`state::HANDED`]). Only the
-//!   owner clears it.
+//!   that an unlocker may leave it set and make the first sleeper the owner ([`state::HANDED`]), or the next
+//!   in the queue (GRANTS). Only the owner clears it.
+//! * **GRANTS.** Where threads have CPUs, the mutex goes from owner to owner along the [queue](crate::queue), by
+//!   a word of the next one's own. `GRANTED` is set by the head of the queue in the read-modify-write that
+//!   acquires the mutex, if others are behind it. From then on the owner is the queue's front; a grant changes no
+//!   word of the mutex, which stays held, so that nothing else in this list speaks of it. The owner clears the
+//!   bit before it releases the mutex: when the queue is empty, or when the mutex was granted
+//!   [`Bounds::grants_before_release`] times. Then a thread that only tries has its chance. Now and then
+//!   ([`Bounds::looks_after`]) an owner calls a sleeper, who then spins in the queue.
+//!
+//!   The platform knows the one mutex whose place a thread keeps ([`Platform::kept`]), so an unlock that passes
+//!   it on does not touch the mutex. An owner that keeps another mutex's place already clears the bit at once,
+//!   and passes on the headship. The thread that releases a mutex for its owner finds the bit, and then the
+//!   front, and acts for it; what the owner has noted is out of date then, which the place's `keeper` tells.
+//!
+//!   `BIAS_REVOKED` is set before `GRANTED` is, so no plain release takes the bit away.
 //! * **WAKER.** If `AWAKE` is set, some thread is the *designated waker*: it set the bit, or the bit was set
 //!   for it as it was woken. It clears the bit when it acquires, and in the read-modify-write by which it
 //!   goes to sleep or gives up, which finds the mutex held. There may be several: a sleeper is woken beside a
@@ -51,11 +66,12 @@
 //!   comes into the list makes the state `BYPASS_BOUND`, so it does not wait for a less urgent thread that is
 //!   awake.
 //! * **SERVICE.** Let *H* be [`Bounds::handoff_after`], *R* two to the power of
-//!   [`Bounds::releases_before_wake`], and *n* the number of threads. In one wait a thread enters the list at
-//!   most *H* + 1 times, and while it is in the list others acquire the mutex at most (*H* + 1) ((*n* - 1)
-//!   (*H* + 1) + 1) (*R* + 2) times in all. The code names the steps of the proof.
-//!   1. *Take-outs come often.* While the list is not empty every release counts, and after *R* of them the
-//!      state is `BYPASS_BOUND`: then the next unlock takes out the first sleeper, and only that clears the
+//!   [`Bounds::releases_before_wake`], *G* [`Bounds::grants_before_release`], and *n* the number of threads. In
+//!   one wait a thread enters the list at most *H* + 1 times, and while it is in the list others acquire the mutex
+//!   at most (*H* + 1) ((*n* - 1) (*H* + 1) + 1) (*R* + 2) *G* times in all. The code names the steps of the
+//!   proof.
+//!   1. *Take-outs come often.* After at most *G* owners one releases the mutex. While the list is not empty
+//!      every release counts, and after *R* of them the state is `BYPASS_BOUND`: then the next unlock takes out the first sleeper, and only that clears the
 //!      count. (A release by a plain store comes before the first sleep; one of a single thread finds no
 //!      sleepers.)
 //!   2. *A wait has at most H + 1 of them.* A thread that is taken out and woken counts it, and the take-out
@@ -88,7 +104,7 @@ use crate::atomic::zeroed;
 use crate::events::{Event, count};
 use crate::node::{Held, Node, NodeId, state};
 use crate::platform::{Atomic, Deadline, Platform};
-use crate::queue::{Pass, Place, Queue};
+use crate::queue::{Front, Pass, Queue};
 use crate::waiting::{Failure, Parked, Patience, Waiters, acquiring, poll_mutex, wake};
 
 /// In `state`: held.
@@ -142,10 +158,7 @@ pub enum Contended {
     /// A sleeper is to be served, or the owner may be the front of the queue.
     SleeperIsDue,
     /// The owner keeps its place in the queue.
-    Kept {
-        /// The place.
-        place: u32,
-    },
+    Kept,
 }
 
 zeroed! { Words<P: Platform>: [state] waiters }
@@ -177,25 +190,46 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// Why it does not do; the mutex is still held.
     #[inline(always)]
     pub fn unlock_fast(&self) -> Result<(), Contended> {
-        let Words { state, waiters } = &self.words;
-        if P::single_threaded() && state.load(Relaxed) == LOCKED {
+        if P::single_threaded() && self.unlock_alone() { Ok(()) } else { self.unlock_atomic() }
+    }
+
+    /// [`Self::unlock_fast`] for a caller that knows that no other thread exists. False if there is more to
+    /// do; the mutex is still held.
+    #[inline(always)]
+    pub fn unlock_alone(&self) -> bool {
+        let state = &self.words.state;
+        let held = state.load(Relaxed) == LOCKED;
+        if held {
             state.store(0, Relaxed);
-            return Ok(());
         }
-        let (kept, place) = P::kept();
-        if kept == self.address() {
-            return Err(Contended::Kept { place });
+        held
+    }
+
+    /// [`Self::unlock_fast`] for a caller that knows that the process has several threads.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn unlock_atomic(&self) -> Result<(), Contended> {
+        if P::kept() == self.address() {
+            return Err(Contended::Kept);
         }
+        let Words { state, waiters } = &self.words;
         let owner = waiters.owner.load(Relaxed);
         waiters.owner.store(owner & !TAG, Relaxed);
         if waiters.release(state) {
             return Ok(());
         }
-        if W::asks_the_time(owner) && state.load(Relaxed) & SLEEPERS != 0 {
-            return Err(Contended::SliceMayBeOver { hints: owner });
-        }
         let seen = state.load(Relaxed);
-        let Some(free) = Self::released(seen) else { return Err(Contended::SleeperIsDue) };
+        let free = if seen == LOCKED {
+            0
+        } else {
+            if W::asks_the_time(owner) && seen & SLEEPERS != 0 {
+                return Err(Contended::SliceMayBeOver { hints: owner });
+            }
+            let Some(free) = Self::released(seen) else { return Err(Contended::SleeperIsDue) };
+            free
+        };
         // As in `release`.
         match state.compare_exchange(seen, free, Release, Relaxed) {
             Ok(_) => Ok(()),
@@ -212,7 +246,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
             Contended::SliceMayBeOver { hints } => !W::ends_slice(hints) && self.release(state.load(Relaxed)),
             Contended::StateChanged { now } => self.release(now),
             Contended::SleeperIsDue => false,
-            Contended::Kept { place } => return self.unlock_kept(place),
+            Contended::Kept => return self.unlock_kept(),
         };
         if !released {
             self.unlock_slow();
@@ -237,12 +271,25 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// The fast path of [`Self::lock`]: one attempt. True if the mutex was acquired.
     #[inline(always)]
     pub fn take(&self) -> bool {
+        P::single_threaded() && self.take_alone() || self.take_atomic()
+    }
+
+    /// [`Self::take`] for a caller that knows that no other thread exists: neither atomicity nor hints for
+    /// spinners are needed. False says little: [`Self::take`] may succeed.
+    #[inline(always)]
+    pub fn take_alone(&self) -> bool {
         let state = &self.words.state;
-        if P::single_threaded() && state.load(Relaxed) == 0 {
-            // No other thread: neither atomicity nor hints for spinners are needed.
+        let free = state.load(Relaxed) == 0;
+        if free {
             state.store(LOCKED, Relaxed);
-            return true;
         }
+        free
+    }
+
+    /// [`Self::take`] for a caller that knows that the process has several threads.
+    #[inline(always)]
+    pub fn take_atomic(&self) -> bool {
+        let state = &self.words.state;
         // EXCLUSION. Acquire: partner of every release.
         if state.fetch_or(LOCKED, Acquire) & LOCKED == 0 {
             self.publish();
@@ -256,8 +303,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     fn publish(&self) {
         let owner = &self.words.waiters.owner;
         let hints = owner.load(Relaxed) & !TAG;
-        let tag = P::tag();
-        owner.store(W::owned(hints) | if tag < TAG { tag } else { 0 }, Relaxed);
+        owner.store(W::owned(hints) | P::tag() & TAG, Relaxed);
     }
 
     /// DUTY 2: the state after the release, unless there is a sleeper to see to.
@@ -312,8 +358,8 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     }
 
     /// Releases the mutex, whose owner keeps this place in the queue.
-    fn unlock_kept(&self, place: u32) {
-        let front = Place::from_raw(place).filter(|place| self.queue().is_front(*place));
+    fn unlock_kept(&self) {
+        let front = Front::from_raw::<P>(P::kept_place()).filter(|front| front.is_kept::<P>());
         if front.is_some_and(|front| self.pass_on(front)) {
             // Not before: a signal handler on this thread must not keep another place meanwhile.
             return P::keep(0, 0);
@@ -324,19 +370,41 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
 
     /// GRANTS: passes the mutex to the next in the queue, and returns true; or leaves the queue to another
     /// head, and then the mutex is as it is without a queue.
-    fn pass_on(&self, front: Place) -> bool {
+    fn pass_on(&self, front: Front) -> bool {
         let queue = self.queue();
-        if queue.grants(front) < W::bounds().grants_before_release {
-            if queue.pass(front, Pass::Ownership) {
-                return true;
-            }
-            self.words.state.fetch_and(!GRANTED, Relaxed);
-        } else {
-            // A thread that queues up next is not to be granted what is not.
-            self.words.state.fetch_and(!GRANTED, Relaxed);
-            queue.pass(front, Pass::Headship);
+        let Bounds { grants_before_release, looks_after, batch, .. } = W::bounds();
+        let grants = queue.grants(front) + 1;
+        let mut ends = grants >= grants_before_release;
+        let mut sleeper = None;
+        if !ends && grants.is_multiple_of(batch) && queue.lasts(front) >= looks_after as usize {
+            queue.restart(front);
+            (sleeper, ends) = self.relieve();
         }
-        false
+        let passed = !ends && queue.pass(front, Pass::Ownership, batch);
+        if !passed {
+            // Who queues up from now on is not to be granted it.
+            self.words.state.fetch_and(!GRANTED, Relaxed);
+            if ends {
+                queue.pass(front, Pass::Headship, batch);
+            }
+        }
+        wake(sleeper);
+        passed
+    }
+
+    /// The owner calls the first sleeper. True: it is to release the mutex instead.
+    fn relieve(&self) -> (Option<&'static Node<P>>, bool) {
+        let Words { state, waiters } = &self.words;
+        if state.load(Relaxed) & SLEEPERS == 0 {
+            return (None, false);
+        }
+        waiters.lock();
+        let first = waiters.first();
+        let due = |first: NodeId| first.get::<P>().attempts().load(Relaxed) >= W::bounds().handoff_after;
+        let ends = first.is_some_and(due);
+        let sleeper = first.filter(|_| !ends).map(|first| self.words.call(first));
+        waiters.unlock();
+        (sleeper, ends)
     }
 
     fn unlock_slow(&self) {
@@ -345,7 +413,6 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         if state.load(Relaxed) & GRANTED != 0 {
             // Another thread acquired it, and is the front of the queue: this one acts for it.
             let front = self.queue().front();
-            self.queue().forget(front);
             if self.pass_on(front) {
                 return;
             }

@@ -184,8 +184,17 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
     /// thread that holds it already waits for ever.
     #[inline]
     pub fn lock<F: ChosenForm>(&self) {
-        if !self.take() {
+        if !self.take_as::<F>() {
             self.lock_slow::<F>();
+        }
+    }
+
+    /// The fast path of `F`.
+    #[inline(always)]
+    fn take_as<F: ChosenForm>(&self) -> bool {
+        match F::form() {
+            Form::Native | Form::Virtual => self.take(),
+            Form::Paravirtual => self.take_paravirtual(),
         }
     }
 
@@ -208,11 +217,20 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         self.word.compare_exchange(MARK, MARK | LOCKED, Acquire, Relaxed).is_ok()
     }
 
+    /// As [`RawSpin::take`], for a caller that knows that the form is the paravirtual one, in which any thread
+    /// may take a free lock: a look at the rest of the word, and a compare-and-swap of the low byte, which is
+    /// all that a release writes. A waiter that comes between the two is overtaken once.
+    #[inline(always)]
+    pub fn take_paravirtual(&self) -> bool {
+        const { Self::CHECKED };
+        self.word.take_low_byte(MARK, LOCKED as u8)
+    }
+
     /// Acquires the lock if it is free; false if it is held, or, in the native and virtual forms, waited for.
     /// Synchronises as [`RawSpin::lock`] when true.
     #[inline]
     pub fn try_lock<F: ChosenForm>(&self) -> bool {
-        self.take() || self.try_lock_again::<F>()
+        self.take_as::<F>() || self.try_lock_again::<F>()
     }
 
     fn try_lock_again<F: ChosenForm>(&self) -> bool {

@@ -110,9 +110,10 @@ pub enum Subject {
     RwLock(Box<RwLock>),
 }
 
-/// The names of all locks that can be tried, ours first.
+/// The names of all locks that can be tried, ours first; some of others once more, with constants that make
+/// their rare paths common.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    locks::names().chain(Preference::ALL.into_iter().map(Preference::name))
+    locks::names().chain(locks::rare()).chain(Preference::ALL.into_iter().map(Preference::name))
 }
 
 /// What was found.
@@ -308,6 +309,8 @@ fn tunings(random: &mut fastrand::Rng) -> Tunings {
             owners_a_slice_check,
             longest_interval: random.u32(1..=6),
             grants_before_release: random.u32(1..=4),
+            looks_after: random.u32(..=2_000),
+            batch: random.u32(1..=3),
             looks_at_the_front: random.u32(1..=4),
             cpus: [1, u32::MAX][random.usize(..2)],
         },
@@ -366,10 +369,13 @@ impl Promise {
         match (LockName::parse(lock), Form::parse(lock)) {
             // A spinner is not in the queue.
             (Some(lock), _) if lock.spinning().is_some() => ordered(Wait::Asleep),
+            // A sleeper that is woken has to take it like anybody else.
+            (Some(LockName::Glibc), _) => Promise::default(),
             (Some(LockName::Poundlock), _) => Promise { ordered: None, turn: true, bypass: true },
             (Some(_), _) | (_, Some(Form::Paravirtual)) => Promise { turn: true, ..Promise::default() },
             (_, Some(Form::Native)) => ordered(Wait::Spinning),
-            _ if matches!(lock, "ticket" | "ticket-pv" | "mcs") => ordered(Wait::Spinning),
+            _ if matches!(lock, "ticket" | "ticket-pv" | "mcs" | "mcs-park") => ordered(Wait::Spinning),
+            _ if matches!(lock, "cohort" | "cohort:2") => Promise { turn: true, ..Promise::default() },
             _ => Promise::default(),
         }
     }

@@ -40,6 +40,9 @@ pub struct Measured {
     pub acquisitions: Vec<u64>,
     /// How long it was counted for.
     pub time: Picoseconds,
+    /// The longest time of any thread from one acquisition to the next, the warm-up included. A run begins and
+    /// ends with one.
+    pub longest_without: Picoseconds,
     /// CPU time of all threads, the warm-up included.
     pub used: Picoseconds,
     /// What the cache lines did, the warm-up included.
@@ -57,6 +60,17 @@ struct Shared {
     lock: Box<dyn Lock>,
     counter: Alone<U32>,
     counts: Vec<Cell<u64>>,
+    /// When each had its last turn.
+    turns: Vec<Cell<Picoseconds>>,
+    longest_without: Cell<Picoseconds>,
+}
+
+impl Shared {
+    /// A thread has its turn, or the run has come to its end.
+    fn turn(&self, index: usize, at: Picoseconds) {
+        let without = at - self.turns[index].replace(at);
+        self.longest_without.set(self.longest_without.get().max(without));
+    }
 }
 
 impl Turns<'_> {
@@ -80,8 +94,9 @@ impl Turns<'_> {
     /// If there is no such lock.
     pub fn run_in(&self, mut simulation: Simulation) -> Result<Measured, Stuck> {
         let Some(lock) = locks::make(self.lock) else { panic!("no lock is called '{}'", self.lock) };
-        let counts = (0..self.threads).map(|_| Cell::new(0)).collect();
-        let shared = Rc::new(Shared { lock, counter: Alone::default(), counts });
+        let cells = || (0..self.threads).map(|_| Cell::new(0)).collect();
+        let (counts, turns, longest_without) = (cells(), cells(), Cell::new(0));
+        let shared = Rc::new(Shared { lock, counter: Alone::default(), counts, turns, longest_without });
         let (warm_up, end) = (self.warm_up, self.warm_up + self.time);
         for index in 0..self.threads as usize {
             let shared = Rc::clone(&shared);
@@ -90,6 +105,7 @@ impl Turns<'_> {
                 // Until the clock stops.
                 loop {
                     shared.lock.lock();
+                    shared.turn(index, now());
                     work(critical);
                     if counts {
                         let count = shared.counter.0.load(Relaxed);
@@ -105,9 +121,11 @@ impl Turns<'_> {
             });
         }
         let summary = simulation.run(end)?;
+        (0..self.threads as usize).for_each(|index| shared.turn(index, summary.time));
         Ok(Measured {
             acquisitions: shared.counts.iter().map(Cell::get).collect(),
             time: self.time,
+            longest_without: shared.longest_without.get(),
             used: summary.used.iter().sum(),
             traffic: summary.traffic,
         })
