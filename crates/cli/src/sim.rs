@@ -5,6 +5,7 @@ mod fit;
 mod goals;
 mod here;
 mod page;
+mod profile;
 mod ranges;
 mod reproduce;
 mod run;

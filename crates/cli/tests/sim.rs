@@ -76,6 +76,46 @@ fn a_seed_fixes_a_run() {
     }
 }
 
+/// A table's cells, by column, of the row that begins with these words.
+#[track_caller]
+fn last_cells<'a>(text: &'a str, begins: &str) -> Vec<&'a str> {
+    let row = text.lines().find(|line| line.trim_start().starts_with(begins));
+    row.unwrap_or_else(|| panic!("{begins}: {text}")).split_whitespace().collect()
+}
+
+#[test]
+fn a_profile_says_which_words_and_steps_need_transfers() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("figures.json");
+    let what = "run --machine ivybridge-ex-4s --workload grid --lock poundlock,mcs --threads 8 --time 2";
+    let plain = said(what);
+    let text = said(&format!("{what} --profile --json {}", file.display()));
+    assert!(text.starts_with(&plain), "{text}");
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    for run in json["runs"].as_array().unwrap() {
+        let lock = run["lock"].as_str().unwrap();
+        let rows = run["profile"].as_array().unwrap();
+        let (_, profile) = text.split_once(&format!("\n{lock}, 8 threads: ")).unwrap();
+        let totals = last_cells(profile, "all ");
+        for (column, figure, key) in [(1, "transfers each", "transfers"), (2, "from afar", "from_afar")] {
+            // The rows are the same transfers as the run's figures.
+            let figure = run["figures"][figure].as_f64().unwrap();
+            let sum: f64 = rows.iter().map(|row| row[key].as_f64().unwrap()).sum();
+            assert!((sum - figure).abs() < 1e-6, "{lock}: {sum} {figure}");
+            assert_eq!(totals[column], format!("{figure:.2}"), "{lock}");
+        }
+    }
+    let mcs = &text[text.find("\nmcs, 8 threads: ").unwrap()..];
+    for row in ["lock tail, line 0", "lock, textbook/src/lib.rs", "lock tail ", "another's state "] {
+        assert!(mcs.lines().any(|line| line.trim_start().starts_with(row)), "{row}: {mcs}");
+    }
+    assert!(mcs.contains("swap in lock, textbook/src/lib.rs:"), "{mcs}");
+    assert!(mcs.contains("lock tail swap in lock, "), "{mcs}");
+    let jobs = "--workload aim7-3.7:short --lock mcs-queue --threads 4 --profile";
+    let line = refused(&format!("run --machine westmere-ex-8s {jobs}"));
+    assert!(line.contains("--profile belongs to the workloads 'grid' and 'misc-mutex'"), "{line}");
+}
+
 #[test]
 fn parts_of_machines_can_be_run_on() {
     let run = |more: &str| {

@@ -15,15 +15,19 @@ pub trait Atomic<T: Copy>: Send + Sync {
     /// A cell that holds `value`.
     fn new(value: T) -> Self;
     /// Reads.
+    #[track_caller]
     fn load(&self, order: Ordering) -> T;
     /// Writes.
+    #[track_caller]
     fn store(&self, value: T, order: Ordering);
     /// Writes and returns what was there.
+    #[track_caller]
     fn swap(&self, value: T, order: Ordering) -> T;
     /// Writes `new` if `current` is there.
     ///
     /// # Errors
     /// The value that was there instead.
+    #[track_caller]
     fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
     /// Writes what `next` makes of what is there, as often as that changes; returns what was there. An access
     /// that writes nothing is relaxed.
@@ -31,6 +35,7 @@ pub trait Atomic<T: Copy>: Send + Sync {
     /// # Errors
     /// What is there and `next` makes nothing of.
     #[inline(always)]
+    #[track_caller]
     fn update(&self, success: Ordering, mut next: impl FnMut(T) -> Option<T>) -> Result<T, T> {
         let mut seen = self.load(Ordering::Relaxed);
         while let Some(new) = next(seen) {
@@ -42,10 +47,13 @@ pub trait Atomic<T: Copy>: Send + Sync {
         Err(seen)
     }
     /// Adds, wrapping, and returns what was there.
+    #[track_caller]
     fn fetch_add(&self, value: T, order: Ordering) -> T;
     /// Bitwise and; returns what was there.
+    #[track_caller]
     fn fetch_and(&self, value: T, order: Ordering) -> T;
     /// Bitwise or; returns what was there.
+    #[track_caller]
     fn fetch_or(&self, value: T, order: Ordering) -> T;
 }
 
@@ -59,6 +67,7 @@ pub trait Atomic<T: Copy>: Send + Sync {
 pub trait Split: Atomic<u32> {
     /// Writes bits 0 to 7.
     #[inline(always)]
+    #[track_caller]
     fn store_low_byte(&self, value: u8, order: Ordering) {
         let _ = self.update(order, |seen| Some(seen & !0xff | u32::from(value)));
     }
@@ -67,6 +76,7 @@ pub trait Split: Atomic<u32> {
     ///
     /// # Errors
     /// The bits that were there instead.
+    #[track_caller]
     fn compare_exchange_low_byte(
         &self,
         current: u8,
@@ -86,12 +96,14 @@ pub trait Split: Atomic<u32> {
 
     /// Writes bits 0 to 15.
     #[inline(always)]
+    #[track_caller]
     fn store_low_half(&self, value: u16, order: Ordering) {
         let _ = self.update(order, |seen| Some(seen & !0xffff | u32::from(value)));
     }
 
     /// Writes bits 16 to 31 and returns what was there.
     #[inline(always)]
+    #[track_caller]
     fn swap_high_half(&self, value: u16, order: Ordering) -> u16 {
         let before = self.update(order, |seen| Some(seen & 0xffff | u32::from(value) << 16));
         (before.unwrap_or_default() >> 16) as u16
@@ -100,6 +112,7 @@ pub trait Split: Atomic<u32> {
     /// If bits 8 to 31 are those of `idle`, writes `held` to bits 0 to 7, provided that these are those of
     /// `idle`, too; returns whether it did. Acquire. Two steps: other threads' accesses may come between.
     #[inline(always)]
+    #[track_caller]
     fn take_low_byte(&self, idle: u32, held: u8) -> bool {
         (self.load(Ordering::Relaxed) ^ idle) & !0xff == 0
             && self.compare_exchange_low_byte(idle as u8, held, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -109,6 +122,7 @@ pub trait Split: Atomic<u32> {
     /// 7, with release ordering; returns whether it did. Three steps: other threads' accesses may come
     /// between.
     #[inline(always)]
+    #[track_caller]
     fn release_low_byte(&self, expected: u16) -> bool {
         let expected = u32::from(expected);
         let fits = (self.load(Ordering::Relaxed) ^ expected) & 0xff == 0

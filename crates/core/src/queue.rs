@@ -567,13 +567,14 @@ impl<'a, P: Platform> Queue<'a, P> {
     /// The node behind the front, waiting for one that has swapped the tail but not linked itself yet. `None`:
     /// there was none, and the queue is empty.
     fn successor(&self, front: Place) -> Option<Place> {
-        stall_until::<P, _>(|| {
-            // Acquire: partner of the link.
-            if let Some(next) = Place::from_raw(front.get::<P>().next.load(Acquire)) {
-                return Some(Some(next));
-            }
-            self.tail.clear(front).then_some(None)
-        })
+        // Acquire: partner of the link.
+        let next = || Place::from_raw(front.get::<P>().next.load(Acquire));
+        if let Some(next) = next() {
+            return Some(next);
+        }
+        // In vain once, in vain for good: a node that was joined behind this one stays there. So the tail, which
+        // newcomers write to, is left alone.
+        if self.tail.clear(front) { None } else { Some(stall_until::<P, _>(next)) }
     }
 
     /// The front, for a thread that the mutex belongs to although another one acquired it.

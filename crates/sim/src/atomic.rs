@@ -6,12 +6,14 @@
 //! objects which share a line there share one here.
 
 use core::cell::Cell;
+use core::panic::Location;
 use core::sync::atomic::Ordering;
 
 use poundlock_core::platform::{Atomic, ConstAtomic, Split};
 
 use crate::cache::Access;
 use crate::engine::Engine;
+use crate::profile::Step;
 
 macro_rules! cell {
     ($name:ident, $value:ty, $doc:literal) => {
@@ -28,8 +30,10 @@ macro_rules! cell {
         unsafe impl Send for $name {}
 
         impl $name {
-            fn touch(&self, access: Access, narrow: bool) {
-                Engine::try_with(|engine| engine.access(self.0.as_ptr().addr(), access, narrow));
+            #[track_caller]
+            fn touch(&self, access: Access, narrow: bool, operation: &'static str) {
+                let step = Step { operation, at: Location::caller() };
+                Engine::try_with(|engine| engine.access(self.0.as_ptr().addr(), access, narrow, step));
             }
 
             /// The value, for a checker: no step of the simulation.
@@ -37,8 +41,9 @@ macro_rules! cell {
                 self.0.get()
             }
 
-            fn modify(&self, change: impl FnOnce($value) -> $value) -> $value {
-                self.touch(Access::Modify, false);
+            #[track_caller]
+            fn modify(&self, operation: &'static str, change: impl FnOnce($value) -> $value) -> $value {
+                self.touch(Access::Modify, false, operation);
                 let before = self.0.get();
                 self.0.set(change(before));
                 before
@@ -54,20 +59,24 @@ macro_rules! cell {
                 $name(Cell::new(value))
             }
 
+            #[track_caller]
             fn load(&self, _order: Ordering) -> $value {
-                self.touch(Access::Load, false);
+                self.touch(Access::Load, false, "load");
                 self.0.get()
             }
 
+            #[track_caller]
             fn store(&self, value: $value, _order: Ordering) {
-                self.touch(Access::Store, false);
+                self.touch(Access::Store, false, "store");
                 self.0.set(value);
             }
 
+            #[track_caller]
             fn swap(&self, value: $value, _order: Ordering) -> $value {
-                self.modify(|_| value)
+                self.modify("swap", |_| value)
             }
 
+            #[track_caller]
             fn compare_exchange(
                 &self,
                 current: $value,
@@ -76,20 +85,24 @@ macro_rules! cell {
                 _failure: Ordering,
             ) -> Result<$value, $value> {
                 // It takes exclusive ownership of the line whether it succeeds or not.
-                let before = self.modify(|before| if before == current { new } else { before });
+                let before =
+                    self.modify("compare_exchange", |before| if before == current { new } else { before });
                 if before == current { Ok(before) } else { Err(before) }
             }
 
+            #[track_caller]
             fn fetch_add(&self, value: $value, _order: Ordering) -> $value {
-                self.modify(|before| before.wrapping_add(value))
+                self.modify("fetch_add", |before| before.wrapping_add(value))
             }
 
+            #[track_caller]
             fn fetch_and(&self, value: $value, _order: Ordering) -> $value {
-                self.modify(|before| before & value)
+                self.modify("fetch_and", |before| before & value)
             }
 
+            #[track_caller]
             fn fetch_or(&self, value: $value, _order: Ordering) -> $value {
-                self.modify(|before| before | value)
+                self.modify("fetch_or", |before| before | value)
             }
         }
     };
@@ -100,8 +113,9 @@ cell!(Usize, usize, "A pointer-sized atomic of the simulated machine.");
 
 impl U32 {
     /// Stores 0 unless `unless` has been set meanwhile; whether it did.
+    #[track_caller]
     pub(crate) fn release_unless(&self, unless: &U32) -> bool {
-        self.touch(Access::Store, false);
+        self.touch(Access::Store, false, "release");
         let free = unless.peek() == 0;
         if free {
             self.0.set(0);
@@ -109,8 +123,9 @@ impl U32 {
         free
     }
 
-    fn modify_part(&self, change: impl FnOnce(u32) -> u32) -> u32 {
-        self.touch(Access::Modify, true);
+    #[track_caller]
+    fn modify_part(&self, operation: &'static str, change: impl FnOnce(u32) -> u32) -> u32 {
+        self.touch(Access::Modify, true, operation);
         let before = self.0.get();
         self.0.set(change(before));
         before
@@ -118,11 +133,13 @@ impl U32 {
 }
 
 impl Split for U32 {
+    #[track_caller]
     fn store_low_byte(&self, value: u8, _order: Ordering) {
-        self.touch(Access::Store, true);
+        self.touch(Access::Store, true, "store_low_byte");
         self.0.set(self.0.get() & !0xff | u32::from(value));
     }
 
+    #[track_caller]
     fn compare_exchange_low_byte(
         &self,
         current: u8,
@@ -130,32 +147,33 @@ impl Split for U32 {
         _success: Ordering,
         _failure: Ordering,
     ) -> Result<u8, u8> {
-        let before =
-            self.modify_part(
-                |before| {
-                    if before as u8 == current { before & !0xff | u32::from(new) } else { before }
-                },
-            ) as u8;
+        let before = self.modify_part("compare_exchange_low_byte", |before| {
+            if before as u8 == current { before & !0xff | u32::from(new) } else { before }
+        }) as u8;
         if before == current { Ok(before) } else { Err(before) }
     }
 
+    #[track_caller]
     fn store_low_half(&self, value: u16, _order: Ordering) {
-        self.touch(Access::Store, true);
+        self.touch(Access::Store, true, "store_low_half");
         self.0.set(self.0.get() & !0xffff | u32::from(value));
     }
 
+    #[track_caller]
     fn swap_high_half(&self, value: u16, _order: Ordering) -> u16 {
-        (self.modify_part(|before| before & 0xffff | u32::from(value) << 16) >> 16) as u16
+        (self.modify_part("swap_high_half", |before| before & 0xffff | u32::from(value) << 16) >> 16) as u16
     }
 
     // One access each, of the word as it is then: the looks before are at the line that the access is about
     // to own.
 
+    #[track_caller]
     fn take_low_byte(&self, idle: u32, held: u8) -> bool {
         let taken = idle & !0xff | u32::from(held);
-        self.modify_part(|before| if before == idle { taken } else { before }) == idle
+        self.modify_part("take_low_byte", |before| if before == idle { taken } else { before }) == idle
     }
 
+    #[track_caller]
     fn release_low_byte(&self, expected: u16) -> bool {
         let fits = self.load(Ordering::Relaxed) as u16 == expected;
         if fits {

@@ -122,11 +122,26 @@ pub struct Traffic {
     pub queued: u64,
 }
 
+/// How many lines are found without the map.
+const RECENT: usize = 1 << 10;
+
+#[derive(Debug)]
+struct Recent(Box<[(usize, LineId); RECENT]>);
+
+impl Default for Recent {
+    fn default() -> Recent {
+        // No line is at address 0.
+        Recent(Box::new([(0, 0); RECENT]))
+    }
+}
+
 /// All lines of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// By address. The names are given out in the order of first touch, which is the same in each run.
     names: FxHashMap<usize, LineId>,
+    /// Those that were asked for last: the address and the name, by the lowest bits of the address.
+    recent: Recent,
     lines: Vec<Line>,
     pub(crate) traffic: Traffic,
     /// Threads whose lines were written to.
@@ -142,8 +157,13 @@ impl Lines {
 
     /// The line of this address. The access is `core`'s.
     pub(crate) fn name(&mut self, address: usize, core: u32, machine: &Machine) -> LineId {
+        let place = address / LINE;
+        let recent = &mut self.recent.0[place % RECENT];
+        if recent.0 == place {
+            return recent.1;
+        }
         let lines = &mut self.lines;
-        *self.names.entry(address / LINE).or_insert_with(|| {
+        let name = *self.names.entry(place).or_insert_with(|| {
             lines.push(Line {
                 copies: Cores::new(machine.cores()),
                 owner: None,
@@ -156,7 +176,9 @@ impl Lines {
                 narrow: None,
             });
             lines.len() as LineId - 1
-        })
+        });
+        *recent = (place, name);
+        name
     }
 
     /// How many writers a line has had.

@@ -18,7 +18,7 @@
 //! would cost a hundred million accesses a simulated second each.
 
 use core::cell::{Cell, RefCell};
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
 use corosensei::stack::DefaultStack;
@@ -30,7 +30,8 @@ use crate::cache::{Access, LineId, Lines, Traffic};
 pub use crate::check::Disturbance;
 use crate::check::{Adversary, Blow, How, Place, Since};
 use crate::hypervisor::Host;
-use crate::machine::{MICROSECOND, Machine, Picoseconds};
+use crate::machine::{Costs, MICROSECOND, Machine, Picoseconds};
+use crate::profile::{Profile, Step};
 use crate::scheduler::{Cpus, Placed};
 
 /// What a thread's stack may grow to.
@@ -56,8 +57,10 @@ struct Round {
 
 impl Round {
     fn note(&mut self, line: LineId, version: u32) {
-        if self.lines[..self.len].contains(&(line, version)) {
-            return;
+        for &seen in &self.lines[..self.len] {
+            if seen == (line, version) {
+                return;
+            }
         }
         if self.len < WATCHED {
             self.lines[self.len] = (line, version);
@@ -127,7 +130,7 @@ pub(crate) struct Thread {
     used: Picoseconds,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
     /// The thread's step is done.
     Goes(ThreadId, u64),
@@ -141,12 +144,38 @@ pub(crate) enum What {
     Stolen(u32),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 struct Event {
     at: Picoseconds,
-    /// Of events at one moment, the first to be announced comes first.
+    /// Of events at one moment, the first to be announced comes first. No two have the same.
     number: u64,
     what: What,
+}
+
+impl Event {
+    fn key(&self) -> u128 {
+        u128::from(self.at) << 64 | u128::from(self.number)
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Event) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Event {}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Event) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Event) -> Ordering {
+        self.key().cmp(&other.key())
+    }
 }
 
 /// Why a run failed.
@@ -162,6 +191,8 @@ pub(crate) struct Inner {
     pub(crate) host: Option<Host>,
     pub(crate) now: Picoseconds,
     events: BinaryHeap<Reverse<Event>>,
+    /// One more, which does not come next: it takes the place of the one that does.
+    later: Option<Event>,
     numbers: u64,
     lines: Lines,
     pub(crate) threads: Vec<Thread>,
@@ -174,6 +205,7 @@ pub(crate) struct Inner {
     /// How long a pause takes, and when a host takes a CPU.
     pub(crate) jitter: fastrand::Rng,
     adversary: Option<Adversary>,
+    profile: Option<Box<Profile>>,
 }
 
 /// See the module's documentation.
@@ -195,6 +227,7 @@ impl Engine {
                 host,
                 now: 0,
                 events: BinaryHeap::new(),
+                later: None,
                 numbers: 0,
                 lines: Lines::new(disturbance.and_then(|how| how.slow)),
                 threads: Vec::new(),
@@ -205,6 +238,7 @@ impl Engine {
                 end: Picoseconds::MAX,
                 jitter: fastrand::Rng::with_seed(1),
                 adversary: disturbance.map(Adversary::new),
+                profile: None,
             }),
             within: Cell::new(core::ptr::null()),
         }
@@ -277,6 +311,16 @@ impl Engine {
         self.inner.borrow_mut().jitter = random;
     }
 
+    /// From now on each access is noted in it.
+    pub(crate) fn set_profile(&self, profile: Profile) {
+        self.inner.borrow_mut().profile = Some(Box::new(profile));
+    }
+
+    /// What was noted.
+    pub(crate) fn take_profile(&self) -> Option<Box<Profile>> {
+        self.inner.borrow_mut().profile.take()
+    }
+
     /// Runs until all threads have ended, or the clock reaches `end`.
     ///
     /// # Errors
@@ -297,7 +341,7 @@ impl Engine {
     fn turn(&self) -> Result<(), Stuck> {
         loop {
             let mut inner = self.inner.borrow_mut();
-            let Some(Reverse(event)) = inner.events.pop() else {
+            let Some(event) = inner.next_event() else {
                 let asleep: Vec<_> = (0..inner.threads.len() as u32)
                     .filter(|&id| inner.threads[id as usize].state != State::Done)
                     .collect();
@@ -345,18 +389,18 @@ impl Engine {
     /// The caller is busy until `done`.
     fn until(&self, done: Picoseconds) {
         let mut inner = self.inner.borrow_mut();
-        if inner.events.peek().is_none_or(|Reverse(event)| event.at > done) && done < inner.end {
+        if inner.comes_next(done) {
             inner.now = done;
             return;
         }
         let id = inner.current;
-        inner.goes(id, done);
+        inner.goes_later(id, done);
         drop(inner);
         self.suspend();
     }
 
     /// An access to the word at this address; returns when it has its effect.
-    pub(crate) fn access(&self, address: usize, access: Access, narrow: bool) {
+    pub(crate) fn access(&self, address: usize, access: Access, narrow: bool, step: Step) {
         let mut inner = self.inner.borrow_mut();
         if !inner.running {
             // Before the threads are: no time passes.
@@ -367,7 +411,11 @@ impl Engine {
             self.attend();
             inner = self.inner.borrow_mut();
         }
-        let done = inner.access(address, access, narrow);
+        let done = inner.access(address, access, narrow, step);
+        if inner.comes_next(done) {
+            inner.now = done;
+            return;
+        }
         let id = inner.current as usize;
         inner.threads[id].accessing = true;
         drop(inner);
@@ -486,25 +534,25 @@ impl Engine {
             self.attend();
             inner = self.inner.borrow_mut();
         }
-        let costs = *inner.iron().costs();
+        let &Costs { pause, hit, .. } = inner.iron().costs();
         let id = inner.current as usize;
         let thread = &mut inner.threads[id];
         let round = core::mem::take(&mut thread.round);
         let before = core::mem::replace(&mut thread.before, round);
         let seen = &round.lines[..round.len];
-        let idle = round == before
+        let idle = most > 1
             && !round.busy
             && round.len > 0
-            && most > 1
+            && round == before
             && seen.iter().all(|&(line, version)| inner.lines.version(line) == version);
         if !idle {
             // Not always the same, so that spinners do not take turns in step for ever.
-            let done = inner.now + costs.pause * (192 + inner.jitter.u64(..=128)) / 256;
+            let done = inner.now + pause * (192 + inner.jitter.u64(..=128)) / 256;
             drop(inner);
             self.until(done);
             return;
         }
-        let takes = costs.pause + costs.hit * round.len as u64;
+        let takes = pause + hit * round.len as u64;
         for &(line, _) in seen {
             inner.lines.watch(line, id as u32);
         }
@@ -788,9 +836,37 @@ impl Inner {
         (thread.preempted && thread.kept == 0) || self.iron_is_wanted(self.current)
     }
 
+    /// Takes the event that comes next.
+    fn next_event(&mut self) -> Option<Event> {
+        let Some(later) = self.later.take() else {
+            return self.events.pop().map(|Reverse(event)| event);
+        };
+        match self.events.peek_mut() {
+            Some(mut first) if first.0 < later => Some(core::mem::replace(&mut first.0, later)),
+            _ => Some(later),
+        }
+    }
+
+    /// As [`Inner::goes`], for a thread that suspends itself at once.
+    fn goes_later(&mut self, id: ThreadId, done: Picoseconds) {
+        let thread = &mut self.threads[id as usize];
+        thread.token += 1;
+        thread.done_at = done;
+        if done < self.end {
+            self.numbers += 1;
+            let what = What::Goes(id, thread.token);
+            self.later = Some(Event { at: done, number: self.numbers, what });
+        }
+    }
+
     pub(crate) fn announce(&mut self, at: Picoseconds, what: What) {
         self.numbers += 1;
         self.events.push(Reverse(Event { at, number: self.numbers, what }));
+    }
+
+    /// Whether nothing else happens up to this moment, at which the clock still runs.
+    fn comes_next(&self, done: Picoseconds) -> bool {
+        self.events.peek().is_none_or(|Reverse(event)| event.at > done) && done < self.end
     }
 
     /// A running thread is busy until `done`.
@@ -857,13 +933,18 @@ impl Inner {
         }
     }
 
-    fn access(&mut self, address: usize, access: Access, narrow: bool) -> Picoseconds {
+    fn access(&mut self, address: usize, access: Access, narrow: bool, step: Step) -> Picoseconds {
         let id = self.current;
         let core = self.core_of(id);
         // Not by a method: the lines change.
         let iron = self.host.as_ref().map_or(&self.machine, Host::machine);
         let line = self.lines.name(address, core, iron);
+        let before = self.lines.traffic;
         let outcome = self.lines.access(iron, line, core, access, narrow, self.now);
+        if let Some(profile) = &mut self.profile {
+            let counts = (before, self.lines.traffic);
+            profile.note(step, (address, line), id, access != Access::Load, counts, outcome.done - self.now);
+        }
         let version = self.lines.version(line);
         let round = &mut self.threads[id as usize].round;
         if access == Access::Load && outcome.hit {

@@ -10,7 +10,8 @@ use crate::locks;
 use crate::machine::{MICROSECOND, Machine, Picoseconds};
 use crate::model::Model;
 use crate::platform::Settings;
-use crate::workload::jobs::{Jobs, Profile};
+use crate::profile::Row;
+use crate::workload::jobs::{self, Jobs};
 use crate::workload::sembench::{Burns, Sembench};
 use crate::workload::{Measured, Turns};
 use crate::{Simulation, Stuck};
@@ -58,7 +59,7 @@ impl Work {
             return Ok(Work::Sembench { wakes: 64 });
         }
         let known = |profile: &str, mix: &str| {
-            let mut profiles = Profile::known().into_iter();
+            let mut profiles = jobs::Profile::known().into_iter();
             profiles.any(|known| known.name() == profile && known.mixes().any(|known| known == mix))
         };
         match name.split_once(':') {
@@ -72,7 +73,7 @@ impl Work {
     /// All names.
     pub fn names() -> Vec<String> {
         let mut names = ["grid", "misc-mutex", "sembench"].map(str::to_owned).to_vec();
-        for profile in Profile::known() {
+        for profile in jobs::Profile::known() {
             names.extend(profile.mixes().map(|mix| format!("{}:{mix}", profile.name())));
         }
         names
@@ -86,6 +87,11 @@ impl Work {
             Work::Jobs { profile, mix } => format!("{profile}:{mix}"),
             Work::Sembench { .. } => "sembench".to_owned(),
         }
+    }
+
+    /// Whether [`Experiment::profile`] knows its one lock from other memory.
+    pub fn has_profile(&self) -> bool {
+        matches!(self, Work::Grid { .. } | Work::MiscMutex)
     }
 
     /// The locks that it can be run with, by name: ours first, or the ways an array of semaphores works.
@@ -148,6 +154,17 @@ pub struct Outcome {
     pub figures: Vec<Figure>,
     /// Simulated accesses to memory.
     pub accesses: u64,
+    /// Which of them needed transfers, if [`Experiment::profile`] was called.
+    pub profile: Option<Profile>,
+}
+
+/// Which accesses needed transfers. As in the figures, the warm-up counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// The words and steps, those that took most time first.
+    pub rows: Vec<Row>,
+    /// How many acquisitions they are of: those that were counted, and a quarter of that for the warm-up.
+    pub acquisitions: f64,
 }
 
 impl Outcome {
@@ -195,7 +212,13 @@ impl Experiment<'_> {
         Ok((simulation, guest.vcpus as usize))
     }
 
-    fn turns(&self, critical: Picoseconds, think: Picoseconds, counts: bool) -> Result<Outcome, String> {
+    fn turns(
+        &self,
+        critical: Picoseconds,
+        think: Picoseconds,
+        counts: bool,
+        profiled: bool,
+    ) -> Result<Outcome, String> {
         let turns = Turns {
             lock: self.lock,
             threads: self.threads,
@@ -206,9 +229,9 @@ impl Experiment<'_> {
             time: self.time,
             seed: self.seed,
         };
-        let measured =
-            turns.run_in(self.simulation(Settings::DEFAULT)?.0).map_err(|stuck| self.stuck(&stuck))?;
-        Ok(of_turns(&measured, self.time))
+        let simulation = self.simulation(Settings::DEFAULT)?.0;
+        let measured = if profiled { turns.profile_in(simulation) } else { turns.run_in(simulation) };
+        Ok(of_turns(measured.map_err(|stuck| self.stuck(&stuck))?, self.time))
     }
 
     fn sembench(&self, wakes: u32) -> Result<Outcome, String> {
@@ -242,6 +265,21 @@ impl Experiment<'_> {
     /// # Errors
     /// If the lock loses a wake-up, or is not one of the workload's, or there is no such guest or profile.
     pub fn run(&self) -> Result<Outcome, String> {
+        self.go(false)
+    }
+
+    /// Runs it, and says which accesses needed transfers: [`Outcome::profile`].
+    ///
+    /// # Errors
+    /// As [`Experiment::run`]; and if the workload has other locks besides, or none.
+    pub fn profile(&self) -> Result<Outcome, String> {
+        if !self.work.has_profile() {
+            return Err(format!("the workload {} has no profile", self.work.name()));
+        }
+        self.go(true)
+    }
+
+    fn go(&self, profiled: bool) -> Result<Outcome, String> {
         let locks = self.work.locks();
         if !locks.contains(&self.lock) {
             return Err(format!(
@@ -253,8 +291,8 @@ impl Experiment<'_> {
         }
         match &self.work {
             Work::Sembench { wakes } => self.sembench(*wakes),
-            Work::Grid { critical, think } => self.turns(*critical, *think, false),
-            Work::MiscMutex => self.turns(0, 0, true),
+            Work::Grid { critical, think } => self.turns(*critical, *think, false, profiled),
+            Work::MiscMutex => self.turns(0, 0, true, profiled),
             Work::Jobs { profile, mix } => {
                 let found = self.model.profiles.iter().find(|known| known.name() == profile);
                 let profile = found.ok_or_else(|| format!("there is no profile {profile}"))?;
@@ -283,7 +321,7 @@ impl Experiment<'_> {
                     value: share * 100.0,
                     decimals: 2,
                 }));
-                Ok(Outcome { figures, accesses: done.traffic.accesses })
+                Ok(Outcome { figures, accesses: done.traffic.accesses, profile: None })
             }
         }
     }
@@ -298,7 +336,7 @@ fn figure(name: &str, value: f64, decimals: usize) -> Figure {
     Figure { name: name.to_owned(), value, decimals }
 }
 
-fn of_turns(measured: &Measured, time: Picoseconds) -> Outcome {
+fn of_turns(measured: Measured, time: Picoseconds) -> Outcome {
     let all: u64 = measured.acquisitions.iter().sum();
     // The warm-up is a quarter.
     let used = measured.used as f64 * 0.8 / all.max(1) as f64;
@@ -316,6 +354,7 @@ fn of_turns(measured: &Measured, time: Picoseconds) -> Outcome {
             figure("from afar", per(measured.traffic.remote), 2),
         ],
         accesses: measured.traffic.accesses,
+        profile: measured.profile.map(|rows| Profile { rows, acquisitions: all.max(1) as f64 / 0.8 }),
     }
 }
 
@@ -334,6 +373,7 @@ fn of_burns(burns: &Burns, cpus: usize) -> Outcome {
             figure("lock contended in 30 s", contended * in_30_s, 0),
         ],
         accesses: burns.traffic.accesses,
+        profile: None,
     }
 }
 

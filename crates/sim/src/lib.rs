@@ -24,6 +24,7 @@ pub mod model;
 mod mutexes;
 mod peers;
 mod platform;
+pub mod profile;
 pub mod published;
 mod rwlocks;
 mod scheduler;
@@ -41,6 +42,7 @@ pub use machine::{Costs, Error, MICROSECOND, Machine, NANOSECOND, Picoseconds, S
 pub use platform::{Budget, Evidence, Settings, Sim};
 
 use engine::Engine;
+use profile::Objects;
 
 /// A value in cache lines of its own. Objects that threads of a simulation share go into one, so that the
 /// same objects share a line in each run.
@@ -54,6 +56,7 @@ pub struct Simulation {
     settings: Settings,
     threads: Vec<u32>,
     seed: u64,
+    objects: Option<Objects>,
 }
 
 std::thread_local! {
@@ -69,6 +72,7 @@ impl Simulation {
             settings,
             threads: Vec::new(),
             seed,
+            objects: None,
         }
     }
 
@@ -84,7 +88,7 @@ impl Simulation {
     ) -> Simulation {
         let host = hypervisor::Host::new(host, hypervisor, guest.cpus() as u32, pinned);
         let engine = Engine::new(guest, Some(host), settings.disturbance);
-        Simulation { engine, settings, threads: Vec::new(), seed }
+        Simulation { engine, settings, threads: Vec::new(), seed, objects: None }
     }
 
     /// The sockets that its threads know of.
@@ -98,6 +102,11 @@ impl Simulation {
         self.threads.push(self.engine.spawn(cpu, body));
     }
 
+    /// The run notes each access to memory, for [`Summary::profile`]. These objects have names there.
+    pub fn profile(&mut self, objects: Objects) {
+        self.objects = Some(objects);
+    }
+
     /// Runs until every thread has ended, or simulated time reaches `end`.
     ///
     /// # Errors
@@ -107,6 +116,9 @@ impl Simulation {
         RANDOM.set(self.threads.iter().map(|_| seeds.fork()).collect());
         self.engine.set_jitter(seeds);
         platform::prepare(self.settings, self.threads.len());
+        if let Some(objects) = self.objects {
+            self.engine.set_profile(profile::Profile::new(objects, platform::records()));
+        }
         let result = self.engine.run(end);
         let clean = result.is_ok() && self.engine.is_over();
         platform::finish(clean);
@@ -115,6 +127,7 @@ impl Simulation {
             over: clean,
             traffic: self.engine.traffic(),
             used: self.threads.iter().map(|&id| self.engine.used(id)).collect(),
+            profile: self.engine.take_profile().map(|profile| profile.rows()),
         })
     }
 }
@@ -130,6 +143,8 @@ pub struct Summary {
     pub traffic: Traffic,
     /// Each thread's CPU time.
     pub used: Vec<Picoseconds>,
+    /// Which accesses needed transfers, if [`Simulation::profile`] was called.
+    pub profile: Option<Vec<profile::Row>>,
 }
 
 /// For the calling thread of a simulation: computes for that long.

@@ -189,6 +189,12 @@ pub(crate) fn finish(clean: bool) {
     }
 }
 
+/// Where the records of the run are: the first one's address, how many there are, and the size of one.
+pub(crate) fn records() -> (usize, usize, usize) {
+    let records = &memory().records;
+    (records.as_ptr().addr(), records.len(), size_of::<Record<Sim>>())
+}
+
 /// How a thread learns that another runs.
 pub(crate) fn evidence() -> Evidence {
     SETTINGS.get().evidence

@@ -6,5 +6,6 @@ mod locks;
 mod machine;
 mod phases;
 mod priorities;
+mod profile;
 mod sembench;
 mod turns;

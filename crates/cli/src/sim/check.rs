@@ -74,7 +74,7 @@ fn sheet(locks: &[&str], tallies: &[Tally]) -> Sheet {
     Sheet {
         header: header.map(str::to_owned).to_vec(),
         rows: locks.iter().zip(tallies).map(row).collect(),
-        words: 0,
+        words: &[0],
     }
 }
 

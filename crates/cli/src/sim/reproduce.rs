@@ -201,7 +201,7 @@ fn sheet(document: &Document) -> Sheet {
     Sheet {
         header: header.map(str::to_owned).to_vec(),
         rows: document.rows.iter().map(row).collect(),
-        words: 0,
+        words: &[0],
     }
 }
 

@@ -8,6 +8,7 @@ use poundlock_sim::{Hypervisor, Machine};
 use serde::Serialize;
 
 use super::page::{Section, html};
+use super::profile;
 use super::ranges::Numbers;
 use super::sheet::Sheet;
 use super::{MS, US, counted, machine, one_of, runs, time};
@@ -57,6 +58,10 @@ pub(super) struct Args {
     /// Simulated milliseconds that are counted, after a warm-up [default: 500 in AIM7, otherwise 20]
     #[arg(long, value_name = "MS")]
     time: Option<f64>,
+    /// Show which words and which steps of the lock need transfers of cache lines, and why, in the grid and in
+    /// misc-mutex
+    #[arg(long)]
+    profile: bool,
     /// Write the figures to FILE as JSON as well; instead of the table if it is `-`, standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -75,14 +80,16 @@ struct Document<'a> {
     workload: String,
     seed: u64,
     simulated_ms: f64,
-    runs: Vec<Row>,
+    runs: Vec<Row<'a>>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct Row<'a> {
     lock: &'static str,
     threads: u32,
     figures: serde_json::Map<String, serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Vec<profile::Access<'a>>>,
 }
 
 pub(super) fn main(args: &Args) -> Result<(), Failure> {
@@ -104,6 +111,9 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     } else if args.critical.is_some() || args.think.is_some() {
         return Err(wrong("--critical and --think belong to the workload 'grid'".to_owned()));
     }
+    if args.profile && !work.has_profile() {
+        return Err(wrong("--profile belongs to the workloads 'grid' and 'misc-mutex'".to_owned()));
+    }
     let default = if matches!(work, Work::Jobs { .. }) { 500.0 } else { 20.0 };
     let ms = args.time.unwrap_or(default);
     let time = time("--time", ms, MS, 0.001)?;
@@ -118,7 +128,8 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         |at| {
             let (threads, lock) = cases[at];
             let (machine, guest, work, seed) = (&machine, guest.clone(), work.clone(), args.seed);
-            Experiment { machine, guest, work, model: &model, lock, threads, seed, time }.run()
+            let run = Experiment { machine, guest, work, model: &model, lock, threads, seed, time };
+            if args.profile { run.profile() } else { run.run() }
         },
         |at| format!("{}, {} threads", cases[at].1, cases[at].0),
     )?;
@@ -136,6 +147,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         lock,
         threads,
         figures: outcome.figures.iter().map(|figure| (figure.name.clone(), figure.value.into())).collect(),
+        profile: outcome.profile.as_ref().map(profile::document),
     });
     let document = Document {
         machine: machine.name(),
@@ -148,7 +160,14 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         runs: runs.collect(),
     };
     // What cannot be written takes nothing else with it.
-    let printed = print_beside(&format!("{header}\n\n{}", sheet.text()), &[&json, &plot]);
+    let mut text = format!("{header}\n\n{}", sheet.text());
+    for ((threads, lock), outcome) in cases.iter().zip(&outcomes) {
+        if let Some(profile) = &outcome.profile {
+            let threads = counted(*threads as usize, "thread");
+            text += &format!("\n{lock}, {threads}: an acquisition's transfers\n\n{}", profile::text(profile));
+        }
+    }
+    let printed = print_beside(&text, &[&json, &plot]);
     let saved = json.map_or(Ok(()), |file| file.json(&document));
     let drawn = plot
         .map_or(Ok(()), |file| file.write(&page(&header, &work.name(), &locks, &cases, &outcomes, sheet)?));
@@ -193,7 +212,7 @@ fn sheet(cases: &[(u32, &str)], outcomes: &[Outcome]) -> Sheet {
         row.extend(outcome.figures.iter().map(|figure| format!("{:.*}", figure.decimals, figure.value)));
         row
     };
-    Sheet { header, rows: cases.iter().zip(outcomes).map(row).collect(), words: 1 }
+    Sheet { header, rows: cases.iter().zip(outcomes).map(row).collect(), words: &[1] }
 }
 
 fn page(

@@ -7,8 +7,8 @@ use maud::{Markup, html};
 pub(super) struct Sheet {
     pub(super) header: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
-    /// The column that holds words. All others hold figures.
-    pub(super) words: usize,
+    /// The columns that hold words. All others hold figures.
+    pub(super) words: &'static [usize],
 }
 
 impl Sheet {
@@ -17,7 +17,7 @@ impl Sheet {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_header(&self.header).add_rows(&self.rows);
         for (index, column) in table.column_iter_mut().enumerate() {
-            if index != self.words {
+            if !self.words.contains(&index) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
@@ -31,14 +31,14 @@ impl Sheet {
                 table {
                     thead { tr {
                         @for (index, cell) in self.header.iter().enumerate() {
-                            th.words[index == self.words] scope="col" { (cell) }
+                            th.words[self.words.contains(&index)] scope="col" { (cell) }
                         }
                     } }
                     tbody {
                         @for row in &self.rows {
                             tr {
                                 @for (index, cell) in row.iter().enumerate() {
-                                    @if index == self.words { th.words scope="row" { (cell) } }
+                                    @if self.words.contains(&index) { th.words scope="row" { (cell) } }
                                     @else { td { (cell) } }
                                 }
                             }

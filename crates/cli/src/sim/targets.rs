@@ -243,7 +243,7 @@ fn sheet(ours: &str, goals: &[Goal]) -> Sheet {
         row.push(found.points.to_string());
         row
     };
-    Sheet { header: header.map(str::to_owned).to_vec(), rows: goals.iter().map(row).collect(), words: 0 }
+    Sheet { header: header.map(str::to_owned).to_vec(), rows: goals.iter().map(row).collect(), words: &[0] }
 }
 
 /// A rate, or an index between 0 and 1.
@@ -262,7 +262,7 @@ fn throughputs(run: &goals::Machine<'_>) -> Sheet {
         row.extend(seen.iter().map(|seen| format!("{:.1}", seen.thousands_a_second)));
         row
     };
-    Sheet { header, rows: run.points.iter().map(row).collect(), words: 0 }
+    Sheet { header, rows: run.points.iter().map(row).collect(), words: &[0] }
 }
 
 /// The last line.

@@ -200,7 +200,7 @@ fn text(rows: &[Row]) -> String {
         cells
     };
     let header = header.map(str::to_owned).to_vec();
-    let sheet = Sheet { header, rows: rows.iter().map(cells).collect(), words: 0 };
+    let sheet = Sheet { header, rows: rows.iter().map(cells).collect(), words: &[0] };
     let mut factors: Vec<f64> = rows.iter().map(Row::factor).collect();
     factors.sort_by(f64::total_cmp);
     let worst = factors.last().copied().unwrap_or(1.0);

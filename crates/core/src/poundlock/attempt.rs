@@ -129,6 +129,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
     }
 
     /// What owners have left, with the tag in the low 12 bits.
+    #[track_caller]
     pub fn hints(&self) -> u32 {
         self.mutex.words.waiters.owner.load(Relaxed)
     }
@@ -186,6 +187,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         self.id.get::<P>().attempts().store(W::bounds().handoff_after, Relaxed);
     }
 
+    #[track_caller]
     fn state(&self) -> u32 {
         self.mutex.words.state.load(Relaxed)
     }

@@ -10,6 +10,7 @@ use crate::atomic::U32;
 use crate::locks::{self, Lock};
 use crate::machine::{Machine, Picoseconds};
 use crate::platform::Settings;
+use crate::profile::{Objects, Row};
 use crate::{Alone, Simulation, Stuck, Traffic, now, random, work};
 
 /// What to run.
@@ -47,6 +48,8 @@ pub struct Measured {
     pub used: Picoseconds,
     /// What the cache lines did, the warm-up included.
     pub traffic: Traffic,
+    /// Which accesses needed transfers, the warm-up included; if it was asked for.
+    pub profile: Option<Vec<Row>>,
 }
 
 impl Measured {
@@ -92,11 +95,34 @@ impl Turns<'_> {
     ///
     /// # Panics
     /// If there is no such lock.
-    pub fn run_in(&self, mut simulation: Simulation) -> Result<Measured, Stuck> {
+    pub fn run_in(&self, simulation: Simulation) -> Result<Measured, Stuck> {
+        self.go(simulation, false)
+    }
+
+    /// As [`Turns::run_in`], and notes which accesses need transfers: [`Measured::profile`].
+    ///
+    /// # Errors
+    /// If the lock loses a wake-up.
+    ///
+    /// # Panics
+    /// If there is no such lock.
+    pub fn profile_in(&self, simulation: Simulation) -> Result<Measured, Stuck> {
+        self.go(simulation, true)
+    }
+
+    fn go(&self, mut simulation: Simulation, profiled: bool) -> Result<Measured, Stuck> {
         let Some(lock) = locks::make(self.lock) else { panic!("no lock is called '{}'", self.lock) };
         let cells = || (0..self.threads).map(|_| Cell::new(0)).collect();
         let (counts, turns, longest_without) = (cells(), cells(), Cell::new(0));
         let shared = Rc::new(Shared { lock, counter: Alone::default(), counts, turns, longest_without });
+        if profiled {
+            let lock = core::ptr::from_ref(&*shared.lock).cast::<()>().addr();
+            let data = core::ptr::from_ref(&shared.counter).addr();
+            simulation.profile(Objects {
+                lock: lock..lock + size_of_val(&*shared.lock),
+                data: data..data + size_of_val(&shared.counter),
+            });
+        }
         let (warm_up, end) = (self.warm_up, self.warm_up + self.time);
         for index in 0..self.threads as usize {
             let shared = Rc::clone(&shared);
@@ -128,6 +154,7 @@ impl Turns<'_> {
             longest_without: shared.longest_without.get(),
             used: summary.used.iter().sum(),
             traffic: summary.traffic,
+            profile: summary.profile,
         })
     }
 }
