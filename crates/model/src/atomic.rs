@@ -48,6 +48,22 @@ fn unacquired(order: Ordering) -> Ordering {
     }
 }
 
+/// What a load in place of a read-modify-write may be told.
+fn order_of_load(order: Ordering) -> Ordering {
+    match order {
+        AcqRel | SeqCst => Acquire,
+        order => unreleased(order),
+    }
+}
+
+/// What a store in place of a read-modify-write may be told.
+fn order_of_store(order: Ordering) -> Ordering {
+    match order {
+        AcqRel | SeqCst => Release,
+        order => unacquired(order),
+    }
+}
+
 /// The order that `fault` leaves of `order`.
 fn planted(fault: Fault, operation: Operation, order: Ordering) -> Ordering {
     match fault {
@@ -193,6 +209,11 @@ macro_rules! cell {
                 if World::current().omits(operation, operand as u64) {
                     return self.load(Relaxed);
                 }
+                if World::current().fault() == Fault::Torn(operation) {
+                    let before = self.load(order_of_load(order));
+                    self.store(change(before), order_of_store(order));
+                    return before;
+                }
                 self.act(|world| {
                     let order = planted(world.fault(), operation, order);
                     let before = run(self.inner.get(), order) as $value;
@@ -273,6 +294,14 @@ macro_rules! cell {
                         }
                         seen => Err(seen),
                     };
+                }
+                if World::current().fault() == Fault::Torn(Operation::CompareExchange) {
+                    let seen = self.load(order_of_load(success));
+                    if seen != current {
+                        return Err(seen);
+                    }
+                    self.store(new, order_of_store(success));
+                    return Ok(seen);
                 }
                 self.act(|world| {
                     let success = planted(world.fault(), Operation::CompareExchange, success);

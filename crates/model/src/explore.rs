@@ -9,6 +9,7 @@ use poundlock_core::handoff::RawHandoff;
 use poundlock_core::node::{Node, Waiter};
 use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::qspin::{Layout, RawSpin};
+use poundlock_core::record::{PLACES, QueueNode};
 use poundlock_core::rwlock::RawRwLock;
 
 use crate::atomic::{U32, Usize};
@@ -218,4 +219,40 @@ pub fn waiter_words<P: Modelled<Usize = Usize>>(waiter: Waiter) -> &'static Wait
     let node = core::ptr::from_ref::<Node<P>>(waiter.get::<P>());
     // SAFETY: `Node` is `repr(C)`, and its fields are of these types in this order.
     unsafe { &*node.cast::<WaiterWords>() }
+}
+
+/// What a node of a queue of spinners that may leave says.
+#[repr(C)]
+pub struct QueueWords {
+    /// For which mutex it is used, and as what.
+    pub place: Usize,
+    /// The node behind.
+    pub next: U32,
+    /// The node in front when its thread joined.
+    pub prev: U32,
+    /// Where its thread was last seen to run.
+    pub tag: U32,
+    /// The epoch in which it was last used.
+    pub epoch: U32,
+    /// How many owners there were since the last that was a head.
+    pub grants: U32,
+    /// Since when it goes along the queue.
+    pub since: Usize,
+    /// The owner that keeps the place.
+    pub keeper: U32,
+    /// The side in whose queue it is.
+    pub side: U32,
+}
+
+/// The words of a thread's queue nodes.
+pub fn queue_words<P: Modelled<Usize = Usize>>(thread: u32) -> [&'static QueueWords; PLACES as usize] {
+    P::record(thread).queue_nodes().each_ref().map(|node| {
+        const {
+            // But for the alignment.
+            assert!(size_of::<QueueNode<P>>() >= size_of::<QueueWords>());
+            assert!(size_of::<QueueNode<P>>() - size_of::<QueueWords>() < align_of::<QueueNode<P>>());
+        }
+        // SAFETY: `QueueNode` is `repr(C)`, and its fields are of these types in this order.
+        unsafe { &*core::ptr::from_ref::<QueueNode<P>>(node).cast::<QueueWords>() }
+    })
 }

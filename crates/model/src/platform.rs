@@ -63,7 +63,7 @@ type Memory<P> = (&'static [Record<P>], &'static [Line<P>], &'static Readers<P>)
 type Readers<P> = Table<P, [readers::Line<P>; 2]>;
 
 /// The smallest constants: rare paths run within a few steps.
-const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tunings {
+const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize, grants: u32) -> Tunings {
     let bypasses_before_wake = 1;
     // Over at once, or never.
     let batch = if handoff_after == u32::MAX { u32::MAX } else { 0 };
@@ -80,11 +80,11 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize) -> Tuni
             slice,
             owners_a_slice_check: 0,
             longest_interval: 1,
-            grants_before_release: 1,
+            grants_before_release: grants,
             looks_after: 0,
             batch: 2,
             budgets_of_the_woken: 1,
-            cpus: u32::MAX,
+            cpus: 2,
         },
         adaptive: adaptive::Tuning { handoff_after, bypasses_before_wake },
         handoff: handoff::Tuning { turns_a_look: 1 },
@@ -256,6 +256,10 @@ macro_rules! platforms {
                 if tag != 0 && tag == World::current().tag() { Running::No } else { Running::Unknown }
             }
 
+            fn cpus() -> u32 {
+                World::current().settings().cpus
+            }
+
             fn release(word: &U32, unless: &U32) -> bool {
                 World::current().release(word, unless)
             }
@@ -274,10 +278,10 @@ macro_rules! platforms {
 platforms! {
     /// The platform that makes rare paths common: a sleeper is handed the lock after one wake-up in vain, and
     /// may be bypassed once, and nobody spins optimistically.
-    Model, MODEL_RECORDS, MODEL_HASH, MODEL_READERS, MODEL_CACHE: shrunk(1, 0, usize::MAX), yields true;
+    Model, MODEL_RECORDS, MODEL_HASH, MODEL_READERS, MODEL_CACHE: shrunk(1, 0, usize::MAX, 2), yields true;
     /// Without hand-offs: a sleeper may be woken in vain again and again; newcomers look at a lock before
     /// they queue; nobody yields; and an owner that has seen sleepers before is relieved.
-    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_READERS, PATIENT_CACHE: shrunk(u32::MAX, 1, 0), yields false;
+    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_READERS, PATIENT_CACHE: shrunk(u32::MAX, 1, 0, 3), yields false;
 }
 
 /// For semaphore arrays, whose time passes only as a thread says so.

@@ -15,7 +15,7 @@ use loom::thread::{JoinHandle, Thread};
 use poundlock_core::events::Event;
 use poundlock_core::platform::{Atomic as _, Clock, Deadline, Waited};
 
-use crate::atomic::{Operation, U32};
+use crate::atomic::{Operation, U32, Usize};
 
 /// Threads a model may have, the main one included: loom's limit.
 pub const THREADS: usize = loom::MAX_THREADS;
@@ -47,6 +47,8 @@ pub enum Fault {
     Omit(Operation, u32),
     /// Stores of this value come later: when the thread next wakes somebody up.
     Late(u32),
+    /// This operation, a swap or a compare-and-swap, is a load and then a store.
+    Torn(Operation),
 }
 
 /// How a model's world is furnished.
@@ -78,6 +80,8 @@ pub struct Settings {
     pub processes: [u32; THREADS],
     /// Whether processes are killed and time passes, so that threads look for that.
     pub mortal: bool,
+    /// How many CPUs there are. With two or more the default mutex goes along its queue.
+    pub cpus: u32,
     /// What is wrong.
     pub fault: Fault,
 }
@@ -98,6 +102,7 @@ impl Settings {
         hash: true,
         processes: [0; THREADS],
         mortal: false,
+        cpus: 1,
         fault: Fault::None,
     };
 }
@@ -359,6 +364,13 @@ impl World {
 
     /// Counts as [`World::reached`] whenever `word` goes from one value to another for which `when` holds.
     pub fn watch_change(&self, word: &U32, place: usize, when: impl Fn(u32, u32) -> bool + 'static) {
+        let word = core::ptr::from_ref(word).addr();
+        self.watched.borrow_mut().push(Watch { word, place, what: Watched::Stored(Box::new(when)) });
+    }
+
+    /// Counts as [`World::reached`] whenever the place of a queue's node goes from one value to another for
+    /// which `when` holds.
+    pub fn watch_place(&self, word: &Usize, place: usize, when: impl Fn(u32, u32) -> bool + 'static) {
         let word = core::ptr::from_ref(word).addr();
         self.watched.borrow_mut().push(Watch { word, place, what: Watched::Stored(Box::new(when)) });
     }

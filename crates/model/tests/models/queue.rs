@@ -1,0 +1,360 @@
+//! The queue along which a mutex is granted, by itself: whose turn it is, who leaves and comes back, who
+//! steals a turn that nobody claims, and what is left behind.
+
+use core::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use loom::cell::UnsafeCell;
+use loom::thread::JoinHandle;
+use poundlock_core::Platform;
+use poundlock_core::platform::Atomic;
+use poundlock_core::queue::{Front, Pass, Queue, Turn};
+use poundlock_core::record::PLACES;
+use poundlock_model::{Fault, Model, Operation, Report, Settings, U32, World, explore, queue_words};
+
+use crate::scenes::{ENDLESS, UNORDERED, caught, faulty};
+
+/// So many turns that a wait ends by a turn, mostly.
+const PATIENT: Settings = Settings { spins: 3, cpus: 2, ..Settings::DEFAULT };
+const TWO: Settings = Settings { spins: 0, ..PATIENT };
+const THREE: Settings = Settings { threads: 3, ..PATIENT };
+
+/// What a node's place says.
+const WAITING: u32 = 1;
+const LEFT: u32 = 2;
+const DOUBTED: u32 = 5;
+const STOLEN: u32 = 6;
+const KEPT: u32 = 7;
+
+/// Places that the models count.
+const HEAD: usize = 0;
+const OWNER: usize = 1;
+const GAVE_UP: usize = 3;
+const CAME_BACK: usize = 4;
+const PASSED_OVER: usize = 5;
+/// A thief has found the grant claimed.
+const CLAIMED: usize = 6;
+const ROBBED: usize = 7;
+/// Another than the owner has found the front.
+const FOUND: usize = 8;
+
+/// A mutex that is nothing but its queue: the front may enter, whether it is the head or the owner.
+struct Line {
+    tail: U32,
+    address: usize,
+    value: UnsafeCell<u32>,
+    inside: Cell<bool>,
+}
+
+impl Line {
+    fn new(world: &World) -> Rc<Self> {
+        Self::at(world, 16)
+    }
+
+    fn at(world: &World, address: usize) -> Rc<Self> {
+        let line = Line { tail: U32::new(0), address, value: UnsafeCell::new(0), inside: Cell::new(false) };
+        for node in (0..world.threads()).flat_map(queue_words::<Model>) {
+            let kinds = |before, after| move |from: u32, to: u32| from & 0xf == before && to & 0xf == after;
+            world.watch_place(&node.place, CAME_BACK, kinds(LEFT, WAITING));
+            world.watch_place(&node.place, PASSED_OVER, kinds(LEFT, KEPT));
+            world.watch_place(&node.place, CLAIMED, kinds(DOUBTED, KEPT));
+            world.watch_place(&node.place, ROBBED, kinds(DOUBTED, STOLEN));
+        }
+        Rc::new(line)
+    }
+
+    fn queue(&self) -> Queue<'_, Model> {
+        Queue::new(&self.tail, self.address)
+    }
+
+    /// What the front alone may do.
+    fn section(&self) -> u32 {
+        assert!(!self.inside.replace(true), "two fronts");
+        // SAFETY: loom checks what makes this sound, and fails the model otherwise.
+        let before = self.value.with_mut(|value| unsafe {
+            *value += 1;
+            *value - 1
+        });
+        self.inside.set(false);
+        before
+    }
+
+    /// Queues up; if it has its turn, is inside as the owner. Where to pass it on from.
+    fn enter(&self, world: &World) -> Option<Front> {
+        let front = match self.queue().enter(1) {
+            Turn::Left | Turn::Refused => {
+                world.reached(GAVE_UP);
+                return None;
+            }
+            Turn::Head(front) => {
+                world.reached(HEAD);
+                self.section();
+                self.queue().keep(front);
+                front
+            }
+            Turn::Granted(front) => {
+                world.reached(OWNER);
+                self.section();
+                front
+            }
+        };
+        self.queue().note_keeper(front);
+        Some(front)
+    }
+
+    /// Queues up and, if it has its turn, is inside and passes it on. How often it was inside.
+    fn visit(&self, world: &World, pass: Pass) -> u32 {
+        let front = self.enter(world);
+        if let Some(front) = front {
+            self.queue().pass(front, pass, 1);
+        }
+        front.is_some().into()
+    }
+
+    /// Comes so many times. How often it was inside.
+    fn visits(&self, world: &World, pass: Pass, times: u32) -> u32 {
+        (0..times).map(|_| self.visit(world, pass)).sum()
+    }
+
+    fn visitor(self: &Rc<Self>, world: &World, index: u32, pass: Pass, times: u32) -> JoinHandle<u32> {
+        let line = self.clone();
+        world.spawn(index, move |world: &World| line.visits(world, pass, times))
+    }
+
+    /// When all have gone: nobody is in the queue, and all have their nodes back.
+    fn finish(&self, world: &World, inside: u32) {
+        // (5)
+        assert_eq!(self.tail.load(Relaxed), 0, "a node is left in the queue");
+        for thread in 0..world.threads() {
+            let left = world.still(|| !Model::record(thread).is_at_rest());
+            assert!(!left, "a node of thread {thread} is left");
+        }
+        assert_eq!(self.section() * 2, inside * 2, "a turn was lost");
+    }
+}
+
+/// How often each thread comes, and what it passes on.
+type Visits = &'static [(Pass, u32)];
+
+/// All come at any time.
+fn visitors(name: &str, preemptions: usize, settings: Settings, visits: Visits) -> Report {
+    let settings = Settings { threads: visits.len(), ..settings };
+    explore::<Model>(name, preemptions, settings, move |world| {
+        let line = Line::new(world);
+        let others: Vec<_> = (1..)
+            .zip(&visits[1..])
+            .map(|(index, &(pass, times))| line.visitor(world, index, pass, times))
+            .collect();
+        let own = line.visits(world, visits[0].0, visits[0].1);
+        let inside: u32 = others.into_iter().map(|other| other.join().unwrap()).sum();
+        line.finish(world, own + inside);
+    })
+}
+
+const OWNERSHIP: (Pass, u32) = (Pass::Ownership, 1);
+const HEADSHIP: (Pass, u32) = (Pass::Headship, 1);
+const TWICE: (Pass, u32) = (Pass::Ownership, 2);
+
+#[test]
+fn two_come() {
+    let report = visitors("queue: two", 4, PATIENT, &[OWNERSHIP, OWNERSHIP]);
+    assert!(report.reached[OWNER] > 0, "{report:?}");
+    let report = visitors("queue: two, headship", 3, PATIENT, &[HEADSHIP, HEADSHIP]);
+    assert_eq!(report.reached[OWNER], 0, "{report:?}");
+}
+
+#[test]
+fn two_come_twice() {
+    let report = visitors("queue: two, twice", 4, TWO, &[TWICE, TWICE]);
+    for place in [GAVE_UP, OWNER, CAME_BACK, PASSED_OVER] {
+        assert!(report.reached[place] > 0, "{place}: {report:?}");
+    }
+    visitors("queue: two, twice, patient", 3, PATIENT, &[TWICE, TWICE]);
+}
+
+/// The main thread is the front, and the others queue up in order, each with so many visits ahead. Then it
+/// passes its turn on.
+fn lined_up(name: &str, preemptions: usize, settings: Settings, pass: Pass, visits: Visits) -> Report {
+    let settings = Settings { threads: 1 + visits.len(), ..settings };
+    explore::<Model>(name, preemptions, settings, move |world| {
+        let line = Line::new(world);
+        let mut others = Vec::new();
+        let front = world.unexplored(|| {
+            let front = line.enter(world);
+            for (index, &(pass, times)) in (1..).zip(visits) {
+                others.push(line.visitor(world, index, pass, times));
+                world.await_until(|| line.tail.peek() == index * PLACES + 1);
+            }
+            front
+        });
+        line.queue().pass(front.expect("the head has its turn"), pass, 1);
+        let inside: u32 = others.into_iter().map(|other| other.join().unwrap()).sum();
+        line.finish(world, 1 + inside);
+    })
+}
+
+#[test]
+fn a_grant_that_is_claimed_late() {
+    let settings = Settings { spins: 2, ..PATIENT };
+    let report = lined_up("queue: stolen or claimed", 3, settings, Pass::Ownership, &[OWNERSHIP, OWNERSHIP]);
+    for place in [ROBBED, CLAIMED] {
+        assert!(report.reached[place] > 0, "{place}: {report:?}");
+    }
+    let report = lined_up("queue: stolen or claimed, twice", 2, settings, Pass::Ownership, &[TWICE, TWICE]);
+    for place in [ROBBED, CLAIMED] {
+        assert!(report.reached[place] > 0, "{place}: {report:?}");
+    }
+}
+
+/// The main thread passes its turn on, to one that leaves it to the main thread to pass it on again: it looks
+/// for the front while others come.
+fn passed_on_by_another(name: &str, settings: Settings, haunt: fn(&World, &Line)) -> Report {
+    explore::<Model>(name, 3, settings, move |world| {
+        let line = Line::new(world);
+        haunt(world, &line);
+        let (front, owner) = world.unexplored(|| {
+            let front = line.enter(world);
+            let owner = world.spawn(1, {
+                let line = line.clone();
+                move |world: &World| line.enter(world)
+            });
+            world.await_until(|| line.tail.peek() == PLACES + 1);
+            (front, owner)
+        });
+        let others: Vec<_> = (2..GHOST).map(|index| line.visitor(world, index, Pass::Ownership, 1)).collect();
+        let queue = line.queue();
+        queue.pass(front.expect("the head has its turn"), Pass::Ownership, 1);
+        let mut inside = 1;
+        if let Some(place) = owner.join().unwrap() {
+            inside += 1;
+            let front = queue.front();
+            assert_eq!(front, place, "another front");
+            world.reached(FOUND);
+            queue.pass(front, Pass::Ownership, 1);
+        }
+        inside += others.into_iter().map(|other| other.join().unwrap()).sum::<u32>();
+        queue_words::<Model>(GHOST)[0].place.store(0, Relaxed);
+        line.finish(world, inside);
+    })
+}
+
+/// The last thread, which is not there. Its node says it were the front.
+const GHOST: u32 = 3;
+const FOUR: Settings = Settings { threads: 4, ..PATIENT };
+
+/// Thread 2 had a node in front of it, in an earlier wait, that has passed its turn on, and is about to be freed.
+fn haunt(line: &Line) {
+    queue_words::<Model>(2)[0].prev.store(GHOST * PLACES + 1, Relaxed);
+    queue_words::<Model>(GHOST)[0].place.store(line.address << 2 | KEPT as usize, Relaxed);
+}
+
+#[test]
+fn the_front_is_found() {
+    let report = passed_on_by_another("queue: the front is found", FOUR, |_, line| haunt(line));
+    assert!(report.reached[FOUND] > 0, "{report:?}");
+}
+
+/// One that has the turn stolen comes again, with another node, while the thief still stands at its first.
+#[test]
+fn three_come() {
+    let report = visitors("queue: three", 2, Settings { spins: 1, ..THREE }, &[OWNERSHIP, OWNERSHIP, TWICE]);
+    for place in [GAVE_UP, OWNER, CAME_BACK, PASSED_OVER] {
+        assert!(report.reached[place] > 0, "{place}: {report:?}");
+    }
+    visitors("queue: three, headship", 2, THREE, &[HEADSHIP, OWNERSHIP, HEADSHIP]);
+}
+
+/// Nodes go from one queue to another while others look at them.
+fn two_queues(name: &str, addresses: [usize; 2], settings: Settings) -> Report {
+    explore::<Model>(name, 2, settings, move |world| {
+        let lines = addresses.map(|address| Line::at(world, address));
+        let others: Vec<_> = (1..world.threads())
+            .map(|index| {
+                let [first, second] = lines.clone();
+                world.spawn(index, move |world: &World| {
+                    let inside = first.visit(world, Pass::Ownership);
+                    [inside, second.visit(world, Pass::Ownership)]
+                })
+            })
+            .collect();
+        let [first, second] = &lines;
+        let mut inside = [first.visit(world, Pass::Ownership), 0];
+        inside[1] = second.visit(world, Pass::Ownership);
+        inside[0] += first.visit(world, Pass::Ownership);
+        for other in others {
+            let [one, two] = other.join().unwrap();
+            inside = [inside[0] + one, inside[1] + two];
+        }
+        for (line, inside) in lines.iter().zip(inside) {
+            line.finish(world, inside);
+        }
+    })
+}
+
+#[test]
+fn nodes_change_queues() {
+    let report = two_queues("queue: nodes change queues", [16, 32], TWO);
+    assert!(report.reached[GAVE_UP] > 0 && report.reached[PASSED_OVER] > 0, "{report:?}");
+    two_queues("queue: nodes change queues, three", [16, 32], Settings { threads: 3, ..TWO });
+}
+
+// Planted bugs.
+
+const LEFT_BEHIND: &str = "is left";
+const TWO_FRONTS: &str = "two fronts";
+const ANOTHER_FRONT: &str = "another front";
+/// Each of them is some bug's outcome, and which one comes first is no matter.
+const ANY: &[&str] = &[UNORDERED, TWO_FRONTS, LEFT_BEHIND, ENDLESS];
+
+#[test]
+fn bugs_that_two_find() {
+    for fault in [
+        // (1) A node is freed as if the tail had been moved, though another has joined.
+        Fault::Lie(0),
+        // (2) A turn is passed, and a node that was left is taken, by a look and a store.
+        Fault::Torn(Operation::CompareExchange),
+        // (3) The claim, and joining.
+        Fault::Torn(Operation::Swap),
+        Fault::Omit(Operation::Swap, 1),
+        Fault::Weaken(Operation::Swap),
+        // The grant.
+        Fault::Weaken(Operation::CompareExchange),
+        // The look whether there was one.
+        Fault::Weaken(Operation::Load),
+        Fault::WeakRelease,
+        Fault::WeakAcquire,
+    ] {
+        caught(ANY, || visitors(&format!("{fault:?}"), 3, faulty(TWO, fault), &[TWICE, TWICE]));
+    }
+}
+
+/// (3) A thief's look at the claim word.
+#[test]
+fn bugs_that_a_thief_finds() {
+    let settings = Settings { spins: 2, ..PATIENT };
+    for fault in [Fault::Omit(Operation::FetchOr, 0), Fault::Weaken(Operation::FetchOr)] {
+        caught(ANY, || {
+            let settings = faulty(settings, fault);
+            lined_up(&format!("{fault:?}"), 3, settings, Pass::Ownership, &[OWNERSHIP, OWNERSHIP])
+        });
+    }
+}
+
+/// A thread joins, and does not forget the node that was in front of it before.
+#[test]
+fn a_joiner_that_does_not_forget() {
+    caught(&[ANOTHER_FRONT, ENDLESS], || {
+        passed_on_by_another("a joiner that does not forget", FOUR, |world, line| {
+            haunt(line);
+            let prev = &queue_words::<Model>(2)[0].prev;
+            world.script(2, prev, 1, || prev.store(GHOST * PLACES + 1, Relaxed));
+        })
+    });
+}
+
+/// Two mutexes with one address.
+#[test]
+fn places_without_an_address() {
+    caught(ANY, || two_queues("places without an address", [16, 16], TWO));
+}
