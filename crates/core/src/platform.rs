@@ -145,8 +145,8 @@ pub trait Platform: Atomics + Observer {
     /// stays mapped and stays a record, so a stale index may be read at any time.
     fn record(index: u32) -> &'static Record<Self>;
 
-    /// The mutex in whose queue the calling thread, its owner, keeps its place: its address, 0 if there is none.
-    /// What [`Platform::keep`] was last told.
+    /// The mutex in whose queue the calling thread, its owner, keeps its place: its address, 0 if there is
+    /// none. What [`Platform::keep`] was last told.
     #[inline(always)]
     fn kept() -> usize {
         Self::current().map_or(0, |index| Self::record(index).own.kept.0.load(Relaxed))
@@ -166,8 +166,8 @@ pub trait Platform: Atomics + Observer {
         }
     }
 
-    /// Places that threads of one memory node share: as many for each of [`Platform::nodes`]. In a forked child
-    /// they are as new.
+    /// Places that threads of one memory node share: as many for each of [`Platform::nodes`]. In a forked
+    /// child they are as new.
     fn sides() -> &'static [Side<Self>] {
         &[]
     }
@@ -191,8 +191,8 @@ pub trait Platform: Atomics + Observer {
         1
     }
 
-    /// How many nodes the machine's memory has, at least 1: constant for as long as there are locks. A transfer
-    /// of a cache line within a node takes a fraction of one between two.
+    /// How many nodes the machine's memory has, at least 1: constant for as long as there are locks. A
+    /// transfer of a cache line within a node takes a fraction of one between two.
     fn nodes() -> u32 {
         1
     }

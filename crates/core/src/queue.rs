@@ -1,9 +1,9 @@
 //! The queue along which a mutex goes from owner to owner: MCS, but a waiter may leave, and a turn that falls
 //! to a thread without a CPU goes to one that has one.
 //!
-//! After Mellor-Crummey and Scott (ACM TOCS 1991): each waiter spins on a word of its own node, and the one in
-//! front writes there, so a turn moves a few cache lines, however many wait. Scott's queue locks with timeout
-//! (PODC 2002) let a waiter leave by a mark that the one in front finds.
+//! After Mellor-Crummey and Scott (ACM TOCS 1991): each waiter spins on a word of its own node, and the one
+//! in front writes there, so a turn moves a few cache lines, however many wait. Scott's queue locks with
+//! timeout (PODC 2002) let a waiter leave by a mark that the one in front finds.
 //!
 //! The queue is its `tail` word: 0 if empty, else the name of the last node. `next` runs from the *front*
 //! to the tail. The front is the node whose thread competes for the mutex (the head), or owns it.
@@ -28,48 +28,49 @@
 //!
 //! # Why it works
 //!
-//! 1. *Only the front changes `next` links of nodes in the queue, and frees nodes.* A joiner writes the link of
-//!    the last node once, after its swap of the tail. The front frees its node only when it has seen that link,
-//!    or has moved the tail from the node to 0. So no thread writes to a node that was freed, and no node is
-//!    used again while another one may link itself to it.
-//! 2. *A turn goes to one thread.* It leaves the front by one compare-and-swap of `WAITING`, which fails if the
-//!    waiter has left. A node that was left is taken by `LEFT` to `KEPT`, which fails if its thread has come
-//!    back; the front goes on from there. So a waiter that does not spin holds up nobody.
+//! 1. *Only the front changes `next` links of nodes in the queue, and frees nodes.* A joiner writes the link
+//!    of the last node once, after its swap of the tail. The front frees its node only when it has seen that
+//!    link, or has moved the tail from the node to 0. So no thread writes to a node that was freed, and no
+//!    node is used again while another one may link itself to it.
+//! 2. *A turn goes to one thread.* It leaves the front by one compare-and-swap of `WAITING`, which fails if
+//!    the waiter has left. A node that was left is taken by `LEFT` to `KEPT`, which fails if its thread has
+//!    come back; the front goes on from there. So a waiter that does not spin holds up nobody.
 //! 3. *A grant is claimed or stolen, not both.* Its thread swaps 1 into its claim word, then looks at `place`
 //!    once more. A thief changes `GRANTED` to `DOUBTED`, then looks at the claim word by a read-modify-write.
-//!    Of the two read-modify-writes of the claim word one comes second and sees the other: if it is the thief's,
-//!    it finds the claim; if it is the claimant's, it finds `DOUBTED` and waits for the outcome. The claim word
-//!    is in a line of its thread's own, so a claim that nobody doubts moves no cache line. It is reset before
-//!    the node is `WAITING`, and a grant comes after that.
+//!    Of the two read-modify-writes of the claim word one comes second and sees the other: if it is the
+//!    thief's, it finds the claim; if it is the claimant's, it finds `DOUBTED` and waits for the outcome. The
+//!    claim word is in a line of its thread's own, so a claim that nobody doubts moves no cache line. It is
+//!    reset before the node is `WAITING`, and a grant comes after that.
 //! 4. *A thief uses the node that it found at the front, and leaves its own.* The owner is the only one who
 //!    passes turns, so no turn comes to its own node meanwhile.
-//! 5. *If no thread owns the mutex or competes as the head, the queue is empty*: the front leaves by passing its
-//!    turn, or by moving the tail to 0. So a free mutex that nobody waits for has no node in its queue, and its
-//!    memory may go.
+//! 5. *If no thread owns the mutex or competes as the head, the queue is empty*: the front leaves by passing
+//!    its turn, or by moving the tail to 0. So a free mutex that nobody waits for has no node in its queue,
+//!    and its memory may go.
 //!
 //! # Sides
 //!
-//! On a machine with several memory nodes most hand-overs stay within one, as in a cohort lock (Dice, Marathe and
-//! Shavit, PPoPP 2012). A [`Side`] is one place in a mutex's queue for all threads of a node, with a queue of
-//! threads in front of it. The head of that queue (the *leader*) waits at the side's place, and only it: it
-//! leaves the place (`LEFT`) before it passes on the lead. An owner at a side's place grants the mutex along the
-//! side's queue, for a batch of owners; then it passes its turn in the mutex's queue, and the lead in the side's.
+//! On a machine with several memory nodes most hand-overs stay within one, as in a cohort lock (Dice, Marathe
+//! and Shavit, PPoPP 2012). A [`Side`] is one place in a mutex's queue for all threads of a node, with a
+//! queue of threads in front of it. The head of that queue (the *leader*) waits at the side's place, and only
+//! it: it leaves the place (`LEFT`) before it passes on the lead. An owner at a side's place grants the mutex
+//! along the side's queue, for a batch of owners; then it passes its turn in the mutex's queue, and the lead
+//! in the side's.
 //!
-//! Both are queues as above; the place words of a side's queue have the bit `LOCAL`. A side belongs to the mutex
-//! whose address is in its tail, until that queue is empty. Its place belongs to a mutex until it is free again,
-//! or longer: a leader who finds it in use passes the lead on and queues up by itself. So a thread that finds
-//! that mutexes share a side has lost time, and nothing else. A thief at the side's place leaves the lead to the
-//! next of its own side, and owns the mutex at the place that it stole from; the leader who lost it there passes
-//! its lead on, too.
+//! Both are queues as above; the place words of a side's queue have the bit `LOCAL`. A side belongs to the
+//! mutex whose address is in its tail, until that queue is empty. Its place belongs to a mutex until it is
+//! free again, or longer: a leader who finds it in use passes the lead on and queues up by itself. So a
+//! thread that finds that mutexes share a side has lost time, and nothing else. A thief at the side's place
+//! leaves the lead to the next of its own side, and owns the mutex at the place that it stole from; the
+//! leader who lost it there passes its lead on, too.
 //!
 //! Sides are never unmapped, so an owner may pass the lead on after it has passed on the mutex.
 //!
-//! In a forked child the nodes of the parent's queues are free again once the thread looks for a node: `epoch`
-//! says so. [`Platform::sides`] are as new there.
+//! In a forked child the nodes of the parent's queues are free again once the thread looks for a node:
+//! `epoch` says so. [`Platform::sides`] are as new there.
 //!
 //! A thread that is preempted between its swap of the tail and the link keeps the front waiting, which
-//! [`Platform::stall`]s and so yields its CPU. A thief that is preempted between `DOUBTED` and the outcome keeps
-//! the claimant waiting in the same way.
+//! [`Platform::stall`]s and so yields its CPU. A thief that is preempted between `DOUBTED` and the outcome
+//! keeps the claimant waiting in the same way.
 //!
 //! Proof: crates/core/src/queue.rs
 //! Models: crates/model/tests/models/queue.rs
@@ -147,8 +148,8 @@ impl Front {
         self.own().raw()
     }
 
-    /// Whether the calling thread keeps this place, and in this process: not if another thread has released the
-    /// mutex for it.
+    /// Whether the calling thread keeps this place, and in this process: not if another thread has released
+    /// the mutex for it.
     pub(crate) fn is_kept<P: Platform>(self) -> bool {
         let node = self.own().get::<P>();
         let own = P::current().map(|index| index + 1);
@@ -182,8 +183,8 @@ impl<P: Platform> Tail<'_, P> {
 
     /// Puts a node at the end. Returns the one that was there; or an error if the tail is another mutex's.
     fn push(&self, own: Place) -> Result<Option<Place>, ()> {
-        // Release: the node is whole before any other thread finds it. Acquire: so is the one in front before we
-        // write to it.
+        // Release: the node is whole before any other thread finds it. Acquire: so is the one in front before
+        // we write to it.
         match self {
             Tail::Own(tail) => Ok(Place::from_raw(tail.swap(own.raw(), AcqRel))),
             Tail::Side(..) if own.raw() >> Self::BITS != 0 => Err(()),
@@ -273,8 +274,9 @@ impl<'a, P: Platform> Queue<'a, P> {
         Some(Place(Place::SIDE | (P::node() * most + hash as u32 % most)))
     }
 
-    /// Queues up and spins until it is this thread's turn, or until so many spin budgets are used up, or the one in
-    /// front is found to have no CPU because this thread has it. Looks at the one in front at the end of each.
+    /// Queues up and spins until it is this thread's turn, or until so many spin budgets are used up, or the
+    /// one in front is found to have no CPU because this thread has it. Looks at the one in front at the end
+    /// of each.
     pub fn enter(&self, budgets: u32) -> Turn {
         match self.side() {
             Some(side) => self.enter_by(side, budgets),
@@ -402,7 +404,8 @@ impl<'a, P: Platform> Queue<'a, P> {
         for (place, node) in places() {
             let seen = node.place.load(Relaxed);
             if node.epoch.load(Relaxed) != epoch {
-                // Only this thread writes it, and a handler on it does what it does. The free node stays free.
+                // Only this thread writes it, and a handler on it does what it does. The free node stays
+                // free.
                 let _ = node.place.compare_exchange(seen, 0, Relaxed, Relaxed);
                 node.epoch.store(epoch, Relaxed);
             } else if seen == self.mutex | LEFT
@@ -433,8 +436,8 @@ impl<'a, P: Platform> Queue<'a, P> {
         })
     }
 
-    /// (4) Takes the turn of the node in front, if it was granted one that it has not claimed. Returns the front
-    /// that this thread is the owner at; its own node is left.
+    /// (4) Takes the turn of the node in front, if it was granted one that it has not claimed. Returns the
+    /// front that this thread is the owner at; its own node is left.
     fn steal(&self, own: Place) -> Option<Place> {
         let node = own.get::<P>();
         let place = Place::from_raw(node.prev.load(Relaxed))?;
@@ -446,8 +449,8 @@ impl<'a, P: Platform> Queue<'a, P> {
         // Release: partner of the claimant's look.
         front.place.compare_exchange(self.mutex | GRANTED, self.mutex | DOUBTED, AcqRel, Relaxed).ok()?;
         let outcome = if claim.fetch_or(0, AcqRel) != 0 { KEPT } else { STOLEN };
-        // By compare-and-swap: one that claimed it before the doubt may have passed its turn on, and use its node
-        // again. Acquire: partner of `pass`. Release: partner of the claimant's look.
+        // By compare-and-swap: one that claimed it before the doubt may have passed its turn on, and use its
+        // node again. Acquire: partner of `pass`. Release: partner of the claimant's look.
         let settled =
             front.place.compare_exchange(self.mutex | DOUBTED, self.mutex | outcome, AcqRel, Relaxed);
         if settled.is_err() || outcome == KEPT {
@@ -484,8 +487,8 @@ impl<'a, P: Platform> Queue<'a, P> {
         front.own().get::<P>().keeper.store(keeper, Relaxed);
     }
 
-    /// How many owners have had the mutex since a head took it, up to the one at this front; for a head, whether
-    /// it waited in the queue.
+    /// How many owners have had the mutex since a head took it, up to the one at this front; for a head,
+    /// whether it waited in the queue.
     pub fn grants(&self, front: Front) -> u32 {
         let grants = |place: Place| place.get::<P>().grants.load(Relaxed);
         grants(front.place) + front.local.map_or(0, grants)
@@ -563,16 +566,16 @@ impl<'a, P: Platform> Queue<'a, P> {
         }
     }
 
-    /// The node behind the front, waiting for one that has swapped the tail but not linked itself yet. `None`:
-    /// there was none, and the queue is empty.
+    /// The node behind the front, waiting for one that has swapped the tail but not linked itself yet.
+    /// `None`: there was none, and the queue is empty.
     fn successor(&self, front: Place) -> Option<Place> {
         // Acquire: partner of the link.
         let next = || Place::from_raw(front.get::<P>().next.load(Acquire));
         if let Some(next) = next() {
             return Some(next);
         }
-        // In vain once, in vain for good: a node that was joined behind this one stays there. So the tail, which
-        // newcomers write to, is left alone.
+        // In vain once, in vain for good: a node that was joined behind this one stays there. So the tail,
+        // which newcomers write to, is left alone.
         if self.tail.clear(front) { None } else { Some(stall_until::<P, _>(next)) }
     }
 
@@ -588,8 +591,8 @@ impl<'a, P: Platform> Queue<'a, P> {
     /// The node of this queue that is the front, or is of this kind.
     fn front_of(&self, kind: usize) -> Place {
         stall_until::<P, _>(|| {
-            // Acquire: partner of joining. No node that is found in this way has the `prev` of an earlier use, so
-            // the way leads along the queue, or ends at a thread that has not linked itself.
+            // Acquire: partner of joining. No node that is found in this way has the `prev` of an earlier
+            // use, so the way leads along the queue, or ends at a thread that has not linked itself.
             let mut place = self.tail.last()?;
             loop {
                 match place.get::<P>().place.load(Acquire) ^ self.mutex {

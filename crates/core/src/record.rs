@@ -110,8 +110,8 @@ pub struct QueueNode<P: Atomics> {
     pub(crate) epoch: P::U32,
     /// How many owners there were since the last one that was a head. Set by the front.
     pub(crate) grants: P::U32,
-    /// Since when it goes along the queue, in nanoseconds of [`Observer::now`](crate::events::Observer::now). Set
-    /// by the front.
+    /// Since when it goes along the queue, in nanoseconds of [`Observer::now`](crate::events::Observer::now).
+    /// Set by the front.
     pub(crate) since: P::Usize,
     /// The index of the owner that keeps the place, plus 1; 0 if none does. Set by the front.
     pub(crate) keeper: P::U32,

@@ -114,8 +114,8 @@ impl Split for U32 {
 
     #[inline(always)]
     fn release_low_byte(&self, expected: u16) -> bool {
-        // SAFETY: reads two bytes of our own word and writes the first, each atomically as described above; on
-        // x86-64 a plain store is a release.
+        // SAFETY: reads two bytes of our own word and writes the first, each atomically as described above;
+        // on x86-64 a plain store is a release.
         unsafe {
             core::arch::asm!(
                 "cmp byte ptr [{word}], {low}",

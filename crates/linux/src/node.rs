@@ -1,13 +1,13 @@
 //! The nodes of the machine's memory, and the one that the calling thread runs on.
 //!
-//! Which nodes there are is read from sysfs, once: those with a CPU that the process may use. Their numbers may
-//! have gaps, so the locks get a node's place among them. The node of the calling thread is a word of its area
-//! of restartable sequences, which Linux 6.3 and later keep current; elsewhere `getcpu` says it, from the vDSO
-//! where the architecture has it there.
+//! Which nodes there are is read from sysfs, once: those with a CPU that the process may use. Their numbers
+//! may have gaps, so the locks get a node's place among them. The node of the calling thread is a word of its
+//! area of restartable sequences, which Linux 6.3 and later keep current; elsewhere `getcpu` says it, from
+//! the vDSO where the architecture has it there.
 //!
-//! `POUNDLOCK_NODES=n` in the environment makes [`init`] pretend that there are `n` nodes, to which CPUs belong
-//! in turn; `POUNDLOCK_CPUS=n`, that there are `n` CPUs. So the paths for larger machines can be tried, and
-//! tested, on a small one.
+//! `POUNDLOCK_NODES=n` in the environment makes [`init`] pretend that there are `n` nodes, to which CPUs
+//! belong in turn; `POUNDLOCK_CPUS=n`, that there are `n` CPUs. So the paths for larger machines can be
+//! tried, and tested, on a small one.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::sync::atomic::{
@@ -42,8 +42,8 @@ static IN_AREA: AtomicBool = AtomicBool::new(false);
 /// The C library's `getcpu`; null if there is none.
 static GETCPU: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// Examines the machine, and the environment. The first call enters the dynamic linker and reads files; make it
-/// at start-up rather than under a lock. Without it the first use reads the files only.
+/// Examines the machine, and the environment. The first call enters the dynamic linker and reads files; make
+/// it at start-up rather than under a lock. Without it the first use reads the files only.
 pub(crate) fn init() {
     static LOOKED: AtomicBool = AtomicBool::new(false);
     if LOOKED.swap(true, Relaxed) {
@@ -65,8 +65,8 @@ pub(crate) fn init() {
 
 /// What the environment says, if it is a number.
 fn said(name: &CStr) -> Option<u32> {
-    // SAFETY: the name ends in a zero. The result is a string of the environment, which programs that change the
-    // environment change later than this.
+    // SAFETY: the name ends in a zero. The result is a string of the environment, which programs that change
+    // the environment change later than this.
     let said = unsafe {
         let said = libc::getenv(name.as_ptr());
         if said.is_null() { None } else { CStr::from_ptr(said).to_str().ok() }
@@ -78,9 +78,8 @@ fn said(name: &CStr) -> Option<u32> {
 pub(crate) fn use_area(size: u32) {
     /// What the kernel keeps current, in bytes of the area: Linux 6.3.
     const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
-    // Before glibc 2.40 the size is that of the whole area, 32, whatever the kernel fills in; since then it is
-    // 20 where the kernel says nothing of what it fills in.
-    // SAFETY: a look at the auxiliary vector.
+    // Before glibc 2.40 the size is that of the whole area, 32, whatever the kernel fills in; since then it
+    // is 20 where the kernel says nothing of what it fills in. SAFETY: a look at the auxiliary vector.
     let filled = unsafe { libc::getauxval(AT_RSEQ_FEATURE_SIZE) };
     let end = AREA_NODE + mem::size_of::<u32>();
     IN_AREA.store(size as usize >= end && filled as usize >= end, Relaxed);
@@ -170,8 +169,8 @@ const AREA_NODE: usize = 20;
 fn in_area(offset: isize) -> u32 {
     let node: u32;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: `offset` is `__rseq_offset`, so the word lies in this thread's area, which has 32 bytes at least,
-    // and which the kernel keeps current.
+    // SAFETY: `offset` is `__rseq_offset`, so the word lies in this thread's area, which has 32 bytes at
+    // least, and which the kernel keeps current.
     unsafe {
         core::arch::asm!(
             "mov {node:e}, dword ptr fs:[{offset} + {at}]",

@@ -1,9 +1,9 @@
 //! Which words and which steps of an algorithm need transfers of cache lines, and why.
 //!
 //! A step is an operation at a place in the source: [`Atomic`](poundlock_core::platform::Atomic)'s operations
-//! know their callers. A word is known by its place in the lock or in a thread's record, so that the same word
-//! of all records is one; words of a thread's own record and of others' are told apart. Its name is what the
-//! sources call it, most often.
+//! know their callers. A word is known by its place in the lock or in a thread's record, so that the same
+//! word of all records is one; words of a thread's own record and of others' are told apart. Its name is what
+//! the sources call it, most often.
 //!
 //! A load needs a transfer because another core has written to the line; a write, because another core has
 //! read it or written to it. The access of the other core that came last is the reason, whichever word of the

@@ -31,8 +31,8 @@ fn one_thread_is_as_fast_as_its_work() {
 
 #[test]
 fn four_cores_keep_the_lock_busy() {
-    // 4 us a turn, of which one is inside: four threads want the whole of it. Where nobody spins, or not for as long
-    // as a section takes, they sleep and are woken all the time.
+    // 4 us a turn, of which one is inside: four threads want the whole of it. Where nobody spins, or not for
+    // as long as a section takes, they sleep and are woken all the time.
     let sleeps = |lock: &&str| ["handoff:none", "glibc", "rust-std"].contains(lock);
     for lock in locks::names().filter(|lock| !sleeps(lock)) {
         let throughput = throughput(Turns { lock, threads: 4, ..TURNS });

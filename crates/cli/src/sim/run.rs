@@ -62,8 +62,8 @@ pub(super) struct Args {
     /// Simulated milliseconds that are counted, after a warm-up [default: 500 in AIM7, otherwise 20]
     #[arg(long, value_name = "MS")]
     time: Option<f64>,
-    /// Show which words and which steps of the lock need transfers of cache lines, and why, in the grid and in
-    /// misc-mutex
+    /// Show which words and which steps of the lock need transfers of cache lines, and why, in the grid and
+    /// in misc-mutex
     #[arg(long)]
     profile: bool,
     /// Write the figures to FILE as JSON as well; instead of the table if it is `-`, standard output

@@ -35,18 +35,19 @@
 //! * **EXCLUSION.** Only a read-modify-write that finds `LOCKED` clear and sets it acquires the mutex, except
 //!   that an unlocker may leave it set and make the first sleeper the owner ([`state::HANDED`]), or the next
 //!   in the queue (GRANTS). Only the owner clears it.
-//! * **GRANTS.** Where threads have CPUs, the mutex goes from owner to owner along the [queue](crate::queue), by
-//!   a word of the next one's own. `GRANTED` is set by the head of the queue in the read-modify-write that
-//!   acquires the mutex, if others are behind it. From then on the owner is the queue's front; a grant changes no
-//!   word of the mutex, which stays held, so that nothing else in this list speaks of it. The owner clears the
-//!   bit before it releases the mutex: when the queue is empty, or when the mutex was granted
-//!   [`Bounds::grants_before_release`] times. Then a thread that only tries has its chance. Now and then
-//!   ([`Bounds::looks_after`]) an owner calls a sleeper, who then spins in the queue.
+//! * **GRANTS.** Where threads have CPUs, the mutex goes from owner to owner along the [queue](crate::queue),
+//!   by a word of the next one's own. `GRANTED` is set by the head of the queue in the read-modify-write that
+//!   acquires the mutex, if others are behind it. From then on the owner is the queue's front; a grant
+//!   changes no word of the mutex, which stays held, so that nothing else in this list speaks of it. The
+//!   owner clears the bit before it releases the mutex: when the queue is empty, or when the mutex was
+//!   granted [`Bounds::grants_before_release`] times. Then a thread that only tries has its chance. Now and
+//!   then ([`Bounds::looks_after`]) an owner calls a sleeper, who then spins in the queue.
 //!
-//!   The platform knows the one mutex whose place a thread keeps ([`Platform::kept`]), so an unlock that passes
-//!   it on does not touch the mutex. An owner that keeps another mutex's place already clears the bit at once,
-//!   and passes on the headship. The thread that releases a mutex for its owner finds the bit, and then the
-//!   front, and acts for it; what the owner has noted is out of date then, which the place's `keeper` tells.
+//!   The platform knows the one mutex whose place a thread keeps ([`Platform::kept`]), so an unlock that
+//!   passes it on does not touch the mutex. An owner that keeps another mutex's place already clears the bit
+//!   at once, and passes on the headship. The thread that releases a mutex for its owner finds the bit, and
+//!   then the front, and acts for it; what the owner has noted is out of date then, which the place's
+//!   `keeper` tells.
 //!
 //!   `BIAS_REVOKED` is set before `GRANTED` is, so no plain release takes the bit away.
 //! * **WAKER.** If `AWAKE` is set, some thread is the *designated waker*: it set the bit, or the bit was set
@@ -66,14 +67,14 @@
 //!   comes into the list makes the state `BYPASS_BOUND`, so it does not wait for a less urgent thread that is
 //!   awake.
 //! * **SERVICE.** Let *H* be [`Bounds::handoff_after`], *R* two to the power of
-//!   [`Bounds::releases_before_wake`], *G* [`Bounds::grants_before_release`], and *n* the number of threads. In
-//!   one wait a thread enters the list at most *H* + 1 times, and while it is in the list others acquire the mutex
-//!   at most (*H* + 1) ((*n* - 1) (*H* + 1) + 1) (*R* + 2) *G* times in all. The code names the steps of the
-//!   proof.
+//!   [`Bounds::releases_before_wake`], *G* [`Bounds::grants_before_release`], and *n* the number of threads.
+//!   In one wait a thread enters the list at most *H* + 1 times, and while it is in the list others acquire
+//!   the mutex at most (*H* + 1) ((*n* - 1) (*H* + 1) + 1) (*R* + 2) *G* times in all. The code names the
+//!   steps of the proof.
 //!   1. *Take-outs come often.* After at most *G* owners one releases the mutex. While the list is not empty
-//!      every release counts, and after *R* of them the state is `BYPASS_BOUND`: then the next unlock takes out the first sleeper, and only that clears the
-//!      count. (A release by a plain store comes before the first sleep; one of a single thread finds no
-//!      sleepers.)
+//!      every release counts, and after *R* of them the state is `BYPASS_BOUND`: then the next unlock takes
+//!      out the first sleeper, and only that clears the count. (A release by a plain store comes before the
+//!      first sleep; one of a single thread finds no sleepers.)
 //!   2. *A wait has at most H + 1 of them.* A thread that is taken out and woken counts it, and the take-out
 //!      after *H* of those is a hand-over.
 //!   3. *No thread overtakes in the list.* Only the first is taken out. Newcomers go to the end, and have no

@@ -23,8 +23,8 @@ pub struct Bounds {
     pub grants_before_release: u32,
     /// After how many nanoseconds of grants an owner calls a sleeper, if there is one.
     pub looks_after: u32,
-    /// How many owners of one memory node come one after the other while threads of others wait, 1 or more. So
-    /// often an owner looks at the clock, too.
+    /// How many owners of one memory node come one after the other while threads of others wait, 1 or more.
+    /// So often an owner looks at the clock, too.
     pub batch: u32,
     /// How many spin budgets a sleeper that was woken spends in the queue, 1 or more. Others spend one.
     pub budgets_of_the_woken: u32,
@@ -110,14 +110,14 @@ impl Tunable for Tuning {
         // A wake-up under oversubscription costs the CPUs some 10 microseconds: two switches and the cold
         // caches. Waiters come every few microseconds at most, so that keeps it below a few per cent.
         bypasses_before_wake: 64,
-        // Some tenths of a millisecond of the shortest sections. A release costs some microseconds, in which the
-        // mutex may be free.
+        // Some tenths of a millisecond of the shortest sections. A release costs some microseconds, in which
+        // the mutex may be free.
         grants_before_release: 1024,
         // A wake-up costs the CPUs some ten microseconds. With less, sleepers wait longer for their turn: at
         // 50 microseconds Jain's index over 100 ms falls below 0.9 with twice as many threads as 120 CPUs.
         looks_after: 33_000,
-        // A transfer between nodes in eight. With more the others' spin budgets end before their turn comes, where
-        // sections last a microsecond; with 4, a tenth of the rate is lost where they last 0.2.
+        // A transfer between nodes in eight. With more the others' spin budgets end before their turn comes,
+        // where sections last a microsecond; with 4, a tenth of the rate is lost where they last 0.2.
         batch: 8,
         // Where sections last microseconds, one ends a little before its turn.
         budgets_of_the_woken: 4,
@@ -166,8 +166,8 @@ const SATURATED: u32 = 32;
 /// The share of its budget that is left to a spinner if others hold the mutex nearly all the time, in 256ths.
 const SHORT: u32 = 64;
 
-/// How often a thread that waited in the queue looks at once when it is the head, and how many turns lie between
-/// two looks.
+/// How often a thread that waited in the queue looks at once when it is the head, and how many turns lie
+/// between two looks.
 const PROMOTED_LOOKS: u32 = 16;
 const PROMOTED_TURNS: u32 = 4;
 

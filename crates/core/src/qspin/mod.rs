@@ -3,8 +3,8 @@
 //! After Waiman Long's and Peter Zijlstra's series "qspinlock: a 4-byte queue spinlock with PV support"
 //! (Linux, 2015), brought to user space. An uncontended acquisition is one compare-and-swap, a release of the
 //! native form one byte store; waiters beyond the first queue, each spinning on a cache line of its own,
-//! named in the lock by half a word. Of the paravirtual form the compare-and-swap is of the low byte, which is
-//! all that a release stores ([`Split::take_low_byte`]).
+//! named in the lock by half a word. Of the paravirtual form the compare-and-swap is of the low byte, which
+//! is all that a release stores ([`Split::take_low_byte`]).
 //!
 //! # The word
 //!
@@ -21,8 +21,9 @@
 //! # The forms
 //!
 //! [`Native`], [`Virtual`] and [`Paravirtual`] are three ways to wait for the same word, [`NativeNuma`] and
-//! [`ParavirtualNuma`] two of them with a queue in another order (`numa.rs`); [`ChosenForm`] says which. A program chooses one for all its locks when it starts, and asks in slow paths only. In the
-//! paravirtual form overtaking is bounded while sections are no longer than a spin.
+//! [`ParavirtualNuma`] two of them with a queue in another order (`numa.rs`); [`ChosenForm`] says which. A
+//! program chooses one for all its locks when it starts, and asks in slow paths only. In the paravirtual form
+//! overtaking is bounded while sections are no longer than a spin.
 //!
 //! # Releasing
 //!
@@ -159,9 +160,10 @@ impl Tunable for Tuning {
         // A wake-up under oversubscription costs the CPUs some 10 microseconds, which this keeps below a few
         // per cent of sections of a microsecond.
         bypasses_before_wake: 256,
-        // Some hundred short sections, so that a batch pays for the waiters that its first heads look past; and
-        // with 8 nodes everybody's turn comes some 50 times in 100 ms. A millisecond gives up to a sixth more
-        // throughput (docs/notebook/QSPIN.md), and lets the running threads of one node have most of a lock.
+        // Some hundred short sections, so that a batch pays for the waiters that its first heads look past;
+        // and with 8 nodes everybody's turn comes some 50 times in 100 ms. A millisecond gives up to a sixth
+        // more throughput (docs/notebook/QSPIN.md), and lets the running threads of one node have most of a
+        // lock.
         batch: 250,
     };
 }
@@ -248,9 +250,9 @@ impl<P: Halting, L: Layout, const MARK: u32> RawSpin<P, L, MARK> {
         self.word.compare_exchange(MARK, MARK | LOCKED, Acquire, Relaxed).is_ok()
     }
 
-    /// As [`RawSpin::take`], for a caller that knows that the form is the paravirtual one, in which any thread
-    /// may take a free lock: a look at the rest of the word, and a compare-and-swap of the low byte, which is
-    /// all that a release writes. A waiter that comes between the two is overtaken once.
+    /// As [`RawSpin::take`], for a caller that knows that the form is the paravirtual one, in which any
+    /// thread may take a free lock: a look at the rest of the word, and a compare-and-swap of the low byte,
+    /// which is all that a release writes. A waiter that comes between the two is overtaken once.
     #[inline(always)]
     pub fn take_paravirtual(&self) -> bool {
         const { Self::CHECKED };

@@ -1,14 +1,16 @@
-//! The order of the queue on a machine with several nodes of memory: waiters of one node go one after another,
-//! because between them the lock and what it protects stay in that node's caches.
+//! The order of the queue on a machine with several nodes of memory: waiters of one node go one after
+//! another, because between them the lock and what it protects stay in that node's caches.
 //!
-//! The idea is that of CNA (Dice and Kogan, "Compact NUMA-Aware Locks", EuroSys 2019), which keeps the lock at
-//! the size of a plain queue lock: the waiters that were passed over stand in a second queue, in their own
-//! nodes, and the queue head carries it along. While it waits for the lock, the head looks along the queue for
-//! a waiter of its own node, and sets those before it aside. Otherwise the forms are what they are without.
+//! The idea is that of CNA (Dice and Kogan, "Compact NUMA-Aware Locks", EuroSys 2019), which keeps the lock
+//! at the size of a plain queue lock: the waiters that were passed over stand in a second queue, in their own
+//! nodes, and the queue head carries it along. While it waits for the lock, the head looks along the queue
+//! for a waiter of its own node, and sets those before it aside. Otherwise the forms are what they are
+//! without.
 //!
-//! Unlike CNA's, a batch has a bound in time, and looks must pay: each adds to a debt, each waiter that follows
-//! one of its own node takes from it. If debt is left when a batch ends, or a look finds nobody, no head looks
-//! for a while, each time twice as long. So where each node has a waiter or two the queue is the plain one.
+//! Unlike CNA's, a batch has a bound in time, and looks must pay: each adds to a debt, each waiter that
+//! follows one of its own node takes from it. If debt is left when a batch ends, or a look finds nobody, no
+//! head looks for a while, each time twice as long. So where each node has a waiter or two the queue is the
+//! plain one.
 //!
 //! # Words of a spin node
 //!
@@ -22,19 +24,19 @@
 //!
 //! # Invariants
 //!
-//! * **ONE PLACE.** A waiter that has a place is in the queue, which begins behind the head, or among those set
-//!   aside, a circle that only the head knows; never in both. Only the head moves it.
+//! * **ONE PLACE.** A waiter that has a place is in the queue, which begins behind the head, or among those
+//!   set aside, a circle that only the head knows; never in both. Only the head moves it.
 //! * **LAST STAYS.** The last waiter of the queue, which the lock's tail names, is not moved: one that comes
 //!   writes its link there. So only a waiter whose link is there is set aside, and nobody but the head writes
 //!   its `next` from then on.
-//! * **OPEN.** The circle is opened, its last waiter's `next` 0, before the tail names that one; until then the
-//!   head may close it again.
-//! * **ALL BACK.** A head leaves none aside: it passes them to the next head, puts them before the rest of the
-//!   queue, or, where there is no rest, makes them the queue in one step with its own leaving.
+//! * **OPEN.** The circle is opened, its last waiter's `next` 0, before the tail names that one; until then
+//!   the head may close it again.
+//! * **ALL BACK.** A head leaves none aside: it passes them to the next head, puts them before the rest of
+//!   the queue, or, where there is no rest, makes them the queue in one step with its own leaving.
 //! * **BOUND.** The first head that comes when [`Tuning::batch`] has passed since the first waiter was set
-//!   aside puts all of them to the front, in the order in which they stood in the queue, and the first of them
-//!   is the next head. So each waiter is passed over in at most as many batches as waiters were before it. A
-//!   head looks at no more than [`LOOKS_A_NODE`] waiters for each node of the machine.
+//!   aside puts all of them to the front, in the order in which they stood in the queue, and the first of
+//!   them is the next head. So each waiter is passed over in at most as many batches as waiters were before
+//!   it. A head looks at no more than [`LOOKS_A_NODE`] waiters for each node of the machine.
 //!
 //! Models: crates/model/tests/models/qspin_numa.rs
 
@@ -47,9 +49,9 @@ use crate::platform::{Atomic, Platform};
 /// How many waiters a head looks at, for each node of the machine. Where waiters of `n` nodes stand in random
 /// order, 4 n of them are all of other nodes once in e^4 = 55 times.
 const LOOKS_A_NODE: u32 = 4;
-/// How many looks a waiter pays for that follows one of its own node. Between them the lock's word, the node and
-/// what the lock protects stay near; each look fetches a line from afar. Nobody takes the lock while the head
-/// looks for longer than the lock is held.
+/// How many looks a waiter pays for that follows one of its own node. Between them the lock's word, the node
+/// and what the lock protects stay near; each look fetches a line from afar. Nobody takes the lock while the
+/// head looks for longer than the lock is held.
 pub(super) const PAID_ALONE: u16 = 2;
 /// The same, where others may take the lock while the head looks.
 pub(super) const PAID: u16 = 16;

@@ -41,22 +41,22 @@
 //! # Invariants
 //!
 //! * **EXCLUSION.** Every entry is a read-modify-write of `word` that finds nothing there which excludes it.
-//!   `WRITER` excludes all; `READERS` exclude a writer; `UPGRADABLE` excludes another; `BIASED` and `DRAINING`
-//!   exclude a writer and an upgradable reader, and `BIASED` is set only if neither is inside. The values of
-//!   one word have one order, so of two entries that exclude each other the second sees the first. Entries by
-//!   the table are the one exception: IN TABLE.
+//!   `WRITER` excludes all; `READERS` exclude a writer; `UPGRADABLE` excludes another; `BIASED` and
+//!   `DRAINING` exclude a writer and an upgradable reader, and `BIASED` is set only if neither is inside. The
+//!   values of one word have one order, so of two entries that exclude each other the second sees the first.
+//!   Entries by the table are the one exception: IN TABLE.
 //! * **IN TABLE.** A reader enters by the table in two steps: it stores the lock's address in its slot, and
 //!   then finds `BIASED` set. A drainer clears `BIASED` and sets `DRAINING` in one step, then looks at each
-//!   slot, and clears `DRAINING` as it leaves. Changes of a slot and the drainer's look are read-modify-writes
-//!   of it, so they have one order. If the reader's comes first, the drainer finds it and counts it. If the
-//!   drainer's comes first, the reader sees the bias gone and takes its step back. So when `DRAINING` is
-//!   cleared, whoever entered by the table has left or is counted.
+//!   slot, and clears `DRAINING` as it leaves. Changes of a slot and the drainer's look are
+//!   read-modify-writes of it, so they have one order. If the reader's comes first, the drainer finds it and
+//!   counts it. If the drainer's comes first, the reader sees the bias gone and takes its step back. So when
+//!   `DRAINING` is cleared, whoever entered by the table has left or is counted.
 //! * **TOKENS.** The count and the slots with the lock's address together are as many as there are readers,
 //!   and those that have stored the address and not looked yet. A drainer counts before it clears the slot,
-//!   and what it has counted in vain it gives up as it leaves. Which is whose does not matter: a reader leaves
-//!   by its own slot if the address is there, or by the count, or by any slot (a guard may be sent to another
-//!   thread). A reader that cannot take its step back, because the address is gone from its slot, is inside:
-//!   it has been counted, or has taken the place of one that left in its stead.
+//!   and what it has counted in vain it gives up as it leaves. Which is whose does not matter: a reader
+//!   leaves by its own slot if the address is there, or by the count, or by any slot (a guard may be sent to
+//!   another thread). A reader that cannot take its step back, because the address is gone from its slot, is
+//!   inside: it has been counted, or has taken the place of one that left in its stead.
 //! * **HEAD.** If a list is not empty, `head` names one of its nodes, and only that thread sets or clears
 //!   `HEAD_WAITING`. Both change under the wait lock, except that the head clears `HEAD_WAITING` as it
 //!   enters. The thread that pushes onto empty lists makes itself the head, and the head names the next one
@@ -88,7 +88,8 @@
 //! * **UPGRADER LAST.** `upgrader` is the last word, and stays zero in a lock that no thread upgrades. So a
 //!   library that keeps this lock inside another's object may use that word to tell whose the object is.
 //! * **FORKS.** In a forked child the lists name threads that do not exist there. The epoch in `wait_lock`
-//!   tells, and the first thread in a slow path clears them, with the bits of `word` that speak of waiters; what a drainer had begun in the parent begins anew.
+//!   tells, and the first thread in a slow path clears them, with the bits of `word` that speak of waiters;
+//!   what a drainer had begun in the parent begins anew.
 //!
 //! Proof: crates/core/src/rwlock/mod.rs, crates/core/src/waiting/mod.rs
 //! Models: crates/model/tests/models/rwlock.rs
@@ -141,7 +142,8 @@ impl Tunable for Tuning {
         slice: 250_000,
         // 4: there is nothing to do but this in the slow path in which it is asked.
         leavings_a_slice_check: 2,
-        // A hundred sleeps and wake-ups. Where writers come every 0.1 ms, a tenth of the gaps is twice as long.
+        // A hundred sleeps and wake-ups. Where writers come every 0.1 ms, a tenth of the gaps is twice as
+        // long.
         quiet: 1_000_000,
         // BRAVO's number: writers spend at most a tenth of their time on draining.
         quiet_by_drain: 9,

@@ -203,7 +203,8 @@ fn trying_and_giving_up() {
     giving_up::<Along<Model>>("granted: times out after the unlock", 2, impatient, true, End::After);
 }
 
-/// DUTY: a thread sleeps while the mutex goes along the queue, and whoever releases it at the end sees to that.
+/// DUTY: a thread sleeps while the mutex goes along the queue, and whoever releases it at the end sees to
+/// that.
 #[test]
 fn beside_sleepers() {
     let report = beside_a_sleeper("granted: beside a sleeper", FOUR_LINED_UP);

@@ -1,5 +1,5 @@
-//! The queue spinlock where waiters of one node of memory go one after another: nobody is lost on the way aside
-//! and back, whoever comes meanwhile; and bugs planted there.
+//! The queue spinlock where waiters of one node of memory go one after another: nobody is lost on the way
+//! aside and back, whoever comes meanwhile; and bugs planted there.
 //!
 //! [`Patient`] lets a batch last for ever, so those set aside come back when there is nobody else. On
 //! [`Model`] it is over as soon as it began: they come back before the rest of the queue.

@@ -243,7 +243,8 @@ fn passed_on_by_another(name: &str, settings: Settings, haunt: fn(&World, &Line)
 const GHOST: u32 = 3;
 const FOUR: Settings = Settings { threads: 4, ..PATIENT };
 
-/// Thread 2 had a node in front of it, in an earlier wait, that has passed its turn on, and is about to be freed.
+/// Thread 2 had a node in front of it, in an earlier wait, that has passed its turn on, and is about to be
+/// freed.
 fn haunt(line: &Line) {
     queue_words::<Model>(2)[0].prev.store(GHOST * PLACES + 1, Relaxed);
     queue_words::<Model>(GHOST)[0].place.store(line.address << 2 | KEPT as usize, Relaxed);

@@ -41,8 +41,8 @@ pub struct Measured {
     pub acquisitions: Vec<u64>,
     /// How long it was counted for.
     pub time: Picoseconds,
-    /// The longest time of any thread from one acquisition to the next, the warm-up included. A run begins and
-    /// ends with one.
+    /// The longest time of any thread from one acquisition to the next, the warm-up included. A run begins
+    /// and ends with one.
     pub longest_without: Picoseconds,
     /// CPU time of all threads, the warm-up included.
     pub used: Picoseconds,
