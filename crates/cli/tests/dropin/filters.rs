@@ -30,6 +30,8 @@ const FUNCTIONS: &[(&str, &[&str])] = &[
     ("clock_gettime", &["clock_gettime"]),
     ("pthread_self", &[]),
     ("getenv", &[]),
+    ("getauxval", &[]),
+    ("sched_getcpu", &["getcpu"]),
     ("dlsym", &[]),
     ("dlvsym", &[]),
     ("pthread_atfork", &[]),
