@@ -67,11 +67,6 @@ impl CpuSet {
         let last = last.min(self.0.len() as u32 * 64 - 1);
         (first..=last).any(|cpu| self.0[cpu as usize / 64] >> (cpu % 64) & 1 != 0)
     }
-
-    #[cfg(test)]
-    pub(crate) fn insert(&mut self, cpu: u32) {
-        self.0[cpu as usize / 64] |= 1 << (cpu % 64);
-    }
 }
 
 /// The CPUs that the calling thread may use; none if the kernel does not say.
@@ -86,7 +81,13 @@ pub(crate) fn affinity() -> CpuSet {
 
 #[cfg(test)]
 mod tests {
-    use super::{allowed, init, tag};
+    use super::{CpuSet, allowed, init, tag};
+
+    impl CpuSet {
+        pub(crate) fn insert(&mut self, cpu: u32) {
+            self.0[cpu as usize / 64] |= 1 << (cpu % 64);
+        }
+    }
 
     #[test]
     fn the_tag_names_the_cpu() {
