@@ -50,11 +50,11 @@
 //! # Sides
 //!
 //! On a machine with several memory nodes most hand-overs stay within one, as in a cohort lock (Dice, Marathe
-//! and Shavit, PPoPP 2012). A [`Side`] is one place in a mutex's queue for all threads of a node, with a
-//! queue of threads in front of it. The head of that queue (the *leader*) waits at the side's place, and only
-//! it: it leaves the place (`LEFT`) before it passes on the lead. An owner at a side's place grants the mutex
-//! along the side's queue, for a batch of owners; then it passes its turn in the mutex's queue, and the lead
-//! in the side's.
+//! and Shavit, PPoPP 2012). A [`Side`](crate::record::Side) is one place in a mutex's queue for all threads
+//! of a node, with a queue of threads in front of it. The head of that queue (the *leader*) waits at the
+//! side's place, and only it: it leaves the place (`LEFT`) before it passes on the lead. An owner at a side's
+//! place grants the mutex along the side's queue, for a batch of owners; then it passes its turn in the
+//! mutex's queue, and the lead in the side's.
 //!
 //! Both are queues as above; the place words of a side's queue have the bit `LOCAL`. A side belongs to the
 //! mutex whose address is in its tail, until that queue is empty. Its place belongs to a mutex until it is

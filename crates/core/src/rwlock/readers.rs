@@ -9,7 +9,7 @@
 //! Every change of a slot is a read-modify-write, and so is the look of the thread that drains it. So slots
 //! need no stronger fences: of a reader's entry and a drainer's look one comes first in the order of that
 //! slot. If it is the reader's, the drainer finds it. If it is the drainer's, the reader sees what the
-//! drainer wrote before it looked: that the bias is gone. The same holds for [`Table::used`], which says how
+//! drainer wrote before it looked: that the bias is gone. The same holds for `Table::used`, which says how
 //! many lines there are to look at.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
