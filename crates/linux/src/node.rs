@@ -117,6 +117,11 @@ fn examine() -> u32 {
     COUNT.compare_exchange(0, count, Release, Acquire).err().unwrap_or(count)
 }
 
+/// How many nodes the environment says there are; 0 if it says nothing.
+pub(crate) fn pretended() -> u32 {
+    PRETENDED.load(Relaxed)
+}
+
 /// See [`poundlock_core::Platform::node`]. Async-signal-safe.
 pub(crate) fn current() -> u32 {
     let count = nodes();

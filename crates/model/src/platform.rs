@@ -91,6 +91,7 @@ const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize, grants:
         rwlock: rwlock::Tuning {
             handoff_after,
             turns_a_look: 1,
+            cpus: 1,
             barred_looks: optimistic_looks,
             slice: slice / 2,
             leavings_a_slice_check: 0,

@@ -113,6 +113,8 @@ pub struct Tuning {
     pub handoff_after: u32,
     /// How many turns of its spin loop a newcomer lets pass from one look at the lock to the next.
     pub turns_a_look: u32,
+    /// With how many CPUs readers go to the table, and look again where newcomers are kept out, at least.
+    pub cpus: u32,
     /// How many times a reader that finds newcomers kept out looks again before it queues.
     pub barred_looks: u32,
     /// For how many nanoseconds a thread uses a lock whose woken queue head has no CPU yet, before it yields.
@@ -134,6 +136,8 @@ impl Tunable for Tuning {
         handoff_after: 16,
         // A look takes the line from threads that enter and leave, which write to it.
         turns_a_look: 16,
+        // Two readers on two CPUs do not get in each other's way for long.
+        cpus: 3,
         // Ten microseconds: readers run out, and a writer is inside, in less, if all have CPUs. To queue, and
         // to be let in one behind the other, takes many readers longer.
         barred_looks: 64,
@@ -472,11 +476,19 @@ impl<P: Platform> RawRwLock<P> {
         true
     }
 
+    /// Whether there are CPUs for several readers.
+    fn scales() -> bool {
+        P::cpus() >= P::tuning::<Tuning>().cpus
+    }
+
     /// A reader that the word counts has met with others there: biases the lock if no writer has come for a
     /// while. It asks for the time now and then only.
     #[cold]
     #[inline(never)]
     fn meet(&self) {
+        if !Self::scales() {
+            return;
+        }
         let (Some(table), Some(index)) = (P::readers(), P::current()) else { return };
         let Tuning { quiet, quiet_by_drain, leavings_a_slice_check, .. } = P::tuning();
         if !P::record(index).leaves_often(leavings_a_slice_check) {
@@ -756,7 +768,8 @@ impl<P: Platform> RawRwLock<P> {
             // gap between them.
             let to_bar = want.mode != Mode::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
             if seen & HEAD_WAITING != 0 {
-                if want.mode != Mode::Reader || barred >= P::tuning::<Tuning>().barred_looks {
+                let looks = if Self::scales() { P::tuning::<Tuning>().barred_looks } else { 0 };
+                if want.mode != Mode::Reader || barred >= looks {
                     return false;
                 }
                 barred += 1;

@@ -321,6 +321,7 @@ fn tunings(random: &mut fastrand::Rng) -> Tunings {
             turns_a_look,
             slice: slice / 2,
             leavings_a_slice_check: owners_a_slice_check / 2,
+            cpus: 1,
             barred_looks: optimistic_looks * 8,
             quiet: (slice / 16) as u32,
             quiet_by_drain: 0,
