@@ -21,7 +21,7 @@ use crate::world::{Report, Settings, World};
 /// found within 300.
 const EXECUTIONS: u64 = 1_000;
 /// As many at least where a model checks that it comes to something rare: these are parts of their names.
-const RARE: (u64, [&str; 9]) = (
+const RARE: (u64, [&str; 12]) = (
     6_000,
     [
         "a time-out",
@@ -33,6 +33,9 @@ const RARE: (u64, [&str; 9]) = (
         "last of three",
         "no node left",
         "transient",
+        "two threads twice",
+        "halting: trying",
+        "a kicker that is late",
     ],
 );
 /// Set it to explore further: to a number of executions for each bound of each model.
