@@ -19,8 +19,7 @@
 //! | `WAITING` | its thread spins on this word | its thread: `LEFT`, `HEAD` if it joined an empty queue; the front: `HEAD`, `GRANTED` |
 //! | `LEFT` | its thread has given up, and may come back | its thread: `WAITING`; the front: `KEPT` |
 //! | `HEAD` | front: its thread competes for the mutex | the front: `KEPT`, free |
-//! | `GRANTED` | front: its thread owns the mutex, once it has claimed it | the front: free; a thief: `DOUBTED` |
-//! | `DOUBTED` | front: a thief looks whether it was claimed | that thief: `KEPT`, `STOLEN` |
+//! | `GRANTED` | front: its thread owns the mutex, once it has claimed it | the front: free; a thief: `STOLEN` |
 //! | `STOLEN` | front: the thief owns the mutex, its thread does not | the front: free |
 //! | `KEPT` | front: its thread, or one that went past it, owns the mutex or is about to pass it on | the front: free |
 //!
@@ -35,12 +34,12 @@
 //! 2. *A turn goes to one thread.* It leaves the front by one compare-and-swap of `WAITING`, which fails if
 //!    the waiter has left. A node that was left is taken by `LEFT` to `KEPT`, which fails if its thread has
 //!    come back; the front goes on from there. So a waiter that does not spin holds up nobody.
-//! 3. *A grant is claimed or stolen, not both.* Its thread swaps 1 into its claim word, then looks at `place`
-//!    once more. A thief changes `GRANTED` to `DOUBTED`, then looks at the claim word by a read-modify-write.
-//!    Of the two read-modify-writes of the claim word one comes second and sees the other: if it is the
-//!    thief's, it finds the claim; if it is the claimant's, it finds `DOUBTED` and waits for the outcome. The
-//!    claim word is in a line of its thread's own, so a claim that nobody doubts moves no cache line. It is
-//!    reset before the node is `WAITING`, and a grant comes after that.
+//! 3. *A grant is claimed or stolen, not both.* Both are one compare-and-swap of the node's claim word, which
+//!    has the number of the node's use, and whether that use's grant was claimed or stolen. The number goes up
+//!    as the node is taken. A thief reads it, then finds `GRANTED`, then compares: if it succeeds, the grant
+//!    is of that use, and nobody had it. Its thread compares with the number of its own wait, so it cannot
+//!    claim a grant of a later use, of a signal handler's, say. The claim word is in a line of its thread's
+//!    own, so a claim moves no cache line unless a thief has looked.
 //! 4. *A thief uses the node that it found at the front, and leaves its own.* The owner is the only one who
 //!    passes turns, so no turn comes to its own node meanwhile.
 //! 5. *If no thread owns the mutex or competes as the head, the queue is empty*: the front leaves by passing
@@ -69,8 +68,7 @@
 //! `epoch` says so. [`Platform::sides`] are as new there.
 //!
 //! A thread that is preempted between its swap of the tail and the link keeps the front waiting, which
-//! [`Platform::stall`]s and so yields its CPU. A thief that is preempted between `DOUBTED` and the outcome
-//! keeps the claimant waiting in the same way.
+//! [`Platform::stall`]s and so yields its CPU.
 //!
 //! Proof: crates/core/src/queue.rs
 //! Models: crates/model/tests/models/queue.rs
@@ -86,11 +84,16 @@ const WAITING: usize = 1;
 const LEFT: usize = 2;
 const HEAD: usize = 3;
 const GRANTED: usize = 4;
-const DOUBTED: usize = 5;
-const STOLEN: usize = 6;
-const KEPT: usize = 7;
+const STOLEN: usize = 5;
+const KEPT: usize = 6;
 /// In a place word: of a side's queue.
 const LOCAL: usize = 8;
+
+/// In a claim word: the grant of this use has an owner, its thread or a thief. The rest is the number of the
+/// use.
+const TAKEN: usize = 1;
+/// In a claim word: one use.
+const USE: usize = 2;
 
 /// The name of a queue node: `index * PLACES + number + 1`; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +113,7 @@ impl Place {
     }
 
     /// The node, and its claim word.
-    fn parts<P: Platform>(self) -> (&'static QueueNode<P>, &'static P::U32) {
+    fn parts<P: Platform>(self) -> (&'static QueueNode<P>, &'static P::Usize) {
         if self.0 & Self::SIDE != 0 {
             let side = &P::sides()[(self.0 & !Self::SIDE) as usize];
             return (&side.node, &side.claim);
@@ -124,7 +127,7 @@ impl Place {
         self.parts::<P>().0
     }
 
-    fn claim<P: Platform>(self) -> &'static P::U32 {
+    fn claim<P: Platform>(self) -> &'static P::Usize {
         self.parts::<P>().1
     }
 }
@@ -327,13 +330,18 @@ impl<'a, P: Platform> Queue<'a, P> {
         let Some((place, back)) = taken else { return Turn::Refused };
         let node = place.get::<P>();
         node.tag.store(P::tag(), Relaxed);
+        let claim = place.claim::<P>();
+        let mut used = claim.load(Relaxed);
         if !back {
+            used = (used & !TAKEN).wrapping_add(USE);
+            // Release: partner of the thief's look. One that finds this number finds no grant of an earlier
+            // use.
+            claim.store(used, Release);
             node.next.store(0, Relaxed);
             // `front` waits for the new one.
             node.prev.store(0, Relaxed);
             node.grants.store(0, Relaxed);
             node.side.store(side, Relaxed);
-            place.claim::<P>().store(0, Relaxed);
             match self.tail.push(place) {
                 Err(()) => {
                     node.place.store(0, Release);
@@ -353,7 +361,7 @@ impl<'a, P: Platform> Queue<'a, P> {
         for _ in 0..budgets {
             let mut budget = P::Spin::fresh();
             loop {
-                if let Some(turn) = self.turn(place) {
+                if let Some(turn) = self.turn(place, used) {
                     return turn;
                 }
                 if !budget.spin() {
@@ -370,17 +378,22 @@ impl<'a, P: Platform> Queue<'a, P> {
         }
         match node.place.compare_exchange(self.mutex | WAITING, self.mutex | LEFT, Release, Relaxed) {
             Ok(_) => Turn::Left,
-            Err(_) => self.turn(place).unwrap_or(Turn::Left),
+            Err(_) => self.turn(place, used).unwrap_or(Turn::Left),
         }
     }
 
-    /// What has come of a wait, if anything.
-    fn turn(&self, place: Place) -> Option<Turn<Place>> {
+    /// What has come of a wait, the node's use of this number, if anything.
+    fn turn(&self, place: Place, used: usize) -> Option<Turn<Place>> {
         // Acquire: partner of `pass`.
         match place.get::<P>().place.load(Acquire) ^ self.mutex {
             WAITING => None,
             HEAD => Some(Turn::Head(place)),
-            _ => Some(if self.claim(place) { Turn::Granted(place) } else { Turn::Left }),
+            // (3) Relaxed: the last owner's doings came with the grant.
+            _ => match place.claim::<P>().compare_exchange(used, used | TAKEN, Relaxed, Relaxed) {
+                Ok(_) => Some(Turn::Granted(place)),
+                // The thief may have passed its turn on, and freed the node.
+                Err(_) => Some(Turn::Left),
+            },
         }
     }
 
@@ -423,39 +436,27 @@ impl<'a, P: Platform> Queue<'a, P> {
         places().find(|(_, node)| free(node)).map(|(place, _)| (place, false))
     }
 
-    /// (3) Takes the turn that this thread was granted, unless another has stolen it.
-    fn claim(&self, place: Place) -> bool {
-        // Acquire: partner of the thief's read-modify-write; its `DOUBTED` is there if it came first.
-        place.claim::<P>().swap(1, AcqRel);
-        let node = place.get::<P>();
-        stall_until::<P, _>(|| match node.place.load(Acquire) ^ self.mutex {
-            GRANTED | KEPT => Some(true),
-            DOUBTED => None,
-            // The thief may have passed its turn on, and freed the node.
-            _ => Some(false),
-        })
-    }
-
-    /// (4) Takes the turn of the node in front, if it was granted one that it has not claimed. Returns the
+    /// (3, 4) Takes the turn of the node in front, if it was granted one that it has not claimed. Returns the
     /// front that this thread is the owner at; its own node is left.
     fn steal(&self, own: Place) -> Option<Place> {
         let node = own.get::<P>();
         let place = Place::from_raw(node.prev.load(Relaxed))?;
         let front = place.get::<P>();
+        let granted = self.mutex | GRANTED;
+        // The claim word is in its thread's own line, which is left alone until there is a grant.
+        if front.place.load(Relaxed) != granted {
+            return None;
+        }
         let claim = place.claim::<P>();
-        if front.place.load(Relaxed) != self.mutex | GRANTED || claim.load(Relaxed) != 0 {
+        // Acquire: partner of the store in `enter_at`.
+        let used = claim.load(Acquire);
+        // Acquire: partner of `pass`.
+        if used & TAKEN != 0 || front.place.load(Acquire) != granted {
             return None;
         }
-        // Release: partner of the claimant's look.
-        front.place.compare_exchange(self.mutex | GRANTED, self.mutex | DOUBTED, AcqRel, Relaxed).ok()?;
-        let outcome = if claim.fetch_or(0, AcqRel) != 0 { KEPT } else { STOLEN };
-        // By compare-and-swap: one that claimed it before the doubt may have passed its turn on, and use its
-        // node again. Acquire: partner of `pass`. Release: partner of the claimant's look.
-        let settled =
-            front.place.compare_exchange(self.mutex | DOUBTED, self.mutex | outcome, AcqRel, Relaxed);
-        if settled.is_err() || outcome == KEPT {
-            return None;
-        }
+        // Relaxed: what the last owner did came with the grant, and this is a grant of that use.
+        claim.compare_exchange(used, used | TAKEN, Relaxed, Relaxed).ok()?;
+        front.place.store(self.mutex | STOLEN, Relaxed);
         // In the queue, unless this thread was late, and others have stolen its turn and passed it on.
         let _ = node.place.compare_exchange(self.mutex | WAITING, self.mutex | LEFT, Release, Relaxed);
         Some(place)
@@ -598,8 +599,6 @@ impl<'a, P: Platform> Queue<'a, P> {
                 match place.get::<P>().place.load(Acquire) ^ self.mutex {
                     GRANTED | STOLEN | KEPT => return Some(place),
                     now if now == kind => return Some(place),
-                    // Beyond the front are nodes that have left the queue.
-                    DOUBTED => return None,
                     _ => place = Place::from_raw(place.get::<P>().prev.load(Relaxed))?,
                 }
             }

@@ -124,8 +124,8 @@ pub struct QueueNode<P: Atomics> {
 pub struct Side<P: Atomics> {
     /// The tail of the queue of threads: the mutex, and the last node; 0 if it is empty.
     pub(crate) tail: P::Usize,
-    /// Whether the node's grant was claimed.
-    pub(crate) claim: P::U32,
+    /// The node's claim word: see [`crate::queue`].
+    pub(crate) claim: P::Usize,
     /// Belongs to the head of the queue of threads, or to a queue.
     pub(crate) node: QueueNode<P>,
 }
@@ -139,8 +139,8 @@ impl<P: Atomics> Default for Side<P> {
 /// Words of the record's own thread, in a cache line that others hardly ever look at.
 #[repr(C, align(64))]
 pub(crate) struct Own<P: Atomics> {
-    /// Of each queue node: whether its grant was claimed.
-    pub(crate) claims: [P::U32; PLACES as usize],
+    /// Of each queue node, its claim word: see [`crate::queue`].
+    pub(crate) claims: [P::Usize; PLACES as usize],
     /// See [`Platform::kept`](crate::Platform::kept): the mutex, and the queue node.
     pub(crate) kept: (P::Usize, P::U32),
 }
@@ -310,6 +310,11 @@ impl<P: Atomics> Record<P> {
     /// Its nodes of queues, to look at: for checkers.
     pub fn queue_nodes(&self) -> &[QueueNode<P>; PLACES as usize] {
         &self.queue_nodes
+    }
+
+    /// Their claim words: for checkers.
+    pub fn claims(&self) -> &[P::Usize; PLACES as usize] {
+        &self.own.claims
     }
 
     /// Whether none of its nodes is in use, or in a queue, at this moment. For checkers: no lock asks.

@@ -125,6 +125,11 @@ macro_rules! cell {
         }
 
         impl $name {
+            /// The newest value, for a model to decide by: no step of the algorithm.
+            pub fn peek(&self) -> $value {
+                self.shadow.load(Relaxed) as $value
+            }
+
             fn address(&self) -> usize {
                 core::ptr::from_ref(self).addr()
             }
@@ -470,10 +475,5 @@ impl U32 {
             self.put(value, planted(world.fault(), Operation::Store, order));
             self.stored(world, value, order);
         });
-    }
-
-    /// The newest value, for a model to decide by: no step of the algorithm.
-    pub fn peek(&self) -> u32 {
-        self.shadow.load(Relaxed) as u32
     }
 }

@@ -15,7 +15,7 @@ use loom::thread::{JoinHandle, Thread};
 use poundlock_core::events::Event;
 use poundlock_core::platform::{Atomic as _, Clock, Deadline, Waited};
 
-use crate::atomic::{Operation, U32, Usize};
+use crate::atomic::{Operation, U32};
 
 /// Threads a model may have, the main one included: loom's limit.
 pub const THREADS: usize = loom::MAX_THREADS;
@@ -363,14 +363,7 @@ impl World {
     }
 
     /// Counts as [`World::reached`] whenever `word` goes from one value to another for which `when` holds.
-    pub fn watch_change(&self, word: &U32, place: usize, when: impl Fn(u32, u32) -> bool + 'static) {
-        let word = core::ptr::from_ref(word).addr();
-        self.watched.borrow_mut().push(Watch { word, place, what: Watched::Stored(Box::new(when)) });
-    }
-
-    /// Counts as [`World::reached`] whenever the place of a queue's node goes from one value to another for
-    /// which `when` holds.
-    pub fn watch_place(&self, word: &Usize, place: usize, when: impl Fn(u32, u32) -> bool + 'static) {
+    pub fn watch_change<Word>(&self, word: &Word, place: usize, when: impl Fn(u32, u32) -> bool + 'static) {
         let word = core::ptr::from_ref(word).addr();
         self.watched.borrow_mut().push(Watch { word, place, what: Watched::Stored(Box::new(when)) });
     }
@@ -534,7 +527,7 @@ impl World {
     }
 
     /// Has a thread do something right after its `nth` operation, from 1, on a word.
-    pub fn script(&self, thread: u32, word: &U32, nth: u32, then: impl FnOnce() + 'static) {
+    pub fn script<Word>(&self, thread: u32, word: &Word, nth: u32, then: impl FnOnce() + 'static) {
         let word = core::ptr::from_ref(word).addr();
         self.scripts.borrow_mut().push(Script { thread, word, left: nth, then: Box::new(then) });
     }

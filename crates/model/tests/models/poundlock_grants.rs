@@ -40,9 +40,8 @@ const GRANTS: u32 = 8;
 const WAITING: u32 = 1;
 const LEFT: u32 = 2;
 const GRANTED: u32 = 4;
-const DOUBTED: u32 = 5;
-const STOLEN: u32 = 6;
-const KEPT: u32 = 7;
+const STOLEN: u32 = 5;
+const KEPT: u32 = 6;
 
 /// Places that the models count.
 const GRANT: usize = 0;
@@ -91,10 +90,10 @@ impl<P: Modelled<Usize = poundlock_model::Usize>> Lock for Along<P> {
     fn watch(world: &World, guarded: &Rc<Guarded<Self>>) {
         for node in (0..world.threads()).flat_map(queue_words::<P>) {
             let kinds = |before, after| move |from: u32, to: u32| from & 0xf == before && to & 0xf == after;
-            world.watch_place(&node.place, GRANT, kinds(WAITING, GRANTED));
-            world.watch_place(&node.place, ROBBED, kinds(DOUBTED, STOLEN));
-            world.watch_place(&node.place, CAME_BACK, kinds(LEFT, WAITING));
-            world.watch_place(&node.place, PASSED_OVER, kinds(LEFT, KEPT));
+            world.watch_change(&node.place, GRANT, kinds(WAITING, GRANTED));
+            world.watch_change(&node.place, ROBBED, kinds(GRANTED, STOLEN));
+            world.watch_change(&node.place, CAME_BACK, kinds(LEFT, WAITING));
+            world.watch_change(&node.place, PASSED_OVER, kinds(LEFT, KEPT));
         }
         let word = guarded.lock.words().word;
         world.watch_change(word, RELEASED, |before, after| before & GRANTS != 0 && after & GRANTS == 0);
@@ -309,7 +308,7 @@ fn destroyed(name: &str, settings: Settings) -> Report {
         let guarded = Mortal::new(world, Guarded::<Along<Model>>::unwatched());
         for node in (0..world.threads()).flat_map(queue_words::<Model>) {
             let granted = |from, to| from & 0xf == WAITING && to & 0xf == GRANTED;
-            world.watch_place(&node.place, GRANT, granted);
+            world.watch_change(&node.place, GRANT, granted);
         }
         guarded.lock.lock();
         let others: Vec<_> = world.unexplored(|| {
