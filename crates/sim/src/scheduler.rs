@@ -5,8 +5,7 @@
 //! If it has had enough less than the running thread, it takes the CPU at once. The queue's threads share a
 //! period; none gets less than a granularity. A woken thread goes to its last CPU if that is idle, else to an
 //! idle one of its cluster, the cores with which it has its last cache in common, else to the shortest queue
-//! there. A CPU that runs out of threads takes one from
-//! the longest queue, near ones first.
+//! there. A CPU that runs out of threads takes one from the longest queue, near ones first.
 //!
 //! Nothing here takes or announces time: [`crate::engine`] does.
 

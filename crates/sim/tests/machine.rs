@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Split, Until, Waited};
 use poundlock_sim::check::calm;
 use poundlock_sim::{
-    Alone, MICROSECOND, Machine, NANOSECOND, Picoseconds, Settings, Sim, Simulation, U32, now, work,
+    Alone, MICROSECOND, Machine, NANOSECOND, Picoseconds, Settings, Sim, Simulation, U32, now, sleep, work,
 };
 
 /// A thread, and the CPU that it stays on.
@@ -175,9 +175,8 @@ fn a_node_is_what_the_description_says() {
     assert_eq!(*seen.borrow(), (3, 6));
 }
 
-/// Linux looks no farther than the last cache reaches for an idle CPU, and spreads new threads.
 #[test]
-fn threads_spread_over_sockets_then_over_groups_and_wake_up_within_theirs() {
+fn new_threads_spread_over_sockets_then_over_groups() {
     let machine = deep("", "").unwrap();
     let seen = Rc::new(RefCell::new(Vec::new()));
     let mut simulation = Simulation::new(&machine, Settings::default(), 1);
@@ -192,6 +191,30 @@ fn threads_spread_over_sockets_then_over_groups_and_wake_up_within_theirs() {
     let mut cpus = seen.take();
     cpus.sort_unstable();
     assert_eq!(cpus, [0, 2, 8, 10, 16, 18]);
+}
+
+/// Linux looks no farther for an idle CPU than the last cache reaches, here: than the pair.
+#[test]
+fn a_thread_wakes_up_within_its_group() {
+    for (busy, goes_to, waits) in [(vec![], 0, false), (vec![0], 1, false), (vec![0, 1], 0, true)] {
+        let mut simulation = Simulation::new(&deep("", "").unwrap(), Settings::default(), 1);
+        let seen = Rc::new(RefCell::new((0, 0)));
+        let noted = Rc::clone(&seen);
+        simulation.spawn(None, move || {
+            assert_eq!(Sim::tag(), 1, "the first thread runs on CPU 0");
+            sleep(100 * MICROSECOND);
+            *noted.borrow_mut() = (Sim::tag() - 1, now());
+        });
+        for &cpu in &busy {
+            simulation.spawn(Some(cpu), || {
+                sleep(50 * MICROSECOND);
+                work(1_000 * MICROSECOND);
+            });
+        }
+        assert!(simulation.run(100_000 * MICROSECOND).unwrap().over);
+        let (cpu, at) = *seen.borrow();
+        assert_eq!((cpu, at > 200 * MICROSECOND), (goes_to, waits), "{busy:?}: {at}");
+    }
 }
 
 #[test]
