@@ -453,8 +453,8 @@ impl Machine {
         })
     }
 
-    /// The same machine with another answer to what the locks take for a node: `socket`, or the name of one of
-    /// its groups of cores.
+    /// The same machine with another answer to what the locks take for a node: [`Machine::SOCKET`], or the
+    /// name of one of its groups of cores.
     ///
     /// # Errors
     /// If it has no such group.

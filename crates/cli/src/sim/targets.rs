@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// [default: all with several sockets or many cores, but for the guests' host]
     #[arg(long, value_name = "MACHINE,..", value_delimiter = ',')]
     machine: Vec<String>,
-    /// What the locks take for a node: `socket`, or the name of a group of cores that each of the machines has
+    /// What the locks take for a node: `socket`, or the name of a group of cores that each machine has
     /// [default: what a machine's description says]
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
