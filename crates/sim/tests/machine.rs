@@ -196,7 +196,9 @@ fn new_threads_spread_over_sockets_then_over_groups() {
 /// Linux looks no farther for an idle CPU than the last cache reaches, here: than the pair.
 #[test]
 fn a_thread_wakes_up_within_its_group() {
-    for (busy, goes_to, waits) in [(vec![], 0, false), (vec![0], 1, false), (vec![0, 1], 0, true)] {
+    // If both are busy, whichever is free first takes it, though the other pairs idle all the time.
+    for (busy, may_go_to, waits) in [(vec![], 0..1, false), (vec![0], 1..2, false), (vec![0, 1], 0..2, true)]
+    {
         let mut simulation = Simulation::new(&deep("", "").unwrap(), Settings::default(), 1);
         let seen = Rc::new(RefCell::new((0, 0)));
         let noted = Rc::clone(&seen);
@@ -213,7 +215,11 @@ fn a_thread_wakes_up_within_its_group() {
         }
         assert!(simulation.run(100_000 * MICROSECOND).unwrap().over);
         let (cpu, at) = *seen.borrow();
-        assert_eq!((cpu, at > 200 * MICROSECOND), (goes_to, waits), "{busy:?}: {at}");
+        assert_eq!(
+            (may_go_to.contains(&cpu), at > 200 * MICROSECOND),
+            (true, waits),
+            "{busy:?}: {cpu}, {at}"
+        );
     }
 }
 
