@@ -344,7 +344,7 @@ impl Machine {
                     &format!("must lie between {inner} and {most}, which others have"),
                 );
             }
-            if group.cores % inner != 0 || description.cores_a_socket % group.cores != 0 {
+            if !group.cores.is_multiple_of(inner) || !description.cores_a_socket.is_multiple_of(group.cores) {
                 return number(
                     &group.of("cores"),
                     "must be so many that the next level is made of whole groups",
