@@ -13,6 +13,7 @@ mod sheet;
 mod targets;
 mod validate;
 
+use std::fmt::Display;
 use std::mem::MaybeUninit;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -149,8 +150,8 @@ fn numbers(name: &str) -> Result<String, Failure> {
     ))
 }
 
-fn sources<S: std::fmt::Display>(numbers: Vec<(S, f64, S)>) -> String {
-    let row = |(name, value, source): (S, f64, S)| [format!("{name} = {value}"), source.to_string()];
+fn sources<N: Display, S: Display>(numbers: Vec<(N, f64, S)>) -> String {
+    let row = |(name, value, source): (N, f64, S)| [format!("{name} = {value}"), source.to_string()];
     columns(&numbers.into_iter().map(row).collect::<Vec<_>>())
 }
 
@@ -184,6 +185,22 @@ fn machine(name: &str) -> Result<Machine, Failure> {
             names.join(", ")
         ))
     })
+}
+
+/// The same machine with another answer to what a node is.
+fn with_node(machine: &Machine, node: &str) -> Result<Machine, Failure> {
+    let wrong = |error| Failure::new(status::USAGE, format_args!("--node: {error}"));
+    machine.with_node(node).map_err(wrong)
+}
+
+/// A machine's CPUs and sockets, in words, and what a node is if that is something else.
+fn shape(machine: &Machine) -> String {
+    let (cpus, sockets) = (counted(machine.cpus(), "CPU"), counted(machine.sockets() as usize, "socket"));
+    let node = match machine.node_is() {
+        Machine::SOCKET => String::new(),
+        other => format!(", a node is a {other}"),
+    };
+    format!("{cpus} of {sockets}{node}")
 }
 
 fn lock(name: &str) -> Result<&'static str, Failure> {

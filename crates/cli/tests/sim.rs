@@ -47,6 +47,8 @@ fn machines_workloads_tables_and_locks_are_listed() {
     for name in others.split(' ') {
         assert!(list.contains(name), "{name}: {list}");
     }
+    let levels = said("list epyc-9654-2s");
+    assert!(levels.contains("transfer of group 'core complex' = 24.6"), "{levels}");
     let machine = said("list westmere-ex-8s");
     assert!(machine.contains("cores_a_socket = 10"), "{machine}");
     // Each number has a source.

@@ -1,7 +1,7 @@
 //! Cache lines: which cores have a copy, and what it costs to get one.
 //!
 //! Each line is in one of the states of an invalidation protocol: one core owns it (modified or exclusive),
-//! several cores share it, or none has it. Transfers of one line take turns at its home node: one that begins
+//! several cores share it, or none has it. Transfers of one line take turns at its home: one that begins
 //! while another is under way waits for it. That makes a contended word slow, and it is the model's only
 //! queue; links and memory are never saturated.
 //!
@@ -10,7 +10,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::check::Slow;
-use crate::machine::{Machine, Picoseconds};
+use crate::machine::{Distance, Machine, Picoseconds};
 
 /// The bytes of a line.
 pub(crate) const LINE: usize = 64;
@@ -71,7 +71,7 @@ struct Line {
     copies: Cores,
     /// The core whose copy is newer than memory.
     owner: Option<u32>,
-    /// The node whose directory orders transfers: that of the thread which touched the line first.
+    /// The socket whose directory orders transfers: that of the thread which touched the line first.
     home: u32,
     /// When the transfer that is under way ends.
     busy_until: Picoseconds,
@@ -167,7 +167,7 @@ impl Lines {
             lines.push(Line {
                 copies: Cores::new(machine.cores()),
                 owner: None,
-                home: machine.node_of_core(core),
+                home: machine.socket_of_core(core),
                 busy_until: 0,
                 settled: 0,
                 version: 0,
@@ -287,26 +287,25 @@ impl Lines {
 
     /// What it costs to bring the line, or the right to write to it, to `core`.
     fn fetch(machine: &Machine, line: &Line, core: u32, traffic: &mut Traffic) -> Picoseconds {
-        let costs = machine.costs();
-        let node = machine.node_of_core(core);
         if let Some(owner) = line.owner {
-            let from = machine.node_of_core(owner);
-            if from == node {
-                return costs.transfer;
-            }
-            traffic.remote += 1;
-            return Self::from_afar(machine, machine.hops(from, node));
+            return match machine.distance(owner, core) {
+                Distance::Within(level) => machine.level(level).transfer,
+                Distance::Across(hops) => {
+                    traffic.remote += 1;
+                    Self::from_afar(machine, hops)
+                }
+            };
         }
-        let nearest = line.copies.iter().map(|other| machine.hops(machine.node_of_core(other), node)).min();
-        match nearest {
+        let to_home = machine.hops(line.home, machine.socket_of_core(core));
+        match line.copies.iter().map(|other| machine.distance(other, core)).min() {
             // It has a copy itself, or a neighbour has.
-            Some(0) => costs.shared,
-            Some(_) => {
+            Some(Distance::Within(level)) => machine.level(level).shared,
+            Some(Distance::Across(_)) => {
                 traffic.remote += 1;
-                Self::from_afar(machine, machine.hops(line.home, node).max(1))
+                Self::from_afar(machine, to_home.max(1))
             }
             // No core: memory.
-            None => costs.memory + costs.hop * u64::from(machine.hops(line.home, node)),
+            None => machine.costs().memory + machine.costs().hop * u64::from(to_home),
         }
     }
 
@@ -316,17 +315,19 @@ impl Lines {
     }
 
     /// What it costs to take the copies of all others away: an answer from the farthest, and a message to
-    /// each.
+    /// each. Those nearest to `core` answer while it fetches the line.
     fn invalidate(machine: &Machine, line: &Line, core: u32, traffic: &mut Traffic) -> Picoseconds {
-        let costs = machine.costs();
-        let node = machine.node_of_core(core);
-        let (mut others, mut farthest) = (0, 0);
+        let (mut others, mut farthest) = (0, Distance::Within(0));
         for other in line.copies.iter().filter(|&other| other != core && line.owner != Some(other)) {
             others += 1;
-            farthest = farthest.max(machine.hops(machine.node_of_core(other), node));
+            farthest = farthest.max(machine.distance(other, core));
         }
         traffic.invalidations += others;
-        let answer = if farthest == 0 { 0 } else { Self::from_afar(machine, farthest) };
-        answer + costs.invalidation * others
+        let answer = match farthest {
+            Distance::Within(0) => 0,
+            Distance::Within(level) => machine.level(level).transfer,
+            Distance::Across(hops) => Self::from_afar(machine, hops),
+        };
+        answer + machine.costs().invalidation * others
     }
 }

@@ -768,15 +768,15 @@ impl Engine {
         inner.cpus.of(inner.current)
     }
 
-    /// The socket that it runs on.
+    /// The node that it runs on, as locks ask for it.
     pub(crate) fn node(&self) -> usize {
         let inner = self.inner.borrow();
         inner.machine.node_of(inner.cpus.of(inner.current)) as usize
     }
 
-    /// All sockets.
+    /// All nodes.
     pub(crate) fn nodes(&self) -> usize {
-        self.inner.borrow().machine.sockets() as usize
+        self.inner.borrow().machine.nodes() as usize
     }
 
     /// All CPUs.

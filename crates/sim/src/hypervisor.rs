@@ -93,7 +93,7 @@ impl Hypervisor {
     }
 
     /// Each of its numbers, by name, in the file's units, with its source.
-    pub fn sources(&self) -> Vec<(&'static str, f64, &str)> {
+    pub fn sources(&self) -> Vec<(String, f64, &str)> {
         let mut sources = self.description.costs.sources();
         sources.extend(self.description.scheduler.sources());
         sources

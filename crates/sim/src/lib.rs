@@ -5,10 +5,10 @@
 //! host: time is counted in picoseconds, nothing is measured, and nothing depends on addresses except which
 //! objects share a cache line.
 //!
-//! What the model has: caches with an owner, sharers and transfers that take turns ([`Traffic`]); hops
-//! between sockets; what loads, stores, atomics and invalidations cost; hardware threads that share a core;
-//! Linux's scheduler with its queues, slices, wake-ups, preemption and pinning. What it lacks: memory
-//! bandwidth, false sharing by the hardware's prefetchers, frequency, speculation, and all of the kernel
+//! What the model has: caches with an owner, sharers and transfers that take turns ([`Traffic`]); levels of
+//! distance within a socket, and hops between sockets; what loads, stores, atomics and invalidations cost;
+//! hardware threads that share a core; Linux's scheduler with its queues, slices, wake-ups, preemption and
+//! pinning. What it lacks: memory bandwidth, false sharing by the hardware's prefetchers, frequency, speculation, and all of the kernel
 //! besides its scheduler and the futex.
 
 mod atomic;
@@ -91,7 +91,7 @@ impl Simulation {
         Simulation { engine, settings, threads: Vec::new(), seed, objects: None }
     }
 
-    /// The sockets that its threads know of.
+    /// The nodes that its threads know of: sockets, or what the machine's description names.
     pub fn nodes(&self) -> usize {
         self.engine.nodes()
     }
@@ -186,7 +186,7 @@ pub fn now() -> Picoseconds {
     Engine::with(Engine::now)
 }
 
-/// For the calling thread of a simulation: the socket that it runs on, as far as it knows.
+/// For the calling thread of a simulation: the node that it runs on, as far as it knows.
 pub fn node() -> usize {
     Engine::with(Engine::node)
 }

@@ -52,12 +52,62 @@ struct Description {
     /// Links between sockets from one to another, row by row; left out if each is linked with each.
     #[serde(default)]
     hops: Vec<Vec<u32>>,
+    /// Cores of a socket that are nearer to each other than to its others, smallest groups first.
+    #[serde(default)]
+    groups: Vec<Group>,
+    /// What the locks take for a node: `socket`, which is what Linux says unless it is told otherwise, or the
+    /// name of a group.
+    #[serde(default = "socket")]
+    node: String,
     /// The cost of the interrupt that a waker sends to an idle CPU, in nanoseconds; left out where it is part
     /// of a wake-up.
     #[serde(default)]
     interrupt: Option<Figure>,
     costs: FiguresOfCosts,
     scheduler: FiguresOfScheduler,
+}
+
+fn socket() -> String {
+    Machine::SOCKET.to_owned()
+}
+
+/// One level of distance within a socket: its cores are split into groups of this size.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Group {
+    name: String,
+    cores: u32,
+    /// The source of the shape.
+    source: String,
+    /// As [`Costs::transfer`], between cores of one group, in nanoseconds.
+    transfer: Figure,
+    /// As [`Costs::shared`].
+    shared: Figure,
+}
+
+impl Group {
+    /// The name of one of its numbers, beside those of the whole machine.
+    fn of(&self, what: &str) -> String {
+        format!("{what} of group '{}'", self.name)
+    }
+}
+
+/// What accesses cost between cores of a socket that are so near to each other, in picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level {
+    /// The size of the group that has both cores.
+    cores: u32,
+    pub(crate) transfer: Picoseconds,
+    pub(crate) shared: Picoseconds,
+}
+
+/// How far two cores are from each other. Nearer ones are less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Distance {
+    /// In one socket: the number of the level, smallest groups first.
+    Within(usize),
+    /// In two sockets: the links between them.
+    Across(u32),
 }
 
 macro_rules! figures {
@@ -90,8 +140,8 @@ macro_rules! figures {
                 }
             }
 
-            pub(crate) fn sources(&self) -> Vec<(&'static str, f64, &str)> {
-                vec![$((stringify!($field), self.$field.value, self.$field.source.as_str()),)*]
+            pub(crate) fn sources(&self) -> Vec<(String, f64, &str)> {
+                vec![$((stringify!($field).to_owned(), self.$field.value, self.$field.source.as_str()),)*]
             }
         }
     };
@@ -109,11 +159,14 @@ pub(crate) fn checked(machine: &str, what: &str, value: f64, unit: f64) -> Resul
 }
 
 /// The machines that are part of Poundlock.
-const KNOWN: [&str; 6] = [
+const KNOWN: [&str; 9] = [
     include_str!("../machines/westmere-ex-8s.toml"),
     include_str!("../machines/westmere-ex-8x4.toml"),
     include_str!("../machines/ivybridge-ex-4s.toml"),
     include_str!("../machines/numaconnect-512.toml"),
+    include_str!("../machines/epyc-9654-2s.toml"),
+    include_str!("../machines/xeon-8480-2s.toml"),
+    include_str!("../machines/graviton4.toml"),
     include_str!("../machines/phenom-4.toml"),
     include_str!("../machines/osv-4.toml"),
 ];
@@ -130,9 +183,9 @@ figures! {
         hit: NS,
         /// An atomic read-modify-write, beyond that.
         atomic: NS,
-        /// Access to a line that another core of the socket has written.
+        /// Access to a line that another core of the socket has written, if no group has both.
         transfer: NS,
-        /// Access to a line that several cores have, one of them in the socket.
+        /// Access to a line that several cores have, one of them in the socket, if no group has it too.
         shared: NS,
         /// Access to a line that a core of the next socket has.
         remote: NS,
@@ -186,9 +239,16 @@ pub struct Machine {
     scheduler: Scheduler,
     /// Row by row.
     hops: Vec<u32>,
+    /// Within a socket, smallest groups first; the last is the whole socket.
+    levels: Vec<Level>,
+    /// The cores of what the locks take for a node.
+    node: u32,
 }
 
 impl Machine {
+    /// What [`Machine::node_is`] calls whole sockets.
+    pub const SOCKET: &str = "socket";
+
     /// The machines that are part of Poundlock, large ones first.
     ///
     /// # Panics
@@ -214,6 +274,13 @@ impl Machine {
         let mut description = self.description.clone();
         description.costs.set(name, value);
         description.scheduler.set(name, value);
+        for group in &mut description.groups {
+            if name == group.of("transfer") {
+                group.transfer.value = value;
+            } else if name == group.of("shared") {
+                group.shared.value = value;
+            }
+        }
         Machine::of(description)
     }
 
@@ -262,9 +329,46 @@ impl Machine {
             }
             description.hops.concat()
         };
+        let mut levels: Vec<Level> = Vec::new();
+        for group in &description.groups {
+            let inner = levels.last().map_or(1, |inner| inner.cores);
+            if group.name == Machine::SOCKET
+                || description.groups.iter().filter(|other| other.name == group.name).count() > 1
+            {
+                return number(&group.of("name"), "is another level's");
+            }
+            if group.cores <= inner || group.cores >= description.cores_a_socket {
+                let most = description.cores_a_socket;
+                return number(
+                    &group.of("cores"),
+                    &format!("must lie between {inner} and {most}, which others have"),
+                );
+            }
+            if !group.cores.is_multiple_of(inner) || !description.cores_a_socket.is_multiple_of(group.cores) {
+                return number(
+                    &group.of("cores"),
+                    "must be so many that the next level is made of whole groups",
+                );
+            }
+            let figure =
+                |field, figure: &Figure| checked(&description.name, &group.of(field), figure.value, NS);
+            let (transfer, shared) = (figure("transfer", &group.transfer)?, figure("shared", &group.shared)?);
+            levels.push(Level { cores: group.cores, transfer, shared });
+        }
+        let (transfer, shared) = (costs.transfer, costs.shared);
+        levels.push(Level { cores: description.cores_a_socket, transfer, shared });
+        let names: Vec<&str> =
+            description.groups.iter().map(|group| group.name.as_str()).chain([Machine::SOCKET]).collect();
+        let Some(node) = names.iter().position(|name| *name == description.node) else {
+            return number(
+                "node",
+                &format!("cannot be '{}': there is {}", description.node, names.join(", ")),
+            );
+        };
+        let node = levels[node].cores;
         let interrupt = description.interrupt.as_ref().map_or(0.0, |figure| figure.value);
         let interrupt = checked(&description.name, "interrupt", interrupt, NS)?;
-        Ok(Machine { description, costs, interrupt, scheduler, hops })
+        Ok(Machine { description, costs, interrupt, scheduler, hops, levels, node })
     }
 
     /// Its name.
@@ -278,15 +382,22 @@ impl Machine {
     }
 
     /// Each of its numbers, by name, in the file's units, with its source.
-    pub fn sources(&self) -> Vec<(&'static str, f64, &str)> {
+    pub fn sources(&self) -> Vec<(String, f64, &str)> {
         let shape = self.description.source.as_str();
         let mut sources = vec![
-            ("sockets", f64::from(self.description.sockets), shape),
-            ("cores_a_socket", f64::from(self.description.cores_a_socket), shape),
-            ("threads_a_core", f64::from(self.description.threads_a_core), shape),
+            ("sockets".to_owned(), f64::from(self.description.sockets), shape),
+            ("cores_a_socket".to_owned(), f64::from(self.description.cores_a_socket), shape),
+            ("threads_a_core".to_owned(), f64::from(self.description.threads_a_core), shape),
         ];
+        for group in &self.description.groups {
+            sources.push((group.of("cores"), f64::from(group.cores), group.source.as_str()));
+            for (what, figure) in [("transfer", &group.transfer), ("shared", &group.shared)] {
+                sources.push((group.of(what), figure.value, figure.source.as_str()));
+            }
+        }
         let interrupt = self.description.interrupt.as_ref();
-        sources.extend(interrupt.map(|figure| ("interrupt", figure.value, figure.source.as_str())));
+        sources
+            .extend(interrupt.map(|figure| ("interrupt".to_owned(), figure.value, figure.source.as_str())));
         sources.extend(self.description.costs.sources());
         sources.extend(self.description.scheduler.sources());
         sources
@@ -305,9 +416,13 @@ impl Machine {
             cores_a_socket: cpus,
             threads_a_core: 1,
             hops: Vec::new(),
+            groups: Vec::new(),
+            node: socket(),
             ..whole.clone()
         };
-        Machine { description, hops: vec![0], ..self.clone() }
+        let (transfer, shared) = (self.costs.transfer, self.costs.shared);
+        let levels = vec![Level { cores: cpus, transfer, shared }];
+        Machine { description, hops: vec![0], levels, node: cpus, ..self.clone() }
     }
 
     /// The same machine with fewer sockets, or without its cores' second threads.
@@ -338,7 +453,21 @@ impl Machine {
         })
     }
 
-    /// Sockets, each a node with memory of its own.
+    /// The same machine with another answer to what the locks take for a node: [`Machine::SOCKET`], or the
+    /// name of one of its groups of cores.
+    ///
+    /// # Errors
+    /// If it has no such group.
+    pub fn with_node(&self, name: &str) -> Result<Machine, Error> {
+        Machine::of(Description { node: name.to_owned(), ..self.description.clone() })
+    }
+
+    /// What the locks take for a node.
+    pub fn node_is(&self) -> &str {
+        &self.description.node
+    }
+
+    /// Sockets, each with memory of its own.
     pub fn sockets(&self) -> u32 {
         self.description.sockets
     }
@@ -370,13 +499,50 @@ impl Machine {
     }
 
     /// The socket of a core.
-    pub fn node_of_core(&self, core: u32) -> u32 {
+    pub fn socket_of_core(&self, core: u32) -> u32 {
         core / self.description.cores_a_socket
     }
 
-    /// The socket of a CPU.
+    /// What the locks take for nodes: how many there are.
+    pub fn nodes(&self) -> u32 {
+        self.cores() as u32 / self.node
+    }
+
+    /// The node of a CPU.
     pub fn node_of(&self, cpu: u32) -> u32 {
-        self.node_of_core(self.core_of(cpu))
+        self.core_of(cpu) / self.node
+    }
+
+    /// How many groups there are of cores that have their last cache in common: those of the first level of
+    /// distance, or sockets if there is no other level.
+    pub(crate) fn clusters(&self) -> u32 {
+        self.cores() as u32 / self.levels[0].cores
+    }
+
+    /// The one of a CPU.
+    pub(crate) fn cluster_of(&self, cpu: u32) -> u32 {
+        self.core_of(cpu) / self.levels[0].cores
+    }
+
+    /// The socket of such a group.
+    pub(crate) fn socket_of_cluster(&self, cluster: u32) -> u32 {
+        self.socket_of_core(cluster * self.levels[0].cores)
+    }
+
+    /// How far two cores are from each other; a core from itself, as from the nearest.
+    pub(crate) fn distance(&self, from: u32, to: u32) -> Distance {
+        let sockets = (self.socket_of_core(from), self.socket_of_core(to));
+        if sockets.0 != sockets.1 {
+            return Distance::Across(self.hops(sockets.0, sockets.1));
+        }
+        let levels = self.levels.iter();
+        let outer = levels.take_while(|level| from / level.cores != to / level.cores).count();
+        Distance::Within(outer)
+    }
+
+    /// What accesses cost between cores of a socket, by the levels of [`Distance::Within`].
+    pub(crate) fn level(&self, level: usize) -> &Level {
+        &self.levels[level]
     }
 
     /// The links between two sockets.

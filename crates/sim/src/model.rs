@@ -24,7 +24,7 @@ impl Model {
     /// The numbers that were fitted, by name: a machine's, `numaconnect-512/load_share`, or a profile's,
     /// `aim7-3.7/process.computes`.
     pub fn fitted(&self) -> Vec<(String, f64)> {
-        let of = |owner: &str, sources: Vec<(&str, f64, &str)>| -> Vec<(String, f64)> {
+        let of = |owner: &str, sources: Vec<(String, f64, &str)>| -> Vec<(String, f64)> {
             let fitted = sources.into_iter().filter(|(_, _, source)| source.starts_with("fitted"));
             fitted.map(|(name, value, _)| (format!("{owner}/{name}"), value)).collect()
         };

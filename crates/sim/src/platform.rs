@@ -131,7 +131,11 @@ impl Spin for Budget {
     }
 
     fn pass(&mut self, turns: u32) -> bool {
-        let time = u64::from(turns) * TURN;
+        // As on Linux: whole pauses, and a long one stands for several turns.
+        let pause = Engine::with(Engine::costs).pause;
+        let stride = (pause + TURN / 2) / TURN;
+        let turns = u64::from(turns);
+        let time = if stride > 1 { turns.div_ceil(stride) * pause } else { turns * TURN };
         let passed = time.min(self.left);
         self.left -= passed;
         Engine::with(|engine| engine.work(passed));

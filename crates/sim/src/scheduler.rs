@@ -4,8 +4,8 @@
 //! that has slept begins a little below the least of the threads that are there, so that it is soon served.
 //! If it has had enough less than the running thread, it takes the CPU at once. The queue's threads share a
 //! period; none gets less than a granularity. A woken thread goes to its last CPU if that is idle, else to an
-//! idle one of its socket, else to the shortest queue there. A CPU that runs out of threads takes one from
-//! the longest queue, near ones first.
+//! idle one of its cluster, the cores with which it has its last cache in common, else to the shortest queue
+//! there. A CPU that runs out of threads takes one from the longest queue, near ones first.
 //!
 //! Nothing here takes or announces time: [`crate::engine`] does.
 
@@ -49,41 +49,45 @@ struct Cpu {
 pub(crate) struct Cpus {
     cpus: Vec<Cpu>,
     entities: Vec<Entity>,
-    /// By socket.
-    of_node: Vec<Vec<u32>>,
-    /// By socket: all sockets, nearest first.
+    /// By cluster: the cores that have their last cache in common.
+    of_cluster: Vec<Vec<u32>>,
+    /// By cluster: all clusters, nearest first.
     nearest: Vec<Vec<u32>>,
-    /// How many CPUs are idle, by socket.
+    /// How many CPUs are idle, by cluster.
     idle: Vec<u32>,
-    /// The CPUs as new threads get them: spread over sockets first, then over their cores.
+    /// The CPUs as new threads get them: spread over sockets first, then over their clusters, then over the
+    /// cores of those.
     spread: Vec<u32>,
     /// Where the next one begins to look there.
     next: usize,
 }
 
-/// The sockets, nearest first.
-fn nodes_from(machine: &Machine, node: u32) -> Vec<u32> {
-    let mut nodes: Vec<u32> = (0..machine.sockets()).collect();
-    nodes.sort_by_key(|&other| (machine.hops(node, other), other));
-    nodes
+/// The clusters, nearest first.
+fn clusters_from(machine: &Machine, cluster: u32) -> Vec<u32> {
+    let mut clusters: Vec<u32> = (0..machine.clusters()).collect();
+    let socket = |cluster| machine.socket_of_cluster(cluster);
+    clusters.sort_by_key(|&other| (machine.hops(socket(cluster), socket(other)), other != cluster, other));
+    clusters
 }
 
 impl Cpus {
     pub(crate) fn new(machine: &Machine) -> Cpus {
         let cpus = machine.cpus() as u32;
-        let of_node: Vec<Vec<u32>> = (0..machine.sockets())
-            .map(|node| (0..cpus).filter(|&cpu| machine.node_of(cpu) == node).collect())
+        let of_cluster: Vec<Vec<u32>> = (0..machine.clusters())
+            .map(|cluster| (0..cpus).filter(|&cpu| machine.cluster_of(cpu) == cluster).collect())
             .collect();
+        let a_socket = machine.clusters() / machine.sockets();
         let mut spread: Vec<u32> = (0..cpus).collect();
         spread.sort_by_key(|&cpu| {
-            let of_node = &of_node[machine.node_of(cpu) as usize];
-            (of_node.iter().position(|&other| other == cpu), cpu)
+            let cluster = machine.cluster_of(cpu);
+            let place = of_cluster[cluster as usize].iter().position(|&other| other == cpu);
+            (place, cluster % a_socket, cpu)
         });
         Cpus {
             spread,
-            idle: of_node.iter().map(|cpus| cpus.len() as u32).collect(),
-            of_node,
-            nearest: (0..machine.sockets()).map(|node| nodes_from(machine, node)).collect(),
+            idle: of_cluster.iter().map(|cpus| cpus.len() as u32).collect(),
+            of_cluster,
+            nearest: (0..machine.clusters()).map(|cluster| clusters_from(machine, cluster)).collect(),
             cpus: (0..cpus).map(|_| Cpu::default()).collect(),
             entities: Vec::new(),
             next: 0,
@@ -161,21 +165,21 @@ impl Cpus {
         if self.is_idle(last) {
             return last;
         }
-        let node = machine.node_of(last);
+        let cluster = machine.cluster_of(last);
         // As Linux: no farther than its cache reaches, even if others idle there.
-        if self.idle[node as usize] > 0
-            && let Some(cpu) = self.idle_of(machine, node)
+        if self.idle[cluster as usize] > 0
+            && let Some(cpu) = self.idle_of(machine, cluster)
         {
             return cpu;
         }
         let own = self.load(last);
-        let shortest = self.of_node[node as usize].iter().copied().min_by_key(|&cpu| self.load(cpu));
+        let shortest = self.of_cluster[cluster as usize].iter().copied().min_by_key(|&cpu| self.load(cpu));
         shortest.filter(|&cpu| self.load(cpu) + 1 < own).unwrap_or(last)
     }
 
-    /// An idle CPU of a socket, best one of a core that is idle as a whole.
-    fn idle_of(&self, machine: &Machine, node: u32) -> Option<u32> {
-        let idle = || self.of_node[node as usize].iter().copied().filter(|&cpu| self.is_idle(cpu));
+    /// An idle CPU of a cluster, best one of a core that is idle as a whole.
+    fn idle_of(&self, machine: &Machine, cluster: u32) -> Option<u32> {
+        let idle = || self.of_cluster[cluster as usize].iter().copied().filter(|&cpu| self.is_idle(cpu));
         idle().find(|&cpu| !self.core_is_busy(machine, cpu)).or_else(|| idle().next())
     }
 
@@ -208,19 +212,19 @@ impl Cpus {
         let id = here.queue.swap_remove(at);
         here.current = Some(id);
         here.least = here.least.max(entities[id as usize].virtual_time);
-        self.idle[machine.node_of(cpu) as usize] -= 1;
+        self.idle[machine.cluster_of(cpu) as usize] -= 1;
         let migrated = core::mem::take(&mut self.entities[id as usize].migrated);
         Some(Next { id, migrated })
     }
 
-    /// Takes a thread from the longest queue of the nearest socket that has one.
+    /// Takes a thread from the longest queue of the nearest cluster that has one.
     fn steal(&mut self, machine: &Machine, cpu: u32) {
-        for place in 0..self.of_node.len() {
-            let node = self.nearest[machine.node_of(cpu) as usize][place];
+        for place in 0..self.of_cluster.len() {
+            let cluster = self.nearest[machine.cluster_of(cpu) as usize][place];
             let queued = |other: &u32| {
                 self.cpus[*other as usize].queue.iter().filter(|&&id| self.may_move(id)).count()
             };
-            let Some(from) = self.of_node[node as usize]
+            let Some(from) = self.of_cluster[cluster as usize]
                 .iter()
                 .copied()
                 .max_by_key(|other| (queued(other), u32::MAX - other))
@@ -250,7 +254,7 @@ impl Cpus {
         let here = &mut self.cpus[cpu as usize];
         if let Some(id) = here.current.take() {
             here.queue.push(id);
-            self.idle[machine.node_of(cpu) as usize] += 1;
+            self.idle[machine.cluster_of(cpu) as usize] += 1;
         }
     }
 
@@ -258,7 +262,7 @@ impl Cpus {
     pub(crate) fn leave(&mut self, machine: &Machine, id: ThreadId) -> u32 {
         let cpu = self.of(id);
         self.cpus[cpu as usize].current = None;
-        self.idle[machine.node_of(cpu) as usize] += 1;
+        self.idle[machine.cluster_of(cpu) as usize] += 1;
         cpu
     }
 

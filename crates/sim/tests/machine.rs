@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use poundlock_core::platform::{Atomic, Clock, Deadline, Platform, Split, Until, Waited};
 use poundlock_sim::check::calm;
 use poundlock_sim::{
-    Alone, MICROSECOND, Machine, NANOSECOND, Picoseconds, Settings, Sim, Simulation, U32, now, work,
+    Alone, MICROSECOND, Machine, NANOSECOND, Picoseconds, Settings, Sim, Simulation, U32, now, sleep, work,
 };
 
 /// A thread, and the CPU that it stays on.
@@ -51,8 +51,7 @@ fn word() -> Rc<Alone<U32>> {
 }
 
 /// How long an access by CPU 0 takes, in nanoseconds, after others have done theirs one after the other.
-fn after(before: Vec<(u32, Act)>, access: Act) -> f64 {
-    let machine = calm();
+fn after(machine: &Machine, before: Vec<(u32, Act)>, access: Act) -> f64 {
     let word = word();
     let mut threads: Vec<Pinned> = Vec::new();
     let last = before.len() as u64 + 1;
@@ -67,7 +66,7 @@ fn after(before: Vec<(u32, Act)>, access: Act) -> f64 {
         work(last * 10 * MICROSECOND);
         notes.time(|| access(&word.0));
     }));
-    let notes = run(&machine, threads);
+    let notes = run(machine, threads);
     notes[0].1 as f64 / NANOSECOND as f64
 }
 
@@ -101,7 +100,152 @@ fn an_access_costs_what_the_line_has_been_through() {
         (vec![(4, read as fn(&U32)), (1, read), (2, read)], write, 100.0 + 2.0 * 5.0 + 1.5),
     ] {
         let shape = before.iter().map(|(cpu, _)| *cpu).collect::<Vec<_>>();
-        assert_eq!(after(before, access), ns, "after {shape:?}");
+        assert_eq!(after(&calm(), before, access), ns, "after {shape:?}");
+    }
+}
+
+/// Three sockets in a row of eight cores each, which are split into quads of two pairs.
+const LEVELS: &str = r#"
+[[groups]]
+name = "pair"
+cores = 2
+source = "made up"
+transfer = { value = 10.0, source = "made up" }
+shared = { value = 6.0, source = "made up" }
+
+[[groups]]
+name = "quad"
+cores = 4
+source = "made up"
+transfer = { value = 17.0, source = "made up" }
+shared = { value = 13.0, source = "made up" }
+
+[costs]"#;
+
+/// What is tested here, with one field written otherwise.
+fn deep(field: &str, otherwise: &str) -> Result<Machine, String> {
+    let whole = include_str!("../src/check/small.toml")
+        .replace("sockets = 2", "sockets = 3\nhops = [[0, 1, 2], [1, 0, 1], [2, 1, 0]]")
+        .replace("cores_a_socket = 2", "cores_a_socket = 8")
+        .replace("threads_a_core = 2", "threads_a_core = 1")
+        .replace("[costs]", LEVELS);
+    assert!(whole.contains(field));
+    Machine::parse(&whole.replacen(field, otherwise, 1)).map_err(|error| error.to_string())
+}
+
+#[test]
+fn each_level_of_distance_has_its_costs() {
+    let machine = deep("", "").unwrap();
+    assert_eq!((machine.cpus(), machine.nodes(), machine.node_of(9)), (24, 3, 1));
+    // CPU 1 is of the same pair as CPU 0, 2 of the same quad, 4 of the same socket, 8 of the next, 16 of the
+    // one after that.
+    for (other, transfer, shared) in
+        [(1, 10.0, 6.0), (2, 17.0, 13.0), (4, 30.0, 20.0), (8, 100.0, 100.0), (16, 150.0, 150.0)]
+    {
+        let after = |before, access| after(&machine, before, access);
+        assert_eq!(after(vec![(other, write as fn(&U32))], read), transfer + 1.5, "from {other}");
+        assert_eq!(after(vec![(other, write as fn(&U32))], modify), transfer + 1.5 + 8.0, "from {other}");
+        // The nearest copy counts.
+        let copies = vec![(other, read as fn(&U32)), (16, read)];
+        assert_eq!(after(copies, read), shared + 1.5, "from {other}");
+        // Its own copy is the nearest, but the other has to answer, unless that one is of the same pair.
+        let answered = if other == 1 { 6.0 } else { transfer + 5.0 };
+        assert_eq!(after(vec![(0, read as fn(&U32)), (other, read)], write), answered + 1.5, "from {other}");
+    }
+}
+
+#[test]
+fn a_node_is_what_the_description_says() {
+    let machine = deep("", "").unwrap();
+    for (name, nodes, of) in
+        [("socket", 3, [0, 0, 0, 1]), ("quad", 6, [0, 0, 1, 2]), ("pair", 12, [0, 1, 2, 4])]
+    {
+        let other = machine.with_node(name).unwrap();
+        assert_eq!(other.nodes(), nodes);
+        assert_eq!([1, 2, 4, 8].map(|cpu| other.node_of(cpu)), of, "{name}");
+        let described = deep("threads_a_core", &format!("node = '{name}'\nthreads_a_core")).unwrap();
+        assert_eq!((described.node_is(), described.nodes()), (name, nodes));
+        // Fewer sockets, fewer nodes.
+        assert_eq!(other.part(1, 1).unwrap().nodes(), nodes / 3);
+    }
+    let seen = Rc::new(RefCell::new((0, 0)));
+    let noted = Rc::clone(&seen);
+    let other = machine.with_node("quad").unwrap();
+    run(&other, vec![on(12, move |_| *noted.borrow_mut() = (Sim::node(), Sim::nodes()))]);
+    assert_eq!(*seen.borrow(), (3, 6));
+}
+
+#[test]
+fn new_threads_spread_over_sockets_then_over_groups() {
+    let machine = deep("", "").unwrap();
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let mut simulation = Simulation::new(&machine, Settings::default(), 1);
+    for _ in 0..6 {
+        let seen = Rc::clone(&seen);
+        simulation.spawn(None, move || {
+            seen.borrow_mut().push(Sim::tag() - 1);
+            work(100 * MICROSECOND);
+        });
+    }
+    assert!(simulation.run(1_000 * MICROSECOND).unwrap().over);
+    let mut cpus = seen.take();
+    cpus.sort_unstable();
+    assert_eq!(cpus, [0, 2, 8, 10, 16, 18]);
+}
+
+/// Linux looks no farther for an idle CPU than the last cache reaches, here: than the pair.
+#[test]
+fn a_thread_wakes_up_within_its_group() {
+    // If both are busy, whichever is free first takes it, though the other pairs idle all the time.
+    for (busy, may_go_to, waits) in [(vec![], 0..1, false), (vec![0], 1..2, false), (vec![0, 1], 0..2, true)]
+    {
+        let mut simulation = Simulation::new(&deep("", "").unwrap(), Settings::default(), 1);
+        let seen = Rc::new(RefCell::new((0, 0)));
+        let noted = Rc::clone(&seen);
+        simulation.spawn(None, move || {
+            assert_eq!(Sim::tag(), 1, "the first thread runs on CPU 0");
+            sleep(100 * MICROSECOND);
+            *noted.borrow_mut() = (Sim::tag() - 1, now());
+        });
+        for &cpu in &busy {
+            simulation.spawn(Some(cpu), || {
+                sleep(50 * MICROSECOND);
+                work(1_000 * MICROSECOND);
+            });
+        }
+        assert!(simulation.run(100_000 * MICROSECOND).unwrap().over);
+        let (cpu, at) = *seen.borrow();
+        assert_eq!(
+            (may_go_to.contains(&cpu), at > 200 * MICROSECOND),
+            (true, waits),
+            "{busy:?}: {cpu}, {at}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_description_is_refused_by_the_name_of_its_field() {
+    for (field, otherwise, said) in [
+        ("cores = 4", "cores = 3", "cores of group 'quad'"),
+        ("cores = 4", "cores = 2", "cores of group 'quad'"),
+        ("cores = 4", "cores = 8", "cores of group 'quad'"),
+        ("cores = 4", "cores = 0", "cores of group 'quad'"),
+        ("cores = 2", "cores = 1", "cores of group 'pair'"),
+        ("cores_a_socket = 8", "cores_a_socket = 10", "cores of group 'quad'"),
+        ("\"quad\"", "\"pair\"", "name of group 'pair'"),
+        ("\"quad\"", "\"socket\"", "name of group 'socket'"),
+        ("value = 17.0", "value = -1.0", "transfer of group 'quad'"),
+        ("value = 13.0", "value = nan", "shared of group 'quad'"),
+        ("shared = { value = 13.0, source = \"made up\" }", "", "`shared`"),
+        ("cores = 4", "cpus = 4", "`cpus`"),
+        ("threads_a_core", "node = \"die\"\nthreads_a_core", "node of machine 'small' cannot be 'die'"),
+        ("[0, 1, 2]", "[0, 1]", "hops"),
+        ("[0, 1, 2]", "[0, 1, 3]", "hops"),
+        ("[0, 1, 2]", "[1, 1, 2]", "hops"),
+        ("[0, 1, 2], ", "", "hops"),
+    ] {
+        let error = deep(field, otherwise).expect_err(otherwise);
+        assert!(error.contains(said) && !error.contains('\n'), "{otherwise}: {error}");
     }
 }
 

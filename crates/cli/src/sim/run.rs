@@ -11,7 +11,7 @@ use super::page::{Section, html};
 use super::profile;
 use super::ranges::Numbers;
 use super::sheet::Sheet;
-use super::{MS, US, counted, machine, one_of, runs, time};
+use super::{MS, US, counted, machine, one_of, runs, shape, time, with_node};
 use crate::message::{Failure, status};
 use crate::output::{Output, print_beside};
 use poundlock_bench::plot::{Line, Look, lines};
@@ -39,6 +39,10 @@ pub(super) struct Args {
     /// Use one hardware thread of each core
     #[arg(long)]
     no_smt: bool,
+    /// What the locks take for a node: `socket`, or the name of one of the machine's groups of cores
+    /// [default: what the machine's description says]
+    #[arg(long, value_name = "NAME", conflicts_with = "guest")]
+    node: Option<String>,
     /// Run in a virtual machine of this hypervisor: a name that `poundlock sim list` shows
     #[arg(long, value_name = "HYPERVISOR")]
     guest: Option<String>,
@@ -80,6 +84,7 @@ struct Document<'a> {
     machine: &'a str,
     sockets: u32,
     cpus: usize,
+    node: &'a str,
     guest: Option<&'a Guest>,
     workload: String,
     seed: u64,
@@ -103,6 +108,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
     let machine = whole
         .part(args.sockets.unwrap_or(whole.sockets()), threads_a_core)
         .map_err(|error| wrong(error.to_string()))?;
+    let machine = args.node.as_ref().map_or(Ok(machine.clone()), |node| with_node(&machine, node))?;
     let guest = guest(args, &machine)?;
     let mut work = Work::parse(&args.workload).map_err(wrong)?;
     if let Work::Grid { critical, think } | Work::Readers { critical, think, .. } = &mut work {
@@ -145,11 +151,10 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         |at| format!("{}, {} threads", cases[at].1, cases[at].0),
     )?;
     let header = format!(
-        "{} on {}, {} of {}{}, seed {}, {ms} simulated ms",
+        "{} on {}, {}{}, seed {}, {ms} simulated ms",
         work.name(),
         machine.name(),
-        counted(machine.cpus(), "CPU"),
-        counted(machine.sockets() as usize, "socket"),
+        shape(&machine),
         guest.as_ref().map_or(String::new(), said),
         args.seed
     );
@@ -164,6 +169,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         machine: machine.name(),
         sockets: machine.sockets(),
         cpus: machine.cpus(),
+        node: machine.node_is(),
         guest: guest.as_ref(),
         workload: work.name(),
         seed: args.seed,

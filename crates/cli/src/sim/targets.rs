@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::goals::{self, Goal, LONG, Point, Seen};
 use super::ranges::Numbers;
 use super::sheet::Sheet;
-use super::{MS, US, counted, lock, machine, runs, time};
+use super::{MS, US, counted, lock, machine, runs, shape, time, with_node};
 use crate::message::{Failure, status};
 use crate::output::{Output, print_beside};
 
@@ -25,9 +25,13 @@ const OTHERS: [&str; 7] = ["mcs", "cna", "cohort", "shfllock", "mcs-park", "rust
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The machines: names that `poundlock sim list` shows, or files that describe them and end in .toml
-    /// [default: all with several sockets, but for the guests' host]
+    /// [default: all with several sockets or many cores, but for the guests' host]
     #[arg(long, value_name = "MACHINE,..", value_delimiter = ',')]
     machine: Vec<String>,
+    /// What the locks take for a node: `socket`, or the name of a group of cores that each machine has
+    /// [default: what a machine's description says]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
     /// Numbers of threads [default: 1, 2 and 4 a socket, half the CPUs, all, and 2 and 4 times as many]
     #[arg(long, value_name = "RANGE")]
     threads: Option<Numbers>,
@@ -71,6 +75,7 @@ struct OfMachine<'a> {
     machine: &'a str,
     sockets: u32,
     cpus: usize,
+    node: &'a str,
     targets: &'a [Goal],
     points: Vec<Row>,
 }
@@ -96,6 +101,10 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         Machine::known().into_iter().filter(|machine| !LEFT_OUT.contains(&machine.name())).collect()
     } else {
         args.machine.iter().map(|name| machine(name)).collect::<Result<_, _>>()?
+    };
+    let machines = match &args.node {
+        Some(node) => machines.iter().map(|machine| with_node(machine, node)).collect::<Result<_, _>>()?,
+        None => machines,
     };
     let mut locks = vec![lock(&args.ours)?];
     for name in &args.lock {
@@ -160,10 +169,9 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
         };
         let goals = run.goals();
         text += &format!(
-            "{}, {} of {}: {}, {} simulated ms after {} of warm-up, seed {}\n\n",
+            "{}, {}: {}, {} simulated ms after {} of warm-up, seed {}\n\n",
             machine.name(),
-            counted(machine.cpus(), "CPU"),
-            counted(machine.sockets() as usize, "socket"),
+            shape(machine),
             counted(run.points.len(), "point"),
             args.time,
             args.time / 4.0,
@@ -184,6 +192,7 @@ pub(super) fn main(args: &Args) -> Result<(), Failure> {
                 machine: machine.name(),
                 sockets: machine.sockets(),
                 cpus: machine.cpus(),
+                node: machine.node_is(),
                 targets,
                 points: (cases.iter().zip(*seen))
                     .map(|(case, seen)| Row { lock: case.lock, point: case.point, figures: *seen })
