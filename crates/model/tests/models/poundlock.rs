@@ -32,9 +32,9 @@ const BYPASS_BOUND: u32 = 1 << 31;
 const HANDED_OVER: u32 = 0x0fff;
 
 /// In its hint of the owner: what timed parks have found, with its highest bit inverted.
-const GAPS: u32 = 0xf << 28;
+const GAPS: u32 = 0xf << 16;
 /// A trial has begun.
-const IN_DOUBT: u32 = (6 ^ 8) << 28;
+const IN_DOUBT: u32 = (6 ^ 8) << 16;
 
 /// Places that the models count.
 const HAND_OVER: usize = 0;
