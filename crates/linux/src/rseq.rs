@@ -16,6 +16,8 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
+use poundlock_core::platform::Atomic;
+
 use crate::atomic::U32;
 use crate::futex::keeping_errno;
 use crate::tls::words;
@@ -122,6 +124,10 @@ macro_rules! sequence {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn release(count: &U32, unless: &U32) -> bool {
+    // Where it is in vain, the sequence is not worth beginning.
+    if unless.load(Relaxed) != 0 {
+        return false;
+    }
     // SAFETY: before the store nothing has an effect. On x86-64 a plain store is a release.
     unsafe {
         sequence! {

@@ -113,8 +113,7 @@ impl<P: Platform> RawAdaptive<P> {
             return true;
         }
         self.waiters.owner.store(0, Relaxed);
-        (self.waiters.is_biased() && self.waiters.release(&self.count))
-            || self.count.compare_exchange(1, 0, Release, Relaxed).is_ok()
+        self.waiters.release(&self.count) || self.count.compare_exchange(1, 0, Release, Relaxed).is_ok()
     }
 
     /// Whether the mutex is held at this moment.

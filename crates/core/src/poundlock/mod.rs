@@ -220,7 +220,7 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         }
         let Words { state, waiters } = &self.words;
         let hints = self.take_tag_away();
-        if waiters.is_biased() && waiters.release(state) { Ok(()) } else { self.unlock_counted(hints) }
+        if waiters.release(state) { Ok(()) } else { self.unlock_counted(hints) }
     }
 
     /// Whether the calling thread, its owner, may keep its place in the queue. Does not touch the mutex.
