@@ -1,10 +1,11 @@
 //! The mutex.
 
 use core::ffi::c_int;
+use core::hint::black_box;
 
 use libc::{EBUSY, clockid_t, timespec};
-use poundlock_core::poundlock::RawPoundlock;
-use poundlock_linux::Linux;
+use poundlock_core::poundlock::{Contended, RawPoundlock};
+use poundlock_linux::{Linux, tls};
 
 use crate::time;
 
@@ -50,10 +51,14 @@ pub unsafe extern "C" fn poundlock_mutex_destroy(mutex: *mut poundlock_mutex_t) 
 ///
 /// Returns 0.
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poundlock_mutex_lock")]
 pub unsafe extern "C" fn poundlock_mutex_lock(mutex: *mut poundlock_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
-    unsafe { raw(mutex) }.lock();
-    0
+    let mutex = unsafe { raw(mutex) };
+    if !tls::is_usual() {
+        return lock_unusual(mutex);
+    }
+    if mutex.take_tagged(tls::area_tag) { 0 } else { lock_contended(mutex) }
 }
 
 /// Locks it if it is free.
@@ -85,8 +90,47 @@ pub unsafe extern "C" fn poundlock_mutex_clocklock(
 ///
 /// Returns 0. The caller is not checked; a mutex that is not locked is left as it is.
 #[unsafe(no_mangle)]
+#[unsafe(link_section = ".text.poundlock_mutex_unlock")]
 pub unsafe extern "C" fn poundlock_mutex_unlock(mutex: *mut poundlock_mutex_t) -> c_int {
     // SAFETY: the caller's mutex.
-    unsafe { raw(mutex) }.unlock();
-    0
+    let mutex = unsafe { raw(mutex) };
+    if !tls::is_usual() || mutex.is_kept() {
+        return unlock_unusual(mutex);
+    }
+    if mutex.unlock_biased() { 0 } else { unlock_unusual(mutex) }
+}
+
+// The fast paths go on by a jump, so that they need no stack frame: a result that the compiler knows would
+// make a call of it.
+
+#[inline(never)]
+fn lock_unusual(mutex: &RawPoundlock<Linux>) -> c_int {
+    if mutex.take() { 0 } else { lock_contended(mutex) }
+}
+
+#[cold]
+#[inline(never)]
+fn lock_contended(mutex: &RawPoundlock<Linux>) -> c_int {
+    mutex.lock_contended();
+    black_box(0)
+}
+
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_mutex_unlock_unusual")]
+fn unlock_unusual(mutex: &RawPoundlock<Linux>) -> c_int {
+    match mutex.unlock_fast() {
+        Ok(()) => 0,
+        Err(why) => unlock_contended(mutex, why),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn unlock_contended(mutex: &RawPoundlock<Linux>, why: Contended) -> c_int {
+    mutex.unlock_contended(why);
+    black_box(0)
+}
+
+poundlock_linux::cache_lines! {
+    ".text.poundlock_mutex_lock" ".text.poundlock_mutex_unlock" ".text.poundlock_mutex_unlock_unusual"
 }

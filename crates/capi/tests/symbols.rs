@@ -44,3 +44,17 @@ fn dynamic_section() {
         assert!(text.contains(wanted), "no {wanted}:\n{text}");
     }
 }
+
+/// As those of the preload library: the lock lies in one cache line, the unlock in two.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn fast_paths_fit_cache_lines() {
+    let Some(text) = output_of("nm", &["--dynamic", "--print-size", "--defined-only"]) else { return };
+    for (name, most) in [("poundlock_mutex_lock@", 1), ("poundlock_mutex_unlock@", 2)] {
+        let line = text.lines().find(|line| line.contains(&format!(" {name}"))).expect("exported");
+        let mut words = line.split(' ').map(|word| usize::from_str_radix(word, 16));
+        let (Some(Ok(address)), Some(Ok(size))) = (words.next(), words.next()) else { panic!("{line}") };
+        let lines = (address + size).div_ceil(64) - address / 64;
+        assert!(size > 0 && lines <= most, "{name}: {lines} cache lines: {line}");
+    }
+}

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use poundlock_core::poundlock::TAG_LIMIT;
+
 use crate::tls::words;
 
 /// Finds glibc's restartable-sequences area. Before it is called, [`tag`] returns 0.
@@ -21,7 +23,7 @@ pub fn init() {
         )
     };
     if offset.is_null() || size.is_null() {
-        return;
+        return crate::tls::allow_area_tag(false);
     }
     // SAFETY: glibc's constants of these types.
     let (offset, size) = unsafe { (*offset, *size) };
@@ -35,6 +37,13 @@ pub(crate) fn use_area(offset: isize, size: u32) {
         crate::node::use_area(size);
         crate::rseq::init();
     }
+    crate::tls::allow_area_tag(size != 0 && numbers_are_small());
+}
+
+/// Whether every CPU that there may ever be has a number for which a tag has room: the kernel's sets of CPUs
+/// have no more bits.
+fn numbers_are_small() -> bool {
+    ask_affinity(&mut CpuSet::default()).is_some_and(|bytes| 8 * bytes < TAG_LIMIT as usize)
 }
 
 /// The CPU's number plus one; 0 if unknown.
@@ -72,16 +81,25 @@ impl CpuSet {
 /// The CPUs that the calling thread may use; none if the kernel does not say.
 pub(crate) fn affinity() -> CpuSet {
     let mut set = CpuSet::default();
-    let _ = crate::futex::keeping_errno(|| {
+    let _ = ask_affinity(&mut set);
+    set
+}
+
+/// How many bytes the kernel's sets have, if it says.
+fn ask_affinity(set: &mut CpuSet) -> Option<usize> {
+    let bytes = crate::futex::keeping_errno(|| {
         // SAFETY: the kernel writes at most the given number of bytes.
         unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&set.0), set.0.as_mut_ptr()) }
     });
-    set
+    bytes.ok().and_then(|bytes| usize::try_from(bytes).ok())
 }
 
 #[cfg(test)]
 mod tests {
+    use poundlock_core::poundlock::TAG_LIMIT;
+
     use super::{CpuSet, allowed, init, tag};
+    use crate::tls;
 
     impl CpuSet {
         pub(crate) fn insert(&mut self, cpu: u32) {
@@ -96,6 +114,14 @@ mod tests {
         let cpu = |()| unsafe { libc::sched_getcpu() };
         // A migration between the two reads is possible; a hundred in a row are not.
         assert!((0..100).any(|_| tag() as i32 == cpu(()) + 1) || tag() == 0);
+    }
+
+    #[test]
+    fn the_short_way_to_the_tag_is_the_same() {
+        init();
+        assert_ne!(tls::process() & tls::AREA, 0);
+        assert!((0..100).any(|_| tls::area_tag() == tag()));
+        assert!(tls::area_tag() < TAG_LIMIT);
     }
 
     #[test]

@@ -16,6 +16,8 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
+use poundlock_core::platform::Atomic;
+
 use crate::atomic::U32;
 use crate::futex::keeping_errno;
 use crate::tls::words;
@@ -64,8 +66,7 @@ pub(crate) fn broken() -> bool {
 
 /// A restartable sequence: `$look` (instructions that jump to `5f` if there is to be no store, upon which the
 /// calling function returns false) and then `$store`, its last instruction and only side effect; with
-/// operands for both. Before it comes `$first`, looks that need not be part of it and jump to `{no}`: where
-/// it is in vain, it is not worth beginning. Nor is it begun in a thread that has no area: [`init`] has not
+/// operands for both, and a register `{zero}`. It is not begun in a thread that has no area: [`init`] has not
 /// found one, or the CPU in it is negative.
 ///
 /// Both ways out take the descriptor's address out of the area again. The kernel would do that only when it
@@ -76,15 +77,14 @@ pub(crate) fn broken() -> bool {
 /// The sequence may be started over at any point before the store.
 #[cfg(target_arch = "x86_64")]
 macro_rules! sequence {
-    (first: $($first:literal),+; look: $($look:literal),+; store: $store:literal; $($operands:tt)*) => {
+    (look: $($look:literal),+; store: $store:literal; $($operands:tt)*) => {
         // The abort handler is preceded by the signature with which glibc registers, as the operand of an
         // instruction that traps.
         core::arch::asm!(
-            $($first,)+
             "mov {offset}, qword ptr [rip + poundlock_words + {release}]",
             "test {offset}, {offset}",
             "jz {no}",
-            "cmp dword ptr fs:[{offset} + 4], 0",
+            "cmp dword ptr fs:[{offset} + 4], {zero:e}",
             "jl {no}",
             "2:",
             "lea {at}, [rip + 77f]",
@@ -93,7 +93,7 @@ macro_rules! sequence {
             $($look,)+
             $store,
             "4:",
-            "mov qword ptr fs:[{offset} + 8], 0",
+            "mov qword ptr fs:[{offset} + 8], {zero}",
             ".pushsection .data.rel.ro.poundlock_rseq,\"aw\",@progbits",
             ".balign 32",
             "77:",
@@ -106,11 +106,13 @@ macro_rules! sequence {
             "6:",
             "jmp 2b",
             "5:",
-            "mov qword ptr fs:[{offset} + 8], 0",
+            "mov qword ptr fs:[{offset} + 8], {zero}",
             "jmp {no}",
             ".popsection",
             at = out(reg) _,
             offset = out(reg) _,
+            // Shorter than an immediate 0 at each place. So the release is two cache lines with its caller.
+            zero = in(reg) 0_u64,
             release = const core::mem::offset_of!(crate::tls::Words, release),
             no = label { return false },
             $($operands)*
@@ -122,12 +124,15 @@ macro_rules! sequence {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn release(count: &U32, unless: &U32) -> bool {
+    // Where it is in vain, the sequence is not worth beginning.
+    if unless.load(Relaxed) != 0 {
+        return false;
+    }
     // SAFETY: before the store nothing has an effect. On x86-64 a plain store is a release.
     unsafe {
         sequence! {
-            first: "cmp dword ptr [{unless}], 0", "jne {no}";
-            look: "cmp dword ptr [{unless}], 0", "jne 5f";
-            store: "mov dword ptr [{count}], 0";
+            look: "cmp dword ptr [{unless}], {zero:e}", "jne 5f";
+            store: "mov dword ptr [{count}], {zero:e}";
             unless = in(reg) unless,
             count = in(reg) count,
         }

@@ -27,19 +27,34 @@ struct Block {
     /// See [`kept`].
     kept: AtomicUsize,
     kept_place: AtomicU32,
+    /// What stands for a restartable-sequences area where there is none: the CPU before number 0.
+    no_cpu: AtomicU32,
 }
 
 global_asm!(
-    ".pushsection .tbss.poundlock_thread,\"awT\",@nobits",
+    ".pushsection .tdata.poundlock_thread,\"awT\",@progbits",
     ".globl poundlock_thread",
     ".hidden poundlock_thread",
     ".type poundlock_thread, @object",
     ".size poundlock_thread, 32",
     ".balign 16",
     "poundlock_thread:",
-    ".zero 32",
+    ".zero 28",
+    ".long -1",
     ".popsection",
 );
+
+/// Has these sections begin with a cache line: for functions of one section each, which then lie in as few
+/// lines as they can wherever the linker puts them. Else any change elsewhere moves them, at up to a
+/// nanosecond a call.
+#[macro_export]
+macro_rules! cache_lines {
+    ($($section:literal)*) => {
+        ::core::arch::global_asm!($(concat!(
+            ".pushsection ", $section, ", \"ax\", @progbits\n.p2align 6\n.popsection"
+        )),*);
+    };
+}
 
 /// Words of the process that fast paths read, written once or twice. A shared library reaches a static of
 /// another crate through the global offset table; these are one instruction away, as the block is.
@@ -49,7 +64,9 @@ pub(crate) struct Words {
     pub(crate) rseq: AtomicIsize,
     /// The same, but only once [`crate::rseq::release`] may store.
     pub(crate) release: AtomicIsize,
-    /// [`SEVERAL_THREADS`], and what the user of this crate has chosen: see [`process`].
+    /// Offset of the word that [`area_tag`] reads, once [`AREA`] is in `process`.
+    area: AtomicIsize,
+    /// [`SEVERAL_THREADS`], [`AREA`], and what the user of this crate has chosen: see [`process`].
     pub(crate) process: AtomicU8,
 }
 
@@ -58,14 +75,14 @@ global_asm!(
     ".globl poundlock_words",
     ".hidden poundlock_words",
     ".type poundlock_words, @object",
-    ".size poundlock_words, 24",
+    ".size poundlock_words, 32",
     ".balign 64",
     "poundlock_words:",
     ".zero 64",
     ".popsection",
 );
 
-const _: () = assert!(size_of::<Words>() == 24);
+const _: () = assert!(size_of::<Words>() == 32);
 
 #[inline(always)]
 pub(crate) fn words() -> &'static Words {
@@ -219,8 +236,12 @@ pub(crate) fn keep(mutex: usize, place: u32) {
 /// In [`process`]: there has been a second thread. Set by the first lock call that finds out; stays set.
 pub const SEVERAL_THREADS: u8 = 1;
 
-/// What fast paths ask about the process, in one byte: [`SEVERAL_THREADS`], and above it what [`choose`] was
-/// told, 0 before. So one comparison tells both. Acquire: who sees the choice sees what was stored before it.
+/// In [`process`]: [`area_tag`] may be asked. Set by [`crate::cpu::init`]; stays set.
+pub const AREA: u8 = 1 << 7;
+
+/// What fast paths ask about the process, in one byte: [`SEVERAL_THREADS`], [`AREA`], and between them what
+/// [`choose`] was told, 0 before. So one comparison tells all. Acquire: who sees the choice sees what was
+/// stored before it.
 #[inline(always)]
 pub fn process() -> u8 {
     #[cfg(target_arch = "x86_64")]
@@ -242,7 +263,14 @@ pub fn process() -> u8 {
     words().process.load(core::sync::atomic::Ordering::Acquire)
 }
 
-/// Keeps a number below 128, other than 0, for the user of this crate: see [`process`]. Once for the process;
+/// Whether there has been a second thread, and [`area_tag`] may be asked: the first question of fast paths
+/// that have no other.
+#[inline(always)]
+pub fn is_usual() -> bool {
+    process() & (SEVERAL_THREADS | AREA) == SEVERAL_THREADS | AREA
+}
+
+/// Keeps a number below 64, other than 0, for the user of this crate: see [`process`]. Once for the process;
 /// calling it again with the same number is harmless. Async-signal-safe.
 pub fn choose(choice: u8) {
     words().process.fetch_or(choice << 1, Release);
@@ -257,17 +285,27 @@ pub(crate) fn single_threaded() -> bool {
     if process.load(Relaxed) & SEVERAL_THREADS != 0 {
         return false;
     }
-    let single = libc_single_threaded();
+    let word = single_threaded_word();
+    // SAFETY: as in `libc_single_threaded`.
+    let single = !word.is_null() && unsafe { word.read_volatile() != 0 };
     if !single {
         process.fetch_or(SEVERAL_THREADS, Relaxed);
     }
     single
 }
 
-/// glibc's word (`__libc_single_threaded`, glibc 2.32), for a caller that has not seen [`SEVERAL_THREADS`]:
-/// whether there is no second thread. False where glibc does not say.
+/// glibc's word (`__libc_single_threaded`, glibc 2.32), for a caller that has seen [`AREA`] and not
+/// [`SEVERAL_THREADS`]: whether there is no second thread.
 #[inline(always)]
 pub fn libc_single_threaded() -> bool {
+    // SAFETY: glibc's one-byte variable, written only while no other thread exists. Where there is none,
+    // `AREA` comes with `SEVERAL_THREADS`.
+    unsafe { single_threaded_word().read_volatile() != 0 }
+}
+
+/// Where glibc says whether there is no second thread; null if nowhere.
+#[inline(always)]
+fn single_threaded_word() -> *const u8 {
     #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
     {
         let address: *const u8;
@@ -280,11 +318,73 @@ pub fn libc_single_threaded() -> bool {
                 options(pure, readonly, nostack, preserves_flags),
             );
         }
-        // SAFETY: glibc's one-byte variable, written only while no other thread exists.
-        !address.is_null() && unsafe { address.read_volatile() } != 0
+        address
     }
     #[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
-    false
+    core::ptr::null()
+}
+
+/// [`area_tag`] may be asked from now on. `known`: it reads the area at [`Words::rseq`], where every CPU's
+/// number is in bounds; else it says that none is known. The first call counts.
+pub(crate) fn allow_area_tag(known: bool) {
+    let words = words();
+    if words.area.load(Relaxed) != 0 {
+        return;
+    }
+    let offset = if known {
+        words.rseq.load(Relaxed)
+    } else {
+        (&raw const block().no_cpu).addr().wrapping_sub(thread_pointer()) as isize
+    };
+    words.area.store(offset, Relaxed);
+    // `libc_single_threaded` does not look whether glibc says it.
+    let several = if single_threaded_word().is_null() { SEVERAL_THREADS } else { 0 };
+    words.process.fetch_or(AREA | several, Release);
+}
+
+fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: reads the thread pointer, which on x86-64 is in the memory that it points to.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(pure, readonly, nostack, preserves_flags));
+        #[cfg(target_arch = "aarch64")]
+        asm!("mrs {}, tpidr_el0", out(reg) pointer, options(pure, nomem, nostack, preserves_flags));
+    }
+    pointer
+}
+
+/// As [`crate::cpu::tag`], but for a caller that has seen [`AREA`] in [`process`], and without a test whether
+/// there is an area. Below [`TAG_LIMIT`](poundlock_core::poundlock::TAG_LIMIT).
+#[inline(always)]
+pub fn area_tag() -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let cpu: u32;
+        // SAFETY: reads a word of the object; and, as whoever sets `AREA` has set that before, one of this
+        // thread's area or block.
+        unsafe {
+            asm!(
+                "mov {offset}, qword ptr [rip + poundlock_words + {at}]",
+                "mov {cpu:e}, dword ptr fs:[{offset}]",
+                at = const core::mem::offset_of!(Words, area),
+                offset = out(reg) _,
+                cpu = out(reg) cpu,
+                options(readonly, nostack, preserves_flags),
+            );
+        }
+        cpu.wrapping_add(1)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        // SAFETY: as above: it lies at that offset from the thread pointer.
+        let word: &AtomicU32 = unsafe {
+            &*core::ptr::with_exposed_provenance(
+                thread_pointer().wrapping_add_signed(words().area.load(Relaxed)),
+            )
+        };
+        word.load(Relaxed).wrapping_add(1)
+    }
 }
 
 /// The CPU that the calling thread runs on, plus one, from glibc's restartable-sequences area (glibc 2.35);

@@ -55,18 +55,20 @@ const COUNTED_RWLOCKS: u8 = 4;
 /// In `FORM`: the program's spinlocks stay glibc's.
 const GLIBC_SPINLOCKS: u8 = u8::MAX;
 
-/// The first question of the fast paths: whether the mutexes are the default ones, not counted, and the
-/// process is known to have several threads. One comparison.
+/// The first question of the fast paths: whether the mutexes are the default ones, not counted, the process
+/// is known to have several threads, and [`tls::area_tag`] may be asked. One comparison.
 #[inline(always)]
 pub(crate) fn is_usual() -> bool {
-    tls::process() == (Sort::Poundlock as u8) << 1 | tls::SEVERAL_THREADS
+    tls::process() == USUAL | tls::SEVERAL_THREADS
 }
 
 /// The second question: the same, but that there is no second thread.
 #[inline(always)]
 pub(crate) fn is_usual_alone() -> bool {
-    tls::process() == (Sort::Poundlock as u8) << 1 && tls::libc_single_threaded()
+    tls::process() == USUAL && tls::libc_single_threaded()
 }
+
+const USUAL: u8 = (Sort::Poundlock as u8) << 1 | tls::AREA;
 
 /// Whose the mutexes are, if they are not counted. `None` also while the mode is not known.
 #[inline(always)]
@@ -104,7 +106,7 @@ pub(crate) fn get() -> Mode {
 /// The [`Mode`]'s number, 0 before it is known.
 #[inline(always)]
 fn known() -> u8 {
-    tls::process() >> 1
+    (tls::process() & !tls::AREA) >> 1
 }
 
 /// Two threads may do this at once, and come to the same result.

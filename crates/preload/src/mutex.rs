@@ -1,6 +1,5 @@
 //! `pthread_mutex_*`.
 
-use core::arch::global_asm;
 use core::ffi::c_int;
 use core::hint::black_box;
 use core::sync::atomic::Ordering::Relaxed;
@@ -8,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use libc::{EAGAIN, EBUSY, EDEADLK, EINVAL, EPERM, ETIMEDOUT, clockid_t, pthread_mutexattr_t, timespec};
 use poundlock_core::platform::{Clock, Deadline};
 use poundlock_core::poundlock::Contended;
-use poundlock_linux::registry;
+use poundlock_linux::{registry, tls};
 
 use crate::entry::{alias, export, with_call_site};
 use crate::mode::{self, Chosen, Sort};
@@ -33,30 +32,28 @@ alias! {
     __pthread_mutex_destroy = pthread_mutex_destroy(&Mutex);
 }
 
-// Each fast path is alone in its section, which begins with a cache line: so it lies in as few lines as it
-// can wherever the linker puts it. Else any change elsewhere moves it, at up to a nanosecond a call.
-global_asm!(
-    ".macro poundlock_line section",
-    ".pushsection \\section, \"ax\", @progbits",
-    ".p2align 6",
-    ".popsection",
-    ".endm",
-    "poundlock_line .text.poundlock_lock",
-    "poundlock_line .text.poundlock_try_lock",
-    "poundlock_line .text.poundlock_unlock",
-    "poundlock_line .text.poundlock_lock_owned",
-    "poundlock_line .text.poundlock_unlock_owned",
-    "poundlock_line .text.poundlock_lock_unusual",
-    "poundlock_line .text.poundlock_lock_other",
-    "poundlock_line .text.poundlock_unlock_other",
-    "poundlock_line .text.poundlock_try_lock_unusual",
-    "poundlock_line .text.poundlock_unlock_unusual",
-    ".purgem poundlock_line",
-);
+poundlock_linux::cache_lines! {
+    ".text.poundlock_lock"
+    ".text.poundlock_try_lock"
+    ".text.poundlock_unlock"
+    ".text.poundlock_unlock_unbiased"
+    ".text.poundlock_lock_owned"
+    ".text.poundlock_unlock_owned"
+    ".text.poundlock_lock_owned_any"
+    ".text.poundlock_unlock_owned_any"
+    ".text.poundlock_lock_unusual"
+    ".text.poundlock_unlock_unusual"
+    ".text.poundlock_try_lock_unusual"
+    ".text.poundlock_lock_any"
+    ".text.poundlock_unlock_any"
+    ".text.poundlock_lock_other"
+    ".text.poundlock_unlock_other"
+}
 
-// The default lock in a process of several threads comes first and falls through; each step away from it is
-// one jump. The three exported functions know of that case and of mutexes that know their owner; what is
-// `unusual` may be any kind of mutex, in any mode.
+// Each fast path is alone in its section, and what it does first fits cache lines: a lock in one, an unlock
+// in two. The default lock in a process of several threads comes first and falls through; each step away from
+// it is one jump. The three exported functions know of that case and of mutexes that know their owner; what
+// is `unusual` may be any kind of mutex, in any mode.
 
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_lock")]
@@ -64,20 +61,23 @@ pub(crate) extern "C" fn pthread_mutex_lock(object: &Mutex) -> c_int {
     if !mode::is_usual() {
         return lock_unusual(object);
     }
-    if !object.is_plain() {
+    if !object.is_default() {
         return lock_owned(object);
     }
-    if object.poundlock().take_atomic() { 0 } else { lock_contended(object) }
+    if object.poundlock().take_tagged(tls::area_tag) { 0 } else { lock_contended(object) }
 }
 
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_try_lock")]
 pub(crate) extern "C" fn pthread_mutex_trylock(object: &Mutex) -> c_int {
-    if !mode::is_usual() || !object.is_plain() {
+    if !mode::is_usual() || !object.is_default() {
         return try_lock_unusual(object);
     }
     let lock = object.poundlock();
-    if !lock.is_locked() && lock.take_atomic() { 0 } else { EBUSY }
+    if lock.is_locked() {
+        return EBUSY;
+    }
+    if lock.take_tagged(tls::area_tag) { 0 } else { try_lock_contended() }
 }
 
 #[unsafe(no_mangle)]
@@ -86,19 +86,57 @@ pub(crate) extern "C" fn pthread_mutex_unlock(object: &Mutex) -> c_int {
     if !mode::is_usual() {
         return unlock_unusual(object);
     }
-    if !object.is_plain() {
+    if !object.is_default() {
         return unlock_owned(object);
     }
-    match object.poundlock().unlock_atomic() {
+    if object.poundlock().unlock_biased() { 0 } else { unlock_unbiased(object) }
+}
+
+/// Of the default lock, and plain: a thread has slept in it, or there is no other way to release it.
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_unlock_unbiased")]
+extern "C" fn unlock_unbiased(object: &Mutex) -> c_int {
+    match object.poundlock().unlock_unbiased() {
         Ok(()) => 0,
         Err(why) => unlock_contended(object, why),
     }
 }
 
-/// Of the default lock, but not plain.
+// Mutexes that know their owner.
+
+/// Of the default lock, in the usual case, but not the default kind.
 #[inline(never)]
 #[unsafe(link_section = ".text.poundlock_lock_owned")]
 extern "C" fn lock_owned(object: &Mutex) -> c_int {
+    lock_by(object, || object.poundlock().take_tagged(tls::area_tag))
+}
+
+/// Of the default lock, but not the default kind.
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_lock_owned_any")]
+fn lock_owned_any(object: &Mutex) -> c_int {
+    lock_by(object, || object.poundlock().take())
+}
+
+/// Of the default lock, in the usual case, but not the default kind.
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_unlock_owned")]
+extern "C" fn unlock_owned(object: &Mutex) -> c_int {
+    unlock_by(object, || if object.poundlock().unlock_biased() { 0 } else { unlock_unbiased(object) })
+}
+
+/// Of the default lock, but not the default kind.
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_unlock_owned_any")]
+fn unlock_owned_any(object: &Mutex) -> c_int {
+    unlock_by(object, || match object.poundlock().unlock_fast() {
+        Ok(()) => 0,
+        Err(why) => unlock_contended(object, why),
+    })
+}
+
+#[inline(always)]
+fn lock_by(object: &Mutex, take: impl FnOnce() -> bool) -> c_int {
     let own = registry::known_identity();
     let kind = object.kind();
     if own == 0 || !kind.has_owner() {
@@ -112,17 +150,15 @@ extern "C" fn lock_owned(object: &Mutex) -> c_int {
         object.depth.store(depth + 1, Relaxed);
         return 0;
     }
-    if !object.poundlock().take() {
+    if !take() {
         return lock_owned_contended(object);
     }
     object.own(own);
     0
 }
 
-/// Of the default lock, but not plain.
-#[inline(never)]
-#[unsafe(link_section = ".text.poundlock_unlock_owned")]
-extern "C" fn unlock_owned(object: &Mutex) -> c_int {
+#[inline(always)]
+fn unlock_by(object: &Mutex, release: impl FnOnce() -> c_int) -> c_int {
     let own = registry::known_identity();
     if own == 0 || object.owner.load(Relaxed) != own || !object.kind().has_owner() {
         return unlock_other(object);
@@ -133,54 +169,44 @@ extern "C" fn unlock_owned(object: &Mutex) -> c_int {
         return 0;
     }
     object.owner.store(0, Relaxed);
-    match object.poundlock().unlock_fast() {
-        Ok(()) => 0,
-        Err(why) => unlock_contended(object, why),
-    }
+    release()
 }
+
+// Any kind of mutex in any mode. A process with one thread and the default lock comes first and falls
+// through.
 
 #[inline(never)]
 #[unsafe(link_section = ".text.poundlock_lock_unusual")]
 extern "C" fn lock_unusual(object: &Mutex) -> c_int {
     if mode::is_usual_alone() {
-        if !object.is_plain() {
-            return lock_owned(object);
+        if !object.is_default() {
+            return lock_owned_any(object);
         }
         if object.poundlock().take_alone() {
             return 0;
         }
     }
-    match mode::fast() {
-        Some(Sort::Poundlock) if !object.is_plain() => lock_owned(object),
-        Some(Sort::Poundlock) => {
-            if object.poundlock().take() {
-                0
-            } else {
-                lock_contended(object)
-            }
+    lock_any(object)
+}
+
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_unlock_unusual")]
+extern "C" fn unlock_unusual(object: &Mutex) -> c_int {
+    if mode::is_usual_alone() {
+        if !object.is_default() {
+            return unlock_owned_any(object);
         }
-        Some(Sort::Adaptive) if object.is_plain() => {
-            if object.raw.take() {
-                0
-            } else {
-                lock_adaptive(object)
-            }
+        if object.poundlock().unlock_alone() {
+            return 0;
         }
-        Some(Sort::Handoff) if object.is_plain() => {
-            if object.handoff().take() {
-                0
-            } else {
-                lock_handoff(object)
-            }
-        }
-        _ => lock_slowly(object),
     }
+    unlock_any(object)
 }
 
 #[inline(never)]
 #[unsafe(link_section = ".text.poundlock_try_lock_unusual")]
 extern "C" fn try_lock_unusual(object: &Mutex) -> c_int {
-    if mode::is_usual_alone() && object.is_plain() && object.poundlock().take_alone() {
+    if mode::is_usual_alone() && object.is_default() && object.poundlock().take_alone() {
         return 0;
     }
     let acquired = match mode::fast() {
@@ -193,38 +219,61 @@ extern "C" fn try_lock_unusual(object: &Mutex) -> c_int {
 }
 
 #[inline(never)]
-#[unsafe(link_section = ".text.poundlock_unlock_unusual")]
-extern "C" fn unlock_unusual(object: &Mutex) -> c_int {
-    if mode::is_usual_alone() {
-        if !object.is_plain() {
-            return unlock_owned(object);
-        }
-        if object.poundlock().unlock_alone() {
-            return 0;
-        }
-    }
+#[unsafe(link_section = ".text.poundlock_lock_any")]
+fn lock_any(object: &Mutex) -> c_int {
+    let plain = object.is_plain();
     match mode::fast() {
-        Some(Sort::Poundlock) if !object.is_plain() => unlock_owned(object),
+        Some(Sort::Poundlock) if !plain => lock_owned_any(object),
+        Some(Sort::Poundlock) if object.poundlock().take() => 0,
+        Some(Sort::Poundlock) => lock_contended(object),
+        Some(Sort::Adaptive) if !plain => lock_owned_adaptive(object),
+        Some(Sort::Adaptive) if object.raw.take() => 0,
+        Some(Sort::Adaptive) => lock_adaptive(object),
+        Some(Sort::Handoff) if !plain => lock_owned_handoff(object),
+        Some(Sort::Handoff) if object.handoff().take() => 0,
+        Some(Sort::Handoff) => lock_handoff(object),
+        _ => lock_slowly(object),
+    }
+}
+
+#[inline(never)]
+#[unsafe(link_section = ".text.poundlock_unlock_any")]
+fn unlock_any(object: &Mutex) -> c_int {
+    let plain = object.is_plain();
+    match mode::fast() {
+        Some(Sort::Poundlock) if !plain => unlock_owned_any(object),
         Some(Sort::Poundlock) => match object.poundlock().unlock_fast() {
             Ok(()) => 0,
             Err(why) => unlock_contended(object, why),
         },
-        Some(Sort::Adaptive) if object.is_plain() => {
-            if object.raw.unlock_fast() {
-                0
-            } else {
-                unlock_adaptive(object)
-            }
-        }
-        Some(Sort::Handoff) if object.is_plain() => {
-            if object.handoff().unlock_fast() {
-                0
-            } else {
-                unlock_handoff(object)
-            }
-        }
+        Some(Sort::Adaptive) if !plain => unlock_owned_adaptive(object),
+        Some(Sort::Adaptive) if object.raw.unlock_fast() => 0,
+        Some(Sort::Adaptive) => unlock_adaptive(object),
+        Some(Sort::Handoff) if !plain => unlock_owned_handoff(object),
+        Some(Sort::Handoff) if object.handoff().unlock_fast() => 0,
+        Some(Sort::Handoff) => unlock_handoff(object),
         _ => unlock_other(object),
     }
+}
+
+#[inline(never)]
+fn lock_owned_adaptive(object: &Mutex) -> c_int {
+    lock_by(object, || object.raw.take())
+}
+
+#[inline(never)]
+fn lock_owned_handoff(object: &Mutex) -> c_int {
+    lock_by(object, || object.handoff().take())
+}
+
+#[inline(never)]
+fn unlock_owned_adaptive(object: &Mutex) -> c_int {
+    unlock_by(object, || if object.raw.unlock_fast() { 0 } else { unlock_adaptive(object) })
+}
+
+#[inline(never)]
+fn unlock_owned_handoff(object: &Mutex) -> c_int {
+    unlock_by(object, || if object.handoff().unlock_fast() { 0 } else { unlock_handoff(object) })
 }
 
 #[unsafe(no_mangle)]
@@ -260,6 +309,12 @@ fn lock_contended(object: &Mutex) -> c_int {
 
 #[cold]
 #[inline(never)]
+fn try_lock_contended() -> c_int {
+    black_box(EBUSY)
+}
+
+#[cold]
+#[inline(never)]
 fn lock_adaptive(object: &Mutex) -> c_int {
     object.raw.lock_contended::<Chosen>();
     black_box(0)
@@ -275,7 +330,11 @@ fn lock_handoff(object: &Mutex) -> c_int {
 #[cold]
 #[inline(never)]
 fn lock_owned_contended(object: &Mutex) -> c_int {
-    object.poundlock().lock_contended();
+    match mode::sort() {
+        Sort::Poundlock => object.poundlock().lock_contended(),
+        Sort::Handoff => object.handoff().lock_contended::<Chosen>(),
+        Sort::Adaptive | Sort::Glibc => object.raw.lock_contended::<Chosen>(),
+    }
     object.own(registry::identity());
     black_box(0)
 }
@@ -362,6 +421,9 @@ extern "C" fn init(
         let result = unsafe { real::pthread_mutex_init(object, attributes) };
         if result != 0 {
             return result;
+        }
+        if !mode.glibc() {
+            object.simplify();
         }
     }
     if mode.counted() && object.kind() != Kind::Foreign {

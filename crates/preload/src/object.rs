@@ -182,7 +182,14 @@ impl Mutex {
         self.depth.store(1, Relaxed);
     }
 
-    /// Whether it is of the kind that has no checks, without elision's bits: the fast paths' question.
+    /// Whether it is of the kind that has no checks, as all are but those that a program initialised
+    /// statically as another: the fast paths' question. Else [`Mutex::kind`] tells.
+    #[inline(always)]
+    pub(crate) fn is_default(&self) -> bool {
+        self.kind.load(Relaxed) == 0
+    }
+
+    /// Whether it is of the kind that has no checks, whatever elision's bits are.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         self.kind.load(Relaxed) & !ELISION == 0
@@ -211,6 +218,14 @@ impl Mutex {
     pub(crate) fn init(&self, recursive: bool) {
         self.words().iter().for_each(|word| word.store(0, Relaxed));
         self.kind.store(if recursive { RECURSIVE } else { 0 }, Relaxed);
+    }
+
+    /// Of one that glibc has initialised: makes a mutex without checks the default one, which fast paths look
+    /// for first. glibc marks those of `PTHREAD_MUTEX_NORMAL`, for elision; and ours are all adaptive.
+    pub(crate) fn simplify(&self) {
+        if self.kind() == Kind::Plain {
+            self.kind.store(0, Relaxed);
+        }
     }
 
     /// Makes every later call on it an error, as glibc does.

@@ -19,7 +19,6 @@
 //! pair takes some 30 ns more than an uncounted one: two look-ups, two looks at the clock, and the stores to
 //! the thread's figures.
 
-use core::arch::global_asm;
 use core::ffi::c_int;
 use core::ptr;
 
@@ -95,14 +94,7 @@ pub(crate) extern "C" fn pthread_spin_destroy(lock: &Spin) -> c_int {
     unsafe { real::pthread_spin_destroy(lock) }
 }
 
-// As those of mutexes, each fast path begins at a cache line: crate::mutex says why.
-global_asm!(
-    ".irp section, .text.poundlock_spin_lock, .text.poundlock_spin_unlock",
-    ".pushsection \\section, \"ax\", @progbits",
-    ".p2align 6",
-    ".popsection",
-    ".endr",
-);
+poundlock_linux::cache_lines! { ".text.poundlock_spin_lock" ".text.poundlock_spin_unlock" }
 
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.poundlock_spin_lock")]

@@ -34,6 +34,38 @@ fn defined(object: &Path) -> BTreeSet<String> {
     text.lines().filter_map(|line| Some(line.split(' ').nth(2)?.to_string())).collect()
 }
 
+/// What each cache line of code costs, no lock can win back: docs/notebook/POUNDLOCK.md. Of a lock the whole
+/// function lies in one, of an unlock in two; those for a process of one thread in one each, after the first.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn fast_paths_fit_cache_lines() {
+    let mut cmd = Command::new("nm");
+    cmd.args(["--print-size", "--defined-only"]).arg(preload_library());
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    let text = String::from_utf8(output.stdout).expect("symbols are ASCII");
+    for (name, most) in [
+        ("pthread_mutex_lock", 1),
+        ("pthread_mutex_trylock", 2),
+        ("pthread_mutex_unlock", 2),
+        ("lock_unusual", 1),
+        ("unlock_unusual", 1),
+        ("pthread_spin_lock", 1),
+        ("pthread_spin_unlock", 1),
+    ] {
+        // Where a name is mangled, its length comes before it.
+        let mangled = format!("5mutex{}{name}17h", name.len());
+        let symbol = text.lines().find_map(|line| {
+            let [address, size, _, symbol] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
+            let number = |hex| usize::from_str_radix(hex, 16).expect("nm prints hexadecimal numbers");
+            (symbol == name || symbol.contains(&mangled)).then(|| (number(address), number(size)))
+        });
+        let (address, size) = symbol.unwrap_or_else(|| panic!("no {name} with a size:\n{text}"));
+        let lines = (address + size).div_ceil(64) - address / 64;
+        assert!(size > 0 && lines <= most, "{name} has {size} bytes at {address:#x}: {lines} cache lines");
+    }
+}
+
 /// The C library of this test binary, which is every program's here.
 fn libc_path() -> PathBuf {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");

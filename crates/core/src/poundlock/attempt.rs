@@ -288,6 +288,7 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
                 }
                 waiters.unlock();
                 node.state.store(state::IDLE, Relaxed);
+                self.leave_hints(self.hints() & !TAG);
                 self.mutex.publish();
                 W::handed(self);
                 return true;

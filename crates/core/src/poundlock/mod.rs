@@ -28,7 +28,8 @@
 //! sleeper, whichever thread is awake.
 //!
 //! The other words are the [waiting room](crate::waiting). Its `owner` holds the owner's tag in the low bits,
-//! and in the others what the policy leaves for the next threads. Only owners write it.
+//! and in the others what the policy leaves for the next threads. Only owners write it. The tag is 0 while
+//! the mutex is free, so that a new owner adds its own, and what the policy adds, by one instruction.
 //!
 //! # Invariants
 //!
@@ -125,6 +126,8 @@ const BYPASSES: u32 = !(LOCKED | AWAKE | SLEEPERS | GRANTED);
 const TAG: u32 = 0x0fff;
 /// In `owner`: handed to a sleeper that has not woken yet.
 const HANDED_OVER: u32 = TAG;
+/// [`RawPoundlock::take_tagged`]: tags are below this.
+pub const TAG_LIMIT: u32 = HANDED_OVER;
 
 /// The words of a mutex, whatever its policy.
 #[repr(C)]
@@ -212,22 +215,56 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// As there.
     #[inline(always)]
     pub fn unlock_atomic(&self) -> Result<(), Contended> {
-        if P::kept() == self.address() {
+        if self.is_kept() {
             return Err(Contended::Kept);
         }
         let Words { state, waiters } = &self.words;
-        let owner = waiters.owner.load(Relaxed);
-        waiters.owner.store(owner & !TAG, Relaxed);
-        if waiters.release(state) {
-            return Ok(());
+        let hints = self.take_tag_away();
+        if waiters.release(state) { Ok(()) } else { self.unlock_counted(hints) }
+    }
+
+    /// Whether the calling thread, its owner, may keep its place in the queue. Does not touch the mutex.
+    #[inline(always)]
+    pub fn is_kept(&self) -> bool {
+        P::kept() == self.address()
+    }
+
+    /// The first half of an unlock in another order, for a caller that has touched the mutex anyway and knows
+    /// that the process has several threads: what does where no thread has slept yet. False if
+    /// [`Self::unlock_unbiased`] is to follow; the mutex is still held.
+    #[inline(always)]
+    pub fn unlock_biased(&self) -> bool {
+        let Words { state, waiters } = &self.words;
+        // GRANTS: then no thread keeps the mutex's place.
+        waiters.is_biased() && {
+            self.take_tag_away();
+            waiters.release(state)
         }
+    }
+
+    /// The second half.
+    ///
+    /// # Errors
+    /// As [`Self::unlock_fast`].
+    #[inline(always)]
+    pub fn unlock_unbiased(&self) -> Result<(), Contended> {
+        if self.is_kept() {
+            return Err(Contended::Kept);
+        }
+        self.unlock_counted(self.take_tag_away())
+    }
+
+    /// Releases by a read-modify-write.
+    #[inline(always)]
+    fn unlock_counted(&self, hints: u32) -> Result<(), Contended> {
+        let state = &self.words.state;
         let seen = state.load(Relaxed);
         if seen == LOCKED {
             // DUTY 2: no thread waits.
             return Self::released_or(state.compare_exchange(LOCKED, 0, Release, Relaxed));
         }
-        if W::asks_the_time(owner) && seen & SLEEPERS != 0 {
-            return Err(Contended::SliceMayBeOver { hints: owner });
+        if W::asks_the_time(hints) && seen & SLEEPERS != 0 {
+            return Err(Contended::SliceMayBeOver { hints });
         }
         let Some(free) = Self::released(seen) else { return Err(Contended::SleeperIsDue) };
         // As in `release`.
@@ -260,9 +297,11 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         self.words.state.load(Relaxed) & LOCKED != 0
     }
 
-    /// Whether it is free and no thread is queued or asleep in it.
+    /// Whether it is free, without an owner's tag, and no thread is queued or asleep in it.
     pub fn is_idle(&self) -> bool {
-        self.words.state.load(Acquire) & (LOCKED | AWAKE | SLEEPERS) == 0 && self.words.waiters.is_idle()
+        let Words { state, waiters } = &self.words;
+        let free = state.load(Acquire) & (LOCKED | AWAKE | SLEEPERS) == 0;
+        free && waiters.owner.load(Relaxed) & TAG == 0 && waiters.is_idle()
     }
 
     /// What a condition variable moves its waiters to.
@@ -291,10 +330,17 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// [`Self::take`] for a caller that knows that the process has several threads.
     #[inline(always)]
     pub fn take_atomic(&self) -> bool {
+        self.take_tagged(Self::own_tag)
+    }
+
+    /// [`Self::take_atomic`] for a caller that has a cheaper way to its [`Platform::tag`], which is below
+    /// [`TAG_LIMIT`].
+    #[inline(always)]
+    pub fn take_tagged(&self, tag: impl FnOnce() -> u32) -> bool {
         let state = &self.words.state;
         // EXCLUSION. Acquire: partner of every release.
         if state.fetch_or(LOCKED, Acquire) & LOCKED == 0 {
-            self.publish();
+            self.leave_tag(tag());
             return true;
         }
         false
@@ -303,9 +349,32 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
     /// The new owner leaves its hints.
     #[inline(always)]
     fn publish(&self) {
+        self.leave_tag(Self::own_tag());
+    }
+
+    #[inline(always)]
+    fn own_tag() -> u32 {
+        P::tag() & TAG
+    }
+
+    /// The owner's tag is 0 while the mutex is free, so an addition sets it, and counts: one instruction. Who
+    /// was handed the mutex clears it before. (A thread that was alone when it released the mutex may have
+    /// left one: a wrong hint, once.)
+    #[inline(always)]
+    fn leave_tag(&self, tag: u32) {
+        // A sum would be added in two steps.
+        let added = W::owned() | tag;
         let owner = &self.words.waiters.owner;
-        let hints = owner.load(Relaxed) & !TAG;
-        owner.store(W::owned(hints) | P::tag() & TAG, Relaxed);
+        owner.store(owner.load(Relaxed).wrapping_add(added), Relaxed);
+    }
+
+    /// The owner's, before the release. Returns the hints.
+    #[inline(always)]
+    fn take_tag_away(&self) -> u32 {
+        let owner = &self.words.waiters.owner;
+        let hints = owner.load(Relaxed);
+        owner.store(hints & !TAG, Relaxed);
+        hints
     }
 
     /// DUTY 2: the state after the release, unless there is a sleeper to see to.

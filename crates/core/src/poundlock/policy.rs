@@ -38,8 +38,8 @@ pub trait Policy<P: Platform>: Sized + 'static {
     /// Whether the mutex may go along the queue: always the same answer.
     fn grants() -> bool;
 
-    /// What a new owner makes of the hints of the last one, without the tag. On the fast path.
-    fn owned(hints: u32) -> u32;
+    /// What a new owner adds to the hints of the last one, whatever they are. On the fast path.
+    fn owned() -> u32;
 
     /// Whether the owner that leaves these hints is to ask [`Policy::ends_slice`]. On the fast path.
     fn asks_the_time(hints: u32) -> bool;
@@ -147,17 +147,22 @@ impl Tunable for Tuning {
     };
 }
 
-/// In `owner`: one more has owned the mutex.
-const TURN: u32 = 1 << 12;
-/// In `owner`: the count of owners, by which a spinner sees that others get the mutex all the time.
-const TURNS: u32 = 0x0fff << 12;
 /// In `owner`: the logarithm of the interval between a spinner's looks, in turns of its loop.
-const INTERVAL: u32 = 0x0f << 24;
+const INTERVAL: u32 = 0x0f << 12;
 /// In `owner`: what timed parks have found, see [`Gaps`]. With its highest bit inverted, so that zero is in
 /// the middle.
-const GAPS: u32 = 0x0f << 28;
+const GAPS: u32 = 0x0f << 16;
+/// In `owner`: one more has owned the mutex.
+const TURN: u32 = 1 << 20;
+/// In `owner`: the count of owners, by which a spinner sees that others get the mutex all the time. In the
+/// highest bits, so that it wraps by itself.
+const TURNS: u32 = 0u32.wrapping_sub(TURN);
 
-const _: () = assert!(TAG | TURNS | INTERVAL | GAPS == u32::MAX && TAG < TURN);
+const _: () = {
+    assert!(TAG | INTERVAL | GAPS | TURNS == u32::MAX);
+    // None overlaps another.
+    assert!(TAG.count_ones() + INTERVAL.count_ones() + GAPS.count_ones() + TURNS.count_ones() == u32::BITS);
+};
 
 /// An interval in which the mutex was taken this often is too short.
 const HOT: u32 = 2;
@@ -182,7 +187,7 @@ struct Gaps(u32);
 
 impl Gaps {
     fn of(owner: u32) -> Gaps {
-        Gaps(owner >> GAPS.trailing_zeros() ^ 8)
+        Gaps((owner & GAPS) >> GAPS.trailing_zeros() ^ 8)
     }
 
     fn within(self, owner: u32) -> u32 {
@@ -277,8 +282,8 @@ impl<P: Platform> Policy<P> for Learning {
     }
 
     #[inline(always)]
-    fn owned(hints: u32) -> u32 {
-        hints & !TURNS | hints.wrapping_add(TURN) & TURNS
+    fn owned() -> u32 {
+        TURN
     }
 
     #[inline(always)]

@@ -188,6 +188,12 @@ impl<P: Platform> Waiters<P> {
         });
     }
 
+    /// Whether no thread has been about to sleep here yet, so that [`Self::release`] may succeed.
+    #[inline(always)]
+    pub(crate) fn is_biased(&self) -> bool {
+        self.wait_lock.load(Relaxed) == 0
+    }
+
     #[inline(always)]
     pub(crate) fn release(&self, word: &P::U32) -> bool {
         bias::release::<P>(word, &self.wait_lock)

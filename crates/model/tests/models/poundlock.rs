@@ -32,9 +32,13 @@ const BYPASS_BOUND: u32 = 1 << 31;
 const HANDED_OVER: u32 = 0x0fff;
 
 /// In its hint of the owner: what timed parks have found, with its highest bit inverted.
-const GAPS: u32 = 0xf << 28;
+const GAPS: u32 = 0xf << 16;
 /// A trial has begun.
-const IN_DOUBT: u32 = (6 ^ 8) << 28;
+const IN_DOUBT: u32 = (6 ^ 8) << 16;
+/// Its park found the mutex free.
+const KNOWN: u32 = (15 ^ 8) << 16;
+/// Its park found the mutex held.
+const IN_VAIN: u32 = (5 ^ 8) << 16;
 
 /// Places that the models count.
 const HAND_OVER: usize = 0;
@@ -95,8 +99,8 @@ impl<P: Modelled> Lock for Poundlock<P> {
         });
         world.watch(words.word, AWAKE_BESIDE, move |state| state & all == all);
         world.watch(words.owner, DOUBTED, |owner| owner & GAPS == IN_DOUBT);
-        world.watch(words.owner, FOUND_FREE, |owner| owner >> 28 ^ 8 == 15);
-        world.watch(words.owner, FOUND_HELD, |owner| owner >> 28 ^ 8 == 5);
+        world.watch(words.owner, FOUND_FREE, |owner| owner & GAPS == KNOWN);
+        world.watch(words.owner, FOUND_HELD, |owner| owner & GAPS == IN_VAIN);
     }
 
     fn finish(&self) {
