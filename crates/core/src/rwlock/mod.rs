@@ -135,12 +135,12 @@ impl Tunable for Tuning {
         // with something else.
         handoff_after: 16,
         // A look takes the line from threads that enter and leave, which write to it.
-        turns_a_look: 16,
+        turns_a_look: 32,
         // Two readers on two CPUs do not get in each other's way for long.
         cpus: 3,
         // Ten microseconds: readers run out, and a writer is inside, in less, if all have CPUs. To queue, and
         // to be let in one behind the other, takes many readers longer.
-        barred_looks: 64,
+        barred_looks: 32,
         // Half of the default mutex's slice: a thread that yields is the next to run where no other thread
         // wants its CPU.
         slice: 250_000,
@@ -187,6 +187,8 @@ const LONGEST_DRAIN: u32 = 10_000_000;
 /// How often a reader looks for its place in vain, if another thread leaves for it, before it turns out not
 /// to be inside.
 const LOOKS: u32 = 1 << 10;
+/// How many looks apart a waiter in the queue looks at the lock itself.
+const LOOKS_FROM_THE_QUEUE: u32 = 8;
 
 /// Which waiters go first. Each call names it; the calls on one lock usually name the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -721,22 +723,23 @@ impl<P: Platform> RawRwLock<P> {
     #[cold]
     fn try_slow(&self, mode: Mode, preference: Preference) -> bool {
         self.renew();
-        self.enter(Want { mode, preference, deadline: None }, false)
+        self.enter(Want { mode, preference, deadline: None }, false).is_ok()
     }
 
+    /// Enters if nothing is against it; else returns the word that is.
     #[inline]
-    fn enter(&self, want: Want<'_>, head: bool) -> bool {
+    fn enter(&self, want: Want<'_>, head: bool) -> Result<(), u32> {
         loop {
             match self.word.update(Acquire, |seen| want.entered(seen, head)) {
                 Ok(_) => break,
                 Err(seen) if want.is_to_drain(seen) => _ = self.drain(),
-                Err(_) => return false,
+                Err(seen) => return Err(seen),
             }
         }
         if want.mode == Mode::Writer {
             self.publish();
         }
-        true
+        Ok(())
     }
 
     #[cold]
@@ -749,7 +752,7 @@ impl<P: Platform> RawRwLock<P> {
         match Held::<P>::take() {
             Some(held) => self.queue(want, &held),
             // Without a node there is no place in the queue.
-            None => poll::<P>(want.deadline, || self.enter(want, false)),
+            None => poll::<P>(want.deadline, || self.enter(want, false).is_ok()),
         }
     }
 
@@ -760,13 +763,8 @@ impl<P: Platform> RawRwLock<P> {
         let mut budget = P::Spin::fresh();
         let mut barred = 0;
         loop {
-            if self.enter(want, false) {
-                return true;
-            }
-            let seen = self.word.load(Relaxed);
-            // With an empty queue, a writer that finds readers had better keep newcomers out than hope for a
-            // gap between them.
-            let to_bar = want.mode != Mode::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
+            // One look is one transfer of the line: whatever else is read there waits its turn anew.
+            let Err(seen) = self.enter(want, false) else { return true };
             if seen & HEAD_WAITING != 0 {
                 let looks = if Self::scales() { P::tuning::<Tuning>().barred_looks } else { 0 };
                 if want.mode != Mode::Reader || barred >= looks {
@@ -774,6 +772,9 @@ impl<P: Platform> RawRwLock<P> {
                 }
                 barred += 1;
             }
+            // With an empty queue, a writer that finds readers had better keep newcomers out than hope for a
+            // gap between them.
+            let to_bar = want.mode != Mode::Reader && seen & WRITER == 0 && self.head.load(Relaxed) == 0;
             if to_bar || self.is_displaced(seen) || want.expired::<P>() {
                 return false;
             }
@@ -785,8 +786,11 @@ impl<P: Platform> RawRwLock<P> {
 
     /// Whether there is a writer inside that does not run.
     fn is_displaced(&self, seen: u32) -> bool {
+        if seen & WRITER == 0 {
+            return false;
+        }
         let owner = self.owner.load(Relaxed);
-        seen & WRITER != 0 && owner & QUIET == 0 && P::running(owner) == Running::No
+        owner & QUIET == 0 && P::running(owner) == Running::No
     }
 
     fn queue(&self, want: Want<'_>, held: &Held<P>) -> bool {
@@ -871,11 +875,16 @@ impl<P: Platform> RawRwLock<P> {
     /// Waits to be the queue head. False if the wait was given up; it may be the head by then.
     fn await_headship(&self, want: Want<'_>, node: &Node<P>) -> bool {
         let mut budget = P::Spin::fresh();
+        // The lock's line is for those that may enter: a look at it now and then, for a writer that does not
+        // run.
+        let apart = LOOKS_FROM_THE_QUEUE * P::tuning::<Tuning>().turns_a_look;
+        let mut turn = 0_u32;
         // Acquire: partner of the release in `rouse`.
         while node.state.load(Acquire) == state::IDLE {
-            if self.is_displaced(self.word.load(Relaxed)) || !budget.spin() {
+            if turn.is_multiple_of(apart) && self.is_displaced(self.word.load(Relaxed)) || !budget.spin() {
                 break;
             }
+            turn = turn.wrapping_add(1);
         }
         if node.state.compare_exchange(state::IDLE, state::SLEEPING, Release, Acquire).is_err() {
             return true;
@@ -904,10 +913,7 @@ impl<P: Platform> RawRwLock<P> {
             self.lift(WAKE_IN_FLIGHT);
             let mut budget = P::Spin::fresh();
             loop {
-                if self.enter(want, true) {
-                    return true;
-                }
-                let seen = self.word.load(Relaxed);
+                let Err(seen) = self.enter(want, true) else { return true };
                 if seen & HEAD_WAITING == 0 && self.bars(want, seen, vain) {
                     // Relaxed: it carries nothing.
                     self.word.fetch_or(HEAD_WAITING, Relaxed);
