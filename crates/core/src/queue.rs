@@ -53,7 +53,8 @@
 //! of a node, with a queue of threads in front of it. The head of that queue (the *leader*) waits at the
 //! side's place, and only it: it leaves the place (`LEFT`) before it passes on the lead. An owner at a side's
 //! place grants the mutex along the side's queue, for a batch of owners; then it passes its turn in the
-//! mutex's queue, and the lead in the side's.
+//! mutex's queue, and the lead in the side's. It does so at once if nobody is behind it at the side, but
+//! others wait in the mutex's queue: whoever joins the side meanwhile is given the lead.
 //!
 //! Both are queues as above; the place words of a side's queue have the bit `LOCAL`. A side belongs to the
 //! mutex whose address is in its tail, until that queue is empty. Its place belongs to a mutex until it is
@@ -77,7 +78,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::platform::{Atomic, Platform, Running, Spin};
-use crate::record::{PLACES, QueueNode};
+use crate::record::{Hold, PLACES, QueueNode};
 use crate::waiting::stall_until;
 
 const WAITING: usize = 1;
@@ -86,6 +87,9 @@ const HEAD: usize = 3;
 const GRANTED: usize = 4;
 const STOLEN: usize = 5;
 const KEPT: usize = 6;
+/// For how long a turn is left to the thread that was granted it, but has not claimed it: 256ths of a spin
+/// budget. That is a few transfers of a cache line.
+const A_MOMENT: u32 = 32;
 /// In a place word: of a side's queue.
 const LOCAL: usize = 8;
 
@@ -112,15 +116,15 @@ impl Place {
         if raw == 0 { None } else { Some(Place(raw)) }
     }
 
-    /// The node, and its claim word.
-    fn parts<P: Platform>(self) -> (&'static QueueNode<P>, &'static P::Usize) {
+    /// The node, and what is kept beside it.
+    fn parts<P: Platform>(self) -> (&'static QueueNode<P>, &'static Hold<P>) {
         if self.0 & Self::SIDE != 0 {
             let side = &P::sides()[(self.0 & !Self::SIDE) as usize];
-            return (&side.node, &side.claim);
+            return (&side.node, &side.hold.0);
         }
         let record = P::record((self.0 - 1) / PLACES);
         let number = ((self.0 - 1) % PLACES) as usize;
-        (&record.queue_nodes[number], &record.own.claims[number])
+        (&record.queue_nodes[number], &record.own.holds[number])
     }
 
     fn get<P: Platform>(self) -> &'static QueueNode<P> {
@@ -128,7 +132,11 @@ impl Place {
     }
 
     fn claim<P: Platform>(self) -> &'static P::Usize {
-        self.parts::<P>().1
+        &self.parts::<P>().1.claim
+    }
+
+    fn keeper<P: Platform>(self) -> &'static P::U32 {
+        &self.parts::<P>().1.keeper
     }
 }
 
@@ -154,9 +162,9 @@ impl Front {
     /// Whether the calling thread keeps this place, and in this process: not if another thread has released
     /// the mutex for it.
     pub(crate) fn is_kept<P: Platform>(self) -> bool {
-        let node = self.own().get::<P>();
+        let (node, hold) = self.own().parts::<P>();
         let own = P::current().map(|index| index + 1);
-        node.epoch.load(Relaxed) == P::epoch() && own == Some(node.keeper.load(Relaxed))
+        node.epoch.load(Relaxed) == P::epoch() && own == Some(hold.keeper.load(Relaxed))
     }
 
     pub(crate) fn from_raw<P: Platform>(raw: u32) -> Option<Front> {
@@ -193,10 +201,16 @@ impl<P: Platform> Tail<'_, P> {
             Tail::Side(..) if own.raw() >> Self::BITS != 0 => Err(()),
             Tail::Side(tail, mutex) => {
                 let mask = (1 << Self::BITS) - 1;
-                let before = tail.update(AcqRel, |seen| {
-                    (seen == 0 || seen & !mask == *mutex).then_some(mutex | own.raw() as usize)
-                });
-                before.map(|before| Place::from_raw((before & mask) as u32)).map_err(drop)
+                let new = mutex | own.raw() as usize;
+                // Not a look first: whoever writes the line in the end need not ask for it twice.
+                let mut seen = 0;
+                while seen == 0 || seen & !mask == *mutex {
+                    match tail.compare_exchange(seen, new, AcqRel, Relaxed) {
+                        Ok(_) => return Ok(Place::from_raw((seen & mask) as u32)),
+                        Err(now) => seen = now,
+                    }
+                }
+                Err(())
             }
         }
     }
@@ -205,13 +219,9 @@ impl<P: Platform> Tail<'_, P> {
     fn clear(&self, last: Place) -> bool {
         // Release: the next to join comes after us.
         match self {
-            Tail::Own(tail) => {
-                tail.load(Relaxed) == last.raw()
-                    && tail.compare_exchange(last.raw(), 0, AcqRel, Relaxed).is_ok()
-            }
+            Tail::Own(tail) => tail.compare_exchange(last.raw(), 0, AcqRel, Relaxed).is_ok(),
             Tail::Side(tail, mutex) => {
-                let last = mutex | last.raw() as usize;
-                tail.load(Relaxed) == last && tail.compare_exchange(last, 0, AcqRel, Relaxed).is_ok()
+                tail.compare_exchange(mutex | last.raw() as usize, 0, AcqRel, Relaxed).is_ok()
             }
         }
     }
@@ -235,6 +245,15 @@ pub enum Turn<F = Front> {
     Left,
     /// Neither: the queue is another mutex's.
     Refused,
+}
+
+/// What a front tells the next one.
+#[derive(Clone, Copy)]
+struct Told {
+    /// See [`QueueNode`], and the others.
+    grants: u32,
+    turns: u32,
+    since: usize,
 }
 
 /// Which turn the front passes on.
@@ -316,7 +335,7 @@ impl<'a, P: Platform> Queue<'a, P> {
             Turn::Granted(place) if place == side => return Turn::Granted(front),
             _ => {}
         }
-        local.pass_one(own, HEAD, 0);
+        local.pass_lead(own);
         match turn {
             // Stolen from another.
             Turn::Granted(place) => Turn::Granted(Front { place, local: None }),
@@ -341,6 +360,7 @@ impl<'a, P: Platform> Queue<'a, P> {
             // `front` waits for the new one.
             node.prev.store(0, Relaxed);
             node.grants.store(0, Relaxed);
+            node.turns.store(0, Relaxed);
             node.side.store(side, Relaxed);
             match self.tail.push(place) {
                 Err(()) => {
@@ -359,18 +379,18 @@ impl<'a, P: Platform> Queue<'a, P> {
             }
         }
         for _ in 0..budgets {
-            let mut budget = P::Spin::fresh();
-            loop {
-                if let Some(turn) = self.turn(place, used) {
-                    return turn;
-                }
-                if !budget.spin() {
-                    break;
-                }
+            if let Some(turn) = self.spin(place, used, 256) {
+                return turn;
             }
             // The one in front was left alone so far: to look at its line costs both.
-            if let Some(stolen) = self.steal(place) {
-                return Turn::Granted(stolen);
+            if self.unclaimed(place).is_some() {
+                // It was granted its turn just now, or has no CPU.
+                if let Some(turn) = self.spin(place, used, A_MOMENT) {
+                    return turn;
+                }
+                if let Some(stolen) = self.steal(place) {
+                    return Turn::Granted(stolen);
+                }
             }
             if self.is_displaced(place) {
                 break;
@@ -379,6 +399,18 @@ impl<'a, P: Platform> Queue<'a, P> {
         match node.place.compare_exchange(self.mutex | WAITING, self.mutex | LEFT, Release, Relaxed) {
             Ok(_) => Turn::Left,
             Err(_) => self.turn(place, used).unwrap_or(Turn::Left),
+        }
+    }
+
+    /// Spins for that many 256ths of a budget, or until something has come of the wait.
+    fn spin(&self, place: Place, used: usize, of_256: u32) -> Option<Turn<Place>> {
+        let mut budget = P::Spin::fresh();
+        budget.cut(of_256);
+        loop {
+            let turn = self.turn(place, used);
+            if turn.is_some() || !budget.spin() {
+                return turn;
+            }
         }
     }
 
@@ -436,29 +468,31 @@ impl<'a, P: Platform> Queue<'a, P> {
         places().find(|(_, node)| free(node)).map(|(place, _)| (place, false))
     }
 
-    /// (3, 4) Takes the turn of the node in front, if it was granted one that it has not claimed. Returns the
-    /// front that this thread is the owner at; its own node is left.
-    fn steal(&self, own: Place) -> Option<Place> {
-        let node = own.get::<P>();
-        let place = Place::from_raw(node.prev.load(Relaxed))?;
+    /// The node in front, if it was granted a turn that it has not claimed, and its claim word then.
+    fn unclaimed(&self, own: Place) -> Option<(Place, usize)> {
+        let place = Place::from_raw(own.get::<P>().prev.load(Relaxed))?;
         let front = place.get::<P>();
         let granted = self.mutex | GRANTED;
         // The claim word is in its thread's own line, which is left alone until there is a grant.
         if front.place.load(Relaxed) != granted {
             return None;
         }
-        let claim = place.claim::<P>();
         // Acquire: partner of the store in `enter_at`.
-        let used = claim.load(Acquire);
+        let used = place.claim::<P>().load(Acquire);
         // Acquire: partner of `pass`.
-        if used & TAKEN != 0 || front.place.load(Acquire) != granted {
-            return None;
-        }
+        (used & TAKEN == 0 && front.place.load(Acquire) == granted).then_some((place, used))
+    }
+
+    /// (3, 4) Takes the turn of the node in front, if it was granted one that it has not claimed. Returns the
+    /// front that this thread is the owner at; its own node is left.
+    fn steal(&self, own: Place) -> Option<Place> {
+        let (place, used) = self.unclaimed(own)?;
         // Relaxed: what the last owner did came with the grant, and this is a grant of that use.
-        claim.compare_exchange(used, used | TAKEN, Relaxed, Relaxed).ok()?;
-        front.place.store(self.mutex | STOLEN, Relaxed);
+        place.claim::<P>().compare_exchange(used, used | TAKEN, Relaxed, Relaxed).ok()?;
+        place.get::<P>().place.store(self.mutex | STOLEN, Relaxed);
         // In the queue, unless this thread was late, and others have stolen its turn and passed it on.
-        let _ = node.place.compare_exchange(self.mutex | WAITING, self.mutex | LEFT, Release, Relaxed);
+        let _ =
+            own.get::<P>().place.compare_exchange(self.mutex | WAITING, self.mutex | LEFT, Release, Relaxed);
         Some(place)
     }
 
@@ -482,17 +516,38 @@ impl<'a, P: Platform> Queue<'a, P> {
         node.place.store(self.mutex | KEPT, Relaxed);
     }
 
+    /// Whether the front, which is the calling thread, has stolen its turn.
+    pub fn is_stolen(&self, front: Front) -> bool {
+        let raw = front.own().raw();
+        raw & Place::SIDE != 0 || P::current() != Some((raw - 1) / PLACES)
+    }
+
     /// The owner, which is the front, keeps its place until it passes its turn on.
     pub fn note_keeper(&self, front: Front) {
         let keeper = P::current().map_or(0, |index| index + 1);
-        front.own().get::<P>().keeper.store(keeper, Relaxed);
+        front.own().keeper::<P>().store(keeper, Relaxed);
     }
 
     /// How many owners have had the mutex since a head took it, up to the one at this front; for a head,
     /// whether it waited in the queue.
     pub fn grants(&self, front: Front) -> u32 {
-        let grants = |place: Place| place.get::<P>().grants.load(Relaxed);
-        grants(front.place) + front.local.map_or(0, grants)
+        // All but the leader were told, so they leave the side's node alone.
+        let node = front.local.map(Place::get::<P>).filter(|node| node.turns.load(Relaxed) != 0);
+        node.unwrap_or(front.place.get()).grants.load(Relaxed)
+    }
+
+    /// How many owners of one side have had it one after the other, with the one at this front; if it is at
+    /// no side, how many had it before.
+    pub fn turns(&self, front: Front) -> u32 {
+        match front.local {
+            Some(own) => own.get::<P>().turns.load(Relaxed) + 1,
+            None => self.grants(front),
+        }
+    }
+
+    /// How long ago the first of them passed it on, in nanoseconds.
+    pub fn batch_lasts(&self, front: Front) -> usize {
+        front.local.filter(|_| self.turns(front) > 1).map_or(0, Self::lasts_at)
     }
 
     /// Begins to measure [`Queue::lasts`] anew.
@@ -502,7 +557,11 @@ impl<'a, P: Platform> Queue<'a, P> {
 
     /// How long ago that was, in nanoseconds.
     pub fn lasts(&self, front: Front) -> usize {
-        (P::now() as usize).wrapping_sub(front.place.get::<P>().since.load(Relaxed))
+        Self::lasts_at(front.place)
+    }
+
+    fn lasts_at(place: Place) -> usize {
+        (P::now() as usize).wrapping_sub(place.get::<P>().since.load(Relaxed))
     }
 
     /// The front passes its turn on, and leaves. False if there is nobody to pass it to: then the queue is
@@ -510,34 +569,39 @@ impl<'a, P: Platform> Queue<'a, P> {
     ///
     /// If it passes ownership on, that is its last access to the mutex.
     ///
-    /// `batch`: how many owners of one side come one after the other where others wait.
+    /// `batch`: after how many owners of one side it is another's turn.
     pub fn pass(&self, front: Front, pass: Pass, batch: u32) -> bool {
-        front.own().get::<P>().keeper.store(0, Relaxed);
-        let grants = self.grants(front) + 1;
+        front.own().keeper::<P>().store(0, Relaxed);
+        let place = front.place.get::<P>();
+        let kind = if pass == Pass::Headship { HEAD } else { GRANTED };
+        let grants = if pass == Pass::Headship { 1 } else { self.grants(front) + 1 };
+        let told = |since| Told { grants, turns: 0, since };
         let Some(own) = front.local else {
-            return match pass {
-                Pass::Headship => self.pass_one(front.place, HEAD, 1),
-                Pass::Ownership => self.pass_one(front.place, GRANTED, grants),
-            };
+            return self.pass_one(front.place, kind, told(place.since.load(Relaxed)));
         };
         let local = self.local(front.place);
-        if pass == Pass::Headship {
-            let passed = self.pass_one(front.place, HEAD, 1);
-            local.pass_one(own, HEAD, 0);
-            return passed;
-        }
-        let turns = own.get::<P>().grants.load(Relaxed) + 1;
+        let node = own.get::<P>();
+        let turns = self.turns(front);
+        // Who has nobody behind it at the side does not look for one before another side has its turn.
+        let ends = pass == Pass::Headship || turns % batch == 0 || node.next.load(Relaxed) == 0;
         // Where no other side waits, a batch has no end.
-        if turns % batch != 0 || front.place.get::<P>().next.load(Relaxed) == 0 {
-            return local.pass_one(own, GRANTED, turns) || self.pass_one(front.place, GRANTED, grants);
+        if pass == Pass::Ownership && !(ends && place.next.load(Relaxed) != 0) {
+            let since = if turns == 1 { P::now() as usize } else { node.since.load(Relaxed) };
+            return local.pass_one(own, GRANTED, Told { turns, ..told(since) })
+                || self.pass_one(front.place, GRANTED, told(place.since.load(Relaxed)));
         }
-        let passed = self.pass_one(front.place, GRANTED, grants);
-        local.pass_one(own, HEAD, 0);
+        let passed = self.pass_one(front.place, kind, told(place.since.load(Relaxed)));
+        local.pass_lead(own);
         passed
     }
 
+    /// In a side's queue.
+    fn pass_lead(&self, own: Place) {
+        self.pass_one(own, HEAD, Told { grants: 0, turns: 0, since: 0 });
+    }
+
     /// In this queue alone.
-    fn pass_one(&self, mut front: Place, turn: usize, grants: u32) -> bool {
+    fn pass_one(&self, mut front: Place, turn: usize, told: Told) -> bool {
         loop {
             let node = front.get::<P>();
             let Some(next) = self.successor(front) else {
@@ -546,8 +610,9 @@ impl<'a, P: Platform> Queue<'a, P> {
                 return false;
             };
             let waiter = next.get::<P>();
-            waiter.grants.store(grants, Relaxed);
-            waiter.since.store(node.since.load(Relaxed), Relaxed);
+            waiter.grants.store(told.grants, Relaxed);
+            waiter.turns.store(told.turns, Relaxed);
+            waiter.since.store(told.since, Relaxed);
             let granted = stall_until::<P, _>(|| {
                 let place = &waiter.place;
                 match place.compare_exchange(self.mutex | WAITING, self.mutex | turn, Release, Relaxed) {

@@ -113,34 +113,50 @@ pub struct QueueNode<P: Atomics> {
     /// Since when it goes along the queue, in nanoseconds of [`Observer::now`](crate::events::Observer::now).
     /// Set by the front.
     pub(crate) since: P::Usize,
-    /// The index of the owner that keeps the place, plus 1; 0 if none does. Set by the front.
-    pub(crate) keeper: P::U32,
+    /// In a side's queue: how many owners the batch had before this one. Set by the front.
+    pub(crate) turns: P::U32,
     /// The side in whose queue it is; 0 if in a mutex's own. Set by its thread.
     pub(crate) side: P::U32,
+}
+
+/// What belongs to a [`QueueNode`], in a line that others hardly ever look at.
+pub(crate) struct Hold<P: Atomics> {
+    /// The node's claim word: see [`crate::queue`].
+    pub(crate) claim: P::Usize,
+    /// The index of the owner that keeps the place, plus 1; 0 if none does. Set by the front.
+    pub(crate) keeper: P::U32,
 }
 
 /// A place in a mutex's queue for the threads of one memory node, and their queue for it.
 #[repr(C, align(64))]
 pub struct Side<P: Atomics> {
-    /// The tail of the queue of threads: the mutex, and the last node; 0 if it is empty.
-    pub(crate) tail: P::Usize,
-    /// The node's claim word: see [`crate::queue`].
-    pub(crate) claim: P::Usize,
     /// Belongs to the head of the queue of threads, or to a queue.
     pub(crate) node: QueueNode<P>,
+    /// The tail of the queue of threads: the mutex, and the last node; 0 if it is empty.
+    pub(crate) tail: P::Usize,
+    /// Of the node. In a line of its own, because the tail is written by all that come.
+    pub(crate) hold: Alone<Hold<P>>,
 }
+
+/// In a cache line of its own.
+#[repr(C, align(64))]
+pub(crate) struct Alone<T>(pub(crate) T);
 
 impl<P: Atomics> Default for Side<P> {
     fn default() -> Self {
-        Side { tail: Atomic::new(0), claim: Atomic::new(0), node: QueueNode::default() }
+        Side { node: QueueNode::default(), tail: Atomic::new(0), hold: Alone(Hold::default()) }
     }
 }
 
 /// Words of the record's own thread, in a cache line that others hardly ever look at.
 #[repr(C, align(64))]
 pub(crate) struct Own<P: Atomics> {
-    /// Of each queue node, its claim word: see [`crate::queue`].
-    pub(crate) claims: [P::Usize; PLACES as usize],
+    /// Of each queue node.
+    pub(crate) holds: [Hold<P>; PLACES as usize],
+    /// 1 if the mutex for which the thread queued up last was crowded: see
+    /// [`Policy::is_crowded`](crate::poundlock::Policy::is_crowded). Written by the record's own thread only,
+    /// a signal handler on it included, to which it is a hint.
+    pub(crate) crowded: P::U32,
     /// See [`Platform::kept`](crate::Platform::kept): the mutex, and the queue node.
     pub(crate) kept: (P::Usize, P::U32),
 }
@@ -207,7 +223,7 @@ impl<P: Atomics> Default for QueueNode<P> {
             epoch: Atomic::new(0),
             grants: Atomic::new(0),
             since: Atomic::new(0),
-            keeper: Atomic::new(0),
+            turns: Atomic::new(0),
             side: Atomic::new(0),
         }
     }
@@ -215,7 +231,17 @@ impl<P: Atomics> Default for QueueNode<P> {
 
 impl<P: Atomics> Default for Own<P> {
     fn default() -> Self {
-        Own { claims: core::array::from_fn(|_| Atomic::new(0)), kept: (Atomic::new(0), Atomic::new(0)) }
+        Own {
+            holds: core::array::from_fn(|_| Hold::default()),
+            crowded: Atomic::new(0),
+            kept: (Atomic::new(0), Atomic::new(0)),
+        }
+    }
+}
+
+impl<P: Atomics> Default for Hold<P> {
+    fn default() -> Self {
+        Hold { claim: Atomic::new(0), keeper: Atomic::new(0) }
     }
 }
 
@@ -313,8 +339,8 @@ impl<P: Atomics> Record<P> {
     }
 
     /// Their claim words: for checkers.
-    pub fn claims(&self) -> &[P::Usize; PLACES as usize] {
-        &self.own.claims
+    pub fn claims(&self) -> [&P::Usize; PLACES as usize] {
+        self.own.holds.each_ref().map(|hold| &hold.claim)
     }
 
     /// Whether none of its nodes is in use, or in a queue, at this moment. For checkers: no lock asks.
@@ -322,6 +348,11 @@ impl<P: Atomics> Record<P> {
         self.depth.load(Relaxed) == 0
             && self.queue_nodes.iter().all(|node| node.place.load(Relaxed) == 0)
             && self.spares.iter().all(|spare| spare.state.load(Relaxed) == state::IDLE)
+    }
+
+    /// Of each queue node: the index of the owner that keeps the place, plus 1. For checkers.
+    pub fn keepers(&self) -> [&P::U32; PLACES as usize] {
+        self.own.holds.each_ref().map(|hold| &hold.keeper)
     }
 
     /// Whether one of its nodes says [`state::SLEEPING`]: it is in the list of a lock, asleep or about to be.

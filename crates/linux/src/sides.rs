@@ -1,6 +1,6 @@
 //! Places in queues that threads of one memory node share: [`poundlock_core::queue`].
 //!
-//! On a machine with several nodes, as many for each, 8 KiB a node, mapped when the first mutex is contended.
+//! On a machine with several nodes, as many for each, 12 KiB a node, mapped when the first mutex is contended.
 //! A forked child, in which the parent's waiters do not exist, finds them as new.
 
 use poundlock_core::record::Side;

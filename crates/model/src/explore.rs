@@ -241,8 +241,8 @@ pub struct QueueWords {
     pub grants: U32,
     /// Since when it goes along the queue.
     pub since: Usize,
-    /// The owner that keeps the place.
-    pub keeper: U32,
+    /// How many owners the batch had before this one.
+    pub turns: U32,
     /// The side in whose queue it is.
     pub side: U32,
 }

@@ -3,7 +3,8 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use super::{
-    AWAKE, BYPASS_BOUND, BYPASSES, GRANTED, HANDED_OVER, LOCKED, Policy, RawPoundlock, SLEEPERS, TAG, urgency,
+    AWAKE, BYPASS_BOUND, BYPASSES, Bounds, GRANTED, HANDED_OVER, LOCKED, Policy, RawPoundlock, SLEEPERS, TAG,
+    urgency,
 };
 use crate::events::{Event, count};
 use crate::node::{NodeId, state};
@@ -78,6 +79,9 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
         if core::mem::take(&mut self.waker) {
             state.fetch_and(!AWAKE, Relaxed);
         }
+        if self.mutex.queue().is_stolen(front) {
+            self.leave_hints(W::crowded(self.hints()));
+        }
         if Self::keeps_none() {
             self.mutex.queue().note_keeper(front);
             P::keep(self.mutex.address(), front.raw());
@@ -148,8 +152,20 @@ impl<P: Platform, W: Policy<P>> Attempt<'_, P, W> {
     /// has acquired the mutex.
     pub fn queue<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> Queued<R> {
         let queue = self.mutex.queue();
-        // A wake-up in vain costs more.
-        let budgets = if self.waker { W::bounds().budgets_of_the_woken } else { 1 };
+        let crowded = !W::grants() || W::is_crowded(self.hints());
+        if let Some(index) = P::current() {
+            P::record(index).own.crowded.store(crowded.into(), Relaxed);
+        }
+        let Bounds { budgets, budgets_of_the_woken, .. } = W::bounds();
+        let mut budgets = budgets[usize::from(crowded)];
+        if !self.is_endless() {
+            // It would miss its deadline by that.
+            budgets = 1;
+        }
+        if self.waker {
+            // A wake-up in vain costs more.
+            budgets = budgets.max(budgets_of_the_woken);
+        }
         match queue.enter(budgets) {
             Turn::Left | Turn::Refused => Queued::Left,
             Turn::Granted(front) => {

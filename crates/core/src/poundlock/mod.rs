@@ -129,6 +129,9 @@ const HANDED_OVER: u32 = TAG;
 /// [`RawPoundlock::take_tagged`]: tags are below this.
 pub const TAG_LIMIT: u32 = HANDED_OVER;
 
+/// One in that many owners looks at the clock; at a side, the second and the fourth as well.
+const OWNERS_A_LOOK: u32 = 4;
+
 /// The words of a mutex, whatever its policy.
 #[repr(C)]
 pub struct Words<P: Platform> {
@@ -447,16 +450,20 @@ impl<P: Platform, W: Policy<P>> RawPoundlock<P, W> {
         let grants = queue.grants(front) + 1;
         let mut ends = grants >= grants_before_release;
         let mut sleeper = None;
-        if !ends && grants.is_multiple_of(batch) && queue.lasts(front) >= looks_after as usize {
+        if !ends && grants.is_multiple_of(OWNERS_A_LOOK) && queue.lasts(front) >= looks_after as usize {
             queue.restart(front);
             (sleeper, ends) = self.relieve();
         }
-        let passed = !ends && queue.pass(front, Pass::Ownership, batch);
+        let turns = queue.turns(front);
+        let looks = turns.is_multiple_of(OWNERS_A_LOOK) || turns < OWNERS_A_LOOK && turns.is_power_of_two();
+        let crowded = || P::current().map_or(0, |index| P::record(index).own.crowded.load(Relaxed) as usize);
+        let over = looks && queue.batch_lasts(front) >= batch[crowded()] as usize;
+        let passed = !ends && queue.pass(front, Pass::Ownership, if over { turns } else { u32::MAX });
         if !passed {
             // Who queues up from now on is not to be granted it.
             self.words.state.fetch_and(!GRANTED, Relaxed);
             if ends {
-                queue.pass(front, Pass::Headship, batch);
+                queue.pass(front, Pass::Headship, 1);
             }
         }
         wake(sleeper);

@@ -23,10 +23,12 @@ pub struct Bounds {
     pub grants_before_release: u32,
     /// After how many nanoseconds of grants an owner calls a sleeper, if there is one.
     pub looks_after: u32,
-    /// How many owners of one memory node come one after the other while threads of others wait, 1 or more.
-    /// So often an owner looks at the clock, too.
-    pub batch: u32,
-    /// How many spin budgets a sleeper that was woken spends in the queue, 1 or more. Others spend one.
+    /// For how many nanoseconds, about, owners of one memory node come one after the other while threads of
+    /// others wait; and the same of a mutex that [is crowded](Policy::is_crowded).
+    pub batch: [u32; 2],
+    /// How many spin budgets a newcomer spends in the queue, 1 or more; and the same if it is crowded.
+    pub budgets: [u32; 2],
+    /// How many spin budgets a sleeper that was woken spends in the queue, at least.
     pub budgets_of_the_woken: u32,
 }
 
@@ -43,6 +45,13 @@ pub trait Policy<P: Platform>: Sized + 'static {
 
     /// Whether the owner that leaves these hints is to ask [`Policy::ends_slice`]. On the fast path.
     fn asks_the_time(hints: u32) -> bool;
+
+    /// Of a mutex that goes along the queue: whether waiters were without a CPU lately when their turn came.
+    /// Then there are more threads than CPUs, and waiters should sleep early.
+    fn is_crowded(hints: u32) -> bool;
+
+    /// What an owner leaves that has found such a waiter, and stolen its turn.
+    fn crowded(hints: u32) -> u32;
 
     /// Whether its slice is over: then its unlock wakes a sleeper, whichever thread is awake.
     fn ends_slice(hints: u32) -> bool;
@@ -75,7 +84,9 @@ pub struct Tuning {
     /// [`Bounds::looks_after`].
     pub looks_after: u32,
     /// [`Bounds::batch`].
-    pub batch: u32,
+    pub batch: [u32; 2],
+    /// [`Bounds::budgets`].
+    pub budgets: [u32; 2],
     /// [`Bounds::budgets_of_the_woken`].
     pub budgets_of_the_woken: u32,
     /// With how many CPUs the mutex goes along the queue, at least; [`Policy::grants`].
@@ -113,12 +124,17 @@ impl Tunable for Tuning {
         // Some tenths of a millisecond of the shortest sections. A release costs some microseconds, in which
         // the mutex may be free.
         grants_before_release: 1024,
-        // A wake-up costs the CPUs some ten microseconds. With less, sleepers wait longer for their turn: at
-        // 50 microseconds Jain's index over 100 ms falls below 0.9 with twice as many threads as 120 CPUs.
-        looks_after: 33_000,
-        // A transfer between nodes in eight. With more the others' spin budgets end before their turn comes,
-        // where sections last a microsecond; with 4, a tenth of the rate is lost where they last 0.2.
-        batch: 8,
+        // A wake-up costs the CPUs some ten microseconds, but not the owner, which passes the mutex on before.
+        // At 33, sleepers wait so long for their turn that Jain's index over 100 ms is 0.8 with four times as
+        // many threads as 120 CPUs.
+        looks_after: 16_000,
+        // Some sixty short sections, as in a cohort lock, so that one hand-over in sixty crosses the machine.
+        // Where waiters sleep after one spin budget, the batches of three other nodes have to be over by then.
+        batch: [20_000, 4_000],
+        // A third of a millisecond: a queue of sixty at sections of five microseconds. A sleep costs the owner
+        // a look at the sleeper's node, and the mutex's line the wait lock. With 64 instead of 16, 2 per cent
+        // more of an MCS lock's rate where sections are long, for four times the CPU time.
+        budgets: [16, 1],
         // Where sections last microseconds, one ends a little before its turn.
         budgets_of_the_woken: 4,
         // An owner, a head, and one behind it.
@@ -150,7 +166,7 @@ impl Tunable for Tuning {
 /// In `owner`: the logarithm of the interval between a spinner's looks, in turns of its loop.
 const INTERVAL: u32 = 0x0f << 12;
 /// In `owner`: what timed parks have found, see [`Gaps`]. With its highest bit inverted, so that zero is in
-/// the middle.
+/// the middle. Where the mutex goes along the queue: the epoch in which it was crowded last, or 0.
 const GAPS: u32 = 0x0f << 16;
 /// In `owner`: one more has owned the mutex.
 const TURN: u32 = 1 << 20;
@@ -163,6 +179,16 @@ const _: () = {
     // None overlaps another.
     assert!(TAG.count_ones() + INTERVAL.count_ones() + GAPS.count_ones() + TURNS.count_ones() == u32::BITS);
 };
+
+/// Epochs of [`Policy::is_crowded`] have numbers from 1 to this, and then 1 again.
+const EPOCHS: u32 = 15;
+/// For how many epochs after its own a mutex is crowded.
+const CROWDED: u32 = 3;
+
+/// The present epoch, modulo [`EPOCHS`]: some 33 milliseconds.
+fn epoch<P: Platform>() -> u32 {
+    ((P::now() >> 25) % u64::from(EPOCHS)) as u32 + EPOCHS
+}
 
 /// An interval in which the mutex was taken this often is too short.
 const HOT: u32 = 2;
@@ -263,6 +289,7 @@ impl<P: Platform> Policy<P> for Learning {
             grants_before_release,
             looks_after,
             batch,
+            budgets,
             budgets_of_the_woken,
             ..
         } = P::tuning();
@@ -273,6 +300,7 @@ impl<P: Platform> Policy<P> for Learning {
             grants_before_release,
             looks_after,
             batch,
+            budgets,
             budgets_of_the_woken,
         }
     }
@@ -293,10 +321,23 @@ impl<P: Platform> Policy<P> for Learning {
 
     #[cold]
     fn ends_slice(hints: u32) -> bool {
-        match (Gaps::of(hints).slice::<P>(), P::current()) {
+        match (gaps_of::<P>(hints).slice::<P>(), P::current()) {
             (Some(slice), Some(index)) => P::record(index).ends_slice(slice),
             _ => false,
         }
+    }
+
+    fn is_crowded(hints: u32) -> bool {
+        let seen = (hints & GAPS) >> GAPS.trailing_zeros();
+        seen != 0 && epoch::<P>().wrapping_sub(seen) % EPOCHS <= CROWDED
+    }
+
+    fn crowded(hints: u32) -> u32 {
+        let now = match epoch::<P>() % EPOCHS {
+            0 => EPOCHS,
+            now => now,
+        };
+        hints & !GAPS | now << GAPS.trailing_zeros()
     }
 
     fn newcomer(attempt: &mut Attempt<'_, P, Self>, record: &Record<P>) -> bool {
@@ -474,8 +515,12 @@ fn turns<P: Platform>(attempt: &Own<'_, P>) -> u32 {
 }
 
 fn gaps<P: Platform>(attempt: &Own<'_, P>) -> Gaps {
+    gaps_of::<P>(attempt.hints())
+}
+
+fn gaps_of<P: Platform>(hints: u32) -> Gaps {
     // Where waiters have CPUs of their own, spinning takes none from the owner.
-    if <Learning as Policy<P>>::grants() { Gaps::KNOWN } else { Gaps::of(attempt.hints()) }
+    if <Learning as Policy<P>>::grants() { Gaps::KNOWN } else { Gaps::of(hints) }
 }
 
 fn learn<P: Platform>(attempt: &Own<'_, P>, free: bool) {
@@ -484,5 +529,6 @@ fn learn<P: Platform>(attempt: &Own<'_, P>, free: bool) {
 
 fn leave<P: Platform>(attempt: &Own<'_, P>, gaps: Gaps, interval: u32) {
     let hints = attempt.hints() & !INTERVAL | interval << INTERVAL.trailing_zeros();
-    attempt.leave_hints(gaps.within(hints));
+    let grants = <Learning as Policy<P>>::grants();
+    attempt.leave_hints(if grants { hints } else { gaps.within(hints) });
 }

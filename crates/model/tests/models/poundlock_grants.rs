@@ -358,7 +358,7 @@ fn forked_as(epoch: u32) {
         node.place.store(address << 2 | KEPT as usize, Relaxed);
         node.next.store(GHOST, Relaxed);
         node.epoch.store(BEFORE, Relaxed);
-        node.keeper.store(1, Relaxed);
+        Model::record(0).keepers()[0].store(1, Relaxed);
         Model::keep(address, 1);
     };
     let wait_lock = |mutex: &Along<Model>| mutex.words().wait_lock.peek();

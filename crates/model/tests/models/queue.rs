@@ -209,7 +209,7 @@ fn a_late_thief(name: &str, reset: bool) -> Report {
     explore::<Model>(name, 1, Settings { threads: 4, ..PATIENT }, move |world| {
         let line = Line::new(world);
         let [node, robbed] = [1, 2].map(|thread| &queue_words::<Model>(thread)[0].place);
-        let claim = &Model::record(1).claims()[0];
+        let claim = Model::record(1).claims()[0];
         let is = |place: &'static Usize, kind| place.peek() as u32 & 0xf == kind;
         let await_grant = move |place: &'static Usize| {
             World::present().await_until(|| is(place, GRANTED));
