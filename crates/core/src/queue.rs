@@ -40,7 +40,9 @@
 //!    Of the two read-modify-writes of the claim word one comes second and sees the other: if it is the
 //!    thief's, it finds the claim; if it is the claimant's, it finds `DOUBTED` and waits for the outcome. The
 //!    claim word is in a line of its thread's own, so a claim that nobody doubts moves no cache line. It is
-//!    reset before the node is `WAITING`, and a grant comes after that.
+//!    reset before the node comes into the queue, and a grant comes after that. A thief that is so late that
+//!    the node is in another use settles the doubt of that use, by its claim word: then its own turn has been
+//!    stolen and passed on, so that it is behind nobody any more.
 //! 4. *A thief uses the node that it found at the front, and leaves its own.* The owner is the only one who
 //!    passes turns, so no turn comes to its own node meanwhile.
 //! 5. *If no thread owns the mutex or competes as the head, the queue is empty*: the front leaves by passing
@@ -73,13 +75,13 @@
 //! keeps the claimant waiting in the same way.
 //!
 //! Proof: crates/core/src/queue.rs
-//! Models: crates/model/tests/models/queue.rs
+//! Models: crates/model/tests/models/queue.rs, crates/model/tests/models/queue_sides.rs
 //! Stress: crates/sim/src/check/mod.rs
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::platform::{Atomic, Platform, Running, Spin};
-use crate::record::{PLACES, QueueNode};
+use crate::record::{PLACES, QueueNode, Record};
 use crate::waiting::stall_until;
 
 const WAITING: usize = 1;
@@ -143,6 +145,13 @@ impl Front {
         self.local.unwrap_or(self.place)
     }
 
+    /// Whether the owner of a mutex, whose record it is, keeps a place in its queue that is a side's. For
+    /// checkers, which read a word by `peek`.
+    pub fn is_at_a_side<P: Platform>(record: &Record<P>, peek: impl Fn(&P::U32) -> u32) -> bool {
+        Place::from_raw(peek(&record.own.kept.1))
+            .is_some_and(|place| place.0 & Place::SIDE != 0 || peek(&place.get::<P>().side) != 0)
+    }
+
     /// As one word.
     pub(crate) fn raw(self) -> u32 {
         self.own().raw()
@@ -150,7 +159,7 @@ impl Front {
 
     /// Whether the calling thread keeps this place, and in this process: not if another thread has released
     /// the mutex for it.
-    pub(crate) fn is_kept<P: Platform>(self) -> bool {
+    pub fn is_kept<P: Platform>(self) -> bool {
         let node = self.own().get::<P>();
         let own = P::current().map(|index| index + 1);
         node.epoch.load(Relaxed) == P::epoch() && own == Some(node.keeper.load(Relaxed))
@@ -340,6 +349,7 @@ impl<'a, P: Platform> Queue<'a, P> {
                     return Turn::Refused;
                 }
                 Ok(None) => {
+                    // Relaxed: nobody is in front who would pass a turn.
                     node.place.store(self.mutex | HEAD, Relaxed);
                     return Turn::Head(place);
                 }
@@ -386,13 +396,17 @@ impl<'a, P: Platform> Queue<'a, P> {
 
     /// The side's node, `WAITING`, for the head of the side's queue. `None`: it is in use.
     fn take_side(&self, side: Place) -> Option<(Place, bool)> {
-        let place = &side.get::<P>().place;
-        [(self.mutex | LEFT, true), (0, false)].into_iter().find_map(|(seen, back)| {
-            place
+        let node = side.get::<P>();
+        let taken = [(self.mutex | LEFT, true), (0, false)].into_iter().find_map(|(seen, back)| {
+            node.place
                 .compare_exchange(seen, self.mutex | WAITING, Acquire, Relaxed)
                 .is_ok()
                 .then_some((side, back))
-        })
+        });
+        if taken.is_some() {
+            node.epoch.store(P::epoch(), Relaxed);
+        }
+        taken
     }
 
     /// A node for this mutex, `WAITING`. True: it is in the queue already.
@@ -478,6 +492,7 @@ impl<'a, P: Platform> Queue<'a, P> {
         let node = front.place.get::<P>();
         node.grants.store(0, Relaxed);
         node.since.store(P::now() as usize, Relaxed);
+        // Relaxed: nobody else changes a head's place. Who looks for the front has been told by its thread.
         node.place.store(self.mutex | KEPT, Relaxed);
     }
 
