@@ -28,11 +28,18 @@ const MAY_BE_NONE: &[&str] = &[
 /// everything was done that the report counts: how long that takes depends on what else the machine does.
 #[track_caller]
 fn passes(choice: &[&str], library: Option<&Path>) {
+    passes_on(&[], choice, library);
+}
+
+/// On a machine that these variables describe.
+#[track_caller]
+fn passes_on(machine: &[(&str, &str)], choice: &[&str], library: Option<&Path>) {
     let (counts, whose) = (if choice[0] == "--semaphores" { 32 } else { 90 }, choice[1]);
     let mut cmd = if matches!(whose, "glibc" | "kernel") { poundlock_bare() } else { poundlock() };
     if let Some(library) = library {
         cmd.env("LD_PRELOAD", library);
     }
+    cmd.envs(machine.iter().copied());
     if whose.ends_with("-numa") {
         // Of a machine that may have one node.
         cmd.env("POUNDLOCK_NODES", "2");
@@ -84,6 +91,14 @@ pass! {
     arrays_of_the_variant_before_pass: "--semaphores" "all,before";
     combining_arrays_pass: "--semaphores" "ours,combining";
     arrays_with_a_shared_line_pass: "--semaphores" "ours,shared-line";
+}
+
+/// The mutex goes along its queue where there are CPUs, and along sides where there are nodes.
+#[test]
+fn sides_pass() {
+    for nodes in ["1", "2", "4"] {
+        passes_on(&[("POUNDLOCK_CPUS", "8"), ("POUNDLOCK_NODES", nodes)], &["--lock", "poundlock"], None);
+    }
 }
 
 /// The library that breaks locks and arrays.

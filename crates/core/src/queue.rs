@@ -72,13 +72,13 @@
 //! [`Platform::stall`]s and so yields its CPU.
 //!
 //! Proof: crates/core/src/queue.rs
-//! Models: crates/model/tests/models/queue.rs
+//! Models: crates/model/tests/models/queue.rs, crates/model/tests/models/queue_sides.rs
 //! Stress: crates/sim/src/check/mod.rs
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::platform::{Atomic, Platform, Running, Spin};
-use crate::record::{Hold, PLACES, QueueNode};
+use crate::record::{Hold, PLACES, QueueNode, Record};
 use crate::waiting::stall_until;
 
 const WAITING: usize = 1;
@@ -154,6 +154,13 @@ impl Front {
         self.local.unwrap_or(self.place)
     }
 
+    /// Whether the owner of a mutex, whose record it is, keeps a place in its queue that is a side's. For
+    /// checkers, which read a word by `peek`.
+    pub fn is_at_a_side<P: Platform>(record: &Record<P>, peek: impl Fn(&P::U32) -> u32) -> bool {
+        Place::from_raw(peek(&record.own.kept.1))
+            .is_some_and(|place| place.0 & Place::SIDE != 0 || peek(&place.get::<P>().side) != 0)
+    }
+
     /// As one word.
     pub(crate) fn raw(self) -> u32 {
         self.own().raw()
@@ -161,7 +168,7 @@ impl Front {
 
     /// Whether the calling thread keeps this place, and in this process: not if another thread has released
     /// the mutex for it.
-    pub(crate) fn is_kept<P: Platform>(self) -> bool {
+    pub fn is_kept<P: Platform>(self) -> bool {
         let (node, hold) = self.own().parts::<P>();
         let own = P::current().map(|index| index + 1);
         node.epoch.load(Relaxed) == P::epoch() && own == Some(hold.keeper.load(Relaxed))
@@ -368,6 +375,7 @@ impl<'a, P: Platform> Queue<'a, P> {
                     return Turn::Refused;
                 }
                 Ok(None) => {
+                    // Relaxed: nobody is in front who would pass a turn.
                     node.place.store(self.mutex | HEAD, Relaxed);
                     return Turn::Head(place);
                 }
@@ -431,13 +439,17 @@ impl<'a, P: Platform> Queue<'a, P> {
 
     /// The side's node, `WAITING`, for the head of the side's queue. `None`: it is in use.
     fn take_side(&self, side: Place) -> Option<(Place, bool)> {
-        let place = &side.get::<P>().place;
-        [(self.mutex | LEFT, true), (0, false)].into_iter().find_map(|(seen, back)| {
-            place
+        let node = side.get::<P>();
+        let taken = [(self.mutex | LEFT, true), (0, false)].into_iter().find_map(|(seen, back)| {
+            node.place
                 .compare_exchange(seen, self.mutex | WAITING, Acquire, Relaxed)
                 .is_ok()
                 .then_some((side, back))
-        })
+        });
+        if taken.is_some() {
+            node.epoch.store(P::epoch(), Relaxed);
+        }
+        taken
     }
 
     /// A node for this mutex, `WAITING`. True: it is in the queue already.
@@ -513,6 +525,7 @@ impl<'a, P: Platform> Queue<'a, P> {
         let node = front.place.get::<P>();
         node.grants.store(0, Relaxed);
         node.since.store(P::now() as usize, Relaxed);
+        // Relaxed: nobody else changes a head's place. Who looks for the front has been told by its thread.
         node.place.store(self.mutex | KEPT, Relaxed);
     }
 

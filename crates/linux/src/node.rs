@@ -7,7 +7,7 @@
 //!
 //! `POUNDLOCK_NODES=n` in the environment makes [`init`] pretend that there are `n` nodes, to which CPUs
 //! belong in turn; `POUNDLOCK_CPUS=n`, that there are `n` CPUs. So the paths for larger machines can be
-//! tried, and tested, on a small one.
+//! tried, and tested, on a small one; and with one node, a large machine goes without them.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::sync::atomic::{
@@ -115,11 +115,6 @@ fn examine() -> u32 {
     }
     let count = count(&ids).max(1);
     COUNT.compare_exchange(0, count, Release, Acquire).err().unwrap_or(count)
-}
-
-/// How many nodes the environment says there are; 0 if it says nothing.
-pub(crate) fn pretended() -> u32 {
-    PRETENDED.load(Relaxed)
 }
 
 /// See [`poundlock_core::Platform::node`]. Async-signal-safe.

@@ -24,6 +24,7 @@ fn nodes_that_the_environment_makes_up() {
     unsafe { std::env::set_var("POUNDLOCK_NODES", "2") };
     poundlock_linux::init();
     assert_eq!(Linux::nodes(), 2);
+    assert!(!Linux::sides().is_empty() && Linux::sides().len() % 2 == 0);
     assert_eq!(machine::spinlock(), Form::ParavirtualNuma);
     // SAFETY: zero bytes are an empty set.
     let mut all: libc::cpu_set_t = unsafe { core::mem::zeroed() };

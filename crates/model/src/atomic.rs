@@ -134,6 +134,11 @@ macro_rules! cell {
                 core::ptr::from_ref(self).addr()
             }
 
+            /// The newest value, for a model to decide by: no step of the algorithm.
+            pub fn peek(&self) -> $value {
+                self.shadow.load(Relaxed) as $value
+            }
+
             /// Whether loom may not be entered: the model unwinds, or does not know yet that it uses this
             /// cell.
             fn aside(&self) -> bool {
@@ -299,6 +304,10 @@ macro_rules! cell {
                         }
                         seen => Err(seen),
                     };
+                }
+                if World::current().omits(Operation::CompareExchange, new as u64) {
+                    let seen = self.load(Relaxed);
+                    return if seen == current { Ok(seen) } else { Err(seen) };
                 }
                 if World::current().fault() == Fault::Torn(Operation::CompareExchange) {
                     let seen = self.load(order_of_load(success));

@@ -1,4 +1,4 @@
-//! Memory of far more words than an execution uses: of records of threads, and of semaphore arrays.
+//! Memory of far more words than an execution uses: of records of threads, sides, and semaphore arrays.
 //!
 //! It takes loom longer to be told of all of them than to run an execution. So the words are dormant at
 //! first. Those that an execution turns out to use are noted, and the exploration begins anew with these as
@@ -19,6 +19,8 @@ pub(crate) enum Memory {
     Records,
     /// The lock hash.
     Hash,
+    /// Sides: alike, too.
+    Sides,
     /// The table of readers.
     Readers,
     /// The model's semaphore array.

@@ -9,7 +9,7 @@ use poundlock_core::handoff::RawHandoff;
 use poundlock_core::node::{Node, Waiter};
 use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::qspin::{Layout, RawSpin};
-use poundlock_core::record::{PLACES, QueueNode};
+use poundlock_core::record::{PLACES, QueueNode, Side};
 use poundlock_core::rwlock::RawRwLock;
 
 use crate::atomic::{U32, Usize};
@@ -225,7 +225,7 @@ pub fn waiter_words<P: Modelled<Usize = Usize>>(waiter: Waiter) -> &'static Wait
 }
 
 /// What a node of a queue of spinners that may leave says.
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct QueueWords {
     /// For which mutex it is used, and as what.
     pub place: Usize,
@@ -250,12 +250,24 @@ pub struct QueueWords {
 /// The words of a thread's queue nodes.
 pub fn queue_words<P: Modelled<Usize = Usize>>(thread: u32) -> [&'static QueueWords; PLACES as usize] {
     P::record(thread).queue_nodes().each_ref().map(|node| {
-        const {
-            // But for the alignment.
-            assert!(size_of::<QueueNode<P>>() >= size_of::<QueueWords>());
-            assert!(size_of::<QueueNode<P>>() - size_of::<QueueWords>() < align_of::<QueueNode<P>>());
-        }
+        const { assert!(size_of::<QueueNode<P>>() == size_of::<QueueWords>()) };
         // SAFETY: `QueueNode` is `repr(C)`, and its fields are of these types in this order.
         unsafe { &*core::ptr::from_ref::<QueueNode<P>>(node).cast::<QueueWords>() }
     })
+}
+
+/// What a side says.
+#[repr(C, align(64))]
+pub struct SideWords {
+    /// Its place in the mutex's queue.
+    pub node: QueueWords,
+    /// The last of its queue, and the mutex.
+    pub tail: Usize,
+}
+
+/// The words of a side.
+pub fn side_words<P: Modelled<Usize = Usize>>(side: usize) -> &'static SideWords {
+    const { assert!(size_of::<Side<P>>() >= size_of::<SideWords>()) };
+    // SAFETY: `Side` is `repr(C)`, and its first fields are of these types in this order.
+    unsafe { &*core::ptr::from_ref::<Side<P>>(&P::sides()[side]).cast::<SideWords>() }
 }

@@ -63,8 +63,8 @@ mod world;
 
 pub use atomic::{Operation, U32, Usize};
 pub use explore::{
-    HandoffWords, MutexWords, QueueWords, RwLockWords, WaiterWords, adaptive_words, condvar_words, explore,
-    handoff_words, poundlock_words, queue_words, rwlock_words, spin_word, waiter_words,
+    HandoffWords, MutexWords, QueueWords, RwLockWords, SideWords, WaiterWords, adaptive_words, condvar_words,
+    explore, handoff_words, poundlock_words, queue_words, rwlock_words, side_words, spin_word, waiter_words,
 };
 pub use platform::{Model, Modelled, Patient, Turns};
 pub use semarray::explore_array;

@@ -8,7 +8,7 @@ use poundlock_core::handoff::Identity;
 use poundlock_core::platform::{Deadline, Platform, Running, Spin, Tunable, Until, Waited};
 use poundlock_core::qspin::Halting;
 use poundlock_core::qspin::hash::Line;
-use poundlock_core::record::Record;
+use poundlock_core::record::{Record, Side};
 use poundlock_core::rwlock::readers::{self, Table};
 use poundlock_core::semarray::{Host, Process};
 use poundlock_core::tunings::Tunings;
@@ -56,11 +56,26 @@ pub trait Modelled: Platform<U32 = U32> + Halting {
     fn hash_is_empty() -> bool;
 }
 
-/// The memory that all threads share: their records, the lock hash, and the table of readers.
-type Memory<P> = (&'static [Record<P>], &'static [Line<P>], &'static Readers<P>);
+/// The memory that all threads share.
+#[derive(Clone, Copy)]
+struct Memory<P: Platform> {
+    records: &'static [Record<P>],
+    hash: &'static [Line<P>],
+    sides: &'static [Side<P>],
+    readers: &'static Readers<P>,
+}
 
 /// Threads from the third on share their lines with others.
 type Readers<P> = Table<P, [readers::Line<P>; 2]>;
+
+fn nodes() -> u32 {
+    World::current().settings().nodes.into_iter().max().unwrap_or(0) + 1
+}
+
+/// How many sides there are.
+fn sides() -> u32 {
+    nodes() * World::current().settings().sides
+}
 
 /// The smallest constants: rare paths run within a few steps.
 const fn shrunk(handoff_after: u32, optimistic_looks: u32, slice: usize, grants: u32) -> Tunings {
@@ -111,7 +126,7 @@ const TIMED_PARK: u32 = 500_000;
 macro_rules! platforms {
     ($(
         $(#[$doc:meta])*
-        $name:ident, $records:ident, $hash:ident, $readers:ident, $cached:ident: $tunings:expr, yields $yields:expr;
+        $name:ident, $records:ident, $hash:ident, $sides:ident, $readers:ident, $cached:ident: $tunings:expr, yields $yields:expr;
     )*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
@@ -121,30 +136,35 @@ macro_rules! platforms {
             static ref $records: Vec<Record<$name>> =
                 (0..World::current().settings().threads).map(|_| Record::default()).collect();
             static ref $hash: Vec<Line<$name>> = vec![Line::default()];
+            static ref $sides: Vec<Side<$name>> = (0..sides()).map(|_| Side::default()).collect();
             static ref $readers: Readers<$name> = Table::default();
         }
 
         std::thread_local! {
-            /// The records and the hash of the current execution, which destructors still find when the model
-            /// has failed.
+            /// That of the current execution, which destructors still find when the model has failed.
             static $cached: Cell<Option<Memory<$name>>> = const { Cell::new(None) };
         }
 
         impl Modelled for $name {
             fn prepare() {
-                let (records, hash, readers) =
-                    dormant::making(|| (&**$records, &**$hash, &*$readers));
+                let memory = dormant::making(|| Memory {
+                    records: &**$records,
+                    hash: &**$hash,
+                    sides: &**$sides,
+                    readers: &*$readers,
+                });
                 // SAFETY: all are made of words, and nobody has used them.
                 unsafe {
-                    dormant::add(dormant::Memory::Records, records);
-                    dormant::add(dormant::Memory::Hash, hash);
-                    dormant::add(dormant::Memory::Readers, core::slice::from_ref(readers));
+                    dormant::add(dormant::Memory::Records, memory.records);
+                    dormant::add(dormant::Memory::Hash, memory.hash);
+                    dormant::add(dormant::Memory::Sides, memory.sides);
+                    dormant::add(dormant::Memory::Readers, core::slice::from_ref(memory.readers));
                 }
-                $cached.set(Some((records, hash, readers)));
+                $cached.set(Some(memory));
             }
 
             fn hash_is_empty() -> bool {
-                $cached.get().is_some_and(|(_, hash, _)| hash.iter().all(Line::is_empty))
+                $cached.get().is_some_and(|memory| memory.hash.iter().all(Line::is_empty))
             }
         }
 
@@ -171,7 +191,7 @@ macro_rules! platforms {
 
         impl Halting for $name {
             fn lock_hash() -> Option<&'static [Line<$name>]> {
-                if World::current().settings().hash { $cached.get().map(|(_, hash, _)| hash) } else { None }
+                if World::current().settings().hash { $cached.get().map(|memory| memory.hash) } else { None }
             }
         }
 
@@ -231,23 +251,27 @@ macro_rules! platforms {
             }
 
             fn nodes() -> u32 {
-                World::current().settings().nodes.into_iter().max().unwrap_or(0) + 1
+                nodes()
             }
 
             fn node() -> u32 {
                 let world = World::current();
-                world.settings().nodes[world.index() as usize]
+                world.node_of(world.index())
+            }
+
+            fn sides() -> &'static [Side<$name>] {
+                $cached.get().map_or(&[], |memory| memory.sides)
             }
 
             fn record(index: u32) -> &'static Record<$name> {
                 match $cached.get() {
-                    Some((records, ..)) => &records[index as usize],
+                    Some(memory) => &memory.records[index as usize],
                     None => unreachable!("a lock is used outside a model"),
                 }
             }
 
             fn readers() -> Option<&'static Table<$name>> {
-                $cached.get().map(|(.., readers)| readers as &Table<$name>)
+                $cached.get().map(|memory| memory.readers as &Table<$name>)
             }
 
             fn tag() -> u32 {
@@ -280,10 +304,10 @@ macro_rules! platforms {
 platforms! {
     /// The platform that makes rare paths common: a sleeper is handed the lock after one wake-up in vain, and
     /// may be bypassed once, and nobody spins optimistically.
-    Model, MODEL_RECORDS, MODEL_HASH, MODEL_READERS, MODEL_CACHE: shrunk(1, 0, usize::MAX, 2), yields true;
+    Model, MODEL_RECORDS, MODEL_HASH, MODEL_SIDES, MODEL_READERS, MODEL_CACHE: shrunk(1, 0, usize::MAX, 2), yields true;
     /// Without hand-offs: a sleeper may be woken in vain again and again; newcomers look at a lock before
     /// they queue; nobody yields; and an owner that has seen sleepers before is relieved.
-    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_READERS, PATIENT_CACHE: shrunk(u32::MAX, 1, 0, 3), yields false;
+    Patient, PATIENT_RECORDS, PATIENT_HASH, PATIENT_SIDES, PATIENT_READERS, PATIENT_CACHE: shrunk(u32::MAX, 1, 0, 3), yields false;
 }
 
 /// For semaphore arrays, whose time passes only as a thread says so.

@@ -43,7 +43,8 @@ pub enum Fault {
     Lie(u32),
     /// After each store that releases, the word is read once more.
     TouchAfterRelease,
-    /// Stores, or bitwise read-modify-writes, with this operand are left out.
+    /// Stores, or bitwise read-modify-writes, with this operand are left out; or compare-and-swaps of this
+    /// new value, which are reported as if they had been made.
     Omit(Operation, u32),
     /// Stores of this value come later: when the thread next wakes somebody up.
     Late(u32),
@@ -62,8 +63,10 @@ pub struct Settings {
     pub tags: [u32; THREADS],
     /// How urgent each thread is.
     pub priorities: [u32; THREADS],
-    /// The node of memory that each thread runs on.
+    /// The node of memory that each thread runs on at first.
     pub nodes: [u32; THREADS],
+    /// How many places in the default mutex's queue each node has.
+    pub sides: u32,
     /// How many of each thread's waits return at once, for no reason.
     pub restless: u32,
     /// The number that distinguishes this process from its parent.
@@ -94,6 +97,7 @@ impl Settings {
         tags: [0; THREADS],
         priorities: [0; THREADS],
         nodes: [0; THREADS],
+        sides: 0,
         restless: 0,
         epoch: 0,
         plain_release: false,
@@ -131,7 +135,7 @@ pub struct Report {
     /// Plain releases that had to start over.
     pub restarted: u64,
     /// Whatever the model counts with [`World::reached`].
-    pub reached: [u64; 12],
+    pub reached: [u64; 18],
     /// The events that the locks counted.
     pub events: Events,
 }
@@ -219,6 +223,8 @@ pub struct World {
     releasing: [Cell<Releasing>; THREADS],
     /// How many [`World::unexplored`] are under way.
     unexplored: Cell<u32>,
+    /// The node that each thread runs on.
+    nodes: [Cell<u32>; THREADS],
     /// By each thread.
     own_unexplored: [Cell<u32>; THREADS],
     plots: RefCell<Vec<Rc<Plot>>>,
@@ -310,6 +316,7 @@ impl World {
             },
             releasing: Default::default(),
             unexplored: Cell::new(0),
+            nodes: settings.nodes.map(Cell::new),
             own_unexplored: Default::default(),
             plots: RefCell::default(),
             blind: Cell::new(None),
@@ -415,6 +422,16 @@ impl World {
     /// The calling thread's number.
     pub fn index(&self) -> u32 {
         INDEX.with(Cell::get)
+    }
+
+    /// The node that a thread runs on.
+    pub fn node_of(&self, thread: u32) -> u32 {
+        self.nodes[thread as usize].get()
+    }
+
+    /// The calling thread runs on another node from now on: one of those that there are.
+    pub fn migrate(&self, node: u32) {
+        self.nodes[self.index() as usize].set(node);
     }
 
     /// How many threads there are, the main one included.

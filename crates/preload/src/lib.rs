@@ -15,7 +15,7 @@
 //! | `POUNDLOCK_RWLOCK` | the readers-writer locks: a [`RwLocks`](poundlock_names::RwLocks), or its default |
 //! | `POUNDLOCK_SEMAPHORES` | whose semaphore arrays are: see `poundlock_semarray` |
 //! | `POUNDLOCK_IPC_DIR` | where ours are |
-//! | `POUNDLOCK_NODES` | pretend that memory has so many nodes, to which CPUs belong in turn: for tests |
+//! | `POUNDLOCK_NODES` | take memory for that many nodes, CPUs in turn: for tests; 1 does without sides |
 //! | `POUNDLOCK_CPUS` | pretend that there are so many CPUs: for tests |
 //! | `POUNDLOCK_STAT_DIR` | count, and leave the figures in a file there: see `poundlock-statfile` |
 

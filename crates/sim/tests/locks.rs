@@ -50,6 +50,13 @@ fn every_lock_passes_every_seed() {
     }
 }
 
+/// Seeds of machines with several nodes come to sides.
+#[test]
+fn sides_are_used() {
+    let tallies = check_all(&["poundlock"], 0..200, |_, _| {}).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(tallies[0].at_sides > 100, "{tallies:?}");
+}
+
 #[test]
 fn a_seed_is_the_same_each_time() {
     for lock in names() {

@@ -90,7 +90,8 @@
 //!   long those have waited; end and front are those of the part of the list that is as urgent.
 //!
 //! Proof: crates/core/src/poundlock/mod.rs, crates/core/src/waiting/mod.rs
-//! Models: crates/model/tests/models/poundlock.rs, crates/model/tests/models/poundlock_grants.rs
+//! Models: crates/model/tests/models/poundlock.rs, crates/model/tests/models/poundlock_grants.rs,
+//! crates/model/tests/models/poundlock_sides.rs
 //! Stress: crates/sim/src/check/mod.rs, crates/cli/src/torture.rs
 
 mod attempt;

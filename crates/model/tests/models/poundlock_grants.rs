@@ -12,11 +12,12 @@ use poundlock_core::poundlock::RawPoundlock;
 use poundlock_core::record::PLACES;
 use poundlock_core::waiting::Failure;
 use poundlock_model::{
-    Fault, Model, Modelled, Mortal, MutexWords, Operation, Patient, Report, Settings, U32, World, explore,
-    poundlock_words, queue_words,
+    Fault, Model, Modelled, Mortal, MutexWords, Operation, Patient, Report, Settings, U32, Usize, World,
+    explore, poundlock_words, queue_words,
 };
 
 use crate::adaptive::BIAS_REVOKED;
+use crate::queue_sides::{self, joined, sides_at_rest};
 use crate::scenes::{
     DEADLOCK, ENDLESS, End, GAVE_UP, Giving, Guarded, Guards, LATE, Lock, NO_SUCH_THREAD, UNORDERED, caught,
     destroyed_by_the_last, destroyed_by_the_waiter, faulty, forked, give_to, giving_up, held, join, lockers,
@@ -32,9 +33,9 @@ const THREE_LINED_UP: Settings = Settings { spins: 5, ..THREE };
 const FOUR_LINED_UP: Settings = Settings { spins: 7, ..FOUR };
 
 // In its state.
-const LOCKED: u32 = 1;
+pub(crate) const LOCKED: u32 = 1;
 const SLEEPERS: u32 = 4;
-const GRANTS: u32 = 8;
+pub(crate) const GRANTS: u32 = 8;
 
 /// What a node's place says.
 const WAITING: u32 = 1;
@@ -54,7 +55,7 @@ const RELEASED: usize = 4;
 const BESIDE_SLEEPERS: usize = 5;
 
 /// The mutex, on a platform with so many CPUs that it is granted.
-struct Along<P: Modelled>(RawPoundlock<P>);
+pub(crate) struct Along<P: Modelled>(pub(crate) RawPoundlock<P>);
 
 impl<P: Modelled> Default for Along<P> {
     fn default() -> Self {
@@ -62,13 +63,27 @@ impl<P: Modelled> Default for Along<P> {
     }
 }
 
+/// Counts what happens in the queue.
+fn watch_places<P: Modelled<Usize = Usize>>(world: &World) {
+    if !P::sides().is_empty() {
+        return queue_sides::watch::<P>(world);
+    }
+    for node in (0..world.threads()).flat_map(queue_words::<P>) {
+        let kinds = |before, after| move |from: u32, to: u32| from & 0xf == before && to & 0xf == after;
+        world.watch_change(&node.place, GRANT, kinds(WAITING, GRANTED));
+        world.watch_change(&node.place, ROBBED, kinds(GRANTED, STOLEN));
+        world.watch_change(&node.place, CAME_BACK, kinds(LEFT, WAITING));
+        world.watch_change(&node.place, PASSED_OVER, kinds(LEFT, KEPT));
+    }
+}
+
 impl<P: Modelled> Along<P> {
-    fn words(&self) -> MutexWords<'_> {
+    pub(crate) fn words(&self) -> MutexWords<'_> {
         poundlock_words(&self.0)
     }
 }
 
-impl<P: Modelled<Usize = poundlock_model::Usize>> Lock for Along<P> {
+impl<P: Modelled<Usize = Usize>> Lock for Along<P> {
     type Platform = P;
 
     fn lock(&self) {
@@ -88,12 +103,9 @@ impl<P: Modelled<Usize = poundlock_model::Usize>> Lock for Along<P> {
     }
 
     fn watch(world: &World, guarded: &Rc<Guarded<Self>>) {
-        for node in (0..world.threads()).flat_map(queue_words::<P>) {
-            let kinds = |before, after| move |from: u32, to: u32| from & 0xf == before && to & 0xf == after;
-            world.watch_change(&node.place, GRANT, kinds(WAITING, GRANTED));
-            world.watch_change(&node.place, ROBBED, kinds(GRANTED, STOLEN));
-            world.watch_change(&node.place, CAME_BACK, kinds(LEFT, WAITING));
-            world.watch_change(&node.place, PASSED_OVER, kinds(LEFT, KEPT));
+        watch_places::<P>(world);
+        if !P::sides().is_empty() {
+            return;
         }
         let word = guarded.lock.words().word;
         world.watch_change(word, RELEASED, |before, after| before & GRANTS != 0 && after & GRANTS == 0);
@@ -117,9 +129,10 @@ impl Guards for Along<Model> {
     }
 }
 
-/// All threads have their nodes back, and keep no place.
-fn at_rest<P: Modelled>() {
+/// All threads have their nodes back, and no side is in use.
+fn at_rest<P: Modelled<Usize = Usize>>() {
     let world = World::present();
+    sides_at_rest::<P>(&world);
     world.still(|| {
         for thread in 0..world.threads() {
             assert!(P::record(thread).is_at_rest(), "a node of thread {thread} is left");
@@ -128,7 +141,7 @@ fn at_rest<P: Modelled>() {
 }
 
 #[track_caller]
-fn came_to(report: Report, places: &[usize]) {
+pub(crate) fn came_to(report: Report, places: &[usize]) {
     for place in places {
         assert!(report.reached[*place] > 0, "not at {place}: {report:?}");
     }
@@ -155,13 +168,14 @@ fn three_threads() {
 }
 
 /// The main thread holds the mutex, these threads queue up in order, and it unlocks.
-fn queued(world: &World, guarded: &Rc<Guarded<Along<Model>>>, numbers: &[u32]) -> Vec<JoinHandle<u32>> {
+pub(crate) fn queued(
+    world: &World,
+    guarded: &Rc<Guarded<Along<Model>>>,
+    numbers: &[u32],
+) -> Vec<JoinHandle<u32>> {
     world.unexplored(|| {
         let queue = |&index: &u32| {
-            let passer = guarded.passer(world, index);
-            let tail = guarded.lock.words().tail;
-            world.await_until(|| tail.peek() == index * PLACES + 1);
-            passer
+            joined::<Model, _>(world, guarded.lock.words().tail, index, || guarded.passer(world, index))
         };
         numbers.iter().map(queue).collect()
     })
@@ -210,7 +224,7 @@ fn beside_sleepers() {
     assert!(report.woken > 0, "{report:?}");
 }
 
-fn beside_a_sleeper(name: &str, settings: Settings) -> Report {
+pub(crate) fn beside_a_sleeper(name: &str, settings: Settings) -> Report {
     held(name, 2, settings, |world, guarded| {
         let mut others = guarded.sleepers(world, 1..2);
         others.extend(queued(world, guarded, &[2, 3]));
@@ -219,9 +233,8 @@ fn beside_a_sleeper(name: &str, settings: Settings) -> Report {
 }
 
 /// Threads that have one mutex in this way, and want another: of that they keep no place.
-#[test]
-fn one_within_another() {
-    let report = explore::<Model>("granted: one within another", 2, THREE_LINED_UP, |world| {
+pub(crate) fn nested(name: &str, settings: Settings) -> Report {
+    explore::<Model>(name, 2, settings, |world| {
         let outer = Guarded::<Along<Model>>::new(world);
         let inner = Rc::new(Guarded::<Along<Model>>::unwatched());
         let visit = {
@@ -239,10 +252,8 @@ fn one_within_another() {
             (1..3)
                 .map(|index| {
                     let visit = visit.clone();
-                    let other = world.spawn(index, move |_| visit());
-                    let tail = outer.lock.words().tail;
-                    world.await_until(|| tail.peek() == index * PLACES + 1);
-                    other
+                    let start = || world.spawn(index, move |_| visit());
+                    joined::<Model, _>(world, outer.lock.words().tail, index, start)
                 })
                 .collect()
         });
@@ -251,28 +262,30 @@ fn one_within_another() {
         let inside = 1 + inner.pass() + join(others);
         inner.finish(inside);
         outer.finish(inside - 1);
-    });
-    came_to(report, &[GRANT]);
+    })
+}
+
+#[test]
+fn one_within_another() {
+    came_to(nested("granted: one within another", THREE_LINED_UP), &[GRANT]);
 }
 
 /// An owner has another thread unlock it, and comes again.
-fn unlocked_by_another(name: &str, settings: Settings) -> Report {
+pub(crate) fn unlocked_by_another(name: &str, settings: Settings) -> Report {
     explore::<Model>(name, 2, settings, move |world| {
         let guarded = Guarded::<Along<Model>>::new(world);
         guarded.lock.lock();
         let left = Rc::new(U32::new(0));
         let (first, mut others) = world.unexplored(|| {
-            let first = world.spawn(1, {
+            let first = joined::<Model, _>(world, guarded.lock.words().tail, 1, || {
                 let (guarded, left) = (guarded.clone(), left.clone());
-                move |_: &World| {
+                world.spawn(1, move |_: &World| {
                     guarded.lock.lock();
                     guarded.section();
                     left.store(1, Release);
                     1 + guarded.pass()
-                }
+                })
             });
-            let tail = guarded.lock.words().tail;
-            world.await_until(|| tail.peek() == PLACES + 1);
             (first, queued(world, &guarded, &[2]))
         });
         guarded.leave();
@@ -303,28 +316,26 @@ fn condition_variables() {
 }
 
 /// LAST TOUCH: the last that is granted it destroys it, while the one before still frees its node.
-fn destroyed(name: &str, settings: Settings) -> Report {
-    explore::<Model>(name, 2, settings, |world| {
-        let guarded = Mortal::new(world, Guarded::<Along<Model>>::unwatched());
-        for node in (0..world.threads()).flat_map(queue_words::<Model>) {
-            let granted = |from, to| from & 0xf == WAITING && to & 0xf == GRANTED;
-            world.watch_change(&node.place, GRANT, granted);
-        }
+pub(crate) fn destroyed<P: Modelled<Usize = Usize>>(name: &str, settings: Settings) -> Report {
+    explore::<P>(name, 2, settings, |world| {
+        let guarded = Mortal::new(world, Guarded::<Along<P>>::unwatched());
+        watch_places::<P>(world);
         guarded.lock.lock();
         let others: Vec<_> = world.unexplored(|| {
             (1..world.threads())
                 .map(|index| {
                     let mine = guarded.clone();
-                    let other = world.spawn(index, move |world: &World| {
-                        mine.lock.lock();
-                        let last = mine.section() + 1 == world.threads();
-                        mine.lock.unlock();
-                        if last {
-                            mine.destroy();
-                        }
-                    });
-                    world.await_until(|| guarded.lock.words().tail.peek() == index * PLACES + 1);
-                    other
+                    let start = || {
+                        world.spawn(index, move |world: &World| {
+                            mine.lock.lock();
+                            let last = mine.section() + 1 == world.threads();
+                            mine.lock.unlock();
+                            if last {
+                                mine.destroy();
+                            }
+                        })
+                    };
+                    joined::<P, _>(world, guarded.lock.words().tail, index, start)
                 })
                 .collect()
         });
@@ -332,14 +343,14 @@ fn destroyed(name: &str, settings: Settings) -> Report {
         for other in others {
             other.join().unwrap();
         }
-        at_rest::<Model>();
+        at_rest::<P>();
     })
 }
 
 #[test]
 fn destroyed_by_the_next_owner() {
-    came_to(destroyed("granted: destroyed", THREE_LINED_UP), &[GRANT]);
-    came_to(destroyed("granted: destroyed, four", FOUR_LINED_UP), &[GRANT]);
+    came_to(destroyed::<Model>("granted: destroyed", THREE_LINED_UP), &[GRANT]);
+    came_to(destroyed::<Model>("granted: destroyed, four", FOUR_LINED_UP), &[GRANT]);
     let name = "granted: destroyed by the last of three";
     destroyed_by_the_last::<Along<Model>>(name, 1, THREE, false, sound);
 }
@@ -366,9 +377,9 @@ fn forked_as(epoch: u32) {
 }
 
 /// A place of a thread that is not there.
-const GHOST: u32 = 77;
+pub(crate) const GHOST: u32 = 77;
 /// The parent's epoch.
-const BEFORE: u32 = 3;
+pub(crate) const BEFORE: u32 = 3;
 
 #[test]
 fn in_a_forked_child() {
@@ -405,7 +416,7 @@ fn a_sleeper_that_is_not_woken_at_the_end() {
 #[test]
 fn a_touch_after_the_release() {
     caught(&[LATE, UNORDERED], || {
-        destroyed("granted: a late touch", faulty(THREE_LINED_UP, Fault::TouchAfterRelease))
+        destroyed::<Model>("granted: a late touch", faulty(THREE_LINED_UP, Fault::TouchAfterRelease))
     });
 }
 

@@ -28,21 +28,23 @@ const STOLEN: u32 = 5;
 const KEPT: u32 = 6;
 
 /// Places that the models count.
-const HEAD: usize = 0;
-const OWNER: usize = 1;
-const GAVE_UP: usize = 3;
+pub(crate) const HEAD: usize = 0;
+pub(crate) const OWNER: usize = 1;
+pub(crate) const GAVE_UP: usize = 3;
 const CAME_BACK: usize = 4;
 const PASSED_OVER: usize = 5;
 const ROBBED: usize = 6;
 /// Another than the owner has found the front.
-const FOUND: usize = 7;
+pub(crate) const FOUND: usize = 7;
 /// A thief has looked at a grant, and acts on what it saw in a later use of the node.
 const LATE_THIEF: usize = 8;
 
 /// A mutex that is nothing but its queue: the front may enter, whether it is the head or the owner.
-struct Line {
-    tail: U32,
-    address: usize,
+pub(crate) struct Line {
+    pub(crate) tail: U32,
+    pub(crate) address: usize,
+    /// How many owners of one side come one after the other.
+    batch: u32,
     value: UnsafeCell<u32>,
     inside: Cell<bool>,
 }
@@ -53,22 +55,26 @@ impl Line {
     }
 
     fn at(world: &World, address: usize) -> Rc<Self> {
-        let line = Line { tail: U32::new(0), address, value: UnsafeCell::new(0), inside: Cell::new(false) };
         for node in (0..world.threads()).flat_map(queue_words::<Model>) {
             let kinds = |before, after| move |from: u32, to: u32| from & 0xf == before && to & 0xf == after;
             world.watch_change(&node.place, CAME_BACK, kinds(LEFT, WAITING));
             world.watch_change(&node.place, PASSED_OVER, kinds(LEFT, KEPT));
             world.watch_change(&node.place, ROBBED, kinds(GRANTED, STOLEN));
         }
-        Rc::new(line)
+        Rc::new(Self::unwatched(address, 1))
     }
 
-    fn queue(&self) -> Queue<'_, Model> {
+    pub(crate) fn unwatched(address: usize, batch: u32) -> Self {
+        let (tail, value, inside) = (U32::new(0), UnsafeCell::new(0), Cell::new(false));
+        Line { tail, address, batch, value, inside }
+    }
+
+    pub(crate) fn queue(&self) -> Queue<'_, Model> {
         Queue::new(&self.tail, self.address)
     }
 
     /// What the front alone may do.
-    fn section(&self) -> u32 {
+    pub(crate) fn section(&self) -> u32 {
         assert!(!self.inside.replace(true), "two fronts");
         // SAFETY: loom checks what makes this sound, and fails the model otherwise.
         let before = self.value.with_mut(|value| unsafe {
@@ -80,7 +86,7 @@ impl Line {
     }
 
     /// Queues up; if it has its turn, is inside as the owner. Where to pass it on from.
-    fn enter(&self, world: &World) -> Option<Front> {
+    pub(crate) fn enter(&self, world: &World) -> Option<Front> {
         let front = match self.queue().enter(1) {
             Turn::Left | Turn::Refused => {
                 world.reached(GAVE_UP);
@@ -99,30 +105,37 @@ impl Line {
             }
         };
         self.queue().note_keeper(front);
+        assert!(front.is_kept::<Model>(), "its owner does not keep it");
         Some(front)
     }
 
     /// Queues up and, if it has its turn, is inside and passes it on. How often it was inside.
-    fn visit(&self, world: &World, pass: Pass) -> u32 {
+    pub(crate) fn visit(&self, world: &World, pass: Pass) -> u32 {
         let front = self.enter(world);
         if let Some(front) = front {
-            self.queue().pass(front, pass, 1);
+            self.queue().pass(front, pass, self.batch);
         }
         front.is_some().into()
     }
 
     /// Comes so many times. How often it was inside.
-    fn visits(&self, world: &World, pass: Pass, times: u32) -> u32 {
+    pub(crate) fn visits(&self, world: &World, pass: Pass, times: u32) -> u32 {
         (0..times).map(|_| self.visit(world, pass)).sum()
     }
 
-    fn visitor(self: &Rc<Self>, world: &World, index: u32, pass: Pass, times: u32) -> JoinHandle<u32> {
+    pub(crate) fn visitor(
+        self: &Rc<Self>,
+        world: &World,
+        index: u32,
+        pass: Pass,
+        times: u32,
+    ) -> JoinHandle<u32> {
         let line = self.clone();
         world.spawn(index, move |world: &World| line.visits(world, pass, times))
     }
 
     /// When all have gone: nobody is in the queue, and all have their nodes back.
-    fn finish(&self, world: &World, inside: u32) {
+    pub(crate) fn finish(&self, world: &World, inside: u32) {
         // (5)
         assert_eq!(self.tail.load(Relaxed), 0, "a node is left in the queue");
         for thread in 0..world.threads() {
@@ -134,7 +147,7 @@ impl Line {
 }
 
 /// How often each thread comes, and what it passes on.
-type Visits = &'static [(Pass, u32)];
+pub(crate) type Visits = &'static [(Pass, u32)];
 
 /// All come at any time.
 fn visitors(name: &str, preemptions: usize, settings: Settings, visits: Visits) -> Report {
@@ -151,9 +164,9 @@ fn visitors(name: &str, preemptions: usize, settings: Settings, visits: Visits) 
     })
 }
 
-const OWNERSHIP: (Pass, u32) = (Pass::Ownership, 1);
-const HEADSHIP: (Pass, u32) = (Pass::Headship, 1);
-const TWICE: (Pass, u32) = (Pass::Ownership, 2);
+pub(crate) const OWNERSHIP: (Pass, u32) = (Pass::Ownership, 1);
+pub(crate) const HEADSHIP: (Pass, u32) = (Pass::Headship, 1);
+pub(crate) const TWICE: (Pass, u32) = (Pass::Ownership, 2);
 
 #[test]
 fn two_come() {

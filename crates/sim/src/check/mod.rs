@@ -182,6 +182,8 @@ pub struct Report {
     pub longest_wait: Picoseconds,
     /// The most acquisitions by others in one wait.
     pub most_passed: u32,
+    /// How often an owner stood at a side's place in the queue of the default mutex.
+    pub at_sides: u64,
     /// How long it took.
     pub time: Picoseconds,
     /// Accesses to memory.
@@ -459,6 +461,8 @@ pub struct Tally {
     pub longest_wait: Picoseconds,
     /// The most acquisitions by others in one wait.
     pub most_passed: u32,
+    /// How often an owner stood at a side's place in the queue of the default mutex.
+    pub at_sides: u64,
     /// Accesses to memory.
     pub accesses: u64,
 }
@@ -469,14 +473,15 @@ impl Tally {
         self.sections += other.sections;
         self.longest_wait = self.longest_wait.max(other.longest_wait);
         self.most_passed = self.most_passed.max(other.most_passed);
+        self.at_sides += other.at_sides;
         self.accesses += other.accesses;
     }
 }
 
 impl From<Report> for Tally {
     fn from(report: Report) -> Tally {
-        let Report { sections, longest_wait, most_passed, accesses, .. } = report;
-        Tally { seeds: 1, sections, longest_wait, most_passed, accesses }
+        let Report { sections, longest_wait, most_passed, at_sides, accesses, .. } = report;
+        Tally { seeds: 1, sections, longest_wait, most_passed, at_sides, accesses }
     }
 }
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use poundlock_core::condvar::{Outcome, RawCondvar};
 use poundlock_core::platform::{Clock, Deadline, Platform};
 use poundlock_core::qspin::Halting;
+use poundlock_core::queue::Front;
 use poundlock_core::rwlock::Preference;
 
 use super::adversary::Place;
@@ -43,6 +44,7 @@ pub(super) struct Stage {
     end: Cell<(Picoseconds, u64)>,
     longest_wait: Cell<Picoseconds>,
     most_passed: Cell<u32>,
+    at_sides: Cell<u64>,
     /// In [`Scene::Crowd`]: how often the threads that do not press have still to come; and since when one of
     /// them waits, and after how many acquisitions.
     shy: Cell<u32>,
@@ -85,6 +87,11 @@ fn draw(range: std::ops::Range<u64>) -> u64 {
 
 fn one_in(count: u64) -> bool {
     draw(0..count) == 0
+}
+
+/// Whether the caller has the mutex by a side's place.
+fn stands_at_a_side() -> bool {
+    Front::is_at_a_side(Sim::record(me()), U32::peek)
 }
 
 /// That long from now.
@@ -138,6 +145,7 @@ impl Stage {
             end: Cell::default(),
             longest_wait: Cell::default(),
             most_passed: Cell::default(),
+            at_sides: Cell::default(),
             shy: Cell::new(case.sections * case.threads.div_ceil(4)),
             waiting: RefCell::default(),
             bound: bound(case, promise.turn),
@@ -177,6 +185,7 @@ impl Stage {
             sections: self.acquisitions.borrow().len() as u64,
             longest_wait: self.longest_wait.get(),
             most_passed: self.most_passed.get(),
+            at_sides: self.at_sides.get(),
             time,
             accesses,
         }
@@ -247,6 +256,7 @@ impl Stage {
         let passed = acquisitions - before;
         self.longest_wait.set(self.longest_wait.get().max(now() - begun));
         self.most_passed.set(self.most_passed.get().max(passed as u32));
+        self.at_sides.set(self.at_sides.get() + u64::from(stands_at_a_side()));
         let queued = match self.promise.ordered {
             None => None,
             Some(Wait::Asleep) => since.sleeps,
