@@ -9,7 +9,6 @@ use poundlock_core::Platform;
 use poundlock_core::condvar::Guarding;
 use poundlock_core::platform::{Atomic, Deadline};
 use poundlock_core::poundlock::RawPoundlock;
-use poundlock_core::record::PLACES;
 use poundlock_core::waiting::Failure;
 use poundlock_model::{
     Fault, Model, Modelled, Mortal, MutexWords, Operation, Patient, Report, Settings, U32, Usize, World,

@@ -16,9 +16,8 @@ use crate::poundlock_grants::{
 };
 use crate::queue_sides::{ALONG, REFUSED, TURN};
 use crate::scenes::{
-    DEADLOCK, ENDLESS, End, GAVE_UP, Giving, Guarded, LATE, NO_SUCH_THREAD, UNORDERED, caught,
-    destroyed_by_the_last, destroyed_by_the_waiter, faulty, forked, give_to, giving_up, held, lockers,
-    sometimes, sound,
+    DEADLOCK, ENDLESS, End, GAVE_UP, Giving, LATE, NO_SUCH_THREAD, UNORDERED, caught, destroyed_by_the_last,
+    destroyed_by_the_waiter, faulty, forked, give_to, giving_up, held, lockers, sometimes, sound,
 };
 
 /// The first to queue up are of one node.

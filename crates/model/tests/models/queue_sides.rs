@@ -5,10 +5,8 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use loom::thread::JoinHandle;
-use poundlock_core::Platform;
 use poundlock_core::platform::Atomic;
-use poundlock_core::queue::{Front, Pass};
-use poundlock_core::record::PLACES;
+use poundlock_core::queue::Pass;
 use poundlock_model::{
     Fault, Model, Modelled, Mortal, Operation, Report, Settings, U32, Usize, World, explore, queue_words,
     side_words,
@@ -20,7 +18,6 @@ use crate::scenes::{ENDLESS, UNORDERED, caught, faulty};
 const TWO: Settings = Settings { spins: 0, cpus: 2, sides: 1, ..Settings::DEFAULT };
 const THREE: Settings = Settings { threads: 3, ..TWO };
 const FOUR: Settings = Settings { threads: 4, ..TWO };
-const FIVE: Settings = Settings { threads: 5, ..TWO };
 
 /// Who is on which node.
 const TOGETHER: [u32; 5] = [0; 5];
