@@ -125,11 +125,6 @@ macro_rules! cell {
         }
 
         impl $name {
-            /// The newest value, for a model to decide by: no step of the algorithm.
-            pub fn peek(&self) -> $value {
-                self.shadow.load(Relaxed) as $value
-            }
-
             fn address(&self) -> usize {
                 core::ptr::from_ref(self).addr()
             }
