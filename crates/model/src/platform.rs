@@ -44,6 +44,14 @@ impl Spin for Turns {
         loom::thread::yield_now();
         true
     }
+
+    fn cut(&mut self, of_256: u32) {
+        // Less than a quarter of so few turns is none, as for a moment in which nothing else happens. What is
+        // meant to last does.
+        if of_256 < 64 {
+            self.0 = 0;
+        }
+    }
 }
 
 /// A platform of this crate.
