@@ -252,8 +252,8 @@ fn a_late_thief(name: &str, reset: bool) -> Report {
             let lines_up = |thread: u32| world.await_until(|| line.tail.peek() == thread * PLACES + 1);
             lines_up(1);
             world.handle(2, move || await_grant(node));
-            // Of the place: the look above, and two of the thief's.
-            world.script(2, node, 3, {
+            // Of the place: the look above, and four of the thief's.
+            world.script(2, node, 5, {
                 let looked = looked.clone();
                 move || {
                     looked.set(true);
@@ -274,8 +274,8 @@ fn a_late_thief(name: &str, reset: bool) -> Report {
             });
             lines_up(2);
             world.handle(3, move || await_grant(robbed));
-            // The look above, two of this thief's, and its note.
-            world.script(3, robbed, 4, holds(&gone));
+            // The look above, four of this thief's, and its note.
+            world.script(3, robbed, 6, holds(&gone));
             let last = line.visitor(world, 3, Pass::Ownership, 1);
             lines_up(3);
             line.queue().pass(front, Pass::Ownership, 1);
