@@ -583,7 +583,7 @@ impl<'a, P: Platform> Queue<'a, P> {
         let node = own.get::<P>();
         let turns = self.turns(front);
         // Who has nobody behind it at the side does not look for one before another side has its turn.
-        let ends = pass == Pass::Headship || turns % batch == 0 || node.next.load(Relaxed) == 0;
+        let ends = pass == Pass::Headship || turns.is_multiple_of(batch) || node.next.load(Relaxed) == 0;
         // Where no other side waits, a batch has no end.
         if pass == Pass::Ownership && !(ends && place.next.load(Relaxed) != 0) {
             let since = if turns == 1 { P::now() as usize } else { node.since.load(Relaxed) };
