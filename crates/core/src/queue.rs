@@ -352,14 +352,13 @@ impl<'a, P: Platform> Queue<'a, P> {
     }
 
     /// Waits at the node that was taken for this queue; `Refused` if none was. `side`: whose queue it is.
-    fn enter_at(&self, taken: Option<(Place, bool)>, side: u32, budgets: u32) -> Turn<Place> {
+    fn enter_at(&self, taken: Option<(Place, Option<usize>)>, side: u32, budgets: u32) -> Turn<Place> {
         let Some((place, back)) = taken else { return Turn::Refused };
         let node = place.get::<P>();
         node.tag.store(P::tag(), Relaxed);
         let claim = place.claim::<P>();
-        let mut used = claim.load(Relaxed);
-        if !back {
-            used = (used & !TAKEN).wrapping_add(USE);
+        let used = back.unwrap_or_else(|| (claim.load(Relaxed) & !TAKEN).wrapping_add(USE));
+        if back.is_none() {
             // Release: partner of the thief's look. One that finds this number finds no grant of an earlier
             // use.
             claim.store(used, Release);
@@ -437,23 +436,30 @@ impl<'a, P: Platform> Queue<'a, P> {
         }
     }
 
-    /// The side's node, `WAITING`, for the head of the side's queue. `None`: it is in use.
-    fn take_side(&self, side: Place) -> Option<(Place, bool)> {
+    /// The side's node, `WAITING`, for the head of the side's queue, as from `take`. `None`: it is in use.
+    fn take_side(&self, side: Place) -> Option<(Place, Option<usize>)> {
         let node = side.get::<P>();
-        let taken = [(self.mutex | LEFT, true), (0, false)].into_iter().find_map(|(seen, back)| {
-            node.place
-                .compare_exchange(seen, self.mutex | WAITING, Acquire, Relaxed)
-                .is_ok()
-                .then_some((side, back))
-        });
-        if taken.is_some() {
-            node.epoch.store(P::epoch(), Relaxed);
-        }
-        taken
+        let free = || node.place.compare_exchange(0, self.mutex | WAITING, Acquire, Relaxed).is_ok();
+        let taken = self.come_back(side).map(Some).or_else(|| free().then_some(None))?;
+        node.epoch.store(P::epoch(), Relaxed);
+        Some((side, taken))
     }
 
-    /// A node for this mutex, `WAITING`. True: it is in the queue already.
-    fn take(&self) -> Option<(Place, bool)> {
+    /// Waits again at a node that was left in this queue; the number of its use.
+    fn come_back(&self, place: Place) -> Option<usize> {
+        let node = place.get::<P>();
+        // Acquire: partner of leaving.
+        if node.place.load(Acquire) != self.mutex | LEFT {
+            return None;
+        }
+        // Before the node is `WAITING`: from then on, a grant may be stolen at any time, and the node freed.
+        let used = place.claim::<P>().load(Relaxed);
+        let back = node.place.compare_exchange(self.mutex | LEFT, self.mutex | WAITING, Acquire, Relaxed);
+        back.is_ok().then_some(used)
+    }
+
+    /// A node for this mutex, `WAITING`. With the number of its use if it is in the queue already.
+    fn take(&self) -> Option<(Place, Option<usize>)> {
         let index = P::current()?;
         let nodes = &P::record(index).queue_nodes;
         let places = || nodes.iter().zip(index * PLACES + 1..).map(|(node, raw)| (Place(raw), node));
@@ -465,10 +471,8 @@ impl<'a, P: Platform> Queue<'a, P> {
                 // free.
                 let _ = node.place.compare_exchange(seen, 0, Relaxed, Relaxed);
                 node.epoch.store(epoch, Relaxed);
-            } else if seen == self.mutex | LEFT
-                && node.place.compare_exchange(seen, self.mutex | WAITING, Acquire, Relaxed).is_ok()
-            {
-                return Some((place, true));
+            } else if let Some(used) = self.come_back(place) {
+                return Some((place, Some(used)));
             }
         }
         // One atomic step: a signal handler on this thread finds the node free, or taken. Acquire: partner of
@@ -477,7 +481,7 @@ impl<'a, P: Platform> Queue<'a, P> {
             node.place.load(Relaxed) == 0
                 && node.place.compare_exchange(0, self.mutex | WAITING, Acquire, Relaxed).is_ok()
         };
-        places().find(|(_, node)| free(node)).map(|(place, _)| (place, false))
+        places().find(|(_, node)| free(node)).map(|(place, _)| (place, None))
     }
 
     /// The node in front, if it was granted a turn that it has not claimed, and its claim word then.
