@@ -89,7 +89,7 @@ const STOLEN: usize = 5;
 const KEPT: usize = 6;
 /// For how long a turn is left to the thread that was granted it, but has not claimed it: 256ths of a spin
 /// budget. That is a few transfers of a cache line.
-const A_MOMENT: u32 = 32;
+const A_MOMENT: u32 = 128;
 /// In a place word: of a side's queue.
 const LOCAL: usize = 8;
 

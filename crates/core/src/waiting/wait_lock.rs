@@ -68,19 +68,25 @@ pub(crate) fn is_idle<P: Platform>(word: &P::U32) -> bool {
     word.load(Acquire) & (BITS | CLEARING) == 0
 }
 
-/// Takes the lock, whatever the other bits of `word` are.
+/// The longest interval between two looks at the lock: the logarithm of its turns of a spin loop. About as
+/// long as a few dozen threads hold the lock one after the other.
+const LONGEST_INTERVAL: u32 = 6;
+
+/// Takes the lock, whatever the other bits of `word` are. The word lies beside others that the owner of the
+/// mutex needs, so each look in vain doubles the interval to the next.
 pub(crate) fn lock<P: Platform>(word: &P::U32) {
     let mut slept = 0;
+    let mut interval = 0;
     let mut budget = P::Spin::fresh();
     loop {
         let seen = word.load(Relaxed);
-        if seen & LOCKED == 0 {
-            if word.compare_exchange(seen, seen | LOCKED | slept, Acquire, Relaxed).is_ok() {
-                return;
-            }
-            continue;
+        if seen & LOCKED == 0 && word.compare_exchange(seen, seen | LOCKED | slept, Acquire, Relaxed).is_ok()
+        {
+            return;
         }
-        if budget.spin() {
+        let spins = budget.pass(1 << interval);
+        interval = (interval + 1).min(LONGEST_INTERVAL);
+        if spins || seen & LOCKED == 0 {
             continue;
         }
         // Relaxed: the bit carries no data, and `wait` compares the whole word once more.
