@@ -1,4 +1,4 @@
-//! `poundlock stat`: a program run with its locks measured, and a report of where it waited.
+//! `poundlock stat`: a program run with its locks measured, its own or ours, and a report of where it waited.
 
 mod arrays;
 mod events;
@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use poundlock_names::{Choice, RwLocks};
+use poundlock_names::{Choice, LockName, RwLocks};
 use poundlock_statfile::Snapshot;
 use poundlock_statfile::writer::Options;
 
@@ -47,7 +47,7 @@ pub(crate) fn main(args: Args) -> ExitCode {
 }
 
 fn stat(args: &Args) -> Result<u8, Failure> {
-    let (lock, rwlocks) = args.run.locks()?;
+    let (lock, rwlocks) = args.run.locks(LockName::Glibc)?;
     args.run.semaphores()?;
     let program = launch::find(&args.run.command)?;
     // The program's own locks are measured by our library as well.

@@ -364,7 +364,7 @@ fn the_table_is_as_long_as_it_was_asked_for_and_the_json_is_whole() {
     let (table, document) = stat(&["--top", "1"], &program);
     assert!(table.contains("static_lock (in program)"), "{table}");
     assert!(!table.contains("parts.part[1][2].lock"), "{table}");
-    check_program(&document, "poundlock");
+    check_program(&document, "glibc");
     let more = locks(&document).len() - 1;
     assert!(table.contains(&format!("and {more} more lock")), "{table}");
 
@@ -409,7 +409,7 @@ fn a_signal_to_stat_ends_the_command_and_not_the_report() {
             let output = running.finish(LIMIT);
             expect_status(&output, code);
             assert_eq!(output.stdout, b"ready\n");
-            check_program(&parsed(&json), "poundlock");
+            check_program(&parsed(&json), "glibc");
         }
     }
 }
@@ -795,13 +795,23 @@ fn a_lock_that_a_process_chose_for_its_child_is_said() {
         found.unwrap_or_else(|| panic!("{document:#}"))
     };
     let (table, document) = run(&["--lock", "handoff"]);
-    assert!(table.contains("\nlock baseline (poundlock); lock handoff (program), "), "{table}");
+    assert!(
+        table.contains("\nlocks measured: mutex baseline, ")
+            && table.contains("\n                mutex handoff, "),
+        "{table}"
+    );
     assert_eq!((text(&document, "lock"), text(&document, "mutex")), ("baseline", "baseline"));
     assert_eq!((text(&on(&document), "mutex"), text(&on(&document), "rwlock")), ("handoff", "by-kind"));
     let (table, document) = run(&["--lock", "baseline,qspin", "--rwlock", "phase-fair"]);
-    assert!(table.contains(", rwlock phase-fair (program), "), "{table}");
+    assert!(
+        table.contains(", rwlock phase-fair (Poundlock's, in place of the program's own): program\n"),
+        "{table}"
+    );
     assert_eq!((text(&on(&document), "spinlock"), text(&on(&document), "rwlock")), ("qspin", "phase-fair"));
     // One lock for all is not said program by program.
     let (table, _) = run(&["--lock", "baseline"]);
-    assert!(table.contains("\nlock baseline, "), "{table}");
+    assert!(
+        table.contains("\nlocks measured: mutex baseline, ") && !table.contains(": program\n"),
+        "{table}"
+    );
 }

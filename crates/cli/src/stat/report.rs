@@ -188,16 +188,6 @@ impl Report {
         }
     }
 
-    /// Whether the program used any spinlock.
-    pub(super) fn has_spinlocks(&self) -> bool {
-        self.locks.iter().any(|lock| lock.kind == LockKind::Spinlock)
-    }
-
-    /// Whether it used any readers-writer lock.
-    pub(super) fn has_rwlocks(&self) -> bool {
-        self.locks.iter().any(|lock| side(lock.kind).is_some())
-    }
-
     /// Whether locks of more than one process are shown, so that an address alone does not tell which one it
     /// is.
     pub(super) fn several_processes(&self) -> bool {

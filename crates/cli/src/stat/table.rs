@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use poundlock_names::LockName;
 use poundlock_statfile::LockKind;
 
 use super::report::{Lock, RanOn, Report, ratio, side};
@@ -32,7 +33,7 @@ fn write_text(out: &mut String, report: &Report, shown: usize) -> std::fmt::Resu
     writeln!(out, "\npoundlock stat: {}", command_line(&report.command))?;
     writeln!(
         out,
-        "{}, {} wall time, {}, {}, {}\n",
+        "locks measured: {}\n{} wall time, {}, {}, {}\n",
         ran_on(report),
         duration(report.wall_ns),
         counted(report.threads, "thread"),
@@ -49,26 +50,30 @@ fn write_text(out: &mut String, report: &Report, shown: usize) -> std::fmt::Resu
     report.events.write(out)
 }
 
-/// What the processes ran on; by program where they ran on different locks.
+/// Whose locks were measured, of each kind; by program where they ran on different ones.
 fn ran_on(report: &Report) -> String {
     let several = report.ran_on.len() > 1;
+    let own = LockName::Glibc.name();
     let one = |on: &RanOn| {
-        let mut text = format!("lock {}", on.mutex);
-        // Each is of interest where there are any, or where it tells two apart.
-        let differ = |name: fn(&RanOn) -> &str| report.ran_on.iter().any(|of| name(of) != name(on));
-        if report.has_spinlocks() || differ(|on| on.spinlock) {
-            let _ = write!(text, ", spinlock {}", on.spinlock);
-        }
-        if report.has_rwlocks() || differ(|on| on.rwlock) {
-            let _ = write!(text, ", rwlock {}", on.rwlock);
+        let kinds = [("mutex", on.mutex), ("spinlock", on.spinlock), ("rwlock", on.rwlock)];
+        let its = kinds.iter().filter(|(_, name)| *name == own).count();
+        let said = kinds.map(|(kind, name)| match (its, name == own) {
+            (1..3, true) => format!("{kind} {name} (its own)"),
+            _ => format!("{kind} {name}"),
+        });
+        let mut text = said.join(", ");
+        match its {
+            3 => text += " (the program's own)",
+            0 => text += " (Poundlock's, in place of the program's own)",
+            _ => {}
         }
         if several {
             let programs: Vec<&str> = on.programs.iter().map(String::as_str).collect();
-            let _ = write!(text, " ({})", programs.join(", "));
+            let _ = write!(text, ": {}", programs.join(", "));
         }
         text
     };
-    report.ran_on.iter().map(one).collect::<Vec<_>>().join("; ")
+    report.ran_on.iter().map(one).collect::<Vec<_>>().join("\n                ")
 }
 
 fn write_locks(out: &mut String, report: &Report, shown: usize) -> std::fmt::Result {
