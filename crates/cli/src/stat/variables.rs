@@ -87,6 +87,16 @@ impl Variables {
         found
     }
 
+    /// The size of what the variable at `address` has many of, if it is an array; else its own.
+    pub(super) fn element_size(&self, address: u64) -> Option<u64> {
+        let (unit, entry) = *self.entries.get(&address)?;
+        let dwarf = self.dwarf();
+        let unit = dwarf.unit(dwarf.debug_info.header_from_offset(unit).ok()?).ok()?;
+        let reader = Reader { dwarf: &dwarf, unit: &unit };
+        let (.., of) = reader.declaration(&unit.entry(entry).ok()?, 0)?;
+        reader.element_size(of?, 0)
+    }
+
     /// What is declared for the variable at `address`, and which part of it is `offset` further on.
     pub(super) fn declared(&self, address: u64, offset: u64) -> Option<Declared> {
         let (unit, entry) = *self.entries.get(&address)?;
@@ -278,6 +288,17 @@ impl<'a> Reader<'_, 'a> {
             }
         }
         Some(dimensions)
+    }
+
+    fn element_size(&self, of: AttributeValue<Slice<'a>>, depth: usize) -> Option<u64> {
+        let (_, entry) = self.entry(of).filter(|_| depth < DEEPEST)?;
+        match entry.tag() {
+            gimli::DW_TAG_array_type => self.element_size(entry.attr_value(gimli::DW_AT_type)?, depth + 1),
+            gimli::DW_TAG_typedef | gimli::DW_TAG_const_type | gimli::DW_TAG_volatile_type => {
+                self.element_size(entry.attr_value(gimli::DW_AT_type)?, depth + 1)
+            }
+            _ => self.size(of, 0),
+        }
     }
 
     fn size(&self, of: AttributeValue<Slice<'a>>, depth: usize) -> Option<u64> {
