@@ -4,6 +4,8 @@ mod arrays;
 mod events;
 mod json;
 mod report;
+#[allow(dead_code, unused_imports)]
+mod sampler;
 mod symbols;
 mod table;
 mod uncounted;
