@@ -154,7 +154,7 @@ fn readers_and_writers_are_counted_apart() {
         assert_eq!(document["rwlock"], whose);
         assert!(table.contains(&format!(", rwlock {whose}")), "{table}");
         assert!(
-            table.contains("guarded (in program), readers") && table.contains(", a readers-writer lock"),
+            table.contains("guarded (in program), readers") && table.contains(" a readers-writer lock"),
             "{table}"
         );
         assert_eq!(table.contains("readers-writer lock events"), !glibcs, "{table}");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::support::{
-    LIMIT, compile_c, compile_cpp, expect_status, number, poundlock, run_limited, scratch, stderr,
+    LIMIT, compile_c, compile_cpp, expect_status, list, number, poundlock, run_limited, scratch, stderr,
 };
 use serde_json::Value;
 
@@ -140,6 +140,7 @@ fn check_schema(document: &Value) {
         document["command"].as_array().is_some_and(|words| words.iter().all(Value::is_string)),
         "{document}"
     );
+    assert_eq!(number(document, "version"), 2);
     text(document, "lock");
     text(document, "spinlock");
     text(document, "rwlock");
@@ -191,8 +192,14 @@ fn check_schema(document: &Value) {
             number(site, "wait_ns");
         }
     }
-    let waits: Vec<u64> = locks(document).iter().map(|lock| number(&lock["wait_ns"], "total")).collect();
+    let classes = list(document, "classes");
+    let waits: Vec<u64> = classes.iter().map(|class| number(&class["wait_ns"], "total")).collect();
     assert!(waits.is_sorted_by(|a, b| a >= b), "not most waiting first: {waits:?}");
+    // Each lock is in a class.
+    for key in ["acquisitions", "contended"] {
+        let sum = |of: &[Value]| of.iter().map(|one| number(one, key)).sum::<u64>();
+        assert_eq!(sum(classes), sum(locks(document)), "{key}: {document:#}");
+    }
 }
 
 /// Checks the figures of [`PROGRAM`], all of which are known but for the times.
@@ -242,7 +249,12 @@ fn json_path() -> PathBuf {
 fn measured(options: &[&str], command: &[&OsStr], code: i32) -> (Output, Value) {
     let json = json_path();
     let mut cmd = poundlock();
-    cmd.args(["stat", "--json"]).arg(&json).args(options).arg("--").args(command);
+    cmd.env("COLUMNS", "400")
+        .args(["stat", "--each", "--events", "--json"])
+        .arg(&json)
+        .args(options)
+        .arg("--")
+        .args(command);
     let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, code);
     let document = parsed(&json);
@@ -263,7 +275,11 @@ fn every_figure_of_a_known_program_is_right() {
     for lock in LOCKS {
         let json = json_path();
         let mut cmd = poundlock();
-        cmd.args(["stat", "--lock", lock, "--json"]).arg(&json).arg("--").arg(&program);
+        cmd.env("COLUMNS", "400")
+            .args(["stat", "--each", "--events", "--lock", lock, "--json"])
+            .arg(&json)
+            .arg("--")
+            .arg(&program);
         let output = run_limited(&mut cmd, LIMIT);
         expect_status(&output, 0);
         assert!(output.stdout.is_empty(), "stat wrote to standard output");
@@ -350,11 +366,7 @@ fn a_lock_inside_templates_is_shown_at_the_programs_own_line() {
     assert!(stack[own].ends_with(&format!("program.cpp:{line})")), "{stack:#?}");
     assert!(own > 0, "what was inlined into it comes before it: {stack:#?}");
     // In the table it comes first.
-    let after = table.lines().skip_while(|line| !line.ends_with("in 1 wait, at")).nth(1);
-    assert!(
-        after.is_some_and(|frame| frame.trim_start().starts_with("app::Store<long>::put(long) (")),
-        "{table}"
-    );
+    assert!(table.contains(" in 1 wait, at app::Store<long>::put(long) ("), "{table}");
     assert!(!table.contains("lock_guard"), "{table}");
 }
 
@@ -398,7 +410,7 @@ fn a_signal_to_stat_ends_the_command_and_not_the_report() {
         for whole_group in [false, true] {
             let json = json_path();
             let mut cmd = poundlock();
-            cmd.args(["stat", "--json"]).arg(&json).arg("--").arg(&program).args(["0", "wait"]);
+            cmd.args(["stat", "--each", "--json"]).arg(&json).arg("--").arg(&program).args(["0", "wait"]);
             let mut running = crate::support::start(&mut cmd);
             running.wait_for_output("ready", LIMIT);
             if whole_group {
@@ -432,7 +444,7 @@ fn all_processes_of_a_command_are_in_one_report() {
     for pid in pids {
         assert!(table.contains(&format!("static_lock (in program) [pid {pid}]")), "{table}");
     }
-    assert_eq!(number(&document, "processes"), 3, "the shell and both programs");
+    assert_eq!(list(&document, "processes").len() as u64, 3, "the shell and both programs");
 }
 
 #[test]
@@ -487,7 +499,7 @@ fn an_old_report_stays_until_the_new_one_is_whole() {
     std::fs::write(&json, "old").expect("a file can be written");
     std::os::unix::fs::symlink("report.json", &link).expect("a link can be made");
     let mut cmd = poundlock();
-    cmd.args(["stat", "--json"]).arg(&link).args(["--", "cat"]).arg(&json);
+    cmd.args(["stat", "--each", "--json"]).arg(&link).args(["--", "cat"]).arg(&json);
     let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, 0);
     assert_eq!(output.stdout, b"old", "while the command ran");
@@ -495,7 +507,8 @@ fn an_old_report_stays_until_the_new_one_is_whole() {
     assert!(link.symlink_metadata().expect("it is still there").is_symlink());
 
     // A pipe is written to, not replaced.
-    let output = run_limited(poundlock().args(["stat", "--json", "/dev/stdout", "--", "true"]), LIMIT);
+    let output =
+        run_limited(poundlock().args(["stat", "--each", "--json", "/dev/stdout", "--", "true"]), LIMIT);
     expect_status(&output, 0);
     let document: Value = serde_json::from_slice(&output.stdout).expect("the report");
     check_schema(&document);
@@ -519,7 +532,7 @@ fn what_was_not_measured_is_said() {
     let mut cmd = poundlock();
     cmd.args(["stat", "--json"])
         .arg(&json)
-        .args(["--", "sh", "-c", "exit 4"])
+        .args(["--each", "--", "sh", "-c", "exit 4"])
         .env("POUNDLOCK_PRELOAD_LIB", &other);
     let output = run_limited(&mut cmd, LIMIT);
     expect_status(&output, 4);
@@ -668,7 +681,7 @@ fn threads_of_every_sort_are_counted() {
     let (table, document) = stat(&[], &program);
     assert_eq!(number(&document, "threads"), 3 + 4, "{document:#}");
     assert_eq!(number(&document, "locking_threads"), 1, "{document:#}");
-    assert_eq!(number(&document, "processes"), 2, "{document:#}");
+    assert_eq!(list(&document, "processes").len() as u64, 2, "{document:#}");
     assert!(table.contains("the time that the 1 thread that used a lock lived"), "{table}");
 }
 
@@ -797,7 +810,7 @@ fn a_lock_that_a_process_chose_for_its_child_is_said() {
     let (table, document) = run(&["--lock", "handoff"]);
     assert!(
         table.contains("\nlocks measured: mutex baseline, ")
-            && table.contains("\n                mutex handoff, "),
+            && table.contains("\nlocks measured: mutex handoff, "),
         "{table}"
     );
     assert_eq!((text(&document, "lock"), text(&document, "mutex")), ("baseline", "baseline"));
@@ -814,4 +827,157 @@ fn a_lock_that_a_process_chose_for_its_child_is_said() {
         table.contains("\nlocks measured: mutex baseline, ") && !table.contains(": program\n"),
         "{table}"
     );
+}
+
+/// Runs a program under `stat` without single locks: its report, and the JSON.
+#[track_caller]
+fn classes(options: &[&str], program: &Path) -> (String, Value) {
+    let json = json_path();
+    let mut cmd = poundlock();
+    cmd.env("COLUMNS", "400").args(["stat", "--json"]).arg(&json).args(options).arg("--").arg(program);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    (stderr(&output), parsed(&json))
+}
+
+/// The one class that this is true of.
+#[track_caller]
+fn class<'a>(document: &'a Value, wanted: impl Fn(&str) -> bool) -> &'a Value {
+    let all = list(document, "classes");
+    let found: Vec<&Value> = all.iter().filter(|class| wanted(text(class, "name"))).collect();
+    assert_eq!(found.len(), 1, "{document:#}");
+    found[0]
+}
+
+/// Locks that are made on one line are of one sort, and so are the elements of an array; what a function makes
+/// for others is told apart by them.
+#[test]
+fn locks_of_one_sort_are_one_row() {
+    let source = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        struct part { int id; pthread_mutex_t lock; };
+        static struct part parts[100];
+        static pthread_mutex_t *made[1000];
+        struct wrapped { pthread_mutex_t mutex; int owner; };
+        __attribute__((noinline)) void my_mutex_init(struct wrapped *w) {
+            pthread_mutex_init(&w->mutex, NULL); /* WRAPPER */
+            w->owner = 0;
+        }
+        __attribute__((noinline)) struct wrapped *queue_new(void) {
+            struct wrapped *w = malloc(sizeof *w);
+            my_mutex_init(w); /* QUEUE */
+            return w;
+        }
+        __attribute__((noinline)) struct wrapped *cache_new(void) {
+            struct wrapped *w = malloc(sizeof *w);
+            my_mutex_init(w); /* CACHE */
+            return w;
+        }
+        __attribute__((noinline)) struct wrapped *cache_of(int n) { return n ? cache_new() : NULL; }
+        static void use(pthread_mutex_t *lock) { pthread_mutex_lock(lock); pthread_mutex_unlock(lock); }
+        int main(void) {
+            for (int i = 0; i < 1000; i++) {
+                made[i] = malloc(sizeof *made[i]);
+                pthread_mutex_init(made[i], NULL); /* MADE */
+                use(made[i]);
+            }
+            for (int i = 0; i < 100; i++) use(&parts[i].lock);
+            for (int i = 0; i < 3; i++) use(&queue_new()->mutex);
+            for (int i = 0; i < 4; i++) use(&cache_of(1)->mutex);
+            for (int i = 0; i < 5; i++) use(&cache_new()->mutex);
+            return 0;
+        }
+    "#;
+    let line = |mark: &str| {
+        let at = source.lines().position(|line| line.contains(mark)).expect("marked") + 1;
+        format!("program.c:{at})")
+    };
+    let program = compile_c(source, &[]);
+    let (table, document) = classes(&["--top", "0"], &program);
+    assert!(document.get("locks").is_none(), "{document:#}");
+    let count = |class: &Value| (number(class, "locks"), number(class, "acquisitions"));
+    let made = class(&document, |name| name.ends_with(&line("/* MADE */")));
+    assert_eq!((count(made), text(made, "origin")), ((1000, 1000), "initialised"));
+    assert!(list(made, "stack")[0].as_str().is_some_and(|frame| frame.starts_with("main (")), "{made:#}");
+    assert_eq!(count(class(&document, |name| name == "parts[].lock (in program)")), (100, 100));
+    for (mark, locks) in [("/* QUEUE */", 3), ("/* CACHE */", 4 + 5)] {
+        let class = class(&document, |name| name.ends_with(&line(mark)));
+        assert_eq!(
+            (count(class), text(class, "created_at")),
+            ((locks, locks), "by my_mutex_init"),
+            "{class:#}"
+        );
+        assert!(
+            list(class, "stack")[0].as_str().is_some_and(|frame| frame.ends_with(&line("/* WRAPPER */")))
+        );
+        assert_eq!(list(class, "modules"), ["program"]);
+    }
+    assert!(
+        !list(&document, "classes").iter().any(|class| text(class, "name").ends_with(&line("/* WRAPPER */")))
+    );
+    assert!(table.contains("1000 locks") && table.contains("100 locks") && !table.contains("0x"), "{table}");
+}
+
+#[test]
+fn processes_of_one_program_share_their_classes() {
+    let program = compile_c(PROGRAM, &[]);
+    let json = json_path();
+    let mut cmd = poundlock();
+    let script = r#""$0"; "$0"; "$0""#;
+    cmd.args(["stat", "--json"]).arg(&json).args(["--", "sh", "-c", script]).arg(&program);
+    let output = run_limited(&mut cmd, LIMIT);
+    expect_status(&output, 0);
+    let document = parsed(&json);
+    let fixed = class(&document, |name| name == "static_lock (in program)");
+    assert_eq!((number(fixed, "locks"), number(fixed, "acquisitions")), (3, 3 * STATIC_ACQUISITIONS));
+    assert_eq!(list(fixed, "processes").len(), 3, "{fixed:#}");
+    let waits = list(fixed, "sites").iter().map(|site| number(site, "contended")).sum::<u64>();
+    assert!(waits >= 3, "{fixed:#}");
+    let heap = class(&document, |name| name.ends_with(&line_of("/* INIT */")));
+    assert_eq!((number(heap, "locks"), number(heap, "acquisitions")), (3, 3 * HEAP_ACQUISITIONS));
+    assert!(stderr(&output).contains("3 locks static_lock (in program)"), "{}", stderr(&output));
+}
+
+#[test]
+fn locks_of_unknown_origin_are_known_by_the_lines_that_take_them() {
+    // Zero bytes on the heap: nobody initialised them.
+    let source = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        static pthread_mutex_t *locks[4];
+        static pthread_barrier_t barrier;
+        __attribute__((noinline)) static void take(pthread_mutex_t *lock) {
+            pthread_mutex_lock(lock); /* TAKE */
+            pthread_mutex_unlock(lock);
+        }
+        static void *waiter(void *lock) {
+            pthread_barrier_wait(&barrier);
+            take(lock);
+            return NULL;
+        }
+        int main(void) {
+            struct timespec pause = {0, 50 * 1000 * 1000};
+            pthread_barrier_init(&barrier, NULL, 2);
+            for (int i = 0; i < 4; i++) {
+                pthread_t thread;
+                locks[i] = calloc(1, sizeof *locks[i]);
+                pthread_mutex_lock(locks[i]);
+                if (pthread_create(&thread, NULL, waiter, locks[i])) abort();
+                pthread_barrier_wait(&barrier);
+                do nanosleep(&pause, NULL); while (((int *)locks[i])[0] != 2);
+                pthread_mutex_unlock(locks[i]);
+                pthread_join(thread, NULL);
+            }
+            return 0;
+        }
+    "#;
+    let at = source.lines().position(|line| line.contains("/* TAKE */")).expect("marked") + 1;
+    let (_, document) = classes(&[], &compile_c(source, &[]));
+    let taken = class(&document, |name| name.ends_with(&format!("program.c:{at})")));
+    assert_eq!(
+        (text(taken, "origin"), number(taken, "locks"), number(taken, "waited_locks")),
+        ("taken", 4, 4)
+    );
+    assert!(text(taken, "name").starts_with("taken in take ("), "{taken:#}");
 }

@@ -132,7 +132,7 @@ impl Figures {
 }
 
 impl SiteFigures {
-    fn add(&mut self, other: &SiteFigures) {
+    pub(super) fn add(&mut self, other: &SiteFigures) {
         self.contended = self.contended.saturating_add(other.contended);
         self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
         self.wait_max_ns = self.wait_max_ns.max(other.wait_max_ns);
@@ -344,7 +344,9 @@ impl Grouping {
         let mut merged: BTreeMap<(u8, String, String), Class> = BTreeMap::new();
         for (index, group) in groups.into_iter().enumerate() {
             let (origin, name, at, made) = match &group.origin {
-                Origin::Variable(_, at) if group.only.is_some() => ("variable", group.single, at.clone(), NO_STACK),
+                Origin::Variable(_, at) if group.only.is_some() => {
+                    ("variable", group.single, at.clone(), NO_STACK)
+                }
                 Origin::Variable(name, at) => ("variable", name.clone(), at.clone(), NO_STACK),
                 Origin::Made(stack) => {
                     let (name, at) = cuts.name(&names, *stack);

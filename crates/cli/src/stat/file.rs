@@ -58,10 +58,7 @@ impl Output {
     }
 
     /// Writes what `write` writes, as it comes.
-    pub(super) fn write(
-        self,
-        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(), Failure> {
+    pub(super) fn write(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
         let whole = |file: &mut dyn Write| {
             let mut buffered = BufWriter::with_capacity(1 << 16, file);
             write(&mut buffered).and_then(|()| buffered.flush())

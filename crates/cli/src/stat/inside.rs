@@ -174,12 +174,16 @@ impl Inside {
             lines.push(text);
         }
         let waiting = self.threads.iter().filter(|thread| thread.waits_for.is_some()).count();
-        lines.push(format!("{when}, {} waiting for locks:", match waiting {
-            1 => "1 thread was".to_owned(),
-            n => format!("{n} threads were"),
-        }));
+        lines.push(format!(
+            "{when}, {} waiting for locks:",
+            match waiting {
+                1 => "1 thread was".to_owned(),
+                n => format!("{n} threads were"),
+            }
+        ));
         let since = |place: &Place| place.for_ns.map_or(String::new(), |ns| format!(" for {}", duration(ns)));
-        let at = |place: &Place| if place.at.is_empty() { String::new() } else { format!(" at {}", place.at) };
+        let at =
+            |place: &Place| if place.at.is_empty() { String::new() } else { format!(" at {}", place.at) };
         for (index, thread) in self.threads.iter().enumerate().take(SHOWN) {
             let mut text = format!("  {} of process {}", who(index), thread.pid);
             let mut parts = Vec::new();
@@ -189,7 +193,8 @@ impl Inside {
                 parts.push(format!("waits{} for {}{}{by}", since(place), place.lock, at(place)));
             }
             for place in &thread.holds {
-                let taken = if place.at.is_empty() { String::new() } else { format!(", taken at {}", place.at) };
+                let taken =
+                    if place.at.is_empty() { String::new() } else { format!(", taken at {}", place.at) };
                 parts.push(format!("holds {}{}{taken}", place.lock, since(place)));
             }
             text += " ";

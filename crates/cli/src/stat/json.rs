@@ -155,7 +155,7 @@ impl<'a> Lock<'a> {
             address: format!("{:#x}", stats.object()),
             kind: stats.kind,
             variable: (single.origin == "variable").then_some(&single.name),
-            created_at: &single.at,
+            created_at: if single.origin == "initialised" { &single.name } else { &single.at },
             program: &snapshot.exe,
             figures: FiguresJson::new(&single.figures, names),
         }
@@ -305,9 +305,8 @@ impl Serialize for Lines {
 pub(super) fn write(report: &mut Report, diagnosis: &[Finding], out: &mut dyn Write) -> io::Result<()> {
     let lines = report.lines.take();
     let document = document(report, diagnosis, lines);
-    serde_json::to_writer(&mut *out, &document).map_err(|error| {
-        if error.is_io() { io::Error::from(error) } else { io::Error::other(error) }
-    })?;
+    serde_json::to_writer(&mut *out, &document)
+        .map_err(|error| if error.is_io() { io::Error::from(error) } else { io::Error::other(error) })?;
     out.write_all(b"\n")
 }
 

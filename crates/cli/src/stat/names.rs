@@ -112,10 +112,22 @@ impl Names {
 }
 
 /// Words of which one is in the name of a function that makes locks,
-const MAKING: [&str; 9] = ["init", "new", "create", "make", "alloc", "allocate", "construct", "ctor", "setup"];
+const MAKING: [&str; 9] =
+    ["init", "new", "create", "make", "alloc", "allocate", "construct", "ctor", "setup"];
 /// or that acquires them.
-const ACQUIRING: [&str; 11] =
-    ["lock", "unlock", "acquire", "enter", "leave", "release", "rdlock", "wrlock", "wait", "timedlock", "down"];
+const ACQUIRING: [&str; 11] = [
+    "lock",
+    "unlock",
+    "acquire",
+    "enter",
+    "leave",
+    "release",
+    "rdlock",
+    "wrlock",
+    "wait",
+    "timedlock",
+    "down",
+];
 
 /// Whether a function makes locks of a kind for others, going by its name.
 pub(super) fn makes_locks(function: &str) -> bool {
@@ -153,8 +165,10 @@ fn without_arguments(function: &str) -> &str {
 }
 
 fn names_a_lock(word: &str) -> bool {
-    const WORDS: [&str; 14] =
-        ["mtx", "lck", "rw", "spin", "sem", "cond", "crit", "cs", "thr", "thread", "sync", "latch", "rwl", "cv"];
+    const WORDS: [&str; 14] = [
+        "mtx", "lck", "rw", "spin", "sem", "cond", "crit", "cs", "thr", "thread", "sync", "latch", "rwl",
+        "cv",
+    ];
     WORDS.contains(&word)
         || word.contains("mutex")
         || (word.contains("lock") && !word.contains("block") && !word.contains("clock"))
@@ -196,12 +210,18 @@ mod tests {
         ] {
             assert!(makes_locks(name), "{name}");
         }
-        for name in ["sessions_create", "main", "block_init", "MDL_map::init", "Session::Session()", "worker", ""] {
+        for name in
+            ["sessions_create", "main", "block_init", "MDL_map::init", "Session::Session()", "worker", ""]
+        {
             assert!(!makes_locks(name), "{name}");
         }
-        assert!(makes_objects("Session::Session()") && makes_objects("sessions_create") && !makes_objects("work"));
+        assert!(
+            makes_objects("Session::Session()") && makes_objects("sessions_create") && !makes_objects("work")
+        );
         assert!(makes_objects("app::Store<long>::Store(long)"));
-        for name in ["uv_mutex_lock", "rocksdb::port::Mutex::Lock()", "inline_mysql_mutex_lock", "sem_wait_all"] {
+        for name in
+            ["uv_mutex_lock", "rocksdb::port::Mutex::Lock()", "inline_mysql_mutex_lock", "sem_wait_all"]
+        {
             assert!(wraps(name, &ACQUIRING), "{name}");
         }
         for name in ["queue_take", "block_enter", "wait_for_it", "waiter"] {

@@ -153,7 +153,8 @@ impl Report {
         }
         grouping.begin();
         let mut inside = Inside::default();
-        let mut singles = wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new() });
+        let mut singles =
+            wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new() });
         let mut lines = wanted.lines.then(|| BufWriter::new(tempfile::SpooledTempFile::new(1 << 20)));
         for snapshot in snapshots {
             let (space, mut known) = (symbols.space(snapshot), Known::default());
@@ -296,7 +297,8 @@ impl Singles {
         }
         let full = self.locks.len() >= self.shown;
         let least = self.locks.get(self.shown.wrapping_sub(1)).map(|class| rank(&class.figures));
-        if full && least.is_some_and(|least| (lock.wait_total_ns, lock.contended, lock.acquisitions) < least) {
+        if full && least.is_some_and(|least| (lock.wait_total_ns, lock.contended, lock.acquisitions) < least)
+        {
             return;
         }
         let figures = grouping.figures(lock, space, known);
@@ -337,7 +339,10 @@ fn single(
     let (origin, name, at) = match variable {
         Some(variable) => ("variable", variable.name, line.or(variable.declared_at).unwrap_or_default()),
         None if lock.address == 0 => ("unknown", lock.kind.to_string(), String::new()),
-        None => ("address", format!("{:#x}", lock.object()), line.unwrap_or_default()),
+        None => match line {
+            Some(line) => ("initialised", line, String::new()),
+            None => ("address", format!("{:#x}", lock.object()), String::new()),
+        },
     };
     Class { name, at, origin, kind: lock.kind, made, processes: BTreeSet::from([pid]), figures }
 }
@@ -367,4 +372,11 @@ pub(super) fn side(kind: LockKind) -> Option<&'static str> {
 /// a / b, and 0 where there was nothing.
 pub(super) fn ratio(a: u64, b: u64) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
+}
+
+impl About {
+    /// When the figures were read, in words.
+    pub(super) fn when(&self) -> String {
+        format!("At the end ({})", self.ending)
+    }
 }

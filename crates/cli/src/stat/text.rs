@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use poundlock_names::LockName;
 use poundlock_statfile::LockKind;
 
-use super::class::{Class, Figures, SiteFigures};
+use super::class::{Class, SiteFigures};
 use super::diagnosis::Finding;
 use super::names::{Names, StackId};
 use super::report::{RanOn, Report, ratio, several_processes, side};
@@ -38,7 +38,8 @@ impl Style {
     /// there; of a file 110 columns without.
     pub(super) fn of_standard_error() -> (usize, bool) {
         let said = |name| std::env::var_os(name).filter(|value: &std::ffi::OsString| !value.is_empty());
-        let terminal = terminal_size::terminal_size_of(std::io::stderr()).map(|(width, _)| usize::from(width.0));
+        let terminal =
+            terminal_size::terminal_size_of(std::io::stderr()).map(|(width, _)| usize::from(width.0));
         let told = || said("COLUMNS")?.to_str()?.parse().ok().filter(|&columns: &usize| columns > 0);
         let columns = terminal.filter(|&columns| columns > 0).or_else(told).unwrap_or(FILE_COLUMNS);
         let dumb = said("TERM").is_none_or(|term| term == "dumb");
@@ -51,7 +52,8 @@ pub(super) const FILE_COLUMNS: usize = 110;
 
 /// The report.
 pub(super) fn text(report: &Report, diagnosis: &[Finding], style: Style) -> String {
-    let mut page = Page { text: String::new(), style: Style { columns: style.columns.max(NARROWEST), ..style } };
+    let mut page =
+        Page { text: String::new(), style: Style { columns: style.columns.max(NARROWEST), ..style } };
     // Writing to a String cannot fail.
     let _ = page.report(report, diagnosis);
     page.text
@@ -67,10 +69,11 @@ impl Page {
         let style = self.style;
         self.text.push('\n');
         if report.inside.matters() {
-            let (first, rest) = report.inside.write(&report.about.when()).split_first().map_or_else(
-                || (String::new(), Vec::new()),
-                |(first, rest)| (first.clone(), rest.to_vec()),
-            );
+            let (first, rest) = report
+                .inside
+                .write(&report.about.when())
+                .split_first()
+                .map_or_else(|| (String::new(), Vec::new()), |(first, rest)| (first.clone(), rest.to_vec()));
             let first = if first.starts_with("DEADLOCK") { self.alarm(&first) } else { first };
             self.wrap("", &first);
             for line in rest {
@@ -268,8 +271,10 @@ impl Page {
         }
         merged.retain(|(_, ns)| ratio(*ns, times.lived_ns) >= 0.001);
         merged.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-        let shares: Vec<String> =
-            merged.iter().map(|(what, ns)| format!("{what} {}", percent(ratio(*ns, times.lived_ns)))).collect();
+        let shares: Vec<String> = merged
+            .iter()
+            .map(|(what, ns)| format!("{what} {}", percent(ratio(*ns, times.lived_ns))))
+            .collect();
         self.text.push('\n');
         let line = format!("the threads' time ({}): {}", duration(times.lived_ns), shares.join(", "));
         self.wrap("", &line);
@@ -500,7 +505,10 @@ fn noun(kind: LockKind) -> &'static str {
 }
 
 /// Sites whose lines to look at are the same as one, with the stack of the longest; most waiting first.
-fn by_line(names: &Names, sites: impl Iterator<Item = (StackId, SiteFigures)>) -> Vec<(StackId, SiteFigures)> {
+fn by_line(
+    names: &Names,
+    sites: impl Iterator<Item = (StackId, SiteFigures)>,
+) -> Vec<(StackId, SiteFigures)> {
     let mut merged: std::collections::BTreeMap<String, (StackId, u64, SiteFigures)> =
         std::collections::BTreeMap::new();
     for (stack, site) in sites {
@@ -607,7 +615,7 @@ fn percent(ratio: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{NAME_WIDTH, command_line, counted, duration, percent, wrapped};
+    use super::{Page, Style, command_line, counted, duration, percent, visible};
 
     #[test]
     fn durations_have_three_digits_and_a_unit() {
@@ -652,14 +660,17 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_broken_without_a_loss() {
-        let long = "  std::map<int, std::string>::insert (/usr/include/c++/12/bits/stl_map.h:1234), via main \
-            (a.cpp:1)";
-        let text = wrapped(&[long.to_string()]);
-        assert!(
-            text.lines().count() > 1 && text.lines().all(|line| line.chars().count() <= NAME_WIDTH),
-            "{text}"
-        );
-        assert_eq!(text.replace("\n    ", ""), long);
+    fn what_is_too_wide_goes_on_in_the_next_line_and_nothing_is_lost() {
+        let long = "  3.0 %  std::map<int, std::string>::insert (/usr/include/c++/12/bits/stl_map.h:1234), via \
+            main (a.cpp:1) /a/very/long/path/of/a/file/that/has/no/blank/in/it/at/all/and/goes/on/and/on.cpp";
+        for columns in [60, 80, 110] {
+            let style = Style { columns, colour: true, shown: 10, events: false };
+            let mut page = Page { text: String::new(), style };
+            let strong = page.strong("report.lock");
+            page.wrap("  ", &format!("{strong} {long}"));
+            assert!(page.text.lines().all(|line| visible(line) <= columns), "{}", page.text);
+            let plain = |text: &str| text.replace(char::is_whitespace, "");
+            assert_eq!(plain(&page.text), plain(&format!("{strong}{long}")));
+        }
     }
 }

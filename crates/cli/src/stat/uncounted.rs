@@ -12,7 +12,7 @@ use poundlock_statfile::{Snapshot, Uncounted as Sort};
 use serde::Serialize;
 
 use super::symbols::file_name;
-use super::table::counted;
+use super::text::counted;
 
 /// Sorts of waiting that are not watched, each with the functions by which a program gets to it.
 const UNWATCHED: [(&str, &[&str]); 3] = [

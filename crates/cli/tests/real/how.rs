@@ -78,7 +78,7 @@ impl How {
                 let mut command = support::poundlock();
                 command.arg("stat");
                 lock_option(&mut command, lock);
-                command.arg("--json").arg(dir.path().join("report.json")).arg("--").arg(program);
+                command.args(["--each", "--json"]).arg(dir.path().join("report.json")).arg("--").arg(program);
                 command
             }
         };
