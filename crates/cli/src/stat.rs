@@ -2,7 +2,9 @@
 
 mod arrays;
 mod class;
+mod compare;
 mod diagnosis;
+mod diff;
 mod events;
 mod figures;
 mod file;
@@ -12,6 +14,8 @@ mod names;
 mod report;
 #[allow(dead_code, unused_imports)]
 mod sampler;
+mod session;
+mod stacks;
 mod symbols;
 mod text;
 mod times;
@@ -20,21 +24,28 @@ mod variables;
 
 use std::ffi::OsStr;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use poundlock_names::LockName;
+use poundlock_names::{Choice, LockName, RwLocks};
+use poundlock_statfile::Snapshot;
 
 use crate::message::{Failure, say, status};
 use crate::{launch, library, output, program, run, semaphores};
 use figures::{Begun, Figures, monotonic_ns};
 use file::Output;
 use report::{About, Report, Wanted};
+use sampler::Outcome;
+use session::Session;
 use text::Style;
 
 /// What to run, and how to report it.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    sub: Option<Sub>,
     /// How many rows to show; 0 for all of them
     #[arg(long, value_name = "N", default_value_t = text::DEFAULT_SHOWN)]
     top: usize,
@@ -50,42 +61,99 @@ pub(crate) struct Args {
     /// Write all figures to this file, as JSON; `-` is standard output, after the program's own
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the stacks that waited to this file, as inferno and flamegraph.pl read them, in microseconds
+    #[arg(long, value_name = "FILE")]
+    folded: Option<PathBuf>,
+    /// Write the stacks that waited to this file, as speedscope reads them
+    #[arg(long, value_name = "FILE")]
+    speedscope: Option<PathBuf>,
+    /// Leave out the first seconds: what the program does to start
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    delay: Option<Duration>,
+    /// Measure for so many seconds and report then; the program goes on
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    r#for: Option<Duration>,
+    /// Report on the running program as often; so does SIGUSR2, sent to this command
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    every: Option<Duration>,
+    /// Run the program on its own locks and on ours in turns, and compare
+    #[arg(long, conflicts_with_all = [
+        "lock", "each", "events", "folded", "speedscope", "delay", "for", "every", "top",
+    ])]
+    compare: bool,
+    /// How often it runs on each to compare
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "compare")]
+    rounds: usize,
+    /// Report on what is left in this directory of a run whose `stat` was killed
+    #[arg(long, value_name = "DIR", conflicts_with_all = [
+        "command", "lock", "rwlock", "semaphores", "delay", "for", "every", "compare",
+    ])]
+    read: Option<PathBuf>,
     #[command(flatten)]
     run: run::Args,
 }
 
+/// What is done with reports.
+#[derive(clap::Subcommand)]
+enum Sub {
+    /// Put two reports side by side (a program of that name is run by `stat -- diff`)
+    Diff(diff::Args),
+}
+
+/// A duration in seconds, of which parts count.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0);
+    let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "not a number of seconds above 0".to_owned())
+}
+
 /// The files that a report goes to.
+#[derive(Default)]
 struct Files {
     text: Option<Output>,
     json: Option<Output>,
+    folded: Option<Output>,
+    speedscope: Option<Output>,
 }
 
 impl Files {
     /// Before the program has run for an hour is the time to find that its report cannot be written.
     fn open(args: &Args) -> Result<Files, Failure> {
-        let named = [("-o", &args.output), ("--json", &args.json)];
-        let standard: Vec<&str> = named
-            .iter()
-            .filter(|(_, path)| path.as_deref().is_some_and(output::is_standard))
-            .map(|(name, _)| *name)
-            .collect();
-        if standard.len() > 1 {
+        let named = [
+            ("-o", &args.output),
+            ("--json", &args.json),
+            ("--folded", &args.folded),
+            ("--speedscope", &args.speedscope),
+        ];
+        let to_standard = named.iter().filter(|(_, path)| path.as_deref().is_some_and(output::is_standard));
+        let to_standard: Vec<String> = to_standard.map(|(name, _)| format!("{name} -")).collect();
+        if to_standard.len() > 1 {
             return Err(Failure::new(
                 status::USAGE,
                 format_args!(
                     "{} cannot all have standard output: name files for all but one of them",
-                    standard.join(" - and ") + " -"
+                    to_standard.join(" and ")
                 ),
             ));
         }
         let open = |path: &Option<PathBuf>| path.as_deref().map(Output::open).transpose();
-        Ok(Files { text: open(&args.output)?, json: open(&args.json)? })
+        Ok(Files {
+            text: open(&args.output)?,
+            json: open(&args.json)?,
+            folded: open(&args.folded)?,
+            speedscope: open(&args.speedscope)?,
+        })
     }
 }
 
 /// Runs the command, reports on its locks and passes its exit status on.
 pub(crate) fn main(args: Args) -> ExitCode {
-    match stat(&args) {
+    let code = match (&args.sub, &args.read) {
+        (Some(Sub::Diff(files)), _) => diff::main(files),
+        (None, Some(dir)) => read(&args, dir),
+        (None, None) => stat(&args),
+    };
+    match code {
         Ok(code) => ExitCode::from(code),
         Err(failure) => failure.report(),
     }
@@ -98,6 +166,10 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     // The program's own locks are measured by our library as well.
     program::check(&program)?;
     figures::check_file_size()?;
+    if args.compare {
+        compare::contradictions(args)?;
+        return compare::main(args, &program, Files::open(args)?);
+    }
     let mut environment = library::environment_for(&program, lock, rwlocks)?;
     environment.extend(args.run.arrays(lock).map(semaphores::change));
     let files = Files::open(args)?;
@@ -114,12 +186,16 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     // Nobody needs it unless we are killed.
     let _ = begun.write(dir.path());
 
-    let ended = launch::run(&program, &args.run.command, &environment)?;
-    let now_ns = monotonic_ns();
-    let figures = Figures::read(dir.path(), now_ns);
-    figures.remark(&ended, &args.run.command[0], None);
-    let about = About { command, lock, rwlocks, wall_ns: ended.wall_ns, ending: ended.in_words(), now_ns };
-    match report(args, about, &figures, files) {
+    let mut session = Session::begin(args, dir.path(), command, (lock, rwlocks), files);
+    let ended = launch::run_with(&program, &args.run.command, &environment, &mut session)?;
+    session.linger();
+    if !session.is_over() {
+        let figures = Figures::read(dir.path(), monotonic_ns());
+        let sampled = session.sampled();
+        figures.remark(&ended, &args.run.command[0], sampled.as_ref());
+        session.finish(&figures, sampled, ended.in_words());
+    }
+    match session.outcome() {
         Ok(()) => Ok(ended.exit_code()),
         // The command's own failure says more than ours.
         Err(failure) if ended.status.success() => Err(failure),
@@ -130,10 +206,49 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     }
 }
 
-fn report(args: &Args, about: About, figures: &Figures, files: Files) -> Result<(), Failure> {
+/// Reports on what is left of a run.
+fn read(args: &Args, dir: &Path) -> Result<u8, Failure> {
+    let files = Files::open(args)?;
+    let now_ns = monotonic_ns();
+    let wrong = |why: &str| Failure::new(status::USAGE, format_args!("{}: {why}", dir.display()));
+    if !dir.is_dir() {
+        return Err(wrong("no directory of figures (they are /dev/shm/poundlock-stat-*)"));
+    }
+    let figures = Figures::read(dir, now_ns);
+    if figures.snapshots.is_empty() {
+        return Err(wrong("no process left figures there (they are in /dev/shm/poundlock-stat-*)"));
+    }
+    let begun = Begun::read(dir).ok();
+    let first = figures.snapshots.iter().map(|snapshot| snapshot.start_ns).min().unwrap_or(now_ns);
+    let runs = figures.snapshots.iter().any(|snapshot| figures::is_alive(snapshot.pid));
+    let ending = if runs { "still running" } else { "the end is not known: stat was killed" };
+    let exe = figures.snapshots[0].exe.clone();
+    let lock = begun.as_ref().map_or(&figures.snapshots[0].lock, |begun| &begun.lock);
+    let rwlock = begun.as_ref().map_or(&figures.snapshots[0].rwlock, |begun| &begun.rwlock);
+    let lock = Choice::parse(lock).unwrap_or_default();
+    let about = About {
+        lock,
+        rwlocks: RwLocks::of(lock, RwLocks::parse(rwlock)),
+        wall_ns: now_ns.saturating_sub(begun.as_ref().map_or(first, |begun| begun.start_ns)),
+        ending: ending.to_owned(),
+        now_ns,
+        command: begun.map_or_else(|| vec![exe], |begun| begun.command),
+    };
+    report(args, about, &[], &figures, None, files)?;
+    Ok(0)
+}
+
+fn report(
+    args: &Args,
+    about: About,
+    before: &[Snapshot],
+    figures: &Figures,
+    sampled: Option<Outcome>,
+    files: Files,
+) -> Result<(), Failure> {
     let shown = if args.top == 0 { usize::MAX } else { args.top };
     let wanted = Wanted { each: args.each.then_some(shown), lines: args.each && files.json.is_some() };
-    let mut report = Report::new(about, &[], &figures.snapshots, None, wanted).map_err(|error| {
+    let mut report = Report::new(about, before, &figures.snapshots, sampled, wanted).map_err(|error| {
         Failure::new(status::OURS, format_args!("the report: {}", program::reason(&error)))
     })?;
     let diagnosis = diagnosis::of(&report);
@@ -141,16 +256,18 @@ fn report(args: &Args, about: About, figures: &Figures, files: Files) -> Result<
     let style = Style { columns, colour, shown, events: args.events };
     // All are attempted, whatever becomes of the others. Standard error being closed is no reason to fail a
     // command that has succeeded.
-    let text = match files.text {
+    let mut results = Vec::new();
+    match files.text {
         None => {
             let _ = std::io::stderr().lock().write_all(text::text(&report, &diagnosis, style).as_bytes());
-            Ok(())
         }
         Some(file) => {
             let style = Style { columns: text::FILE_COLUMNS, colour: false, ..style };
-            file.write(|out| out.write_all(text::text(&report, &diagnosis, style).as_bytes()))
+            results.push(file.write(|out| out.write_all(text::text(&report, &diagnosis, style).as_bytes())));
         }
-    };
-    let json = files.json.map_or(Ok(()), |file| file.write(|out| json::write(&mut report, &diagnosis, out)));
-    text.and(json)
+    }
+    results.extend(files.folded.map(|file| file.write(|out| stacks::folded(&report, out))));
+    results.extend(files.speedscope.map(|file| file.write(|out| stacks::speedscope(&report, out))));
+    results.extend(files.json.map(|file| file.write(|out| json::write(&mut report, &diagnosis, out))));
+    results.into_iter().collect()
 }

@@ -604,7 +604,7 @@ fn average(total: u64, count: u64) -> String {
     total.checked_div(count).map_or_else(|| "-".to_string(), duration)
 }
 
-fn percent(ratio: f64) -> String {
+pub(super) fn percent(ratio: f64) -> String {
     let percent = ratio * 100.0;
     match percent {
         0.0 => "0 %".to_string(),
