@@ -12,6 +12,6 @@ pub mod writer;
 
 pub use reader::read;
 pub use snapshot::{
-    ArrayEnd, ArrayStats, Durations, Error, EventCount, LockKind, LockStats, Module, Site, Snapshot,
-    Uncounted,
+    ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
+    Site, Snapshot, ThreadStats, Uncounted, WaitNow,
 };

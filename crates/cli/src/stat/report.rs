@@ -216,9 +216,9 @@ fn spinlock(choice: Choice) -> &'static str {
 /// Of which side of a readers-writer lock a row speaks, if of any.
 pub(super) fn side(kind: LockKind) -> Option<&'static str> {
     match kind {
-        LockKind::RwReaders => Some("readers"),
-        LockKind::RwWriters => Some("writers"),
-        LockKind::Mutex | LockKind::Spinlock | LockKind::Recycled | LockKind::Overflow => None,
+        LockKind::RwReaders | LockKind::SharedRwReaders => Some("readers"),
+        LockKind::RwWriters | LockKind::SharedRwWriters => Some("writers"),
+        _ => None,
     }
 }
 

@@ -152,6 +152,15 @@ fn description(lock: &Lock, several: bool) -> Vec<String> {
     let kind = match lock.kind {
         LockKind::Spinlock => Some("spinlock"),
         LockKind::RwReaders | LockKind::RwWriters => Some("readers-writer lock"),
+        LockKind::SharedRwReaders | LockKind::SharedRwWriters => Some("shared readers-writer lock"),
+        LockKind::Condition => Some("condition variable"),
+        LockKind::Barrier => Some("barrier"),
+        LockKind::Semaphore => Some("semaphore"),
+        LockKind::Join => Some("join"),
+        LockKind::SharedMutex => Some("shared mutex"),
+        LockKind::RobustMutex => Some("robust mutex"),
+        LockKind::PriorityMutex => Some("priority mutex"),
+        LockKind::Futex => Some("futex"),
         LockKind::Mutex | LockKind::Recycled | LockKind::Overflow => None,
     };
     match (&lock.variable, kind) {

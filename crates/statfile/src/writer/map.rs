@@ -30,7 +30,7 @@ pub struct Options {
 impl Options {
     /// What a measured program gets.
     pub const DEFAULT: Options = Options {
-        sizes: &[4 << 30, 1 << 30, 256 << 20, 96 << 20],
+        sizes: &[4 << 30, 1 << 30, 256 << 20, 128 << 20],
         locks: 1 << layout::INDEX_BITS,
         stacks: 1 << 16,
         modules: 4096,

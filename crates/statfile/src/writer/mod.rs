@@ -80,6 +80,14 @@ pub struct Wait {
     shown: bool,
 }
 
+impl Wait {
+    /// Whether its cell is one of this record: not if the thread had to borrow one, or was forked meanwhile.
+    #[inline(always)]
+    fn is_kept_by(&self, record: &Record) -> bool {
+        core::ptr::eq(record, self.record)
+    }
+}
+
 impl Drop for Wait {
     #[inline]
     fn drop(&mut self) {
@@ -148,6 +156,12 @@ impl Empty {
 #[inline(always)]
 fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(amount), Relaxed);
+}
+
+/// The same, of one that stops at its greatest value.
+#[inline(always)]
+fn add_small(counter: &AtomicU32, amount: u32) {
+    counter.store(counter.load(Relaxed).saturating_add(amount), Relaxed);
 }
 
 #[inline(always)]
@@ -291,10 +305,7 @@ impl<H: Host> Recorder<H> {
     #[inline(always)]
     pub fn acquired(&'static self, lock: LockRef<'_>) {
         match find::<H>(lock) {
-            Some((record, entry)) => {
-                add(&entry.acquisitions, 1);
-                entry.hold_start.store(clock::ticks(record.clock.load(Relaxed)), Relaxed);
-            }
+            Some((record, entry)) => hold_begins(record, entry),
             None => self.acquired_slowly(lock.word, lock.address, lock.kind),
         }
     }
@@ -304,11 +315,7 @@ impl<H: Host> Recorder<H> {
     #[inline(always)]
     pub fn released(&'static self, lock: LockRef<'_>) {
         match find::<H>(lock) {
-            Some((record, entry)) => {
-                let now = clock::ticks(record.clock.load(Relaxed));
-                hold_ended(entry, now);
-                record.last_seen.store(now, Relaxed);
-            }
+            Some((record, entry)) => hold_ended(record, entry),
             None => self.released_slowly(lock.address),
         }
     }
@@ -325,25 +332,19 @@ impl<H: Host> Recorder<H> {
             // SAFETY: set once, before ON.
             let options = unsafe { &(*self.setup.get()).options };
             let word = locks::word(map, lock, options);
-            let tag = if word == layout::OVERFLOW {
-                layout::tag(word, 0)
-            } else {
-                locks::waited(map, word);
-                layout::tag(word, lock.address as u64)
-            };
+            let tag = tag_of(word, lock);
+            locks::waited(map, word);
             // A borrowed record is handed back before the wait ends: no site in it.
             if !visit.borrowed {
                 let unwind = self.unwind.load(Relaxed) != 0;
-                let cell = stacks::cell(map, visit.record, tag, site, unwind);
                 wait.record = visit.record;
-                wait.cell = cell.map_or(core::ptr::null(), |cell| &raw const *cell);
+                wait.cell = stacks::wait_cell(map, visit.record, tag, site, unwind);
                 wait.shown = visit.record.wait_began.load(Relaxed) == 0;
             }
             wait.began = clock::ticks(visit.record.clock.load(Relaxed));
             if wait.shown {
-                let offset = if wait.cell.is_null() { 0 } else { wait.cell as u64 - map.base() as u64 };
                 visit.record.wait_tag.store(tag, Relaxed);
-                visit.record.wait_site.store(offset, Relaxed);
+                visit.record.wait_site.store(wait.cell as u64 - map.base() as u64, Relaxed);
                 visit.record.wait_began.store(wait.began, Release);
             }
             clock::calibrate_sometimes(map, wait.began);
@@ -356,11 +357,12 @@ impl<H: Host> Recorder<H> {
     #[inline]
     pub fn acquired_after_wait(&'static self, lock: LockRef<'_>, wait: Wait) {
         match find::<H>(lock) {
-            Some((record, entry)) if wait.began != 0 => {
+            Some((record, entry)) if wait.began != 0 && wait.is_kept_by(record) => {
                 let now = clock::ticks(record.clock.load(Relaxed));
-                wait_ended(record, entry, &wait, now);
-                add(&entry.acquisitions, 1);
-                entry.hold_start.store(now, Relaxed);
+                // SAFETY: the record's own mapping.
+                let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
+                wait_ended(map, record, &wait, now, false);
+                hold_begins_after_wait(record, entry, now);
             }
             _ => self.count_acquired(lock, Some(wait)),
         }
@@ -372,8 +374,7 @@ impl<H: Host> Recorder<H> {
     pub fn abandoned_wait(&'static self, lock: LockRef<'_>, wait: Wait) {
         if let Some(visit) = self.enter().filter(|_| wait.began != 0) {
             let now = clock::ticks(visit.record.clock.load(Relaxed));
-            let (entry, _) = self.entry(&visit, lock);
-            wait_ended(visit.record, entry, &wait, now);
+            self.wait_ended(&visit, lock, &wait, now, true);
         }
     }
 
@@ -385,7 +386,11 @@ impl<H: Host> Recorder<H> {
         if let Some(visit) = self.enter() {
             let map = visit.map;
             let unwind = self.unwind.load(Relaxed) != 0;
-            let cell = stacks::cell(map, visit.record, layout::CREATION_TAG, site, unwind);
+            let cell = if site.pc == 0 {
+                None
+            } else {
+                stacks::cell(map, visit.record, layout::CREATION_TAG, stacks::Role::Wait, site, unwind)
+            };
             let stack = cell.map_or(0, |cell| cell.stack.load(Relaxed));
             // SAFETY: set once, before ON.
             let options = unsafe { &(*self.setup.get()).options };
@@ -534,12 +539,18 @@ impl<H: Host> Recorder<H> {
             let record = visit.record;
             let now = clock::ticks(record.clock.load(Relaxed));
             let (entry, shared) = self.entry(&visit, lock);
+            let waited = wait.is_some();
             if let Some(wait) = wait.filter(|wait| wait.began != 0) {
-                wait_ended(record, entry, &wait, now);
+                self.wait_ended(&visit, lock, &wait, now, false);
             }
-            add(&entry.acquisitions, 1);
-            if !visit.borrowed {
-                entry.hold_start.store(now, Relaxed);
+            if visit.borrowed {
+                add(&entry.acquisitions, 1);
+            } else {
+                if waited {
+                    hold_begins_after_wait(record, entry, now);
+                } else {
+                    hold_begins(record, entry);
+                }
                 if shared {
                     entry.tag.store(lock.address as u64, Relaxed);
                 }
@@ -561,10 +572,31 @@ impl<H: Host> Recorder<H> {
         // SAFETY: anything else is a record.
         let record = unsafe { &*word.cast_const().cast::<Record>() };
         if record.overflow.tag.load(Relaxed) == address as u64 {
-            let now = clock::ticks(record.clock.load(Relaxed));
-            hold_ended(&record.overflow, now);
-            record.last_seen.store(now, Relaxed);
+            hold_ended(record, &record.overflow);
         }
+    }
+
+    /// Counts a wait that is over, in the cell that it has or in one found now.
+    fn wait_ended(
+        &'static self,
+        visit: &Visit<H>,
+        lock: LockRef<'_>,
+        wait: &Wait,
+        now: u64,
+        timed_out: bool,
+    ) {
+        if wait.is_kept_by(visit.record) {
+            wait_ended(visit.map, visit.record, wait, now, timed_out);
+            return;
+        }
+        // It had no record of its own when the wait began, or another one: the process was forked meanwhile,
+        // by a signal handler.
+        // SAFETY: set once, before ON.
+        let options = unsafe { &(*self.setup.get()).options };
+        let tag = tag_of(locks::word(visit.map, lock, options), lock);
+        let nowhere = CallSite { pc: 0, sp: 0 };
+        let cell = stacks::wait_cell(visit.map, visit.record, tag, nowhere, false);
+        count_wait(visit.map, cell, now.saturating_sub(wait.began), timed_out);
     }
 
     /// The entry for the lock, and whether it is the one for all that found no room.
@@ -762,30 +794,109 @@ impl<H: Host> Drop for Visit<H> {
     }
 }
 
+/// The tag of a lock whose word has been found to be this.
+fn tag_of(word: u32, lock: LockRef<'_>) -> u64 {
+    if word == layout::OVERFLOW { layout::tag(word, 0) } else { layout::tag(word, lock.address as u64) }
+}
+
+/// The lowest bit of [`Entry::hold_start`] says that the hold is timed, but not one of those that were picked
+/// (SAMPLED).
+const NOT_PICKED: u64 = 1;
+
+/// Counts an acquisition; whether its hold is to be timed as one of those from which all are estimated.
 #[inline(always)]
-fn hold_ended(entry: &Entry, now: u64) {
-    let start = entry.hold_start.load(Relaxed);
-    if start != 0 {
-        // A thread that moved between processors whose counters differ by a hair may see time stand still.
-        let held = now.saturating_sub(start);
-        add(&entry.hold_total, held);
-        raise(&entry.hold_max, held);
-        entry.hold_start.store(0, Relaxed);
+fn is_picked(record: &Record, entry: &Entry) -> bool {
+    let count = entry.acquisitions.load(Relaxed);
+    entry.acquisitions.store(count.wrapping_add(1), Relaxed);
+    let left = record.until_sample.load(Relaxed);
+    record.until_sample.store(left.wrapping_sub(1), Relaxed);
+    count < layout::FIRST_HOLDS || left == 0
+}
+
+#[inline(always)]
+fn hold_begins(record: &Record, entry: &Entry) {
+    if is_picked(record, entry) {
+        begin_picked(record, entry);
+    } else {
+        entry.hold_start.store(layout::HELD_UNTIMED, Relaxed);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn begin_picked(record: &Record, entry: &Entry) {
+    draw(record);
+    entry.hold_start.store(clock::ticks(record.clock.load(Relaxed)) & !NOT_PICKED, Relaxed);
+}
+
+fn hold_begins_after_wait(record: &Record, entry: &Entry, now: u64) {
+    let picked = is_picked(record, entry);
+    if picked {
+        draw(record);
+    }
+    let start = if picked { now & !NOT_PICKED } else { now | NOT_PICKED };
+    entry.hold_start.store(start, Relaxed);
+}
+
+/// When the next hold is to be picked, if the last one is: uniformly distributed, with a mean of
+/// [`layout::SAMPLE_ONE_IN`], so that no rhythm of the program's keeps step with it.
+fn draw(record: &Record) {
+    if record.until_sample.load(Relaxed) == u32::MAX {
+        // Knuth's multiplier and increment, of which the upper bits are good.
+        let random = record.random.load(Relaxed);
+        let random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        record.random.store(random, Relaxed);
+        let gap = (random >> 33) % (2 * u64::from(layout::SAMPLE_ONE_IN) - 1);
+        record.until_sample.store(gap as u32, Relaxed);
     }
 }
 
 #[inline(always)]
-fn wait_ended(record: &Record, entry: &Entry, wait: &Wait, now: u64) {
-    let waited = now.saturating_sub(wait.began);
-    add(&entry.contended, 1);
-    add(&entry.wait_total, waited);
-    raise(&entry.wait_max, waited);
-    // Another record if the process was forked meanwhile, by a signal handler.
-    if core::ptr::eq(record, wait.record) && !wait.cell.is_null() {
-        // SAFETY: a cell of this thread's record.
-        let cell = unsafe { &*wait.cell };
-        add(&cell.contended, 1);
-        add(&cell.wait_total, waited);
+fn hold_ended(record: &Record, entry: &Entry) {
+    let start = entry.hold_start.load(Relaxed);
+    entry.hold_start.store(0, Relaxed);
+    if start > layout::HELD_UNTIMED && start & NOT_PICKED == 0 {
+        end_picked(record, entry, start);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn end_picked(record: &Record, entry: &Entry, start: u64) {
+    let now = clock::ticks(record.clock.load(Relaxed));
+    record.last_seen.store(now, Relaxed);
+    // A thread that moved between processors whose counters differ by a hair may see time stand still.
+    let held = now.saturating_sub(start);
+    raise(&entry.hold_max, held);
+    let samples = entry.samples.load(Relaxed);
+    if entry.acquisitions.load(Relaxed) <= layout::FIRST_HOLDS {
+        let total = f32::from_bits(entry.first_total.load(Relaxed)) + held as f32;
+        entry.first_total.store(total.to_bits(), Relaxed);
+        entry.samples.store(samples + 1, Relaxed);
+    } else if let Some(samples) = samples.checked_add(1 << layout::FIRST_BITS) {
+        add(&entry.hold_total, held);
+        let squares = f64::from_bits(entry.hold_squares.load(Relaxed)) + held as f64 * held as f64;
+        entry.hold_squares.store(squares.to_bits(), Relaxed);
+        entry.samples.store(samples, Relaxed);
+    }
+}
+
+/// The wait is one of this record.
+#[inline]
+fn wait_ended(map: Map, record: &Record, wait: &Wait, now: u64, timed_out: bool) {
+    record.last_seen.store(now, Relaxed);
+    // SAFETY: a cell of this thread's record.
+    count_wait(map, unsafe { &*wait.cell }, now.saturating_sub(wait.began), timed_out);
+}
+
+#[inline]
+fn count_wait(map: Map, cell: &SiteCell, ticks: u64, timed_out: bool) {
+    add(&cell.count, 1);
+    add(&cell.total, ticks);
+    raise(&cell.max, ticks);
+    add_small(&cell.buckets[layout::site_bucket(clock::span(map, ticks))], 1);
+    if timed_out {
+        add_small(&cell.timeouts, 1);
     }
 }
 
@@ -834,6 +945,7 @@ fn make_file(setup: &mut Setup) -> Result<Map, i32> {
     let clock = if setup.options.plain_clock { layout::CLOCK_NANOSECONDS } else { clock::choose() };
     let (ticks, ns) = clock::pair(clock);
     header.clock.store(clock, Relaxed);
+    header.sample_one_in.store(layout::SAMPLE_ONE_IN, Relaxed);
     header.start.ticks.store(ticks, Relaxed);
     header.start.ns.store(ns, Relaxed);
     header.pid.store(pid, Relaxed);
