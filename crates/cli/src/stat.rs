@@ -4,16 +4,19 @@ mod arrays;
 mod events;
 mod json;
 mod report;
+// Not all of it is reported yet.
 #[allow(dead_code, unused_imports)]
 mod sampler;
 mod symbols;
 mod table;
+mod threads;
 mod uncounted;
 mod variables;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::Permissions;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -62,10 +65,15 @@ fn stat(args: &Args) -> Result<u8, Failure> {
     let dir = figures_dir()?;
     environment.push((OsStr::new(library::STAT_VARIABLE), Some(dir.path().into())));
 
+    let sampler = sampler::Sampler::start(dir.path(), sampler::Whom::Children);
     let ended = launch::run(&program, &args.run.command, &environment)?;
+    let threads = sampler.map(sampler::Sampler::finish).unwrap_or_default();
     let figures = read(dir.path(), monotonic_ns());
     remark(&figures, &ended, &args.run.command[0]);
     let written = report(args, (lock, rwlocks), &ended, &figures.snapshots, json);
+    for line in threads::lines(&threads) {
+        let _ = writeln!(std::io::stderr().lock(), "{line}");
+    }
     match written {
         Ok(()) => Ok(ended.exit_code()),
         // The command's own failure says more than ours.
