@@ -32,7 +32,8 @@ use poundlock_linux::{Linux, registry};
 use crate::entry::{CANCEL, export_wait};
 use crate::mode;
 use crate::object::{Cond, Kind, Mutex};
-use crate::{abi, real, stat};
+use crate::stat::{self, CallSite, LockRef};
+use crate::{abi, real};
 
 export_wait! {
     /// Waits for a signal.
@@ -112,12 +113,26 @@ pub(crate) extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     result
 }
 
-pub(crate) extern "C" fn prepare_wait(cond: &Cond, mutex: &Mutex) -> *mut c_void {
-    prepare(cond, mutex, None, true, &real::COND_WAIT)
+pub(crate) extern "C" fn prepare_wait(
+    cond: &Cond,
+    mutex: &Mutex,
+    _: usize,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> *mut c_void {
+    prepare(cond, mutex, None, true, &real::COND_WAIT, CallSite { pc, sp })
 }
 
-pub(crate) extern "C" fn prepare_timed_wait(cond: &Cond, mutex: &Mutex, time: &timespec) -> *mut c_void {
-    prepare(cond, mutex, Some(time), true, &real::COND_TIMEDWAIT)
+pub(crate) extern "C" fn prepare_timed_wait(
+    cond: &Cond,
+    mutex: &Mutex,
+    time: &timespec,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> *mut c_void {
+    prepare(cond, mutex, Some(time), true, &real::COND_TIMEDWAIT, CallSite { pc, sp })
 }
 
 extern "C" fn prepare_clock_wait(
@@ -125,8 +140,11 @@ extern "C" fn prepare_clock_wait(
     mutex: &Mutex,
     clock: clockid_t,
     time: &timespec,
+    pc: usize,
+    sp: usize,
 ) -> *mut c_void {
-    prepare(cond, mutex, Some(time), abi::clock(clock).is_some(), &real::COND_CLOCKWAIT)
+    let clock = abi::clock(clock).is_some();
+    prepare(cond, mutex, Some(time), clock, &real::COND_CLOCKWAIT, CallSite { pc, sp })
 }
 
 /// Decides whose the condition variable is, and counts the release of the mutex if glibc will do it. The
@@ -138,6 +156,7 @@ fn prepare(
     time: Option<&timespec>,
     clock: bool,
     glibc: &'static real::Real,
+    site: CallSite,
 ) -> *mut c_void {
     let mode = mode::get();
     if mutex.is_ours() {
@@ -156,8 +175,10 @@ fn prepare(
     if !mode.glibc() && cond.is_ours() {
         make_glibc(cond);
     }
-    if mode.counted() && mutex.kind() != Kind::Foreign && mutex.is_outermost() {
-        stat::RECORDER.released(mutex.counted(true));
+    if mode.counted()
+        && let Some(counted) = of_glibc(mutex)
+    {
+        stat::RECORDER.released(counted, site);
     }
     glibc.address()
 }
@@ -166,12 +187,23 @@ extern "C" fn refused<const ERROR: c_int>() -> c_int {
     ERROR
 }
 
+/// One of glibc's for the statistics, if the caller, who has it, has it once.
+fn of_glibc(mutex: &Mutex) -> Option<LockRef<'_>> {
+    if mutex.kind() == Kind::Foreign {
+        mutex.is_outermost_foreign().then(|| mutex.counted_foreign())
+    } else {
+        mutex.is_outermost().then(|| mutex.counted(true))
+    }
+}
+
 /// After a wait of glibc's, or one of ours that was refused.
-pub(crate) extern "C" fn finish(mutex: &Mutex, result: c_int) -> c_int {
-    let counted = mode::get().counted();
+pub(crate) extern "C" fn finish(_: &Cond, mutex: &Mutex, result: c_int, pc: usize) -> c_int {
     // The caller holds it if it waited.
-    if counted && !mutex.is_ours() && mutex.kind() != Kind::Foreign && mutex.is_outermost() {
-        stat::RECORDER.acquired(mutex.counted(true));
+    if mode::get().counted()
+        && !mutex.is_ours()
+        && let Some(counted) = of_glibc(mutex)
+    {
+        stat::RECORDER.acquired(counted, pc);
     }
     result
 }
@@ -233,28 +265,42 @@ fn glibc_flag() -> u32 {
     FLAG.load(Relaxed)
 }
 
-pub(crate) extern "C" fn wait(cond: &Cond, mutex: &Mutex) -> c_int {
-    wait_until(cond, mutex, None)
+pub(crate) extern "C" fn wait(cond: &Cond, mutex: &Mutex, _: usize, _: usize, pc: usize, sp: usize) -> c_int {
+    wait_until(cond, mutex, None, CallSite { pc, sp })
 }
 
-pub(crate) extern "C" fn timed_wait(cond: &Cond, mutex: &Mutex, time: &timespec) -> c_int {
+pub(crate) extern "C" fn timed_wait(
+    cond: &Cond,
+    mutex: &Mutex,
+    time: &timespec,
+    _: usize,
+    pc: usize,
+    sp: usize,
+) -> c_int {
     let clock = if cond.is_monotonic() { Clock::Monotonic } else { Clock::Realtime };
-    wait_on_clock(cond, mutex, clock, time)
+    wait_on_clock(cond, mutex, clock, time, CallSite { pc, sp })
 }
 
-extern "C" fn clock_wait(cond: &Cond, mutex: &Mutex, clock: clockid_t, time: &timespec) -> c_int {
+extern "C" fn clock_wait(
+    cond: &Cond,
+    mutex: &Mutex,
+    clock: clockid_t,
+    time: &timespec,
+    pc: usize,
+    sp: usize,
+) -> c_int {
     let Some(clock) = abi::clock(clock) else { return EINVAL };
-    wait_on_clock(cond, mutex, clock, time)
+    wait_on_clock(cond, mutex, clock, time, CallSite { pc, sp })
 }
 
-fn wait_on_clock(cond: &Cond, mutex: &Mutex, clock: Clock, time: &timespec) -> c_int {
+fn wait_on_clock(cond: &Cond, mutex: &Mutex, clock: Clock, time: &timespec, site: CallSite) -> c_int {
     match abi::deadline(clock, time) {
-        Ok(deadline) => wait_until(cond, mutex, Some(&deadline)),
+        Ok(deadline) => wait_until(cond, mutex, Some(&deadline), site),
         Err(error) => error,
     }
 }
 
-fn wait_until(cond: &Cond, mutex: &Mutex, deadline: Option<&Deadline>) -> c_int {
+fn wait_until(cond: &Cond, mutex: &Mutex, deadline: Option<&Deadline>, site: CallSite) -> c_int {
     let owner = match mutex.kind() {
         // The caller's, as `prepare` has seen.
         Kind::Recursive | Kind::ErrorCheck => mutex.owner.load(Relaxed),
@@ -262,7 +308,7 @@ fn wait_until(cond: &Cond, mutex: &Mutex, deadline: Option<&Deadline>) -> c_int 
     };
     // The caller holds the mutex, here and below.
     mutex.waiters.store(mutex.waiters.load(Relaxed).wrapping_add(1), Relaxed);
-    let outcome = cond.raw.wait(&Held { mutex, owner }, deadline, may_cancel);
+    let outcome = cond.raw.wait(&Held { mutex, owner, site }, deadline, may_cancel);
     mutex.waiters.store(mutex.waiters.load(Relaxed).wrapping_sub(1), Relaxed);
     match outcome {
         Outcome::Signalled => 0,
@@ -296,6 +342,8 @@ struct Held<'a> {
     mutex: &'a Mutex,
     /// The owner's identity, for the kinds that check; else 0.
     owner: u32,
+    /// Where the wait was called.
+    site: CallSite,
 }
 
 impl Held<'_> {
@@ -310,7 +358,7 @@ impl Held<'_> {
             self.mutex.depth.store(1, Relaxed);
         }
         if mode::get().counted() {
-            stat::RECORDER.acquired(self.mutex.counted(false));
+            stat::RECORDER.acquired(self.mutex.counted(false), self.site.pc);
         }
     }
 }
@@ -325,7 +373,7 @@ impl Guarding<Linux> for Held<'_> {
             return;
         }
         if mode::get().counted() {
-            stat::RECORDER.released(self.mutex.counted(false));
+            stat::RECORDER.released(self.mutex.counted(false), self.site);
         }
         if self.owner != 0 {
             self.mutex.owner.store(0, Relaxed);

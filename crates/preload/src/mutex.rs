@@ -13,7 +13,7 @@ use poundlock_linux::registry;
 use crate::entry::{alias, export, with_call_site};
 use crate::mode::{self, Chosen, Sort};
 use crate::object::{Kind, Mutex};
-use crate::stat::{self, CallSite, Uncounted};
+use crate::stat::{self, CallSite};
 use crate::{abi, real};
 
 /// What a lock call is willing to do if the mutex is held. A time may turn out to be invalid only if it is
@@ -125,7 +125,7 @@ extern "C" fn lock_owned(object: &Mutex) -> c_int {
 extern "C" fn unlock_owned(object: &Mutex) -> c_int {
     let own = registry::known_identity();
     if own == 0 || object.owner.load(Relaxed) != own || !object.kind().has_owner() {
-        return unlock_other(object);
+        return unlock_slowly(object);
     }
     let depth = object.depth.load(Relaxed);
     if depth > 1 {
@@ -223,14 +223,14 @@ extern "C" fn unlock_unusual(object: &Mutex) -> c_int {
                 unlock_handoff(object)
             }
         }
-        _ => unlock_other(object),
+        _ => unlock_slowly(object),
     }
 }
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
     let mode = mode::get();
-    let counted = mode.counted() && object.kind() != Kind::Foreign;
+    let foreign = (object.kind() == Kind::Foreign).then(|| object.foreign_kind());
     let result = if object.is_ours() {
         // As glibc, which counts its holder and the waiters on condition variables with it as users.
         if object.is_locked() || object.waiters.load(Relaxed) != 0 {
@@ -242,8 +242,11 @@ pub(crate) extern "C" fn pthread_mutex_destroy(object: &Mutex) -> c_int {
         // SAFETY: the caller's mutex, which glibc initialised.
         unsafe { real::pthread_mutex_destroy(object) }
     };
-    if counted && result == 0 {
-        stat::RECORDER.destroyed(object.counted(mode.glibc()));
+    if mode.counted() && result == 0 {
+        match foreign {
+            Some(kind) => stat::destroyed_at(core::ptr::from_ref(object).addr(), kind),
+            None => stat::RECORDER.destroyed(object.counted(mode.glibc())),
+        }
     }
     result
 }
@@ -310,6 +313,7 @@ fn try_lock_handoff(object: &Mutex) -> c_int {
 with_call_site! {
     lock_slowly(&Mutex) -> lock_other;
     try_lock_slowly(&Mutex) -> try_lock_other;
+    unlock_slowly(&Mutex) -> unlock_other;
 }
 
 #[unsafe(link_section = ".text.poundlock_lock_other")]
@@ -317,7 +321,22 @@ extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int 
     if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
+    if object.is_plain() && take_counted(object) {
+        stat::RECORDER.acquired(object.counted(mode::get().glibc()), address);
+        return 0;
+    }
     lock_checked(object, Patience::Forever, CallSite { pc: address, sp: stack })
+}
+
+/// Takes a plain mutex that is counted, in one step. False also if it is not counted.
+#[inline(always)]
+fn take_counted(object: &Mutex) -> bool {
+    match mode::counted_sort() {
+        Some(Sort::Poundlock) => object.poundlock().take(),
+        // SAFETY: the caller's mutex.
+        Some(Sort::Glibc) => unsafe { real::pthread_mutex_trylock(object) == 0 },
+        _ => false,
+    }
 }
 
 extern "C" fn try_lock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
@@ -364,8 +383,13 @@ extern "C" fn init(
             return result;
         }
     }
-    if mode.counted() && object.kind() != Kind::Foreign {
-        stat::RECORDER.created(object.counted(mode.glibc()), CallSite { pc: address, sp: stack });
+    if mode.counted() {
+        let site = CallSite { pc: address, sp: stack };
+        if object.kind() == Kind::Foreign {
+            stat::created_at(core::ptr::from_ref(object).addr(), object.foreign_kind(), site);
+        } else {
+            stat::RECORDER.created(object.counted(mode.glibc()), site);
+        }
     }
     0
 }
@@ -377,10 +401,16 @@ pub(crate) fn lock_checked(object: &Mutex, patience: Patience, site: CallSite) -
     let mode = mode::get();
     let kind = object.kind();
     if kind == Kind::Foreign {
-        if mode.counted() {
-            stat::uncounted(Uncounted::Mutex);
+        if !mode.counted() {
+            return glibc_lock(object, patience);
         }
-        return glibc_lock(object, patience);
+        return stat::acquire(
+            object.counted_foreign(),
+            site,
+            patience,
+            || object.is_outermost_foreign(),
+            |patience| glibc_lock(object, patience),
+        );
     }
     if !mode.counted() {
         return acquire(object, mode.glibc(), patience);
@@ -462,10 +492,14 @@ fn glibc_lock(object: &Mutex, patience: Patience) -> c_int {
     }
 }
 
-/// Any kind of mutex, in any mode.
-#[inline(never)]
 #[unsafe(link_section = ".text.poundlock_unlock_other")]
-fn unlock_other(object: &Mutex) -> c_int {
+extern "C" fn unlock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
+    unlock_checked(object, CallSite { pc: address, sp: stack })
+}
+
+/// Any kind of mutex, in any mode.
+#[inline(always)]
+pub(crate) fn unlock_checked(object: &Mutex, site: CallSite) -> c_int {
     if mode::fast().is_some() && object.is_native() {
         if let Some(result) = disown(object) {
             return result;
@@ -475,18 +509,21 @@ fn unlock_other(object: &Mutex) -> c_int {
     }
     let mode = mode::get();
     if object.kind() == Kind::Foreign {
+        if mode.counted() && object.is_outermost_foreign() {
+            stat::RECORDER.released(object.counted_foreign(), site);
+        }
         // SAFETY: the caller's mutex.
         return unsafe { real::pthread_mutex_unlock(object) };
     }
     if mode.glibc() {
-        count_release(object, mode);
+        count_release(object, mode, site);
         // SAFETY: the caller's mutex.
         return unsafe { real::pthread_mutex_unlock(object) };
     }
     if let Some(result) = disown(object) {
         return result;
     }
-    count_release(object, mode);
+    count_release(object, mode, site);
     object.unlock();
     0
 }
@@ -512,8 +549,8 @@ fn disown(object: &Mutex) -> Option<c_int> {
 
 /// Before the release: afterwards the object may be gone, or another's.
 #[inline]
-fn count_release(object: &Mutex, mode: mode::Mode) {
+fn count_release(object: &Mutex, mode: mode::Mode, site: CallSite) {
     if mode.counted() && object.is_outermost() {
-        stat::RECORDER.released(object.counted(mode.glibc()));
+        stat::RECORDER.released(object.counted(mode.glibc()), site);
     }
 }

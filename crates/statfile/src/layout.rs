@@ -77,6 +77,8 @@ pub const PAGE: u64 = 4096;
 pub const HEADER_OFFSET: u64 = PAGE;
 /// Room for it.
 pub const HEADER_SIZE: u64 = 3 * PAGE;
+/// Where the lock table is.
+pub const LOCKS_OFFSET: u64 = HEADER_OFFSET + HEADER_SIZE;
 /// How many pages there can be before the arena.
 pub const BACKED_PAGES: usize = 1 << 15;
 
@@ -331,7 +333,7 @@ pub struct LockSlot {
     pub stack: AtomicU32,
     /// The next slot on the free list.
     pub next: AtomicU32,
-    /// 1 once somebody has waited for it.
+    /// [`WAITED`] once somebody has waited for it, and [`MARKED`] while the waits are not settled.
     pub waited: AtomicU32,
     /// 1 while on the free list.
     pub listed: AtomicU32,
@@ -346,6 +348,12 @@ pub struct LockSlot {
     /// How long, in [`WAITING_TICKS`], threads have waited while nobody had the lock that could be charged.
     pub handover: AtomicU64,
 }
+
+/// In [`LockSlot::waited`]: somebody has.
+pub const WAITED: u32 = 1;
+/// In [`LockSlot::waited`]: somebody waits, or has waited since [`LockSlot::charged`]. While it is not set,
+/// all is settled.
+pub const MARKED: u32 = 2;
 
 /// Bits of [`LockSlot::waiting`] that count those who wait.
 pub const WAITING_BITS: u32 = 14;
@@ -648,6 +656,8 @@ pub const SITE_SIZE: u64 = 256;
 const _: () = {
     assert!(size_of::<Header>() <= HEADER_SIZE as usize);
     assert!(size_of::<LockSlot>() == 64);
+    // So a record's directory is never longer than the table.
+    assert!(size_of::<LockSlot>() * CHUNK_ENTRIES as usize == PAGE as usize);
     assert!(size_of::<StackSlot>() == 256);
     assert!(size_of::<ModuleSlot>() == 512);
     assert!(size_of::<ArraySlot>() == 128);

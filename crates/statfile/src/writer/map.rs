@@ -60,7 +60,7 @@ impl Regions {
         let pages = |bytes: u64| bytes.next_multiple_of(PAGE);
         let buckets = (options.locks / 2).max(1).next_power_of_two();
         let stack_index_size = (options.stacks * 2).next_power_of_two();
-        let locks = layout::HEADER_OFFSET + layout::HEADER_SIZE;
+        let locks = layout::LOCKS_OFFSET;
         let addresses = locks + pages(u64::from(options.locks) * size_of::<LockSlot>() as u64);
         let stacks = addresses + pages(u64::from(buckets) * 16);
         let stack_index = stacks + pages(u64::from(options.stacks) * size_of::<StackSlot>() as u64);

@@ -4,8 +4,8 @@
 //! them may be made before `main`, from inside `malloc`, from signal handlers and in forked children. Nothing
 //! blocks; in one case a thread yields to another: when both are the first in a forked child.
 //!
-//! The uncontended pair [`Recorder::acquired`] and [`Recorder::released`] is a few loads, stores to one line
-//! that no other thread writes, and a look at the clock; everything else is out of line. Slow paths mark the
+//! The uncontended pair [`Recorder::acquired`] and [`Recorder::released`] is a few loads, and stores to two lines
+//! that no other thread writes; chance has one in a few looked at the clock. Everything else is out of line. Slow paths mark the
 //! record busy. A signal handler that interrupts one, or a lock taken by the unwinder in the middle of one,
 //! is not counted (but counted as lost) if it needs a slow path itself.
 
@@ -17,6 +17,7 @@ mod modules;
 mod stacks;
 mod sys;
 mod threads;
+mod waits;
 mod words;
 
 use core::cell::UnsafeCell;
@@ -29,7 +30,7 @@ pub use clock::read_clocks_by;
 pub use map::Options;
 pub use words::Words;
 
-use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, PAGE, Record, SiteCell};
+use crate::layout::{self, CHUNK_ENTRIES, Entry, Events, INDEX_MASK, LockSlot, PAGE, Record, SiteCell};
 use crate::{ArrayEnd, LockKind, Uncounted};
 use map::Map;
 
@@ -57,6 +58,28 @@ pub struct LockRef<'a> {
     pub address: usize,
     /// What it is.
     pub kind: LockKind,
+    /// Of a readers-writer lock's readers: the `word` of its writers, whose address is
+    /// [`LockKind::WRITERS`] beyond this one. In their slot is who waits for either.
+    pub writers: Option<&'a AtomicU32>,
+}
+
+impl<'a> LockRef<'a> {
+    /// The lock in whose slot is who waits for this one: itself, or the writers of these readers.
+    #[inline(always)]
+    fn group(self) -> LockRef<'a> {
+        match self.writers {
+            None => self,
+            Some(word) => LockRef {
+                word,
+                address: self.address + LockKind::WRITERS,
+                kind: match self.kind {
+                    LockKind::SharedRwReaders => LockKind::SharedRwWriters,
+                    _ => LockKind::RwWriters,
+                },
+                writers: None,
+            },
+        }
+    }
 }
 
 /// The place in the program that called a lock function.
@@ -76,21 +99,47 @@ pub struct Wait {
     began: u64,
     record: *const Record,
     cell: *const SiteCell,
+    /// Where it is counted as going on; null if it is not.
+    slot: *const LockSlot,
     /// Whether this is the wait that the record shows as going on. One in a signal handler is not.
     shown: bool,
 }
 
 impl Wait {
+    /// The return address of the call that waits; 0 if unknown.
+    #[must_use]
+    pub fn pc(&self) -> usize {
+        // SAFETY: a cell of the thread's record, of a mapping that stays.
+        unsafe { self.cell.as_ref() }.map_or(0, |cell| cell.pc.load(Relaxed) as usize)
+    }
+
     /// Whether its cell is one of this record: not if the thread had to borrow one, or was forked meanwhile.
     #[inline(always)]
     fn is_kept_by(&self, record: &Record) -> bool {
         core::ptr::eq(record, self.record)
+    }
+
+    /// It goes on in the parent of this process.
+    fn forget(&mut self) {
+        self.slot = core::ptr::null();
+    }
+
+    /// It no longer goes on, at this moment. Where it did.
+    #[inline]
+    fn leave(&mut self, now: u64) -> Option<&'static LockSlot> {
+        let slot = core::mem::replace(&mut self.slot, core::ptr::null());
+        // SAFETY: a slot of the thread's mapping, if no fork came in between; mappings of before stay.
+        let slot = unsafe { slot.as_ref() }?;
+        waits::leave(slot, now);
+        Some(slot)
     }
 }
 
 impl Drop for Wait {
     #[inline]
     fn drop(&mut self) {
+        // One that was none has lasted no time.
+        self.leave(self.began);
         if self.shown {
             // SAFETY: the thread's record, if no fork came in between; records and mappings of before stay.
             unsafe { (*self.record).wait_began.store(0, Relaxed) };
@@ -300,22 +349,35 @@ impl<H: Host> Recorder<H> {
         }
     }
 
-    /// The calling thread has acquired the lock without waiting. Of a lock that it can acquire again while it
-    /// holds it, only the first time.
+    /// The calling thread has acquired the lock without waiting, by a call that returns to `pc` (0: unknown).
+    /// Of a lock that it can acquire again while it holds it, only the first time.
     #[inline(always)]
-    pub fn acquired(&'static self, lock: LockRef<'_>) {
+    pub fn acquired(&'static self, lock: LockRef<'_>, pc: usize) {
         match find::<H>(lock) {
-            Some((record, entry)) => hold_begins(record, entry),
-            None => self.acquired_slowly(lock.word, lock.address, lock.kind),
+            Some((record, entry)) => {
+                entry.site.store(pc as u64, Relaxed);
+                if !waits::is_marked(record, lock) {
+                    hold_begins(record, entry);
+                } else {
+                    waits::hold_begins(record, entry, lock.group().word, lock.writers.is_none());
+                }
+            }
+            None => self.acquired_slowly(lock.word, lock.address, lock.kind, pc),
         }
     }
 
-    /// The calling thread is about to release the lock. It must still hold it: afterwards the lock's memory
-    /// may be gone.
+    /// The calling thread is about to release the lock, by a call from `site`. It must still hold it:
+    /// afterwards the lock's memory may be gone.
     #[inline(always)]
-    pub fn released(&'static self, lock: LockRef<'_>) {
+    pub fn released(&'static self, lock: LockRef<'_>, site: CallSite) {
         match find::<H>(lock) {
-            Some((record, entry)) => hold_ended(record, entry),
+            Some((record, entry)) => {
+                if !waits::is_marked(record, lock) {
+                    hold_ended(record, entry);
+                } else {
+                    self.released_while_others_wait(lock.group().word, entry, site);
+                }
+            }
             None => self.released_slowly(lock.address),
         }
     }
@@ -326,7 +388,13 @@ impl<H: Host> Recorder<H> {
     #[cold]
     #[inline(never)]
     pub fn wait_begin(&'static self, lock: LockRef<'_>, site: CallSite) -> Wait {
-        let mut wait = Wait { began: 0, record: core::ptr::null(), cell: core::ptr::null(), shown: false };
+        let mut wait = Wait {
+            began: 0,
+            record: core::ptr::null(),
+            cell: core::ptr::null(),
+            slot: core::ptr::null(),
+            shown: false,
+        };
         if let Some(visit) = self.enter() {
             let map = visit.map;
             // SAFETY: set once, before ON.
@@ -342,6 +410,15 @@ impl<H: Host> Recorder<H> {
                 wait.shown = visit.record.wait_began.load(Relaxed) == 0;
             }
             wait.began = clock::ticks(visit.record.clock.load(Relaxed));
+            if !visit.borrowed && lock.kind.is_acquired() {
+                let group =
+                    if lock.writers.is_some() { locks::word(map, lock.group(), options) } else { word };
+                locks::waited(map, group);
+                if let Some(slot) = map.lock(group & INDEX_MASK) {
+                    waits::arrive(slot, wait.began);
+                    wait.slot = slot;
+                }
+            }
             if wait.shown {
                 visit.record.wait_tag.store(tag, Relaxed);
                 visit.record.wait_site.store(wait.cell as u64 - map.base() as u64, Relaxed);
@@ -353,27 +430,38 @@ impl<H: Host> Recorder<H> {
         wait
     }
 
-    /// The wait ended with the lock acquired.
+    /// The wait ended with the lock acquired, by a call that returns to `pc`.
     #[inline]
-    pub fn acquired_after_wait(&'static self, lock: LockRef<'_>, wait: Wait) {
+    pub fn acquired_after_wait(&'static self, lock: LockRef<'_>, mut wait: Wait, pc: usize) {
         match find::<H>(lock) {
             Some((record, entry)) if wait.began != 0 && wait.is_kept_by(record) => {
                 let now = clock::ticks(record.clock.load(Relaxed));
+                if let Some(slot) = wait.leave(now)
+                    && lock.writers.is_none()
+                {
+                    waits::handed_over(slot, now);
+                }
+                entry.site.store(pc as u64, Relaxed);
                 // SAFETY: the record's own mapping.
                 let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
                 wait_ended(map, record, &wait, now, false);
                 hold_begins_after_wait(record, entry, now);
             }
-            _ => self.count_acquired(lock, Some(wait)),
+            _ => self.count_acquired(lock, Some(wait), pc),
         }
     }
 
     /// The wait ended without the lock: its time was up.
     #[cold]
     #[inline(never)]
-    pub fn abandoned_wait(&'static self, lock: LockRef<'_>, wait: Wait) {
+    pub fn abandoned_wait(&'static self, lock: LockRef<'_>, mut wait: Wait) {
         if let Some(visit) = self.enter().filter(|_| wait.began != 0) {
             let now = clock::ticks(visit.record.clock.load(Relaxed));
+            if wait.is_kept_by(visit.record) {
+                wait.leave(now);
+            } else {
+                wait.forget();
+            }
             self.wait_ended(&visit, lock, &wait, now, true);
         }
     }
@@ -528,24 +616,65 @@ impl<H: Host> Recorder<H> {
     /// Takes a [`LockRef`] apart, so that its parts travel in registers and the fast path needs no frame.
     #[cold]
     #[inline(never)]
-    fn acquired_slowly(&'static self, word: &AtomicU32, address: usize, kind: LockKind) {
-        self.count_acquired(LockRef { word, address, kind }, None);
+    fn acquired_slowly(&'static self, word: &AtomicU32, address: usize, kind: LockKind, pc: usize) {
+        self.count_acquired(LockRef { word, address, kind, writers: None }, None, pc);
+    }
+
+    /// Takes the time that others have waited for it upon the hold that ends.
+    #[cold]
+    #[inline(never)]
+    fn released_while_others_wait(&'static self, group: &AtomicU32, entry: &Entry, site: CallSite) {
+        let start = entry.hold_start.load(Relaxed);
+        entry.hold_start.store(0, Relaxed);
+        let Some(visit) = self.enter() else { return };
+        let (map, record) = (visit.map, visit.record);
+        let Some(slot) = map.lock(group.load(Relaxed) & INDEX_MASK) else { return };
+        let now = clock::ticks(record.clock.load(Relaxed));
+        record.last_seen.store(now, Relaxed);
+        let charge = waits::settle(slot, now);
+        if start == 0 {
+            // Not acquired by this thread, or before anything was counted.
+            slot.handover.fetch_add(charge, Relaxed);
+            return;
+        }
+        let tag = entry.tag.load(Relaxed);
+        let unwind = self.unwind.load(Relaxed) != 0;
+        let role = stacks::Role::Hold(entry.site.load(Relaxed));
+        let cell = stacks::cell(map, record, tag, role, site, unwind)
+            .or_else(|| stacks::cell(map, record, tag, role, CallSite { pc: 0, sp: 0 }, false));
+        let Some(cell) = cell else {
+            slot.handover.fetch_add(charge, Relaxed);
+            self.lost();
+            return;
+        };
+        let cut = start == layout::HELD_UNTIMED;
+        let start = if cut { slot.first_wait.load(Relaxed) } else { start & !NOT_PICKED };
+        count_wait(map, cell, now.saturating_sub(start), cut);
+        add(&cell.charged, charge);
     }
 
     #[cold]
     #[inline(never)]
-    fn count_acquired(&'static self, lock: LockRef<'_>, wait: Option<Wait>) {
+    fn count_acquired(&'static self, lock: LockRef<'_>, wait: Option<Wait>, pc: usize) {
         if let Some(visit) = self.enter() {
             let record = visit.record;
             let now = clock::ticks(record.clock.load(Relaxed));
             let (entry, shared) = self.entry(&visit, lock);
             let waited = wait.is_some();
-            if let Some(wait) = wait.filter(|wait| wait.began != 0) {
+            if let Some(mut wait) = wait.filter(|wait| wait.began != 0) {
+                if !wait.is_kept_by(record) {
+                    wait.forget();
+                } else if let Some(slot) = wait.leave(now)
+                    && lock.writers.is_none()
+                {
+                    waits::handed_over(slot, now);
+                }
                 self.wait_ended(&visit, lock, &wait, now, false);
             }
             if visit.borrowed {
                 add(&entry.acquisitions, 1);
             } else {
+                entry.site.store(pc as u64, Relaxed);
                 if waited {
                     hold_begins_after_wait(record, entry, now);
                 } else {

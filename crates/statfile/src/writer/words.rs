@@ -73,6 +73,11 @@ impl Words {
             .map_or_else(|| self.enter(address), |entry| &entry.word)
     }
 
+    /// The word of the lock at `address`, if it was entered.
+    pub fn known(&self, address: usize) -> Option<&AtomicU32> {
+        self.entries(address).find(|entry| entry.address.load(Relaxed) == address).map(|entry| &entry.word)
+    }
+
     /// Whether a word is the one of locks that found no room.
     pub fn is_others(&self, word: &AtomicU32) -> bool {
         ptr::eq(word, &raw const self.others)

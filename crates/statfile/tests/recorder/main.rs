@@ -3,4 +3,5 @@
 mod common;
 mod counting;
 mod damage;
+mod holders;
 mod processes;
