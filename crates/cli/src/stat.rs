@@ -18,7 +18,7 @@ mod session;
 mod stacks;
 mod symbols;
 mod text;
-mod times;
+mod threads;
 mod uncounted;
 mod variables;
 

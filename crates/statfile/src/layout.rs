@@ -167,6 +167,13 @@ pub const fn word_of(index: u32, meta: u64) -> u32 {
     meta_generation(meta) << INDEX_BITS | index
 }
 
+/// The bucket of a lock at `address`, of this many; `None` if there are none.
+#[must_use]
+pub const fn bucket_of(address: u64, buckets: u32) -> Option<u64> {
+    let hash = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    if buckets == 0 { None } else { Some(hash & (buckets as u64 - 1)) }
+}
+
 /// One moment on both clocks.
 #[repr(C)]
 #[derive(Debug, Default)]

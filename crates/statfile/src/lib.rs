@@ -6,10 +6,12 @@
 //! holds about it at every moment, is in [`layout`].
 
 pub mod layout;
+mod live;
 mod reader;
 mod snapshot;
 pub mod writer;
 
+pub use live::{Live, LiveHold, LiveLock, LiveThread, LiveWait};
 pub use reader::read;
 pub use snapshot::{
     ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,

@@ -9,6 +9,7 @@ use super::class::{Class, SiteFigures};
 use super::diagnosis::Finding;
 use super::names::{Names, StackId};
 use super::report::{RanOn, Report, ratio, several_processes, side};
+use super::threads;
 use crate::output::quoted;
 
 /// Lines that wrap are indented by so much.
@@ -251,33 +252,13 @@ impl Page {
 
     /// Where the time of the threads went.
     fn times(&mut self, report: &Report) -> std::fmt::Result {
-        let Some(sampled) = report.sampled.as_ref().filter(|sampled| sampled.total.lived_ns > 0) else {
-            return Ok(());
-        };
-        let times = &sampled.total;
-        let mut parts = vec![("running", times.running_ns)];
-        parts.extend(times.ready_ns.map(|ns| ("ready without a CPU", ns)));
-        for (sleep, estimate) in &times.asleep {
-            parts.push((super::times::asleep(sleep), estimate.ns));
+        let lines = report.sampled.as_ref().map(threads::lines).unwrap_or_default();
+        if !lines.is_empty() {
+            self.text.push('\n');
         }
-        parts.push(("idle", times.idle_ns()));
-        parts.push(("asleep, for what is not known", times.unknown_ns));
-        let mut merged: Vec<(&str, u64)> = Vec::new();
-        for (what, ns) in parts {
-            match merged.iter_mut().find(|(known, _)| *known == what) {
-                Some((_, sum)) => *sum += ns,
-                None => merged.push((what, ns)),
-            }
+        for line in lines {
+            self.wrap("", &line);
         }
-        merged.retain(|(_, ns)| ratio(*ns, times.lived_ns) >= 0.001);
-        merged.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-        let shares: Vec<String> = merged
-            .iter()
-            .map(|(what, ns)| format!("{what} {}", percent(ratio(*ns, times.lived_ns))))
-            .collect();
-        self.text.push('\n');
-        let line = format!("the threads' time ({}): {}", duration(times.lived_ns), shares.join(", "));
-        self.wrap("", &line);
         Ok(())
     }
 

@@ -181,8 +181,7 @@ impl Map {
     /// The bucket for `address`. `None` if there is no memory for it.
     pub(super) fn bucket(self, address: u64) -> Option<&'static [AtomicU32; 4]> {
         let header = self.header();
-        let hash = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        let bucket = hash & u64::from(header.address_buckets.load(Relaxed) - 1);
+        let bucket = layout::bucket_of(address, header.address_buckets.load(Relaxed))?;
         let offset = header.address_offset.load(Relaxed) + bucket * 16;
         // SAFETY: within the buckets, whose number is a power of two.
         self.back_page(offset).then(|| unsafe { self.at(offset) })

@@ -91,7 +91,7 @@ impl Sleep {
 }
 
 /// See [`Sleep::is_for_events`].
-const EVENTS: [&str; 23] = [
+const EVENTS: [&str; 22] = [
     "accept",
     "accept4",
     "clock_nanosleep",
@@ -99,7 +99,6 @@ const EVENTS: [&str; 23] = [
     "epoll_pwait2",
     "epoll_wait",
     "io_getevents",
-    "io_pgetevents",
     "io_uring_enter",
     "mq_timedreceive",
     "msgrcv",
@@ -200,7 +199,7 @@ impl Times {
     }
 }
 
-/// A process: one program from its start, or from `exec`'s first look after, to its end.
+/// A process, from its start to its end.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Process {
     /// Its id.
@@ -297,20 +296,6 @@ pub(crate) struct Holder {
     pub(crate) handed_over: Estimate,
     /// Not known.
     pub(crate) unknown: Estimate,
-}
-
-impl Holder {
-    pub(super) fn merge(&mut self, other: &Holder) {
-        self.running.merge(other.running);
-        self.ready.merge(other.ready);
-        self.waiting.merge(other.waiting);
-        self.cycle.merge(other.cycle);
-        self.handed_over.merge(other.handed_over);
-        self.unknown.merge(other.unknown);
-        for (what, sleep) in &other.asleep {
-            self.asleep.entry(what.clone()).or_default().merge(*sleep);
-        }
-    }
 }
 
 /// Who holds what, and waits for what.
