@@ -105,6 +105,13 @@ fn parsed(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
+/// The process that a `stat` has started.
+#[track_caller]
+fn only_child(stat: i32) -> i32 {
+    let children = std::fs::read_to_string(format!("/proc/{stat}/task/{stat}/children")).expect("a child");
+    children.trim().parse().expect("one")
+}
+
 #[track_caller]
 fn refused(arguments: &[&str], words: &[&str]) {
     let output = run_limited(poundlock().arg("stat").args(arguments), LIMIT);
@@ -304,13 +311,11 @@ fn a_deadlock_opens_the_report() {
         cmd.arg(&json).arg("--").arg(&program).arg("deadlock");
         let mut running = start(&mut cmd);
         running.wait_for_output("stuck", LIMIT);
-        // Not before main waits as well: then both sleep in a futex call.
-        let pid = running.id();
-        until("both wait", || {
-            let children = format!("/proc/{pid}/task/{pid}/children");
-            let child = std::fs::read_to_string(children).unwrap_or_default();
-            let Ok(child) = child.trim().parse::<i32>() else { return false };
-            poundlock_testing::asleep(child)
+        let child = only_child(running.id());
+        until("main waits as well", || {
+            // All its threads are asleep, main in a futex call rather than in a nap.
+            let call = std::fs::read_to_string(format!("/proc/{child}/syscall")).unwrap_or_default();
+            call.starts_with(&format!("{} ", libc::SYS_futex))
         });
         running.kill(libc::SIGTERM);
         let output = running.finish(LIMIT);
@@ -395,9 +400,7 @@ fn what_a_killed_stat_left_can_be_read() {
     cmd.arg(&program).arg("stay");
     let mut running = start(&mut cmd);
     running.wait_for_output("stuck", LIMIT);
-    let pid = running.id();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("a child");
-    let child: i32 = children.trim().parse().expect("one");
+    let child = only_child(running.id());
     let environment = std::fs::read(format!("/proc/{child}/environ")).expect("readable");
     let dir = environment
         .split(|&byte| byte == 0)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::Permissions;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sampler::Outcome;
 use crate::launch::Ended;
+use crate::library;
 use crate::message::{Failure, say, status};
 use crate::program::{self, reason};
 
@@ -188,13 +190,14 @@ impl Figures {
     }
 }
 
-/// The processes that leave figures in this directory and are still alive, with our library in them.
+/// The processes that leave figures in this directory, or will once they have used a lock.
 pub(super) fn followed(dir: &Path) -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
-    let mut pids: Vec<u32> = entries.flatten().filter_map(|entry| pid_of(&entry.path())).collect();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let ours = std::process::id();
+    let mut pids: Vec<u32> =
+        pids.filter(|&pid| pid != ours && leaves_figures(pid, dir) && is_alive(pid)).collect();
     pids.sort_unstable();
-    pids.dedup();
-    pids.retain(|&pid| is_alive(pid) && leaves_figures(pid, dir));
     pids
 }
 
@@ -203,10 +206,18 @@ fn pid_of(path: &Path) -> Option<u32> {
     name.split('.').next()?.parse().ok()
 }
 
-/// Whether a process has one of these files mapped.
+/// Whether a process was started with our library and this directory, or has one of its files mapped: servers
+/// write their titles over their environments.
 fn leaves_figures(pid: u32, dir: &Path) -> bool {
+    let Ok(environment) = std::fs::read(format!("/proc/{pid}/environ")) else { return false };
+    let mut entries = environment.split(|&byte| byte == 0);
+    let asked = [library::STAT_VARIABLE.as_bytes(), b"=", dir.as_os_str().as_bytes()].concat();
+    let has = |start: &[u8]| environment.split(|&byte| byte == 0).any(|entry| entry.starts_with(start));
+    if entries.any(|entry| entry == asked) {
+        return has(b"LD_PRELOAD=");
+    }
     let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return false };
-    maps.lines().any(|line| line.contains(&*dir.to_string_lossy()))
+    maps.contains(&*dir.to_string_lossy())
 }
 
 /// What a process is called.

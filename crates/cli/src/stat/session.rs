@@ -16,7 +16,7 @@ use crate::launch::Meanwhile;
 use crate::message::{Failure, say};
 
 /// How often is looked whether a process that goes on in the background has ended.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(200);
 
 /// What is measured, and for how long.
 pub(super) struct Session<'a> {
