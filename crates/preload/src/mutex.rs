@@ -13,7 +13,7 @@ use poundlock_linux::registry;
 use crate::entry::{alias, export, with_call_site};
 use crate::mode::{self, Chosen, Sort};
 use crate::object::{Kind, Mutex};
-use crate::stat::{self, CallSite};
+use crate::stat::{self, CallSite, LockKind};
 use crate::{abi, real};
 
 /// What a lock call is willing to do if the mutex is held. A time may turn out to be invalid only if it is
@@ -409,7 +409,18 @@ pub(crate) fn lock_checked(object: &Mutex, patience: Patience, site: CallSite) -
             site,
             patience,
             || object.is_outermost_foreign(),
-            |patience| glibc_lock(object, patience),
+            |asked| match asked {
+                // A try leaves a robust mutex that is not to be recovered locked: only who asks for one gets
+                // it.
+                Patience::None if object.foreign_kind() == LockKind::RobustMutex => {
+                    if object.would_wait() && !matches!(patience, Patience::None) {
+                        EBUSY
+                    } else {
+                        glibc_lock(object, patience)
+                    }
+                }
+                _ => glibc_lock(object, asked),
+            },
         );
     }
     if !mode.counted() {
