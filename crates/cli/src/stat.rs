@@ -11,6 +11,7 @@ mod file;
 mod inside;
 mod json;
 mod names;
+mod page;
 mod report;
 #[allow(dead_code, unused_imports)]
 mod sampler;
@@ -67,6 +68,9 @@ pub(crate) struct Args {
     /// Write the stacks that waited to this file, as speedscope reads them
     #[arg(long, value_name = "FILE")]
     speedscope: Option<PathBuf>,
+    /// Write a page for a browser to this file: diagnosis, table, stacks and how long waits took
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Leave out the first seconds: what the program does to start
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     delay: Option<Duration>,
@@ -78,7 +82,7 @@ pub(crate) struct Args {
     every: Option<Duration>,
     /// Run the program on its own locks and on ours in turns, and compare
     #[arg(long, conflicts_with_all = [
-        "lock", "each", "events", "folded", "speedscope", "delay", "for", "every", "top",
+        "lock", "each", "events", "folded", "speedscope", "html", "delay", "for", "every", "top",
     ])]
     compare: bool,
     /// How often it runs on each to compare
@@ -114,6 +118,7 @@ struct Files {
     json: Option<Output>,
     folded: Option<Output>,
     speedscope: Option<Output>,
+    html: Option<Output>,
 }
 
 impl Files {
@@ -124,6 +129,7 @@ impl Files {
             ("--json", &args.json),
             ("--folded", &args.folded),
             ("--speedscope", &args.speedscope),
+            ("--html", &args.html),
         ];
         let to_standard = named.iter().filter(|(_, path)| path.as_deref().is_some_and(output::is_standard));
         let to_standard: Vec<String> = to_standard.map(|(name, _)| format!("{name} -")).collect();
@@ -142,6 +148,7 @@ impl Files {
             json: open(&args.json)?,
             folded: open(&args.folded)?,
             speedscope: open(&args.speedscope)?,
+            html: open(&args.html)?,
         })
     }
 }
@@ -268,6 +275,8 @@ fn report(
     }
     results.extend(files.folded.map(|file| file.write(|out| stacks::folded(&report, out))));
     results.extend(files.speedscope.map(|file| file.write(|out| stacks::speedscope(&report, out))));
+    let page = |out: &mut dyn std::io::Write| out.write_all(page::html(&report, &diagnosis).as_bytes());
+    results.extend(files.html.map(|file| file.write(page)));
     results.extend(files.json.map(|file| file.write(|out| json::write(&mut report, &diagnosis, out))));
     results.into_iter().collect()
 }

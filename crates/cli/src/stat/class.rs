@@ -4,12 +4,15 @@
 //! A function that initialises locks for everybody (`uv_mutex_init`) is no sort. Where the callers of such a
 //! function differ, they tell the sorts apart: see [`Cuts`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use poundlock_statfile::{LockKind, LockStats};
 
 use super::names::{FrameId, Known, NO_STACK, Names, StackId, makes_locks, makes_objects};
 use super::symbols::Space;
+
+/// As many locks of a class are known by their addresses, for what the sampler saw of them.
+const MOST_ADDRESSES: usize = 10_000;
 
 /// The figures of one lock, or of many.
 #[derive(Clone, Debug, Default)]
@@ -180,6 +183,8 @@ struct Group {
     single: String,
     /// The lock itself, as long as there is one.
     only: Option<(u32, u64)>,
+    /// Those that somebody waited for: process and address.
+    addresses: HashSet<(u32, u64)>,
 }
 
 /// The locks of one sort.
@@ -195,6 +200,8 @@ pub(super) struct Class {
     pub(super) made: StackId,
     /// The processes that used them.
     pub(super) processes: BTreeSet<u32>,
+    /// Those that somebody waited for: process and address.
+    pub(super) addresses: HashSet<(u32, u64)>,
     pub(super) figures: Figures,
 }
 
@@ -227,6 +234,7 @@ impl Grouping {
                     processes: BTreeSet::new(),
                     single,
                     only: Some((pid, lock.address)),
+                    addresses: HashSet::new(),
                 });
                 self.places.insert(key, place);
                 place
@@ -237,6 +245,10 @@ impl Grouping {
             group.only = None;
         }
         group.processes.insert(pid);
+        // There are at most as many as the sampler can have seen waits for.
+        if lock.contended > 0 && group.addresses.len() < MOST_ADDRESSES {
+            group.addresses.insert((pid, lock.address));
+        }
         group.figures.add(&figures);
     }
 
@@ -365,9 +377,11 @@ impl Grouping {
                 kind: group.kind,
                 made,
                 processes: BTreeSet::new(),
+                addresses: HashSet::new(),
                 figures: Figures::default(),
             });
             class.processes.extend(&group.processes);
+            class.addresses.extend(&group.addresses);
             class.figures.add(&group.figures);
         }
         let mut classes: Vec<Class> = merged.into_values().collect();

@@ -344,7 +344,8 @@ fn single(
             None => ("address", format!("{:#x}", lock.object()), String::new()),
         },
     };
-    Class { name, at, origin, kind: lock.kind, made, processes: BTreeSet::from([pid]), figures }
+    let (processes, addresses) = (BTreeSet::from([pid]), HashSet::new());
+    Class { name, at, origin, kind: lock.kind, made, processes, addresses, figures }
 }
 
 /// The processes of which threads are in any of these.
