@@ -255,7 +255,7 @@ fn report(
 ) -> Result<(), Failure> {
     let shown = if args.top == 0 { usize::MAX } else { args.top };
     let wanted = Wanted { each: args.each.then_some(shown), lines: args.each && files.json.is_some() };
-    let mut report = Report::new(about, before, &figures.snapshots, sampled, wanted).map_err(|error| {
+    let mut report = Report::new(about, before, figures, sampled, wanted).map_err(|error| {
         Failure::new(status::OURS, format_args!("the report: {}", program::reason(&error)))
     })?;
     let diagnosis = diagnosis::of(&report);

@@ -26,7 +26,40 @@ use crate::snapshot::{
 /// # Errors
 /// If the file cannot be read, is none of ours, or has a header that contradicts itself.
 pub fn read(path: &Path, now_ns: u64) -> Result<Snapshot, Error> {
+    let (mut snapshot, locks) = read_apart(path, now_ns)?;
+    snapshot.locks = locks.collect();
+    snapshot.locks.sort_by_key(|l| {
+        (std::cmp::Reverse((l.wait_total_ns, l.contended, l.acquisitions, l.hold_total_ns)), l.address)
+    });
+    Ok(snapshot)
+}
+
+/// As [`read`], with the locks apart: they are put into words one by one, most waiting first, so that a million
+/// of them take little memory.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_apart(path: &Path, now_ns: u64) -> Result<(Snapshot, Locks), Error> {
     Reader::open(path)?.snapshot(now_ns)
+}
+
+/// The locks of a file.
+pub struct Locks {
+    locks: std::vec::IntoIter<Lock>,
+    stacks: Vec<Arc<[u64]>>,
+    clock: Clock,
+}
+
+impl Iterator for Locks {
+    type Item = LockStats;
+
+    fn next(&mut self) -> Option<LockStats> {
+        self.locks.next().map(|lock| finish(lock, &self.stacks, &self.clock))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.locks.size_hint()
+    }
 }
 
 /// Bytes copied from the file, read by field.
@@ -312,7 +345,7 @@ impl Reader {
         Ok((block, count))
     }
 
-    fn snapshot(&self, now_ns: u64) -> Result<Snapshot, Error> {
+    fn snapshot(&self, now_ns: u64) -> Result<(Snapshot, Locks), Error> {
         let header = &self.header;
         let clock = self.clock();
         let mut sums = self.lock_table()?;
@@ -350,19 +383,15 @@ impl Reader {
             records.push(self.finish_thread(&thread, &sums, &stacks, &clock, (going_on, ticks)));
         }
 
-        let recycled = Lock { kind: LockKind::Recycled, sum: sums.recycled, ..Lock::default() };
-        let mut locks: Vec<LockStats> = sums
-            .locks
-            .into_iter()
-            .chain([recycled])
-            .filter(|lock| !lock.is_empty())
-            .map(|lock| finish(lock, &stacks, &clock))
-            .collect();
-        locks.sort_by_key(|l| {
-            (std::cmp::Reverse((l.wait_total_ns, l.contended, l.acquisitions, l.hold_total_ns)), l.address)
+        sums.locks.push(Lock { kind: LockKind::Recycled, sum: sums.recycled, ..Lock::default() });
+        let mut locks = sums.locks;
+        locks.retain(|lock| !lock.is_empty());
+        locks.sort_unstable_by_key(|lock| {
+            let waits = lock.contention.as_ref().map_or((0, 0), |c| (c.waits.total, c.waits.count));
+            (std::cmp::Reverse((waits, lock.sum.acquisitions)), lock.address)
         });
 
-        Ok(Snapshot {
+        let snapshot = Snapshot {
             pid: header.u32(offset_of!(Header, pid)),
             lock: header.text(
                 offset_of!(Header, lock_name),
@@ -379,7 +408,7 @@ impl Reader {
             threads: header.u32(offset_of!(Header, threads)),
             started: header.u32(offset_of!(Header, started)),
             thread_time_ns,
-            locks,
+            locks: Vec::new(),
             modules: self.modules()?,
             dropped_locks: header.u64(offset_of!(Header, overflow_locks)),
             dropped_waits: sums.dropped_waits,
@@ -391,7 +420,8 @@ impl Reader {
             uncounted: sums.uncounted,
             arrays: self.arrays()?,
             dropped_arrays: header.u32(offset_of!(Header, arrays_dropped)) != 0,
-        })
+        };
+        Ok((snapshot, Locks { locks: locks.into_iter(), stacks, clock }))
     }
 
     fn clock(&self) -> Clock {

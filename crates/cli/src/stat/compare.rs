@@ -57,7 +57,7 @@ pub(super) fn main(args: &Args, program: &Path, files: Files) -> Result<u8, Fail
     let mut rounds = Vec::new();
     for round in 0..args.rounds {
         // Each goes first every other time.
-        let mut once = |of: (Choice, RwLocks)| run(args, program, of, round);
+        let once = |of: (Choice, RwLocks)| run(args, program, of, round);
         let (a, b) = if round % 2 == 0 {
             let first = once(its_own)?;
             (first, once(ours)?)
@@ -125,16 +125,15 @@ fn run(
     if figures.snapshots.is_empty() {
         say("the command did not load our library: its waits are not known");
     }
-    let locks = || figures.snapshots.iter().flat_map(|s| &s.locks).filter(|lock| lock.kind.is_acquired());
-    let wait_ns = locks().map(|lock| lock.wait_total_ns).sum();
+    let (mut waits, mut wait_ns) = (0, 0);
+    for lock in (0..figures.snapshots.len()).flat_map(|process| figures.locks(process)) {
+        if lock.kind.is_acquired() {
+            waits += lock.contended;
+            wait_ns += lock.wait_total_ns;
+        }
+    }
     let time: u64 = figures.snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();
-    Ok(Run {
-        wall_ns: ended.wall_ns,
-        cpu_ns,
-        waits: locks().map(|lock| lock.contended).sum(),
-        wait_ns,
-        share: super::report::ratio(wait_ns, time),
-    })
+    Ok(Run { wall_ns: ended.wall_ns, cpu_ns, waits, wait_ns, share: super::report::ratio(wait_ns, time) })
 }
 
 /// Who is faster: only if each round of one took less time than every round of the other.

@@ -1,5 +1,6 @@
 //! What the processes of a run left: the directory in which they leave it, and how it is read.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::Permissions;
@@ -7,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use poundlock_statfile::Snapshot;
 use poundlock_statfile::writer::Options;
+use poundlock_statfile::{LockStats, Locks, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use super::sampler::Outcome;
@@ -79,8 +80,9 @@ pub(super) fn directory() -> Result<tempfile::TempDir, Failure> {
 /// What the processes left.
 #[derive(Default)]
 pub(super) struct Figures {
-    /// In the order in which they started.
+    /// In the order in which they started; their locks are apart, as there may be a million.
     pub(super) snapshots: Vec<Snapshot>,
+    locks: Vec<RefCell<Option<Locks>>>,
     /// Processes that loaded our library and could not be measured.
     unmeasured: Vec<u32>,
 }
@@ -89,6 +91,7 @@ impl Figures {
     /// Reads what every process left.
     pub(super) fn read(dir: &Path, now_ns: u64) -> Figures {
         let mut figures = Figures::default();
+        let mut read = Vec::new();
         let entries = match std::fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(error) => {
@@ -103,8 +106,8 @@ impl Figures {
             if path.extension() != Some(OsStr::new("stat")) || !is_file {
                 continue;
             }
-            match poundlock_statfile::read(&path, now_ns) {
-                Ok(snapshot) => figures.snapshots.push(snapshot),
+            match poundlock_statfile::read_apart(&path, now_ns) {
+                Ok(process) => read.push(process),
                 // A file of no length is the library's word for one that it could not make larger. Any other
                 // process was killed before it had used a lock, and has nothing to say.
                 Err(poundlock_statfile::Error::NotAStatFile) => {
@@ -117,16 +120,34 @@ impl Figures {
                 }
             }
         }
-        figures.snapshots.sort_by_key(|snapshot| (snapshot.start_ns, snapshot.pid));
+        read.sort_by_key(|(snapshot, _)| (snapshot.start_ns, snapshot.pid));
+        for (snapshot, locks) in read {
+            figures.snapshots.push(snapshot);
+            figures.locks.push(RefCell::new(Some(locks)));
+        }
         figures.unmeasured.sort_unstable();
         figures.unmeasured.dedup();
         figures
     }
 
+    /// The locks of a process, the first time that they are asked for.
+    pub(super) fn locks(&self, process: usize) -> impl Iterator<Item = LockStats> {
+        self.locks.get(process).and_then(RefCell::take).into_iter().flatten()
+    }
+
+    /// All processes with their locks.
+    pub(super) fn whole(mut self) -> Vec<Snapshot> {
+        let mut snapshots = std::mem::take(&mut self.snapshots);
+        for (process, snapshot) in snapshots.iter_mut().enumerate() {
+            snapshot.locks = self.locks(process).collect();
+        }
+        snapshots
+    }
+
     /// Says what the figures leave out.
     pub(super) fn remark(&self, ended: &Ended, command: &OsStr, sampled: Option<&Outcome>) {
         let command = command.display();
-        let Figures { snapshots, unmeasured } = self;
+        let Figures { snapshots, unmeasured, .. } = self;
         let measured = |pid| snapshots.iter().any(|snapshot| snapshot.pid == pid);
         if unmeasured.contains(&ended.pid) && !measured(ended.pid) {
             let what = if snapshots.is_empty() { "nothing" } else { "only what it started" };

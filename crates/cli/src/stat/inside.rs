@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use poundlock_statfile::{LockKind, Snapshot};
+use poundlock_statfile::{LockKind, LockStats, Snapshot};
 use serde::Serialize;
 
 use super::report::side;
@@ -41,6 +41,24 @@ struct Place {
     address: u64,
 }
 
+/// Where the locks were made that threads of a process are inside, by address.
+pub(super) struct Made(HashMap<u64, Vec<u64>>);
+
+impl Made {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let waits = snapshot.records.iter().filter_map(|record| record.waits.as_ref());
+        let holds = snapshot.records.iter().flat_map(|record| &record.holds);
+        let addresses = waits.map(|wait| wait.address).chain(holds.map(|hold| hold.address));
+        Made(addresses.map(|address| (address, Vec::new())).collect())
+    }
+
+    pub(super) fn note(&mut self, lock: &LockStats) {
+        if let Some(stack) = self.0.get_mut(&lock.address) {
+            *stack = lock.created_at.to_vec();
+        }
+    }
+}
+
 /// All of them.
 #[derive(Default, Serialize)]
 pub(super) struct Inside {
@@ -51,14 +69,14 @@ pub(super) struct Inside {
 
 impl Inside {
     /// Adds a process, as of `now_ns`.
-    pub(super) fn add(&mut self, snapshot: &Snapshot, space: &Space, now_ns: u64) {
+    pub(super) fn add(&mut self, snapshot: &Snapshot, made: &Made, space: &Space, now_ns: u64) {
         let base = self.threads.len();
         let name = |address: u64, kind: LockKind| {
             let object = object(address, kind);
             let named = space.variable(object).map(|variable| variable.name);
             let made = || {
-                let lock = snapshot.locks.iter().find(|lock| lock.address == address)?;
-                let frames: Vec<_> = lock.created_at.iter().flat_map(|&at| space.call(at).to_vec()).collect();
+                let stack = made.0.get(&address)?;
+                let frames: Vec<_> = stack.iter().flat_map(|&at| space.call(at).to_vec()).collect();
                 let own = frames.iter().find(|frame| !frame.is_plumbing).or(frames.first())?;
                 Some(format!("the {kind} made in {}", own.text))
             };

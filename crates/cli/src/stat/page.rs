@@ -36,7 +36,8 @@ pub(super) fn html(report: &Report, diagnosis: &[Finding]) -> String {
     let lost = percent(ratio(report.wait_ns(), report.busy_ns));
     let locks: Vec<&Class> = report.locks().collect();
     let others: Vec<&Class> = report.others().filter(|class| class.figures.contended > 0).collect();
-    let apart: Vec<&Class> = report.classes.iter().filter(|class| class.figures.wait_ns > 0).take(APART).collect();
+    let apart: Vec<&Class> =
+        report.classes.iter().filter(|class| class.figures.wait_ns > 0).take(APART).collect();
     let times = report.sampled.as_ref().map(threads::lines).unwrap_or_default();
     let body = html! {
         header {

@@ -8,9 +8,10 @@ use poundlock_statfile::{LockKind, LockStats, Snapshot};
 use serde::Serialize;
 
 use super::arrays::Arrays;
-use super::class::{Class, Figures, Grouping};
+use super::class::{self, Class, Grouping};
 use super::events::Events;
-use super::inside::Inside;
+use super::figures::Figures;
+use super::inside::{self, Inside};
 use super::json;
 use super::names::{Known, NO_STACK, Names};
 use super::sampler::Outcome;
@@ -134,10 +135,11 @@ impl Report {
     pub(super) fn new(
         about: About,
         before: &[Snapshot],
-        snapshots: &[Snapshot],
+        figures: &Figures,
         sampled: Option<Outcome>,
         wanted: Wanted,
     ) -> std::io::Result<Self> {
+        let snapshots = &figures.snapshots[..];
         let symbols = Symbols::new();
         let asked = RanOn::of(about.lock, about.rwlocks);
         let mut ran_on = RanOn::by_process(snapshots);
@@ -156,10 +158,15 @@ impl Report {
         let mut singles =
             wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new() });
         let mut lines = wanted.lines.then(|| BufWriter::new(tempfile::SpooledTempFile::new(1 << 20)));
-        for snapshot in snapshots {
+        let mut waited = Vec::new();
+        for (process, snapshot) in snapshots.iter().enumerate() {
             let (space, mut known) = (symbols.space(snapshot), Known::default());
-            inside.add(snapshot, &space, about.now_ns);
-            for lock in &snapshot.locks {
+            let mut made = inside::Made::of(snapshot);
+            let mut wait_ns = 0;
+            for lock in figures.locks(process) {
+                let lock = &lock;
+                made.note(lock);
+                wait_ns += if lock.kind.is_acquired() { lock.wait_total_ns } else { 0 };
                 grouping.add(snapshot.pid, lock, &space, &mut known);
                 if let Some(singles) = &mut singles {
                     singles.add(snapshot, lock, &space, &mut known, &mut grouping);
@@ -172,6 +179,8 @@ impl Report {
                     lines.write_all(b"\n")?;
                 }
             }
+            inside.add(snapshot, &made, &space, about.now_ns);
+            waited.push(wait_ns);
         }
         let lines = match lines {
             Some(lines) => {
@@ -185,7 +194,7 @@ impl Report {
         let earlier: u64 = before.iter().map(|snapshot| snapshot.thread_time_ns).sum();
         let thread_time_ns: u64 = snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();
         let thread_time_ns = thread_time_ns.saturating_sub(earlier);
-        let processes = processes(snapshots);
+        let processes = processes(snapshots, &waited);
         let mut report = Report {
             locks_asked: asked,
             ran_on,
@@ -242,15 +251,16 @@ impl Report {
     }
 
     /// The share of the threads' time that was lost for this.
-    pub(super) fn share(&self, figures: &Figures) -> f64 {
+    pub(super) fn share(&self, figures: &class::Figures) -> f64 {
         ratio(figures.wait_ns, self.busy_ns)
     }
 }
 
-fn processes(snapshots: &[Snapshot]) -> Vec<Process> {
+/// `waited`: how long each waited for locks.
+fn processes(snapshots: &[Snapshot], waited: &[u64]) -> Vec<Process> {
     let mut places: HashMap<u32, usize> = HashMap::new();
     let mut all: Vec<Process> = Vec::new();
-    for snapshot in snapshots {
+    for (snapshot, wait_ns) in snapshots.iter().zip(waited) {
         let place = *places.entry(snapshot.pid).or_insert(all.len());
         if place == all.len() {
             all.push(Process {
@@ -270,8 +280,7 @@ fn processes(snapshots: &[Snapshot]) -> Vec<Process> {
         process.threads += u64::from(snapshot.started);
         process.locking_threads = process.locking_threads.max(u64::from(snapshot.threads));
         process.thread_time_ns += snapshot.thread_time_ns;
-        let locks = snapshot.locks.iter().filter(|lock| lock.kind.is_acquired());
-        process.wait_ns += locks.map(|lock| lock.wait_total_ns).sum::<u64>();
+        process.wait_ns += wait_ns;
     }
     all
 }
@@ -316,7 +325,7 @@ impl Singles {
     }
 }
 
-fn rank(figures: &Figures) -> (u64, u64, u64) {
+fn rank(figures: &class::Figures) -> (u64, u64, u64) {
     (figures.wait_ns, figures.contended, figures.acquisitions)
 }
 
@@ -324,7 +333,7 @@ fn rank(figures: &Figures) -> (u64, u64, u64) {
 fn single(
     pid: u32,
     lock: &LockStats,
-    figures: Figures,
+    figures: class::Figures,
     space: &Space,
     known: &mut Known,
     grouping: &mut Grouping,

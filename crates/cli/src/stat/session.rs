@@ -150,7 +150,7 @@ impl<'a> Session<'a> {
         let about = self.about("still running".to_owned());
         let shown = if self.args.top == 0 { usize::MAX } else { self.args.top };
         let wanted = Wanted { each: self.args.each.then_some(shown), lines: false };
-        match Report::new(about, &self.before, &figures.snapshots, sampled, wanted) {
+        match Report::new(about, &self.before, &figures, sampled, wanted) {
             Ok(report) => {
                 let (columns, colour) = Style::of_standard_error();
                 let style = Style { columns, colour, shown, events: self.args.events };
@@ -172,7 +172,7 @@ impl Meanwhile for Session<'_> {
     fn tick(&mut self) {
         let now = Instant::now();
         if self.start_at().is_some_and(|at| at <= now) {
-            self.before = Figures::read(self.dir, monotonic_ns()).snapshots;
+            self.before = Figures::read(self.dir, monotonic_ns()).whole();
             self.measured_from = Some(now);
             if let Some(sampler) = &self.sampler {
                 sampler.begin_anew();
