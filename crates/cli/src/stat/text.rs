@@ -1,6 +1,7 @@
 //! The report for a human reader.
 
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 
 use poundlock_names::LockName;
 use poundlock_statfile::LockKind;
@@ -44,7 +45,7 @@ impl Style {
         let told = || said("COLUMNS")?.to_str()?.parse().ok().filter(|&columns: &usize| columns > 0);
         let columns = terminal.filter(|&columns| columns > 0).or_else(told).unwrap_or(FILE_COLUMNS);
         let dumb = said("TERM").is_none_or(|term| term == "dumb");
-        (columns, terminal.is_some() && !dumb && said("NO_COLOR").is_none())
+        (columns, std::io::stderr().is_terminal() && !dumb && said("NO_COLOR").is_none())
     }
 }
 
