@@ -14,6 +14,7 @@ mod semarray;
 mod sim;
 mod sim_check;
 mod sim_targets;
+mod stat_diagnosis;
 mod stat_reports;
 mod stat_ways;
 mod support;
