@@ -102,7 +102,7 @@ fn lock(report: &Report, class: &Class) -> Option<Finding> {
     let figures = &class.figures;
     let lost = report.share(figures);
     let name = match side(class.kind) {
-        Some(side) => format!("{}, {side},", class.name),
+        Some(side) => format!("the {side} of {}", class.name),
         None => class.name.clone(),
     };
     let line = line(report, class);
@@ -214,13 +214,15 @@ fn storm(report: &Report, class: &Class) -> Option<Finding> {
     if class.kind != LockKind::Condition || figures.contended < WAITS {
         return None;
     }
+    // Who takes what it was woken for and waits again was not woken in vain: but then there are no more waits
+    // than somebody was signalled for.
     let vain = ratio(figures.in_vain, figures.contended);
-    if vain < MOST {
+    let sent = figures.signals + figures.broadcasts;
+    if vain < MOST || figures.contended < 2 * sent {
         return None;
     }
     let line = line(report, class);
     let at = if line.is_empty() { String::new() } else { format!(" at {line}") };
-    let sent = figures.signals + figures.broadcasts;
     let all = if figures.broadcasts > 0 {
         format!("; {} of {} wake all: signal one", figures.broadcasts, counted(sent, "call"))
     } else {
