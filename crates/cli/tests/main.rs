@@ -15,5 +15,6 @@ mod sim;
 mod sim_check;
 mod sim_targets;
 mod stat_reports;
+mod stat_sampler;
 mod support;
 mod torture;

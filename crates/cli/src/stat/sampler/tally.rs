@@ -107,7 +107,7 @@ pub(super) struct Life {
     /// When it was last looked at.
     last: u64,
     sums: Sums,
-    /// When `sums` last changed.
+    /// When `sums` last changed, or the thread last slept.
     moved: u64,
     /// The time ready that the kernel has yet to count, counted by us.
     ahead: u64,
@@ -156,7 +156,10 @@ impl Life {
             }
         }
         match sample.asleep {
-            Some(what) => part.asleep.entry(what).or_default().add(passed.max(1), 1),
+            Some(what) => {
+                self.moved = now;
+                part.asleep.entry(what).or_default().add(passed.max(1), 1);
+            }
             None => {
                 part.awake.add(passed.max(1), 1);
                 if sample.waits {
@@ -302,6 +305,18 @@ mod tests {
         life.close(&mut tally);
         let times = tally.times();
         assert_eq!((times.running_ns, times.ready_ns, times.unknown_ns), (10 * MS, Some(50 * MS), 0));
+    }
+
+    #[test]
+    fn a_long_sleep_before_it_is_not_counted_as_ready() {
+        let mut tally = Tally::new();
+        let sums = Sums { run: 0, delay: Some(0), arrivals: 1 };
+        let mut life = Life::new(0, sums);
+        life.add(500 * MS, sums, asleep(Sleep::Lock), &mut tally);
+        life.add(510 * MS, sums, Sample { asleep: None, waits: true }, &mut tally);
+        life.close(&mut tally);
+        let times = tally.times();
+        assert_eq!((times.ready_ns, times.asleep(&Sleep::Lock).ns), (Some(0), 510 * MS));
     }
 
     #[test]
