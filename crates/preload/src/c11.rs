@@ -42,6 +42,7 @@ export! {
     mtx_trylock(&Mutex) -> try_lock;
     mtx_timedlock(&Mutex, &timespec) -> timed_lock;
     mtx_unlock(&Mutex) -> unlock;
+    cnd_init(&Cond) -> init_condition;
 }
 export_wait! {
     cnd_wait(&Cond, &Mutex), cond::prepare_wait, wait, finish
@@ -64,7 +65,6 @@ macro_rules! export_as {
 
 export_as! {
     mtx_destroy(Mutex) = mutex::pthread_mutex_destroy;
-    cnd_init(Cond) = cond::init_default;
     cnd_destroy(Cond) = cond::pthread_cond_destroy;
     cnd_signal(Cond) = cond::pthread_cond_signal;
     cnd_broadcast(Cond) = cond::pthread_cond_broadcast;
@@ -90,6 +90,10 @@ extern "C" fn try_lock(mutex: &Mutex, address: usize, stack: usize) -> c_int {
 
 extern "C" fn timed_lock(mutex: &Mutex, time: &timespec, address: usize, stack: usize) -> c_int {
     result(mutex::timed_lock(mutex, time, address, stack))
+}
+
+extern "C" fn init_condition(cond: &Cond, address: usize, stack: usize) -> c_int {
+    result(cond::init_default(cond, address, stack))
 }
 
 extern "C" fn unlock(mutex: &Mutex, address: usize, stack: usize) -> c_int {

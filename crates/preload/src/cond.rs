@@ -29,11 +29,11 @@ use poundlock_core::condvar::{Guarding, Outcome, Requeued, Target};
 use poundlock_core::platform::{Clock, Deadline};
 use poundlock_linux::{Linux, registry};
 
-use crate::entry::{CANCEL, export_wait};
+use crate::entry::{CANCEL, export, export_wait};
 use crate::mode;
 use crate::object::{Cond, Kind, Mutex};
-use crate::stat::{self, CallSite, LockRef};
-use crate::{abi, real};
+use crate::stat::{self, CallSite, Ended, LockKind, LockRef, Wake};
+use crate::{abi, block, real};
 
 export_wait! {
     /// Waits for a signal.
@@ -48,8 +48,25 @@ export_wait! {
     prepare_clock_wait, clock_wait, finish
 }
 
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn pthread_cond_init(cond: &Cond, attributes: Option<&pthread_condattr_t>) -> c_int {
+export! {
+    pthread_cond_init(&Cond, Option<&pthread_condattr_t>) -> init;
+}
+
+extern "C" fn init(
+    cond: &Cond,
+    attributes: Option<&pthread_condattr_t>,
+    address: usize,
+    stack: usize,
+) -> c_int {
+    let result = init_uncounted(cond, attributes);
+    if result == 0 && mode::get().counted() {
+        let site = CallSite { pc: address, sp: stack };
+        stat::created_at(ptr::from_ref(cond).addr(), LockKind::Condition, site);
+    }
+    result
+}
+
+fn init_uncounted(cond: &Cond, attributes: Option<&pthread_condattr_t>) -> c_int {
     let mut shared = libc::PTHREAD_PROCESS_PRIVATE;
     let mut clock = libc::CLOCK_REALTIME;
     if let Some(attributes) = attributes {
@@ -67,12 +84,20 @@ pub(crate) extern "C" fn pthread_cond_init(cond: &Cond, attributes: Option<&pthr
     0
 }
 
-pub(crate) fn init_default(cond: &Cond) -> c_int {
-    pthread_cond_init(cond, None)
+pub(crate) extern "C" fn init_default(cond: &Cond, address: usize, stack: usize) -> c_int {
+    init(cond, None, address, stack)
+}
+
+/// For the statistics.
+fn counted(cond: &Cond) -> LockRef<'static> {
+    stat::at(ptr::from_ref(cond).addr(), LockKind::Condition)
 }
 
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn pthread_cond_destroy(cond: &Cond) -> c_int {
+    if mode::get().counted() {
+        stat::destroyed_at(ptr::from_ref(cond).addr(), LockKind::Condition);
+    }
     if mode::get().glibc() || !cond.is_ours() {
         // SAFETY: the caller's condition variable.
         return unsafe { real::pthread_cond_destroy(cond) };
@@ -83,10 +108,13 @@ pub(crate) extern "C" fn pthread_cond_destroy(cond: &Cond) -> c_int {
 
 /// An unused one may be either's: glibc finds no waiter in it.
 macro_rules! export_signals {
-    ($($(#[$doc:meta])* $name:ident: $ours:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident: $ours:ident, $whom:expr;)*) => {$(
         $(#[$doc])*
         #[unsafe(no_mangle)]
         pub(crate) extern "C" fn $name(cond: &Cond) -> c_int {
+            if mode::get().counted() {
+                stat::RECORDER.wakes(counted(cond), $whom);
+            }
             if cond.is_ours() {
                 cond.raw.$ours();
                 return 0;
@@ -98,8 +126,8 @@ macro_rules! export_signals {
 }
 
 export_signals! {
-    pthread_cond_signal: signal;
-    pthread_cond_broadcast: broadcast;
+    pthread_cond_signal: signal, Wake::One;
+    pthread_cond_broadcast: broadcast, Wake::All;
 }
 
 /// Asks a thread to end at its next cancellation point.
@@ -175,10 +203,11 @@ fn prepare(
     if !mode.glibc() && cond.is_ours() {
         make_glibc(cond);
     }
-    if mode.counted()
-        && let Some(counted) = of_glibc(mutex)
-    {
-        stat::RECORDER.released(counted, site);
+    if mode.counted() {
+        stat::RECORDER.waits_with(counted(cond), of_glibc(mutex), site);
+        if is_outermost(mutex) {
+            stat::RECORDER.released(of_glibc(mutex), site);
+        }
     }
     glibc.address()
 }
@@ -187,23 +216,26 @@ extern "C" fn refused<const ERROR: c_int>() -> c_int {
     ERROR
 }
 
-/// One of glibc's for the statistics, if the caller, who has it, has it once.
-fn of_glibc(mutex: &Mutex) -> Option<LockRef<'_>> {
-    if mutex.kind() == Kind::Foreign {
-        mutex.is_outermost_foreign().then(|| mutex.counted_foreign())
-    } else {
-        mutex.is_outermost().then(|| mutex.counted(true))
-    }
+/// One of glibc's for the statistics.
+fn of_glibc(mutex: &Mutex) -> LockRef<'_> {
+    if mutex.kind() == Kind::Foreign { mutex.counted_foreign() } else { mutex.counted(true) }
+}
+
+/// Whether the caller, who has this mutex of glibc's, has it once.
+fn is_outermost(mutex: &Mutex) -> bool {
+    if mutex.kind() == Kind::Foreign { mutex.is_outermost_foreign() } else { mutex.is_outermost() }
 }
 
 /// After a wait of glibc's, or one of ours that was refused.
-pub(crate) extern "C" fn finish(_: &Cond, mutex: &Mutex, result: c_int, pc: usize) -> c_int {
+pub(crate) extern "C" fn finish(cond: &Cond, mutex: &Mutex, result: c_int, pc: usize) -> c_int {
     // The caller holds it if it waited.
-    if mode::get().counted()
-        && !mutex.is_ours()
-        && let Some(counted) = of_glibc(mutex)
-    {
-        stat::RECORDER.acquired(counted, pc);
+    if mode::get().counted() && !mutex.is_ours() {
+        let how = block::ended(result);
+        stat::RECORDER.unblocked(how);
+        if is_outermost(mutex) {
+            stat::RECORDER.acquired(of_glibc(mutex), pc);
+        }
+        stat::RECORDER.woken_with(counted(cond), of_glibc(mutex), how);
     }
     result
 }
@@ -306,10 +338,19 @@ fn wait_until(cond: &Cond, mutex: &Mutex, deadline: Option<&Deadline>, site: Cal
         Kind::Recursive | Kind::ErrorCheck => mutex.owner.load(Relaxed),
         Kind::Plain | Kind::Foreign => 0,
     };
+    let statistics = mode::get().counted();
+    if statistics {
+        stat::RECORDER.waits_with(counted(cond), mutex.counted(false), site);
+    }
     // The caller holds the mutex, here and below.
     mutex.waiters.store(mutex.waiters.load(Relaxed).wrapping_add(1), Relaxed);
     let outcome = cond.raw.wait(&Held { mutex, owner, site }, deadline, may_cancel);
     mutex.waiters.store(mutex.waiters.load(Relaxed).wrapping_sub(1), Relaxed);
+    if statistics {
+        let how = if matches!(outcome, Outcome::TimedOut) { Ended::TimedOut } else { Ended::Done };
+        stat::RECORDER.unblocked(how);
+        stat::RECORDER.woken_with(counted(cond), mutex.counted(false), how);
+    }
     match outcome {
         Outcome::Signalled => 0,
         Outcome::TimedOut => ETIMEDOUT,

@@ -13,7 +13,7 @@ use poundlock_linux::registry;
 use crate::entry::{alias, export, with_call_site};
 use crate::mode::{self, Chosen, Sort};
 use crate::object::{Kind, Mutex};
-use crate::stat::{self, CallSite};
+use crate::stat::{self, CallSite, LockKind};
 use crate::{abi, real};
 
 /// What a lock call is willing to do if the mutex is held. A time may turn out to be invalid only if it is
@@ -321,9 +321,22 @@ extern "C" fn lock_other(object: &Mutex, address: usize, stack: usize) -> c_int 
     if mode::fast().is_some() && object.is_native() {
         return acquire_ours(object, Patience::Forever);
     }
-    if object.is_plain() && take_counted(object) {
-        stat::RECORDER.acquired(object.counted(mode::get().glibc()), address);
-        return 0;
+    if object.is_plain() {
+        if take_counted(object) {
+            stat::RECORDER.acquired(object.counted(mode::get().glibc()), address);
+            return 0;
+        }
+    } else if object.is_native() && mode::counted_sort() == Some(Sort::Poundlock) {
+        let own = registry::known_identity();
+        if own != 0
+            && object.kind().has_owner()
+            && object.owner.load(Relaxed) != own
+            && object.poundlock().take()
+        {
+            object.own(own);
+            stat::RECORDER.acquired(object.counted(false), address);
+            return 0;
+        }
     }
     lock_checked(object, Patience::Forever, CallSite { pc: address, sp: stack })
 }
@@ -409,7 +422,18 @@ pub(crate) fn lock_checked(object: &Mutex, patience: Patience, site: CallSite) -
             site,
             patience,
             || object.is_outermost_foreign(),
-            |patience| glibc_lock(object, patience),
+            |asked| match asked {
+                // A try leaves a robust mutex that is not to be recovered locked: only who asks for one gets
+                // it.
+                Patience::None if object.foreign_kind() == LockKind::RobustMutex => {
+                    if object.would_wait() && !matches!(patience, Patience::None) {
+                        EBUSY
+                    } else {
+                        glibc_lock(object, patience)
+                    }
+                }
+                _ => glibc_lock(object, asked),
+            },
         );
     }
     if !mode.counted() {
@@ -494,7 +518,15 @@ fn glibc_lock(object: &Mutex, patience: Patience) -> c_int {
 
 #[unsafe(link_section = ".text.poundlock_unlock_other")]
 extern "C" fn unlock_other(object: &Mutex, address: usize, stack: usize) -> c_int {
-    unlock_checked(object, CallSite { pc: address, sp: stack })
+    let site = CallSite { pc: address, sp: stack };
+    if object.is_plain() && mode::counted_sort() == Some(Sort::Poundlock) {
+        stat::RECORDER.released(object.counted(false), site);
+        if let Err(why) = object.poundlock().unlock_fast() {
+            return unlock_contended(object, why);
+        }
+        return 0;
+    }
+    unlock_checked(object, site)
 }
 
 /// Any kind of mutex, in any mode.

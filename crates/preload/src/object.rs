@@ -252,6 +252,20 @@ impl Mutex {
         }
     }
 
+    /// Whether an acquisition of this robust mutex is likely to wait: its first word has the owner's thread
+    /// id, and a bit if that has died.
+    pub(crate) fn would_wait(&self) -> bool {
+        const OWNER_DIED: u32 = 1 << 30;
+        const THREAD: u32 = OWNER_DIED - 1;
+        let word = self.words()[0].load(Relaxed);
+        if word & OWNER_DIED != 0 || word & THREAD == 0 {
+            return false;
+        }
+        // SAFETY: always succeeds.
+        let own = unsafe { libc::syscall(libc::SYS_gettid) };
+        word & THREAD != own as u32
+    }
+
     /// As [`Mutex::is_outermost`], of a foreign one, whose depth lies at the same place.
     pub(crate) fn is_outermost_foreign(&self) -> bool {
         self.kind.load(Relaxed) & ADAPTIVE != RECURSIVE || self.depth.load(Relaxed) == 1

@@ -56,7 +56,9 @@ extern "C" fn unlock_other(object: &RwLock, pc: usize, sp: usize) -> c_int {
         stat::RECORDER.released(object.counted(object.side(ours)), CallSite { pc, sp });
     }
     if ours {
-        object.unlock();
+        if !object.give() {
+            object.unlock();
+        }
         return 0;
     }
     // SAFETY: the caller's lock.
@@ -127,6 +129,10 @@ macro_rules! bodies {
 
         #[inline(never)]
         fn $other(object: &RwLock, pc: usize, sp: usize) -> c_int {
+            if mode::get().counted() && object.is_private() && take_counted(object, Side::$side) {
+                stat::RECORDER.acquired(object.counted(Side::$side), pc);
+                return 0;
+            }
             acquire_any(object, Side::$side, Patience::Forever, CallSite { pc, sp })
         }
 
@@ -158,6 +164,16 @@ fn clock_lock(object: &RwLock, side: Side, clock: clockid_t, time: &timespec, si
     match abi::deadline(clock, time) {
         Ok(deadline) => acquire_any(object, side, Patience::Until(deadline), site),
         Err(error) => error,
+    }
+}
+
+/// Takes a private lock that is counted in one step, if it can.
+#[inline(always)]
+fn take_counted(object: &RwLock, side: Side) -> bool {
+    match (mode::rwlocks(), side) {
+        (RwLocks::Glibc, side) => glibc_lock(object, side, Patience::None) == 0,
+        (_, Side::Read) => object.take_read(),
+        (_, Side::Write) => object.take_write(),
     }
 }
 

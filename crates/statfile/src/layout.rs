@@ -457,7 +457,7 @@ pub struct ArraySlot {
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Entry {
-    /// Acquisitions. Of what is not acquired: completed calls.
+    /// Acquisitions. Of what is not acquired: calls that did not wait.
     pub acquisitions: AtomicU64,
     /// When the present hold began; 0 if there is none, [`HELD_UNTIMED`] if that was not looked at.
     pub hold_start: AtomicU64,
@@ -547,7 +547,10 @@ pub struct Record {
     pub woken_with: AtomicU64,
     /// and how often it had acquired that when the wait was over.
     pub woken_at: AtomicU64,
-    _pad: [u64; 6],
+    /// How many waits began, and have not ended, inside of the one that is shown.
+    pub nested: AtomicU32,
+    _unused: u32,
+    _pad: [u64; 5],
     /// Waits that found no room for a cell.
     pub others: SiteCell,
     /// Sums over earlier lock instances: see RECYCLE.

@@ -178,7 +178,11 @@ impl Lock {
     }
 
     fn is_empty(&self) -> bool {
-        self.sum.acquisitions == 0 && self.contention.as_ref().is_none_or(|c| c.waits.count == 0)
+        let signals =
+            if self.kind == LockKind::Condition { self.sum.picked_total | self.sum.counts[0] } else { 0 };
+        self.sum.acquisitions == 0
+            && signals == 0
+            && self.contention.as_ref().is_none_or(|c| c.waits.count == 0)
     }
 }
 
@@ -702,10 +706,13 @@ fn finish(lock: Lock, stacks: &Stacks, clock: &Clock) -> LockStats {
     stats.wait_max_ns = clock.span(waits.max);
     stats.wait_buckets = buckets(&contention.buckets);
     stats.in_vain = waits.vain;
+    if !lock.kind.is_acquired() {
+        stats.acquisitions = stats.acquisitions.saturating_add(waits.count);
+    }
     if lock.kind == LockKind::Condition {
         stats.signals = lock.sum.picked_total;
         [stats.broadcasts, stats.signals_with_mutex] = lock.sum.counts;
-    } else {
+    } else if lock.kind.is_acquired() {
         holds(&mut stats, &lock.sum, &contention.holds, clock);
         stats.waited_hold_buckets = buckets(&contention.hold_buckets);
     }

@@ -25,7 +25,7 @@ use libc::{EBUSY, EOWNERDEAD, ETIMEDOUT};
 pub(crate) use arrays::{array_used, remove_array};
 use poundlock_core::events::Event;
 pub(crate) use poundlock_statfile::LockKind;
-pub(crate) use poundlock_statfile::writer::{CallSite, LockRef};
+pub(crate) use poundlock_statfile::writer::{CallSite, Ended, LockRef, Wake};
 use poundlock_statfile::writer::{Host, Options, Recorder, Words};
 
 use crate::abi::Patience;

@@ -10,6 +10,7 @@
 //! is not counted (but counted as lost) if it needs a slow path itself.
 
 mod arrays;
+mod blocking;
 mod clock;
 mod locks;
 mod map;
@@ -26,6 +27,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
+pub use blocking::{Ended, Wake};
 pub use clock::read_clocks_by;
 pub use map::Options;
 pub use words::Words;
@@ -407,9 +409,12 @@ impl<H: Host> Recorder<H> {
                 let unwind = self.unwind.load(Relaxed) != 0;
                 wait.record = visit.record;
                 wait.cell = stacks::wait_cell(map, visit.record, tag, site, unwind);
-                wait.shown = visit.record.wait_began.load(Relaxed) == 0;
             }
             wait.began = clock::ticks(visit.record.clock.load(Relaxed));
+            if !visit.borrowed {
+                blocking::end_stale(map, visit.record, site, wait.began);
+                wait.shown = visit.record.wait_began.load(Relaxed) == 0;
+            }
             if !visit.borrowed && lock.kind.is_acquired() {
                 let group =
                     if lock.writers.is_some() { locks::word(map, lock.group(), options) } else { word };

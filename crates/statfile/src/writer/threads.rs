@@ -28,6 +28,7 @@ pub(super) fn take(map: Map) -> Option<&'static Record> {
     record.endings.store(0, Relaxed);
     record.busy.store(0, Relaxed);
     record.woken_by.store(0, Relaxed);
+    record.nested.store(0, Relaxed);
     record.tid.store(sys::tid(), Relaxed);
     record.state.store(HELD, Relaxed);
     Some(record)
@@ -56,7 +57,10 @@ fn make(map: Map) -> Option<&'static Record> {
 /// Hands `record` back: its thread ends.
 pub(super) fn give_back(map: Map, record: &Record) {
     let header = map.header();
-    let lived = clock::ticks(header.clock.load(Relaxed)).saturating_sub(record.started.load(Relaxed));
+    let now = clock::ticks(header.clock.load(Relaxed));
+    // It was cancelled while it waited.
+    super::blocking::end_shown(map, record, now, false);
+    let lived = now.saturating_sub(record.started.load(Relaxed));
     record.state.store(FREE, Relaxed);
     header.ended_ticks.fetch_add(lived, Relaxed);
     let page = record.page.load(Relaxed);
@@ -86,9 +90,7 @@ pub(super) fn entry(map: Map, record: &Record, word: u32, address: u64) -> Optio
     if place.load(Relaxed) == 0 {
         place.store((map.allocate(1)? / PAGE) as u32, Relaxed);
     }
-    let offset = u64::from(place.load(Relaxed)) * PAGE + u64::from(index % CHUNK_ENTRIES) * 64;
-    // SAFETY: an entry of a chunk.
-    let entry = unsafe { &*map.base().add(offset as usize).cast::<Entry>() };
+    let entry = entry_at(map, record, index)?;
     let tag = layout::tag(word, address);
     let old = entry.tag.load(Relaxed);
     if old != tag {
@@ -98,6 +100,17 @@ pub(super) fn entry(map: Map, record: &Record, word: u32, address: u64) -> Optio
         entry.tag.store(tag, Relaxed);
     }
     Some(entry)
+}
+
+/// The record's entry of this index, whatever lock it is about. Its chunk is within the directory.
+pub(super) fn entry_at(map: Map, record: &Record, index: u32) -> Option<&'static Entry> {
+    let directory = record.directory.load(Relaxed) as *const core::sync::atomic::AtomicU32;
+    // SAFETY: within the directory; pages in it are chunks.
+    unsafe {
+        let page = (*directory.add((index / CHUNK_ENTRIES) as usize)).load(Relaxed);
+        let offset = u64::from(page) * PAGE + u64::from(index % CHUNK_ENTRIES) * 64;
+        (page != 0).then(|| &*map.base().add(offset as usize).cast::<Entry>())
+    }
 }
 
 /// The record's events. `None` without memory. May interrupt itself, in a signal handler: then a page is

@@ -22,13 +22,8 @@ pub(super) fn is_marked(record: &Record, lock: LockRef<'_>) -> bool {
         None => lock.word.load(Relaxed),
         Some(writers) => {
             let word = writers.load(Relaxed);
-            // Not one that has been found: it may be anything.
+            // Not one that has been found: it may be anything. A directory is no longer than the table.
             if (word & INDEX_MASK) / CHUNK_ENTRIES >= record.directory_len.load(Relaxed) {
-                return false;
-            }
-            // SAFETY: the record's own mapping.
-            let map = unsafe { Map::from_base(record.base.load(Relaxed) as *mut u8) };
-            if map.lock(word & INDEX_MASK).is_none() {
                 return false;
             }
             word
