@@ -104,8 +104,10 @@ impl Window {
 /// The life of one thread.
 #[derive(Debug, Clone)]
 pub(super) struct Life {
-    /// When it was last looked at.
+    /// Up to when its life is counted.
     last: u64,
+    /// When it was last looked at.
+    sampled: u64,
     sums: Sums,
     /// When `sums` last changed, or the thread last slept.
     moved: u64,
@@ -119,41 +121,48 @@ impl Life {
     pub(super) fn new(now: u64, sums: Sums) -> Life {
         let before = sums.run + sums.delay.unwrap_or(0);
         let part = Part { lived: before, run: sums.run, delay: sums.delay, ..Part::new() };
-        Life { last: now, sums, moved: now, ahead: 0, window: Window(part) }
+        Life { last: now, sampled: now, sums, moved: now, ahead: 0, window: Window(part) }
     }
 
     /// What came before is forgotten.
     pub(super) fn begin_anew(&mut self, now: u64) {
-        *self = Life { last: now, ahead: 0, window: Window(Part::new()), ..self.clone() };
+        *self = Life { last: now, sampled: now, ahead: 0, window: Window(Part::new()), ..self.clone() };
+    }
+
+    /// Brings its sums up to date.
+    pub(super) fn advance(&mut self, now: u64, sums: Sums) {
+        let part = &mut self.window.0;
+        part.lived += now.saturating_sub(self.last);
+        self.last = now;
+        if sums == self.sums {
+            return;
+        }
+        let delay = sums.delay.zip(self.sums.delay).map(|(now, before)| {
+            let counted = now.saturating_sub(before);
+            let known = counted.min(self.ahead);
+            self.ahead -= known;
+            counted - known
+        });
+        part.run += sums.run.saturating_sub(self.sums.run);
+        part.delay = part.delay.zip(delay).map(|(sum, more)| sum + more);
+        // What was counted ahead of one that got a CPU since is settled.
+        if sums.arrivals != self.sums.arrivals {
+            self.ahead = 0;
+        }
+        (self.sums, self.moved) = (sums, now);
     }
 
     /// Takes a sample in. A full window goes to `group`.
     pub(super) fn add(&mut self, now: u64, sums: Sums, sample: Sample, group: &mut Tally) {
-        let passed = now.saturating_sub(self.last);
-        self.last = now;
+        let passed = now.saturating_sub(self.sampled);
+        self.sampled = now;
+        self.advance(now, sums);
         let part = &mut self.window.0;
-        part.lived += passed;
-        if sums != self.sums {
-            let delay = sums.delay.zip(self.sums.delay).map(|(now, before)| {
-                let counted = now.saturating_sub(before);
-                let known = counted.min(self.ahead);
-                self.ahead -= known;
-                counted - known
-            });
-            part.run += sums.run.saturating_sub(self.sums.run);
-            part.delay = part.delay.zip(delay).map(|(sum, more)| sum + more);
-            // What was counted ahead of one that got a CPU since is settled.
-            if sums.arrivals != self.sums.arrivals {
-                self.ahead = 0;
-            }
-            (self.sums, self.moved) = (sums, now);
-        } else if sample.asleep.is_none() && sums.delay.is_some() {
-            let still = now.saturating_sub(self.moved);
-            if still >= STILL_NS {
-                let more = still.saturating_sub(self.ahead);
-                self.ahead = still;
-                part.delay = part.delay.map(|sum| sum + more);
-            }
+        let still = now.saturating_sub(self.moved);
+        if sample.asleep.is_none() && sums.delay.is_some() && still >= STILL_NS {
+            let more = still.saturating_sub(self.ahead);
+            self.ahead = still;
+            part.delay = part.delay.map(|sum| sum + more);
         }
         match sample.asleep {
             Some(what) => {
