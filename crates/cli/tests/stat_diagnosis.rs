@@ -8,11 +8,14 @@ use crate::support::{LIMIT, build, expect_status, list, poundlock, run_limited, 
 use serde_json::Value;
 
 fn compiled(name: &str) -> (PathBuf, PathBuf) {
-    let source =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stat").join(format!("{name}.c"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/stat").join(format!("{name}.c"));
     let source = source.canonicalize().expect("the source is there");
     let program = scratch().join(name);
-    build(Command::new("cc").args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"]).arg(&source), &source, &program);
+    build(
+        Command::new("cc").args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"]).arg(&source),
+        &source,
+        &program,
+    );
     (source, program)
 }
 

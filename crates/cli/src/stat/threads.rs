@@ -118,7 +118,8 @@ fn remarks(outcome: &Outcome) -> Vec<String> {
     let all = outcome.total.running_ns.saturating_add(unseen);
     if unseen > all / 100 {
         remarks.push(format!(
-            "{:.0} % of the CPU time was that of threads too short-lived to be seen: it is in no line",
+            "{:.0} % of the CPU time is in no line: of threads that lived too briefly to be seen, or after the \
+             last look at one",
             unseen as f64 * 100.0 / all as f64
         ));
     }

@@ -104,10 +104,12 @@ impl Window {
 /// The life of one thread.
 #[derive(Debug, Clone)]
 pub(super) struct Life {
-    /// When it was last looked at.
+    /// Up to when its life is counted.
     last: u64,
+    /// When it was last looked at.
+    sampled: u64,
     sums: Sums,
-    /// When `sums` last changed.
+    /// When `sums` last changed, or the thread last slept.
     moved: u64,
     /// The time ready that the kernel has yet to count, counted by us.
     ahead: u64,
@@ -119,44 +121,54 @@ impl Life {
     pub(super) fn new(now: u64, sums: Sums) -> Life {
         let before = sums.run + sums.delay.unwrap_or(0);
         let part = Part { lived: before, run: sums.run, delay: sums.delay, ..Part::new() };
-        Life { last: now, sums, moved: now, ahead: 0, window: Window(part) }
+        Life { last: now, sampled: now, sums, moved: now, ahead: 0, window: Window(part) }
     }
 
     /// What came before is forgotten.
     pub(super) fn begin_anew(&mut self, now: u64) {
-        *self = Life { last: now, ahead: 0, window: Window(Part::new()), ..self.clone() };
+        *self = Life { last: now, sampled: now, ahead: 0, window: Window(Part::new()), ..self.clone() };
+    }
+
+    /// Brings its sums up to date.
+    pub(super) fn advance(&mut self, now: u64, sums: Sums) {
+        let part = &mut self.window.0;
+        part.lived += now.saturating_sub(self.last);
+        self.last = now;
+        if sums == self.sums {
+            return;
+        }
+        let delay = sums.delay.zip(self.sums.delay).map(|(now, before)| {
+            let counted = now.saturating_sub(before);
+            let known = counted.min(self.ahead);
+            self.ahead -= known;
+            counted - known
+        });
+        part.run += sums.run.saturating_sub(self.sums.run);
+        part.delay = part.delay.zip(delay).map(|(sum, more)| sum + more);
+        // What was counted ahead of one that got a CPU since is settled.
+        if sums.arrivals != self.sums.arrivals {
+            self.ahead = 0;
+        }
+        (self.sums, self.moved) = (sums, now);
     }
 
     /// Takes a sample in. A full window goes to `group`.
     pub(super) fn add(&mut self, now: u64, sums: Sums, sample: Sample, group: &mut Tally) {
-        let passed = now.saturating_sub(self.last);
-        self.last = now;
+        let passed = now.saturating_sub(self.sampled);
+        self.sampled = now;
+        self.advance(now, sums);
         let part = &mut self.window.0;
-        part.lived += passed;
-        if sums != self.sums {
-            let delay = sums.delay.zip(self.sums.delay).map(|(now, before)| {
-                let counted = now.saturating_sub(before);
-                let known = counted.min(self.ahead);
-                self.ahead -= known;
-                counted - known
-            });
-            part.run += sums.run.saturating_sub(self.sums.run);
-            part.delay = part.delay.zip(delay).map(|(sum, more)| sum + more);
-            // What was counted ahead of one that got a CPU since is settled.
-            if sums.arrivals != self.sums.arrivals {
-                self.ahead = 0;
-            }
-            (self.sums, self.moved) = (sums, now);
-        } else if sample.asleep.is_none() && sums.delay.is_some() {
-            let still = now.saturating_sub(self.moved);
-            if still >= STILL_NS {
-                let more = still.saturating_sub(self.ahead);
-                self.ahead = still;
-                part.delay = part.delay.map(|sum| sum + more);
-            }
+        let still = now.saturating_sub(self.moved);
+        if sample.asleep.is_none() && sums.delay.is_some() && still >= STILL_NS {
+            let more = still.saturating_sub(self.ahead);
+            self.ahead = still;
+            part.delay = part.delay.map(|sum| sum + more);
         }
         match sample.asleep {
-            Some(what) => part.asleep.entry(what).or_default().add(passed.max(1), 1),
+            Some(what) => {
+                self.moved = now;
+                part.asleep.entry(what).or_default().add(passed.max(1), 1);
+            }
             None => {
                 part.awake.add(passed.max(1), 1);
                 if sample.waits {
@@ -302,6 +314,18 @@ mod tests {
         life.close(&mut tally);
         let times = tally.times();
         assert_eq!((times.running_ns, times.ready_ns, times.unknown_ns), (10 * MS, Some(50 * MS), 0));
+    }
+
+    #[test]
+    fn a_long_sleep_before_it_is_not_counted_as_ready() {
+        let mut tally = Tally::new();
+        let sums = Sums { run: 0, delay: Some(0), arrivals: 1 };
+        let mut life = Life::new(0, sums);
+        life.add(500 * MS, sums, asleep(Sleep::Lock), &mut tally);
+        life.add(510 * MS, sums, Sample { asleep: None, waits: true }, &mut tally);
+        life.close(&mut tally);
+        let times = tally.times();
+        assert_eq!((times.ready_ns, times.asleep(&Sleep::Lock).ns), (Some(0), 510 * MS));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use poundlock_statfile::{Error, Live, LiveHold, LiveThread, LockKind};
+use poundlock_statfile::{Error, Live, LiveHold, LiveLock, LiveThread, LockKind};
 
 use super::calls;
 use super::graph;
@@ -16,7 +16,7 @@ const THREADS: usize = 24;
 /// Locks whose holders are looked for in one round, of each process,
 const LOCKS: usize = 8;
 /// and how many threads may be asked for that whether they hold one.
-const ASKED: usize = 4096;
+const ASKED: usize = 16384;
 /// The longest chain that is followed.
 const CHAIN: u64 = 32;
 /// Files left for others.
@@ -284,22 +284,19 @@ impl Watch {
             for wait in process.counted.iter().filter_map(|thread| thread.wait) {
                 *waited.entry(wait.tag).or_default() += 1;
             }
-            let mut locks: Vec<_> = waited
+            let locks: Vec<(u64, u64, LiveLock)> = waited
                 .into_iter()
                 .filter_map(|(tag, waiters)| {
                     let lock = live.lock(tag)?;
                     lock.kind.is_acquired().then_some((tag, waiters, lock))
                 })
                 .collect();
-            let all = locks.len();
-            let picked = (ASKED / process.counted.len().max(1)).clamp(1, LOCKS).min(all);
-            for place in 0..picked {
-                locks.swap(place, place + self.random.below(all - place));
-            }
+            let picks = (ASKED / process.counted.len().max(1)).clamp(1, LOCKS);
             let (pid, start_ns) = (process.pid, live.start_ns());
-            for (tag, waiters, lock) in locks.drain(..picked) {
+            for (place, share) in picked(&locks, picks, &mut self.random) {
+                let (tag, _, lock) = locks[place];
                 let chain = process.follow(tag, &mut self.random);
-                let ns = (u128::from(passed) * u128::from(waiters) * all as u128 / picked as u128) as u64;
+                let ns = (passed as f64 * share) as u64;
                 let key = (pid, start_ns, lock.address);
                 let entry = self.locks.entry(key).or_insert_with(|| WaitedLock {
                     pid,
@@ -409,6 +406,25 @@ impl Watch {
     }
 }
 
+/// The locks to be looked at, by position, each with how many waiters it stands for. All of them if they are
+/// few; else as many as `picks`, those with more waiters more often.
+fn picked(locks: &[(u64, u64, LiveLock)], picks: usize, random: &mut Random) -> Vec<(usize, f64)> {
+    if locks.len() <= picks {
+        return locks.iter().map(|&(_, waiters, _)| waiters as f64).enumerate().collect();
+    }
+    let all: u64 = locks.iter().map(|&(_, waiters, _)| waiters).sum();
+    let pick = |_| {
+        let mut rest = random.below(all as usize) as u64;
+        let hit = locks.iter().position(|&(_, waiters, _)| {
+            let hit = rest < waiters;
+            rest = rest.saturating_sub(waiters);
+            hit
+        });
+        (hit.unwrap_or(0), all as f64 / picks as f64)
+    };
+    (0..picks).map(pick).collect()
+}
+
 fn count(holder: &mut Holder, fate: &Fate, ns: u64) {
     let to = match fate {
         Fate::Running => &mut holder.running,
@@ -466,7 +482,15 @@ impl Watched {
             return;
         };
         for &tid in &tids {
-            self.found_thread(tid, now, room);
+            match self.threads.get_mut(&tid) {
+                // Those that are not looked at for long have a life all the same.
+                Some(thread) => {
+                    if let Some(sums) = thread.task.sums() {
+                        thread.life.advance(now, sums);
+                    }
+                }
+                None => self.found_thread(tid, now, room),
+            }
         }
         if self.threads.len() > tids.len() {
             let there: HashSet<u32> = tids.into_iter().collect();
@@ -748,6 +772,20 @@ fn files(dir: &Path) -> BTreeMap<u32, BTreeMap<u32, PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn locks_are_picked_by_their_waiters_and_stand_for_all() {
+        let lock = LiveLock { address: 8, kind: LockKind::Mutex };
+        let locks: Vec<(u64, u64, LiveLock)> =
+            (0..100).map(|n| (n, if n == 7 { 901 } else { 1 }, lock)).collect();
+        let mut random = Random::new(7);
+        assert_eq!(picked(&locks[..3], 8, &mut random), [(0, 1.0), (1, 1.0), (2, 1.0)]);
+        let rounds: Vec<(usize, f64)> = (0..100).flat_map(|_| picked(&locks, 8, &mut random)).collect();
+        assert!(rounds.iter().all(|&(_, share)| share == 125.0));
+        // 721 of 800 are expected, and 8.5 is the standard deviation.
+        let hits = rounds.iter().filter(|(place, _)| *place == 7).count();
+        assert!((680..=760).contains(&hits), "{hits}");
+    }
 
     #[test]
     fn threads_of_a_pool_have_one_name() {
