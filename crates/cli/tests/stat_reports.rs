@@ -967,3 +967,58 @@ fn locks_of_unknown_origin_are_known_by_the_lines_that_take_them() {
     );
     assert!(text(taken, "name").starts_with("taken in take ("), "{taken:#}");
 }
+
+#[test]
+fn members_of_objects_are_known_by_their_classes() {
+    let source = r#"
+        #include <atomic>
+        #include <cstdio>
+        #include <cstring>
+        #include <mutex>
+        #include <thread>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        namespace app {
+        class Session {
+            int count = 0;
+            std::mutex lock;
+        public:
+            __attribute__((noinline)) void add() {
+                std::lock_guard<std::mutex> guard(lock);
+                count++;
+            }
+            __attribute__((noinline)) void hold(std::atomic<int> &holds, std::atomic<int> &until) {
+                std::lock_guard<std::mutex> guard(lock);
+                holds = 1;
+                while (!until) usleep(1000);
+            }
+        };
+        }
+        static bool sleeps(int tid) {
+            char name[64], text[512] = "";
+            snprintf(name, sizeof name, "/proc/self/task/%d/stat", tid);
+            FILE *file = fopen(name, "r");
+            if (!file) return false;
+            char *end = fgets(text, sizeof text, file) ? strrchr(text, ')') : nullptr;
+            fclose(file);
+            return end && end[2] == 'S';
+        }
+        int main() {
+            for (int i = 0; i < 3; i++) {
+                app::Session *session = new app::Session;
+                std::atomic<int> done(0), tid(0), holds(0);
+                std::thread holder([&] { session->hold(holds, done); });
+                while (!holds) usleep(1000);
+                std::thread waiter([&] { tid = syscall(SYS_gettid); session->add(); });
+                for (int seen = 0; seen < 2; usleep(1000)) seen = tid && sleeps(tid) ? seen + 1 : 0;
+                done = 1;
+                waiter.join();
+                holder.join();
+            }
+        }
+    "#;
+    let (_, document) = classes(&[], &compile_cpp(source, &[]));
+    let locks = class(&document, |name| name == "app::Session::lock");
+    assert_eq!((text(locks, "origin"), number(locks, "locks")), ("member", 3), "{locks:#}");
+    assert!(text(locks, "created_at").starts_with("taken in app::Session::"), "{locks:#}");
+}

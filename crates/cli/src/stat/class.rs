@@ -167,6 +167,8 @@ enum Origin {
     Variable(String, String),
     /// The stack that initialised it.
     Made(StackId),
+    /// The member of a class, which is locked by its methods, and one of them.
+    Member(String),
     /// The stack that waited most for it.
     Taken(StackId),
     /// Nobody knows. Several locks that are counted together are of this origin as well.
@@ -211,11 +213,19 @@ pub(super) struct Grouping {
     groups: Vec<Group>,
     places: HashMap<(LockKind, Origin), usize>,
     before: Vec<Group>,
+    /// By the line that waits: the member that it locks.
+    members: HashMap<FrameId, Option<String>>,
 }
 
 impl Grouping {
     pub(super) fn new() -> Self {
-        Grouping { names: Names::new(), groups: Vec::new(), places: HashMap::new(), before: Vec::new() }
+        Grouping {
+            names: Names::new(),
+            groups: Vec::new(),
+            places: HashMap::new(),
+            before: Vec::new(),
+            members: HashMap::new(),
+        }
     }
 
     /// Adds a lock of a process.
@@ -270,7 +280,13 @@ impl Grouping {
         }
         match lock.sites.first() {
             Some(site) if !site.stack.is_empty() => {
-                (Origin::Taken(self.names.stack(&site.stack, space, known)), String::new())
+                let stack = self.names.stack(&site.stack, space, known);
+                let line = self.names.line_of(stack).filter(|_| lock.kind.is_acquired());
+                let member = line.and_then(|line| {
+                    let known = self.members.entry(line);
+                    known.or_insert_with(|| space.member(self.names.frame_of(line))).clone()
+                });
+                (member.map_or(Origin::Taken(stack), Origin::Member), String::new())
             }
             _ => (Origin::Unknown, String::new()),
         }
@@ -340,7 +356,7 @@ impl Grouping {
 
     /// The classes, most waiting first.
     pub(super) fn finish(self) -> (Names, Vec<Class>) {
-        let Grouping { names, mut groups, places, before } = self;
+        let Grouping { names, mut groups, places, before, .. } = self;
         for group in before {
             if let Some(&place) = places.get(&(group.kind, group.origin)) {
                 groups[place].figures.take_away(&group.figures);
@@ -364,12 +380,20 @@ impl Grouping {
                     let (name, at) = cuts.name(&names, *stack);
                     ("initialised", name, at, *stack)
                 }
+                Origin::Member(name) => {
+                    let longest = group.figures.sites.iter().max_by_key(|(_, site)| site.wait_ns);
+                    let line = longest.and_then(|(&stack, _)| names.line_of(stack));
+                    let at = line.map(|line| format!("taken in {}", names.text(line))).unwrap_or_default();
+                    ("member", name.clone(), at, NO_STACK)
+                }
                 Origin::Taken(_) => {
                     ("taken", format!("taken in {}", lines.name(&names, index)), String::new(), NO_STACK)
                 }
                 Origin::Unknown => ("unknown", unknown(group.kind).to_owned(), String::new(), NO_STACK),
             };
-            let key = (group.kind as u8, name.clone(), at.clone());
+            // Of a member it is only one of several places.
+            let of = if origin == "member" { String::new() } else { at.clone() };
+            let key = (group.kind as u8, name.clone(), of);
             let class = merged.entry(key).or_insert_with(|| Class {
                 name,
                 at,

@@ -229,6 +229,14 @@ impl Space<'_> {
         Some(found)
     }
 
+    /// The member that a method locks, if its class has one lock only: `app::Store<long>::lock`.
+    pub(super) fn member(&self, frame: &Frame) -> Option<String> {
+        let class = class_of(&frame.function)?;
+        let images = self.images.get_or_init(|| self.find_images());
+        let image = images.iter().find(|image| file_name(&image.file.path) == frame.module)?;
+        Some(format!("{class}::{}", image.file.variables()?.lock_of(class)?))
+    }
+
     fn image_at(&self, address: u64) -> Option<(&Image, u64)> {
         let images = self.images.get_or_init(|| self.find_images());
         images.iter().find_map(|image| {
@@ -265,6 +273,22 @@ impl Space<'_> {
         }
         images
     }
+}
+
+/// The class of a method, by its demangled name: what comes before the last `::` that is in no brackets.
+fn class_of(function: &str) -> Option<&str> {
+    let mut depth = 0i32;
+    let mut last = None;
+    for (at, c) in function.char_indices() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth -= 1,
+            '(' if depth == 0 => break,
+            ':' if depth == 0 && function[at..].starts_with("::") => last = Some(at),
+            _ => {}
+        }
+    }
+    last.map(|at| &function[..at]).filter(|class| !class.is_empty())
 }
 
 /// A variable's name with the indices of its elements left out.
@@ -464,8 +488,7 @@ impl ElfFile {
     /// The size of an element of the variable that starts at this address: after as many bytes the next lock of
     /// its sort may come. `None` if nothing tells.
     fn element_size(&self, vaddr: u64, size: u64) -> Option<u64> {
-        let path = self.debug_path.as_deref().unwrap_or(&self.path);
-        let variables = self.variables.get_or_init(|| Variables::read(path)).as_ref()?;
+        let variables = self.variables()?;
         let mut sizes = self.element_sizes.borrow_mut();
         let element = *sizes.entry(vaddr).or_insert_with(|| variables.element_size(vaddr));
         Some(element?.clamp(1, size.max(1)))
@@ -474,8 +497,12 @@ impl ElfFile {
     /// The declaration of the variable that starts at this address, and the part of it that is `offset`
     /// further on.
     fn declared(&self, vaddr: u64, offset: u64) -> Option<Declared> {
+        self.variables()?.declared(vaddr, offset)
+    }
+
+    fn variables(&self) -> Option<&Variables> {
         let path = self.debug_path.as_deref().unwrap_or(&self.path);
-        self.variables.get_or_init(|| Variables::read(path)).as_ref()?.declared(vaddr, offset)
+        self.variables.get_or_init(|| Variables::read(path)).as_ref()
     }
 }
 
@@ -543,6 +570,17 @@ mod tests {
     use poundlock_statfile::{Module, Snapshot};
 
     use super::{Segment, Space, Symbol, Symbols, containing, readable};
+
+    #[test]
+    fn methods_are_known_by_their_classes() {
+        assert_eq!(
+            super::class_of("app::Store<std::pair<int, a::b> >::put(app::x)"),
+            Some("app::Store<std::pair<int, a::b> >")
+        );
+        assert_eq!(super::class_of("Session::add(int)"), Some("Session"));
+        assert_eq!(super::class_of("main"), None);
+        assert_eq!(super::class_of("work(a::b)"), None);
+    }
 
     #[test]
     fn only_mangled_names_are_demangled() {

@@ -430,7 +430,8 @@ fn title(class: &Class, several: bool) -> String {
     let mut name = class.name.clone();
     let figures = &class.figures;
     if figures.locks > 1 {
-        name = format!("{} {name}", counted(figures.locks, noun(class.kind)));
+        let of = if class.origin == "initialised" { "made in " } else { "" };
+        name = format!("{} {of}{name}", counted(figures.locks, noun(class.kind)));
     }
     if let Some(side) = side(class.kind) {
         let _ = write!(name, ", {side}");
