@@ -474,3 +474,29 @@ fn its_own_locks_and_ours_are_compared() {
     expect_status(&output, 9);
     assert!(stderr(&output).contains("nothing is compared"), "{}", stderr(&output));
 }
+
+#[test]
+fn the_page_needs_nothing_but_itself() {
+    let program = compile_c(PROGRAM, &["-O1"]);
+    let page = scratch().join("report.html");
+    let mut cmd = wide(&["--html"]);
+    cmd.arg(&page).arg("--").arg(&program).args(["end"]);
+    expect_status(&run_limited(&mut cmd, LIMIT), 0);
+    let text = std::fs::read_to_string(page).expect("the page");
+    assert!(text.starts_with("<!DOCTYPE html>") && text.trim_end().ends_with("</html>"), "{text}");
+    for none in ["<script", "src=", "href=\"http", "url(", "@import"] {
+        assert!(!text.contains(none), "{none}: {text}");
+    }
+    // The table has the lock, and the picture who waited for it, above who held it.
+    assert!(text.contains("<td>lock (in program)"), "{text}");
+    let picture =
+        text.split("<figure>").find(|part| part.contains("Stacks that waited for lock (in program)"));
+    let picture = picture.unwrap_or_else(|| panic!("{text}"));
+    let part = |name: &str| {
+        let start = picture.find(&format!("<g class=\"{name}\">")).unwrap_or_else(|| panic!("{picture}"));
+        &picture[start..]
+    };
+    assert!(part("waits").contains(&line_of("/* WAIT */")), "{picture}");
+    assert!(part("holds").contains("<title>main ("), "{picture}");
+    assert!(text.contains("aria-label=\"waits by how long they took\""), "{text}");
+}

@@ -300,6 +300,9 @@ impl Singles {
         known: &mut Known,
         grouping: &mut Grouping,
     ) {
+        if !lock.kind.is_acquired() {
+            return;
+        }
         // They come most waiting first, process by process; what cannot be among the first is not named.
         if self.locks.len() >= 2 * self.shown.max(64) {
             self.cut();
