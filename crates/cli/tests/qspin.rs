@@ -377,7 +377,7 @@ fn a_forked_child_counts_its_own() {
         "#,
     );
     let (_, table, document) = stat("qspin-pv", &forks, &[], 0);
-    assert_eq!(number(&document, "processes"), 2);
+    assert_eq!(list(&document, "processes").len(), 2);
     let found = locks(&document, variable("lock"));
     assert_eq!(found.len(), 2, "{document:#}");
     let mut figures: Vec<_> = found

@@ -828,7 +828,7 @@ fn classes(options: &[&str], program: &Path) -> (String, Value) {
 
 /// The one class that this is true of.
 #[track_caller]
-fn class<'a>(document: &'a Value, wanted: impl Fn(&str) -> bool) -> &'a Value {
+fn class(document: &Value, wanted: impl Fn(&str) -> bool) -> &Value {
     let all = list(document, "classes");
     let found: Vec<&Value> = all.iter().filter(|class| wanted(text(class, "name"))).collect();
     assert_eq!(found.len(), 1, "{document:#}");

@@ -174,7 +174,8 @@ fn text(
     );
     text += &format!("{:<9}  {:<28}  {:<28}  ratio\n", "", "its own", "Poundlock's");
     let ns = |value: f64| duration(value.round() as u64);
-    let rows: [(&str, fn(&Run) -> f64, &dyn Fn(f64) -> String); 5] = [
+    type Row<'r> = (&'r str, fn(&Run) -> f64, &'r dyn Fn(f64) -> String);
+    let rows: [Row; 5] = [
         ("wall time", |run| run.wall_ns as f64, &ns),
         ("CPU time", |run| run.cpu_ns as f64, &ns),
         ("waits", |run| run.waits as f64, &|value| format!("{value:.0}")),

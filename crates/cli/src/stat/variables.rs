@@ -20,6 +20,9 @@ type Slice<'a> = EndianSlice<'a, RunTimeEndian>;
 type Unit<'a> = gimli::Unit<Slice<'a>>;
 type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 
+/// By address: a unit, and an entry in it.
+type Places = HashMap<u64, (DebugInfoOffset, UnitOffset)>;
+
 /// A variable's declaration.
 #[derive(Debug)]
 pub(super) struct Declared {
@@ -35,7 +38,7 @@ pub(super) struct Variables {
     sections: gimli::DwarfSections<Vec<u8>>,
     endian: RunTimeEndian,
     /// Where each is described: the unit, and the entry in it. By the variable's address in the file.
-    entries: HashMap<u64, (DebugInfoOffset, UnitOffset)>,
+    entries: Places,
     /// By the whole name of a struct or class: its members that are locks.
     locks: HashMap<String, Vec<String>>,
 }
@@ -67,7 +70,7 @@ impl Variables {
         self.sections.borrow(|section| EndianSlice::new(section, self.endian))
     }
 
-    fn find(&self) -> (HashMap<u64, (DebugInfoOffset, UnitOffset)>, HashMap<String, Vec<String>>) {
+    fn find(&self) -> (Places, HashMap<String, Vec<String>>) {
         let dwarf = self.dwarf();
         let mut found = HashMap::new();
         let mut locks: HashMap<String, Vec<String>> = HashMap::new();
