@@ -10,7 +10,7 @@ mod reader;
 mod snapshot;
 pub mod writer;
 
-pub use reader::read;
+pub use reader::{read, read_each};
 pub use snapshot::{
     ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
     Site, Snapshot, ThreadStats, Uncounted, WaitNow,

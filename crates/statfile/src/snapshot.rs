@@ -189,7 +189,7 @@ pub struct LockStats {
     /// The longest of them.
     pub wait_max_ns: u64,
     /// How many of them took from 2^n to 2^(n+1) - 1 nanoseconds, for each n: below 512 ns and from 2^33 on
-    /// they are not told apart, and waits going on are missing. Empty if there were none.
+    /// they are not told apart, and waits going on are missing. It ends with the last that is not 0.
     pub wait_buckets: Vec<u64>,
     /// The time it was held: an estimate. What is known for certain is [`LockStats::waited_holds`].
     pub hold_total_ns: u64,
