@@ -188,6 +188,9 @@ struct Lock {
     kind: LockKind,
     stack: u32,
     handover: u64,
+    /// Who waits, and what of that is settled.
+    waiting: u64,
+    charged: u64,
     sum: Sum,
 }
 
@@ -263,6 +266,35 @@ impl Sums {
     fn lock(&mut self, tag: u64) -> Option<&mut Lock> {
         let index = (tag >> 32) as u32 & layout::INDEX_MASK;
         self.locks.get_mut(index as usize).filter(|lock| lock.tag == tag && tag != 0)
+    }
+
+    /// Charges the waits that go on at `now` to those who hold what is waited for, by tag and place of the
+    /// acquisition; to nobody, if nobody does.
+    fn charge_holders(&mut self, holds: &[(u64, u64)], now: u64) {
+        // By the address that has the account.
+        let mut holders: HashMap<u64, (u32, u64)> = HashMap::new();
+        for &(tag, acquired) in holds {
+            let index = self.index(tag);
+            let lock = &self.locks[index as usize];
+            let reads = matches!(lock.kind, LockKind::RwReaders | LockKind::SharedRwReaders);
+            let beyond = if reads { LockKind::WRITERS as u64 } else { 0 };
+            holders.entry(lock.address.saturating_add(beyond)).or_insert((index, acquired));
+        }
+        for lock in self.locks.iter_mut().filter(|lock| layout::waiting_count(lock.waiting) != 0) {
+            let charged = layout::waited_since(lock.charged, layout::waited_so_far(lock.waiting, now));
+            let Some(&(index, acquired)) = holders.get(&lock.address) else {
+                lock.handover = lock.handover.saturating_add(charged);
+                continue;
+            };
+            let cell = Cell {
+                role: layout::ROLE_HOLD,
+                stack: 0,
+                acquired,
+                waits: Waits { charged, ..Waits::default() },
+                buckets: [0; layout::SITE_BUCKETS],
+            };
+            self.others.push((index, cell));
+        }
     }
 
     /// The index of the lock with this tag. That of those counted together, if its slot has changed its
@@ -356,7 +388,7 @@ impl Reader {
         let end_ns = self.end_ns(&sums, &clock, now_ns);
         let stacks = self.stacks()?;
         let mut thread_time_ns = clock.span(header.u64(offset_of!(Header, ended_ticks)));
-        let mut records = Vec::new();
+        let (mut records, mut holds) = (Vec::new(), Vec::new());
         let mut threads = std::mem::take(&mut sums.threads);
         threads.sort_by_key(|thread| thread.started);
         for thread in threads {
@@ -380,9 +412,16 @@ impl Reader {
                 };
                 sums.others.push((sums.index(thread.wait_tag), cell));
             }
+            if thread.lives {
+                holds.extend(thread.holds.iter().map(|&(tag, _, acquired)| (tag, acquired)));
+            }
             records.push(self.finish_thread(&thread, &sums, &stacks, &clock, (going_on, ticks)));
         }
 
+        sums.charge_holders(
+            &holds,
+            clock.start_ticks.saturating_add(clock.ticks(end_ns.saturating_sub(clock.start_ns))),
+        );
         self.finish_locks(&mut sums, &stacks, &clock, each);
 
         Ok(Snapshot {
@@ -478,6 +517,8 @@ impl Reader {
                 lock.kind = LockKind::from_byte(layout::meta_kind(meta));
                 lock.stack = table.u32(at + offset_of!(LockSlot, stack));
                 lock.handover = table.u64(at + offset_of!(LockSlot, handover));
+                lock.waiting = table.u64(at + offset_of!(LockSlot, waiting));
+                lock.charged = table.u64(at + offset_of!(LockSlot, charged));
             }
         }
         let overflow = &mut locks[layout::OVERFLOW as usize];

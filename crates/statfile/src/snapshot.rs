@@ -243,7 +243,8 @@ pub struct Holder {
     pub acquired_at: u64,
     /// The stack of the release, innermost first; empty if unknown.
     pub stack: Arc<[u64]>,
-    /// How often others waited for such a hold.
+    /// How often others waited for such a hold, until it was over. One that goes on is not among them, and has
+    /// no stack.
     pub holds: u64,
     /// How long these holds were: at least, where only the end was timed.
     pub hold_ns: u64,
