@@ -126,11 +126,13 @@ fn run(
         say("the command did not load our library: its waits are not known");
     }
     let (mut waits, mut wait_ns) = (0, 0);
-    for lock in (0..figures.snapshots.len()).flat_map(|process| figures.locks(process)) {
-        if lock.kind.is_acquired() {
-            waits += lock.contended;
-            wait_ns += lock.wait_total_ns;
-        }
+    for process in 0..figures.snapshots.len() {
+        figures.each_lock(process, |lock| {
+            if lock.kind.is_acquired() {
+                waits += lock.contended;
+                wait_ns += lock.wait_total_ns;
+            }
+        });
     }
     let time: u64 = figures.snapshots.iter().map(|snapshot| snapshot.thread_time_ns).sum();
     Ok(Run { wall_ns: ended.wall_ns, cpu_ns, waits, wait_ns, share: super::report::ratio(wait_ns, time) })

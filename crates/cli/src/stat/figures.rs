@@ -130,16 +130,18 @@ impl Figures {
         figures
     }
 
-    /// The locks of a process, the first time that they are asked for.
-    pub(super) fn locks(&self, process: usize) -> impl Iterator<Item = LockStats> {
-        self.locks.get(process).and_then(RefCell::take).into_iter().flatten()
+    /// Calls `each` with every lock of a process, the first time that they are asked for.
+    pub(super) fn each_lock(&self, process: usize, each: impl FnMut(LockStats)) {
+        if let Some(locks) = self.locks.get(process).and_then(RefCell::take) {
+            locks.each(each);
+        }
     }
 
     /// All processes with their locks.
     pub(super) fn whole(mut self) -> Vec<Snapshot> {
         let mut snapshots = std::mem::take(&mut self.snapshots);
         for (process, snapshot) in snapshots.iter_mut().enumerate() {
-            snapshot.locks = self.locks(process).collect();
+            self.each_lock(process, |lock| snapshot.locks.push(lock));
         }
         snapshots
     }

@@ -15,7 +15,6 @@ use super::inside::Inside;
 use super::names::{NO_STACK, Names, StackId};
 use super::report::{Process, RanOn, Report, ratio};
 use super::sampler::Outcome;
-use super::symbols::Space;
 use super::uncounted::Uncounted;
 
 /// Of the document: it changes when something in it is taken away or gets another meaning.
@@ -55,7 +54,7 @@ struct Document<'a> {
     /// Groups of locks, most waiting first; and what else threads waited for.
     classes: Vec<ClassJson<'a>>,
     dropped_locks: u64,
-    /// Single locks, process by process, most waiting first; only with `--each`.
+    /// Single locks, process by process, in no order; only with `--each`.
     #[serde(skip_serializing_if = "Option::is_none")]
     locks: Option<Lines>,
     /// Where the time of the threads went.
@@ -143,13 +142,7 @@ pub(super) struct Lock<'a> {
 }
 
 impl<'a> Lock<'a> {
-    pub(super) fn new(
-        single: &'a Class,
-        stats: &LockStats,
-        snapshot: &'a Snapshot,
-        names: &Names,
-        _space: &Space,
-    ) -> Self {
+    pub(super) fn new(single: &'a Class, stats: &LockStats, snapshot: &'a Snapshot, names: &Names) -> Self {
         Lock {
             pid: snapshot.pid,
             address: format!("{:#x}", stats.object()),

@@ -156,14 +156,15 @@ impl Report {
         grouping.begin();
         let mut inside = Inside::default();
         let mut singles =
-            wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new() });
+            wanted.each.map(|shown| Singles { shown: shown.min(MOST_SHOWN), locks: Vec::new(), least: None });
         let mut lines = wanted.lines.then(|| BufWriter::new(tempfile::SpooledTempFile::new(1 << 20)));
         let mut waited = Vec::new();
         for (process, snapshot) in snapshots.iter().enumerate() {
             let (space, mut known) = (symbols.space(snapshot), Known::default());
             let mut made = inside::Made::of(snapshot);
             let mut wait_ns = 0;
-            for lock in figures.locks(process) {
+            let mut written = Ok(());
+            figures.each_lock(process, |lock| {
                 let lock = &lock;
                 made.note(lock);
                 wait_ns += if lock.kind.is_acquired() { lock.wait_total_ns } else { 0 };
@@ -171,14 +172,16 @@ impl Report {
                 if let Some(singles) = &mut singles {
                     singles.add(snapshot, lock, &space, &mut known, &mut grouping);
                 }
-                if let Some(lines) = &mut lines {
+                if let (Some(lines), Ok(())) = (&mut lines, &written) {
                     let figures = grouping.figures(lock, &space, &mut known);
                     let single = single(snapshot.pid, lock, figures, &space, &mut known, &mut grouping);
-                    let json = json::Lock::new(&single, lock, snapshot, &grouping.names, &space);
-                    serde_json::to_writer(&mut *lines, &json).map_err(std::io::Error::other)?;
-                    lines.write_all(b"\n")?;
+                    let json = json::Lock::new(&single, lock, snapshot, &grouping.names);
+                    written = serde_json::to_writer(&mut *lines, &json)
+                        .map_err(std::io::Error::other)
+                        .and_then(|()| lines.write_all(b"\n"));
                 }
-            }
+            });
+            written?;
             inside.add(snapshot, &made, &space, about.now_ns);
             waited.push(wait_ns);
         }
@@ -289,6 +292,8 @@ fn processes(snapshots: &[Snapshot], waited: &[u64]) -> Vec<Process> {
 struct Singles {
     shown: usize,
     locks: Vec<Class>,
+    /// What is below this is not among them.
+    least: Option<(u64, u64, u64)>,
 }
 
 impl Singles {
@@ -303,14 +308,12 @@ impl Singles {
         if !lock.kind.is_acquired() {
             return;
         }
-        // They come most waiting first, process by process; what cannot be among the first is not named.
+        // What cannot be among the first is not named.
         if self.locks.len() >= 2 * self.shown.max(64) {
             self.cut();
         }
-        let full = self.locks.len() >= self.shown;
-        let least = self.locks.get(self.shown.wrapping_sub(1)).map(|class| rank(&class.figures));
-        if full && least.is_some_and(|least| (lock.wait_total_ns, lock.contended, lock.acquisitions) < least)
-        {
+        let this = (lock.wait_total_ns, lock.contended, lock.acquisitions);
+        if self.least.is_some_and(|least| this < least) {
             return;
         }
         let figures = grouping.figures(lock, space, known);
@@ -320,6 +323,8 @@ impl Singles {
     fn cut(&mut self) {
         self.locks.sort_by_key(|class| std::cmp::Reverse(rank(&class.figures)));
         self.locks.truncate(self.shown);
+        let last = self.locks.last().filter(|_| self.locks.len() == self.shown);
+        self.least = last.map(|class| rank(&class.figures));
     }
 
     fn finish(mut self) -> Vec<Class> {
