@@ -1,5 +1,5 @@
-//! What the sampler finds in programs whose threads do one thing until standard input ends: so each test waits
-//! for what it is to see, however long that takes.
+//! What the sampler finds in programs whose threads do one thing until standard input ends: so each test
+//! waits for what it is to see, however long that takes.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

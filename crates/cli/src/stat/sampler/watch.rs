@@ -641,8 +641,8 @@ impl Watched {
         self.threads.iter().find(|(_, thread)| thread.inner == inner).map(|(tid, thread)| (*tid, thread))
     }
 
-    /// The share of the time since then that the holder was ready without a CPU. `None` if that cannot be told
-    /// yet.
+    /// The share of the time since then that the holder was ready without a CPU. `None` if that cannot be
+    /// told yet.
     fn share_ready(&self, undecided: &Undecided, now: u64) -> Option<f64> {
         let holds = self.live.as_ref().is_some_and(|live| live.still_holds(&undecided.hold));
         // Nobody without a CPU comes to an end.
