@@ -194,7 +194,7 @@ mod tests {
                  of the time with something to do)",
                 "   30.0 %     3.00 s  waiting for locks (+-12 %, 75 samples)",
                 "   32.0 %     3.20 s  running",
-                "    8.0 %  800.00 ms  ready, without a CPU",
+                "    8.0 %     0.80 s  ready, without a CPU",
                 "   10.0 %     1.00 s  asleep in read (+-50 %, 4 samples)",
                 "   20.0 %     2.00 s  idle: nothing to do",
             ]
