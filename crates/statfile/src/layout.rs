@@ -355,10 +355,10 @@ pub const WAITED: u32 = 1;
 /// all is settled.
 pub const MARKED: u32 = 2;
 
-/// Bits of [`LockSlot::waiting`] that count those who wait.
-pub const WAITING_BITS: u32 = 14;
+/// Bits of [`LockSlot::waiting`] that count those who wait: fewer than 2^16 at once.
+pub const WAITING_BITS: u32 = 16;
 /// The unit of its other bits, as a power of two of ticks.
-pub const WAITING_TICKS: u32 = 4;
+pub const WAITING_TICKS: u32 = 6;
 
 /// What a wait that begins at `now` adds to [`LockSlot::waiting`], and what one that ends at `now` takes
 /// away.

@@ -12,7 +12,7 @@ mod snapshot;
 pub mod writer;
 
 pub use live::{Live, LiveHold, LiveLock, LiveThread, LiveWait};
-pub use reader::read;
+pub use reader::{read, read_each};
 pub use snapshot::{
     ArrayEnd, ArrayStats, Durations, Error, EventCount, Hold, HoldNow, Holder, LockKind, LockStats, Module,
     Site, Snapshot, ThreadStats, Uncounted, WaitNow,

@@ -26,7 +26,22 @@ use crate::snapshot::{
 /// # Errors
 /// If the file cannot be read, is none of ours, or has a header that contradicts itself.
 pub fn read(path: &Path, now_ns: u64) -> Result<Snapshot, Error> {
-    Reader::open(path)?.snapshot(now_ns)
+    let mut locks: Vec<LockStats> = Vec::new();
+    let mut snapshot = read_each(path, now_ns, |lock| locks.push(lock))?;
+    locks.sort_by_key(|l| {
+        (std::cmp::Reverse((l.wait_total_ns, l.contended, l.acquisitions, l.hold_total_ns)), l.address)
+    });
+    snapshot.locks = locks;
+    Ok(snapshot)
+}
+
+/// As [`read`], but gives the locks to `each`, in no order, and not in the snapshot: for a million of them
+/// there is no need to be in memory at once.
+///
+/// # Errors
+/// As [`read`]; `each` has been called for some then, or for none.
+pub fn read_each(path: &Path, now_ns: u64, each: impl FnMut(LockStats)) -> Result<Snapshot, Error> {
+    Reader::open(path)?.snapshot(now_ns, each)
 }
 
 /// Bytes copied from the file, read by field.
@@ -134,7 +149,7 @@ impl Waits {
     }
 }
 
-/// What there is of locks that somebody waited for.
+/// What there is of a lock that somebody waited for.
 #[derive(Default)]
 struct Contention {
     waits: Waits,
@@ -147,6 +162,23 @@ struct Contention {
     holders: HashMap<(u64, u32), Waits>,
 }
 
+impl Contention {
+    fn add(&mut self, cell: &Cell) {
+        let (sum, buckets, part) = if cell.role == layout::ROLE_HOLD {
+            let part = self.holders.entry((cell.acquired, cell.stack)).or_default();
+            (&mut self.holds, &mut self.hold_buckets, part)
+        } else {
+            let part = self.sites.entry(cell.stack).or_default();
+            (&mut self.waits, &mut self.buckets, part)
+        };
+        sum.add(&cell.waits);
+        part.add(&cell.waits);
+        for (sum, count) in buckets.iter_mut().zip(cell.buckets) {
+            *sum = sum.saturating_add(count.into());
+        }
+    }
+}
+
 /// A lock of the table, or an aggregate, as it is summed up.
 #[derive(Default)]
 struct Lock {
@@ -156,39 +188,21 @@ struct Lock {
     kind: LockKind,
     stack: u32,
     handover: u64,
+    /// Who waits, and what of that is settled.
+    waiting: u64,
+    charged: u64,
     sum: Sum,
-    contention: Option<Box<Contention>>,
 }
 
 impl Lock {
-    fn add(&mut self, cell: &Cell) {
-        let contention = self.contention.get_or_insert_default();
-        let (sum, buckets, part) = if cell.role == layout::ROLE_HOLD {
-            let part = contention.holders.entry((cell.acquired, cell.stack)).or_default();
-            (&mut contention.holds, &mut contention.hold_buckets, part)
-        } else {
-            let part = contention.sites.entry(cell.stack).or_default();
-            (&mut contention.waits, &mut contention.buckets, part)
-        };
-        sum.add(&cell.waits);
-        part.add(&cell.waits);
-        for (sum, count) in buckets.iter_mut().zip(cell.buckets) {
-            *sum = sum.saturating_add(count.into());
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        let signals =
-            if self.kind == LockKind::Condition { self.sum.picked_total | self.sum.counts[0] } else { 0 };
-        self.sum.acquisitions == 0
-            && signals == 0
-            && self.contention.as_ref().is_none_or(|c| c.waits.count == 0)
+    fn is_used(&self) -> bool {
+        let signals = self.kind == LockKind::Condition && self.sum.picked_total | self.sum.counts[0] != 0;
+        self.sum.acquisitions != 0 || signals
     }
 }
 
 /// A [`SiteCell`].
 struct Cell {
-    tag: u64,
     role: u32,
     stack: u32,
     acquired: u64,
@@ -199,7 +213,6 @@ struct Cell {
 impl Cell {
     fn read(block: &Block, at: usize) -> Cell {
         Cell {
-            tag: block.u64(at + offset_of!(SiteCell, tag)),
             role: block.u32(at + offset_of!(SiteCell, role)),
             stack: block.u32(at + offset_of!(SiteCell, stack)),
             acquired: block.u64(at + offset_of!(SiteCell, acquired)),
@@ -235,6 +248,10 @@ struct Thread {
 struct Sums {
     /// By index in the lock table; [`layout::OVERFLOW`] has its place there.
     locks: Vec<Lock>,
+    /// The cells in use, by the index of their lock: where they are, as offset / [`layout::SITE_SIZE`].
+    cells: Vec<(u32, u32)>,
+    /// Further ones that are not in the file as such.
+    others: Vec<(u32, Cell)>,
     recycled: Sum,
     threads: Vec<Thread>,
     dropped_waits: u64,
@@ -249,6 +266,43 @@ impl Sums {
     fn lock(&mut self, tag: u64) -> Option<&mut Lock> {
         let index = (tag >> 32) as u32 & layout::INDEX_MASK;
         self.locks.get_mut(index as usize).filter(|lock| lock.tag == tag && tag != 0)
+    }
+
+    /// Charges the waits that go on at `now` to those who hold what is waited for, by tag and place of the
+    /// acquisition; to nobody, if nobody does.
+    fn charge_holders(&mut self, holds: &[(u64, u64)], now: u64) {
+        // By the address that has the account.
+        let mut holders: HashMap<u64, (u32, u64)> = HashMap::new();
+        for &(tag, acquired) in holds {
+            let index = self.index(tag);
+            let lock = &self.locks[index as usize];
+            let reads = matches!(lock.kind, LockKind::RwReaders | LockKind::SharedRwReaders);
+            let beyond = if reads { LockKind::WRITERS as u64 } else { 0 };
+            holders.entry(lock.address.saturating_add(beyond)).or_insert((index, acquired));
+        }
+        for lock in self.locks.iter_mut().filter(|lock| layout::waiting_count(lock.waiting) != 0) {
+            let charged = layout::waited_since(lock.charged, layout::waited_so_far(lock.waiting, now));
+            let Some(&(index, acquired)) = holders.get(&lock.address) else {
+                lock.handover = lock.handover.saturating_add(charged);
+                continue;
+            };
+            let cell = Cell {
+                role: layout::ROLE_HOLD,
+                stack: 0,
+                acquired,
+                waits: Waits { charged, ..Waits::default() },
+                buckets: [0; layout::SITE_BUCKETS],
+            };
+            self.others.push((index, cell));
+        }
+    }
+
+    /// The index of the lock with this tag. That of those counted together, if its slot has changed its
+    /// instance behind the reader's back, or is damaged.
+    fn index(&self, tag: u64) -> u32 {
+        let index = (tag >> 32) as u32 & layout::INDEX_MASK;
+        let is_it = self.locks.get(index as usize).is_some_and(|lock| lock.tag == tag && tag != 0);
+        if is_it { index } else { layout::OVERFLOW }
     }
 }
 
@@ -290,17 +344,30 @@ impl Reader {
         if offset.checked_add(len)? > self.size {
             return None;
         }
-        let mut bytes = vec![0; usize::try_from(len).ok()?];
+        let mut block = Block(vec![0; usize::try_from(len).ok()?]);
+        self.fill(&mut block, offset)?;
+        Some(block)
+    }
+
+    /// The same, into a block that there is.
+    fn fill(&self, block: &mut Block, offset: u64) -> Option<()> {
+        let bytes = &mut block.0;
+        if offset.checked_add(bytes.len() as u64)? > self.size {
+            return None;
+        }
         let mut done = 0;
         while done < bytes.len() {
             match self.file.read_at(&mut bytes[done..], offset + done as u64) {
-                Ok(0) => break,
+                Ok(0) => {
+                    bytes[done..].fill(0);
+                    break;
+                }
                 Ok(n) => done += n,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => return None,
             }
         }
-        Some(Block(bytes))
+        Some(())
     }
 
     /// The used part of a table: `used` slots of `slot` bytes, at most `limit` of them.
@@ -312,7 +379,7 @@ impl Reader {
         Ok((block, count))
     }
 
-    fn snapshot(&self, now_ns: u64) -> Result<Snapshot, Error> {
+    fn snapshot(&self, now_ns: u64, each: impl FnMut(LockStats)) -> Result<Snapshot, Error> {
         let header = &self.header;
         let clock = self.clock();
         let mut sums = self.lock_table()?;
@@ -321,7 +388,7 @@ impl Reader {
         let end_ns = self.end_ns(&sums, &clock, now_ns);
         let stacks = self.stacks()?;
         let mut thread_time_ns = clock.span(header.u64(offset_of!(Header, ended_ticks)));
-        let mut records = Vec::new();
+        let (mut records, mut holds) = (Vec::new(), Vec::new());
         let mut threads = std::mem::take(&mut sums.threads);
         threads.sort_by_key(|thread| thread.started);
         for thread in threads {
@@ -335,32 +402,27 @@ impl Reader {
                 began => clock.ticks(end_ns.saturating_sub(clock.moment(began))),
             };
             let going_on = u64::from(thread.lives && thread.wait_began != 0);
-            if going_on != 0
-                && let Some(lock) = sums.lock(thread.wait_tag)
-            {
-                lock.add(&Cell {
-                    tag: thread.wait_tag,
+            if going_on != 0 {
+                let cell = Cell {
                     role: layout::ROLE_WAIT,
                     stack: thread.wait_stack,
                     acquired: 0,
                     waits: Waits { count: 1, total: ticks, max: ticks, ..Waits::default() },
                     buckets: [0; layout::SITE_BUCKETS],
-                });
+                };
+                sums.others.push((sums.index(thread.wait_tag), cell));
+            }
+            if thread.lives {
+                holds.extend(thread.holds.iter().map(|&(tag, _, acquired)| (tag, acquired)));
             }
             records.push(self.finish_thread(&thread, &sums, &stacks, &clock, (going_on, ticks)));
         }
 
-        let recycled = Lock { kind: LockKind::Recycled, sum: sums.recycled, ..Lock::default() };
-        let mut locks: Vec<LockStats> = sums
-            .locks
-            .into_iter()
-            .chain([recycled])
-            .filter(|lock| !lock.is_empty())
-            .map(|lock| finish(lock, &stacks, &clock))
-            .collect();
-        locks.sort_by_key(|l| {
-            (std::cmp::Reverse((l.wait_total_ns, l.contended, l.acquisitions, l.hold_total_ns)), l.address)
-        });
+        sums.charge_holders(
+            &holds,
+            clock.start_ticks.saturating_add(clock.ticks(end_ns.saturating_sub(clock.start_ns))),
+        );
+        self.finish_locks(&mut sums, &stacks, &clock, each);
 
         Ok(Snapshot {
             pid: header.u32(offset_of!(Header, pid)),
@@ -379,7 +441,7 @@ impl Reader {
             threads: header.u32(offset_of!(Header, threads)),
             started: header.u32(offset_of!(Header, started)),
             thread_time_ns,
-            locks,
+            locks: Vec::new(),
             modules: self.modules()?,
             dropped_locks: header.u64(offset_of!(Header, overflow_locks)),
             dropped_waits: sums.dropped_waits,
@@ -429,22 +491,35 @@ impl Reader {
     fn lock_table(&self) -> Result<Sums, Error> {
         let used = self.header.u32(offset_of!(Header, next_lock));
         let limit = self.header.u32(offset_of!(Header, lock_capacity)).min(layout::INDEX_MASK + 1);
-        let (table, count) =
-            self.table(offset_of!(Header, lock_offset), used, limit, size_of::<LockSlot>())?;
+        let count = used.min(limit) as usize;
+        let offset = self.header.u64(offset_of!(Header, lock_offset));
         let mut locks: Vec<Lock> = Vec::new();
         locks.resize_with(count.max(layout::FIRST_LOCK as usize), Lock::default);
-        for (index, lock) in locks.iter_mut().enumerate().take(count).skip(layout::FIRST_LOCK as usize) {
-            let at = index * size_of::<LockSlot>();
-            let meta = table.u64(at + offset_of!(LockSlot, meta));
-            if layout::meta_state(meta) != layout::LIVE && layout::meta_state(meta) != layout::DEAD {
-                continue;
+        const AT_ONCE: usize = 1 << 12;
+        for first in (0..count).step_by(AT_ONCE) {
+            let here = AT_ONCE.min(count - first);
+            let table = self
+                .block(
+                    offset.saturating_add((first * size_of::<LockSlot>()) as u64),
+                    (here * size_of::<LockSlot>()) as u64,
+                )
+                .ok_or(Error::Corrupt("a table lies outside of the file"))?;
+            for (n, lock) in locks[first..first + here].iter_mut().enumerate() {
+                let (index, at) = (first + n, n * size_of::<LockSlot>());
+                let meta = table.u64(at + offset_of!(LockSlot, meta));
+                let state = layout::meta_state(meta);
+                if index < layout::FIRST_LOCK as usize || (state != layout::LIVE && state != layout::DEAD) {
+                    continue;
+                }
+                let address = table.u64(at + offset_of!(LockSlot, address));
+                lock.tag = layout::tag(layout::word_of(index as u32, meta), address);
+                lock.address = address;
+                lock.kind = LockKind::from_byte(layout::meta_kind(meta));
+                lock.stack = table.u32(at + offset_of!(LockSlot, stack));
+                lock.handover = table.u64(at + offset_of!(LockSlot, handover));
+                lock.waiting = table.u64(at + offset_of!(LockSlot, waiting));
+                lock.charged = table.u64(at + offset_of!(LockSlot, charged));
             }
-            let address = table.u64(at + offset_of!(LockSlot, address));
-            lock.tag = layout::tag(layout::word_of(index as u32, meta), address);
-            lock.address = address;
-            lock.kind = LockKind::from_byte(layout::meta_kind(meta));
-            lock.stack = table.u32(at + offset_of!(LockSlot, stack));
-            lock.handover = table.u64(at + offset_of!(LockSlot, handover));
         }
         let overflow = &mut locks[layout::OVERFLOW as usize];
         overflow.tag = layout::tag(layout::OVERFLOW, 0);
@@ -452,6 +527,8 @@ impl Reader {
         Ok(Sums {
             locks,
             recycled: Sum::default(),
+            cells: Vec::new(),
+            others: Vec::new(),
             threads: Vec::new(),
             dropped_waits: 0,
             seen: HashSet::new(),
@@ -528,33 +605,59 @@ impl Reader {
     }
 
     fn sites(&self, record: &Block, sums: &mut Sums, thread: &mut Thread) {
-        let overflow = layout::tag(layout::OVERFLOW, 0);
-        let mut count = |mut cell: Cell, sums: &mut Sums| {
-            if cell.waits.count == 0 || cell.tag == layout::CREATION_TAG {
-                return;
-            }
-            if cell.role == layout::ROLE_WAIT {
-                thread.waited.add(&cell.waits);
-            }
-            if sums.lock(cell.tag).is_none() {
-                // A slot that has changed its instance behind the reader's back, or damage.
-                cell.tag = overflow;
-            }
-            if let Some(lock) = sums.lock(cell.tag) {
-                lock.add(&cell);
-            }
-        };
-        let mut others = Cell::read(record, offset_of!(Record, others));
-        others.tag = overflow;
+        let others = Cell::read(record, offset_of!(Record, others));
         sums.dropped_waits = sums.dropped_waits.saturating_add(others.waits.count);
-        count(others, sums);
+        if others.waits.count != 0 {
+            thread.waited.add(&others.waits);
+            sums.others.push((layout::OVERFLOW, others));
+        }
         let mut page = u64::from(record.u32(offset_of!(Record, site_page))) * PAGE;
         while page != 0 && sums.seen.insert(page) {
             let Some(block) = self.block(page, PAGE) else { break };
             for at in (0..PAGE as usize).step_by(layout::SITE_SIZE as usize) {
-                count(Cell::read(&block, at), sums);
+                let tag = block.u64(at + offset_of!(SiteCell, tag));
+                if block.u64(at + offset_of!(SiteCell, count)) == 0 || tag == layout::CREATION_TAG {
+                    continue;
+                }
+                if block.u32(at + offset_of!(SiteCell, role)) == layout::ROLE_WAIT {
+                    thread.waited.add(&Waits {
+                        count: block.u64(at + offset_of!(SiteCell, count)),
+                        total: block.u64(at + offset_of!(SiteCell, total)),
+                        ..Waits::default()
+                    });
+                }
+                let cell = u32::try_from((page + at as u64) / layout::SITE_SIZE);
+                if let Ok(cell) = cell {
+                    sums.cells.push((sums.index(tag), cell));
+                }
             }
             page = u64::from(block.u32(offset_of!(SiteCell, page))) * PAGE;
+        }
+    }
+
+    /// One lock after the other, each with its cells.
+    fn finish_locks(&self, sums: &mut Sums, stacks: &Stacks, clock: &Clock, mut each: impl FnMut(LockStats)) {
+        sums.cells.sort_unstable();
+        sums.others.sort_by_key(|(index, _)| *index);
+        let (mut cells, mut others) = (sums.cells.iter().peekable(), sums.others.iter().peekable());
+        let mut block = Block(vec![0; layout::SITE_SIZE as usize]);
+        for (index, lock) in sums.locks.iter().enumerate() {
+            let mut contention: Option<Contention> = None;
+            while let Some((_, cell)) = cells.next_if(|(of, _)| *of as usize == index) {
+                if self.fill(&mut block, u64::from(*cell) * layout::SITE_SIZE).is_some() {
+                    contention.get_or_insert_default().add(&Cell::read(&block, 0));
+                }
+            }
+            while let Some((_, cell)) = others.next_if(|(of, _)| *of as usize == index) {
+                contention.get_or_insert_default().add(cell);
+            }
+            if lock.is_used() || contention.as_ref().is_some_and(|contention| contention.waits.count != 0) {
+                each(finish(lock, contention.unwrap_or_default(), stacks, clock));
+            }
+        }
+        let recycled = Lock { kind: LockKind::Recycled, sum: sums.recycled.clone(), ..Lock::default() };
+        if recycled.is_used() {
+            each(finish(&recycled, Contention::default(), stacks, clock));
         }
     }
 
@@ -689,7 +792,7 @@ fn stack(stacks: &Stacks, number: u32) -> Arc<[u64]> {
     stacks.get(number as usize).cloned().unwrap_or_default()
 }
 
-fn finish(lock: Lock, stacks: &Stacks, clock: &Clock) -> LockStats {
+fn finish(lock: &Lock, contention: Contention, stacks: &Stacks, clock: &Clock) -> LockStats {
     let mut stats = LockStats {
         address: lock.address,
         kind: lock.kind,
@@ -698,7 +801,6 @@ fn finish(lock: Lock, stacks: &Stacks, clock: &Clock) -> LockStats {
         handover_ns: clock.span(in_ticks(lock.handover)),
         ..LockStats::default()
     };
-    let contention = lock.contention.unwrap_or_default();
     let waits = &contention.waits;
     stats.contended = waits.count;
     stats.timeouts = waits.timeouts;
@@ -792,10 +894,9 @@ fn in_ticks(charged: u64) -> u64 {
 
 /// By powers of two; empty if there is nothing.
 fn buckets(of_cells: &[u64; layout::SITE_BUCKETS]) -> Vec<u64> {
-    if of_cells.iter().all(|count| *count == 0) {
-        return Vec::new();
-    }
-    let mut buckets = vec![0; layout::BUCKETS];
-    buckets[layout::SITE_BUCKET_SHIFT..][..layout::SITE_BUCKETS].copy_from_slice(of_cells);
+    let used = of_cells.iter().rposition(|count| *count != 0);
+    let Some(used) = used else { return Vec::new() };
+    let mut buckets = vec![0; layout::SITE_BUCKET_SHIFT];
+    buckets.extend_from_slice(&of_cells[..=used]);
     buckets
 }

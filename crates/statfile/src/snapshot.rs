@@ -189,7 +189,7 @@ pub struct LockStats {
     /// The longest of them.
     pub wait_max_ns: u64,
     /// How many of them took from 2^n to 2^(n+1) - 1 nanoseconds, for each n: below 512 ns and from 2^33 on
-    /// they are not told apart, and waits going on are missing. Empty if there were none.
+    /// they are not told apart, and waits going on are missing. It ends with the last that is not 0.
     pub wait_buckets: Vec<u64>,
     /// The time it was held: an estimate. What is known for certain is [`LockStats::waited_holds`].
     pub hold_total_ns: u64,
@@ -243,7 +243,8 @@ pub struct Holder {
     pub acquired_at: u64,
     /// The stack of the release, innermost first; empty if unknown.
     pub stack: Arc<[u64]>,
-    /// How often others waited for such a hold.
+    /// How often others waited for such a hold, until it was over. One that goes on is not among them, and has
+    /// no stack.
     pub holds: u64,
     /// How long these holds were: at least, where only the end was timed.
     pub hold_ns: u64,

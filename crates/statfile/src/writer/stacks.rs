@@ -15,7 +15,7 @@ use super::{CallSite, modules};
 use crate::layout::{self, MAX_FRAMES, PAGE, Record, SITE_SIZE, SiteCell, StackSlot};
 
 /// How many cells one record has. Waits that would need more are counted by place only, in the last [`KEPT`].
-const MAX_SITES: u32 = 1 << 18;
+const MAX_SITES: u32 = 1 << 20;
 /// Cells for places only.
 const KEPT: u32 = 1 << 12;
 

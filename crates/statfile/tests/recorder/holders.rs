@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicU32;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Lock, NOWHERE, SMALL, at, here, host, of, pair, recording, snapshot, start};
+use crate::common::{
+    Lock, NOWHERE, SMALL, at, here, host, now, of, only_file, pair, recording, snapshot, start,
+};
 use poundlock_statfile::writer::{CallSite, Host, LockRef, Options};
 use poundlock_statfile::{LockKind, LockStats, layout};
 
@@ -303,8 +305,42 @@ fn what_is_held_and_waited_for_now_is_said() {
     let [hold] = &thread.holds[..] else { panic!("it holds one lock") };
     assert_eq!((hold.address, hold.acquired_at), (lock.address() as u64, FIRST as u64));
     assert!(hold.since_ns.is_some_and(|since| since <= waits.since_ns));
+    assert!(of(&found, other.address()).holders.is_empty(), "nobody has it");
     drop(wait);
     recorder.released(lock.seen(), NOWHERE);
     let found = snapshot(directory.path());
     assert!(found.records[0].waits.is_none() && found.records[0].holds.is_empty());
+}
+
+#[test]
+fn a_hold_that_goes_on_is_charged_so_far() {
+    recording!(GoingOn: directory, recorder);
+    let lock = Lock::default();
+    let stage = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            recorder.acquired(lock.seen(), FIRST);
+            stage.wait();
+            stage.wait();
+            recorder.released(lock.seen(), here());
+            stage.wait();
+        });
+        stage.wait();
+        let wait = recorder.wait_begin(lock.seen(), here());
+        let file = only_file(directory.path());
+        let found = poundlock_statfile::read(&file, now() + 5_000_000_000).expect("a good file");
+        let stats = of(&found, lock.address());
+        let [holder] = &stats.holders[..] else { panic!("one holder: {stats:?}") };
+        assert_eq!((holder.acquired_at, holder.holds, stats.waited_holds), (FIRST as u64, 0, 0));
+        assert!(holder.caused_ns >= 4_900_000_000, "{holder:?}");
+        all_is_charged(stats, 1);
+        stage.wait();
+        stage.wait();
+        recorder.acquired_after_wait(lock.seen(), wait, SECOND);
+        recorder.released(lock.seen(), here());
+    });
+    let found = snapshot(directory.path());
+    let stats = of(&found, lock.address());
+    assert_eq!((stats.holders.len(), stats.holders[0].holds), (1, 1));
+    all_is_charged(stats, 1);
 }

@@ -1,5 +1,6 @@
 //! The recorder and the reader, together: one writes while the other reads, in one process and in several.
 
+mod blocking;
 mod common;
 mod counting;
 mod damage;
