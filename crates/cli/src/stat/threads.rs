@@ -108,8 +108,8 @@ fn remarks(outcome: &Outcome) -> Vec<String> {
     foreign.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.ns));
     for (name, sum) in foreign.iter().take(NAMED) {
         remarks.push(format!(
-            "{name}: {} in futexes that are not of a lock measured here ({} samples): locks of a language's own \
-             run-time system, or of a static library",
+            "{name}: {} in futexes that are not of a lock measured here ({} samples): locks of a language's \
+             own run-time system, or of a static library",
             seconds(sum.ns),
             sum.samples
         ));
@@ -118,8 +118,8 @@ fn remarks(outcome: &Outcome) -> Vec<String> {
     let all = outcome.total.running_ns.saturating_add(unseen);
     if unseen > all / 100 {
         remarks.push(format!(
-            "{:.0} % of the CPU time is in no line: of threads that lived too briefly to be seen, or after the \
-             last look at one",
+            "{:.0} % of the CPU time is in no line: of threads that lived too briefly to be seen, or after \
+             the last look at one",
             unseen as f64 * 100.0 / all as f64
         ));
     }
@@ -140,12 +140,12 @@ fn remarks(outcome: &Outcome) -> Vec<String> {
                  kernel.yama.ptrace_scope at 0"
             ),
             Hidden::Ready => format!(
-                "{names}: how long threads were ready without a CPU cannot be seen: this kernel has no schedstat"
+                "{names}: how long threads were ready without a CPU cannot be seen: no schedstat here"
             ),
             Hidden::Threads => {
-                format!("{names}: threads cannot be seen: /proc is mounted with hidepid, or shows another user's")
+                format!("{names}: threads cannot be seen: /proc is mounted with hidepid")
             }
-            Hidden::File => format!("{names}: the statistics file cannot be read: who waits for whom is unknown"),
+            Hidden::File => format!("{names}: the statistics file cannot be read: who waits is unknown"),
         });
     }
     remarks
@@ -190,11 +190,11 @@ mod tests {
         assert_eq!(
             lines(&outcome),
             [
-                "Where the time of the threads went (10.00 s of 3 threads, 100 looks; lost to locks: 37.5 % of the \
-                 time with something to do)",
+                "Where the time of the threads went (10.00 s of 3 threads, 100 looks; lost to locks: 37.5 % \
+                 of the time with something to do)",
                 "   30.0 %     3.00 s  waiting for locks (+-12 %, 75 samples)",
                 "   32.0 %     3.20 s  running",
-                "    8.0 %  800.00 ms  ready, without a CPU",
+                "    8.0 %     0.80 s  ready, without a CPU",
                 "   10.0 %     1.00 s  asleep in read (+-50 %, 4 samples)",
                 "   20.0 %     2.00 s  idle: nothing to do",
             ]

@@ -28,8 +28,8 @@ const OLDER: &[(libc::c_long, &str)] = calls! {
 const OLDER: &[(libc::c_long, &str)] = &[];
 
 /// The name of call number `number`: its number in words if it is none of those that often block.
-pub(super) fn name(number: i64) -> String {
-    let found = CALLS.iter().chain(OLDER).find(|&&(known, _)| i64::from(known) == number);
+pub(super) fn name(number: libc::c_long) -> String {
+    let found = CALLS.iter().chain(OLDER).find(|&&(known, _)| known == number);
     match found {
         Some((_, name)) => name.trim_start_matches("SYS_").to_string(),
         None => format!("call {number}"),
@@ -37,10 +37,10 @@ pub(super) fn name(number: i64) -> String {
 }
 
 /// Whether a thread asleep in this call waits for a futex, given its second argument.
-pub(super) fn waits_for_futex(number: i64, operation: u64) -> bool {
+pub(super) fn waits_for_futex(number: libc::c_long, operation: u64) -> bool {
     // Not in every version of `libc`: the same on all architectures.
-    const FUTEX_WAITV: i64 = 449;
-    const FUTEX_WAIT: i64 = 455;
+    const FUTEX_WAITV: libc::c_long = 449;
+    const FUTEX_WAIT: libc::c_long = 455;
     const LOCK_PI2: libc::c_int = 13;
     let waits = [
         libc::FUTEX_WAIT,
@@ -51,9 +51,7 @@ pub(super) fn waits_for_futex(number: i64, operation: u64) -> bool {
     ];
     match number {
         FUTEX_WAITV | FUTEX_WAIT => true,
-        _ if number == i64::from(libc::SYS_futex) => {
-            waits.contains(&(operation as libc::c_int & libc::FUTEX_CMD_MASK))
-        }
+        _ if number == libc::SYS_futex => waits.contains(&(operation as libc::c_int & libc::FUTEX_CMD_MASK)),
         _ => false,
     }
 }

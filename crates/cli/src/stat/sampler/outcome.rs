@@ -152,8 +152,8 @@ impl Times {
         sum
     }
 
-    /// Asleep in a futex that no wait in the file covers, idle threads included: whether those are idle nobody
-    /// knows.
+    /// Asleep in a futex that no wait in the file covers, idle threads included: whether those are idle
+    /// nobody knows.
     pub(crate) fn foreign_futex(&self) -> Estimate {
         let mut sum = self.asleep(&Sleep::Futex);
         sum.merge(self.idle.get(&Sleep::Futex).copied().unwrap_or_default());

@@ -11,7 +11,7 @@ pub(super) enum Seen {
     /// On a CPU, or ready for one.
     Ready,
     /// Asleep in this call, with its first three arguments.
-    Call(i64, [u64; 3]),
+    Call(libc::c_long, [u64; 3]),
     /// Asleep outside of a call.
     Outside,
     /// Asleep; in which call is not shown to us.
@@ -212,7 +212,7 @@ fn read_at_start<'a>(file: &File, buffer: &'a mut [u8]) -> io::Result<&'a str> {
 /// A line of `/proc/PID/syscall`.
 fn parse_call(text: &str) -> Seen {
     let mut words = text.split_ascii_whitespace();
-    let Some(number) = words.next().and_then(|word| word.parse::<i64>().ok()) else {
+    let Some(number) = words.next().and_then(|word| word.parse::<libc::c_long>().ok()) else {
         return Seen::Ready;
     };
     let argument = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();

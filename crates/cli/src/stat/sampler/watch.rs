@@ -62,6 +62,8 @@ pub(super) struct Watch {
     looks: u64,
     processes: Vec<Watched>,
     ended: Vec<(Process, Graph)>,
+    /// Files, by process and number, whose process was looked for.
+    settled: HashSet<(u32, u32)>,
     /// By process, the start of its file, and address.
     locks: BTreeMap<Key, WaitedLock>,
     undecided: Vec<Undecided>,
@@ -142,6 +144,7 @@ impl Watch {
             looks: 0,
             processes: Vec::new(),
             ended: Vec::new(),
+            settled: HashSet::new(),
             locks: BTreeMap::new(),
             undecided: Vec::new(),
             files: proc::file_limit().saturating_sub(SPARE_FILES) / 2,
@@ -180,10 +183,14 @@ impl Watch {
             }
         }
         // A daemon may be nobody's child any more.
-        for &inner in files.keys() {
+        for (&inner, files) in &files {
+            let last = files.last_key_value().map_or(0, |(&number, _)| number);
             let known = |process: &Watched| process.inner == inner;
-            if !self.processes.iter().any(known) && proc::inner_pid(inner) == Some(inner) {
-                self.found(inner, 0, now);
+            if !self.settled.contains(&(inner, last)) && !self.processes.iter().any(known) {
+                if proc::inner_pid(inner) == Some(inner) {
+                    self.found(inner, 0, now);
+                }
+                self.settled.insert((inner, last));
             }
         }
         let mut index = 0;
@@ -641,8 +648,8 @@ impl Watched {
         self.threads.iter().find(|(_, thread)| thread.inner == inner).map(|(tid, thread)| (*tid, thread))
     }
 
-    /// The share of the time since then that the holder was ready without a CPU. `None` if that cannot be told
-    /// yet.
+    /// The share of the time since then that the holder was ready without a CPU. `None` if that cannot be
+    /// told yet.
     fn share_ready(&self, undecided: &Undecided, now: u64) -> Option<f64> {
         let holds = self.live.as_ref().is_some_and(|live| live.still_holds(&undecided.hold));
         // Nobody without a CPU comes to an end.
