@@ -63,7 +63,7 @@ macro_rules! kinds {
     )*};
 }
 
-kinds! { too_long blocked writing_readers storm }
+kinds! { too_long too_often preempted blocked writing_readers storm }
 
 #[test]
 fn false_alarm() {
